@@ -12,8 +12,8 @@ mod search;
 mod session;
 mod snapshot;
 mod stream;
-mod transfer;
 mod trace;
+mod transfer;
 mod trash;
 
 use std::ffi::OsString;
@@ -35,9 +35,9 @@ pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 pub(crate) use session::SessionVerb;
 pub(crate) use stream::{DumpArgs, LoadArgs, ReceiveArgs, SendArgs};
+pub(crate) use trace::{MixArg, ReplayArgs, Timing, TraceVerb};
 pub(crate) use transfer::{Appear, ExportArgs, ExportFormat, ImportArgs, ImportFormat, OnConflict};
 use transfer::{EXPORT_HELP, IMPORT_HELP};
-pub(crate) use trace::{MixArg, ReplayArgs, Timing, TraceVerb};
 pub(crate) use trash::{RestoreArgs, TrashVerb};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};

@@ -12,6 +12,7 @@ mod find;
 mod host;
 mod import;
 mod index;
+mod manifest;
 mod metrics;
 mod mounts;
 mod names;

@@ -414,6 +414,15 @@ pub enum Call<'a> {
         /// For a directory, restore what was removed from it since then.
         since: Option<i64>,
     },
+    /// Restores a path out of a snapshot of it or of a directory above it; answered when durable.
+    RestoreFrom {
+        /// The snapshot.
+        snapshot: &'a [u8],
+        /// The path, which need not exist any more.
+        path: &'a [u8],
+        /// The destination, if another.
+        to: Option<&'a [u8]>,
+    },
     /// Whether the daemon serves the mount with a device number, as in `0:53`: checked before the
     /// source name of another user's mount is trusted. Fails if not.
     ServesMount {

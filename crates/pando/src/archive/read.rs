@@ -166,11 +166,8 @@ impl<R: Read> Reader<R> {
         if block == [0; BLOCK] {
             return Ok(None);
         }
-        let unsigned: u64 = summed(&block).map(u64::from).sum();
-        // Some old programs summed signed bytes.
-        let signed: i64 = summed(&block).map(|byte| i64::from(byte.cast_signed())).sum();
         let sum = field(&block[148..156]);
-        if sum != Some(i128::from(unsigned)) && sum != Some(i128::from(signed)) {
+        if sum != Some(unsigned_sum(&block)) && sum != Some(signed_sum(&block)) {
             let what = if at == 0 { "it is not a tar archive" } else { "a header is damaged" };
             return Err(ReadError::Malformed(at, what.into()));
         }
@@ -414,10 +411,18 @@ struct Map {
     at: usize,
 }
 
-/// The bytes that a checksum is the sum of.
-fn summed(block: &Block) -> impl Iterator<Item = u8> + '_ {
-    let own = |(at, &byte): (usize, &u8)| if (148..156).contains(&at) { b' ' } else { byte };
-    block.iter().enumerate().map(own)
+/// The checksum of a header: the sum of all bytes, its own taken as spaces.
+fn unsigned_sum(block: &Block) -> i128 {
+    let (before, after) = (&block[..148], &block[156..]);
+    let sum = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
+    (sum(before) + sum(after) + 8 * u32::from(b' ')).into()
+}
+
+/// The same as some old programs compute it.
+fn signed_sum(block: &Block) -> i128 {
+    let (before, after) = (&block[..148], &block[156..]);
+    let sum = |bytes: &[u8]| bytes.iter().map(|&byte| i32::from(byte.cast_signed())).sum::<i32>();
+    (sum(before) + sum(after) + 8 * i32::from(b' ')).into()
 }
 
 /// A number: octal digits with spaces around them, or 256 as the base where the first bit is set.

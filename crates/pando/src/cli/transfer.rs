@@ -1,5 +1,6 @@
 //! The command lines of `import` and `export`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -16,6 +17,13 @@ with `..` is left out (exit code 2), no symbolic link is followed, and a hard li
 is below DST. Only root gets owners (by name, where this host knows the name), set-id bits, devices
 and attributes other than user.*. An archive that is cut short makes nothing visible.
 
+With --format list, SRC (or -) is a list of names with attributes: JSON lines as `pando find
+--json` prints them (path and kind; mode, uid, gid, size, mtime, atime, target, device, inode and
+links, xattrs), or what GNU find prints with
+-printf '%y %#m %U %G %s %T@ %A@ %n %D:%i %P\\0%l\\0'. Files are holes of their size, unless
+--contents names the directory that has their contents. A line that is none ends the import, unless
+--keep-going is given; its number is printed.
+
 A conflict is a name that DST had before and that differs in kind, size, time or target. A directory
 is merged with a directory, and replaced by nothing.
 
@@ -23,6 +31,7 @@ Examples:
   pando import /usr/share /mnt/vol/share
   pando import /home/alice /data/vol:/home/alice
   pando import --format tar linux.tar.gz /mnt/vol/linux
+  pando find --json /mnt/a | pando import --format list --strip /mnt/a - /mnt/b/names
   ssh host tar -C /srv -cf - . | pando import --format tar - /mnt/vol/srv";
 
 pub(crate) const EXPORT_HELP: &str = "\
@@ -67,6 +76,8 @@ pub(crate) enum ImportFormat {
     Dir,
     /// A tar archive
     Tar,
+    /// A list of names with attributes
+    List,
 }
 
 /// What to do about a name that existed before.
@@ -104,7 +115,19 @@ pub(crate) struct ImportArgs {
     /// When it becomes visible [default: whole, if DST is new and SRC no directory]
     #[arg(long, value_enum, value_name = "WHEN")]
     pub(crate) appear: Option<Appear>,
+    /// Read back what was copied, and compare it; files that were there already are not compared
+    #[arg(long)]
+    pub(crate) verify: bool,
     /// Take the numbers of an archive's owners, and not their names
     #[arg(long)]
     pub(crate) numeric_owner: bool,
+    /// Copy the contents of a list's files from there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) contents: Option<PathBuf>,
+    /// Ignore this at the beginning of a list's paths
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) strip: Option<OsString>,
+    /// Leave out lines of a list that are none, and continue
+    #[arg(long)]
+    pub(crate) keep_going: bool,
 }

@@ -1,5 +1,6 @@
 //! Options of `pando trash` and `pando restore`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,8 +10,13 @@ pub(crate) const RESTORE_HELP: &str = "\
 PATH is the former path, which need not exist any more. The newest removal is restored, a tree
 with all below it. Nothing is overwritten: a file whose name is taken stays in the trash.
 
+With --from, PATH is restored out of a snapshot, at once: a directory as a clone, by its owner or
+root; a file as a new file that shares its contents with the snapshot's. Special files are not
+restored.
+
 Examples:
   pando restore /mnt/vol/report.txt
+  pando restore --from monday /mnt/vol/project/report.txt
   pando restore /mnt/vol/project --to /mnt/vol/project.old
   pando restore --at '2 hours ago' /mnt/vol/report.txt
   pando restore --list /mnt/vol/project";
@@ -77,6 +83,10 @@ pub(crate) struct RestoreArgs {
     /// With a directory, all that was removed from it since TIME [default: an hour before it]
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
+    /// Restore what PATH was in this snapshot: of it, or of the nearest directory above it that has
+    /// a snapshot of this name
+    #[arg(long, value_name = "SNAPSHOT", conflicts_with_all = ["at", "since", "list"])]
+    pub(crate) from: Option<OsString>,
     /// Restore nothing; show what is in the trash
     #[arg(long, conflicts_with_all = ["to", "at", "since"])]
     pub(crate) list: bool,

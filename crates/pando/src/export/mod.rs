@@ -117,7 +117,7 @@ impl<'a, S: Sink> Export<'a, S> {
     }
 
     /// Exports a path of a volume.
-    pub(crate) fn run(mut self, mut connection: Connection, path: &[u8]) -> Result<Outcome> {
+    pub(crate) fn run(mut self, mut connection: Connection, path: &[u8]) -> Result<(Outcome, S)> {
         let clock = SystemClock::new();
         let done = connection.call(Call::Export { path }, &mut |body| match body {
             Body::Exported(items) => self.items(&items.0),
@@ -130,7 +130,7 @@ impl<'a, S: Sink> Export<'a, S> {
         self.sink.finish()?;
         self.tell_problems();
         self.outcome.seconds = clock.monotonic().as_secs_f64();
-        Ok(self.outcome)
+        Ok((self.outcome, self.sink))
     }
 
     fn items(&mut self, mut bytes: &[u8]) -> Result<()> {

@@ -38,6 +38,8 @@ pub(crate) struct Options {
     pub(crate) on_conflict: OnConflict,
     /// Whether owners are those of the numbers in the archive, even where names are known.
     pub(crate) numeric_owner: bool,
+    /// Whether to keep what is sent, to be verified.
+    pub(crate) verify: bool,
 }
 
 /// An archive to import.
@@ -64,7 +66,13 @@ impl<R: Read> Archived<'_, R> {
             first => first.map_err(told)?,
         };
         let both = (bar, interrupted);
-        let mut tree = Tree::open(connection, destination, options.on_conflict, both, output)?;
+        let mut tree = Tree::open(
+            connection,
+            destination,
+            (options.on_conflict, options.verify),
+            both,
+            output,
+        )?;
         let mut import = Import { owners: Owners::new(options), buffer: vec![0; DATA_BYTES] };
         let read = import.members(first, &mut reader, &mut tree);
         match read {

@@ -8,9 +8,11 @@
 mod archived;
 mod count;
 mod itself;
+mod listed;
 mod source;
 mod stream;
 mod tree;
+mod verify;
 mod walk;
 
 use std::path::Path;
@@ -27,7 +29,9 @@ use crate::failure::Result;
 use crate::output::Output;
 pub(crate) use archived::{Archived, Options};
 pub(crate) use itself::refuse as refuse_itself;
+pub(crate) use listed::Listed;
 pub(crate) use tree::Visible;
+pub(crate) use verify::{Comparison, Sent};
 
 /// What to import.
 pub(crate) struct Import<'a> {
@@ -36,6 +40,8 @@ pub(crate) struct Import<'a> {
     /// The destination, a path inside the volume, and how it becomes visible.
     pub(crate) destination: (&'a [u8], Visible<'a>),
     pub(crate) on_conflict: OnConflict,
+    /// Whether to keep what is sent, to be verified.
+    pub(crate) verify: bool,
     /// Where progress is shown.
     pub(crate) bar: &'a ProgressBar,
 }
@@ -59,6 +65,8 @@ pub(crate) struct Outcome {
     pub(crate) seconds: f64,
     /// Whether it was interrupted.
     pub(crate) interrupted: bool,
+    /// What was sent, if it was kept.
+    pub(crate) sent: Option<Sent>,
 }
 
 impl Outcome {
@@ -82,7 +90,7 @@ impl Import<'_> {
         device::raise_descriptor_limit();
         let counter = count::start(self.source, self.bar, interrupted);
         let mut walk = walk::Walk::new(connection, self.on_conflict, self.bar, interrupted, output);
-        let walked = walk.run(self.source, self.destination);
+        let walked = walk.run(self.source, self.destination, self.verify);
         let mut outcome = walk.into_outcome();
         counter.stop();
         walked?;

@@ -9,6 +9,7 @@ use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
 use wire::{Answer, Body, Call, Failure, FailureKind, Item, ItemError, Items, ListEntry};
 
+use super::verify::Sent;
 use crate::failure::Result;
 use crate::session;
 
@@ -35,6 +36,8 @@ pub(super) struct Stream {
     open: VecDeque<(u32, u64)>,
     errors: Vec<ItemError>,
     more_errors: u64,
+    /// What was sent, if that is to be verified.
+    sent_items: Option<Sent>,
     bar: ProgressBar,
     clock: SystemClock,
     /// When the last message was sent.
@@ -50,10 +53,21 @@ impl Stream {
             open: VecDeque::new(),
             errors: Vec::new(),
             more_errors: 0,
+            sent_items: None,
             bar: bar.clone(),
             clock: SystemClock::new(),
             sent: Duration::ZERO,
         }
+    }
+
+    /// Keeps what is sent from now on, to be verified; `single`: as the only file.
+    pub(super) fn keep(&mut self, single: bool) {
+        self.sent_items = Some(Sent::new(single));
+    }
+
+    /// What was kept.
+    pub(super) fn take_kept(&mut self) -> Option<Sent> {
+        self.sent_items.take()
     }
 
     /// Tells the daemon that the walk continues, after a long time without items.
@@ -72,6 +86,9 @@ impl Stream {
     /// Queues an item to be sent soon.
     pub(super) fn push(&mut self, item: &Item<'_>) -> Result<()> {
         self.items.push(item);
+        if let Some(sent) = &mut self.sent_items {
+            sent.note(item);
+        }
         // An item sent in several parts counts with its last part.
         let part = matches!(item, Item::Begin { .. } | Item::Data { .. } | Item::Leave { .. });
         self.count += u64::from(!part);
@@ -89,6 +106,10 @@ impl Stream {
     pub(super) fn ask(&mut self, call: Call<'_>) -> Result<(Vec<ListEntry>, bool)> {
         self.drain()?;
         let mut existing = Vec::new();
+        let entered = match call {
+            Call::ImportEnter { name } => Some(name),
+            _ => None,
+        };
         let answer = self.connection.call(call, &mut |body| {
             if let Body::Entries { entries, .. } = body {
                 existing.extend(entries);
@@ -96,7 +117,12 @@ impl Stream {
             Ok(())
         })?;
         match answer {
-            Answer::Entered { existed } => Ok((existing, existed)),
+            Answer::Entered { existed } => {
+                if let (Some(sent), Some(name)) = (&mut self.sent_items, entered) {
+                    sent.enter(name);
+                }
+                Ok((existing, existed))
+            }
             other => Err(session::unexpected(&other)),
         }
     }
@@ -173,6 +199,9 @@ impl Stream {
     fn note(&mut self, answer: Answer) -> Result<()> {
         match answer {
             Answer::Imported { errors, more } => {
+                if let Some(sent) = &mut self.sent_items {
+                    errors.iter().for_each(|error| sent.failed(&error.path.0));
+                }
                 self.errors.extend(errors);
                 self.more_errors += more;
                 Ok(())

@@ -82,11 +82,14 @@ impl<'a> Tree<'a> {
     pub(super) fn open(
         connection: Connection,
         (destination, visible): (&[u8], Visible<'_>),
-        on_conflict: OnConflict,
+        (on_conflict, verify): (OnConflict, bool),
         (bar, interrupted): (&'a ProgressBar, &'a AtomicBool),
         output: &'a mut Output,
     ) -> Result<Tree<'a>> {
         let mut stream = Stream::new(connection, bar);
+        if verify {
+            stream.keep(false);
+        }
         let staged = visible != Visible::Gradually;
         let open = Call::ImportOpen { path: destination, directory: true, staged };
         let (existing, existed) = stream.ask(open)?;
@@ -147,6 +150,7 @@ impl<'a> Tree<'a> {
             }
         }
         self.stream.close()?;
+        self.outcome.sent = self.stream.take_kept();
         self.tell_errors()
     }
 

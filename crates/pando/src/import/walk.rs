@@ -77,7 +77,8 @@ impl<'a> Walk<'a> {
     }
 
     /// The outcome.
-    pub(super) fn into_outcome(self) -> Outcome {
+    pub(super) fn into_outcome(mut self) -> Outcome {
+        self.outcome.sent = self.stream.take_kept();
         self.outcome
     }
 
@@ -86,6 +87,7 @@ impl<'a> Walk<'a> {
         &mut self,
         source: &Path,
         (destination, visible): (&[u8], Visible<'_>),
+        verify: bool,
     ) -> Result<()> {
         let followed = std::fs::metadata(source);
         let is_directory = match &followed {
@@ -93,7 +95,11 @@ impl<'a> Walk<'a> {
             // A dangling symbolic link can be imported.
             Err(_) => false,
         };
-        let open = Call::ImportOpen { path: destination, directory: is_directory, staged: false };
+        if verify {
+            self.stream.keep(!is_directory);
+        }
+        let staged = visible != Visible::Gradually;
+        let open = Call::ImportOpen { path: destination, directory: is_directory, staged };
         if is_directory {
             let directory =
                 Directory::open(source).map_err(|error| failure::source("read", source, &error))?;

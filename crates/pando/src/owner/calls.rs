@@ -18,8 +18,8 @@ use super::server::Server;
 use super::sessions::Who;
 use super::trash;
 use super::{
-    check, clusters, diff, find, history, list, mounted, quota, schedule_calls, snapshots, streams,
-    totals, watch,
+    check, clusters, diff, find, history, list, mounted, quota, restore, schedule_calls, snapshots,
+    streams, totals, watch,
 };
 
 /// Bytes of contents in one message.
@@ -209,6 +209,9 @@ fn change(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<()> {
         }
         Call::ScheduleSet { .. } | Call::SnapshotHold { .. } => {
             schedule_calls::change(fs, caller, call)
+        }
+        Call::RestoreFrom { snapshot, path, to } => {
+            restore::restore(fs, caller, snapshot, (path, to))
         }
         Call::SnapshotDeleteNumber { number } => snapshots::delete(fs, caller, number),
         Call::SubvolumeCreate { path, umask } => below(fs, caller, path, |parent, name| {

@@ -302,7 +302,9 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::Rollback { path, snapshot: second }
         | Call::Clone { source: path, destination: second }
         | Call::Diff { old: path, new: second } => [path, second],
-        Call::Restore { path, to, .. } => [path, to.unwrap_or_default()],
+        Call::Restore { path, to, .. } | Call::RestoreFrom { path, to, .. } => {
+            [path, to.unwrap_or_default()]
+        }
         _ => [b"", b""],
     }
 }

@@ -32,6 +32,7 @@ mod peer_wait;
 mod questions;
 mod quota;
 mod record;
+mod restore;
 mod scan;
 mod schedule_calls;
 mod schedules;

@@ -58,7 +58,8 @@ impl Work<'_> {
         // A source that is not there must leave nothing behind.
         session::ask(place, &wire::Call::Stat { path: &place.inner })?;
         session::with(&place.volume, |connection| {
-            Export::new(make()?, bar, interrupted, output).run(connection, &place.inner)
+            let export = Export::new(make()?, bar, interrupted, output);
+            export.run(connection, &place.inner).map(|(outcome, _)| outcome)
         })
         .map_err(|failure| place.told(failure))
     }

@@ -5,14 +5,16 @@ use std::hash::Hasher;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use serde_json::json;
 use siphasher::sip::SipHasher13;
 use wire::{Call, Failure, FailureKind};
 
 use crate::cli::{Appear, ImportArgs, ImportFormat};
+use crate::export::Export;
 use crate::failure::{self, Result};
-use crate::import::{self, Archived, Import, Options, Outcome, Visible};
+use crate::import::{self, Archived, Comparison, Import, Listed, Options, Outcome, Sent, Visible};
 use crate::interrupt;
 use crate::output::{self, Output};
 use crate::place::Place;
@@ -25,6 +27,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dst)?;
+    check_options(args)?;
     if args.format == ImportFormat::Dir {
         refuse_volume(&args.src)?;
         refuse_stream(&args.src)?;
@@ -38,14 +41,14 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
         Some(staged) => (staged.path.as_slice(), Visible::Whole(&staged.name)),
         None => (place.inner.as_slice(), Visible::Gradually),
     };
-    let on_conflict = args.on_conflict;
+    let (on_conflict, verify) = (args.on_conflict, args.verify);
     let outcome = match args.format {
         ImportFormat::Dir => {
-            let import = Import { source: &args.src, destination, on_conflict, bar: &bar };
+            let import = Import { source: &args.src, destination, on_conflict, verify, bar: &bar };
             session::with(&place.volume, |connection| import.run(connection, &interrupted, output))
         }
         ImportFormat::Tar => {
-            let options = Options { on_conflict, numeric_owner: args.numeric_owner };
+            let options = Options { on_conflict, numeric_owner: args.numeric_owner, verify };
             let mut input = Some(opened(&args.src)?);
             session::with(&place.volume, |connection| {
                 let input = input.take().ok_or_else(read_before)?;
@@ -54,13 +57,65 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
                 archive.run(connection, output)
             })
         }
+        ImportFormat::List => {
+            let mut input = Some(opened(&args.src)?);
+            session::with(&place.volume, |connection| {
+                let list = Listed {
+                    input: input.take().ok_or_else(read_before)?,
+                    contents: args.contents.as_deref(),
+                    strip: args.strip.as_deref().unwrap_or_default().as_bytes(),
+                    keep_going: args.keep_going,
+                    destination,
+                    on_conflict,
+                    verify,
+                    bar: &bar,
+                    interrupted: &interrupted,
+                };
+                list.run(connection, output)
+            })
+        }
     };
     bar.finish_and_clear();
-    let outcome = outcome.map_err(|failure| match &staged {
+    let mut outcome = outcome.map_err(|failure| match &staged {
         Some(staged) => staged.told(place.told(failure), &place),
         None => place.told(failure),
     })?;
-    report(args, &outcome, output)
+    let sent = outcome.sent.take().filter(|_| !outcome.interrupted);
+    let verified = sent.map(|sent| verified(sent, &place, &interrupted, output)).transpose()?;
+    report(args, &outcome, verified, output)
+}
+
+/// Reads back what was imported, and compares it: how many names are right, and how many are not.
+fn verified(
+    sent: Sent,
+    place: &Place,
+    interrupted: &AtomicBool,
+    output: &mut Output,
+) -> Result<(u64, u64)> {
+    let bar = output.progress("names verified");
+    let mut sent = Some(sent);
+    let compared = session::with(&place.volume, |connection| {
+        let comparison = Comparison::new(sent.take().ok_or_else(read_before)?);
+        Export::new(comparison, &bar, interrupted, output).run(connection, &place.inner)
+    });
+    bar.finish_and_clear();
+    let (outcome, comparison) = compared.map_err(|failure| place.told(failure))?;
+    Ok((comparison.verified, outcome.failed))
+}
+
+/// Refuses an option that this format has no use for.
+fn check_options(args: &ImportArgs) -> Result<()> {
+    let list = args.contents.is_some() || args.strip.is_some() || args.keep_going;
+    let (option, format) = match args.format {
+        ImportFormat::List if args.numeric_owner => ("--numeric-owner", "tar"),
+        ImportFormat::Dir if args.numeric_owner => ("--numeric-owner", "tar"),
+        ImportFormat::Dir | ImportFormat::Tar if list => {
+            ("--contents, --strip and --keep-going", "list")
+        }
+        _ => return Ok(()),
+    };
+    let message = format!("{option}: only with --format {format}");
+    Err(Failure::new(FailureKind::Invalid, message))
 }
 
 /// A directory that gets its name when it is complete.
@@ -172,7 +227,12 @@ fn refuse_volume(source: &Path) -> Result<()> {
     Err(failure.hint("mount the volume, and name the directory below its mount point"))
 }
 
-fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<()> {
+fn report(
+    args: &ImportArgs,
+    outcome: &Outcome,
+    verified: Option<(u64, u64)>,
+    output: &mut Output,
+) -> Result<()> {
     output.object(&json!({
         "source": args.src.to_string_lossy(),
         "destination": args.dst.to_string_lossy(),
@@ -181,6 +241,8 @@ fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<(
         "kept": outcome.kept,
         "bytes": outcome.bytes,
         "failed": outcome.failed,
+        "verified": verified.map(|(verified, _)| verified),
+        "differ": verified.map(|(_, differ)| differ),
         "seconds": outcome.seconds,
         "interrupted": outcome.interrupted,
     }))?;
@@ -201,6 +263,14 @@ fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<(
     if outcome.interrupted {
         return Err(Failure::new(FailureKind::Interrupted, "interrupted; what was imported stays")
             .hint("run the same command again to continue"));
+    }
+    if let Some((verified, differ)) = verified {
+        output.line(&format!("verified {}", output::count(verified, "name", "names")))?;
+        if differ > 0 {
+            let message = "what was imported is not what is read back";
+            let hint = "if no other process changed it, run `pando fsck`";
+            return Err(Failure::new(FailureKind::Other, message).hint(hint));
+        }
     }
     match outcome.failed {
         0 => Ok(()),

@@ -1,5 +1,8 @@
 //! `pando trash` and `pando restore`: keeps and restores removed files.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use device::{Clock, SystemClock};
 use jiff::tz::TimeZone;
 use serde_json::json;
@@ -56,6 +59,9 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
             (place, Some(to))
         }
     };
+    if let Some(snapshot) = &args.from {
+        return from_snapshot(snapshot, &place, to.as_ref(), output);
+    }
     let (at, since) = (time(args.at.as_deref())?, time(args.since.as_deref())?);
     let call =
         Call::Restore { path: &place.inner, to: to.as_ref().map(|to| &to.inner[..]), at, since };
@@ -83,6 +89,31 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
     let message = format!("{left} names stay in the trash, because their paths are taken");
     Err(Failure::new(FailureKind::Exists, message)
         .hint("move that file and restore again, or restore to another path with --to"))
+}
+
+/// Restores out of a snapshot.
+fn from_snapshot(
+    snapshot: &OsStr,
+    place: &Place,
+    to: Option<&Place>,
+    output: &mut Output,
+) -> Result<()> {
+    let snapshot = snapshot.as_bytes();
+    let inner = to.map(|to| &to.inner[..]);
+    let call = Call::RestoreFrom { snapshot, path: &place.inner, to: inner };
+    match to {
+        Some(to) => session::perform(&[place, to], &call)?,
+        None => session::perform(place, &call)?,
+    }
+    let mut object = json!({});
+    output::put_bytes(&mut object, "restored", place.typed());
+    output::put_bytes(&mut object, "from", snapshot);
+    if let Some(to) = to {
+        output::put_bytes(&mut object, "to", to.typed());
+    }
+    output.object(&object)?;
+    let to = to.map_or_else(String::new, |to| format!(" to {}", printable(to.typed())));
+    output.line(&format!("restored {}{to}", printable(place.typed())))
 }
 
 /// What is in the trash of a place, newest first.

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use crate::export::{lists, odd};
 use crate::import::{assert_same, sample};
 use crate::other_users::Nobody;
-use crate::world::{Answer, NOBODY, World, answer, is_root};
+use crate::world::{Answer, NOBODY, World, answer, is_root, signal, wait_until};
 
 /// A header of a member, as text fields that a test may damage.
 struct Header {
@@ -390,6 +390,121 @@ fn what_is_no_archive_is_refused_and_leaves_nothing() {
     assert!(answer.err.contains("--format tar"), "{answer:?}");
     let told = world.fails(2, &["import", "-", &world.at("/g")]);
     assert!(told.contains("--format"), "{told}");
+}
+
+/// Whatever ends an import, nothing is visible, and the same command completes it.
+#[test]
+fn an_import_that_is_ended_continues() {
+    for (engine, end) in [("btree", "kill"), ("lsm", "kill"), ("btree", "interrupt")] {
+        let world = World::on(engine);
+        let source = world.path().join("source");
+        fs::create_dir(&source).unwrap();
+        sample(&source);
+        for name in 0..2000 {
+            fs::write(source.join(format!("d/{name}")), format!("contents of {name}")).unwrap();
+        }
+        let whole = world.path().join("whole");
+        packed(&source, &whole, &["--format=pax", "--sort=name", "-S", "--xattrs"]);
+        let bytes = fs::read(&whole).unwrap();
+        let words = ["import", "--format", "tar", "-", &world.at("/d")];
+        let mut command = World::command(&words);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut import = command.spawn().unwrap();
+        let mut input = import.stdin.take().unwrap();
+        input.write_all(&bytes[..bytes.len() / 2]).unwrap();
+        wait_until("the import is half done", || {
+            let listed = world.run(&["ls", "-a", &world.at("/.pando-import.d/d")]);
+            listed.out.lines().count() > 300
+        });
+        let pid = i32::try_from(import.id()).unwrap();
+        if end == "kill" {
+            signal(pid, rustix::process::Signal::KILL);
+            world.kill_owner();
+            import.wait().unwrap();
+        } else {
+            signal(pid, rustix::process::Signal::INT);
+            drop(input);
+            assert_eq!(import.wait().unwrap().code(), Some(130));
+        }
+        // A daemon that is killed loses what it had not written yet.
+        let names = world.names("/");
+        assert!(names == [".pando-import.d"] || end == "kill" && names.is_empty(), "{names:?}");
+        let to = world.at("/d");
+        let words = ["import", "--format", "tar", whole.to_str().unwrap(), &to];
+        let done = world.json(&words);
+        assert_eq!(done[0]["failed"], 0, "{done:?}");
+        assert!(end == "kill" || done[0]["unchanged"].as_u64() > Some(300), "{done:?}");
+        assert_eq!(world.names("/"), ["d"]);
+        assert_same(&source, &exported(&world, "/d", "copy"));
+        world.close();
+        world.ok(&["fsck", world.vol()]);
+    }
+}
+
+#[test]
+fn what_was_imported_is_verified() {
+    for engine in ["btree", "lsm"] {
+        let world = World::on(engine);
+        let source = world.path().join("source");
+        fs::create_dir(&source).unwrap();
+        sample(&source);
+        odd(&source);
+        let archive = world.path().join("archive");
+        packed(&source, &archive, &["--format=pax", "-S", "--xattrs", "--acls"]);
+        let names = 1 + walkdir(&source);
+        let verified = |more: &[&str], from: &Path, to: &str| {
+            let to = world.at(to);
+            let words = [&["import", "--verify"][..], more, &[from.to_str().unwrap(), &to]];
+            let done = world.json(&words.concat());
+            assert_eq!(done[0]["differ"], 0, "{done:?}");
+            done[0]["verified"].as_u64().unwrap()
+        };
+        assert_eq!(verified(&[], &source, "/dir"), names);
+        assert_eq!(verified(&["--appear", "whole"], &source, "/whole"), names);
+        assert_eq!(verified(&["--format", "tar"], &archive, "/tar"), names);
+        assert_eq!(verified(&[], &source.join("d/big"), "/file"), 1);
+        // What is there already is not read; directories are.
+        assert!(verified(&[], &source, "/dir") < 8);
+        let other = world.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("more"), "more").unwrap();
+        assert_eq!(verified(&[], &other, "/dir"), 2);
+    }
+}
+
+/// How many names are below a directory.
+fn walkdir(directory: &Path) -> u64 {
+    let below = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let is_directory = entry.file_type().unwrap().is_dir();
+        1 + if is_directory { walkdir(&entry.path()) } else { 0 }
+    };
+    fs::read_dir(directory).unwrap().map(below).sum()
+}
+
+/// A directory becomes visible as a whole, too, and a second run over it finds it unchanged.
+#[test]
+fn a_directory_appears_whole() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    sample(&source);
+    odd(&source);
+    let to = world.at("/d");
+    let words = ["import", "--appear", "whole", source.to_str().unwrap(), &to];
+    world.ok(&words);
+    assert_eq!(world.names("/"), ["d"]);
+    assert_same(&source, &exported(&world, "/d", "copy"));
+    world.fails(6, &words);
+    fs::write(source.join("small"), "it differs").unwrap();
+    let words = ["import", "--on-conflict", "fail", source.to_str().unwrap(), &to];
+    world.fails(6, &words);
+    assert_eq!(text(&world, "/d/small"), "small");
+    let words = ["import", "--on-conflict", "skip", source.to_str().unwrap(), &to];
+    assert!(world.json(&words)[0]["kept"].as_u64() >= Some(1));
+    assert_eq!(text(&world, "/d/small"), "small");
+    world.ok(&["import", source.to_str().unwrap(), &to]);
+    assert_eq!(text(&world, "/d/small"), "it differs");
 }
 
 /// A directory under the hidden name that others can reach is not completed.

@@ -1,0 +1,157 @@
+//! Lists of names are imported with their attributes, and with contents from a directory; what is
+//! wrong in them is named by its line.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::export::odd;
+use crate::import::{assert_same, sample};
+use crate::world::{World, answer};
+
+/// The format that `pando import --help` names.
+const PRINTF: &str = r"%y %#m %U %G %s %T@ %A@ %n %D:%i %P\0%l\0";
+
+/// The attributes of a tree, sorted by path, without what a copy cannot have.
+fn attributes(world: &World, inner: &str) -> Vec<Value> {
+    let root = world.at(inner);
+    let mut all = world.json(&["find", &root]);
+    for one in &mut all {
+        let path = one["path"].as_str().unwrap()[root.len()..].to_owned();
+        let object = one.as_object_mut().unwrap();
+        for field in ["inode", "blocks", "ctime", "btime", "path_hex", "atime"] {
+            object.remove(field);
+        }
+        object.insert("path".into(), path.into());
+    }
+    all.sort_by_key(|one| one["path"].as_str().map(str::to_owned));
+    all
+}
+
+#[test]
+fn a_tree_is_copied_by_its_list() {
+    for engine in ["btree", "lsm"] {
+        let world = World::on(engine);
+        let source = world.path().join("source");
+        fs::create_dir(&source).unwrap();
+        sample(&source);
+        odd(&source);
+        world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);
+        let list = Command::new(crate::world::PANDO)
+            .args(["find", "--json", &world.at("/s")])
+            .output()
+            .unwrap();
+        let path = world.path().join("list");
+        fs::write(&path, list.stdout).unwrap();
+        let strip = world.at("/s");
+        let words = ["--format", "list", "--strip", &strip, path.to_str().unwrap()];
+        let to = world.at("/copy");
+        let arguments = [&["import"][..], &words, &[&to]].concat();
+        let done = world.json(&arguments);
+        assert_eq!(done[0]["failed"], 0, "{done:?}");
+        assert_eq!(attributes(&world, "/s"), attributes(&world, "/copy"));
+        // The same again is there already.
+        let again = world.json(&arguments);
+        assert_eq!(again[0]["bytes"], 0, "{again:?}");
+        assert!(again[0]["unchanged"].as_u64() >= Some(15), "{again:?}");
+        assert_eq!(attributes(&world, "/s"), attributes(&world, "/copy"));
+    }
+}
+
+#[test]
+fn what_find_prints_is_imported_with_contents() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    sample(&source);
+    fs::write(source.join(" begins with a space"), vec![b'x'; 300_000]).unwrap();
+    for path in ["small", "d/big"] {
+        rustix::fs::removexattr(source.join(path), "user.kind").unwrap_or_default();
+    }
+    let mut find = Command::new("find");
+    find.arg(&source).args(["-printf", PRINTF]);
+    let mut find = find.stdout(Stdio::piped()).spawn().unwrap();
+    let to = world.at("/copy");
+    let contents = source.to_str().unwrap();
+    let words = ["import", "--format", "list", "--contents", contents, "-", &to];
+    let done = World::command(&words).stdin(find.stdout.take().unwrap()).output().unwrap();
+    assert!(find.wait().unwrap().success());
+    assert_eq!(answer(&done).code, 0, "{:?}", answer(&done));
+    let copy = world.path().join("copy");
+    world.ok(&["export", &to, copy.to_str().unwrap()]);
+    assert_same(&source, &copy);
+    let holes = fs::metadata(copy.join("sparse")).unwrap();
+    assert!(std::os::unix::fs::MetadataExt::blocks(&holes) < 4096);
+}
+
+fn import(world: &World, list: &str, more: &[&str]) -> crate::world::Answer {
+    let path = world.path().join("list");
+    fs::write(&path, list).unwrap();
+    let to = world.at("/d");
+    let words = ["import", "--format", "list", path.to_str().unwrap(), &to];
+    world.run(&[&words[..], more].concat())
+}
+
+#[test]
+fn a_bad_line_is_named_and_the_rest_goes_on_if_asked() {
+    let world = World::new();
+    let list = r#"{"path":"one","kind":"file","size":5}
+{"path":"two","kind":"file","size":"many"}
+{"path":"../three","kind":"file"}
+
+{"path":"dir/four","kind":"symlink","target":"../one"}
+nonsense
+{"path":"five","kind":"whale"}
+"#;
+    let refused = import(&world, list, &[]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.err.contains("line 2 of the list"), "{refused:?}");
+    assert!(!world.names("/").contains(&"d".to_owned()));
+    let rest = import(&world, list, &["--keep-going"]);
+    assert_eq!(rest.code, 2, "{rest:?}");
+    for line in [2, 3, 6, 7] {
+        assert!(rest.err.contains(&format!("line {line} of the list")), "{line}: {rest:?}");
+    }
+    assert!(rest.err.contains("4 names were not imported"), "{rest:?}");
+    assert_eq!(world.names("/d"), ["dir", "one"]);
+    assert_eq!(world.names("/d/dir"), ["four"]);
+    // The first line, too, and without a trace.
+    let world = World::new();
+    let refused = import(&world, "no list", &[]);
+    assert_eq!((refused.code, world.names("/")), (2, Vec::new()), "{refused:?}");
+    for option in [&["--numeric-owner"][..], &["--format", "tar", "--keep-going"]] {
+        let refused = import(&world, "", option);
+        assert_eq!(refused.code, 2, "{refused:?}");
+    }
+}
+
+#[test]
+fn contents_come_from_below_the_directory_and_have_the_length_of_the_list() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir_all(source.join("sub")).unwrap();
+    fs::write(source.join("sub/good"), "good").unwrap();
+    fs::write(source.join("longer"), "longer").unwrap();
+    fs::write(world.path().join("secret"), "secret").unwrap();
+    std::os::unix::fs::symlink(world.path(), source.join("out")).unwrap();
+    std::os::unix::fs::symlink("sub/good", source.join("link")).unwrap();
+    let list = r#"{"path":"sub/good","kind":"file","size":4}
+{"path":"longer","kind":"file","size":4}
+{"path":"out/secret","kind":"file","size":6}
+{"path":"link","kind":"file","size":4}
+{"path":"none","kind":"file","size":4}
+"#;
+    let told = import(&world, list, &["--contents", source.to_str().unwrap()]);
+    assert_ne!(told.code, 0, "{told:?}");
+    for left_out in ["longer", "out/secret", "link", "none"] {
+        assert!(told.err.contains(left_out), "{left_out}: {told:?}");
+    }
+    assert_eq!(world.names("/d"), ["out", "sub"]);
+    assert_eq!(world.names("/d/out"), Vec::<String>::new());
+    assert_eq!(world.ok(&["cat", &world.at("/d/sub/good")]), "good");
+    let none = import(&world, list, &["--contents", "/no such directory"]);
+    assert_eq!(none.code, 3, "{none:?}");
+    assert!(Path::new(world.mnt()).exists());
+}
