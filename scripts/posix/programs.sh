@@ -12,7 +12,7 @@ skip_without_mounts
 mount_pando suid,dev
 repository=$PWD
 # Sources to copy, in a place that every user may read.
-cp -r "$repository/crates/fs/src/ops" "$work/sources"
+cp -r "$repository/crates/ops/src/posix" "$work/sources"
 for script in calls coherence atime totals extents handles; do
   cp "$repository/scripts/posix/$script.py" "$work"
 done

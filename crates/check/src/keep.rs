@@ -8,8 +8,9 @@ use format::inode_record::{FileKind, InodeRecord};
 use format::key::{self, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, SubvolId};
-use ops::plan::{Plan, fresh_inode};
+use ops::plan::Plan;
 use ops::subvolumes::{Ledger, execute_with};
+use volume::attributes::fresh_inode;
 
 use store::{KeyRange, TreeId};
 use vfs::FsResult;

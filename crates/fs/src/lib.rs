@@ -1,8 +1,15 @@
 //! An open volume as front ends and programs call it: [`Fs`] is every floor over the one below.
 //!
-//! A call enters by [`FileSystem`] and is one file of `ops::posix`. An operation finds its subvolume,
-//! passes its gate, takes locks, reads records and describes a plan (`ops`); quotas and the trash
-//! see the plan (`policy`); where there is no space, some is sought (`upkeep`).
+//! A call enters by [`FileSystem`] and is one file of `ops::posix`. An operation passes the gate of
+//! its subvolume and yields a plan: what it locks, what it read, the batch, and what front ends
+//! learn (`ops`). Quotas and the trash see the plan (`policy`); where there is no space for it,
+//! some is sought (`upkeep`).
+//!
+//! Promises: a change is atomic, to other calls, to snapshots and to a crash. A snapshot shows
+//! every change that returned before it began, and each other one whole or not at all. After
+//! `sync` and `fsync` what returned before is durable; after a crash the volume is in the state
+//! after some change, and that state has everything that was durable. What cannot be read is an
+//! error that names the place, and never taken for absent.
 
 mod filesystem;
 mod front_end;

@@ -20,7 +20,7 @@ use data::{Data, Freed};
 use device::Timestamp;
 use format::directory_record::{self, DirectoryRecord};
 use format::entry_record::{EntryRecord, Target};
-use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
+use format::inode_record::LinkedRecord;
 use format::key::{self, Part};
 use format::subvolume_record::{USAGE_BYTES_AT, USAGE_FILES_AT};
 use format::xattr_record::XattrRecord;
@@ -573,29 +573,5 @@ impl Plan {
         if self.has.notices {
             self.scratch.effects.drain(..).for_each(notify);
         }
-    }
-}
-
-/// A fresh inode that is not a directory.
-#[inline]
-pub fn fresh_inode(kind: FileKind, now: i64) -> InodeRecord {
-    InodeRecord {
-        kind,
-        has_bulk: false,
-        has_xattrs: false,
-        has_extents: false,
-        mode: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        size: 0,
-        allocated: 0,
-        ctime: now,
-        mtime: now,
-        atime: now,
-        btime: now,
-        elsewhere: None,
-        charge: None,
-        charged_names: 0,
     }
 }

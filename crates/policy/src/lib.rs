@@ -1,5 +1,5 @@
-//! Policies: quotas and the trash see each plan before it is executed, and add to it, redirect it or
-//! refuse it ([`policies::Policies`]). [`Governed`] is a volume with the two.
+//! Policies: quotas and the trash see each plan before it is executed, and add to it, redirect it
+//! or refuse it ([`policies::Policies`]). [`Governed`] is a volume with the two.
 
 pub mod governed;
 pub mod policies;

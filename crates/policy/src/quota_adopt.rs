@@ -108,7 +108,7 @@ impl Governed {
         self.set_quota(caller, (dir, limits.into()), &mut Counting::untold()).map(drop)
     }
 
-    /// Like [`Governed::quota_set`], for some limits only; returns those in force. `progress` receives
+    /// Like `quota_set`, for some limits only; returns those in force. `progress` receives
     /// how many inodes were charged; their total is not known. It may cancel: then the background
     /// continues.
     pub fn quota_set_telling(

@@ -120,7 +120,7 @@ impl Governed {
         self.quota_differences(&*pin, &mut Counting::untold())
     }
 
-    /// Like [`Governed::quota_check`]. `progress` receives how many inodes were counted and an estimate
+    /// Like `quota_check`. `progress` receives how many inodes were counted and an estimate
     /// of their total, and may cancel the count.
     pub fn quota_check_telling(
         &self,

@@ -104,7 +104,7 @@ impl Upkeep {
         self.searching(&mut Search::default(), run)
     }
 
-    /// Like [`Upkeep::with_room`]; the search reports what it found if there is no space in the end.
+    /// Like `with_room`; the search reports what it found if there is no space in the end.
     #[inline]
     pub fn searching<T>(&self, search: &mut Search, run: impl Fn() -> FsResult<T>) -> FsResult<T> {
         loop {

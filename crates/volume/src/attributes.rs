@@ -93,3 +93,27 @@ pub fn owned(inode: &InodeRecord) -> Owned {
 pub fn owned_directory(record: &DirectoryRecord) -> Owned {
     Owned { kind: Kind::Directory, uid: record.uid, gid: record.gid, mode: record.mode }
 }
+
+/// A fresh inode that is not a directory.
+#[inline]
+pub fn fresh_inode(kind: FileKind, now: i64) -> InodeRecord {
+    InodeRecord {
+        kind,
+        has_bulk: false,
+        has_xattrs: false,
+        has_extents: false,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        allocated: 0,
+        ctime: now,
+        mtime: now,
+        atime: now,
+        btime: now,
+        elsewhere: None,
+        charge: None,
+        charged_names: 0,
+    }
+}

@@ -11,15 +11,19 @@ use super::Tree;
 
 /// Files in import cycles by crate, and how many of them share a cycle with a file of another
 /// folder. MAY ONLY SHRINK.
-const LEFT: [(&str, usize, usize); 9] = [
+const LEFT: [(&str, usize, usize); 13] = [
     ("btree", 34, 29),
+    ("check", 9, 0),
     ("data", 8, 0),
-    ("fs", 67, 62),
     ("fuse", 3, 0),
     ("lsm", 25, 0),
+    ("ops", 16, 16),
     ("pando", 27, 0),
+    ("policy", 10, 10),
     ("search", 29, 25),
     ("store", 5, 0),
+    ("upkeep", 16, 16),
+    ("volume", 5, 0),
     ("wire", 2, 0),
 ];
 
@@ -225,15 +229,6 @@ fn target<'m>(modules: &'m BTreeMap<Path, Module>, path: &Path, depth: usize) ->
         return target(modules, &from, depth + 1);
     }
     Some(&module.file)
-}
-
-/// The files of a crate that import each other: who, and whom.
-pub(super) fn imports(tree: &Tree, name: &str) -> Vec<(String, String)> {
-    let modules = modules(tree, name);
-    let of = |(from, to): (&str, BTreeSet<&str>)| {
-        to.into_iter().map(|to| (from.to_owned(), to.to_owned())).collect::<Vec<_>>()
-    };
-    edges(&modules).into_iter().flat_map(of).collect()
 }
 
 /// Which other files each file imports.

@@ -6,7 +6,6 @@ mod assertions;
 mod crates;
 mod cycles;
 mod documents;
-mod floors;
 mod format_pages;
 mod knowledge;
 mod messages;
@@ -40,7 +39,6 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(source::check_sizes(&tree));
     problems.extend(crates::check(&tree));
     problems.extend(cycles::check(&tree));
-    problems.extend(floors::check(&tree));
     problems.extend(plans::check(&tree));
     problems.extend(words::check(&tree));
     problems.extend(assertions::check(&tree));

@@ -8,7 +8,7 @@ use super::Tree;
 const FORMAT: &str = "crates/format/src/";
 /// Where a volume is checked.
 const CHECKS: [&str; 3] =
-    ["crates/fs/src/check/", "crates/fs/src/own/", "crates/data/src/check.rs"];
+    ["crates/check/src/", "crates/volume/src/own/", "crates/data/src/check.rs"];
 /// Kinds in which nothing can be wrong: any name is right, and the value is empty.
 const NOTHING_TO_CHECK: [&str; 1] = ["SEARCHABLE_PREFIX"];
 
@@ -25,8 +25,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
         for kind in kinds(text).filter(|kind| !NOTHING_TO_CHECK.contains(kind)) {
             let mut words = checked.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
             if !words.any(|word| word == kind) {
-                problems
-                    .push(format!("{path}: no check of a volume reads {kind} (crates/fs/check)"));
+                problems.push(format!("{path}: no check of a volume reads {kind} (crates/check)"));
             }
         }
     }
@@ -48,8 +47,8 @@ mod tests {
         let tree = Tree::of(&[
             ("crates/format/src/key.rs", "pub const A_PREFIX: [u8; 1] = [A];\n"),
             ("crates/format/src/b.rs", "pub const B_KEY: [u8; 1] = [B];\nconst C_KEY: u8 = 1;\n"),
-            ("crates/fs/src/check/table.rs", "if prefix == key::A_PREFIX {}\n"),
-            ("crates/fs/src/ops/b.rs", "get(B_KEY)\n"),
+            ("crates/check/src/table.rs", "if prefix == key::A_PREFIX {}\n"),
+            ("crates/ops/src/b.rs", "get(B_KEY)\n"),
         ]);
         let found = check(&tree);
         assert!(found.len() == 1 && found[0].contains("B_KEY"), "{found:?}");

@@ -26,7 +26,7 @@ use volume::view::View;
 use volume::{FormatOptions, OpenOptions, QuotaInfo};
 
 use ops::execute::{Context, Operation, Outcome, apply, execute, notify};
-use ops::plan::{Effect, Plan, fresh_inode};
+use ops::plan::{Effect, Plan};
 use ops::policy::{Move, Policy, Removal, Share, Whose};
 use ops::posix::mkdir::MakeDirectory;
 use ops::posix::mknod::{Make, NewName};
@@ -35,6 +35,7 @@ use ops::posix::object::Object;
 use ops::posix::rmdir::RemoveDirectory;
 use ops::posix::unlink::{OldName, Unlink};
 use ops::subvolumes::Ledger;
+use volume::attributes::fresh_inode;
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 

@@ -23,8 +23,9 @@ use volume::{attributes, permit};
 use super::whiteout;
 use crate::Ops;
 use crate::execute::{Context, Operation, Outcome, execute};
-use crate::plan::{Effect, Plan, fresh_inode};
+use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
+use volume::attributes::fresh_inode;
 
 /// Creates an inode that is not a directory, and a name for it.
 pub fn mknod(

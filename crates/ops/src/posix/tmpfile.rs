@@ -13,8 +13,9 @@ use volume::{attributes, permit};
 use super::mknod::{check_write, parent_directory};
 use crate::Ops;
 use crate::execute::{Context, execute_locked};
-use crate::plan::{Effect, Plan, fresh_inode};
+use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
+use volume::attributes::fresh_inode;
 
 /// Creates a file without a name, in the subvolume of a directory in which it might be named.
 pub fn tmpfile(

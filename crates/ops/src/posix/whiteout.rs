@@ -11,7 +11,8 @@ use volume::permit;
 use volume::view::Found;
 
 use crate::execute::Context;
-use crate::plan::{Plan, fresh_inode};
+use crate::plan::Plan;
+use volume::attributes::fresh_inode;
 
 /// Whether to create a whiteout.
 pub(super) fn is_one(new: &NewNode) -> bool {
