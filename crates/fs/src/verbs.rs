@@ -3,6 +3,7 @@
 use check::{self, Checks, Gc, GcReport, Repair, RepairReport, VolumeReport};
 use device::Env;
 use device::Timestamp;
+use format::stream::Origin;
 use inode::{Caller, NodeId, SubvolId};
 use store::CheckProgress;
 use vfs::{Entry, FsResult};
@@ -19,6 +20,17 @@ impl Fs {
         name: &[u8],
     ) -> FsResult<SnapshotInfo> {
         (**self).snapshot_create(&self.policies(), caller, dir, name)
+    }
+
+    /// Takes a snapshot of what was received, beside or in place of a directory.
+    pub fn snapshot_received(
+        &self,
+        caller: &Caller,
+        nodes: (NodeId, NodeId),
+        name: &[u8],
+        origins: &[Origin],
+    ) -> FsResult<SnapshotInfo> {
+        (**self).snapshot_received(&self.policies(), caller, nodes, name, origins)
     }
 
     /// Renames a snapshot of a directory.

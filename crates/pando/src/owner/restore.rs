@@ -160,5 +160,6 @@ fn changes(caller: &Caller, attr: &inode::Attr) -> SetAttr {
         atime: Some(SetTime::At(attr.atime)),
         mtime: Some(SetTime::At(attr.mtime)),
         ctime: None,
+        btime: None,
     }
 }
