@@ -234,7 +234,7 @@ mod tests {
             "25 GNU.sparse.numbytes=1\n",
             "25 SCHILY.acl.access=ugo\n",
         ] {
-            let why = one(text).map(|_| "").unwrap_or_else(|why| why);
+            let why = one(text).map_or_else(|why| why, |_| "");
             assert!(why.contains("malformed") || why.contains("32 bits"), "{text}: {why}");
         }
     }

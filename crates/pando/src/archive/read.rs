@@ -187,6 +187,7 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
+    #[expect(clippy::too_many_lines, reason = "one field after the other")]
     fn member(
         &mut self,
         at: u64,
@@ -235,9 +236,9 @@ impl<R: Read> Reader<R> {
         };
         let mtime = match records.mtime {
             Some(mtime) => mtime,
-            None => own(136..148)
-                .map(|seconds| nanos(seconds))
-                .ok_or_else(|| told("a header with a malformed time"))?,
+            None => {
+                own(136..148).map(nanos).ok_or_else(|| told("a header with a malformed time"))?
+            }
         };
         let mode = own(100..108).ok_or_else(|| told("a header with a malformed mode"))?;
         let rdev = match kind {

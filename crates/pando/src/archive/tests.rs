@@ -19,7 +19,6 @@ struct Made {
     contents: Vec<u8>,
 }
 
-#[expect(clippy::print_stderr, reason = "the seed repeats a failure")]
 fn seeded() -> Rng {
     let seed = std::env::var("PANDO_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| SystemClock::new().now().0 as u64);

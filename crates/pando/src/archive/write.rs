@@ -3,6 +3,7 @@
 //! A file with holes is stored as GNU tar's sparse format 1.0, which bsdtar reads too.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use format::acl::{ACCESS, DEFAULT};
 use wire::{Attr, Kind};
@@ -219,7 +220,7 @@ fn sparse_map(ranges: &[(u64, u64)], size: u64) -> Vec<u8> {
     let last = (end < size).then_some((size, 0));
     let mut text = format!("{}\n", ranges.len() + usize::from(last.is_some()));
     for (start, length) in ranges.iter().copied().chain(last) {
-        text.push_str(&format!("{start}\n{length}\n"));
+        writeln!(text, "{start}\n{length}").unwrap_or_default();
     }
     let mut map = text.into_bytes();
     map.resize(map.len() + padding(map.len() as u64), 0);

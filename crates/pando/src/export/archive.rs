@@ -61,13 +61,11 @@ impl Archive {
     }
 
     fn told(&self, error: &io::Error) -> Failure {
-        match &self.file {
-            Some((_, path)) => failure::io("write", path, error),
-            None => {
-                let message = format!("cannot write to standard output: {error}");
-                Failure::new(failure::io_kind(error), message)
-            }
+        if let Some((_, path)) = &self.file {
+            return failure::io("write", path, error);
         }
+        let message = format!("cannot write to standard output: {error}");
+        Failure::new(failure::io_kind(error), message)
     }
 
     fn name(&self, path: &[u8]) -> Vec<u8> {

@@ -176,8 +176,8 @@ impl Sink for Directory {
         let file = self.make_file(one.path)?;
         let sized = rustix::fs::ftruncate(&file, one.attr.size);
         sized.map_err(|error| self.told("set the length of", one.path, error))?;
-        let ranges = ranges.to_vec().into_iter();
-        self.file = Some(Begun { file, ranges, current: (0, 0) });
+        let ranges: Vec<_> = ranges.into();
+        self.file = Some(Begun { file, ranges: ranges.into_iter(), current: (0, 0) });
         Ok(())
     }
 

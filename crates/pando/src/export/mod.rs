@@ -210,7 +210,8 @@ impl<'a, S: Sink> Export<'a, S> {
             ExportItem::Unread { name, kind, message } => {
                 let length = self.path.len();
                 self.push(name)?;
-                self.fail(Failure::new(*kind, *message).at(&self.path.clone()));
+                let failure = Failure::new(*kind, *message).at(&self.path);
+                self.fail(&failure);
                 self.path.truncate(length);
             }
         }
@@ -252,16 +253,16 @@ impl<'a, S: Sink> Export<'a, S> {
         Ok(())
     }
 
-    fn fail(&mut self, failure: Failure) {
+    fn fail(&mut self, failure: &Failure) {
         self.outcome.failed += 1;
         self.outcome.worst.get_or_insert(failure.kind);
         let Export { bar, output, .. } = self;
-        bar.suspend(|| output.failure(&failure));
+        bar.suspend(|| output.failure(failure));
     }
 
     fn tell_problems(&mut self) {
         for problem in self.sink.problems() {
-            self.fail(problem);
+            self.fail(&problem);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! link is followed, links are kept as they are, hard links reach only what is below the
 //! destination, only root gets owners, set-id bits, devices and attributes other than `user.`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -76,13 +76,12 @@ impl<R: Read> Archived<'_, R> {
         let mut import = Import { owners: Owners::new(options), buffer: vec![0; DATA_BYTES] };
         let read = import.members(first, &mut reader, &mut tree);
         match read {
-            Err(_) if tree.is_interrupted() => tree.abandon()?,
+            _ if tree.is_interrupted() => tree.abandon()?,
             Err(Trouble::Daemon(failure)) => return Err(failure),
             Err(Trouble::Archive(error)) => {
                 tree.abandon()?;
                 return Err(told(error));
             }
-            Ok(()) if tree.is_interrupted() => tree.abandon()?,
             Ok(()) => tree.finish(destination.1)?,
         }
         let mut outcome = tree.outcome;
@@ -251,14 +250,14 @@ impl Import {
 struct Owners {
     is_root: bool,
     numeric: bool,
-    users: HashMap<Vec<u8>, Option<u32>>,
-    groups: HashMap<Vec<u8>, Option<u32>>,
+    users: BTreeMap<Vec<u8>, Option<u32>>,
+    groups: BTreeMap<Vec<u8>, Option<u32>>,
 }
 
 impl Owners {
     fn new(options: Options) -> Owners {
         let is_root = rustix::process::geteuid().is_root();
-        let (users, groups) = (HashMap::new(), HashMap::new());
+        let (users, groups) = (BTreeMap::new(), BTreeMap::new());
         Owners { is_root, numeric: options.numeric_owner, users, groups }
     }
 
@@ -286,7 +285,7 @@ impl Owners {
 
 /// The number of a name on this machine.
 fn known(
-    cache: &mut HashMap<Vec<u8>, Option<u32>>,
+    cache: &mut BTreeMap<Vec<u8>, Option<u32>>,
     name: &[u8],
     numeric: bool,
     find: &dyn Fn(&str) -> Option<u32>,

@@ -4,7 +4,7 @@
 //! length is not the one of the list is left out: the list and the source would disagree. The rules
 //! for hostile input are those of archives (`archived`).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -68,7 +68,7 @@ impl<R: Read> Listed<'_, R> {
             keep_going: self.keep_going,
             is_root: rustix::process::geteuid().is_root(),
             now: clock.now().0,
-            links: HashMap::new(),
+            links: BTreeMap::new(),
             buffer: Vec::new(),
         };
         let mut list = Manifest::new(BufReader::with_capacity(BUFFER_BYTES, self.input));
@@ -104,7 +104,7 @@ struct Import<'a> {
     is_root: bool,
     now: i64,
     /// The first names of files with several.
-    links: HashMap<(u64, u64), Parts>,
+    links: BTreeMap<(u64, u64), Parts>,
     buffer: Vec<u8>,
 }
 
@@ -129,10 +129,10 @@ impl Import<'_> {
                 let (unit, number) = (list.unit(), list.number());
                 let message = format!("{unit} {number} of the list: {why}");
                 let failure = Failure::new(FailureKind::Invalid, message);
-                match self.keep_going {
-                    true => Ok(Next::Bad(failure)),
-                    false => Err(failure.hint("--keep-going leaves it out, and continues")),
+                if self.keep_going {
+                    return Ok(Next::Bad(failure));
                 }
+                Err(failure.hint("--keep-going leaves it out, and continues"))
             }
         }
     }

@@ -200,7 +200,9 @@ impl Stream {
         match answer {
             Answer::Imported { errors, more } => {
                 if let Some(sent) = &mut self.sent_items {
-                    errors.iter().for_each(|error| sent.failed(&error.path.0));
+                    for error in &errors {
+                        sent.failed(&error.path.0);
+                    }
                 }
                 self.errors.extend(errors);
                 self.more_errors += more;

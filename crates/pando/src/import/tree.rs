@@ -245,6 +245,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Reports a name that is left out.
+    #[expect(clippy::needless_pass_by_value, reason = "failures are made where they are passed")]
     pub(super) fn fail(&mut self, failure: Failure) {
         self.outcome.fail(failure.kind);
         let Tree { bar, output, .. } = self;

@@ -6,9 +6,9 @@
 //! chunks by their offset, and chunks of zeros not at all: so a hole and zeros are equal, and a
 //! huge hole costs nothing.
 
-use std::collections::HashMap;
 use std::hash::Hasher;
 
+use device::Map;
 use siphasher::sip::SipHasher13;
 use wire::{Attr, Failure, FailureKind, ImportAttr, Item, Kind};
 
@@ -27,8 +27,8 @@ pub(crate) struct Sent {
     levels: Vec<usize>,
     /// Whether a single file is imported, whose name is the destination's.
     single: bool,
-    digests: HashMap<u64, u64>,
-    held: HashMap<u64, u64>,
+    digests: Map<u64, u64>,
+    held: Map<u64, u64>,
     begun: Option<(Vec<u8>, Contents)>,
 }
 
@@ -40,8 +40,8 @@ impl Sent {
             path: Vec::new(),
             levels: Vec::new(),
             single,
-            digests: HashMap::new(),
-            held: HashMap::new(),
+            digests: Map::default(),
+            held: Map::default(),
             begun: None,
         }
     }
@@ -240,7 +240,7 @@ pub(crate) struct Comparison {
     ranges: std::vec::IntoIter<(u64, u64)>,
     current: (u64, u64),
     /// The digests of contents and attributes of files with several names.
-    links: HashMap<u64, (u64, u64)>,
+    links: Map<u64, (u64, u64)>,
     problems: Vec<Failure>,
 }
 
@@ -252,7 +252,7 @@ impl Comparison {
             begun: Contents::default(),
             ranges: Vec::new().into_iter(),
             current: (0, 0),
-            links: HashMap::new(),
+            links: Map::default(),
             problems: Vec::new(),
         }
     }
@@ -304,7 +304,8 @@ impl Sink for Comparison {
 
     fn begin(&mut self, _one: &Exported<'_>, ranges: &[(u64, u64)]) -> Result<()> {
         self.begun = Contents::default();
-        self.ranges = ranges.to_vec().into_iter();
+        let ranges: Vec<_> = ranges.into();
+        self.ranges = ranges.into_iter();
         self.current = (0, 0);
         Ok(())
     }

@@ -156,15 +156,13 @@ impl Walk<'_> {
                 Err(error) => self.unread(&name, &error),
             };
         }
-        match level.next {
-            Some(cookie) => self.entries(node, cookie),
-            None => {
-                if let Some(level) = self.levels.pop().filter(|level| level.ours) {
-                    self.fs.forget(level.node, 1);
-                }
-                self.push(&ExportItem::Leave)
-            }
+        if let Some(cookie) = level.next {
+            return self.entries(node, cookie);
         }
+        if let Some(level) = self.levels.pop().filter(|level| level.ours) {
+            self.fs.forget(level.node, 1);
+        }
+        self.push(&ExportItem::Leave)
     }
 
     fn enter(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<(), Failure> {

@@ -336,7 +336,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn leave(&mut self, attributes: Option<(&ImportAttr, &Vec<(&[u8], &[u8])>)>) {
+    fn leave(&mut self, attributes: Option<(&ImportAttr, &Xattrs<'_>)>) {
         if self.left_out > 0 {
             self.left_out -= 1;
             return;

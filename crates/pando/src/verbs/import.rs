@@ -107,8 +107,7 @@ fn verified(
 fn check_options(args: &ImportArgs) -> Result<()> {
     let list = args.contents.is_some() || args.strip.is_some() || args.keep_going;
     let (option, format) = match args.format {
-        ImportFormat::List if args.numeric_owner => ("--numeric-owner", "tar"),
-        ImportFormat::Dir if args.numeric_owner => ("--numeric-owner", "tar"),
+        ImportFormat::List | ImportFormat::Dir if args.numeric_owner => ("--numeric-owner", "tar"),
         ImportFormat::Dir | ImportFormat::Tar if list => {
             ("--contents, --strip and --keep-going", "list")
         }
@@ -184,7 +183,10 @@ fn opened(source: &Path) -> Result<Box<dyn Read>> {
     if source == Path::new("-") {
         return Ok(Box::new(std::io::stdin()));
     }
-    let file = File::open(source).map_err(|error| failure::source("open", source, &error))?;
+    let file = File::options()
+        .read(true)
+        .open(source)
+        .map_err(|error| failure::source("open", source, &error))?;
     let is_directory = file.metadata().is_ok_and(|found| found.is_dir());
     if is_directory {
         let failure = Failure::new(FailureKind::IsDirectory, "this is a directory");

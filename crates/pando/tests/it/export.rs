@@ -24,13 +24,13 @@ pub(crate) fn odd(root: &Path) {
     symlink("t".repeat(150), root.join("to a long target")).unwrap();
     fs::write(root.join(OsString::from_vec(b"not \xff\n utf-8".to_vec())), "x").unwrap();
     fs::write(deep.join(OsString::from_vec([&b"\xfe"[..], &[b'n'; 180]].concat())), "y").unwrap();
-    let old = fs::File::create(root.join("old")).unwrap();
+    let old = new_file(&root.join("old"));
     let time = std::time::UNIX_EPOCH - std::time::Duration::from_millis(1_500_000_500);
     old.set_times(fs::FileTimes::new().set_modified(time)).unwrap();
-    let hole = fs::File::create(root.join("a hole at the end")).unwrap();
+    let hole = new_file(&root.join("a hole at the end"));
     std::os::unix::fs::FileExt::write_all_at(&hole, b"data", 70_000).unwrap();
     hole.set_len(3 << 20).unwrap();
-    fs::File::create(root.join("only a hole")).unwrap().set_len(1 << 20).unwrap();
+    new_file(&root.join("only a hole")).set_len(1 << 20).unwrap();
     let list = |path: &Path, arguments: &[&str]| {
         let done = Command::new("setfacl").args(arguments).arg(path).status().unwrap();
         assert!(done.success(), "{}", path.display());
@@ -44,6 +44,16 @@ pub(crate) fn odd(root: &Path) {
         let kind = rustix::fs::FileType::CharacterDevice;
         rustix::fs::mknodat(rustix::fs::CWD, root.join("device"), kind, mode, number).unwrap();
     }
+}
+
+/// A new file.
+pub(crate) fn new_file(path: &Path) -> fs::File {
+    fs::File::options().write(true).create_new(true).open(path).unwrap()
+}
+
+/// A directory or file, opened to set its times.
+pub(crate) fn opened(path: &Path) -> fs::File {
+    fs::File::options().read(true).open(path).unwrap()
 }
 
 /// The access lists of a tree, as text.
@@ -125,7 +135,7 @@ fn other_programs_extract_an_exported_archive() {
             fs::remove_file(tree.join("old")).unwrap();
         }
         let time = fs::metadata(&source).unwrap().modified().unwrap();
-        let top = fs::File::open(&bsd).unwrap();
+        let top = opened(&bsd);
         top.set_times(fs::FileTimes::new().set_modified(time)).unwrap();
         assert_same(&source, &bsd);
         assert_eq!(lists(&source), lists(&bsd));

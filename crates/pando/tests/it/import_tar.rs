@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::export::{lists, odd};
+use crate::export::{lists, new_file, odd};
 use crate::import::{assert_same, sample};
 use crate::other_users::Nobody;
 use crate::world::{Answer, NOBODY, World, answer, is_root, signal, wait_until};
@@ -135,7 +135,7 @@ fn archives_of_old_formats_are_imported() {
     fs::write(source.join("d/e/file"), "contents").unwrap();
     fs::hard_link(source.join("d/e/file"), source.join("hard")).unwrap();
     std::os::unix::fs::symlink("d/e", source.join("link")).unwrap();
-    let holes = fs::File::create(source.join("holes")).unwrap();
+    let holes = new_file(&source.join("holes"));
     for at in 0..40 {
         std::os::unix::fs::FileExt::write_all_at(&holes, b"data", at * 100_000).unwrap();
     }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+use crate::export::opened;
 use crate::import::{assert_same, sample};
 use crate::other_users::Nobody;
 use crate::world::{NOBODY, World, is_root};
@@ -36,7 +37,7 @@ fn files_and_directories_are_restored_from_snapshots() {
             fs::remove_file(tree.join("d/e/hard")).unwrap();
             let time = fs::metadata(&source).unwrap().modified().unwrap();
             for path in ["", "d/e"] {
-                let directory = fs::File::open(tree.join(path)).unwrap();
+                let directory = opened(&tree.join(path));
                 directory.set_times(fs::FileTimes::new().set_modified(time)).unwrap();
             }
         }

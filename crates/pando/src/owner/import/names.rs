@@ -12,7 +12,7 @@ impl Import<'_> {
     /// Refuses a directory that others could have put there, or could reach.
     pub(super) fn check_own(&self, node: NodeId, path: &[u8]) -> Result<(), Failure> {
         let attr = self.fs.getattr(&self.caller, node).map_err(|error| about(error, path))?;
-        if attr.uid == self.caller.uid && attr.mode & 0o077 == 0 {
+        if attr.uid == self.caller.uid && attr.mode & 0o777 == 0o700 {
             return Ok(());
         }
         let message = "this is not what an earlier import of yours left";
