@@ -3,7 +3,6 @@
 mod background;
 mod bases;
 mod owned;
-mod plans;
 mod release;
 mod room;
 mod snapshots;
