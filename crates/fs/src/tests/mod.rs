@@ -3,6 +3,7 @@
 mod background;
 mod bases;
 mod owned;
+mod plans;
 mod release;
 mod room;
 mod snapshots;
