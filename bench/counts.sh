@@ -3,6 +3,8 @@
 # bench/counts.txt. docs/benchmarks/counts.md explains the figures.
 #   bench/counts.sh          exits with 1 if an operation, or the sum of an engine, needs over TOLERANCE % (1) more
 #   bench/counts.sh record   writes the table instead; commit it with the reason for each change
+#   bench/counts.sh test [record]   the same of the program that `make test` built, with bench/counts_test.txt: fewer
+#                            times, and a TOLERANCE of 3 %, because that build is optimized less
 #   PROGRAM=FILE bench/counts.sh    the same of a program that is already built
 # Counts depend on the compiler, the C library and what the processor offers: on others than the table's nothing is
 # compared, which the last line says.
@@ -12,6 +14,18 @@ cargo=${CARGO:-cargo}
 tolerance=${TOLERANCE:-1}
 files=2000
 table=bench/counts.txt
+program=${PROGRAM:-target/release/pando-bench}
+built=
+if [ "${1:-}" = test ]; then
+  shift
+  tolerance=${TOLERANCE:-3}
+  files=500
+  table=bench/counts_test.txt
+  program=${PROGRAM:-target/debug/pando-bench}
+  # What decides how a test build is optimized.
+  built=", profile $(sed -n '/^\[profile\.dev/,/^$/p' Cargo.toml | cksum | cut -d' ' -f1)"
+  [ -z "$(ls -A target/debug/incremental 2> /dev/null)" ] || built="$built, incremental"
+fi
 not_tested() {
   echo "NOT TESTED: instruction counts: $*"
   exit 0
@@ -21,14 +35,14 @@ command -v valgrind > /dev/null || not_tested "valgrind is not installed (script
 # Valgrind shows every program the same processor, as far as it knows the host's features.
 features=$(grep -m1 '^flags' /proc/cpuinfo | tr ' ' '\n' | grep -xE 'avx2|bmi2|sse4_2' | sort | tr '\n' ' ')
 here="$(rustc --version | cut -d' ' -f1-2), $(ldd --version | head -1 | grep -oE '[0-9.]+$' | sed 's/^/glibc /'), $(valgrind --version), $(uname -m) $features"
-here=${here% }
+here=${here% }$built
 recorded=$(sed -n 's/^# counted with //p' "$table" 2> /dev/null || true)
 if [ "${1:-}" != record ] && [ "$recorded" != "$here" ]; then
-  not_tested "$table was counted with $recorded; here is $here"
+  not_tested "$table was counted with ${recorded:-nothing: record it}; here is $here"
 fi
 
-program=${PROGRAM:-target/release/pando-bench}
-[ -n "${PROGRAM:-}" ] || $cargo build --release --package pando-bench --quiet
+[ -n "${PROGRAM:-}$built" ] || $cargo build --release --package pando-bench --quiet
+[ -x "$program" ] || not_tested "there is no $program"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Without random addresses where that is allowed; they change little.
@@ -58,7 +72,7 @@ done > "$work/counts"
 
 if [ "${1:-}" = record ]; then
   {
-    echo "# Instructions of an operation, counted by bench/counts.sh; docs/benchmarks/counts.md explains them."
+    echo "# Instructions of an operation, counted by bench/counts.sh${built:+ test}; docs/benchmarks/counts.md explains them."
     echo "# counted with $here"
     cat "$work/counts"
   } > "$table"

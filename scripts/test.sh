@@ -15,8 +15,9 @@ SILENT=${SILENT:-1800}
 log=$(mktemp)
 suites=$(mktemp)
 fuzz=$(mktemp)
+counts=$(mktemp)
 fuzzing=
-trap 'steps_quiet; [ -z "$fuzzing" ] || kill "$fuzzing" 2>/dev/null || true; rm -f "$log" "$suites" "$fuzz"' EXIT
+trap 'steps_quiet; [ -z "$fuzzing" ] || kill "$fuzzing" 2>/dev/null || true; rm -f "$log" "$suites" "$fuzz" "$counts"' EXIT
 export SKIP_ROOT=${SKIP_ROOT:-} SKIP_FUSE=${SKIP_FUSE:-}
 # An empty value counts as unset.
 [ -n "$SKIP_ROOT" ] || unset SKIP_ROOT
@@ -90,6 +91,10 @@ wait "$run" || rc=$?
 trap - INT TERM
 [ "$rc" -eq 0 ] || { sleep 1 && exit "$rc"; }
 
+step "instruction counts of the test build, beside bench/counts_test.txt"
+bash bench/counts.sh test > "$counts" || { cat "$counts" && exit 1; }
+grep '^NOT TESTED' "$counts" || true
+
 passed=$(awk '/test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
 failed=$(awk '/test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
 if [ "$failed" -eq 0 ]; then
@@ -119,5 +124,5 @@ fi
 [ -z "${SKIP_ROOT:-}" ] || [ "$(id -u)" -eq 0 ] || echo "NOT TESTED: what takes root, of any test (SKIP_ROOT: $SKIP_ROOT)"
 bash scripts/s3-server.sh path >/dev/null 2>&1 ||
   echo "NOT TESTED: a third party's S3 server (versitygw needs Go: bash scripts/s3-server.sh install)"
-grep -h '^NOT TESTED' "$suites" || true
+grep -h '^NOT TESTED' "$suites" "$counts" || true
 echo "$passed passed, $failed failed"

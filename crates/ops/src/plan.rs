@@ -533,10 +533,20 @@ impl Plan {
     /// ([`Plan::take_freed`]).
     #[inline]
     pub fn commit(&mut self, store: &dyn Store, arrivals: &Arrivals) -> FsResult<CommitToken> {
+        self.commit_by(arrivals, |batch| store.commit(batch).map_err(from_store))
+    }
+
+    /// The same for an executor that commits the batch in another way.
+    #[inline]
+    pub fn commit_by<T>(
+        &mut self,
+        arrivals: &Arrivals,
+        commit: impl FnOnce(&Batch) -> FsResult<T>,
+    ) -> FsResult<T> {
         if self.has.arrivals {
             self.note_arrivals(arrivals);
         }
-        let committed = store.commit(&self.scratch.batch).map_err(from_store)?;
+        let committed = commit(&self.scratch.batch)?;
         self.reserved.settle(Change::committed);
         Ok(committed)
     }

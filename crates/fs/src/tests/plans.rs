@@ -23,7 +23,7 @@ use volume::locks::{Lock, Mode};
 use volume::nodes::Location;
 use volume::subvol::{Subvol, VOLUME};
 use volume::view::View;
-use volume::{FormatOptions, OpenOptions, QuotaInfo};
+use volume::{FormatOptions, OpenOptions, QuotaInfo, QuotaLimits};
 
 use ops::execute::{Context, Operation, Outcome, apply, execute, notify};
 use ops::plan::{Effect, Plan};
@@ -378,8 +378,33 @@ fn policy_adds_to_a_plan_redirects_and_refuses() {
     assert!(matches!(refused, Err(FsError::CrossSubvolume(_))));
 }
 
-/// A key that was read, and its value.
-type Noted = (TreeId, Vec<u8>, Option<Vec<u8>>);
+/// What was read: a key and its value, or a range and all that was in it.
+#[derive(Debug, Clone, PartialEq)]
+enum Noted {
+    Key(TreeId, Vec<u8>, Option<Vec<u8>>),
+    Range(TreeId, KeyRange, Contents),
+}
+
+impl Noted {
+    /// Whether it is still there.
+    fn holds(&self, store: &dyn Read) -> bool {
+        match self {
+            Noted::Key(tree, key, value) => {
+                store.get(*tree, key).expect("it is in memory") == *value
+            }
+            Noted::Range(tree, range, found) => contents(store, *tree, range) == *found,
+        }
+    }
+}
+
+fn contents(store: &dyn Read, tree: TreeId, range: &KeyRange) -> Contents {
+    let mut cursor = store.scan(tree, range.clone()).expect("it is in memory");
+    let mut found = Vec::new();
+    while let Some(item) = cursor.next().expect("it is in memory") {
+        found.push((item.key.to_vec(), item.value.to_vec()));
+    }
+    found
+}
 
 /// Notes what is read.
 struct Noting<'a> {
@@ -395,7 +420,7 @@ impl Read for Noting<'_> {
         found: &mut dyn FnMut(&[u8]),
     ) -> store::Result<bool> {
         let value = self.below.get(tree, key)?;
-        self.read.lock().push((tree, key.to_vec(), value.clone()));
+        self.read.lock().push(Noted::Key(tree, key.to_vec(), value.clone()));
         if let Some(value) = &value {
             found(value);
         }
@@ -403,12 +428,16 @@ impl Read for Noting<'_> {
     }
 
     fn scan(&self, tree: TreeId, range: KeyRange) -> store::Result<Box<dyn Cursor + '_>> {
+        // All of it, whatever the operation takes of it.
+        let found = contents(self.below, tree, &range);
+        self.read.lock().push(Noted::Range(tree, range.clone(), found));
         self.below.scan(tree, range)
     }
 }
 
 /// Another executor. It plans without locks; then it locks, checks that all that was read is still
 /// there, and commits the volume's tree and the subvolume's as two batches, as two stores would.
+/// What the node table says of a place is in the records that are read there, too.
 fn execute_elsewhere<O: Operation>(fs: &Fs, operation: &mut O) -> FsResult<O::Answer> {
     let subvol = fs.root_subvol()?;
     let (entered, policies) = (fs.enter(&subvol)?, fs.policies());
@@ -427,18 +456,19 @@ fn execute_elsewhere<O: Operation>(fs: &Fs, operation: &mut O) -> FsResult<O::An
             operation.plan(&at, found, &mut plan)
         });
         let locks = fs.locks.lock(plan.locks());
-        let holds =
-            noting.read.lock().iter().all(|(tree, key, value)| {
-                fs.store.get(*tree, key).expect("it is in memory") == *value
-            });
+        let holds = noting.read.lock().iter().all(|noted| noted.holds(&*fs.store));
         let answer = match (holds, answer) {
             (true, Ok(Outcome::Done(answer))) => answer,
             (true, Err(error)) => return Err(error),
             _ => continue,
         };
-        for batch in by_tree(&mut plan) {
-            fs.store.commit(&batch).expect("there is space");
-        }
+        let committed = plan.commit_by(&fs.arrivals, |batch| {
+            for batch in by_tree(batch) {
+                fs.store.commit(&batch).expect("there is space");
+            }
+            Ok(())
+        });
+        committed.expect("there is space");
         plan.apply(|effect| apply(fs, effect));
         drop(locks);
         plan.notify(|notice| notify(fs, notice));
@@ -446,10 +476,10 @@ fn execute_elsewhere<O: Operation>(fs: &Fs, operation: &mut O) -> FsResult<O::An
     }
 }
 
-fn by_tree(plan: &mut Plan) -> [Batch; 2] {
+fn by_tree(batch: &Batch) -> [Batch; 2] {
     let mut batches = [Batch::new(), Batch::new()];
     let at = |tree| usize::from(TreeId(tree) != VOLUME);
-    for op in plan.batch().ops() {
+    for op in batch.ops() {
         match op.expect("it was encoded just now") {
             Op::Put { tree, key, value } => batches[at(tree)].put(TreeId(tree), key, value),
             Op::Delete { tree, key } => batches[at(tree)].delete(TreeId(tree), key),
@@ -501,11 +531,28 @@ fn ino_of(fs: &Fs, parent: NodeId, name: &[u8]) -> u64 {
     found.node.ino().0
 }
 
+/// Two directories, one with a quota, and inherited files with several names, of which the last
+/// reachable one is searched for.
 fn volume_with_directories() -> (SimEnv, Arc<MemStore>, Arc<Fs>) {
     let (env, store, fs) = volume();
+    let root = Caller::root();
     for name in [b"a", b"b"] {
-        fs.mkdir(&Caller::root(), NodeId::ROOT, name, 0o755).expect("there is space");
+        let made = fs.mkdir(&root, NodeId::ROOT, name, 0o755).expect("there is space");
+        for at in 0..3 {
+            let file = fs.mknod(&root, made.node, format!("l{at}").as_bytes(), &FILE);
+            let file = file.expect("there is space").node;
+            let linked = fs.link(&root, file, made.node, format!("n{at}").as_bytes());
+            linked.expect("there is space");
+            fs.forget(file, 2);
+        }
+        fs.forget(made.node, 1);
     }
+    fs.snapshot_create(&root, NodeId::ROOT, b"s").expect("there is space");
+    fs.rollback(&root, NodeId::ROOT, b"s").expect("it is there");
+    let limited = fs.lookup(&root, NodeId::ROOT, b"a").expect("it is there").node;
+    let limits = QuotaLimits { inodes: Some(4), bytes: None };
+    fs.quota_set(&root, limited, limits).expect("root may");
+    fs.forget(limited, 1);
     (env, store, fs)
 }
 
@@ -515,15 +562,24 @@ fn another_executor_makes_the_same_changes_of_the_same_operations() {
     println!("seed {seed}");
     let (one, other) = (volume_with_directories(), volume_with_directories());
     let mut rngs = [fastrand::Rng::with_seed(seed), fastrand::Rng::with_seed(seed)];
-    let mut done = 0;
+    // Of a user who owns none of the directories.
+    let watches = [&one, &other].map(|(.., fs)| fs.arrivals.watch(1000));
+    let (mut done, mut limited) = (0, 0);
     for _ in 0..600 {
         let first = step(&one.2, &mut rngs[0], false);
         let second = step(&other.2, &mut rngs[1], true);
         assert_eq!(format!("{first:?}"), format!("{second:?}"));
         done += u32::from(first.is_ok());
+        limited += u32::from(matches!(first, Err(FsError::QuotaExceeded)));
     }
-    assert!(done > 100, "{done} operations succeeded");
+    assert!(done > 100 && limited > 0, "{done} operations succeeded, {limited} were refused");
     assert_eq!(all(&one.1), all(&other.1));
+    let root = Caller::root();
+    let charged = |fs: &Fs| fs.quota_list(&root).expect("root may");
+    assert_eq!(charged(&one.2), charged(&other.2));
+    let arrived = one.2.arrivals.take(watches[0]).found;
+    assert!(!arrived.is_empty(), "directories arrived");
+    assert_eq!(arrived, other.2.arrivals.take(watches[1]).found);
 }
 
 #[test]
