@@ -1,4 +1,4 @@
-//! `counts`: operations, each done `--files` times and then twice as often, between marks.
+//! `counts`: ten operations, each done `--files` times and then twice as often, between marks.
 //!
 //! The instructions of an operation are the difference of the two parts, divided by the number of
 //! times: what is done once for all of them is in both parts and cancels. `bench/counts.sh` runs
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use device::Env;
 use fs::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions, RenameMode, SyncScope, WalkControl};
-use inode::{Caller, Kind, NodeId, SetAttr};
+use inode::{Caller, Kind, NodeId};
 use search::query::Glob;
 use serde_json::json;
 use store::Durability;
@@ -151,7 +151,7 @@ impl<'a> Counted<'a> {
         Ok(())
     }
 
-    /// All of them, each on what those before it left.
+    /// All ten, each on what those before it left.
     fn all(&mut self) -> Result<()> {
         let times = self.run.args.files;
         let files = self.directory(b"files")?;
@@ -210,48 +210,7 @@ impl<'a> Counted<'a> {
             })
         })?;
         drop(fs);
-        self.openings(times)?;
-        // Last, so that the volume that is opened does not depend on them.
-        self.names(times)
-    }
-
-    /// Further names of files, modes of files, and empty directories that are removed.
-    fn names(&mut self, times: u64) -> Result<()> {
-        let named = self.directory(b"named")?;
-        let (fs, who) = (self.fs(), self.caller.clone());
-        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-        let made = (0..4 * times).map(|file| {
-            let made = fs.mknod(&who, named, Name::new(b'f', file).as_bytes(), &new);
-            Ok(made.map_err(broken)?.node)
-        });
-        let made = made.collect::<Result<Vec<NodeId>>>()?;
-        self.count("link", times, |range| {
-            range.into_iter().try_for_each(|file| {
-                let (node, name) = (made[file as usize], Name::new(b'l', file));
-                let linked = fs.link(&who, node, named, name.as_bytes()).map_err(broken)?;
-                fs.forget(linked.node, 1);
-                Ok(())
-            })
-        })?;
-        let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
-        self.count("chmod", times, |range| {
-            range.into_iter().try_for_each(|file| {
-                fs.setattr(&who, made[file as usize], &mode).map(drop).map_err(broken)
-            })
-        })?;
-        for node in made {
-            fs.forget(node, 1);
-        }
-        for number in 0..4 * times {
-            let name = Name::new(b'd', number);
-            let made = fs.mkdir(&who, named, name.as_bytes(), 0o755).map_err(broken)?;
-            fs.forget(made.node, 1);
-        }
-        self.count("rmdir", times, |range| {
-            range.into_iter().try_for_each(|number| {
-                fs.rmdir(&who, named, Name::new(b'd', number).as_bytes()).map_err(broken)
-            })
-        })
+        self.openings(times)
     }
 
     /// Writes of 100 bytes at the beginning of an empty file, each made durable.

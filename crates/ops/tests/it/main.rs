@@ -1,0 +1,4 @@
+//! Operations over a volume in memory, without quotas, trash, background work or checks.
+
+mod plans;
+mod support;
