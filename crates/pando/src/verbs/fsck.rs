@@ -389,11 +389,9 @@ fn tell_cut(cut: &Cut, is: CutIs, output: &mut Output) -> Result<()> {
 }
 
 fn report_repair(volume: &Path, repaired: &RepairReport, output: &mut Output) -> Result<()> {
-    let told = fs::VolumeReport {
-        problems: repaired.repaired.clone(),
-        problems_count: repaired.repaired.len() as u64,
-        ..repaired.before.clone()
-    };
+    let mut told = repaired.before.clone();
+    told.problems_count = repaired.repaired.len() as u64;
+    told.problems.clone_from(&repaired.repaired);
     let told = checked(&told);
     for finding in &told.findings {
         tell(finding, "repaired", output)?;
