@@ -137,6 +137,7 @@ fn change_attributes(fs: &Fs, random: &mut fastrand::Rng, there: &There) -> FsRe
         atime: timed.then(|| time(random)),
         mtime: timed.then(|| time(random)),
         ctime: None,
+        btime: None,
     };
     with(fs, there, |node| fs.setattr(&Caller::root(), node, &change).map(drop))
 }
