@@ -311,7 +311,9 @@ mod tests {
         let taken: Vec<Slow> = (1..WAITING).filter_map(|_| queue.take()).collect();
         assert_eq!(taken.len(), WAITING - 1);
         interrupt(&queue, 98);
-        assert_eq!(queue.take().map(|slow| slow.unique), Some(98));
+        let given_up = queue.take().expect("it was given up");
+        assert_eq!(given_up.unique, 98);
+        queue.done(&given_up);
         queue.done(&taken[0]);
         assert!(queue.take().is_some(), "another waits");
         queue.end();
