@@ -30,7 +30,7 @@ image() { # KIND MOUNT_POINT
     truncate -s 4G "$work/image"
     case $1 in
     ext4) mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$work/image" ;;
-    *) "mkfs.$1" -q -f "$work/image" ;;
+    *) "mkfs.$1" -q -f "$work/image" >/dev/null ;;
     esac
     mount -o loop "$work/image" "$2"
 }

@@ -67,15 +67,15 @@ def rust_build_run(top):
     run("cargo", "build", "--offline", cwd=f"{top}/c", env=environment)
 
 
-# A history of 8 commits in 60 files, cloned and packed.
+# A history of 2 commits in 10 files, cloned and packed.
 def git_prepare(top):
     source = f"{top}/source"
     os.makedirs(source)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", source]
     run("git", "init", "-q", source)
     rng = random.Random(SEED)
-    for commit in range(8):
-        for number in range(60) if commit == 0 else rng.sample(range(60), 10):
+    for commit in range(2):
+        for number in range(10) if commit == 0 else rng.sample(range(10), 4):
             write(f"{source}/d{number % 17}/s{number % 5}/f{number}.txt", f"{commit} {number}\n" * 40)
         run(*git, "add", "-A")
         run(*git, "commit", "-qm", str(commit))
@@ -83,7 +83,7 @@ def git_prepare(top):
 
 def git_run(top):
     run("git", "clone", "-q", "--no-hardlinks", f"{top}/source", f"{top}/clone")
-    run("git", "-C", f"{top}/clone", "checkout", "-q", "HEAD~3")
+    run("git", "-C", f"{top}/clone", "checkout", "-q", "HEAD~1")
     run("git", "-C", f"{top}/clone", "gc", "-q", "--prune=now")
 
 

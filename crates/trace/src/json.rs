@@ -93,7 +93,8 @@ fn bytes(key: &str, bytes: &[u8], put: &mut impl FnMut(&str, Value)) {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+    digits.collect::<Vec<_>>().concat()
 }
 
 fn of_hex(text: &str) -> Option<Vec<u8>> {

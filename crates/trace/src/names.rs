@@ -100,10 +100,10 @@ impl Names {
         match (event.call, event.ended) {
             (Call::Lookup, Ended::NotFound) => drop(self.remove(&at())),
             (_, ended) if ended != Ended::Done => {}
-            (Call::Lookup | Call::Mknod | Call::Mkdir | Call::Symlink | Call::Link, _) => {
-                if is_entry(event.name) {
-                    self.insert(at(), event.found.node);
-                }
+            (Call::Lookup | Call::Mknod | Call::Mkdir | Call::Symlink | Call::Link, _)
+                if is_entry(event.name) =>
+            {
+                self.insert(at(), event.found.node);
             }
             (Call::Unlink | Call::Rmdir, _) => drop(self.remove(&at())),
             (Call::Rename, _) => {

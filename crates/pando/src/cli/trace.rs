@@ -100,6 +100,7 @@ pub(crate) enum Timing {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct ReplayArgs {
     /// The trace
     pub(crate) file: PathBuf,

@@ -65,7 +65,6 @@ pub(crate) use check::checked;
 use door::Door;
 use elect::Elected;
 pub(crate) use elect::alone;
-use record::Recording;
 pub(crate) use record::TraceStart;
 use server::{Event, Server, Silent};
 
@@ -224,35 +223,25 @@ fn own(
         None => Ok(()),
         Some((bound, calls)) => bound.serve(&calls, server.source(), Arc::clone(&env.clock)),
     });
-    let recording = answered.and_then(|()| match &start.trace {
+    let mut recording = None;
+    let served = answered.and_then(|()| match options {
         None => Ok(None),
-        Some(trace) => {
-            Recording::start(trace, env, options.as_ref().is_some_and(|o| o.trace_opens)).map(Some)
+        Some(options) => {
+            let (front, started) = record::wrapped(start.trace.as_ref(), &options, observed, env)?;
+            recording = started;
+            mount(front, &options, events).map(Some)
         }
     });
-    let served = recording.and_then(|recording| {
-        let front = recording.as_ref().map(|recording| recording.wrap(Arc::clone(&observed)));
-        let mounted = match options {
-            None => Ok(None),
-            Some(options) => mount(front.unwrap_or(observed), &options, events).map(Some),
-        };
-        match mounted {
-            Ok(mount) => Ok((mount, recording)),
-            Err(failure) => {
-                recording.into_iter().for_each(Recording::discard);
-                Err(failure)
-            }
-        }
-    });
-    let mut recorded = None;
-    let ended = served.and_then(|(mount, recording)| {
-        recorded = recording;
+    let was_made = served.is_ok();
+    let ended = served.and_then(|mount| {
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
         }
         serve(start, &server, &inbox, tell)
     });
-    recorded.into_iter().for_each(|recording| recording.end());
+    if let Some(recording) = recording {
+        recording.end(was_made);
+    }
     server.end_background();
     if is_host {
         host::set_observed(&*env.device, None);

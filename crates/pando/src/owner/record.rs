@@ -32,7 +32,7 @@ pub(super) struct Recording {
 
 impl Recording {
     /// Creates the file, which must not exist, and starts the thread that writes it.
-    pub(super) fn start(trace: &TraceStart, env: &Env, opens: bool) -> Result<Recording> {
+    fn start(trace: &TraceStart, env: &Env, opens: bool) -> Result<Recording> {
         let path = trace.file.as_path();
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path);
@@ -57,19 +57,24 @@ impl Recording {
         }
     }
 
-    /// A file system whose calls are recorded.
-    pub(super) fn wrap(&self, inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
-        Arc::new(Traced::new(inner, Arc::clone(&self.recorder)))
-    }
-
-    /// Writes what is left, and ends the trace.
-    pub(super) fn end(&self) {
+    /// Writes what is left, and ends the trace. A trace of a mount that was not made is removed.
+    pub(super) fn end(self, was_made: bool) {
         self.recorder.end();
+        if !was_made {
+            std::fs::remove_file(&self.path).unwrap_or_default();
+        }
     }
+}
 
-    /// Removes a trace of a mount that was not made.
-    pub(super) fn discard(self) {
-        self.recorder.end();
-        std::fs::remove_file(&self.path).unwrap_or_default();
-    }
+/// A file system to mount: one whose calls are recorded, if that is requested.
+pub(super) fn wrapped(
+    trace: Option<&TraceStart>,
+    options: &fuse::MountOptions,
+    inner: Arc<dyn FileSystem>,
+    env: &Env,
+) -> Result<(Arc<dyn FileSystem>, Option<Recording>)> {
+    let Some(trace) = trace else { return Ok((inner, None)) };
+    let recording = Recording::start(trace, env, options.trace_opens)?;
+    let traced = Traced::new(inner, Arc::clone(&recording.recorder));
+    Ok((Arc::new(traced), Some(recording)))
 }

@@ -411,19 +411,18 @@ impl Maker<'_> {
     /// Lists a buffer's worth of names, from where the last listing of the directory ended.
     fn list(&mut self, job: &Job) -> Result<()> {
         let open = job.handle.as_ref().and_then(|handle| handle.get());
-        let fd = match open.filter(|_| job.event.offset != 0) {
-            Some(fd) => fd,
-            None => {
-                let began = self.clock.monotonic();
-                let fd = open_directory(&job.target)?;
-                self.opens.push(self.clock.monotonic().saturating_sub(began));
-                match &job.handle {
-                    Some(handle) => handle.put(fd),
-                    None => Arc::new(fd),
-                }
+        let fd = if let Some(fd) = open.filter(|_| job.event.offset != 0) {
+            fd
+        } else {
+            let began = self.clock.monotonic();
+            let fd = open_directory(&job.target)?;
+            self.opens.push(self.clock.monotonic().saturating_sub(began));
+            match &job.handle {
+                Some(handle) => handle.put(fd),
+                None => Arc::new(fd),
             }
         };
-        let mut buffer = [const { MaybeUninit::<u8>::uninit() }; LISTING_BYTES];
+        let mut buffer = vec![MaybeUninit::<u8>::uninit(); LISTING_BYTES];
         self.time(|| {
             let mut listing = RawDir::new(&*fd, &mut buffer);
             // One system call: the buffer's entries follow without another one.

@@ -52,11 +52,14 @@ impl Opened {
     }
 }
 
+/// A name in a directory.
+type At = (Arc<Dir>, Box<[u8]>);
+
 /// A directory of the trace.
 #[derive(Debug)]
 pub(super) struct Dir {
     /// The directory above and the name in it; `None` for the directory of the replay.
-    place: Mutex<Option<(Arc<Dir>, Box<[u8]>)>>,
+    place: Mutex<Option<At>>,
     fd: Mutex<Option<Fd>>,
     opened: Arc<Opened>,
 }

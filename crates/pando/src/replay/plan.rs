@@ -124,14 +124,13 @@ impl<'a> Planner<'a> {
             return;
         }
         for node in [touched.from, touched.to].into_iter().flatten() {
-            match self.names.places(node).first().cloned() {
-                Some(place) => self.moved(node, &place),
-                None => {
-                    self.dirs.remove(&node);
-                    if !self.expected.is_held(node) {
-                        self.handles.remove(&node);
-                    }
-                }
+            if let Some(place) = self.names.places(node).first().cloned() {
+                self.moved(node, &place);
+                continue;
+            }
+            self.dirs.remove(&node);
+            if !self.expected.is_held(node) {
+                self.handles.remove(&node);
             }
         }
         if self.opened.count() > OPEN_MAX {

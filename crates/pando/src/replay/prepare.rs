@@ -142,7 +142,7 @@ impl<'a> Builder<'a> {
         let (shown, name) = (&child.placed.shown, child.name);
         let mode = self.mode(child.placed);
         match shown.kind {
-            0 => self.file(&fd, child, mode)?,
+            0 => Self::file(&fd, child, mode)?,
             DIRECTORY => match fs::mkdirat(&*fd, name, Mode::RWXU) {
                 // A directory that the file system has of its own, such as `.snapshots`.
                 Err(Errno::EXIST) => return Ok(false),
@@ -171,12 +171,7 @@ impl<'a> Builder<'a> {
         Mode::from_bits_truncate(if self.how.is_privileged { mode } else { mode & !0o6000 })
     }
 
-    fn file(
-        &mut self,
-        dir: &OwnedFd,
-        child: &Child<'_>,
-        mode: Mode,
-    ) -> std::result::Result<(), Errno> {
+    fn file(dir: &OwnedFd, child: &Child<'_>, mode: Mode) -> std::result::Result<(), Errno> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
         let file = open_at(dir, child.name, flags, Mode::RUSR | Mode::WUSR)?;
         pattern::write(&file, 0, child.placed.shown.size)?;

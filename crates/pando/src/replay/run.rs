@@ -59,7 +59,7 @@ impl How<'_> {
             if now >= due || self.is_interrupted() {
                 return now.saturating_sub(due);
             }
-            self.clock.sleep((due - now).min(NAP));
+            self.clock.sleep(due.saturating_sub(now).min(NAP));
         }
     }
 }

@@ -156,12 +156,11 @@ fn new_file(path: &Path) -> Result<BufWriter<Box<dyn Write>>> {
 fn convert(from: &Path, to: &Path) -> Result<()> {
     let extension = from.extension().and_then(|end| end.to_str());
     let mut reading = input(from)?;
-    let is_json = match extension {
-        Some("json" | "jsonl") => true,
-        _ => {
-            let begins = reading.fill_buf().map_err(|error| failure::io("read", from, &error))?;
-            begins.first() == Some(&b'{')
-        }
+    let is_json = if let Some("json" | "jsonl") = extension {
+        true
+    } else {
+        let begins = reading.fill_buf().map_err(|error| failure::io("read", from, &error))?;
+        begins.first() == Some(&b'{')
     };
     let done = if is_json { from_json(reading, to) } else { to_json(reading, to) };
     match done {

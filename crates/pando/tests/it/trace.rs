@@ -1,7 +1,7 @@
 //! Traces of real mounts: recorded, replayed elsewhere, anonymised, damaged, and hostile ones.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,6 +17,11 @@ on_each_engine!(a_replay_makes_the_tree_that_was_recorded, a_tree_that_was_there
 /// What makes the kernel send every call.
 const ALL: &str = "attr-timeout=0,entry-timeout=0,negative-timeout=0,trace_opens";
 
+/// As a program does, which has no device.
+fn rename(from: PathBuf, to: PathBuf) -> std::io::Result<()> {
+    Ok(rustix::fs::rename(from, to)?)
+}
+
 /// Changes of all kinds below a directory.
 fn work(top: &Path) {
     let at = |name: &str| top.join(name);
@@ -26,13 +31,13 @@ fn work(top: &Path) {
         fs::write(at(&format!("dir/file-{number}")), vec![7; number * 331]).unwrap();
     }
     assert_eq!(fs::read_dir(at("dir")).unwrap().count(), 41);
-    fs::rename(at("dir/file-1"), at("dir/inner/moved")).unwrap();
-    fs::rename(at("dir"), at("renamed")).unwrap();
+    rename(at("dir/file-1"), at("dir/inner/moved")).unwrap();
+    rename(at("dir"), at("renamed")).unwrap();
     fs::write(at("renamed/inner/after"), b"below a directory that was renamed").unwrap();
     fs::hard_link(at("renamed/file-2"), at("link")).unwrap();
     symlink("renamed/inner", at("soft")).unwrap();
     assert_eq!(fs::read_link(at("soft")).unwrap(), PathBuf::from("renamed/inner"));
-    fs::rename(at("renamed/file-3"), at("renamed/file-4")).unwrap();
+    rename(at("renamed/file-3"), at("renamed/file-4")).unwrap();
     let mut kept = fs::File::options().read(true).write(true).open(at("renamed/file-5")).unwrap();
     fs::remove_file(at("renamed/file-5")).unwrap();
     kept.write_all(b"without a name").unwrap();
@@ -137,10 +142,8 @@ fn a_tree_that_was_there_is_prepared(engine: &str) {
     assert!(world.mount_with(&["--trace", trace, "-o", ALL]));
     let before = tree(&world.mount_point);
     let at = |name: &str| world.below_mount(name);
-    let mut contents = Vec::new();
-    fs::File::open(at("renamed/file-30")).unwrap().read_to_end(&mut contents).unwrap();
-    assert_eq!(contents.len(), 30 * 331);
-    fs::rename(at("renamed/inner"), at("inner")).unwrap();
+    assert_eq!(fs::read(at("renamed/file-30")).unwrap().len(), 30 * 331);
+    rename(at("renamed/inner"), at("inner")).unwrap();
     fs::remove_file(at("link")).unwrap();
     fs::write(at("inner/moved"), b"new contents").unwrap();
     rustix::fs::getxattr(at("renamed/file-8"), "user.a", &mut [0_u8; 100][..]).unwrap();
@@ -217,8 +220,8 @@ fn no_name_survives_anonymising_and_the_replay_is_the_same() {
 fn made_up(world: &World, name: &str, events: &[Value]) -> String {
     let header = json!({ "trace": 1, "id": "0".repeat(32), "started": 0, "root": 1 });
     let lines = world.path().join(format!("{name}.jsonl"));
-    let text: String = [header].iter().chain(events).map(|line| format!("{line}\n")).collect();
-    fs::write(&lines, text).unwrap();
+    let all: Vec<_> = [header].iter().chain(events).map(Value::to_string).collect();
+    fs::write(&lines, all.join("\n")).unwrap();
     let trace = world.path().join(name).to_str().unwrap().to_owned();
     world.ok(&["trace", "convert", lines.to_str().unwrap(), &trace]);
     trace
@@ -236,14 +239,8 @@ fn found(node: u64, kind: &str, size: u64) -> Value {
     json!({ "node": node, "kind": kind, "mode": 0o6755, "uid": 0, "gid": 0, "size": size })
 }
 
-#[test]
-fn a_hostile_trace_reaches_nothing_outside_of_the_directory() {
-    let world = World::without_volume();
-    let outside = world.path().join("outside");
-    fs::create_dir(&outside).unwrap();
-    fs::write(outside.join("victim"), b"as it was").unwrap();
-    fs::set_permissions(outside.join("victim"), PermissionsExt::from_mode(0o600)).unwrap();
-    let before = tree(&outside);
+/// Events that try to reach a directory outside, and more.
+fn hostile(outside: &Path) -> Vec<Value> {
     let target = outside.to_str().unwrap();
     let victim = outside.join("victim").to_str().unwrap().to_owned();
     let up = |name: &str| format!("../outside/{name}");
@@ -303,6 +300,18 @@ fn a_hostile_trace_reaches_nothing_outside_of_the_directory() {
             "found": found(node, "directory", 0) }),
         ));
     }
+    events
+}
+
+#[test]
+fn a_hostile_trace_reaches_nothing_outside_of_the_directory() {
+    let world = World::without_volume();
+    let outside = world.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("victim"), b"as it was").unwrap();
+    fs::set_permissions(outside.join("victim"), PermissionsExt::from_mode(0o600)).unwrap();
+    let before = tree(&outside);
+    let events = hostile(&outside);
     let trace = made_up(&world, "hostile", &events);
     for (name, options) in [("plain", &[][..]), ("threads", &["--threads", "4"])] {
         let (dir, report) = replay(&world, &trace, name, options);

@@ -17,7 +17,9 @@ fn lookup(node: u64, name: &[u8], found: Shown) -> Event<'_> {
 
 fn expected(events: &[Event<'_>]) -> Expected {
     let mut expected = Expected::default();
-    events.iter().for_each(|event| expected.add(event));
+    for event in events {
+        expected.add(event);
+    }
     expected
 }
 
