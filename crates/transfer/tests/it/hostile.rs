@@ -240,3 +240,24 @@ fn random_records_do_no_harm() {
         }
     }
 }
+
+/// Frames with right checksums in another order: only the digest tells.
+#[test]
+fn frames_in_another_order_are_found_by_the_digest() {
+    let world = World::new(Engine::Btree, 1);
+    let (one, two) = (make(b"one", NewKind::Fifo), make(b"two", NewKind::Fifo));
+    let right = stream(&[one.clone(), two.clone(), attr(b"", 0o755)]);
+    let frames = |records: &[Record<'_>]| {
+        let mut bytes = Vec::new();
+        records.iter().for_each(|record| record.encode(&mut bytes));
+        bytes
+    };
+    let (before, after) = (frames(&[one.clone(), two.clone()]), frames(&[two, one]));
+    let at = right.windows(before.len()).position(|part| part == before).expect("they are there");
+    let mut wrong = right.clone();
+    wrong[at..at + after.len()].copy_from_slice(&after);
+    let error = world.receive("got", &wrong).expect_err("another order").to_string();
+    assert!(error.contains("digest"), "{error}");
+    assert!(world.names().is_empty());
+    world.receive("got", &right).expect("the right order");
+}
