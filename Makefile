@@ -35,7 +35,7 @@ demo: setup ## Import DIR (default /usr/share) into a volume; snapshot, clone, r
 suites: ## Build the POSIX suites (pjdfstest, fsx) into target/tools
 	@bash scripts/setup.sh suites
 
-test: suites ## All that CI runs: format, lints, docs, tests, real mounts, POSIX suites (17 minutes on two idle cores)
+test: suites ## All that CI runs: format, lints, docs, tests, real mounts, POSIX suites (about 15 minutes on two idle cores)
 	@CARGO="$(CARGO)" bash scripts/test.sh
 
 bench: build ## In-process and mount benchmarks beside their yardsticks, one JSON object a line
@@ -62,7 +62,7 @@ soak-fuzz: ## Damaged bytes and random calls for HOURS of CPU time (default 1), 
 	@CARGO="$(CARGO)" bash scripts/fuzz.sh $$(($(HOURS) * 1800)) $(SEED)
 
 soak-orders: ## Threads of the log and both engines in the orders of 100,000 seeds (an hour)
-	PANDO_SLOW=1 $(CARGO) test --package pando-testing --features sim --test scheduled -- --nocapture engines log
+	PANDO_SLOW=1 $(CARGO) test --package pando-scheduled --features sim -- --nocapture engines log
 
 soak-programs: setup ## Kill a mount under SQLite and git ROUNDS times (default 200), asking both each time
 	@CARGO="$(CARGO)" bash scripts/posix/kill.sh $(ROUNDS)
