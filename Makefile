@@ -62,7 +62,7 @@ soak-fuzz: ## Damaged bytes and random calls for HOURS of CPU time (default 1), 
 	@CARGO="$(CARGO)" bash scripts/fuzz.sh $$(($(HOURS) * 1800)) $(SEED)
 
 soak-orders: ## Threads of the log and both engines in the orders of 100,000 seeds (an hour)
-	PANDO_SLOW=1 $(CARGO) test --package pando-testing --features sim --test scheduled -- --nocapture engines log
+	PANDO_SLOW=1 $(CARGO) test --package pando-scheduled --features sim -- --nocapture engines log
 
 soak-programs: setup ## Kill a mount under SQLite and git ROUNDS times (default 200), asking both each time
 	@CARGO="$(CARGO)" bash scripts/posix/kill.sh $(ROUNDS)

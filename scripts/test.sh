@@ -14,10 +14,7 @@ cargo=${CARGO:-cargo}
 SILENT=${SILENT:-1800}
 log=$(mktemp)
 suites=$(mktemp)
-fuzz=$(mktemp)
-counts=$(mktemp)
-fuzzing=
-trap 'steps_quiet; [ -z "$fuzzing" ] || kill "$fuzzing" 2>/dev/null || true; rm -f "$log" "$suites" "$fuzz" "$counts"' EXIT
+trap 'steps_quiet; rm -f "$log" "$suites"' EXIT
 export SKIP_ROOT=${SKIP_ROOT:-} SKIP_FUSE=${SKIP_FUSE:-}
 # An empty value counts as unset.
 [ -n "$SKIP_ROOT" ] || unset SKIP_ROOT
@@ -60,8 +57,10 @@ echo "two idle cores in a fresh clone, most of it building; longer on a busy mac
 step "formatting"
 $cargo fmt --all --check
 
+# With the code for tests in which a seed drives threads, then without in the crate that has both.
 step "lints, on all targets, warnings are errors"
-$cargo clippy --workspace --all-targets --quiet -- -D warnings
+$cargo clippy --workspace --all-targets --features pando-scheduled/sim --quiet -- -D warnings
+$cargo clippy --package pando-device --quiet -- -D warnings
 
 step "documentation, warnings are errors"
 RUSTDOCFLAGS="-D warnings" $cargo doc --workspace --no-deps --document-private-items --quiet
@@ -71,11 +70,11 @@ what=(--workspace --lib --bins --tests)
 step "building the tests"
 $cargo test "${what[@]}" --no-run --quiet
 
-step_aloud "tests, in two lanes (real mounts, kills of a mount; crash points, faults)"
+step_aloud "two lanes: tests on real mounts, POSIX suites (pjdfstest, fsx, programs, damage, limits, quotas, stress-ng); all other tests, seeded orders of threads, fuzzing"
 # With job control: a process group of its own, so that it can be killed as a whole, and SIGINT is
 # not ignored in it, as it is in other background jobs; tests send it.
 set -m
-CARGO="$cargo" bash scripts/tests.sh "${what[@]}" > >(tee "$log") 2>&1 &
+CARGO="$cargo" bash scripts/tests.sh "$suites" "${what[@]}" > >(tee "$log") 2>&1 &
 run=$!
 set +m
 trap 'kill -- -$run 2>/dev/null; exit 130' INT TERM
@@ -91,30 +90,8 @@ wait "$run" || rc=$?
 trap - INT TERM
 [ "$rc" -eq 0 ] || { sleep 1 && exit "$rc"; }
 
-step "instruction counts of the test build, beside bench/counts_test.txt"
-bash bench/counts.sh test > "$counts" || { cat "$counts" && exit 1; }
-grep '^NOT TESTED' "$counts" || true
-
-passed=$(awk '/test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
-failed=$(awk '/test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
-if [ "$failed" -eq 0 ]; then
-  step "threads in orders that seeds determine (a build of its own, of nine crates)"
-  scheduled=(--package pando-testing --features sim --test scheduled)
-  $cargo clippy "${scheduled[@]}" --quiet -- -D warnings
-  $cargo test "${scheduled[@]}" --quiet
-  step "POSIX suites on real mounts, in two lanes (pjdfstest, fsx, programs, damage, limits, quotas, stress-ng); fuzzing beside them"
-  # Every decoder, random calls, damaged volumes: half a minute of CPU time, which suites that wait
-  # leave. The program is one that was built for the tests.
-  PROGRAM=target/debug/pando-fuzz bash scripts/fuzz.sh 15 "${FUZZ_SEED:-1}" > "$fuzz" 2>&1 &
-  fuzzing=$!
-  # What a suite reports as not tested is printed again at the end.
-  bash scripts/posix/lanes.sh quick 2>&1 | tee "$suites"
-  rc=0
-  wait "$fuzzing" || rc=$?
-  fuzzing=
-  cat "$fuzz"
-  [ "$rc" -eq 0 ] || exit "$rc"
-fi
+count() { awk -v what="$1;" '/^[a-z/]+: test result:/ { for (i = 1; i <= NF; i++) if ($i == what) n += $(i-1) } END { print n + 0 }' "$log"; }
+passed=$(count passed) failed=$(count failed)
 steps_table
 if [ "$passed" -eq 0 ]; then
   echo "No test ran: that is a failure." >&2
@@ -124,5 +101,5 @@ fi
 [ -z "${SKIP_ROOT:-}" ] || [ "$(id -u)" -eq 0 ] || echo "NOT TESTED: what takes root, of any test (SKIP_ROOT: $SKIP_ROOT)"
 bash scripts/s3-server.sh path >/dev/null 2>&1 ||
   echo "NOT TESTED: a third party's S3 server (versitygw needs Go: bash scripts/s3-server.sh install)"
-grep -h '^NOT TESTED' "$suites" "$counts" || true
+grep -h '^NOT TESTED' "$suites" || true
 echo "$passed passed, $failed failed"

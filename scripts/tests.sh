@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Runs all Rust tests in two parallel lanes: the tests of the program, which mount volumes and mostly
-# wait for daemons, the kernel and clocks, and those of everything else, which compute. Each program
-# of tests runs in the directory of its package, as under `cargo test`. A line of output begins with
-# the package.
-#   scripts/tests.sh [ARGUMENT OF CARGO TEST]...
+# Runs all tests in two parallel lanes. The first one mostly waits for daemons, the kernel and clocks:
+# the Rust tests of the program, which mount volumes, then the POSIX suites. The second one computes:
+# the Rust tests of everything else, threads in orders that seeds determine, fuzzing. Each program
+# of Rust tests runs in the directory of its package, as under `cargo test`; their lines of output
+# begin with the package.
+#   scripts/tests.sh SUITES [ARGUMENT OF CARGO TEST]...     the suites' output is copied to SUITES
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
+suites=$1
+shift
 # They wait: more of them than there are processors.
 threads=$((2 * $(nproc)))
 
@@ -21,31 +24,77 @@ is_of_program() { [[ $1 == */crates/pando && $2 == */it-* ]]; }
 
 # run DIRECTORY PROGRAM [ARGUMENT...]
 run() {
-  local directory=$1 program=$2
+  local directory=$1 program=$2 code=0
   shift 2
   local name=${directory#"$PWD/"}
   echo "$name: running ${program#"$PWD/"}"
-  (cd "$directory" && exec "$program" "$@") 2>&1 | sed -u "s|^|$name: |"
+  (cd "$directory" && exec "$program" "$@") 2>&1 | sed -u "s|^|$name: |" || code=1
+  [ "$code" -eq 0 ] || echo "FAILED: $name, ${program#"$PWD/"}"
+  return "$code"
 }
 
-# lane WHICH [ARGUMENT...]: runs those of the program (yes) or all others (no).
-lane() {
-  local which=$1 code=0 directory program is
-  shift
+of_program() {
+  local directory program
   while read -r -u 3 directory program; do
-    is=no
-    ! is_of_program "$directory" "$program" || is=yes
-    [ "$is" = "$which" ] || continue
-    run "$directory" "$program" "$@" || { code=1 && echo "FAILED: ${directory#"$PWD/"}, ${program#"$PWD/"}"; }
+    ! is_of_program "$directory" "$program" || run "$directory" "$program" --test-threads="$threads"
   done 3< "$list"
+}
+
+# As many programs at a time as there are processors, the largest first: at the end of most there is
+# one long test, while which other processors would be idle.
+of_all_else() {
+  local directory program
+  export -f run
+  while read -r directory program; do
+    is_of_program "$directory" "$program" || echo "$(stat -c %s "$program") $directory $program"
+  done < "$list" | sort -rn |
+    xargs -L 1 -P "$(nproc)" bash -c 'set -euo pipefail && run "$2" "$3"' run
+}
+
+orders() { $cargo test --package pando-scheduled --features sim 2>&1 | sed -u "s|^|testing/scheduled: |"; }
+
+# Every decoder, random calls, damaged volumes: half a minute of CPU time. The program is one that
+# was built for the tests.
+fuzz() { PROGRAM=target/debug/pando-fuzz bash scripts/fuzz.sh 15 "${FUZZ_SEED:-1}"; }
+
+# What a part reports as not tested is printed again at the end.
+posix() { bash scripts/posix/lanes.sh quick 2>&1 | tee -a "$suites"; }
+
+# Of the build of the tests, beside bench/counts_test.txt.
+counts() { bash bench/counts.sh test 2>&1 | tee -a "$suites"; }
+
+# part WHAT COMMAND...: reports how long it took.
+part() {
+  local what=$1 began=$SECONDS code
+  shift
+  # Not `|| code=$?`: then `set -e` would hold nowhere in the command. Not in the background: SIGINT
+  # would be ignored there.
+  set +e
+  (set -e && "$@")
+  code=$?
+  set -e
+  echo "-- $what: $((SECONDS - began)) s, code $code"
   return "$code"
+}
+
+# A lane ends with its first part that failed.
+first_lane() {
+  part "tests of the program" of_program
+  part "POSIX suites" posix
+}
+
+second_lane() {
+  part "tests of all else" of_all_else
+  part "threads in orders that seeds determine (a build of its own)" orders
+  part "fuzzing" fuzz
+  part "instruction counts" counts
 }
 
 # With job control: each lane is a process group, and SIGINT is not ignored in it.
 set -m
-lane yes --test-threads="$threads" &
+first_lane &
 first=$!
-lane no &
+second_lane &
 second=$!
 set +m
 trap 'kill -- "-$first" "-$second" 2>/dev/null; exit 130' INT TERM

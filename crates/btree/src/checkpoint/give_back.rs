@@ -422,7 +422,8 @@ mod tests {
         }
         drop(state);
         sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 20));
-        assert!(store.engine().give_back_now().is_err());
+        let failed = store.engine().give_back_now();
+        assert!(matches!(failed, Err(store::Error::Device(_))), "{failed:?}");
         // A caller that repeats the call while it returns true must not get true forever.
         sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 0));
         assert!(!store.engine().give_back_at_rest() && !store.engine().give_back_at_rest());

@@ -55,7 +55,8 @@ fn another_users_planted_file_is_refused_and_unchanged() {
             assert_eq!(error.kind, ErrorKind::PermissionDenied, "{what}: {error}");
             assert!(error.message.contains(what), "{what}: {error}");
         }
-        assert!(device.create("name").is_err(), "{what}");
+        let error = device.create("name").err().unwrap();
+        assert_eq!(error.kind, ErrorKind::AlreadyExists, "{what}: {error}");
         let found = secret.metadata().unwrap();
         assert_eq!((found.uid(), found.mode() & 0o7777, found.len()), (0, 0o600, 6), "{what}");
         let found = at.symlink_metadata().unwrap();
@@ -102,5 +103,6 @@ fn files_with_several_names_are_opened_in_the_callers_own_directory() {
     std::fs::hard_link(directory.path().join("a"), directory.path().join("b")).unwrap();
     device.open("b").unwrap();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o777)).unwrap();
-    assert!(device.open("b").is_err());
+    let error = device.open("b").err().unwrap();
+    assert_eq!(error.kind, ErrorKind::PermissionDenied, "{error}");
 }

@@ -114,7 +114,11 @@ fn bytes_of(object: &Value, key: &str, place: &str) -> Vec<u8> {
     let hex = hex.as_str().unwrap();
     let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
     let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
-    assert!(std::str::from_utf8(&bytes).is_err(), "{place}: digits only where they are needed");
+    assert_eq!(
+        std::str::from_utf8(&bytes).ok(),
+        None,
+        "{place}: digits only where they are needed"
+    );
     assert_eq!(text, String::from_utf8_lossy(&bytes), "{place}");
     bytes
 }

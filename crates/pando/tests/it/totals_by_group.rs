@@ -40,8 +40,13 @@ struct Bounds {
 
 /// The day of UTC.
 #[expect(clippy::disallowed_methods, reason = "the time that the owner sees")]
+/// Seconds since 1970.
+fn seconds() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
+}
+
 fn today() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64 / DAY
+    seconds() / DAY
 }
 
 fn size_class(size: u64) -> &'static str {
@@ -142,16 +147,17 @@ impl Names {
     ) {
         assert_eq!(by_name(&told["sizes"]), self.by_class(|row| size_class(row.len())), "{place}");
         let mut told = told.clone();
-        let ages = loop {
+        let wanted = |day: i64| self.by_class(|row| age_class(day - row.mtime().div_euclid(DAY)));
+        let mut ages = (by_name(&told["ages"]), wanted(today()));
+        // A day may have ended since the summary was made, or while it is made again.
+        while ages.0 != ages.1 && seconds() % DAY < 600 {
             let day = today();
-            let ages = by_name(&told["ages"]);
-            let wanted = self.by_class(|row| age_class(day - row.mtime().div_euclid(DAY)));
-            // Unless a day ended just now.
-            if ages == wanted || today() == day {
-                break (ages, wanted);
-            }
             told = again();
-        };
+            ages = (by_name(&told["ages"]), wanted(day));
+            if today() == day {
+                break;
+            }
+        }
         assert_eq!(ages.0, ages.1, "{place}: {told}");
         self.extensions(&told, place);
         self.largest(start, &told, place);

@@ -235,7 +235,8 @@ fn missing_segment_and_truncated_segment_are_named() {
     let error = open(dir.path(), 0).unwrap_err();
     assert!(matches!(&error, Error::Corrupt(at) if at.file == second), "{error}");
     std::fs::remove_file(&path).unwrap();
-    assert!(open(dir.path(), 0).is_err());
+    let error = open(dir.path(), 0).unwrap_err();
+    assert!(matches!(error, Error::Corrupt(_)), "{error}");
     std::fs::remove_dir_all(dir.path().join("log")).unwrap();
     assert!(matches!(open(dir.path(), 0), Err(Error::Missing { .. })));
 }

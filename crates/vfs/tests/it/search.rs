@@ -30,7 +30,7 @@ fn query_is_searched_again_when_it_is_listed_or_not_fresh() {
     assert_eq!(rig.find(query, "f~2").expect("it stays").node, link.node);
     assert_eq!(rig.search.runs.load(Ordering::Relaxed), 2);
     rig.env.clock.advance(Duration::from_secs(60));
-    assert!(rig.find(query, "f").is_err());
+    assert!(matches!(rig.find(query, "f"), Err(FsError::NotFound)));
     assert_eq!(rig.search.runs.load(Ordering::Relaxed), 3, "what was found is not fresh");
     assert_eq!(rig.find(query, "..").expect("a way up").node, top);
     assert_eq!(rig.find(top, "..").expect("a way up").node, ROOT);
@@ -61,11 +61,11 @@ fn search_directory_follows_the_root_of_the_mount() {
     let (one, two) = (rig.dir(ROOT, "one"), rig.dir(ROOT, "two"));
     rig.fs.set_invalidate(Arc::new(Told::default()));
     rig.fs.set_shown_root(one);
-    assert!(rig.find(ROOT, ".search").is_err());
+    assert!(matches!(rig.find(ROOT, ".search"), Err(FsError::NotFound)));
     let top = rig.find(one, ".search").expect("it is at the root of the mount").node;
     // The root of the mount is rolled back.
     rig.fs.report().root(one, two);
-    assert!(rig.find(one, ".search").is_err());
+    assert!(matches!(rig.find(one, ".search"), Err(FsError::NotFound)));
     assert_eq!(rig.find(two, ".search").expect("it moved").node, top);
     let query = rig.find(top, "x").expect("a query").node;
     rig.names(query);
@@ -74,5 +74,6 @@ fn search_directory_follows_the_root_of_the_mount() {
     assert_eq!(rig.find(two, ".search").expect("a directory").node, stored);
     // Without a `Search` there is none.
     let fs = VirtualDirs::new(Arc::new(MemoryFs::new()), rig.env.env().clock, b".snapshots");
-    assert!(fs.lookup(&Caller::root(), ROOT, b".search").is_err());
+    let absent = fs.lookup(&Caller::root(), ROOT, b".search");
+    assert!(matches!(absent, Err(FsError::NotFound)), "{absent:?}");
 }
