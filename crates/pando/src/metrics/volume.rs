@@ -178,7 +178,7 @@ pub(super) fn store(writer: &mut Writer<'_>, store: &StoreStatus) -> fmt::Result
 
 /// How long commits to the store took, as a histogram.
 fn commits(writer: &mut Writer<'_>, store: &StoreStatus) -> fmt::Result {
-    let seconds = |limit: Option<u64>| limit.map_or(f64::MAX, |millis| millis as f64 / 1000.0);
+    let seconds = |limit: Option<u64>| limit.map_or(f64::INFINITY, |millis| millis as f64 / 1000.0);
     let buckets: Vec<(f64, u64)> =
         store.commit_times.iter().map(|&(limit, count)| (seconds(limit), count)).collect();
     let count = buckets.iter().map(|(_, count)| count).sum();

@@ -227,12 +227,12 @@ impl Log {
     pub(super) fn write_or_wait(&self, state: &mut Locked<'_>) -> Result<()> {
         if state.writing {
             return self.await_turn(state);
-        } else if let Some(objects) = &self.objects {
+        }
+        if let Some(objects) = &self.objects {
             let last = state.next - 1;
             return self.advance(state, objects, last);
-        } else {
-            self.lead(state, Then::Return);
         }
+        self.lead(state, Then::Return);
         Ok(())
     }
 

@@ -102,6 +102,9 @@ impl Log {
     }
 }
 
+/// An object that was read, and its bytes; `None`: it is absent.
+type Read = Result<Option<(LogObject, Vec<u8>)>>;
+
 /// The log of the opening before.
 struct Older<'a> {
     place: &'a ObjectPlace,
@@ -131,7 +134,7 @@ impl<'a> Older<'a> {
     }
 
     /// The objects of some numbers, read at the same time.
-    fn objects(&self, numbers: Range<u64>) -> VecDeque<Result<Option<(LogObject, Vec<u8>)>>> {
+    fn objects(&self, numbers: Range<u64>) -> VecDeque<Read> {
         device::scope(|scope| {
             let read = |number| move || self.object(number);
             let rest = numbers.start + 1..numbers.end;
