@@ -199,7 +199,7 @@ impl Checks<'_> {
     }
 
     /// What was noted, and when.
-    fn candidates(&self) -> FsResult<BTreeMap<Vec<u8>, i64>> {
+    fn candidates(self) -> FsResult<BTreeMap<Vec<u8>, i64>> {
         let mut noted = BTreeMap::new();
         self.visit_volume(&key::CANDIDATES_PREFIX, &mut |key, value| {
             let since = candidate::decode(value).map_err(|error| malformed(VOLUME, &error))?;
@@ -211,7 +211,7 @@ impl Checks<'_> {
 
     /// Both phases: notes new garbage, deletes what was noted long enough ago.
     fn delete(
-        &self,
+        self,
         found: &mut [FoundGarbage],
         (noted, grace): (BTreeMap<Vec<u8>, i64>, Duration),
         marked: &data::Marked,
@@ -221,7 +221,7 @@ impl Checks<'_> {
         let now = self.env.clock.now().0;
         let keys = found.iter().filter(|found| found.may_go()).map(|found| found.key.as_slice());
         let keys: BTreeSet<&[u8]> = keys.collect();
-        execute_alone(self, |plan| {
+        execute_alone(&self, |plan| {
             plan.removes();
             for key in noted.keys().filter(|key| !keys.contains(key.as_slice())) {
                 plan.batch().delete(VOLUME, key);
@@ -252,7 +252,7 @@ impl Checks<'_> {
                 GarbageKind::Tree => self.drop_unnamed(found.number, &found.key)?,
                 GarbageKind::LostTree => unreachable!("it may not go"),
                 GarbageKind::IndexFile => {
-                    let deleted = search_upkeep::delete_unnamed(self, &found.garbage.name)?;
+                    let deleted = search_upkeep::delete_unnamed(&self, &found.garbage.name)?;
                     report.freed_bytes += if deleted { found.garbage.bytes } else { 0 };
                     deleted
                 }
@@ -262,11 +262,11 @@ impl Checks<'_> {
     }
 
     /// Drops a tree that no record names, verified again here, and that holds no directory.
-    fn drop_unnamed(&self, tree: u64, key: &[u8]) -> FsResult<bool> {
-        execute_with(self, &mut self.admin.lock(), |_, plan| {
+    fn drop_unnamed(self, tree: u64, key: &[u8]) -> FsResult<bool> {
+        execute_with(&self, &mut self.admin.lock(), |_, plan| {
             let pin = self.store.pin().map_err(from_store)?;
             let mut ignored = VolumeReport::default();
-            let table = Table::read(self, &*pin, &mut ignored)?;
+            let table = Table::read(&self, &*pin, &mut ignored)?;
             let is_whole = ignored.problems_count == 0 && table.lost.is_empty();
             if !is_whole
                 || !unnamed_trees(&table, &*pin, Damage::Ends)?.contains(&tree)

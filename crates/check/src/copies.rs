@@ -88,12 +88,12 @@ impl Checker<'_, '_> {
 
 impl Checks<'_> {
     /// The repair that rebuilds the damaged one of the two trees; none for a read that failed.
-    pub(super) fn renews(&self, damage: &Corruption) -> Option<Fix> {
+    pub(super) fn renews(self, damage: &Corruption) -> Option<Fix> {
         self.may_renew().filter(|_| damage.structure != UNREAD)
     }
 
     /// The same, if anything may be changed.
-    fn may_renew(&self) -> Option<Fix> {
+    fn may_renew(self) -> Option<Fix> {
         let may = self.store.read_only().is_none() || is_of_own(&self.store.unknown());
         may.then_some(Fix::Own)
     }

@@ -18,10 +18,10 @@ use super::{Edit, Fix};
 
 impl Checks<'_> {
     /// Repairs a problem.
-    pub(super) fn apply_fix(&self, fix: &Fix) -> FsResult<()> {
+    pub(super) fn apply_fix(self, fix: &Fix) -> FsResult<()> {
         match fix {
             Fix::Edits(_, edits) => {
-                execute_alone(self, |plan| {
+                execute_alone(&self, |plan| {
                     for edit in edits {
                         match edit {
                             Edit::Put(tree, key, value) => plan.batch().put(*tree, key, value),
@@ -49,7 +49,7 @@ impl Checks<'_> {
                 Ok(())
             }
             Fix::OwnTree(first, id) => self.own_tree(*first, *id),
-            Fix::Directory(tree, ino, place) => execute_alone(self, |plan| {
+            Fix::Directory(tree, ino, place) => execute_alone(&self, |plan| {
                 let record = self.directory_anew(plan, *tree, *ino, *place)?;
                 plan.put_directory(*tree, *ino, &record);
                 Ok(())
@@ -57,7 +57,7 @@ impl Checks<'_> {
             Fix::Keep(subvol, tree, stray) => self.keep(*subvol, *tree, *stray),
             Fix::Join(subvol, tree, ino) => self.join(*subvol, *tree, *ino),
             Fix::Extended(tree, ino) => self.note_extents(*tree, *ino),
-            Fix::DropTree(tree) => execute_alone(self, |plan| {
+            Fix::DropTree(tree) => execute_alone(&self, |plan| {
                 if self.store.tree_exists(*tree).map_err(from_store)? {
                     plan.batch().drop_tree(*tree);
                 }
@@ -75,7 +75,7 @@ impl Checks<'_> {
     /// Rebuilds the record of a directory from what is in it. Only root may enter it until an
     /// administrator has inspected it.
     pub(super) fn directory_anew(
-        &self,
+        self,
         plan: &Plan,
         tree: TreeId,
         ino: u64,
@@ -119,8 +119,8 @@ impl Checks<'_> {
 
     /// Deletes the index: one commit removes the bases, their trees, and the subvolumes' references
     /// to them; then the files are deleted. A crash in between leaves files that nothing names.
-    fn drop_index(&self) -> FsResult<()> {
-        execute_with(self, &mut self.admin.lock(), |_, plan| {
+    fn drop_index(self) -> FsResult<()> {
+        execute_with(&self, &mut self.admin.lock(), |_, plan| {
             self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
                 let record =
                     SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
@@ -130,7 +130,7 @@ impl Checks<'_> {
                 }
                 Ok(())
             })?;
-            for base in search_bases::all(self)? {
+            for base in search_bases::all(&self)? {
                 plan.batch().delete(VOLUME, &key::base(base.tree));
                 if self.store.tree_exists(TreeId(base.tree)).map_err(from_store)? {
                     plan.batch().drop_tree(TreeId(base.tree));

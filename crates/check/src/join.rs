@@ -25,7 +25,7 @@ struct NamedInode {
 
 impl Checks<'_> {
     /// Merges the inodes that are stored beside names of one number.
-    pub(super) fn join(&self, subvol: u64, tree: TreeId, ino: u64) -> FsResult<()> {
+    pub(super) fn join(self, subvol: u64, tree: TreeId, ino: u64) -> FsResult<()> {
         let view = View::new(&*self.store, tree);
         let places = self.places_of(tree, ino)?;
         let known = |place: &&NamedInode| {
@@ -51,7 +51,7 @@ impl Checks<'_> {
         for place in places.iter().filter(|place| !std::ptr::eq(*place, newest)) {
             let other = beside(place, Part::Bulk)?.filter(|bytes| Some(bytes) != contents.as_ref());
             if other.is_some() {
-                execute_alone(self, |plan| {
+                execute_alone(&self, |plan| {
                     let kept = self.lost_and_found(plan, subvol, view)?;
                     let name = format!("#{ino}-{:x}-{:x}", place.dir, place.cookie);
                     let old = key::entry(place.dir, place.cookie, Part::Bulk);
@@ -59,7 +59,7 @@ impl Checks<'_> {
                 })?;
             }
         }
-        execute_alone(self, |plan| {
+        execute_alone(&self, |plan| {
             let target = Target::Linked(newest.inode.kind);
             for place in &places {
                 let entry = EntryRecord { chained: place.chained, ino, name: &place.name, target };
@@ -87,7 +87,7 @@ impl Checks<'_> {
 
     /// Notes in an inode beside its name that it has extents. An inode that also has small contents
     /// stays unchanged: which of the two were written last is not known.
-    pub(super) fn note_extents(&self, tree: TreeId, ino: u64) -> FsResult<()> {
+    pub(super) fn note_extents(self, tree: TreeId, ino: u64) -> FsResult<()> {
         let places = self.places_of(tree, ino)?;
         let [NamedInode { dir, cookie, chained, name, inode }] = &places[..] else {
             // It was given a number of its own, or a name of it was removed.
@@ -98,7 +98,7 @@ impl Checks<'_> {
         }
         let inode = InodeRecord { has_extents: true, ..*inode };
         let target = Target::Embedded(inode);
-        execute_alone(self, |plan| {
+        execute_alone(&self, |plan| {
             let entry = EntryRecord { chained: *chained, ino, name, target };
             plan.put_entry(tree, *dir, *cookie, &entry);
             Ok(())
@@ -106,7 +106,7 @@ impl Checks<'_> {
     }
 
     /// All names beside which an inode is stored: walks the names of the tree.
-    fn places_of(&self, tree: TreeId, ino: u64) -> FsResult<Vec<NamedInode>> {
+    fn places_of(self, tree: TreeId, ino: u64) -> FsResult<Vec<NamedInode>> {
         let malformed = |error| malformed(tree, &error);
         let mut places = Vec::new();
         let range = KeyRange::prefix(&key::DIRECTORIES_PREFIX);

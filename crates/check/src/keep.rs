@@ -30,14 +30,14 @@ const DEPTH_MAX: usize = 1 << 20;
 
 impl Checks<'_> {
     /// Gives an object a name.
-    pub(super) fn keep(&self, subvol: u64, tree: TreeId, stray: Stray) -> FsResult<()> {
-        execute_with(self, &mut self.admin.lock(), |ledger, plan| {
+    pub(super) fn keep(self, subvol: u64, tree: TreeId, stray: Stray) -> FsResult<()> {
+        execute_with(&self, &mut self.admin.lock(), |ledger, plan| {
             self.plan_keeping(ledger, plan, (subvol, tree), stray)
         })
     }
 
     fn plan_keeping(
-        &self,
+        self,
         ledger: &mut Ledger,
         plan: &mut Plan,
         (subvol, tree): (u64, TreeId),
@@ -117,7 +117,7 @@ impl Checks<'_> {
     }
 
     /// Whether an object has a name by now: its name, or one above it, was repaired meanwhile.
-    fn is_named(&self, view: View<'_>, subvol: u64, stray: Stray) -> FsResult<bool> {
+    fn is_named(self, view: View<'_>, subvol: u64, stray: Stray) -> FsResult<bool> {
         let mut name = NameBuf::empty();
         match stray {
             Stray::Directory(ino) => {
@@ -165,7 +165,7 @@ impl Checks<'_> {
 
     /// Creates a file, with its own number, from small contents at a key.
     pub(super) fn keep_bulk(
-        &self,
+        self,
         plan: &mut Plan,
         view: View<'_>,
         kept: u64,
@@ -183,7 +183,7 @@ impl Checks<'_> {
 
     /// The directory for what was found; created in this batch if there is none.
     pub(super) fn lost_and_found(
-        &self,
+        self,
         plan: &mut Plan,
         subvol: u64,
         view: View<'_>,
@@ -227,7 +227,7 @@ impl Checks<'_> {
 
     /// Adds a name to a directory, or a similar one if it is taken. Returns its cookie.
     pub(super) fn name(
-        &self,
+        self,
         plan: &mut Plan,
         view: View<'_>,
         dir: u64,
@@ -266,7 +266,7 @@ impl Checks<'_> {
     }
 
     /// Keeps a file of which only extents are left.
-    fn inode_of_extents(&self, plan: &Plan, tree: TreeId, ino: u64) -> FsResult<InodeRecord> {
+    fn inode_of_extents(self, plan: &Plan, tree: TreeId, ino: u64) -> FsResult<InodeRecord> {
         let malformed = |error| malformed(tree, &error);
         let range = KeyRange::prefix(&key::extent_prefix(ino));
         let mut cursor = self.store.scan(tree, range).map_err(from_store)?;
@@ -288,7 +288,7 @@ impl Checks<'_> {
 
     /// Moves an entry to where its name is looked up, or keeps it in `lost+found` if that is taken.
     fn move_entry(
-        &self,
+        self,
         plan: &mut Plan,
         (subvol, view): (u64, View<'_>),
         dir: u64,

@@ -240,9 +240,9 @@ impl Checks<'_> {
     }
 
     /// An estimate of the bytes to check, without the store's own.
-    fn expected_bytes(&self, pin: &dyn Pinned) -> FsResult<u64> {
+    fn expected_bytes(self, pin: &dyn Pinned) -> FsResult<u64> {
         let mut ignored = VolumeReport::default();
-        let table = Table::read(self, pin, &mut ignored)?;
+        let table = Table::read(&self, pin, &mut ignored)?;
         let records = table.files().saturating_mul(2 * RECORD_BYTES);
         Ok(table.content_bytes().saturating_add(records))
     }

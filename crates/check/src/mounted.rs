@@ -21,13 +21,13 @@ impl Checks<'_> {
     /// Makes a subvolume, in a directory, from a tree that no record names. Everything in it may be
     /// shared, and nothing in it is charged to a quota.
     pub(super) fn keep_tree(
-        &self,
+        self,
         (ledger, plan): (&mut Ledger, &mut Plan),
         view: View<'_>,
         (above, kept): (u64, u64),
         (name, tree, root): (&str, u64, u64),
     ) -> FsResult<()> {
-        let id = ledger.new_subvolume(self)?;
+        let id = ledger.new_subvolume(&self)?;
         let ended = self.admin.end_epoch(ledger, plan.batch());
         let target = Target::Subvolume(id);
         let cookie = self.name(plan, view, kept, (name, root, target))?;
@@ -60,8 +60,8 @@ impl Checks<'_> {
     }
 
     /// Gives a subvolume its own copy of a tree that another subvolume also has.
-    pub(super) fn own_tree(&self, first: u64, id: u64) -> FsResult<()> {
-        execute_with(self, &mut self.admin.lock(), |ledger, plan| {
+    pub(super) fn own_tree(self, first: u64, id: u64) -> FsResult<()> {
+        execute_with(&self, &mut self.admin.lock(), |ledger, plan| {
             let read = |id| read_record(&*self.store, SubvolId(id));
             let (Some(other), Some(own)) = (read(first)?, read(id)?) else { return Ok(()) };
             if other.tree != own.tree {
@@ -82,7 +82,7 @@ impl Checks<'_> {
 
     /// Removes the entry of a subvolume at the place that its record names.
     pub(super) fn unmount(
-        &self,
+        self,
         plan: &mut Plan,
         id: u64,
         record: &SubvolumeRecord,
@@ -100,7 +100,7 @@ impl Checks<'_> {
     }
 
     /// Whether a subvolume is below itself.
-    pub(super) fn is_in_itself(&self, id: u64) -> FsResult<bool> {
+    pub(super) fn is_in_itself(self, id: u64) -> FsResult<bool> {
         let mut at = id;
         for _ in 0..NESTED_MAX {
             let Some(record) = read_record(&*self.store, SubvolId(at))? else { return Ok(false) };
@@ -113,7 +113,7 @@ impl Checks<'_> {
     }
 
     /// Whether a tree belongs to a subvolume.
-    pub(super) fn is_of_a_subvolume(&self, tree: u64) -> FsResult<bool> {
+    pub(super) fn is_of_a_subvolume(self, tree: u64) -> FsResult<bool> {
         let mut is_one = false;
         self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
             let record =

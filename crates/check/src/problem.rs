@@ -185,6 +185,7 @@ impl Problem {
     }
 
     /// With the file that is damaged.
+    #[must_use]
     pub fn in_file(self, file: &str, offset: u64) -> Problem {
         Problem { file: file.to_owned(), offset, ..self }
     }

@@ -191,7 +191,7 @@ impl Checks<'_> {
     /// prevents the other repairs: `why` refers to one of them, and advises what the caller is
     /// already doing.
     fn fail_all(
-        &self,
+        self,
         repaired: &mut RepairReport,
         why: &str,
         progress: CheckProgress<'_>,
@@ -210,7 +210,7 @@ impl Checks<'_> {
     }
 
     /// Repairs in rounds, until a check finds nothing repairable.
-    fn repair_all(&self, repaired: &mut RepairReport, progress: CheckProgress<'_>) -> FsResult<()> {
+    fn repair_all(self, repaired: &mut RepairReport, progress: CheckProgress<'_>) -> FsResult<()> {
         // A repair that was done once is not repeated if its problem is found again.
         let mut tried: BTreeSet<String> = BTreeSet::new();
         for _ in 0..ROUNDS_MAX {

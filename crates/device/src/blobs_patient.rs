@@ -10,7 +10,7 @@
 //!    got no answer, the object under the name is compared with the bytes.
 //! 3. A caller that is [`crate::interruptible`] gets an error when nobody waits for it any more, or
 //!    when the store has been full for some time. What the creation was for stays undurable, and
-//!    whoever waits for it next continues.
+//!    the next thread that waits for it continues.
 //! 4. Reads and deletions are never retried here: their callers have the means.
 
 use std::collections::BTreeMap;

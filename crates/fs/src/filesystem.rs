@@ -228,7 +228,7 @@ impl FileSystem for Fs {
     }
 
     fn waits(&self) -> Waits {
-        Fs::waits(self)
+        volume::Core::waits(self)
     }
 
     fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {

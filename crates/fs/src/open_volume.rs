@@ -3,7 +3,6 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use check;
 use device::Env;
 use format::volume::VolumeHeader;
 use inode::NameHash;

@@ -206,10 +206,17 @@ mod tests {
         assert_eq!(parsed("merge-rate=20M").unwrap().merge_bytes_per_second, Some(20 << 20));
         assert_eq!(parsed("small-files=0").unwrap().small_file_bytes, Some(0));
         assert_eq!(parsed("small-files=1M").unwrap().small_file_bytes, Some(1 << 20));
-        assert!(parsed("small-files=2M").is_err());
         let interval = parsed("commit-interval=0.05").unwrap().commit_interval;
         assert_eq!(interval, Some(Duration::from_millis(50)));
-        assert!(parsed("commit-interval=6").is_err());
+        for (option, list) in
+            [("small-files", "small-files=2M"), ("commit-interval", "commit-interval=6")]
+        {
+            let refused = parsed(list).unwrap_err();
+            assert!(
+                matches!(&refused, OptionError::Value { option: named, .. } if named == option),
+                "{refused:?}"
+            );
+        }
     }
 
     #[test]

@@ -95,16 +95,16 @@ impl Presence {
         self.period
     }
 
-    /// How long others have seen no new sign, if it is so long that the next one is overdue: they may
-    /// soon take this process for gone. Measured from when the last acknowledged sign was sent.
+    /// How long others have seen no new sign, if it is so long that the next one is overdue: they
+    /// may soon take this process for gone. Measured from when the last acknowledged sign was sent.
     pub fn overdue(&self) -> Option<Duration> {
         let shown = Duration::from_nanos(self.shown.load(Ordering::Acquire));
         let silent = self.clock.monotonic().saturating_sub(shown);
         (silent >= self.period * OVERDUE_PERIODS).then_some(silent)
     }
 
-    /// Creates the next sign, and deletes the earlier ones if there is time for that. After an error
-    /// the caller continues: the next call uses the next number.
+    /// Creates the next sign, and deletes the earlier ones if there is time for that. After an
+    /// error the caller continues: the next call uses the next number.
     pub fn beat(&self) -> Result<()> {
         let mut state = self.state.lock();
         let number = state.next;

@@ -201,6 +201,12 @@ impl Drop for Reserved {
     }
 }
 
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan::new()
+    }
+}
+
 impl Plan {
     /// An empty plan, of no time yet.
     #[inline]

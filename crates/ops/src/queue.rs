@@ -34,6 +34,12 @@ pub struct Queue {
     pub removing: RwLock<()>,
 }
 
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue::new()
+    }
+}
+
 impl Queue {
     /// Nothing waits.
     pub fn new() -> Queue {

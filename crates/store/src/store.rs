@@ -121,9 +121,9 @@ pub trait Durable {
         0
     }
 
-    /// Fails if another process has taken the store over, as far as a request now can tell. For work
-    /// outside of the log that only the owner may do. Nothing is asked where no other process can
-    /// have the store open.
+    /// Fails if another process has taken the store over, as far as a request now can tell. For
+    /// work outside of the log that only the owner may do. Costs nothing where no other process
+    /// can have the store open.
     fn prove_owner(&self) -> Result<()> {
         Ok(())
     }

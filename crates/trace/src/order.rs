@@ -290,8 +290,7 @@ mod tests {
 
     #[test]
     fn calls_that_are_done_are_forgotten() {
-        let mut order = Order::default();
-        order.sweep_at = 10;
+        let mut order = Order { sweep_at: 10, ..Order::default() };
         for number in 0..100 {
             let claims = Claims { keys: vec![(Key::Node(number), true)], is_alone: false };
             let (task, ready) = order.add(number, &claims);

@@ -44,6 +44,12 @@ pub struct Room {
     pub nothing_since: AtomicI64,
 }
 
+impl Default for Room {
+    fn default() -> Room {
+        Room::new()
+    }
+}
+
 impl Room {
     /// No search was made yet.
     pub fn new() -> Room {

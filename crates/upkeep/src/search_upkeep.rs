@@ -107,7 +107,7 @@ impl Upkeep {
         let Some(index) = &self.index else { return Ok(()) };
         self.may_change()?;
         let (subvol, _) = self.place(node)?;
-        let mut work = self.index_upkeep.work.lock();
+        let mut work = self.index_work.work.lock();
         while work.job.is_some() {
             advance(self, index, &mut work)?;
         }
@@ -121,14 +121,14 @@ impl Upkeep {
     /// Requests a new base for the subvolume of a node, in the background.
     pub fn index_request(&self, node: NodeId) -> FsResult<()> {
         let (subvol, _) = self.place(node)?;
-        self.index_upkeep.work.lock().asked.push_back(subvol.id.0);
+        self.index_work.work.lock().asked.push_back(subvol.id.0);
         Ok(())
     }
 
     /// One step of keeping the index.
     pub(crate) fn index_step(&self, _budget: usize) -> FsResult<u64> {
         let Some(index) = &self.index else { return Ok(0) };
-        let Some(mut work) = self.index_upkeep.work.try_lock() else { return Ok(0) };
+        let Some(mut work) = self.index_work.work.try_lock() else { return Ok(0) };
         if self.options.read_only {
             look(self, index, &mut work)?;
             return Ok(0);
@@ -270,7 +270,7 @@ fn sweep(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<()> {
 pub fn unnamed_files(fs: &Upkeep) -> FsResult<Vec<(String, u64)>> {
     let Some(index) = &fs.index else { return Ok(Vec::new()) };
     // No base is begun meanwhile, whose files would be there before it is known.
-    let _work = fs.index_upkeep.work.lock();
+    let _work = fs.index_work.work.lock();
     let bases = search_bases::all(fs)?;
     let known: Vec<_> = bases.iter().map(|base| (base.tree, base.record.complete)).collect();
     let names = index.unnamed(&known).map_err(from_search)?;
@@ -284,7 +284,7 @@ pub fn unnamed_files(fs: &Upkeep) -> FsResult<Vec<(String, u64)>> {
 /// Deletes a file of the index that no base names, verified again here; returns whether it did.
 pub fn delete_unnamed(fs: &Upkeep, name: &str) -> FsResult<bool> {
     let Some(index) = &fs.index else { return Ok(false) };
-    let _work = fs.index_upkeep.work.lock();
+    let _work = fs.index_work.work.lock();
     let bases = search_bases::all(fs)?;
     let known: Vec<_> = bases.iter().map(|base| (base.tree, base.record.complete)).collect();
     if !index.unnamed(&known).map_err(from_search)?.iter().any(|other| other == name) {

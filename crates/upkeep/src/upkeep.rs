@@ -39,7 +39,7 @@ pub struct Upkeep {
     /// The search for space.
     pub room: Room,
     /// Upkeep of the index.
-    pub(crate) index_upkeep: IndexUpkeep,
+    pub(crate) index_work: IndexUpkeep,
     /// Steps of background work so far.
     pub turn: AtomicUsize,
     /// The collection in progress.
@@ -82,7 +82,7 @@ impl Upkeep {
             reclaim: Reclaim::new(),
             scans: Slot::default(),
             room: Room::new(),
-            index_upkeep: IndexUpkeep::new(),
+            index_work: IndexUpkeep::new(),
             turn: AtomicUsize::new(0),
             collecting: Mutex::default(),
             unnamed: Mutex::default(),
@@ -146,7 +146,7 @@ impl Upkeep {
             last_checkpoint: stats.last_checkpoint.map(device::Timestamp),
             replayed: stats.replayed,
             cache_bytes: stats.cache_bytes,
-            nodes: self.nodes.len(),
+            nodes: self.nodes.count(),
             detached,
             reclaimed: self.reclaim.removed(),
             dropping: stats.dropping,

@@ -119,8 +119,8 @@ pub struct OpenOptions {
     pub checkpoint_bytes: u64,
     /// Most bytes that merges of the log-structured engine write in a second; 0: no bound.
     pub merge_bytes_per_second: u64,
-    /// Bytes up to which a file of a volume in an object store is stored in its records; `None`: the
-    /// default. Other volumes ignore it.
+    /// Bytes up to which a file of a volume in an object store is stored in its records; `None`:
+    /// the default. Other volumes ignore it.
     pub small_file_bytes: Option<u64>,
     /// Least time between two commits to an object store. Other volumes ignore it.
     pub commit_interval: std::time::Duration,

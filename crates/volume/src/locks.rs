@@ -91,6 +91,12 @@ enum Held<'a> {
     Many(Vec<Guard<'a>>),
 }
 
+impl Default for LockTable {
+    fn default() -> LockTable {
+        LockTable::new()
+    }
+}
+
 impl LockTable {
     /// A table with nothing locked.
     pub fn new() -> LockTable {

@@ -64,6 +64,7 @@ impl Orphan {
     }
 
     /// Takes contents and attributes, and leaves the rest.
+    #[must_use]
     pub fn take(&mut self) -> Orphan {
         match self {
             Orphan::File { inode, bulk, xattrs } => {
@@ -177,6 +178,12 @@ impl Listing<'_> {
                 self.table.set_location(*node, location);
             }
         }
+    }
+}
+
+impl Default for NodeTable {
+    fn default() -> NodeTable {
+        NodeTable::new()
     }
 }
 
@@ -344,7 +351,7 @@ impl NodeTable {
     }
 
     /// How many nodes are held.
-    pub fn len(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().len() as u64).sum()
     }
 

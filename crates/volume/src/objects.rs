@@ -87,8 +87,8 @@ impl Core {
         outage.is_some_and(|outage| outage.is_full)
     }
 
-    /// Waits until a write of so many bytes leaves few enough that are not durable. The caller holds
-    /// nothing.
+    /// Waits until a write of so many bytes leaves few enough that are not durable. The caller
+    /// holds nothing.
     pub fn make_room(&self, bytes: u64) -> FsResult<()> {
         self.for_caller(|| self.data.make_room(bytes).map_err(from_store))
     }

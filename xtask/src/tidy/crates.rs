@@ -66,9 +66,15 @@ const KNOW_ONLY: [(&str, &[&str]); 9] = [
 ];
 
 /// Crates of the repository that stand beside the layers: what is measured against, what fuzzes all
-/// of them, and models of protocols.
-const BESIDE: [&str; 5] =
-    ["testing/fuzz/", "testing/memfs/", "testing/models/", "bench/", "bench/engines/"];
+/// of them, models of protocols, and threads in orders that a seed determines.
+const BESIDE: [&str; 6] = [
+    "testing/fuzz/",
+    "testing/memfs/",
+    "testing/models/",
+    "testing/scheduled/",
+    "bench/",
+    "bench/engines/",
+];
 
 /// All rules about crates.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {

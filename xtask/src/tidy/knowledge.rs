@@ -30,7 +30,7 @@ const NAMESPACE: [&str; 22] = [
 ];
 
 /// Modules of `format` that the store, its engines or the index need, which say nothing of keys.
-const STRUCTURES: [&str; 29] = [
+const STRUCTURES: [&str; 30] = [
     "batch",
     "cached_chunk",
     "catalog",

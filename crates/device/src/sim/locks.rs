@@ -8,7 +8,7 @@
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use parking_lot::lock_api::{self, GuardNoSend, RawMutex as _, RawRwLock as _};
+use parking_lot::lock_api::{self, GuardSend, RawMutex as _, RawRwLock as _};
 
 use super::{Point, pause, with};
 
@@ -55,7 +55,8 @@ pub struct RawMutex(parking_lot::RawMutex);
 unsafe impl lock_api::RawMutex for RawMutex {
     const INIT: RawMutex = RawMutex(parking_lot::RawMutex::INIT);
 
-    type GuardMarker = GuardNoSend;
+    // As those of the lock inside: the feature `send_guard` of `parking_lot`.
+    type GuardMarker = GuardSend;
 
     fn lock(&self) {
         if driven_lock(address(self), None, || self.0.try_lock()).is_none() {
@@ -109,7 +110,8 @@ impl RawRwLock {
 unsafe impl lock_api::RawRwLock for RawRwLock {
     const INIT: RawRwLock = RawRwLock(parking_lot::RawRwLock::INIT);
 
-    type GuardMarker = GuardNoSend;
+    // As those of the lock inside: the feature `send_guard` of `parking_lot`.
+    type GuardMarker = GuardSend;
 
     fn lock_shared(&self) {
         if driven_lock(address(self), None, || self.0.try_lock_shared()).is_none() {

@@ -1,5 +1,7 @@
 //! Round trips of random events, and every damage to a small trace.
 
+#![expect(clippy::as_conversions, reason = "random numbers of any length")]
+
 use super::*;
 
 fn shown(random: &mut fastrand::Rng) -> Shown {

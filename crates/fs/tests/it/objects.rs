@@ -421,13 +421,13 @@ fn a_replaced_host_changes_nothing_more() {
     check_whole(&far, "after a replacement");
 }
 
-/// The bytes in the store are asked for again only if the volume changed: each time costs requests.
+/// The bytes in the store are counted again only if the volume changed: each time costs requests.
 #[test]
 fn an_idle_volume_is_not_measured_again() {
     let far = formatted();
     let fs = open(&far);
     let bytes = |fs: &Fs| fs.status().expect("status").objects.expect("a store").bytes;
-    assert_eq!(bytes(&fs), None, "it was not asked for yet");
+    assert_eq!(bytes(&fs), None, "nothing was counted yet");
     fs.measure_objects().expect("measured");
     let before = bytes(&fs).expect("measured");
     far.put("somebody", &[0; 1000]);

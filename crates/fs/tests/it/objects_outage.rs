@@ -1,5 +1,5 @@
-//! A volume in an object store that accepts nothing for a time: who waits, who is told, and that
-//! nothing is lost.
+//! A volume in an object store that accepts nothing for a time: who waits, who gets an error, and
+//! that nothing is lost.
 
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -215,13 +215,11 @@ pub fn drop_name(
     };
     // What is stored beside the inode is kept for its holders.
     let attached = Attached {
-        bulk: match inode.has_bulk {
-            true => Some(view.bulk(&place.key(ino, Part::Bulk))?),
-            false => None,
-        },
-        xattrs: match inode.has_xattrs {
-            true => Some(view.xattrs(&place.key(ino, Part::Xattrs))?),
-            false => None,
+        bulk: if inode.has_bulk { Some(view.bulk(&place.key(ino, Part::Bulk))?) } else { None },
+        xattrs: if inode.has_xattrs {
+            Some(view.xattrs(&place.key(ino, Part::Xattrs))?)
+        } else {
+            None
         },
     };
     if linked {

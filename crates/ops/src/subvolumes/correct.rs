@@ -1,12 +1,12 @@
-//! Points entries of copies to what the copies have, before a comparison reads the records of trees.
+//! Points entries of copies to what the copies have, before a comparison reads trees.
 //!
 //! While the tree of an heir could not be read, a change of what it inherits made a copy apart: it
 //! is mounted in the heir's entry, which still points to the original. Copies of the heir have that
 //! entry, too. A look-up corrects an entry that it follows. Two trees with one wrong entry do not
 //! differ in it, so a comparison would not follow it at all.
 //!
-//! The ledger knows each entry that may be wrong, so this costs nothing where there are none. Entries
-//! that proved right are not looked at again.
+//! The ledger knows each entry that may be wrong, so this costs nothing where there are none.
+//! Entries that proved right are not looked at again.
 
 use format::entry_record::Target;
 use inode::{FsError, SubvolId};
@@ -23,8 +23,9 @@ use crate::Ops;
 use crate::reach::Reach;
 
 impl Ops {
-    /// Pins a state in which each entry below some directories, each a subvolume and an inode, points
-    /// to what is mounted or inherited there. It fails where such an entry cannot be corrected.
+    /// Pins a state in which each entry below some directories, each a subvolume and an inode,
+    /// points to what is mounted or inherited there. It fails where such an entry cannot be
+    /// corrected.
     pub fn pin_corrected(&self, tops: &[(u64, u64)]) -> FsResult<Box<dyn Pinned>> {
         loop {
             let mut ledger = self.admin.lock();

@@ -52,8 +52,8 @@ pub(crate) fn shown(volume: &Path) -> String {
     host().map_or_else(|| volume.display().to_string(), |host| host.url)
 }
 
-/// File of a host directory while its daemon only reads the volume: who has it open, and of when the
-/// state is that verbs show.
+/// File of a host directory while its daemon only reads the volume: who has it open, and of when
+/// the state is that verbs show.
 const OBSERVED: &str = "observed";
 
 /// Notes that the daemon of a host directory only reads, or that it does not.

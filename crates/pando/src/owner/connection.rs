@@ -354,6 +354,18 @@ fn caller(peer: Peer) -> Caller {
     Caller { uid, gid, groups, umask: 0, pid: 0, enforce: Enforce::Here, ends: Ends::NONE }
 }
 
+fn open_import<'a>(
+    server: &'a Server,
+    caller: &Caller,
+    (path, directory, staged): (&[u8], bool, bool),
+    import: &mut Option<Import<'a>>,
+    replies: &mut Replies,
+) -> Result<Answer, Failure> {
+    let (opened, existed) = Import::open(server.fs(), caller, path, (directory, staged), replies)?;
+    *import = Some(opened);
+    Ok(Answer::Entered { existed })
+}
+
 fn answer<'a>(
     (server, id): (&'a Server, u64),
     caller: &Caller,
@@ -367,11 +379,7 @@ fn answer<'a>(
     let import = &mut work.import;
     let answered = match (call, import.as_mut()) {
         (Call::ImportOpen { path, directory, staged }, _) => {
-            let kind = (directory, staged);
-            Import::open(server.fs(), caller, path, kind, replies).map(|(opened, existed)| {
-                *import = Some(opened);
-                Answer::Entered { existed }
-            })
+            open_import(server, caller, (path, directory, staged), import, replies)
         }
         (Call::ImportPublish { name }, Some(import)) => {
             import.publish(name).map(|()| Answer::Nothing)
@@ -429,10 +437,8 @@ fn answer<'a>(
             calls::read(server.fs(), caller, path, replies, || server.end_turn(id))
         }
         (Call::Export { path }, _) => {
-            server.catch_up();
             let send = &mut |body| replies.part(body);
-            export::export(server.fs(), caller, path, send, || server.end_turn(id))
-                .map(|()| Answer::Nothing)
+            export::answer(server, caller, path, (send, &mut || server.end_turn(id)))
         }
         (call, _) => calls::answer(server, caller, &call, replies),
     };

@@ -153,7 +153,7 @@ fn open(
     let claim = match store.map(|store| Claim::announce(store, env, start.take_over)).transpose() {
         Err(busy) if busy.kind == FailureKind::Busy && start.mount.is_none() => {
             let shows = output::time_local(env.clock.now().0);
-            let fs = Fs::observe(env, &busy.message).map_err(|error| failed(error))?;
+            let fs = Fs::observe(env, &busy.message).map_err(&failed)?;
             let elsewhere = Some(format!("{}; this shows its state of {shows}", busy.message));
             return Ok(Open { fs, claim: None, elsewhere });
         }

@@ -76,8 +76,8 @@ fn in_store(args: &FormatArgs, url: &str, inner: &[u8], output: &mut Output) -> 
             OpenError::NotEmpty(name) => {
                 let message = format!("{location} is not empty: it holds {name}");
                 Failure::new(FailureKind::NotEmpty, message).hint(
-                    "choose another prefix; or, if an earlier `pando format` was interrupted there, \
-                     delete its objects",
+                    "choose another prefix; or, if an earlier `pando format` was interrupted \
+                     there, delete its objects",
                 )
             }
             OpenError::Device(error) => host::of_store(&location, &error),

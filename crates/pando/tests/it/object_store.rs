@@ -200,7 +200,7 @@ fn a_volume_that_is_open_elsewhere_is_refused_unless_it_is_taken_over() {
 }
 
 /// Verbs that read see, on another host, the state that is durable now, and say so. They change
-/// nothing, and the host that has the volume open goes on.
+/// nothing, and the host that has the volume open continues.
 #[test]
 fn another_host_reads_a_volume_that_is_open() {
     let world = World::in_store();
@@ -290,8 +290,8 @@ fn rubbish_in_the_host_directory_changes_no_contents() {
     assert!(std::fs::read(&out).unwrap() == noise(1, 300_000), "the contents are another's");
 }
 
-/// While the store accepts nothing, a process that waits for it can be killed, in an `fsync` as well
-/// as in a change, and everybody else goes on.
+/// While the store accepts nothing, a process that waits for it can be killed, in an `fsync` or in
+/// a change, and everybody else continues.
 #[test]
 fn a_process_that_waits_for_the_store_can_be_killed() {
     let world = World::in_store();

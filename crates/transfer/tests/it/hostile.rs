@@ -249,7 +249,9 @@ fn frames_in_another_order_are_found_by_the_digest() {
     let right = stream(&[one.clone(), two.clone(), attr(b"", 0o755)]);
     let frames = |records: &[Record<'_>]| {
         let mut bytes = Vec::new();
-        records.iter().for_each(|record| record.encode(&mut bytes));
+        for record in records {
+            record.encode(&mut bytes);
+        }
         bytes
     };
     let (before, after) = (frames(&[one.clone(), two.clone()]), frames(&[two, one]));

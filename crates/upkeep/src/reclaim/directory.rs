@@ -332,7 +332,9 @@ impl Emptying {
         .chain(self.places())
         .collect();
         let aim = |plan: &mut Plan| {
-            locks.iter().for_each(|(lock, mode)| plan.lock(*lock, *mode));
+            for (lock, mode) in &locks {
+                plan.lock(*lock, *mode);
+            }
             Ok(())
         };
         let detached = execute(fs, ledger, Through::default(), aim, |ledger, plan| {
@@ -349,10 +351,7 @@ impl Emptying {
             plan.touch_directory(at.view.tree, directory, -1, -1);
             let gone = [(found.cookie, found.ino)];
             notify_of(&at, plan, directory, &gone, Effect::HeldChanged)?;
-            match own {
-                true => subvolumes::plan_detach(fs, ledger, plan, child).map(Some),
-                false => Ok(None),
-            }
+            if own { subvolumes::plan_detach(fs, ledger, plan, child).map(Some) } else { Ok(None) }
         })?;
         if let Some(detached) = detached {
             fs.reclaim.came_of(detached, self.sequence);
@@ -415,7 +414,9 @@ fn notify_of(
         }
         plan.effect(Effect::HeldChanged(node));
     }
-    gone.iter().for_each(|(_, ino)| plan.effect(notice(at.subvol.node(*ino))));
+    for (_, ino) in gone {
+        plan.effect(notice(at.subvol.node(*ino)));
+    }
     Ok(())
 }
 

@@ -225,14 +225,12 @@ fn finish_writable(fs: &Upkeep, work: &mut Work, job: &mut Job) -> FsResult<bool
         return Ok(false);
     }
     let trees = Trees { old: job.base, new: subvol.tree(), target: job.target };
-    if job.rounds > 1
-        || differing(&*fs.store, trees.old, trees.new, CAUGHT_AT_ONCE)? < CAUGHT_AT_ONCE
-    {
-        if swap(fs, work, &mut ledger, job, Some(trees))? {
-            drop(ledger);
-            tell(fs, &subvol);
-            return Ok(false);
-        }
+    let is_close = job.rounds > 1
+        || differing(&*fs.store, trees.old, trees.new, CAUGHT_AT_ONCE)? < CAUGHT_AT_ONCE;
+    if is_close && swap(fs, work, &mut ledger, job, Some(trees))? {
+        drop(ledger);
+        tell(fs, &subvol);
+        return Ok(false);
     }
     // Too much changed to catch up with the gate held: a later state, while writers run.
     let (base, sequence) = execute_with(fs, &mut ledger, |ledger, plan| {

@@ -85,6 +85,12 @@ pub struct Waiting {
     pub stuck: u64,
 }
 
+impl Default for Reclaim {
+    fn default() -> Reclaim {
+        Reclaim::new()
+    }
+}
+
 impl Reclaim {
     /// Nothing is in progress.
     pub fn new() -> Reclaim {

@@ -1,5 +1,5 @@
-//! Copies whose trees could not be read while what they inherit was changed: a comparison shows what
-//! a look-up would.
+//! Copies whose trees could not be read while what they inherit was changed: a comparison shows
+//! what a look-up would.
 
 use inode::{Caller, FsError, NodeId, SubvolId};
 use store::TreeId;
@@ -43,10 +43,8 @@ impl Damaged {
     fn repair(&self, subvol: SubvolId) {
         let around = at(&self.v.fs, "/d/around");
         // The same entry, in the tree of another copy.
-        let tree = match subvol == self.snapshot {
-            true => self.entry.0,
-            false => entry_of(&*self.v.store, subvol, around).0,
-        };
+        let is_own = subvol == self.snapshot;
+        let tree = if is_own { self.entry.0 } else { entry_of(&*self.v.store, subvol, around).0 };
         put(&*self.v.store, (tree, &self.entry.1), &self.entry.2);
     }
 

@@ -25,8 +25,8 @@ use super::super::{LogOptions, Recovery, Replay};
 use super::{LogPosition, ObjectLog, Opening, bytes_of, decode, object_name};
 use crate::{Error, LogObjects, Lsn, Result};
 
-/// How far ahead of an owner that is at work a seal is put: more objects than it makes while that is
-/// on its way, so that one is enough.
+/// How far ahead of an owner that is at work a seal is put: more objects than it makes while that
+/// is on its way, so that one is enough.
 const FAR: u64 = 64;
 /// Objects that are read at a time. Each waits for a request, and has at most some MiB.
 const READ_AHEAD: u64 = 8;

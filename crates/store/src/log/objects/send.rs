@@ -124,7 +124,7 @@ impl Log {
                     objects.progress(number, Progress::Idle);
                     return Err(self.replace(state, &why));
                 }
-                // Whoever waits for it next, or the thread that flushes, continues.
+                // The next thread that waits for it, or the one that flushes, continues.
                 Err(error) if device::is_interruptible() => {
                     objects.progress(number, Progress::Idle);
                     self.turn.notify_all();
