@@ -208,14 +208,10 @@ mod tests {
         assert_eq!(parsed("small-files=1M").unwrap().small_file_bytes, Some(1 << 20));
         let interval = parsed("commit-interval=0.05").unwrap().commit_interval;
         assert_eq!(interval, Some(Duration::from_millis(50)));
-        for (option, list) in
-            [("small-files", "small-files=2M"), ("commit-interval", "commit-interval=6")]
-        {
+        for list in ["small-files=2M", "commit-interval=6"] {
             let refused = parsed(list).unwrap_err();
-            assert!(
-                matches!(&refused, OptionError::Value { option: named, .. } if named == option),
-                "{refused:?}"
-            );
+            let is_named = matches!(&refused, OptionError::Value { option, .. } if option == list);
+            assert!(is_named, "{refused:?}");
         }
     }
 

@@ -3,17 +3,15 @@
 //! 1. The domain is in the store before anything is charged to it, with the note that it is still
 //!    adopting; after a crash this continues when the volume is opened again.
 //! 2. One directory at a time, with the gate of the subvolume held, after all copies that inherit
-//!    the subvolume were given theirs ([`Governed::enter_alone`]): first everything in it that is
+//!    the subvolume were given theirs (`enter_alone`): first everything in it that is
 //!    not a directory, in batches that mark and charge together, then the directory itself. So in a
 //!    marked directory only directories are unmarked, and what is created there is charged.
-//! 3. A directory without the mark does not leave one that has it ([`check_adopted`]), so none is
+//! 3. A directory without the mark does not leave one that has it (`check_adopted`), so none is
 //!    missed. Directories that move elsewhere meanwhile are found by another pass over all of them.
 //!    A pass that finds nothing to do is the last one.
 //!
 //! What a clone inherited is marked and charged to no one, as in any quota. Another quota further
 //! down, and subvolumes mounted below, are not changed.
-//!
-//! [`check_adopted`]: crate::quota::check_adopted
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,7 +29,7 @@ impl Upkeep {
     /// Removes a directory with all below it, at once; its space is given back later, or it moves
     /// into the trash where that is on. Root may, and a user who may remove the name and owns every
     /// directory below. Snapshots of directories below stay, and are found by
-    /// [`Ops::snapshot_list_all`].
+    /// [`ops::Ops::snapshot_list_all`].
     pub fn rmr(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<RmrInfo> {
         self.wait_for_objects()?;
         if self.trash.is_on() {

@@ -3,7 +3,7 @@
 //! A base is due by how many rows differ from it. Counting those by comparing trees costs as much
 //! as there is to count, and later writers must copy what is compared. So the first estimate is an
 //! upper bound: how much was given to the store. The next is how many rows the log says were
-//! changed; a row that is changed repeatedly counts once there ([`Distinct`]). Names that are
+//! changed; a row that is changed repeatedly counts once there (`Distinct`). Names that are
 //! created and removed again do not differ, and there may be any number of those. So a sample of
 //! the rows is looked up in both trees, and a base is due only if half of what makes one due is
 //! likely to differ. Trees are compared if the log does not reach back to the base, or is longer

@@ -366,6 +366,17 @@ fn open_import<'a>(
     Ok(Answer::Entered { existed })
 }
 
+fn answer_export(
+    server: &Server,
+    caller: &Caller,
+    path: &[u8],
+    (send, found): (&mut dyn FnMut(Body) -> Result<(), Failure>, &mut dyn FnMut()),
+) -> Result<Answer, Failure> {
+    server.catch_up();
+    export::export(server.fs(), caller, path, send, found)?;
+    Ok(Answer::Nothing)
+}
+
 fn answer<'a>(
     (server, id): (&'a Server, u64),
     caller: &Caller,
@@ -438,7 +449,7 @@ fn answer<'a>(
         }
         (Call::Export { path }, _) => {
             let send = &mut |body| replies.part(body);
-            export::answer(server, caller, path, (send, &mut || server.end_turn(id)))
+            answer_export(server, caller, path, (send, &mut || server.end_turn(id)))
         }
         (call, _) => calls::answer(server, caller, &call, replies),
     };

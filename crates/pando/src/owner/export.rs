@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 
 use fs::{Entry, FileSystem, Follow, FsResult, Seek, Volume, WalkControl};
 use inode::{Attr, Caller, FsError, Kind, NodeId};
-use wire::{Answer, Body, Bytes, ExportItem, Failure, FailureKind};
+use wire::{Body, Bytes, ExportItem, Failure, FailureKind};
 
 use super::about::about;
 use super::held::{Held, split};
-use super::server::Server;
 
 /// Entries of a directory that are read at once.
 const ENTRIES_AT_ONCE: usize = 1024;
@@ -42,21 +41,9 @@ type Send<'a> = &'a mut dyn FnMut(Body) -> Result<(), Failure>;
 
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Answers a request for an export; `found` as for [`export`].
-pub(super) fn answer(
-    server: &Server,
-    caller: &Caller,
-    path: &[u8],
-    (send, found): (Send<'_>, &mut dyn FnMut()),
-) -> Result<Answer, Failure> {
-    server.catch_up();
-    export(server.fs(), caller, path, send, found)?;
-    Ok(Answer::Nothing)
-}
-
 /// Sends everything at a path and below it. `found` is called when the path was found: nothing is
 /// searched after that.
-fn export(
+pub(super) fn export(
     fs: &Volume,
     caller: &Caller,
     path: &[u8],
