@@ -12,7 +12,7 @@ use format::trace::{Call, Event, Listed, Seeking, Shown, UNKNOWN_CALLER};
 use inode::{Attr, Caller, NodeId, SetAttr};
 use vfs::{
     Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, WalkControl,
+    SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 
 use crate::fields::{allocating, attr, entry, kind, renaming, setting_xattr, settings, shown};
@@ -547,6 +547,10 @@ impl FileSystem for Traced {
 
     fn is_volatile(&self, node: NodeId) -> bool {
         self.inner.is_volatile(node)
+    }
+
+    fn waits(&self) -> Waits {
+        self.inner.waits()
     }
 
     fn takes_snapshots(&self, directory: NodeId) -> bool {

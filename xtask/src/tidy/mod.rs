@@ -16,6 +16,7 @@ mod records;
 mod source;
 mod tree;
 mod words;
+mod wrappers;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(messages::check(&tree));
     problems.extend(queries::check(&tree));
     problems.extend(records::check(&tree));
+    problems.extend(wrappers::check(&tree));
     problems.extend(knowledge::check_lists(&tree));
     problems.extend(format_pages::check(&tree));
     problems

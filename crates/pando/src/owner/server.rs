@@ -50,6 +50,8 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 /// How often the bytes of a volume in an object store are measured, if it changed: this for each
 /// request that the last time took, which is one for each thousand objects.
 const MEASURE_EVERY: Duration = Duration::from_secs(60);
+/// The same after an opening; each time doubles it.
+const MEASURE_FIRST: Duration = Duration::from_secs(4);
 
 /// How long a search waits for other searches of its user to end.
 const LOAD_PATIENCE: Duration = Duration::from_secs(10);
@@ -191,19 +193,21 @@ impl Server {
     /// Starts to measure what the object store has of the volume, now and then.
     pub(super) fn measure(self: &Arc<Server>) -> io::Result<()> {
         let (clock, fs) = (Arc::clone(&self.clock), Arc::clone(&self.fs));
-        let next = Mutex::new(Duration::ZERO);
+        let times = Mutex::new((Duration::ZERO, MEASURE_FIRST));
         let traffic = self.store.as_ref().map(|store| Arc::clone(&store.traffic));
         self.background.drive("measure", move || {
-            let (now, mut next) = (clock.monotonic(), next.lock());
+            let (now, mut times) = (clock.monotonic(), times.lock());
+            let (next, every) = &mut *times;
             if now >= *next {
-                *next = now + MEASURE_EVERY;
+                *next = now + *every;
                 let lists = || traffic.as_ref().map_or(0, |traffic| traffic.counts().list);
                 let before = lists();
                 fs.measure_objects()?;
                 let requests = u32::try_from(lists() - before).unwrap_or(u32::MAX);
-                *next = now + MEASURE_EVERY.saturating_mul(requests.max(1));
+                *next = now + every.saturating_mul(requests.max(1));
+                *every = (*every * 2).min(MEASURE_EVERY);
             }
-            Ok(MEASURE_EVERY)
+            Ok(*every)
         })
     }
 

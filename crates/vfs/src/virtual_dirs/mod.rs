@@ -495,6 +495,19 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
     }
 
     #[inline]
+    fn opened(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<()> {
+        match place(node) {
+            Place::Below => self.inner.opened(caller, node, flags),
+            Place::Snapshots | Place::Search => Ok(()),
+        }
+    }
+
+    fn released(&self, caller: &Caller, node: NodeId) {
+        if let Place::Below = place(node) {
+            self.inner.released(caller, node);
+        }
+    }
+
     fn waits(&self) -> Waits {
         self.inner.waits()
     }

@@ -1,0 +1,66 @@
+//! Wrappers of `FileSystem`: each forwards every method. The compiler does not see one that is
+//! missing if the trait has a body for it; the file system below is then never asked.
+
+use super::Tree;
+
+const TRAIT: &str = "crates/vfs/src/api.rs";
+/// The trait, from here to the end of its block.
+const BEGINS: &str = "pub trait FileSystem";
+
+/// Files and folders with the methods of one wrapper each.
+const WRAPPERS: [&str; 3] =
+    ["crates/trace/src/traced.rs", "crates/vfs/src/observed.rs", "crates/vfs/src/virtual_dirs/"];
+
+/// All rules about wrappers.
+pub(crate) fn check(tree: &Tree) -> Vec<String> {
+    let methods = methods(tree.text(TRAIT).unwrap_or_default());
+    let mut problems = Vec::new();
+    if methods.len() < 30 {
+        problems.push(format!("{TRAIT}: the methods of `{BEGINS}` are not found"));
+    }
+    for wrapper in WRAPPERS {
+        let texts = || tree.texts().filter(|(path, _)| path.starts_with(wrapper));
+        for method in &methods {
+            let defined = format!("fn {method}(");
+            if !texts().any(|(_, text)| text.contains(&defined)) {
+                problems.push(format!("{wrapper}: does not forward `{method}` of {TRAIT}"));
+            }
+        }
+    }
+    problems
+}
+
+/// The names of the methods of the trait.
+fn methods(code: &str) -> Vec<&str> {
+    let Some((_, from)) = code.split_once(BEGINS) else { return Vec::new() };
+    let block = from.split("\n}\n").next().unwrap_or_default();
+    let lines = block.lines().filter_map(|line| line.strip_prefix("    fn "));
+    lines.filter_map(|line| line.split(['(', '<']).next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tree;
+    use super::check;
+
+    #[test]
+    fn method_that_is_not_forwarded_is_reported() {
+        let names: Vec<String> = (0..30).map(|at| format!("call_{at}")).collect();
+        let lines = |names: &[String]| -> String {
+            names.iter().map(|name| format!("    fn {name}(&self) {{}}\n")).collect()
+        };
+        let api = format!("pub trait FileSystem: Send {{\n{}}}\n", lines(&names));
+        let (all, fewer) = (lines(&names), lines(&names[1..]));
+        let tree = |traced: &str| {
+            check(&Tree::of(&[
+                ("crates/vfs/src/api.rs", &api),
+                ("crates/trace/src/traced.rs", traced),
+                ("crates/vfs/src/observed.rs", &all),
+                ("crates/vfs/src/virtual_dirs/mod.rs", &all),
+            ]))
+        };
+        assert!(tree(&all).is_empty());
+        let problems = tree(&fewer);
+        assert!(problems.len() == 1 && problems[0].contains("`call_0`"), "{problems:?}");
+    }
+}
