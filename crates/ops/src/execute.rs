@@ -237,15 +237,14 @@ pub fn execute_alone<T>(fs: &Ops, change: impl FnOnce(&mut Plan) -> FsResult<T>)
     done
 }
 
-/// Commits what a plan has gathered so far, as `execute_alone`, and empties it.
+/// Commits what a plan has gathered so far, as `execute_alone`, and empties it. After an error the
+/// plan keeps its batch: who continues commits it with the next one.
 pub fn execute_gathered(fs: &Ops, plan: &mut Plan) -> FsResult<()> {
-    let done = commit(fs, plan);
-    if done.is_ok() {
-        plan.apply(|effect| apply(fs, effect));
-        plan.notify(|notice| notify(fs, notice));
-    }
+    commit(fs, plan)?;
+    plan.apply(|effect| apply(fs, effect));
+    plan.notify(|notice| notify(fs, notice));
     plan.restart(&fs.data);
-    done.map(drop)
+    Ok(())
 }
 
 /// Commits the batch of a plan, and settles what it freed.

@@ -72,7 +72,7 @@ impl Ops {
     /// that first.
     pub fn pin_for_search(&self, scope: Scope) -> store::Result<Arc<dyn Pinned>> {
         let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin()?);
-        if !inherits(&*pinned, scope)? {
+        if !inherits(&*pinned, scope)? || self.may_change().is_err() {
             return Ok(pinned);
         }
         drop(pinned);

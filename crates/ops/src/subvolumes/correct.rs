@@ -15,7 +15,7 @@ use vfs::FsResult;
 use volume::error::from_store;
 use volume::view::{NameBuf, View};
 
-use super::inherit::{LOOKED_AT_ONCE, Need, Nested};
+use super::inherit::{GIVEN_AT_ONCE, Need, Nested};
 use super::ledger::Ledger;
 use super::mounts::Place;
 use super::nested::inherited_at;
@@ -40,7 +40,8 @@ impl Ops {
     fn correct_some(&self, ledger: &mut Ledger, tops: &[(u64, u64)]) -> FsResult<bool> {
         let (mut after, mut corrected) = ((0, 0, 0), 0);
         while let Some(place) = ledger.any_apart_after(self, after)? {
-            if corrected == LOOKED_AT_ONCE {
+            // Each may be a copy, for which writers wait.
+            if corrected == GIVEN_AT_ONCE {
                 return Ok(false);
             }
             after = place;

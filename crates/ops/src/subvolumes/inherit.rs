@@ -47,9 +47,9 @@ use crate::plan::{Effect, Plan};
 use crate::reach::Reach;
 
 /// Most copies that are given with the ledger locked: a writer may wait for it.
-const GIVEN_AT_ONCE: usize = 16;
+pub(super) const GIVEN_AT_ONCE: usize = 16;
 /// Most subvolumes that are looked at with the ledger locked.
-pub(super) const LOOKED_AT_ONCE: usize = 256;
+const LOOKED_AT_ONCE: usize = 256;
 /// Steps of giving that a search waits for: some thousand copies.
 const STEPS_BEFORE_SEARCH: usize = 256;
 
