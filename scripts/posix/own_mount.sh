@@ -9,6 +9,7 @@ if [ -z "${SKIP_FUSE:-}" ] && [ "$(id -u)" -eq 0 ] && [ -z "${OWN_MOUNT_INSIDE:-
   exec unshare --mount env OWN_MOUNT_INSIDE=1 bash "$0" "$@"
 fi
 . "$(dirname "$0")/lib.sh"
+[ -z "${OWN_MOUNT_INSIDE:-}" ] || leave_other_mounts
 skip_without_fuse
 me=nobody
 if [ "$(id -u)" -eq 0 ]; then

@@ -12,6 +12,7 @@ if [ -z "${PANDO_OWN_MOUNTS:-}" ]; then
   rm -rf "$work"
   exec env PANDO_OWN_MOUNTS=1 unshare --mount bash "$0" "$@"
 fi
+leave_other_mounts
 mount --bind "$pando" "$(readlink -f "$(command -v mount.fuse3 || echo /sbin/mount.fuse3)")"
 pjdfstest=$tools/bin/pjdfstest
 [ -x "$pjdfstest" ] || fail "$pjdfstest is missing: run 'make setup'"

@@ -189,7 +189,9 @@ cargo_as_nobody() {
     return
   }
   mkdir "$work/toolchain"
-  unshare --mount bash -c 'mount --bind -o ro "$1" "$2" && shift 2 && "$@"' bash "$toolchain" "$work/toolchain" \
+  unshare --mount bash -c "$(declare -f leave_other_mounts)"'
+    leave_other_mounts "$3"
+    mount --bind -o ro "$1" "$2" && shift 3 && "$@"' bash "$toolchain" "$work/toolchain" "$mnt" \
     "${as_nobody[@]}" PATH="$work/toolchain/bin:$PATH" cargo=cargo bash -c "$definitions; part_cargo"
 }
 
