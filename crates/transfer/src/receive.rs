@@ -18,7 +18,7 @@ use inode::{Caller, Enforce, FsError, NodeId};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{At, Error, Result};
-use crate::stage::Stage;
+use crate::stage::{Claim, Stage};
 use crate::token::Token;
 
 mod apply;
@@ -87,12 +87,19 @@ struct Work<'a> {
     origin: Origin,
     name: Vec<u8>,
     base: Option<SnapshotInfo>,
+    /// The destination, where an increment has it.
+    present: Option<NodeId>,
     /// Records left out, records applied, bytes of contents.
     skipped: u64,
     records: u64,
     bytes: u64,
     /// Records and bytes when it was last noted.
     noted: (u64, u64),
+    /// Records before the attributes of the root, which are kept in memory: a stream that goes on
+    /// has them again.
+    before_root: Option<u64>,
+    /// Kept until the stage is not used any more.
+    _claim: Claim,
 }
 
 impl<'a> Receiver<'a> {
@@ -193,6 +200,9 @@ impl<'a> Receiver<'a> {
             }
             (record, Some(work)) => {
                 work.apply.record(record)?;
+                if matches!(record, Record::Attr { path: b"", .. }) {
+                    work.before_root.get_or_insert(work.records);
+                }
                 work.records += 1;
                 if let Record::Data { bytes, .. } = record {
                     work.bytes += bytes.len() as u64;
@@ -252,29 +262,15 @@ impl<'a> Receiver<'a> {
             }
             (Some(present), false) => Some(self.base(present.node(), head, &snapshot)?),
         };
-        let found = Stage::find(fs, &caller, destination, origin)?;
-        let stage = match found {
-            Some((stage, applied)) if head.skipped > 0 && applied == head.skipped => stage,
-            Some((_, applied)) if head.skipped > 0 => {
-                let token = Token { origin, applied };
-                return Err(Error::refused(
-                    format!("the stream continues elsewhere; the token is {token}"),
-                    "send it with `--resume` and this token",
-                ));
-            }
-            None if head.skipped > 0 => {
-                return Err(Error::refused(
-                    "the stream is the rest of one, and nothing of that is here",
-                    "send it without a token",
-                ));
-            }
-            found => {
-                if let Some((stage, _)) = found {
-                    stage.remove()?;
-                }
-                Stage::make(fs, &caller, destination, origin, base.as_ref().map(|base| base.root))?
-            }
-        };
+        if head.skipped > 0 && base.is_some() {
+            return Err(Error::refused(
+                "the stream is the rest of an increment",
+                "an increment begins again: send it without a token",
+            ));
+        }
+        let claim = Claim::take(fs, destination, origin)?;
+        let copied = base.as_ref().map(|base| base.root);
+        let stage = self.stage(destination, (origin, head.skipped), copied)?;
         let within = Caller { enforce: Enforce::Kernel, ..caller };
         let apply = Apply::new(fs, within, stage, head.skipped > 0);
         Ok(Work {
@@ -283,11 +279,40 @@ impl<'a> Receiver<'a> {
             origin,
             name: snapshot,
             base,
+            present: present.map(|present| present.node()),
             skipped: head.skipped,
             records: 0,
             bytes: 0,
             noted: (0, 0),
+            before_root: None,
+            _claim: claim,
         })
+    }
+
+    /// The stage of a stream that goes on, or a new one.
+    fn stage(
+        &self,
+        destination: (NodeId, &[u8]),
+        (origin, skipped): (Origin, u64),
+        copied: Option<NodeId>,
+    ) -> Result<Stage<'a>> {
+        if skipped == 0 {
+            return Stage::make(self.fs, &self.caller, destination, origin, copied);
+        }
+        match Stage::find(self.fs, &self.caller, destination, origin)? {
+            Some((stage, applied)) if applied == skipped => Ok(stage),
+            Some((_, applied)) => {
+                let token = Token { origin, applied };
+                Err(Error::refused(
+                    format!("the stream continues elsewhere; the token is {token}"),
+                    "send it with `--resume` and this token",
+                ))
+            }
+            None => Err(Error::refused(
+                "the stream is the rest of one, and nothing of that is here",
+                "send it without a token",
+            )),
+        }
     }
 
     /// The base of an increment among the snapshots of the destination.
@@ -318,13 +343,19 @@ impl<'a> Receiver<'a> {
                 "send from a snapshot that was received there, or all, to a new directory",
             )
         })?;
-        if !self.options.force && self.has_changed((base.root, present))? {
+        self.check_unchanged((base.root, present))?;
+        Ok(base)
+    }
+
+    /// Refuses to give up changes of the destination, unless they are to be.
+    fn check_unchanged(&self, nodes: (NodeId, NodeId)) -> Result<()> {
+        if !self.options.force && self.has_changed(nodes)? {
             return Err(Error::refused(
                 "the destination was changed since the base of the stream",
                 "`pando diff` shows how; `--force` gives these changes up",
             ));
         }
-        Ok(base)
+        Ok(())
     }
 
     fn has_changed(&self, nodes: (NodeId, NodeId)) -> Result<bool> {
@@ -349,11 +380,18 @@ impl<'a> Receiver<'a> {
         }
         let Some(work) = self.work.take() else { return Err(Error::Cut) };
         let published = self.publish(&work);
-        if published.is_err() {
-            // The stream can be sent again.
-            drop_logged(&work.apply.stage);
-        }
-        let (snapshot, rolled_back) = published?;
+        let (snapshot, rolled_back) = match published {
+            Ok(published) => published,
+            Err(error) => {
+                if is_full(&error) {
+                    work.suspend();
+                } else {
+                    // The stream can be sent again.
+                    drop_logged(&work.apply.stage);
+                }
+                return Err(error);
+            }
+        };
         if !self.options.no_hold {
             self.hold(&snapshot, work.base.as_ref());
         }
@@ -368,13 +406,21 @@ impl<'a> Receiver<'a> {
         let (parent, name) = (self.destination.0, &self.destination.1[..]);
         let stage = &work.apply.stage;
         work.apply.settle()?;
-        let Some(_) = &work.base else {
+        let Some(base) = &work.base else {
             let nodes = (stage.node(), stage.node());
             let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
             stage.publish(name)?;
             return Ok((snapshot, Ok(())));
         };
         let present = crate::walk::Held::new(fs, fs.lookup(caller, parent, name)?);
+        if work.present != Some(present.node()) {
+            return Err(Error::refused(
+                "the destination was replaced while the stream was received",
+                "send it again",
+            ));
+        }
+        // It was compared at the beginning: the stream may have taken long.
+        self.check_unchanged((base.root, present.node()))?;
         let nodes = (stage.node(), present.node());
         let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
         let rolled_back = fs.rollback(caller, present.node(), &work.name).map_err(Error::from);
@@ -397,21 +443,18 @@ impl<'a> Receiver<'a> {
     }
 
     /// Ends a stream that failed or was cut. What was applied stays if the stream can continue;
-    /// nothing stays of a stream that is damaged or not allowed.
+    /// nothing stays of an increment, nor of a stream that is damaged or not allowed.
     pub fn give_up(mut self, because: Option<&Error>) -> Option<Suspended> {
         let work = self.work.take()?;
         let goes_on = match because {
             None | Some(Error::Cut | Error::Interrupted) => true,
-            Some(Error::At { error, .. } | Error::Fs(error)) => {
-                matches!(error, FsError::NoSpace | FsError::QuotaExceeded | FsError::ReadOnly(_))
-            }
-            Some(_) => false,
+            Some(error) => is_full(error),
         };
         if !goes_on {
             drop_logged(&work.apply.stage);
             return None;
         }
-        Some(work.suspend())
+        work.suspend()
     }
 }
 
@@ -424,23 +467,42 @@ impl Drop for Receiver<'_> {
 }
 
 impl Work<'_> {
+    /// How many records need not be sent again, of some that were applied.
+    fn applied(&self, records: u64) -> u64 {
+        self.skipped + self.before_root.map_or(records, |before| before.min(records))
+    }
+
     fn note(&mut self) -> Result<()> {
-        self.apply.stage.note(self.origin, self.skipped + self.records)?;
+        // An increment is not found again by a record.
+        if self.base.is_some() {
+            return Ok(());
+        }
+        self.apply.stage.note(self.origin, self.applied(self.records))?;
         self.noted = (self.records, self.bytes);
         Ok(())
     }
 
-    /// Leaves the stage for the rest of the stream.
-    fn suspend(mut self) -> Suspended {
+    /// Leaves the stage for the rest of the stream; of an increment, removes it.
+    fn suspend(mut self) -> Option<Suspended> {
+        if self.base.is_some() {
+            drop_logged(&self.apply.stage);
+            return None;
+        }
         let applied = match self.note() {
-            Ok(()) => self.skipped + self.records,
+            Ok(()) => self.applied(self.records),
             Err(error) => {
                 tracing::info!(%error, "a stream continues from where it was noted last");
-                self.skipped + self.noted.0
+                self.applied(self.noted.0)
             }
         };
-        Suspended { token: Token { origin: self.origin, applied } }
+        Some(Suspended { token: Token { origin: self.origin, applied } })
     }
+}
+
+/// Whether a failure passes when there is space, or the volume takes changes again.
+fn is_full(error: &Error) -> bool {
+    let (Error::At { error, .. } | Error::Fs(error)) = error else { return false };
+    matches!(error, FsError::NoSpace | FsError::QuotaExceeded | FsError::ReadOnly(_))
 }
 
 fn drop_logged(stage: &Stage<'_>) {

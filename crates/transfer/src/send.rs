@@ -51,6 +51,12 @@ pub fn send(
     options: &SendOptions,
     (cancel, emit): (&AtomicBool, Emit<'_>),
 ) -> Result<Sent> {
+    if base.is_some() && options.token.is_some() {
+        return Err(Error::refused(
+            "the rest of an increment is not sent",
+            "an increment begins again: send it without a token",
+        ));
+    }
     let origins = origins(fs, snapshot)?;
     let bases = base.map(|base| self::origins(fs, base)).transpose()?.unwrap_or_default();
     let skipped = match options.token {

@@ -1,26 +1,36 @@
-//! Where a stream is applied: a subvolume of its own beside the destination, which only the
-//! receiver may enter. It is found again by its name, which follows from the destination and the
-//! snapshot that is sent.
+//! Where a stream is applied: a subvolume in a private directory beside the destination, which only
+//! the receiver may enter. It is found again by its name, which follows from the destination and
+//! the snapshot that is sent.
+//!
+//! The subvolume may be a clone, whose root belongs to the owner of the destination: that user
+//! could open it, and exchange what is in it. The directory around it belongs to the receiver.
 
+use device::sync::Mutex;
 use format::received_record::ReceivedRecord;
 use format::stream::Origin;
 use fs::{FileSystem, Fs, FsResult};
-use inode::{Caller, FsError, NodeId, SetAttr};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::token::Token;
 use crate::walk::Held;
 
-/// How names of stages begin.
+/// How names of the directories of stages begin.
 const PREFIX: &str = ".pando-receive-";
+/// The name of a stage in its directory.
+const STAGE: &[u8] = b"stage";
+/// Permission bits of the directory.
+const PRIVATE: u32 = 0o700;
 
 /// A subvolume that a stream is applied to.
 pub(crate) struct Stage<'a> {
     fs: &'a Fs,
     caller: Caller,
     parent: NodeId,
+    /// The name of the directory.
     name: Vec<u8>,
+    directory: Held<'a>,
     root: Held<'a>,
 }
 
@@ -33,17 +43,14 @@ impl<'a> Stage<'a> {
         origin: Origin,
     ) -> FsResult<Option<(Stage<'a>, u64)>> {
         let name = name(destination, origin);
-        let entry = match fs.lookup(caller, parent, &name) {
-            Err(FsError::NotFound) => return Ok(None),
-            found => found?,
-        };
-        let root = Held::new(fs, entry);
+        let Some(directory) = private(fs, caller, (parent, &name))? else { return Ok(None) };
+        let Some(root) = staged(fs, caller, &directory)? else { return Ok(None) };
         let Some(subvol) = fs.subvolume_of_root(root.node())? else { return Ok(None) };
         let Some(record) = fs.received(subvol)? else { return Ok(None) };
         if record.is_complete || !record.origins.contains(&origin) {
             return Ok(None);
         }
-        let stage = Stage { fs, caller: caller.clone(), parent, name, root };
+        let stage = Stage { fs, caller: caller.clone(), parent, name, directory, root };
         Ok(Some((stage, record.applied)))
     }
 
@@ -62,15 +69,16 @@ impl<'a> Stage<'a> {
             fs::WalkControl::Continue
         })?;
         let mut found: Option<Token> = None;
-        for staged in names {
-            let held = Held::new(fs, fs.lookup(caller, parent, &staged)?);
+        for directory in names {
+            let Some(held) = private(fs, caller, (parent, &directory))? else { continue };
+            let Some(held) = staged(fs, caller, &held)? else { continue };
             let Some(subvol) = fs.subvolume_of_root(held.node())? else { continue };
             let Some(record) = fs.received(subvol)?.filter(|record| !record.is_complete) else {
                 continue;
             };
             for origin in record.origins {
                 let is_further = found.is_none_or(|found| found.applied < record.applied);
-                if name(destination, origin) == staged && is_further {
+                if name(destination, origin) == directory && is_further {
                     found = Some(Token { origin, applied: record.applied });
                 }
             }
@@ -78,7 +86,8 @@ impl<'a> Stage<'a> {
         Ok(found)
     }
 
-    /// An empty stage, or a copy of a directory.
+    /// An empty stage, or a copy of a directory, in place of one that was left. Only an empty one
+    /// has a record, by which it is found again: an increment begins again.
     pub(crate) fn make(
         fs: &'a Fs,
         caller: &Caller,
@@ -87,36 +96,34 @@ impl<'a> Stage<'a> {
         copy_of: Option<NodeId>,
     ) -> Result<Stage<'a>> {
         let name = name(destination, origin);
-        let root = match copy_of {
-            None => Held::new(fs, fs.subvolume_create(caller, parent, &name, 0o700)?),
-            Some(directory) => {
-                fs.clone_dir(caller, directory, parent, &name)?;
-                Held::new(fs, fs.lookup(caller, parent, &name)?)
+        remove_left(fs, caller, (parent, &name))?;
+        let directory = Held::new(fs, fs.mkdir(caller, parent, &name, PRIVATE)?);
+        fs.invalidate_entry(parent, &name);
+        let made = close(fs, caller, directory.node()).and_then(|()| {
+            if let Some(copied) = copy_of {
+                fs.clone_dir(caller, copied, directory.node(), STAGE)?;
+                return fs.lookup(caller, directory.node(), STAGE);
+            }
+            fs.subvolume_create(caller, directory.node(), STAGE, PRIVATE)
+        });
+        let root = match made {
+            Ok(entry) => Held::new(fs, entry),
+            Err(error) => {
+                drop(directory);
+                remove_left(fs, caller, (parent, &name))?;
+                return Err(error.into());
             }
         };
-        fs.invalidate_entry(parent, &name);
-        let stage = Stage { fs, caller: caller.clone(), parent, name, root };
-        let closed = SetAttr { mode: Some(0o700), ..SetAttr::default() };
-        let prepared = stage.drop_lists().and_then(|()| {
-            fs.setattr(caller, stage.node(), &closed)?;
-            stage.note(origin, 0)
+        let stage = Stage { fs, caller: caller.clone(), parent, name, directory, root };
+        let prepared = close(fs, caller, stage.node()).and_then(|()| match copy_of {
+            None => stage.note(origin, 0),
+            Some(_) => Ok(()),
         });
         if let Err(error) = prepared {
             stage.remove()?;
             return Err(error.into());
         }
         Ok(stage)
-    }
-
-    /// Removes access lists: inherited ones would open what is applied to others.
-    fn drop_lists(&self) -> FsResult<()> {
-        for list in [format::acl::ACCESS, format::acl::DEFAULT] {
-            match self.fs.removexattr(&self.caller, self.node(), list) {
-                Ok(()) | Err(FsError::NoAttribute) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn node(&self) -> NodeId {
@@ -136,21 +143,125 @@ impl<'a> Stage<'a> {
 
     /// Gives the stage its name.
     pub(crate) fn publish(&self, destination: &[u8]) -> FsResult<()> {
-        let from = (self.parent, &self.name[..]);
+        let from = (self.directory.node(), STAGE);
         let to = (self.parent, destination);
         self.fs.rename(&self.caller, from, to, fs::RenameMode::NoReplace)?;
-        self.fs.invalidate_entry(self.parent, &self.name);
+        self.fs.invalidate_entry(self.directory.node(), STAGE);
         self.fs.invalidate_entry(self.parent, destination);
-        self.fs.forget_received(&self.caller, self.node())
+        self.fs.forget_received(&self.caller, self.node())?;
+        if let Err(error) = self.remove_directory() {
+            tracing::warn!(%error, "the directory that a stream was received in is not removed");
+        }
+        Ok(())
     }
 
     /// Removes the stage with all in it.
     pub(crate) fn remove(&self) -> FsResult<()> {
-        self.fs.rmr(&self.caller, self.parent, &self.name).map(drop)
+        self.fs.rmr(&self.caller, self.directory.node(), STAGE)?;
+        self.remove_directory()
+    }
+
+    /// Removes the directory, if its name still points to it.
+    fn remove_directory(&self) -> FsResult<()> {
+        let found = private(self.fs, &self.caller, (self.parent, &self.name))?;
+        if found.is_some_and(|found| found.node() == self.directory.node()) {
+            self.fs.rmdir(&self.caller, self.parent, &self.name)?;
+            self.fs.invalidate_entry(self.parent, &self.name);
+        }
+        Ok(())
     }
 }
 
-/// The name of the stage of a stream.
+/// The directory of a stage that only the caller enters; `None`: there is none, or another user
+/// made what has the name.
+fn private<'a>(
+    fs: &'a Fs,
+    caller: &Caller,
+    (parent, name): (NodeId, &[u8]),
+) -> FsResult<Option<Held<'a>>> {
+    let held = match fs.lookup(caller, parent, name) {
+        Err(FsError::NotFound) => return Ok(None),
+        found => Held::new(fs, found?),
+    };
+    let attr = &held.entry.attr;
+    let is_private =
+        attr.kind == Kind::Directory && attr.uid == caller.uid && attr.mode & 0o777 == PRIVATE;
+    // A subvolume would have other names and copies.
+    Ok((is_private && fs.subvolume_of_root(held.node())?.is_none()).then_some(held))
+}
+
+/// The stage in a private directory.
+fn staged<'a>(fs: &'a Fs, caller: &Caller, directory: &Held<'a>) -> FsResult<Option<Held<'a>>> {
+    let held = match fs.lookup(caller, directory.node(), STAGE) {
+        Err(FsError::NotFound) => return Ok(None),
+        found => Held::new(fs, found?),
+    };
+    Ok(fs.subvolume_of_root(held.node())?.is_some().then_some(held))
+}
+
+/// Removes a stage that a crash or another stream left, if it is the caller's.
+fn remove_left(fs: &Fs, caller: &Caller, (parent, name): (NodeId, &[u8])) -> FsResult<()> {
+    let Some(directory) = private(fs, caller, (parent, name))? else { return Ok(()) };
+    if staged(fs, caller, &directory)?.is_some() {
+        fs.rmr(caller, directory.node(), STAGE)?;
+    }
+    fs.rmdir(caller, parent, name)?;
+    fs.invalidate_entry(parent, name);
+    Ok(())
+}
+
+/// Removes access lists and the bits of others: inherited or copied ones would open what is
+/// applied to others.
+fn close(fs: &Fs, caller: &Caller, directory: NodeId) -> FsResult<()> {
+    for list in [format::acl::ACCESS, format::acl::DEFAULT] {
+        match fs.removexattr(caller, directory, list) {
+            Ok(()) | Err(FsError::NoAttribute) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let closed = SetAttr { mode: Some(PRIVATE), ..SetAttr::default() };
+    fs.setattr(caller, directory, &closed).map(drop)
+}
+
+/// The volume, the parent of the destination, and the name of the directory.
+type Place = (usize, NodeId, Vec<u8>);
+
+/// Stages that are in use. It is not part of a volume, because nothing else asks a volume which
+/// streams it receives; the address tells volumes that are open in one process apart.
+static ACTIVE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+
+/// Keeps others from receiving the same stream at the same place.
+pub(crate) struct Claim {
+    place: Place,
+}
+
+impl Claim {
+    /// Takes a place, if nobody receives there.
+    pub(crate) fn take(
+        fs: &Fs,
+        (parent, destination): (NodeId, &[u8]),
+        origin: Origin,
+    ) -> Result<Claim> {
+        let place = (std::ptr::from_ref(fs).addr(), parent, name(destination, origin));
+        let mut active = ACTIVE.lock();
+        if active.contains(&place) {
+            return Err(Error::refused(
+                "another command receives there",
+                "wait for it, or end it, and send again",
+            ));
+        }
+        active.push(place.clone());
+        Ok(Claim { place })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        ACTIVE.lock().retain(|place| *place != self.place);
+    }
+}
+
+/// The name of the directory of the stage of a stream.
 fn name(destination: &[u8], origin: Origin) -> Vec<u8> {
     let mut hash = Xxh3::new();
     hash.update(&origin.volume);

@@ -11,10 +11,10 @@ what differs from that older snapshot of the same directory, which the receiver 
 
 The snapshot that was sent is held (`pando snapshot list --json` shows holds), because the next
 increment needs it. An increment releases the holds on what is older than its base. You need the
-right to read everything that is sent.
+right to read everything that is sent. Only root sends increments.
 
-A stream that was cut continues: `pando receive --token DST` prints a token, and --resume sends what
-is missing.
+A complete stream that was cut continues: `pando receive --token DST` prints a token, and --resume
+sends what is missing. An increment that was cut is sent again, without a token.
 
 Examples:
   pando send /mnt/vol/home@monday | pando receive /backup/vol:/home
@@ -30,8 +30,7 @@ is visible before the whole stream has arrived and was verified.
 DST must not have changed since the base; --force gives such changes up. The base is found by its
 identity, whatever it is called. The snapshot is held until the next increment.
 
-Root gets every attribute. Other users own what they receive, without set-id bits; devices are
-refused.
+Only root receives streams.
 
 Examples:
   pando send /mnt/vol/home@monday | pando receive /backup/vol:/home
@@ -52,8 +51,8 @@ Examples:
 
 pub(super) const LOAD_HELP: &str = "\
 Reads a dump from standard input, and makes DST of it: a new directory with a snapshot `loaded`.
-Files have the right length and no contents. Nothing is visible before the last line was read. Root
-gets every attribute, other users what they may set.
+Files have the right length and no contents. Nothing is visible before the last line was read. Only
+root loads dumps.
 
 Example:
   pando load /data/vol:/project < project.jsonl";
@@ -73,16 +72,16 @@ fn memory(text: &str) -> Result<u64, String> {
 pub(crate) struct SendArgs {
     /// The snapshot: DIR@NAME
     pub(crate) snapshot: PathBuf,
-    /// Send only what differs from this older snapshot of the directory
+    /// Send only what differs from this older snapshot of the directory; as root
     #[arg(long, value_name = "BASE")]
     pub(crate) from: Option<PathBuf>,
-    /// Send the rest of a stream that was cut
+    /// Send the rest of a complete stream that was cut
     #[arg(long, value_name = "TOKEN")]
     pub(crate) resume: Option<String>,
     /// Print the size of the stream only
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
-    /// Memory for changes and for files with several names
+    /// Memory for changes and for files with several names; at most 256M unless as root
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
     pub(crate) memory: u64,
     /// Set no hold on the snapshot
@@ -112,7 +111,7 @@ pub(crate) struct ReceiveArgs {
 pub(crate) struct DumpArgs {
     /// The directory, or DIR@SNAPSHOT
     pub(crate) dir: PathBuf,
-    /// Memory for names of directories and for files with several names
+    /// Memory for names of directories and files with several names; at most 256M unless as root
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
     pub(crate) memory: u64,
 }

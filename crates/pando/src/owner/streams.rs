@@ -14,6 +14,8 @@ use super::about::{Answered, about};
 use super::held::{Held, split};
 use super::watch;
 
+/// Most memory that a user other than root has the daemon use for a stream or a dump.
+const MEMORY_OF_USERS: u64 = 256 << 20;
 const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
 
 /// Sends a snapshot.
@@ -30,12 +32,17 @@ pub(super) fn send(
     let Call::Send { base, snapshot, token, memory, dry_run, hold } = *call else {
         return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
     };
+    // Below a directory that is closed to the user, an increment would leave out changes.
+    if base.is_some() && !caller.is_root() {
+        let error = FsError::RootOnly("only root sends increments; a whole snapshot can be sent");
+        return Err(about(error, snapshot));
+    }
     let resolve = |path| Held::resolve(fs, caller, path, Follow::Yes);
     let (base, snapshot_path) = (base.map(resolve).transpose()?, snapshot);
     let snapshot = resolve(snapshot_path)?;
     found();
     let token = token.map(parse).transpose()?;
-    let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+    let memory = bounded(caller, memory);
     let expected = expected(fs, caller, snapshot.entry.node).unwrap_or_default();
     let options = SendOptions { memory, token, dry_run, expected };
     let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);
@@ -67,6 +74,12 @@ pub(super) fn send(
     Ok(Answer::Sent(Sent { records, bytes, stream_bytes, held }))
 }
 
+/// The memory that a caller may have used.
+fn bounded(caller: &Caller, memory: u64) -> usize {
+    let memory = if caller.is_root() { memory } else { memory.min(MEMORY_OF_USERS) };
+    usize::try_from(memory).unwrap_or(usize::MAX)
+}
+
 /// Dumps the metadata of a directory of a snapshot.
 fn dump(
     fs: &Volume,
@@ -81,7 +94,7 @@ fn dump(
         return Err(failure.at(path));
     }
     found();
-    let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+    let memory = bounded(caller, memory);
     let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
     let mut emit = |part: &[u8]| {
         let failed = send(Body::Data(part.into())).err();
@@ -173,6 +186,10 @@ impl<'a> Receive<'a> {
         let Call::ReceiveOpen { path, name, force, hold } = *call else {
             return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
         };
+        // A stream could claim to be of any snapshot, also as the base of a later increment.
+        if !caller.is_root() {
+            return Err(about(FsError::RootOnly("only root receives streams"), path));
+        }
         let (above, last) = split(path)?;
         let parent = Held::resolve(fs, caller, above, Follow::Yes)?;
         let options = ReceiveOptions { name: name.map(<[u8]>::to_vec), force, no_hold: !hold };

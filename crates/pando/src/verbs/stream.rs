@@ -46,7 +46,7 @@ pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
     let mut out = io::stdout().lock();
     let mut part = |body| {
         if let Body::Data(bytes) = body {
-            out.write_all(&bytes.0).map_err(|error| cannot_write(&error))?;
+            out.write_all(&bytes.0).map_err(|error| cannot_write(&error, args))?;
             bar.inc(bytes.0.len() as u64);
         }
         Ok(())
@@ -60,15 +60,17 @@ pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
         Answer::Sent(sent) => sent,
         other => return Err(session::unexpected(&other)),
     };
-    out.flush().map_err(|error| cannot_write(&error))?;
+    out.flush().map_err(|error| cannot_write(&error, args))?;
     drop(out);
     report_sent(args, &sent, output)
 }
 
-fn cannot_write(error: &io::Error) -> Failure {
+fn cannot_write(error: &io::Error, args: &SendArgs) -> Failure {
     let message = format!("cannot write the stream to standard output: {error}");
-    Failure::new(FailureKind::Interrupted, message)
-        .hint("`pando receive --token DST` prints the token with which it continues")
+    Failure::new(FailureKind::Interrupted, message).hint(match args.from {
+        None => "`pando receive --token DST` prints the token with which it continues",
+        Some(_) => "an increment begins again: send it again",
+    })
 }
 
 /// Standard output has the stream: what was sent is reported on standard error, except of a dry

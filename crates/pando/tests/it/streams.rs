@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -186,7 +186,7 @@ fn wrong_use_is_told() {
 }
 
 #[test]
-fn another_user_sends_and_receives_what_is_theirs() {
+fn another_user_sends_snapshots_and_neither_receives_nor_sends_increments() {
     let Some(world) = filled("btree") else { return };
     if !is_root() {
         return;
@@ -203,26 +203,24 @@ fn another_user_sends_and_receives_what_is_theirs() {
     let readable = format!("{}@readable", d.display());
     let sent = nobody.run(&["send", "--dry-run", &readable]);
     assert_eq!(sent.code, 0, "{}", sent.err);
-    // It needs a directory that the user may write.
+    // Changes below a directory that is closed would be left out.
+    let refused = nobody.run(&["send", "--dry-run", "--from", &one, &readable]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(refused.err.contains("only root sends increments"), "{}", refused.err);
     fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
     let stream = world.path().join("stream");
     send(&world, &[&readable], &stream);
     fs::set_permissions(&stream, PermissionsExt::from_mode(0o644)).unwrap();
     let (words, program) = nobody.becomes();
-    let to = open.join("copy");
-    let run = || {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).arg(program).arg("receive").arg(&to);
-        command.env("PANDO_IDLE_SECONDS", IDLE_SECONDS).current_dir("/");
-        command.stdin(opened(&stream, rustix::fs::OFlags::RDONLY));
-        answer(&command.output().unwrap())
-    };
-    assert_eq!(run().code, 4);
-    fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
-    let received = run();
-    assert_eq!(received.code, 0, "{}", received.err);
-    let found = fs::metadata(to.join("a/b/short")).unwrap();
-    assert_eq!((found.uid(), found.nlink()), (crate::world::NOBODY, 2));
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).arg(program).arg("receive").arg(open.join("copy"));
+    command.env("PANDO_IDLE_SECONDS", IDLE_SECONDS).current_dir("/");
+    command.stdin(opened(&stream, rustix::fs::OFlags::RDONLY));
+    let refused = answer(&command.output().unwrap());
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(refused.err.contains("only root receives streams"), "{}", refused.err);
+    assert_eq!(fs::read_dir(&open).unwrap().count(), 0);
 }
 
 #[test]

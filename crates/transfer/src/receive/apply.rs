@@ -29,7 +29,7 @@ pub(super) struct Apply<'a> {
     parked: Option<Held<'a>>,
     /// The attributes of the root. They are set last: until then only the caller may enter.
     root: Option<Kept>,
-    /// Whether records may have been applied before.
+    /// Whether records may have been applied before: those of a complete stream, which only makes.
     repeats: bool,
 }
 
@@ -80,19 +80,6 @@ impl<'a> Apply<'a> {
         Err(FsError::NotPermitted("only the owner changes it"))
     }
 
-    /// Whether a failure only says that a record was applied before.
-    fn again(&self, done: FsResult<()>, if_it_is: &FsError, path: &[u8]) -> Result<()> {
-        match done {
-            Err(error)
-                if self.repeats
-                    && std::mem::discriminant(&error) == std::mem::discriminant(if_it_is) =>
-            {
-                Ok(())
-            }
-            done => done.at(path),
-        }
-    }
-
     fn remove(&mut self, path: &[u8], is_directory: bool) -> Result<()> {
         self.open = None;
         let (directory, name) = self.parent(path)?;
@@ -102,7 +89,7 @@ impl<'a> Apply<'a> {
         } else {
             self.fs.unlink(&self.caller, directory, name)
         };
-        self.again(done, &FsError::NotFound, path)
+        done.at(path)
     }
 
     fn parked(&mut self) -> Result<NodeId> {
@@ -111,10 +98,7 @@ impl<'a> Apply<'a> {
         }
         let name = self.stage.parked();
         let (root, mode) = (self.stage.node(), DIRECTORY_MODE_MEANWHILE);
-        let entry = match self.fs.mkdir(&self.caller, root, &name, mode) {
-            Err(FsError::Exists) if self.repeats => self.fs.lookup(&self.caller, root, &name)?,
-            made => made?,
-        };
+        let entry = self.fs.mkdir(&self.caller, root, &name, mode)?;
         let node = entry.node;
         self.parked = Some(Held::new(self.fs, entry));
         Ok(node)
@@ -130,11 +114,11 @@ impl<'a> Apply<'a> {
             let held = self.walk.entry(path)?;
             self.check_own(held.node()).at(path)?;
             let done = self.fs.link(&self.caller, held.node(), parked, &to);
-            return self.again(self.forget(done), &FsError::Exists, path);
+            return self.forget(done).at(path);
         }
         let done =
             self.fs.rename(&self.caller, (directory, name), (parked, &to), RenameMode::NoReplace);
-        self.again(done, &FsError::NotFound, path)
+        done.at(path)
     }
 
     fn place(&mut self, path: &[u8], number: u64, keeps_parked: bool) -> Result<()> {
@@ -147,11 +131,11 @@ impl<'a> Apply<'a> {
             let found = self.fs.lookup(&self.caller, parked, &from).at(path)?;
             let held = Held::new(self.fs, found);
             let done = self.fs.link(&self.caller, held.node(), directory, name);
-            return self.again(self.forget(done), &FsError::Exists, path);
+            return self.forget(done).at(path);
         }
         let done =
             self.fs.rename(&self.caller, (parked, &from), (directory, name), RenameMode::NoReplace);
-        self.again(done, &FsError::NotFound, path)
+        done.at(path)
     }
 
     fn forget(&self, made: FsResult<fs::Entry>) -> FsResult<()> {

@@ -1,12 +1,13 @@
 //! Streams that were cut continue at any record, also after a crash, with the same result.
 
+use format::stream::{Head, Record, preamble};
 use fs::{Engine, FileSystem, Fs, OpenOptions};
-use inode::{FsError, NodeId};
+use inode::{FsError, NodeId, SetAttr};
 use testing::SimEnv;
 use transfer::{Error, ReceiveOptions, Receiver, SendOptions, Token};
 
 use crate::listing::{assert_equal, list};
-use crate::world::{World, root};
+use crate::world::{World, root, user};
 
 /// A directory with something of each kind, and a second state of it.
 fn source() -> (World, NodeId, NodeId) {
@@ -41,39 +42,74 @@ fn cut(fs: &Fs, stream: &[u8]) -> Option<Token> {
 }
 
 #[test]
-fn a_stream_that_is_cut_anywhere_goes_on() {
-    let (world, before, now) = source();
-    let first = world.stream(None, before);
-    for (base, node) in [(None, before), (Some(before), now)] {
-        let whole = world.stream(base, node);
-        for at in (0..whole.len()).step_by(whole.len() / 60) {
-            let other = World::new(Engine::Btree, 2);
-            if base.is_some() {
-                other.receive("got", &first).expect("the base");
+fn a_complete_stream_that_is_cut_anywhere_goes_on() {
+    let (world, node, _) = source();
+    let whole = world.stream(None, node);
+    let ends = whole.len() - 1000..whole.len();
+    for at in (0..whole.len()).step_by(whole.len() / 60).chain(ends.step_by(7)) {
+        let other = World::new(Engine::Btree, 2);
+        let mut rest = whole.clone();
+        let mut cuts = 0;
+        // It is cut again and again.
+        while let Some(token) = cut(&other.fs, &rest[..at.min(rest.len() - 1)]) {
+            let options = SendOptions { token: Some(token), ..SendOptions::default() };
+            rest = world.try_stream(&root(), None, node, &options).expect("the rest");
+            cuts += 1;
+            if cuts == 3 {
+                break;
             }
-            let mut rest = whole.clone();
-            let mut cuts = 0;
-            // It is cut again and again.
-            while let Some(token) = cut(&other.fs, &rest[..at.min(rest.len() / 2)]) {
-                let options = SendOptions { token: Some(token), ..SendOptions::default() };
-                rest = world.try_stream(&root(), base, node, &options).expect("the rest");
-                cuts += 1;
-                if cuts == 3 {
-                    break;
-                }
-            }
-            let received = other.receive("got", &rest);
-            let received = received.unwrap_or_else(|error| panic!("cut at {at}: {error}"));
-            let expected = list(&world.fs, node);
-            let found = list(&other.fs, received.snapshot.root);
-            assert_equal(&format!("cut at {at}"), &expected, &found);
-            assert_eq!(other.names(), ["got"], "cut at {at}");
         }
+        let received = other.receive("got", &rest);
+        let received = received.unwrap_or_else(|error| panic!("cut at {at}: {error}"));
+        let expected = list(&world.fs, node);
+        let found = list(&other.fs, received.snapshot.root);
+        assert_equal(&format!("cut at {at}"), &expected, &found);
+        assert_eq!(other.names(), ["got"], "cut at {at}");
     }
 }
 
-/// The power fails while a stream is applied: it continues from what was noted last, and repeats
-/// what was applied since.
+#[test]
+fn an_increment_that_is_cut_anywhere_leaves_nothing_and_begins_again() {
+    let (world, before, now) = source();
+    let first = world.stream(None, before);
+    let whole = world.stream(Some(before), now);
+    for at in (0..whole.len()).step_by(whole.len() / 60) {
+        let other = World::new(Engine::Btree, 2);
+        other.receive("got", &first).expect("the base");
+        assert_eq!(cut(&other.fs, &whole[..at]), None, "cut at {at}");
+        assert_eq!(other.names(), ["got"], "cut at {at}");
+        let received = other.receive("got", &whole);
+        let received = received.unwrap_or_else(|error| panic!("cut at {at}: {error}"));
+        let expected = list(&world.fs, now);
+        assert_equal(&format!("cut at {at}"), &expected, &list(&other.fs, received.snapshot.root));
+        assert_eq!(other.names(), ["got"], "cut at {at}");
+    }
+}
+
+#[test]
+fn the_rest_of_an_increment_is_neither_sent_nor_received() {
+    let (world, before, now) = source();
+    let other = World::new(Engine::Btree, 2);
+    other.receive("got", &world.stream(None, before)).expect("the base");
+    let of = |snapshot| {
+        let number = world.fs.snapshot_of_root(snapshot).unwrap().expect("a snapshot");
+        world.fs.origins(number).unwrap()
+    };
+    let token = Token { origin: of(now)[0], applied: 1 };
+    let options = SendOptions { token: Some(token), ..SendOptions::default() };
+    let error = world.try_stream(&root(), Some(before), now, &options).expect_err("a rest");
+    assert!(error.to_string().contains("the rest of an increment"), "{error}");
+    let (origins, bases) = (of(now), of(before));
+    let head = Head { name: b"now", skipped: 1, origins, bases, ..Head::default() };
+    let mut stream = preamble().to_vec();
+    Record::Head(head).encode(&mut stream);
+    let error = other.receive("got", &stream).expect_err("a rest");
+    assert!(error.to_string().contains("the rest of an increment"), "{error}");
+    assert_eq!(other.names(), ["got"]);
+}
+
+/// The power fails while a stream is applied: a complete one continues from what was noted last,
+/// and repeats what was applied since. An increment begins again, in place of what is there.
 #[test]
 fn a_stream_goes_on_after_a_crash() {
     let (world, before, now) = source();
@@ -89,14 +125,15 @@ fn a_stream_goes_on_after_a_crash() {
             let mut receiver = Receiver::new(&other.fs, &root(), parent, ReceiveOptions::default());
             receiver.feed(&whole[..at]).expect("the start of a stream");
             other.fs.sync().expect("a disk");
-            // Nothing more is noted.
-            let _receiver = std::mem::ManuallyDrop::new(receiver);
+            // Nothing more is noted there.
             let seed = at as u64;
             let device = other.env.device.after_crash(testing::CrashPolicy::Random, seed);
+            drop(receiver);
             let env = SimEnv::on(device, 3);
             let fs = Fs::open(env.env(), &OpenOptions::default()).expect("a volume");
             let other = World { fs, env };
             let token = Receiver::token(&other.fs, &root(), parent).expect("the root");
+            assert!(base.is_none() || token.is_none(), "{token:?}");
             let options = SendOptions { token, ..SendOptions::default() };
             let rest = world.try_stream(&root(), base, node, &options).expect("the rest");
             let received = other.receive("got", &rest);
@@ -106,6 +143,70 @@ fn a_stream_goes_on_after_a_crash() {
             assert_equal(&format!("cut at {at}"), &expected, &found);
             assert_eq!(other.names(), ["got"], "cut at {at}");
         }
+    }
+}
+
+/// Only the receiver passes through the directory of a stage; what another user made in its place
+/// is not used.
+#[test]
+fn a_stage_is_in_a_directory_that_only_the_receiver_enters() {
+    let (world, before, now) = source();
+    let other = World::new(Engine::Btree, 2);
+    other.receive("got", &world.stream(None, before)).expect("the base");
+    // The destination belongs to another user, and so does the root of its clone.
+    let given = SetAttr { uid: Some(7), ..SetAttr::default() };
+    other.fs.setattr(&root(), other.at("/got"), &given).unwrap();
+    let increment = world.stream(Some(before), now);
+    let options = ReceiveOptions { force: true, ..ReceiveOptions::default() };
+    let parent = (NodeId::ROOT, &b"got"[..]);
+    let mut receiver = Receiver::new(&other.fs, &root(), parent, options);
+    receiver.feed(&increment[..increment.len() / 2]).expect("the start of a stream");
+    let names = other.names();
+    assert!(names[0].starts_with(".pando-receive-"), "{names:?}");
+    let directory = other.find(&names[0]).expect("it is listed");
+    assert_eq!((directory.attr.uid, directory.attr.mode & 0o777), (0, 0o700));
+    let entered = other.fs.lookup(&user(7), directory.node, b"stage");
+    assert!(matches!(entered, Err(FsError::AccessDenied)), "{entered:?}");
+    // Another command does not use it, either.
+    let error = other.receive_as(
+        &root(),
+        "got",
+        &increment,
+        ReceiveOptions { force: true, ..ReceiveOptions::default() },
+    );
+    let error = error.expect_err("one receives").to_string();
+    assert!(error.contains("another command receives there"), "{error}");
+    drop(receiver);
+    assert_eq!(other.names(), ["got"]);
+    // Another user's directory of this name is in the way.
+    other.mkdir_as(&user(7), &format!("/{}", names[0]), 0o700);
+    let options = ReceiveOptions { force: true, ..ReceiveOptions::default() };
+    let refused = other.receive_as(&root(), "got", &increment, options);
+    assert!(matches!(refused, Err(Error::Fs(FsError::Exists))), "{refused:?}");
+}
+
+/// What is changed at the destination while an increment arrives is not given up.
+#[test]
+fn a_destination_that_changes_while_an_increment_arrives_is_kept() {
+    let (world, before, now) = source();
+    let increment = world.stream(Some(before), now);
+    let parent = (NodeId::ROOT, &b"got"[..]);
+    for replaced in [false, true] {
+        let other = World::new(Engine::Btree, 2);
+        other.receive("got", &world.stream(None, before)).expect("the base");
+        let mut receiver = Receiver::new(&other.fs, &root(), parent, ReceiveOptions::default());
+        receiver.feed(&increment).expect("an increment");
+        if replaced {
+            other.rename("/got", "/away");
+            other.mkdir("/got");
+        } else {
+            other.file("/got/mine", b"mine");
+        }
+        let error = receiver.finish().expect_err("it was changed").to_string();
+        let part = if replaced { "was replaced" } else { "was changed" };
+        assert!(error.contains(part), "{error}");
+        assert_eq!(other.find("/got/mine").is_some(), !replaced);
+        assert!(other.names().iter().all(|name| !name.starts_with('.')));
     }
 }
 
