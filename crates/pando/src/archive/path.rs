@@ -10,6 +10,11 @@ pub(crate) type Parts = Vec<Vec<u8>>;
 pub(crate) const LEADS_OUT: &str = "a name with `..` in it is not imported";
 const WITH_NUL: &str = "a name with a NUL in it is not imported";
 
+const TOO_DEEP: &str = "a name of more than 4,096 parts is not imported";
+
+/// Most parts of a path: each directory on it is kept in memory with its path.
+const PARTS_MAX: usize = 4096;
+
 /// Divides a path. The error is the reason why it is refused.
 pub(crate) fn parts(path: &[u8]) -> Result<Parts, &'static str> {
     if path.contains(&0) {
@@ -20,6 +25,7 @@ pub(crate) fn parts(path: &[u8]) -> Result<Parts, &'static str> {
         match part {
             b"" | b"." => {}
             b".." => return Err(LEADS_OUT),
+            _ if parts.len() == PARTS_MAX => return Err(TOO_DEEP),
             part => parts.push(part.to_vec()),
         }
     }
@@ -40,5 +46,7 @@ mod tests {
             let why = if refused.contains(&0) { WITH_NUL } else { LEADS_OUT };
             assert_eq!(parts(refused), Err(why), "{}", refused.escape_ascii());
         }
+        assert_eq!(parts(&b"a/".repeat(4096)).unwrap().len(), 4096);
+        assert_eq!(parts(&b"a/".repeat(4097)), Err(TOO_DEEP));
     }
 }

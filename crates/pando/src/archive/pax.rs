@@ -1,6 +1,8 @@
 //! Pax records: what a header has no field for.
 
 use format::acl::{ACCESS, DEFAULT};
+use format::stream::XATTRS_MAX;
+use format::xattr_record::{NAME_BYTES_MAX, TOTAL_BYTES_MAX, VALUE_BYTES_MAX};
 
 use super::{ACCESS_TEXT, DEFAULT_TEXT, XATTR, acl};
 
@@ -21,6 +23,8 @@ pub(crate) struct Records {
     pub(crate) mtime: Option<i64>,
     pub(crate) atime: Option<i64>,
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether there are more attributes than a file of a volume may have: those are not here.
+    pub(crate) too_many: bool,
     pub(crate) sparse: Sparse,
 }
 
@@ -101,7 +105,17 @@ impl Records {
 
     fn xattr(&mut self, name: Vec<u8>, value: Vec<u8>) {
         self.xattrs.retain(|(other, _)| *other != name);
-        self.xattrs.push((name, value));
+        let bytes = |(name, value): &(Vec<u8>, Vec<u8>)| name.len() + value.len();
+        let before: usize = self.xattrs.iter().map(bytes).sum();
+        let fits = name.len() <= NAME_BYTES_MAX
+            && value.len() <= VALUE_BYTES_MAX
+            && before + name.len() + value.len() <= TOTAL_BYTES_MAX
+            && self.xattrs.len() < XATTRS_MAX;
+        if fits {
+            self.xattrs.push((name, value));
+        } else {
+            self.too_many = true;
+        }
     }
 
     fn sparse(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
@@ -237,6 +251,22 @@ mod tests {
             let why = one(text).map_or_else(|why| why, |_| "");
             assert!(why.contains("malformed") || why.contains("32 bits"), "{text}: {why}");
         }
+    }
+
+    #[test]
+    fn attributes_are_bounded_as_in_a_volume() {
+        let count = |count: usize, bytes: usize| {
+            let mut records = Records::default();
+            for at in 0..count {
+                records.xattr(format!("user.{at}").into_bytes(), vec![0; bytes]);
+            }
+            (records.xattrs.len(), records.too_many)
+        };
+        assert_eq!(count(XATTRS_MAX, 1), (XATTRS_MAX, false));
+        assert_eq!(count(XATTRS_MAX + 1, 1), (XATTRS_MAX, true));
+        assert_eq!(count(1, VALUE_BYTES_MAX), (1, false));
+        assert_eq!(count(1, VALUE_BYTES_MAX + 1), (0, true));
+        assert_eq!(count(4, VALUE_BYTES_MAX), (3, true));
     }
 
     #[test]

@@ -18,6 +18,9 @@ const EXTENSIONS_MAX: u32 = 16;
 /// Most digits of a number in the map of a sparse file.
 const DIGITS_MAX: usize = 20;
 
+/// Most bytes of a name in an error.
+const SHOWN_MAX: usize = 4096;
+
 /// Why an archive cannot be read further.
 #[derive(Debug)]
 pub(crate) enum ReadError {
@@ -158,13 +161,22 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The next header; `None` at the end of the archive, which is a block of zeros.
+    /// The next header; `None` at the end of the archive: two blocks of zeros, or one and then
+    /// the end of the input.
     fn header(&mut self) -> Result<Option<Block>, ReadError> {
         let at = self.at;
         let mut block = [0; BLOCK];
         self.exactly(&mut block)?;
         if block == [0; BLOCK] {
-            return Ok(None);
+            return match self.fill(&mut block)? {
+                0 => Ok(None),
+                BLOCK if block == [0; BLOCK] => Ok(None),
+                BLOCK => {
+                    let what = "a block of zeros is in it, and its end is two of them";
+                    Err(ReadError::Malformed(at, what.into()))
+                }
+                _ => Err(ReadError::Cut(self.at)),
+            };
         }
         let sum = field(&block[148..156]);
         if sum != Some(unsigned_sum(&block)) && sum != Some(signed_sum(&block)) {
@@ -201,6 +213,10 @@ impl<R: Read> Reader<R> {
         let sparse = &records.sparse;
         let path = sparse.name.clone().or(records.path.clone()).or(name);
         let path = path.unwrap_or_else(|| own_path(block, is_gnu));
+        if records.too_many {
+            let shown = path.get(..SHOWN_MAX).unwrap_or(&path).escape_ascii();
+            return Err(told(&format!("{shown} has more attributes than a file may have")));
+        }
         let link = records.link.clone().or(link);
         let link = link.unwrap_or_else(|| until_nul(&block[157..257]).to_vec());
         let kind = kind_of(block[156], &path);
@@ -383,10 +399,16 @@ impl<R: Read> Reader<R> {
     }
 
     fn exactly(&mut self, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let filled = self.fill(buffer)?;
+        if filled < buffer.len() { Err(ReadError::Cut(self.at)) } else { Ok(()) }
+    }
+
+    /// Reads until the buffer is full or the input ends.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, ReadError> {
         let mut filled = 0;
         while filled < buffer.len() {
             match self.input.read(&mut buffer[filled..]) {
-                Ok(0) => return Err(ReadError::Cut(self.at)),
+                Ok(0) => break,
                 Ok(length) => {
                     filled += length;
                     self.at += length as u64;
@@ -395,7 +417,7 @@ impl<R: Read> Reader<R> {
                 Err(error) => return Err(self.failed(error)),
             }
         }
-        Ok(())
+        Ok(filled)
     }
 
     fn failed(&self, error: io::Error) -> ReadError {

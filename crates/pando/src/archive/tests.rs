@@ -213,6 +213,11 @@ fn an_archive_that_is_cut_is_an_error() {
         }
     }
     assert_eq!(read(&archive[..end + 512]).unwrap(), 6);
+    assert_eq!(read(&archive[..end + 1024]).unwrap(), 6);
+    assert!(matches!(read(&archive[..end + 700]), Err(ReadError::Cut(_))));
+    // One block of zeros does not hide what follows.
+    let hidden = [&archive[..end + 512], &archive[..]].concat();
+    assert!(matches!(read(&hidden), Err(ReadError::Malformed(..))));
 }
 
 /// Any bytes end with a result, also where the checksums of headers are right.

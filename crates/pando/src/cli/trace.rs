@@ -16,6 +16,10 @@ Examples:
   pando trace anonymise build.trace shared.trace
   pando trace generate --mix hp --operations 1000000 --seed 1 hp.trace";
 
+const ANONYMISE_HELP: &str = "\
+Example:
+  pando trace anonymise --keep-extensions build.trace shared.trace";
+
 pub(super) const REPLAY_HELP: &str = "\
 DIR is a directory of any file system; the trace is replayed by system calls in it, and nothing
 outside of it is reached. Calls on one name, inode or file run in the order of the trace.
@@ -27,11 +31,13 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceVerb {
     /// Show what a trace has: calls, errors, latencies, time span
+    #[command(after_help = "Example:\n  pando trace info build.trace")]
     Info {
         /// The trace
         file: PathBuf,
     },
     /// Convert a trace to lines of JSON, or such lines to a trace
+    #[command(after_help = "Example:\n  pando trace convert build.trace - | jq .call")]
     Convert {
         /// The trace, or lines of JSON if its name ends in .json or .jsonl; - is standard input
         input: PathBuf,
@@ -40,7 +46,7 @@ pub(crate) enum TraceVerb {
         output: PathBuf,
     },
     /// Replace the names of a trace by hashes, and the numbers of users, groups and processes
-    #[command(alias = "anonymize")]
+    #[command(alias = "anonymize", after_help = ANONYMISE_HELP)]
     Anonymise {
         /// The trace
         input: PathBuf,
@@ -58,6 +64,9 @@ pub(crate) enum TraceVerb {
         key: Option<[u8; 16]>,
     },
     /// Make a trace with the mix of a published workload
+    #[command(
+        after_help = "Example:\n  pando trace generate --mix hp --operations 1000000 hp.trace"
+    )]
     Generate {
         /// The workload
         #[arg(long, value_enum)]

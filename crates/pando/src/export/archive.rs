@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use wire::{Failure, FailureKind, Kind};
 
 use super::{Exported, Sink};
@@ -34,9 +36,9 @@ impl Archive {
         Archive::new(Box::new(io::stdout()), None)
     }
 
-    /// An archive in a new file.
+    /// An archive in a new file, which only the caller may read: it may hold what others may not.
     pub(crate) fn create(path: &Path) -> Result<Archive> {
-        let file = File::options().write(true).create_new(true).open(path);
+        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
         let file = file.map_err(|error| failure::io("create", path, &error))?;
         let out = file.try_clone().map_err(|error| failure::io("write", path, &error))?;
         Ok(Archive::new(Box::new(out), Some((file, path.to_owned()))))
@@ -147,8 +149,15 @@ impl Sink for Archive {
         write::end(self.length, &mut end);
         self.write(&end)?;
         self.out.flush().map_err(|error| self.told(&error))?;
-        if let Some((file, _)) = &self.file {
+        if let Some((file, path)) = &self.file {
             file.sync_all().map_err(|error| self.told(&error))?;
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let opened = rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty());
+            // A directory that the caller may write to and not read cannot be opened.
+            if let Ok(parent) = opened {
+                rustix::fs::fsync(&parent).map_err(|error| self.told(&error.into()))?;
+            }
         }
         self.finished = true;
         Ok(())

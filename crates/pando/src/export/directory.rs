@@ -1,7 +1,8 @@
 //! An export to a new directory of another file system.
 //!
 //! Everything is made below descriptors of directories that this export made itself, under names
-//! that did not exist: what another process puts there is neither followed nor replaced.
+//! that did not exist: what another process puts there is neither followed nor replaced. No other
+//! user can move them, because only the caller and root can change the directories above.
 //! Directories are closed to others until they are complete.
 
 use std::ffi::{CString, OsStr};
@@ -14,7 +15,7 @@ use rustix::fs::{
 };
 use wire::{Attr, Failure, FailureKind, Kind};
 
-use super::{Exported, Sink, Xattrs};
+use super::{Exported, Sink, Xattrs, safe};
 use crate::failure::{self, Result};
 
 /// A directory that is written.
@@ -48,9 +49,7 @@ impl Directory {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(parent, flags, Mode::empty());
-        let parent = opened.map_err(|error| failure::io("open", parent, &error.into()))?;
+        let parent = safe::open(parent)?;
         // A descriptor for each level.
         device::raise_descriptor_limit();
         Ok(Directory {
@@ -155,6 +154,7 @@ impl Sink for Directory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(parent, &name, flags, Mode::empty());
         let opened = opened.map_err(|error| self.told("open", one.path, error))?;
+        safe::check_own(&opened, &self.at(one.path))?;
         self.levels.push(opened);
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 mod archive;
 mod directory;
+mod safe;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

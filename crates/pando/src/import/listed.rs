@@ -281,6 +281,8 @@ impl Import<'_> {
         };
         loop {
             let (start, end) = match source::data_range(file, offset, size) {
+                // A source that grew has contents behind the length that the list says.
+                Ok(Some((start, _))) if start >= size => return Ok(true),
                 Ok(Some(range)) => range,
                 Ok(None) => return Ok(true),
                 Err(error) => {

@@ -54,10 +54,18 @@ pub(super) struct Tree<'a> {
     bar: &'a ProgressBar,
     interrupted: &'a AtomicBool,
     output: &'a mut Output,
+    /// The directory that everything is below, until it gets its name.
+    destination: Vec<u8>,
 }
 
-/// The names that a directory had before the import.
-type Names = BTreeMap<Vec<u8>, ListEntry>;
+/// The names that a directory had before the import, and has still.
+type Names = BTreeMap<Vec<u8>, There>;
+
+struct There {
+    entry: ListEntry,
+    /// Whether this import has the name, too.
+    seen: bool,
+}
 
 struct Level {
     name: Vec<u8>,
@@ -107,6 +115,7 @@ impl<'a> Tree<'a> {
             bar,
             interrupted,
             output,
+            destination: destination.to_vec(),
         };
         if !existed || staged {
             tree.attributes.insert(Vec::new(), (default_directory(), Vec::new()));
@@ -144,6 +153,7 @@ impl<'a> Tree<'a> {
         if let Visible::Whole(name) = visible
             && !self.is_interrupted()
         {
+            self.refuse_leftovers()?;
             match self.stream.request(Call::ImportPublish { name })? {
                 Answer::Nothing => {}
                 other => return Err(session::unexpected(&other)),
@@ -152,6 +162,24 @@ impl<'a> Tree<'a> {
         self.stream.close()?;
         self.outcome.sent = self.stream.take_kept();
         self.tell_errors()
+    }
+
+    /// Refuses to show what an import of something else left below the hidden name.
+    fn refuse_leftovers(&mut self) -> Result<()> {
+        let top = self.levels.first().map(|level| (Vec::new(), &level.existing));
+        let below = self.existing.iter().map(|(path, names)| (path.clone(), names));
+        let left = top.into_iter().chain(below).find_map(|(mut path, names)| {
+            let (name, _) = names.iter().find(|(_, there)| !there.seen)?;
+            path.push(name.clone());
+            Some(path.join(&b'/'))
+        });
+        let Some(left) = left else { return Ok(()) };
+        self.stream.close()?;
+        self.tell_errors()?;
+        let message = "an earlier import left this, and it is not in what is imported now";
+        let hidden = self.destination.escape_ascii();
+        let hint = format!("remove the directory {hidden} of the volume, and run it again");
+        Err(Failure::new(FailureKind::Exists, message).at(&left).hint(hint))
     }
 
     /// Makes what was sent so far durable, without ending the import.
@@ -191,16 +219,21 @@ impl<'a> Tree<'a> {
             self.left_out(path);
             return Ok(false);
         }
-        let Some(there) = self.levels.last_mut().and_then(|level| level.existing.remove(name))
-        else {
-            return Ok(true);
-        };
-        if is_same(&there, node) {
+        let Some(there) = self.there(name) else { return Ok(true) };
+        if is_same(&there.entry, node) {
             self.outcome.unchanged += 1;
             self.bar.inc(1);
             return Ok(false);
         }
-        self.resolve(path, &there)
+        let kind = there.entry.attr.kind;
+        self.replace(path, kind)
+    }
+
+    /// What existed before under a name of the current directory.
+    fn there(&mut self, name: &[u8]) -> Option<&There> {
+        let there = self.levels.last_mut()?.existing.get_mut(name)?;
+        there.seen = true;
+        Some(there)
     }
 
     /// Makes a further name of what has a path below the destination.
@@ -214,9 +247,9 @@ impl<'a> Tree<'a> {
             self.left_out(path);
             return Ok(());
         }
-        let there = self.levels.last_mut().and_then(|level| level.existing.remove(name));
-        if let Some(there) = there
-            && !self.resolve(path, &there)?
+        let kind = self.there(name).map(|there| there.entry.attr.kind);
+        if let Some(kind) = kind
+            && !self.replace(path, kind)?
         {
             return Ok(());
         }
@@ -252,16 +285,22 @@ impl<'a> Tree<'a> {
         bar.suspend(|| output.failure(&failure));
     }
 
-    /// What to do about a name that existed before: whether to replace it.
-    fn resolve(&mut self, path: &[Vec<u8>], there: &ListEntry) -> Result<bool> {
+    /// What to do about a name of the current directory that existed before: whether to replace
+    /// it. What is kept is still there for a later member of the same name.
+    fn replace(&mut self, path: &[Vec<u8>], kind: Kind) -> Result<bool> {
         let shown = path.join(&b'/');
         match self.on_conflict {
-            OnConflict::Replace if there.attr.kind == Kind::Directory => {
+            OnConflict::Replace if kind == Kind::Directory => {
                 let message = "a directory is there, which nothing replaces";
                 self.fail(Failure::new(FailureKind::IsDirectory, message).at(&shown));
                 Ok(false)
             }
-            OnConflict::Replace => Ok(true),
+            OnConflict::Replace => {
+                if let (Some(level), Some(name)) = (self.levels.last_mut(), path.last()) {
+                    level.existing.remove(name);
+                }
+                Ok(true)
+            }
             OnConflict::Skip => {
                 self.outcome.kept += 1;
                 self.bar.inc(1);
@@ -302,7 +341,7 @@ impl<'a> Tree<'a> {
     /// Enters a subdirectory of the current directory.
     fn enter(&mut self, path: &[Vec<u8>]) -> Result<bool> {
         let Some((name, _)) = path.split_last() else { return Ok(true) };
-        let there = self.levels.last().and_then(|level| level.existing.get(name));
+        let there = self.there(name).map(|there| there.entry.attr.kind);
         let known = self.existing.remove(path);
         let (existing, existed) = match (there, known) {
             (_, Some(existing)) => {
@@ -313,7 +352,7 @@ impl<'a> Tree<'a> {
                 self.stream.push(&Item::Enter { name })?;
                 (Names::new(), false)
             }
-            (Some(there), None) if there.attr.kind != Kind::Directory => {
+            (Some(kind), None) if kind != Kind::Directory => {
                 if self.on_conflict == OnConflict::Fail {
                     return Err(conflict().at(&path.join(&b'/')));
                 }
@@ -397,7 +436,8 @@ fn default_directory() -> ImportAttr {
 }
 
 fn by_name(entries: Vec<ListEntry>) -> Names {
-    entries.into_iter().map(|entry| (entry.name.0.clone(), entry)).collect()
+    let there = |entry: ListEntry| (entry.name.0.clone(), There { entry, seen: false });
+    entries.into_iter().map(there).collect()
 }
 
 pub(super) fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use fs::{Entry, FileSystem, Follow, FsResult, Seek, Volume, WalkControl};
+use inode::permissions::{EXECUTE, READ};
 use inode::{Attr, Caller, FsError, Kind, NodeId};
 use wire::{Body, Bytes, ExportItem, Failure, FailureKind};
 
@@ -65,7 +66,7 @@ pub(super) fn export(
     let Entry { node, attr } = held.entry;
     if attr.kind == Kind::Directory {
         // The root that the caller named must be readable: there is nothing else to export.
-        fs.access(caller, node, inode::permissions::READ).map_err(|error| about(error, path))?;
+        fs.access(caller, node, READ | EXECUTE).map_err(|error| about(error, path))?;
         walk.enter(b"", node, &attr)?;
         while !walk.levels.is_empty() {
             walk.step()?;
@@ -169,7 +170,7 @@ impl Walk<'_> {
         if self.levels.len() >= LEVELS_MAX {
             return self.unread(name, &FsError::InvalidArgument(TOO_DEEP));
         }
-        let allowed = self.fs.access(self.caller, node, inode::permissions::READ);
+        let allowed = self.fs.access(self.caller, node, READ | EXECUTE);
         let xattrs = match allowed.and_then(|()| self.xattrs(node)) {
             Ok(xattrs) => xattrs,
             Err(error) => return self.unread(name, &error),
@@ -266,7 +267,7 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<FsResult<()>, Failure> {
-        if let Err(error) = self.fs.access(self.caller, node, inode::permissions::READ) {
+        if let Err(error) = self.fs.access(self.caller, node, READ) {
             return Ok(Err(error));
         }
         let xattrs = match self.xattrs(node) {

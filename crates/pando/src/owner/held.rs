@@ -1,6 +1,7 @@
 //! Resolves paths of requests with the rights of the caller, and keeps what was found.
 
 use fs::{Entry, FileSystem, Follow, FsResult, Volume};
+use inode::permissions::EXECUTE;
 use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Bytes, Failure, FailureKind};
 
@@ -68,6 +69,26 @@ impl<'a> Held<'a> {
         let found = fs.resolve(caller, path, follow);
         let entry = found.map_err(|error| about(error, path))?;
         Ok(Held { fs, entry, path: path.to_vec() })
+    }
+
+    /// What is at a path below this, with the rights of the caller. No symbolic link is followed:
+    /// one on the way is [`FsError::Loop`], and the last one is what is found.
+    pub(super) fn without_links(self, caller: &Caller, path: &[u8]) -> FsResult<Held<'a>> {
+        let mut at = self;
+        for name in path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {
+            match at.entry.attr.kind {
+                Kind::Directory => at.fs.access(caller, at.entry.node, EXECUTE)?,
+                Kind::Symlink => return Err(FsError::Loop),
+                _ => return Err(FsError::NotDirectory),
+            }
+            if name == b".." {
+                return Err(FsError::InvalidArgument("a path with `..` in it"));
+            }
+            let entry = at.fs.lookup(caller, at.entry.node, name)?;
+            let path = [&at.path[..], b"/", name].concat();
+            at = Held { fs: at.fs, entry, path };
+        }
+        Ok(at)
     }
 
     /// The target, if it is a symbolic link.

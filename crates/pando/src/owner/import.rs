@@ -2,8 +2,8 @@
 //! caller.
 //!
 //! An item that fails is recorded and the rest continues. Items below a directory that could not
-//! be created are left out. A file gets its times last. So a file that was cut off by a crash or
-//! by Ctrl-C does not look complete to the next run.
+//! be created are left out. A file that gets no end is removed. It gets its times last: so a file
+//! that was cut off by a crash does not look complete to the next run.
 
 use std::collections::BTreeMap;
 
@@ -76,6 +76,7 @@ struct Level {
 
 struct Begun {
     node: NodeId,
+    parent: NodeId,
     name: Vec<u8>,
     failed: bool,
 }
@@ -183,6 +184,7 @@ impl<'a> Import<'a> {
 
     /// Ends the import, and makes it durable.
     pub(super) fn close(&mut self) -> Result<Answer, Failure> {
+        self.drop_begun();
         self.fs.sync().map_err(Failure::from)?;
         Ok(self.take_errors())
     }
@@ -242,6 +244,9 @@ impl<'a> Import<'a> {
     }
 
     fn item(&mut self, item: &Item<'_>) {
+        if !matches!(item, Item::Data { .. } | Item::End { .. }) {
+            self.drop_begun();
+        }
         match item {
             Item::Enter { name } => self.enter(name),
             Item::Leave { attr, xattrs } => self.leave(Some((attr, xattrs))),
@@ -253,11 +258,11 @@ impl<'a> Import<'a> {
                 let name = self.own_name(name);
                 let made = self.make_node(&name, Kind::File, 0);
                 match made {
-                    Ok(node) => self.begun = Some(Begun { node, name, failed: false }),
-                    Err(error) => {
-                        self.begun = None;
-                        self.failed(&name, &error);
+                    Ok(node) => {
+                        let parent = self.parent();
+                        self.begun = Some(Begun { node, parent, name, failed: false });
                     }
+                    Err(error) => self.failed(&name, &error),
                 }
             }
             Item::File { name, attr, xattrs, data, hold } => {
@@ -372,11 +377,10 @@ impl<'a> Import<'a> {
     }
 
     fn end(&mut self, size: u64, attr: &ImportAttr, xattrs: &Xattrs<'_>, hold: u64) {
-        let Some(Begun { node, name, failed }) = self.begun.take() else { return };
-        if failed {
-            self.fs.forget(node, 1);
-            return;
+        if self.begun.as_ref().is_some_and(|begun| begun.failed) {
+            self.drop_begun();
         }
+        let Some(Begun { node, name, .. }) = self.begun.take() else { return };
         let sized = SetAttr { size: Some(size), ..SetAttr::default() };
         let done = self
             .fs
@@ -391,6 +395,22 @@ impl<'a> Import<'a> {
                 self.failed(&name, &error);
             }
         }
+    }
+
+    /// Removes a file that got no end: it must not stay under its name as if it were complete.
+    fn drop_begun(&mut self) {
+        let Some(Begun { node, parent, name, .. }) = self.begun.take() else { return };
+        if let Ok(there) = self.fs.lookup(&self.caller, parent, &name) {
+            self.fs.forget(there.node, 1);
+            if there.node == node {
+                let removed = self.fs.unlink(&self.caller, parent, &name);
+                if let Err(error) = removed {
+                    tracing::debug!(%error, "a file that is not complete stays");
+                }
+                self.fs.invalidate_entry(parent, &name);
+            }
+        }
+        self.fs.forget(node, 1);
     }
 
     /// Executes an item that returns a node with a lookup, and holds or releases that lookup.
@@ -528,10 +548,10 @@ impl<'a> Import<'a> {
 
 impl Drop for Import<'_> {
     fn drop(&mut self) {
-        let begun = self.begun.take().map(|begun| begun.node);
+        self.drop_begun();
         let above = self.above.take().map(|(node, _)| node);
         let levels = self.levels.iter().map(|level| level.node).chain(above);
-        for node in levels.chain(self.held.values().copied()).chain(begun) {
+        for node in levels.chain(self.held.values().copied()) {
             self.fs.forget(node, 1);
         }
     }

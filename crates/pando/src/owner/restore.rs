@@ -7,7 +7,7 @@ use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::{Failure, FailureKind};
 
 use super::about::{Answered, about};
-use super::held::{Held, below};
+use super::held::{Held, below, split};
 
 const WHO: &str =
     "a directory is restored as a clone, by its owner or root; `pando export` copies it";
@@ -23,10 +23,9 @@ pub(super) fn restore(
     if path.iter().all(|&byte| byte == b'/') && to.is_none() {
         return Err(about(FsError::IsDirectory, path).hint("`pando rollback` restores the root"));
     }
-    let to = to.unwrap_or(path);
     let held = find(fs, caller, snapshot, path)?;
     let Entry { node, attr } = held.entry;
-    below(fs, caller, to, |parent, name| {
+    let make = |parent, name: &[u8]| {
         if attr.kind == Kind::Directory {
             return fs.clone_dir(caller, node, parent, name).map(drop);
         }
@@ -40,8 +39,15 @@ pub(super) fn restore(
         };
         fs.invalidate_entry(parent, name);
         done
-    })
-    .map_err(|failure| match failure.kind {
+    };
+    let made = match to {
+        Some(to) => below(fs, caller, to, make),
+        None => split(path).and_then(|(above, name)| {
+            let parent = live(fs, caller, above).map_err(|error| linked(error, path))?;
+            make(parent.stored(path)?.entry.node, name).map_err(|error| about(error, path))
+        }),
+    };
+    made.map_err(|failure| match failure.kind {
         FailureKind::Exists => {
             failure.hint("nothing is overwritten: remove it, or restore it with --to another path")
         }
@@ -50,7 +56,39 @@ pub(super) fn restore(
     })
 }
 
-/// What a path was in a snapshot.
+/// What is at a path now; another user's symbolic link on the way must not lead elsewhere.
+fn live<'a>(fs: &'a Volume, caller: &Caller, path: &[u8]) -> FsResult<Held<'a>> {
+    let root = Held::exactly(fs, caller, b"/", Follow::No).map_err(|_| FsError::NotFound)?;
+    let found = root.without_links(caller, path)?;
+    if found.entry.attr.kind == Kind::Symlink { Err(FsError::Loop) } else { Ok(found) }
+}
+
+/// The root of a snapshot of a directory.
+fn top<'a>(fs: &'a Volume, caller: &Caller, above: &[u8], snapshot: &[u8]) -> FsResult<Held<'a>> {
+    if above.is_empty() && snapshot.starts_with(b"#") {
+        // Only a whole path reaches a snapshot by its number. There is no link in this one.
+        let path = [b"/", fs.snapshot_dir(), b"/", snapshot].concat();
+        return Held::exactly(fs, caller, &path, Follow::No).map_err(|_| FsError::NotFound);
+    }
+    let of = live(fs, caller, above)?.without_links(caller, fs.snapshot_dir())?;
+    if !Volume::is_virtual(of.entry.node) {
+        return Err(FsError::NotFound);
+    }
+    of.without_links(caller, snapshot)
+}
+
+fn linked(error: FsError, path: &[u8]) -> Failure {
+    if !matches!(error, FsError::Loop) {
+        return about(error, path);
+    }
+    let message = "a symbolic link is on the way, and a restore follows none";
+    Failure::new(FailureKind::Invalid, message)
+        .at(path)
+        .hint("name the directory that it points to; --to restores to another path")
+}
+
+/// What a path was in a snapshot. No symbolic link is followed, neither to the directory that has
+/// the snapshot nor in the snapshot: what is found is in it.
 fn find<'a>(fs: &'a Volume, caller: &Caller, snapshot: &[u8], path: &[u8]) -> Answered<Held<'a>> {
     let none = |message: String| Failure::new(FailureKind::NotFound, message).at(path);
     if snapshot.is_empty() || snapshot.contains(&b'/') {
@@ -61,18 +99,27 @@ fn find<'a>(fs: &'a Volume, caller: &Caller, snapshot: &[u8], path: &[u8]) -> An
     }
     let trimmed = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
     let path = &path[..trimmed];
-    let mut had = None;
+    let (mut had, mut by_link) = (None, false);
     let ends =
         std::iter::once(path.len()).chain((0..path.len()).rev().filter(|&at| path[at] == b'/'));
     for end in ends {
         let (above, rest) = path.split_at(end);
-        let top = [above, b"/", fs.snapshot_dir(), b"/", snapshot].concat();
-        if let Ok(found) = Held::exactly(fs, caller, &[&top[..], rest].concat(), Follow::No) {
-            return Ok(found);
+        let top = match top(fs, caller, above, snapshot) {
+            Ok(top) => top,
+            Err(error) => {
+                by_link |= matches!(error, FsError::Loop);
+                continue;
+            }
+        };
+        match top.without_links(caller, rest) {
+            // A mount shows directories in a snapshot that are not of it.
+            Ok(found) if !Volume::is_virtual(found.entry.node) => return Ok(found),
+            Err(error @ (FsError::Loop | FsError::InvalidArgument(_))) => {
+                return Err(linked(error, path));
+            }
+            _ => {}
         }
-        if had.is_none() && Held::exactly(fs, caller, &top, Follow::No).is_ok() {
-            had = Some(above.to_vec());
-        }
+        had.get_or_insert_with(|| above.to_vec());
     }
     let name = snapshot.escape_ascii();
     Err(match had {
@@ -80,6 +127,7 @@ fn find<'a>(fs: &'a Volume, caller: &Caller, snapshot: &[u8], path: &[u8]) -> An
             let above = if above.is_empty() { b"/".to_vec() } else { above };
             none(format!("snapshot {name} of {} does not have it", above.escape_ascii()))
         }
+        None if by_link => linked(FsError::Loop, path),
         None => none(format!("neither it nor a directory above it has a snapshot {name}"))
             .hint("`pando history PATH` shows in which snapshots a path is"),
     })

@@ -159,6 +159,10 @@ fn a_user_exports_what_the_user_may_read() {
     for secret in ["open/secret", "open/long secret", "closed"] {
         fs::set_permissions(source.join(secret), PermissionsExt::from_mode(0o700)).unwrap();
     }
+    // Its names may be read, and nothing below it.
+    fs::create_dir(source.join("listed")).unwrap();
+    fs::write(source.join("listed/inside"), "text").unwrap();
+    fs::set_permissions(source.join("listed"), PermissionsExt::from_mode(0o744)).unwrap();
     world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);
     if !world.mount_with(&["-o", "allow_other"]) {
         return;
@@ -170,7 +174,7 @@ fn a_user_exports_what_the_user_may_read() {
     let from = world.below_mount("s");
     let answer = nobody.run(&["export", from.to_str().unwrap(), copy.to_str().unwrap()]);
     assert_eq!(answer.code, 4, "{answer:?}");
-    for left_out in ["closed", "open/secret", "open/long secret"] {
+    for left_out in ["closed", "listed", "open/secret", "open/long secret"] {
         assert!(answer.err.contains(left_out), "{answer:?}");
         assert!(!copy.join(left_out).exists());
     }
@@ -216,4 +220,41 @@ fn sockets_are_not_in_archives() {
     let copy = world.path().join("copy");
     world.ok(&["export", &world.at("/s"), copy.to_str().unwrap()]);
     assert_same(&source, &copy);
+}
+
+/// In a directory that another user can change, the user could make the export follow a link.
+#[test]
+fn an_export_to_where_another_user_can_write_is_refused() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), "text").unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);
+    let place = world.path().join("place");
+    let below = place.join("below");
+    fs::create_dir_all(&below).unwrap();
+    let refused = |to: &Path| {
+        let told = world.fails(4, &["export", &world.at("/s"), to.to_str().unwrap()]);
+        assert!(told.contains(&format!("another user can change {}", place.display())), "{told}");
+        assert!(!to.exists());
+    };
+    for mode in [0o777, 0o775] {
+        fs::set_permissions(&place, PermissionsExt::from_mode(mode)).unwrap();
+        refused(&place.join("copy"));
+        refused(&below.join("copy"));
+    }
+    fs::set_permissions(&place, PermissionsExt::from_mode(0o755)).unwrap();
+    if is_root() {
+        chown(&place, Some(NOBODY), Some(NOBODY)).unwrap();
+        refused(&below.join("copy"));
+        chown(&place, Some(0), Some(0)).unwrap();
+    }
+    fs::set_permissions(&place, PermissionsExt::from_mode(0o1777)).unwrap();
+    let copy = below.join("copy");
+    world.ok(&["export", &world.at("/s"), copy.to_str().unwrap()]);
+    assert_eq!(fs::read(copy.join("file")).unwrap(), b"text");
+    let archive = below.join("archive");
+    let words = ["export", "--format", "tar", &world.at("/s"), archive.to_str().unwrap()];
+    world.ok(&words);
+    assert_eq!(fs::metadata(archive).unwrap().permissions().mode() & 0o777, 0o600);
 }

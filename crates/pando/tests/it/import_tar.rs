@@ -349,7 +349,8 @@ fn what_exists_is_kept_replaced_or_refused() {
     assert!(refused.err.contains("differs"), "{refused:?}");
     assert_eq!(text(&world, "/d/differs"), "old");
     let kept = imported(&world, &path, "/d", &["--on-conflict", "skip", "--json"]);
-    assert!(kept.out.contains("\"kept\":2"), "{kept:?}");
+    assert!(kept.out.contains("\"kept\":3"), "{kept:?}");
+    assert_eq!(text(&world, "/d/differs"), "old");
     assert_eq!(text(&world, "/d/dir/added"), "added");
     assert_eq!(text(&world, "/d/dir/inner"), "old");
     imported(&world, &path, "/d", &[]);
@@ -362,6 +363,53 @@ fn what_exists_is_kept_replaced_or_refused() {
     assert_eq!(answer.code, 6, "{answer:?}");
     assert_eq!((text(&world, "/d/f"), text(&world, "/d/last")), ("f".into(), "last".into()));
     assert_eq!(text(&world, "/d/dir/inner"), "newer");
+}
+
+/// A further member of a name is refused or left out like the first.
+#[test]
+fn a_second_member_of_a_name_does_not_replace_what_is_kept() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let appended = world.path().join("appended.tar");
+    for (contents, option) in [("first", "-cf"), ("the second", "-rf")] {
+        fs::write(source.join("name"), contents).unwrap();
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(&source).arg(option).arg(&appended).arg("name");
+        assert!(tar.status().unwrap().success());
+    }
+    fs::write(source.join("name"), "it was there").unwrap();
+    fs::write(source.join("etc"), "a file").unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
+    imported(&world, &appended, "/d", &["--on-conflict", "skip"]);
+    assert_eq!(text(&world, "/d/name"), "it was there");
+    assert_eq!(import(&world, &appended, "/d", &["--on-conflict", "fail"]).code, 6);
+    assert_eq!(text(&world, "/d/name"), "it was there");
+    let path = archive(&world, &[file("etc", "another"), file("etc/passwd", "x")]);
+    let answer = import(&world, &path, "/d", &["--on-conflict", "skip"]);
+    assert_ne!(answer.code, 0, "{answer:?}");
+    assert!(answer.err.contains("is not a directory"), "{answer:?}");
+    assert_eq!(text(&world, "/d/etc"), "a file");
+}
+
+/// What an import that did not end left is not shown as part of another archive.
+#[test]
+fn leftovers_of_another_archive_are_not_shown() {
+    let world = World::new();
+    let first = [file("dir/of the first", "x"), file("both", "x")].concat();
+    let cut = world.path().join("cut.tar");
+    fs::write(&cut, first).unwrap();
+    assert_eq!(import(&world, &cut, "/d", &[]).code, 2);
+    let path = archive(&world, &[file("dir/of the second", "y"), file("both", "y")]);
+    let answer = import(&world, &path, "/d", &[]);
+    assert_eq!(answer.code, 6, "{answer:?}");
+    for told in ["dir/of the first", "/.pando-import.d"] {
+        assert!(answer.err.contains(told), "{told}: {answer:?}");
+    }
+    assert_eq!(world.names("/"), [".pando-import.d"]);
+    world.ok(&["rmr", &world.at("/.pando-import.d")]);
+    imported(&world, &path, "/d", &[]);
+    assert_eq!(world.names("/d/dir"), ["of the second"]);
 }
 
 #[test]

@@ -102,3 +102,35 @@ fn a_user_restores_as_the_user() {
     let secret = fs::metadata(&path).unwrap();
     assert_eq!((secret.uid(), secret.mode() & 0o7777), (0, 0o600));
 }
+
+/// Links neither lead out of the snapshot, nor to another directory than the one named.
+#[test]
+fn a_restore_follows_no_link() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir_all(source.join("real")).unwrap();
+    fs::write(source.join("real/file"), "then").unwrap();
+    symlink("/elsewhere", source.join("out")).unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);
+    world.ok(&["import", source.join("real").to_str().unwrap(), &world.at("/elsewhere")]);
+    world.ok(&["snapshot", "create", &world.at("/s"), "then"]);
+    let to = world.at("/got");
+    let told =
+        world.fails(2, &["restore", "--from", "then", &world.at("/s/out/file"), "--to", &to]);
+    assert!(told.contains("symbolic link"), "{told}");
+    // The link itself is restored.
+    world.ok(&["restore", "--from", "then", &world.at("/s/out"), "--to", &to]);
+    // A directory of the live path became a link.
+    world.ok(&["rmr", &world.at("/s/real")]);
+    world.ok(&["rmr", &world.at("/elsewhere/file")]);
+    let link = world.path().join("link");
+    fs::create_dir(&link).unwrap();
+    symlink("/elsewhere", link.join("real")).unwrap();
+    world.ok(&["import", link.to_str().unwrap(), &world.at("/s")]);
+    let told = world.fails(2, &["restore", "--from", "then", &world.at("/s/real/file")]);
+    assert!(told.contains("symbolic link"), "{told}");
+    assert_eq!(world.names("/elsewhere"), Vec::<String>::new());
+    let to = world.at("/file");
+    world.ok(&["restore", "--from", "then", &world.at("/s/real/file"), "--to", &to]);
+    assert_eq!(world.ok(&["cat", &to]), "then");
+}

@@ -21,6 +21,7 @@ impl Import<'_> {
 
     /// Gives the directory that the import began with its name.
     pub(in super::super) fn publish(&mut self, name: &[u8]) -> Result<(), Failure> {
+        self.drop_begun();
         let Some((parent, from)) = self.above.take() else {
             return Err(Failure::new(FailureKind::Protocol, "the import has its name"));
         };
