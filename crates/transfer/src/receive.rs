@@ -95,7 +95,7 @@ struct Work<'a> {
     bytes: u64,
     /// Records and bytes when it was last noted.
     noted: (u64, u64),
-    /// Records before the attributes of the root, which are kept in memory: a stream that goes on
+    /// Records before the attributes of the root, which are kept in memory: a stream that continues
     /// has them again.
     before_root: Option<u64>,
     /// Kept until the stage is not used any more.
@@ -289,7 +289,7 @@ impl<'a> Receiver<'a> {
         })
     }
 
-    /// The stage of a stream that goes on, or a new one.
+    /// The stage of a stream that continues, or a new one.
     fn stage(
         &self,
         destination: (NodeId, &[u8]),

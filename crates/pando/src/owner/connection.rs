@@ -370,7 +370,7 @@ fn answer_export(
     server: &Server,
     caller: &Caller,
     path: &[u8],
-    (send, found): (&mut dyn FnMut(Body) -> Result<(), Failure>, &mut dyn FnMut()),
+    (send, found): (export::Send<'_>, &mut dyn FnMut()),
 ) -> Result<Answer, Failure> {
     server.catch_up();
     export::export(server.fs(), caller, path, send, found)?;

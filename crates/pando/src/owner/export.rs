@@ -38,7 +38,7 @@ const LEVELS_MAX: usize = 65_536;
 const TOO_DEEP: &str = "an export is at most 65,536 directories deep";
 
 /// Sends a part of the answer.
-type Send<'a> = &'a mut dyn FnMut(Body) -> Result<(), Failure>;
+pub(super) type Send<'a> = &'a mut dyn FnMut(Body) -> Result<(), Failure>;
 
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
