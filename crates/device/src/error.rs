@@ -64,7 +64,7 @@ impl Error {
         self.os.is_some_and(|os| short.contains(&os))
     }
 
-    /// Whether nobody waits for the answer any more ([`crate::interruptible`]).
+    /// Whether nobody waits for the answer any more ([`crate::interruptible()`]).
     pub fn is_interrupted(&self) -> bool {
         self.kind == io::ErrorKind::Interrupted
     }

@@ -536,7 +536,7 @@ impl Plan {
     }
 
     /// Applies the batch, after what must be noted before it. The caller settles what it freed
-    /// ([`Plan::take_freed`]).
+    /// (`take_freed`).
     #[inline]
     pub fn commit(&mut self, store: &dyn Store, arrivals: &Arrivals) -> FsResult<CommitToken> {
         self.commit_by(arrivals, |batch| store.commit(batch).map_err(from_store))

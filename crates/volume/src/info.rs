@@ -375,7 +375,7 @@ pub struct TrashSetting {
     pub keep_seconds: u64,
 }
 
-/// An object in the trash that [`crate::Core::restore`] restores as a whole.
+/// An object in the trash that `restore` restores as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removed {
     /// The former path, relative to the directory that has the trash.
@@ -386,7 +386,7 @@ pub struct Removed {
     pub attr: inode::Attr,
 }
 
-/// Options of [`crate::Core::restore`].
+/// Options of `restore`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RestoreOptions {
     /// Nothing that was removed later than this, in nanoseconds since 1970.

@@ -47,7 +47,9 @@ mod tests {
     fn method_that_is_not_forwarded_is_reported() {
         let names: Vec<String> = (0..30).map(|at| format!("call_{at}")).collect();
         let lines = |names: &[String]| -> String {
-            names.iter().map(|name| format!("    fn {name}(&self) {{}}\n")).collect()
+            let lines: Vec<_> =
+                names.iter().map(|name| format!("    fn {name}(&self) {{}}")).collect();
+            lines.join("\n") + "\n"
         };
         let api = format!("pub trait FileSystem: Send {{\n{}}}\n", lines(&names));
         let (all, fewer) = (lines(&names), lines(&names[1..]));
