@@ -8,8 +8,8 @@
 //!    store's error.
 //! 2. A creation returns `false` only for an object that other bytes made: if an earlier attempt
 //!    got no answer, the object under the name is compared with the bytes.
-//! 3. A caller that is [`crate::interruptible()`] gets an error when nobody waits for it any more, or
-//!    when the store has been full for some time. What the creation was for stays undurable, and
+//! 3. A caller that is [`crate::interruptible()`] gets an error when nobody waits for it any more,
+//!    or when the store has been full for some time. What the creation was for stays undurable, and
 //!    the next thread that waits for it continues.
 //! 4. Reads and deletions are never retried here: their callers have the means.
 
