@@ -188,7 +188,6 @@ impl Core {
         self.ids.freeze();
         self.dirty_in_flight.store(self.dirty.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         self.drops.store(0, Ordering::Relaxed);
-        self.drops_seen.store(0, Ordering::Relaxed);
         self.journal.checkpointed(self.journal.log_bytes());
         self.journal.may_wake();
         (self.log().last(), counted)

@@ -23,9 +23,6 @@ use crate::run::Run;
 /// directory sync, or a request, and commits may wait for the next checkpoint.
 pub(crate) const COLLECTED_AT_ONCE: usize = 32;
 
-/// With so many dropped trees their space is reclaimed, although more are dropped.
-const DROPS_A_CHECKPOINT: u64 = 64;
-
 impl Core {
     /// One bounded step of reclaiming space; `false` when nothing is left.
     pub(crate) fn reclaim(&self, most: usize) -> Result<bool> {
@@ -37,28 +34,15 @@ impl Core {
         }
         // First what needs no space.
         let more = self.collect(&mut state, collected);
-        let are_coming = self.drops_are_coming();
-        if !are_coming && self.drops.load(Ordering::Relaxed) > 0 {
+        if self.drops.load(Ordering::Relaxed) > 0 {
             // The durable state holds what was dropped, until the next one.
             self.checkpoint_locked(&mut state)?;
         }
-        if more
-            || self.collect(&mut state, collected)
-            || self.flatten_step(&mut state)
-            || are_coming
-        {
+        if more || self.collect(&mut state, collected) || self.flatten_step(&mut state) {
             return Ok(true);
         }
         drop(state);
         self.merge_step(most)
-    }
-
-    /// Whether trees were dropped since the last step, but few in all. Then the checkpoint waits
-    /// for more: it writes a list of all runs, and many trees are often dropped one by one.
-    fn drops_are_coming(&self) -> bool {
-        let drops = self.drops.load(Ordering::Relaxed);
-        let before = self.drops_seen.swap(drops, Ordering::Relaxed);
-        drops > before && drops < DROPS_A_CHECKPOINT
     }
 
     /// Space of blobs and manifests on disk. Of a store that is wholly in an object store, that of

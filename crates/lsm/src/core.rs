@@ -59,8 +59,6 @@ pub struct Core {
     pub(crate) dirty_in_flight: AtomicUsize,
     /// Trees that were dropped since the last checkpoint.
     pub(crate) drops: AtomicU64,
-    /// How many there were at the last step of reclaiming.
-    pub(crate) drops_seen: AtomicU64,
     /// Runs of the deepest tree of the durable state.
     pub(crate) depth: AtomicUsize,
     /// Bytes of the blobs of the durable state.
@@ -104,7 +102,6 @@ impl Core {
             dirty: AtomicUsize::new(0),
             dirty_in_flight: AtomicUsize::new(0),
             drops: AtomicU64::new(0),
-            drops_seen: AtomicU64::new(0),
             depth: AtomicUsize::new(candidates.depth()),
             candidates: Mutex::new(candidates),
             blob_bytes: AtomicU64::new(0),

@@ -47,30 +47,6 @@ fn manifest(device: &SimDevice) -> u64 {
     device.files().iter().filter_map(|(path, _)| number(path)).max().expect("there is one")
 }
 
-/// Background work drops a tree in each step, and reclaims in between.
-#[test]
-fn drops_of_trees_share_manifests() {
-    let (sim, store, mut model) = clones(3, 200);
-    settle(&store);
-    let before = manifest(&sim.device);
-    let bytes = store.stats().disk_bytes;
-    for n in 0..200 {
-        let tree = TreeId(TREE.0 + 1 + n);
-        commit(&store, |batch| batch.drop_tree(tree));
-        model.remove(&tree);
-        store.reclaim_step(100).expect("reclaim");
-    }
-    let manifests = manifest(&sim.device) - before;
-    assert!(manifests <= 8, "200 drops made {manifests} manifests");
-    settle(&store);
-    assert_eq!(store.stats().dropping, 0);
-    assert!(store.stats().disk_bytes < bytes / 4, "{} of {bytes}", store.stats().disk_bytes);
-    let crashed = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
-    let opened = open(&crashed);
-    assert!(model.iter().all(|(tree, all)| &entries(&*opened, *tree) == all));
-    checked(&opened);
-}
-
 #[test]
 fn merges_of_small_runs_share_manifests() {
     let (sim, store, model) = clones(1, 100);
