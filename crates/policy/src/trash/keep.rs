@@ -25,10 +25,11 @@ use volume::locks::Mode;
 use volume::subvol::Subvol;
 use volume::view::{Found, Search, Vacancy, View};
 
+use super::NAME;
 use super::hour::Batch;
 use super::mirror;
-use super::place::{self, ATTEMPTS_MAX, Climb, Place};
-use super::{NAME, Version};
+use super::place::{self, ATTEMPTS_MAX, Climb};
+use super::state::{Place, Version};
 use crate::Governed;
 use crate::policies::Purpose;
 use crate::quota::{Charging, domain_of};
