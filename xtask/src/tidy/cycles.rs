@@ -20,7 +20,7 @@ const LEFT: [(&str, usize, usize); 13] = [
     ("ops", 5, 0),
     ("pando", 27, 0),
     ("policy", 6, 0),
-    ("search", 29, 25),
+    ("search", 25, 0),
     ("store", 5, 0),
     ("upkeep", 8, 0),
     ("volume", 5, 0),
