@@ -12,7 +12,7 @@ use super::Tree;
 /// Files in import cycles by crate, and how many of them share a cycle with a file of another
 /// folder. MAY ONLY SHRINK.
 const LEFT: [(&str, usize, usize); 13] = [
-    ("btree", 34, 29),
+    ("btree", 27, 0),
     ("check", 9, 0),
     ("data", 8, 0),
     ("fuse", 3, 0),
