@@ -2,8 +2,8 @@
 
 mod background;
 mod bases;
+mod executors;
 mod owned;
-mod plans;
 mod release;
 mod room;
 mod snapshots;
