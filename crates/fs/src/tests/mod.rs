@@ -3,6 +3,7 @@
 mod background;
 mod bases;
 mod executors;
+mod notices;
 mod owned;
 mod release;
 mod room;
