@@ -70,7 +70,7 @@ fn no_gate_is_held_when_front_ends_are_notified_of_what_reclaiming_removed() {
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let file = fs.mknod(&root, tree, b"file", &new).expect("there is space").node;
     fs.link(&root, file, NodeId::ROOT, b"other").expect("there is space");
-    fs.subvolume_create(&root, tree, b"subvolume").expect("there is space");
+    fs.subvolume_create(&root, tree, b"subvolume", 0o755).expect("there is space");
     let told = Arc::new(Waits::default());
     told.fs.set(Arc::downgrade(&fs)).expect("it is set once");
     fs.set_invalidate(Arc::<Waits>::clone(&told));
