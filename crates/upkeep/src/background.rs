@@ -176,7 +176,7 @@ impl Upkeep {
             }
             let place = Context::new(self, &policies, &subvol, entered.tree);
             let object = [(place.object(file.ino), Mode::Exclusive)];
-            from = execute_locked(&place, &object, |_, plan| {
+            from = execute_locked(entered, &place, &object, |_, plan| {
                 plan.removes();
                 let owner = self.extent_owner(&subvol)?;
                 let settled = self

@@ -16,16 +16,13 @@ use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, SubvolId};
 use store::{Batch, KeyRange, Need, Store, TreeId};
 use vfs::FsResult;
-use volume::error::{from_store, inconsistent, malformed};
-use volume::numbers::{read_counter, read_root};
+use volume::error::{from_store, malformed};
+use volume::numbers::{Counts, read_root};
 use volume::subvol::VOLUME;
 
 use super::mounts::{Mounts, Place, Slot};
 use super::shares::{Makes, Shares};
 use volume::Core;
-
-/// Counters stay below this, whatever a volume lives through: beyond it they are falsified.
-pub const COUNT_MAX: u64 = 1 << 62;
 
 /// The ledger with its lock.
 pub struct Admin {
@@ -73,10 +70,7 @@ pub(super) struct Reached {
 impl Admin {
     /// Reads the counters.
     pub fn open(store: &dyn Store) -> FsResult<Admin> {
-        let epoch = read_counter(store, Counter::Epoch)?;
-        let next_subvolume = read_counter(store, Counter::NextSubvolume)?;
-        let next_tree = read_counter(store, Counter::NextTree)?;
-        let next_detached = read_counter(store, Counter::NextDetached)?;
+        let Counts { next_subvolume, next_tree, next_detached, epoch } = Counts::read(store)?;
         let committed = Cell::new([next_subvolume, next_tree, next_detached]);
         let ledger = Ledger {
             next_subvolume,
@@ -90,11 +84,6 @@ impl Admin {
             mounts: None,
             reached: BTreeMap::new(),
         };
-        let counts = [next_subvolume, next_tree, next_detached, epoch];
-        if ledger.next_tree < key::FIRST_TREE || counts.iter().any(|count| *count > COUNT_MAX) {
-            let what = format!("counters that were never counted to, {counts:?}");
-            return Err(inconsistent(VOLUME, &what, 0));
-        }
         let copies = AtomicU64::new(u64::from(inherits(store)?));
         Ok(Admin { ledger: Mutex::new(ledger), epoch: AtomicU64::new(epoch), copies })
     }

@@ -31,7 +31,7 @@ pub mod snapshot;
 pub use above::parent_of_root;
 pub use copied::Copied;
 pub use execute::{Gates, Through, execute, execute_through, execute_with};
-pub use ledger::{Admin, COUNT_MAX, Ledger};
+pub use ledger::{Admin, Ledger};
 pub use link::remove_link;
 pub use nested::{Inside, Member, inside};
 pub use rename::rename_across;

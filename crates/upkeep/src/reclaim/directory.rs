@@ -10,6 +10,8 @@
 //! notified of changes of what they hold: other names of a file show a link less, and a process
 //! that works in a directory below sees its names disappear.
 
+use std::sync::Arc;
+
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryHead, Target};
 use format::key::{self, Parsed, Part};
@@ -24,7 +26,7 @@ use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::inherited::Ways;
 use volume::locks::{Lock, Mode};
-use volume::subvol::{Subvol, VOLUME};
+use volume::subvol::{Entered, Subvol, VOLUME};
 use volume::view::{Found, NameBuf, View};
 
 /// Most entries of one commit: their locks are held together.
@@ -132,7 +134,7 @@ impl Emptying {
                 }
                 Next::Names(names) => {
                     looks += self.path.len();
-                    done += self.remove_names(&at, level, &names)?;
+                    done += self.remove_names(entered, &at, level, &names)?;
                 }
                 Next::Subvolume(found, child) => {
                     drop(entered);
@@ -144,7 +146,7 @@ impl Emptying {
                 }
                 Next::Nothing => {
                     looks += self.path.len();
-                    if self.remove_directory(&at, directory)? {
+                    if self.remove_directory(entered, &at, directory)? {
                         self.path.pop();
                         done += 1;
                     } else {
@@ -229,7 +231,12 @@ impl Emptying {
 
     /// Removes a directory that was empty a moment ago; `false` when it is no longer empty, or no
     /// longer there.
-    fn remove_directory(&mut self, at: &Context<'_>, directory: u64) -> FsResult<bool> {
+    fn remove_directory(
+        &mut self,
+        entered: Entered<'_>,
+        at: &Context<'_>,
+        directory: u64,
+    ) -> FsResult<bool> {
         let mut locks = vec![
             (at.object(directory), Mode::Exclusive),
             (Lock::Place { subvol: at.id(), ino: directory }, Mode::Exclusive),
@@ -242,7 +249,7 @@ impl Emptying {
             locks.push((at.name(dir, cookie >> 8), Mode::Exclusive));
         }
         locks.extend(self.places());
-        execute_locked(at, &locks, |at, plan| {
+        execute_locked(entered, at, &locks, |at, plan| {
             let Next::Nothing = next(at.view, Level::new(directory))? else { return Ok(false) };
             let record = at.view.directory(directory)?;
             let found = record.filter(|_| is_below);
@@ -291,7 +298,13 @@ impl Emptying {
     }
 
     /// Removes names, if they are still what they were.
-    fn remove_names(&mut self, at: &Context<'_>, level: Level, names: &[Found]) -> FsResult<u64> {
+    fn remove_names(
+        &mut self,
+        entered: Entered<'_>,
+        at: &Context<'_>,
+        level: Level,
+        names: &[Found],
+    ) -> FsResult<u64> {
         let directory = level.directory;
         let mut locks = vec![(at.object(directory), Mode::Exclusive)];
         for name in names {
@@ -299,7 +312,7 @@ impl Emptying {
             locks.push((at.object(name.ino), Mode::Exclusive));
         }
         locks.extend(self.places());
-        let gone = execute_locked(at, &locks, |at, plan| {
+        let gone = execute_locked(entered, at, &locks, |at, plan| {
             if !self.is_nested(at.view)? {
                 return Ok(Vec::new());
             }
@@ -321,7 +334,7 @@ impl Emptying {
     fn remove_subvolume(
         &mut self,
         fs: &Governed,
-        subvol: &Subvol,
+        subvol: &Arc<Subvol>,
         directory: u64,
         (found, child): (&Found, u64),
     ) -> FsResult<Option<u64>> {
@@ -333,12 +346,11 @@ impl Emptying {
         if own {
             fs.give_to_heirs(&mut ledger, &*fs.subvol(SubvolId(child))?)?;
         }
-        // Before the locks, as `Through` does of what may be changed; this one may be an index.
-        let (entered, policies) = (subvol.enter()?, fs.policies());
-        let at = Context::new(fs, &policies, subvol, entered.tree);
+        let id = subvol.id.0;
+        let name = Lock::Name { subvol: id, dir: directory, hash: found.cookie >> 8 };
         let locks: Vec<_> = [
-            (at.object(directory), Mode::Exclusive),
-            (at.name(directory, found.cookie >> 8), Mode::Exclusive),
+            (Lock::Object { subvol: id, ino: directory }, Mode::Exclusive),
+            (name, Mode::Exclusive),
         ]
         .into_iter()
         .chain(self.places())
@@ -349,7 +361,10 @@ impl Emptying {
             }
             Ok(())
         };
-        execute(fs, ledger, Through::default(), aim, |ledger, plan| {
+        let through = Through { quiet: &[], changed: Some(subvol) };
+        execute(fs, ledger, through, aim, |ledger, plan| {
+            let policies = fs.policies();
+            let at = Context::new(fs, &policies, subvol, subvol.tree());
             if !self.is_nested(at.view)? {
                 return Ok(None);
             }
