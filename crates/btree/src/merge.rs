@@ -51,6 +51,20 @@ fn left_of(parent: &Interior, at: usize, siblings: Siblings) -> Option<usize> {
     Some(sibling.min(at))
 }
 
+/// Rebalances a child with a sibling, if that is in memory or may be read.
+fn rebalance(
+    parent: &mut Interior,
+    at: usize,
+    siblings: Siblings,
+    with_next: impl FnOnce(&mut Interior, usize) -> Result<()>,
+) -> Rebalanced {
+    let Some(left) = left_of(parent, at, siblings) else { return Rebalanced::Later };
+    if let Err(error) = with_next(parent, left) {
+        tracing::warn!(%error, "a node stays underfull because its sibling cannot be read");
+    }
+    Rebalanced::Now
+}
+
 impl Nodes {
     /// Rebalances the leaf that is child `at`. The parent can lose a child.
     pub(crate) fn rebalance_leaf(
@@ -59,11 +73,7 @@ impl Nodes {
         at: usize,
         siblings: Siblings,
     ) -> Rebalanced {
-        let Some(left) = left_of(parent, at, siblings) else { return Rebalanced::Later };
-        if let Err(error) = self.try_rebalance_leaf(parent, left) {
-            tracing::warn!(%error, "a leaf stays underfull because its sibling cannot be read");
-        }
-        Rebalanced::Now
+        rebalance(parent, at, siblings, |parent, left| self.try_rebalance_leaf(parent, left))
     }
 
     /// Rebalances a leaf with the one behind it; either may be underfull.
@@ -99,11 +109,7 @@ impl Nodes {
         at: usize,
         siblings: Siblings,
     ) -> Rebalanced {
-        let Some(left) = left_of(parent, at, siblings) else { return Rebalanced::Later };
-        if let Err(error) = self.try_rebalance_interior(parent, left) {
-            tracing::warn!(%error, "a node stays underfull because its sibling cannot be read");
-        }
-        Rebalanced::Now
+        rebalance(parent, at, siblings, |parent, left| self.try_rebalance_interior(parent, left))
     }
 
     /// Rebalances an interior node with the one behind it; either may be underfull.

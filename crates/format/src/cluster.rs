@@ -444,6 +444,7 @@ fn decode_column(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::damaged::every_flipped_bit_and_truncation_is_refused;
 
     fn extent(offset: u64, length: u32) -> Extent {
         Extent { offset, length, raw: 9, checksum: 4 }
@@ -476,14 +477,7 @@ mod tests {
     fn heads_round_trip_and_every_bit_flip_is_detected() {
         let good = encoded();
         assert_eq!(Head::claimed_length(&good), Ok(Decoded::Known(good.len())));
-        for bit in 0..good.len() * 8 {
-            let mut bad = good.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(Head::decode(&bad).is_err(), "bit {bit}");
-        }
-        for length in 0..good.len() {
-            assert!(Head::decode(&good[..length]).is_err());
-        }
+        every_flipped_bit_and_truncation_is_refused(&good, |bad| Head::decode(bad).is_err());
     }
 
     #[test]

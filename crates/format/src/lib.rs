@@ -28,6 +28,8 @@ pub mod cluster_numbers;
 pub mod cluster_summary;
 pub mod cluster_values;
 mod corruption;
+#[cfg(test)]
+mod damaged;
 pub mod detached_record;
 pub mod directory_record;
 pub mod entry_record;

@@ -2,6 +2,7 @@
 
 mod attr;
 mod caller;
+mod change;
 mod errors;
 mod id;
 mod name;
@@ -11,6 +12,7 @@ mod units;
 
 pub use attr::{Attr, Kind, SetAttr, SetTime};
 pub use caller::{Caller, Ends, Enforce};
+pub use change::{ChangeKind, Field};
 pub use errors::{FsError, IoFailure};
 pub use id::{Ino, NodeId, Slot, SubvolId};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, SYMLINK_BYTES_MAX};

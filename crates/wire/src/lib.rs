@@ -29,7 +29,7 @@ pub use attr::{Attr, Kind};
 pub use bytes::Bytes;
 pub use call::{Call, HELLO_MAGIC, Hello, Request, VERSION, Welcome};
 pub use codec::{DecodeError, decode, encode};
-pub use difference::{Difference, DifferenceField, DifferenceKind};
+pub use difference::Difference;
 pub use export::ExportItem;
 pub use failure::{Failure, FailureKind, QUOTA_HINT, os_words};
 pub use find::{Find, FindFrom, Found, FoundOutcome, ORDERED_MAX, Snapshots};

@@ -128,18 +128,7 @@ pub fn power_may_be_cut_while_runs_are_ingested<E: EngineUnderTest>() {
         let sim = sim_env(seed);
         let store = E::create(&sim, Durability::Async).expect("a store is created");
         let history = Arc::new(History::new());
-        let watched = Arc::clone(&history);
-        let stride = E::stride(2, 1);
-        sim.device.watch(move |image, op| {
-            if op % stride == seed % stride {
-                for policy in CrashPolicy::ALL {
-                    let what = format!("power cut before operation {op}, {policy:?}");
-                    let _context = Context::new(what);
-                    let sim = SimEnv::on(image.after_crash(policy, op), op);
-                    recovered::<E>(&sim, &watched);
-                }
-            }
-        });
+        cut_everywhere::<E>(&sim, &history, seed);
         let mut work = Workload::new(seed, Shape::SMALL);
         for _ in 0..E::rounds(12, 30) {
             history.run(&*store, &mut work, 3);
@@ -159,8 +148,24 @@ pub fn power_may_be_cut_while_runs_are_ingested<E: EngineUnderTest>() {
     });
 }
 
+/// Cuts power before each operation of the device from now on, or some of them, and expects a state
+/// of the history each time.
+pub(super) fn cut_everywhere<E: EngineUnderTest>(sim: &SimEnv, history: &Arc<History>, seed: u64) {
+    let (watched, stride) = (Arc::clone(history), E::stride(2, 1));
+    sim.device.watch(move |image, op| {
+        if op % stride == seed % stride {
+            for policy in CrashPolicy::ALL {
+                let what = format!("power cut before operation {op}, {policy:?}");
+                let _context = Context::new(what);
+                let sim = SimEnv::on(image.after_crash(policy, op), op);
+                recovered::<E>(&sim, &watched);
+            }
+        }
+    });
+}
+
 /// The recovered state is one of the history, and remains through checkpoints and a second cut.
-pub(super) fn recovered<E: EngineUnderTest>(sim: &SimEnv, history: &History) {
+fn recovered<E: EngineUnderTest>(sim: &SimEnv, history: &History) {
     let store = open::<E>(sim, Durability::Async);
     let found = must(history.check(&*store));
     if found.0.is_multiple_of(3) {

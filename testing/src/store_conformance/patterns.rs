@@ -10,14 +10,14 @@ use store::{
 
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
-use super::ingest::recovered;
+use super::ingest::cut_everywhere;
 use super::random::{aside, commit_both, must};
 use super::reopen::open;
 use super::workload::{Shape, Workload};
 use super::{same_store, same_tree};
 use crate::kit::{commit, entries};
-use crate::run::{Context, rounds};
-use crate::{CrashPolicy, MemStore, SimEnv, sim_env};
+use crate::run::rounds;
+use crate::{MemStore, sim_env};
 
 const TREE: TreeId = TreeId(20);
 const PART: TreeId = TreeId(21);
@@ -187,18 +187,7 @@ pub fn power_may_be_cut_while_a_snapshot_by_patterns_is_made<E: EngineUnderTest>
         let sim = sim_env(seed);
         let store = E::create(&sim, Durability::Async).expect("a store is created");
         let history = Arc::new(History::new());
-        let watched = Arc::clone(&history);
-        let stride = E::stride(2, 1);
-        sim.device.watch(move |image, op| {
-            if op % stride == seed % stride {
-                for policy in CrashPolicy::ALL {
-                    let what = format!("power cut before operation {op}, {policy:?}");
-                    let _context = Context::new(what);
-                    let sim = SimEnv::on(image.after_crash(policy, op), op);
-                    recovered::<E>(&sim, &watched);
-                }
-            }
-        });
+        cut_everywhere::<E>(&sim, &history, seed);
         let mut work = Workload::new(seed, Shape::SMALL);
         let mut long = 0;
         for round in 0..E::rounds(8, 20) {

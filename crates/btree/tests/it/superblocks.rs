@@ -88,32 +88,50 @@ fn opens_with_either(device: &SimDevice, model: &Model, place: &str) -> u32 {
     opened
 }
 
+/// Opens what a disk holds, in several ways; returns how often. A text says where that was.
+pub(crate) type Opens = fn(&SimDevice, &Model, &str) -> u32;
+
+/// Rounds of changes with a checkpoint each. Power is cut before each operation of a checkpoint;
+/// what is on the disk then is passed to `opens`. Returns how often that opened it.
+pub(crate) fn cut_in_checkpoints(
+    seed: u64,
+    rounds: std::ops::Range<u64>,
+    opens: Opens,
+    after_round: impl Fn(&SimEnv, &BtreeStore, &Model, u64) -> u32,
+) -> u32 {
+    let (sim, store) = store(seed, CACHE_BYTES);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut model = Model::new();
+    let opened = Arc::new(Mutex::new(0));
+    for round in rounds {
+        change(&store, &mut model, &mut random, round);
+        let (expected, seen) = (model.clone(), Arc::clone(&opened));
+        sim.device.watch(move |medium: &SimDevice, op| {
+            let policy = CrashPolicy::ALL[op as usize % CrashPolicy::ALL.len()];
+            let place = format!("seed {seed}, round {round}, {policy:?} before {op}");
+            let crashed = medium.after_crash(policy, op);
+            *seen.lock() += opens(&crashed, &expected, &place);
+        });
+        assert!(store.checkpoint().expect("checkpoint"));
+        sim.device.unwatch();
+        // Freed space goes back to the disk, when nobody has committed for a while.
+        reclaim_all(&store);
+        *opened.lock() += after_round(&sim, &store, &model, round);
+    }
+    let opened = *opened.lock();
+    opened
+}
+
 #[test]
 fn either_superblock_suffices_after_any_power_cut() {
     for_seeds("superblocks", 2, 12, |seed| {
-        let (sim, store) = store(seed, CACHE_BYTES);
-        let mut random = fastrand::Rng::with_seed(seed);
-        let mut model = Model::new();
-        let opened = Arc::new(Mutex::new(0));
-        for round in 1..6 {
-            change(&store, &mut model, &mut random, round);
-            let (expected, seen) = (model.clone(), Arc::clone(&opened));
-            sim.device.watch(move |medium: &SimDevice, op| {
-                let policy = CrashPolicy::ALL[op as usize % CrashPolicy::ALL.len()];
-                let place = format!("seed {seed}, round {round}, {policy:?} before {op}");
-                let crashed = medium.after_crash(policy, op);
-                *seen.lock() += opens_with_either(&crashed, &expected, &place);
-            });
-            assert!(store.checkpoint().expect("checkpoint"));
-            sim.device.unwatch();
-            // Freed space goes back to the disk, when nobody has committed for a while.
-            reclaim_all(&store);
-            checked(&store);
-            let place = format!("seed {seed}, after round {round}");
+        let after_round = |sim: &SimEnv, store: &BtreeStore, model: &Model, round| {
+            checked(store);
             let after = sim.device.after_crash(CrashPolicy::LoseAll, round);
-            *opened.lock() += opens_with_either(&after, &model, &place);
-        }
-        assert!(*opened.lock() > 100, "opened {} times", opened.lock());
+            opens_with_either(&after, model, &format!("seed {seed}, after round {round}"))
+        };
+        let opened = cut_in_checkpoints(seed, 1..6, opens_with_either, after_round);
+        assert!(opened > 100, "opened {opened} times");
     });
 }
 

@@ -2,17 +2,15 @@
 //! written, what there is can be read, and the volume opens for writing when it is known again.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use btree::{BtreeStore, repair};
-use device::sync::Mutex;
 use format::log_record::sum_payload;
 use format::superblock::SUPERBLOCK_BYTES;
 use store::{Batch, Commit, Durable, Error, Maintain};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv};
 
-use crate::superblocks::{CACHE_BYTES, Model, PATHS, change, is_whole, opens};
+use crate::superblocks::{CACHE_BYTES, Model, PATHS, change, cut_in_checkpoints, is_whole, opens};
 use crate::util::{TREE, checked, entries, options, reclaim_all, store};
 
 fn files(device: &SimDevice) -> BTreeMap<String, Vec<u8>> {
@@ -86,24 +84,8 @@ fn reads_with_either(device: &SimDevice, model: &Model, place: &str) -> u32 {
 #[test]
 fn a_volume_with_an_unreadable_superblock_opens_read_only_after_any_power_cut() {
     for_seeds("unread superblocks", 1, 6, |seed| {
-        let (sim, store) = store(seed, CACHE_BYTES);
-        let mut random = fastrand::Rng::with_seed(seed);
-        let mut model = Model::new();
-        let opened = Arc::new(Mutex::new(0));
-        for round in 1..5 {
-            change(&store, &mut model, &mut random, round);
-            let (expected, seen) = (model.clone(), Arc::clone(&opened));
-            sim.device.watch(move |medium: &SimDevice, op| {
-                let policy = CrashPolicy::ALL[op as usize % CrashPolicy::ALL.len()];
-                let place = format!("seed {seed}, round {round}, {policy:?} before {op}");
-                let crashed = medium.after_crash(policy, op);
-                *seen.lock() += reads_with_either(&crashed, &expected, &place);
-            });
-            assert!(store.checkpoint().expect("checkpoint"));
-            sim.device.unwatch();
-            reclaim_all(&store);
-        }
-        assert!(*opened.lock() > 50, "opened {} times", opened.lock());
+        let opened = cut_in_checkpoints(seed, 1..5, reads_with_either, |_, _, _, _| 0);
+        assert!(opened > 50, "opened {opened} times");
     });
 }
 

@@ -76,19 +76,7 @@ fn enumerate(seed: u64, punches: bool) {
     for _ in 0..rounds(25, 80) {
         // The script is run on disk once; each operation's crash points are visited by a
         // watcher, which has the volume as it was when the operation began.
-        let shared = Arc::new(Volume {
-            sim: volume.sim.clone(),
-            store: Arc::clone(&volume.store),
-            data: Arc::clone(&volume.data),
-            trees: volume.trees.clone(),
-            epoch: volume.epoch,
-            next_tree: volume.next_tree,
-            now: volume.now.clone(),
-            history: Arc::clone(&volume.history),
-            options: volume.options.clone(),
-            punches,
-            objects: None,
-        });
+        let shared = Arc::new(volume.seen_by_watcher());
         let mut visits = 0_u64;
         // Held on to: what the watcher alone holds would be closed while the disk is locked.
         let _held = Arc::clone(&shared);

@@ -124,6 +124,23 @@ pub(crate) fn open_hooked(
 }
 
 impl Volume {
+    /// The volume as it is now, for a watcher of the device.
+    pub(crate) fn seen_by_watcher(&self) -> Volume {
+        Volume {
+            sim: self.sim.clone(),
+            store: Arc::clone(&self.store),
+            data: Arc::clone(&self.data),
+            trees: self.trees.clone(),
+            epoch: self.epoch,
+            next_tree: self.next_tree,
+            now: self.now.clone(),
+            history: Arc::clone(&self.history),
+            options: self.options.clone(),
+            punches: self.punches,
+            objects: None,
+        }
+    }
+
     pub(crate) fn new(seed: u64) -> Volume {
         Volume::with(testing::sim_env(seed), small_options(), true)
     }

@@ -85,19 +85,7 @@ fn enumerate(seed: u64) {
     }
     let objects = volume.objects.clone().unwrap();
     for _ in 0..rounds(25, 80) {
-        let shared = Arc::new(Volume {
-            sim: volume.sim.clone(),
-            store: Arc::clone(&volume.store),
-            data: Arc::clone(&volume.data),
-            trees: volume.trees.clone(),
-            epoch: volume.epoch,
-            next_tree: volume.next_tree,
-            now: volume.now.clone(),
-            history: Arc::clone(&volume.history),
-            options: volume.options.clone(),
-            punches: false,
-            objects: None,
-        });
+        let shared = Arc::new(volume.seen_by_watcher());
         let _held = Arc::clone(&shared);
         objects.watch(move |objects, request| {
             let _context = Context::new(format!("host lost before request {request}"));

@@ -1,63 +1,6 @@
 //! What a comparison reports.
 
-use inode::Attr;
-
-/// What happened to a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ChangeKind {
-    /// The name is new, and was no other name of the inode before.
-    Created,
-    /// The name is gone, and became no other name of the inode.
-    Removed,
-    /// The name or its directory changed; the inode may have changed, too.
-    Renamed,
-    /// The inode changed, and the name did not.
-    Modified,
-}
-
-/// A part of an inode in which two states may differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Field {
-    /// Bytes of a file, or the target of a symbolic link.
-    Contents,
-    /// Length of a file, or the number of a directory's names.
-    Size,
-    /// Permission bits.
-    Mode,
-    /// Owner.
-    Uid,
-    /// Group.
-    Gid,
-    /// Number of a device.
-    Device,
-    /// Access control lists.
-    Acl,
-    /// Other extended attributes.
-    Xattrs,
-    /// Time of the last change of contents.
-    Mtime,
-    /// Time of the last change of attributes.
-    Ctime,
-    /// Time of birth.
-    Btime,
-}
-
-impl Field {
-    /// All of them, in the order in which they are reported.
-    pub const ALL: [Field; 11] = [
-        Field::Contents,
-        Field::Size,
-        Field::Mode,
-        Field::Uid,
-        Field::Gid,
-        Field::Device,
-        Field::Acl,
-        Field::Xattrs,
-        Field::Mtime,
-        Field::Ctime,
-        Field::Btime,
-    ];
-}
+use inode::{Attr, ChangeKind, Field};
 
 /// A set of fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

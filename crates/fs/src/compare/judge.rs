@@ -13,9 +13,10 @@ use store::{KeyRange, Pinned, Store};
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
 
-use super::change::{ChangeKind, Difference, Field, Fields};
+use super::change::{Difference, Fields};
 use super::gather::{Noted, Pair};
 use super::side::{NEW, Name, OLD, Seen, Side, Stored};
+use super::{ChangeKind, Field};
 
 /// Bytes of all paths of one inode in both states that are held at once.
 const PATHS_BYTES_MAX: usize = 64 << 20;

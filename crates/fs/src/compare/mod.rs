@@ -18,5 +18,6 @@ mod mounts;
 mod run;
 mod side;
 
-pub use change::{ChangeKind, Compared, Difference, Field, Fields};
+pub use change::{Compared, Difference, Fields};
+pub use inode::{ChangeKind, Field};
 pub use run::Changes;

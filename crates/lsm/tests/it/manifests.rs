@@ -214,21 +214,26 @@ fn a_damaged_manifest_is_rewritten_by_opening_and_by_repair() {
     }
 }
 
-/// If both rotted the store stays closed, and if the newest is another volume's, too.
-#[test]
-fn no_older_state_is_mistaken_for_the_newest() {
-    let (sim, store) = store(4);
+/// A closed store whose earlier manifests still exist, as if they could not have been deleted.
+fn closed_beside_earlier_manifests(seed: u64) -> SimEnv {
+    let (sim, store) = store(seed);
     commit(&store, |batch| batch.put(TREE, b"key", b"value"));
     checked(&store);
     let older = sim.device.copy();
     commit(&store, |batch| batch.put(TREE, b"key", b"another value"));
     store.close().expect("close");
     drop(store);
-    // The earlier ones still exist, as if they could not have been deleted.
     for path in newest(&older) {
         sim.env().device.create(&path).expect("a file");
         sim.device.overwrite(&path, 0, &older.read_file(&path));
     }
+    sim
+}
+
+/// If both rotted the store stays closed, and if the newest is another volume's, too.
+#[test]
+fn no_older_state_is_mistaken_for_the_newest() {
+    let sim = closed_beside_earlier_manifests(4);
     let rotten = sim.device.copy();
     for path in newest(&rotten) {
         rotten.flip_bit(&path, 8 * 60);
@@ -316,18 +321,7 @@ fn a_manifest_that_cannot_be_read_stays_and_the_other_is_the_state() {
 /// changed.
 #[test]
 fn nothing_is_changed_if_no_manifest_is_readable() {
-    let (sim, store) = store(8);
-    commit(&store, |batch| batch.put(TREE, b"key", b"value"));
-    checked(&store);
-    let older = sim.device.copy();
-    commit(&store, |batch| batch.put(TREE, b"key", b"another value"));
-    store.close().expect("close");
-    drop(store);
-    // The earlier ones still exist, as if they could not have been deleted.
-    for path in newest(&older) {
-        sim.env().device.create(&path).expect("a file");
-        sim.device.overwrite(&path, 0, &older.read_file(&path));
-    }
+    let sim = closed_beside_earlier_manifests(8);
     let both = newest(&sim.device);
     for (path, other) in [(&both[0], &both[1]), (&both[1], &both[0])] {
         for rot in [None, Some(Rot::Flip), Some(Rot::Gone)] {

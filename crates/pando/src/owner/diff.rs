@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{ChangeKind, Entry, Field, Volume};
+use fs::{Entry, Volume};
 use inode::{Attr, Caller, FsError, Kind};
-use wire::{Body, Difference, DifferenceField, DifferenceKind, Failure, FailureKind};
+use wire::{Body, Difference, Failure, FailureKind};
 
 use super::watch;
 
@@ -116,31 +116,10 @@ fn shown(difference: &fs::Difference) -> Difference {
         side.as_ref().map(|(path, attr)| (path.as_slice().into(), attr.into()))
     };
     Difference {
-        kind: match difference.kind {
-            ChangeKind::Created => DifferenceKind::Created,
-            ChangeKind::Removed => DifferenceKind::Removed,
-            ChangeKind::Renamed => DifferenceKind::Renamed,
-            ChangeKind::Modified => DifferenceKind::Modified,
-        },
+        kind: difference.kind,
         old: side(&difference.old),
         new: side(&difference.new),
-        fields: difference.fields.iter().map(field).collect(),
+        fields: difference.fields.iter().collect(),
         is_link: difference.is_link,
-    }
-}
-
-fn field(field: Field) -> DifferenceField {
-    match field {
-        Field::Contents => DifferenceField::Contents,
-        Field::Size => DifferenceField::Size,
-        Field::Mode => DifferenceField::Mode,
-        Field::Uid => DifferenceField::Uid,
-        Field::Gid => DifferenceField::Gid,
-        Field::Device => DifferenceField::Device,
-        Field::Acl => DifferenceField::Acl,
-        Field::Xattrs => DifferenceField::Xattrs,
-        Field::Mtime => DifferenceField::Mtime,
-        Field::Ctime => DifferenceField::Ctime,
-        Field::Btime => DifferenceField::Btime,
     }
 }

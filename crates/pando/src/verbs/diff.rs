@@ -3,12 +3,10 @@
 use std::io::Write;
 use std::time::Duration;
 
+use inode::{ChangeKind, Field};
 use serde_json::{Value, json};
 use similar::TextDiff;
-use wire::{
-    Attr, Body, Bytes, Call, Difference, DifferenceField, DifferenceKind, Failure, FailureKind,
-    Kind,
-};
+use wire::{Attr, Body, Bytes, Call, Difference, Failure, FailureKind, Kind};
 
 use super::attr_text;
 use crate::cli::DiffArgs;
@@ -95,10 +93,10 @@ struct Sums {
 impl Sums {
     fn add(&mut self, difference: &Difference) {
         match difference.kind {
-            DifferenceKind::Created => self.created += 1,
-            DifferenceKind::Removed => self.removed += 1,
-            DifferenceKind::Renamed => self.renamed += 1,
-            DifferenceKind::Modified => self.modified += 1,
+            ChangeKind::Created => self.created += 1,
+            ChangeKind::Removed => self.removed += 1,
+            ChangeKind::Renamed => self.renamed += 1,
+            ChangeKind::Modified => self.modified += 1,
         }
         if !difference.is_link {
             let [old, new] = [difference.old.as_ref(), difference.new.as_ref()].map(length);
@@ -153,18 +151,18 @@ fn line(difference: &Difference) -> String {
     let (old, new) = (side(&difference.old), side(&difference.new));
     let link = if difference.is_link { " (link)" } else { "" };
     match difference.kind {
-        DifferenceKind::Created => format!("+ {new}{link}"),
-        DifferenceKind::Removed => format!("- {old}{link}"),
-        DifferenceKind::Renamed => format!("R {old} -> {new}{}", fields(difference)),
-        DifferenceKind::Modified => format!("M {new}{}", fields(difference)),
+        ChangeKind::Created => format!("+ {new}{link}"),
+        ChangeKind::Removed => format!("- {old}{link}"),
+        ChangeKind::Renamed => format!("R {old} -> {new}{}", fields(difference)),
+        ChangeKind::Modified => format!("M {new}{}", fields(difference)),
     }
 }
 
 /// The fields that differ, in brackets. Times follow from other changes, and are listed if there
 /// are none.
 fn fields(difference: &Difference) -> String {
-    use DifferenceField::{Btime, Ctime, Mtime};
-    let is_time = |field: &DifferenceField| matches!(field, Mtime | Ctime | Btime);
+    use Field::{Btime, Ctime, Mtime};
+    let is_time = |field: &Field| matches!(field, Mtime | Ctime | Btime);
     let all = &difference.fields;
     let has_others = !all.iter().all(is_time);
     let named: Vec<&str> = all
@@ -198,11 +196,8 @@ fn patch(places: [&Place; 2], difference: &Difference, output: &mut Output) -> R
     let sides = [&difference.old, &difference.new];
     let files = sides.into_iter().flatten().all(|(_, attr)| attr.kind == Kind::File);
     let both = difference.old.is_some() && difference.new.is_some();
-    let changed = if both {
-        difference.fields.contains(&DifferenceField::Contents)
-    } else {
-        !difference.is_link
-    };
+    let changed =
+        if both { difference.fields.contains(&Field::Contents) } else { !difference.is_link };
     if !files || !changed {
         return Ok(());
     }
@@ -281,36 +276,30 @@ mod tests {
 
     #[test]
     fn a_change_is_a_line() {
-        use DifferenceField::{Contents, Ctime, Mode, Mtime, Size};
-        let change = |kind, old, new, fields: &[DifferenceField], is_link| {
+        use Field::{Contents, Ctime, Mode, Mtime, Size};
+        let change = |kind, old, new, fields: &[Field], is_link| {
             line(&Difference { kind, old, new, fields: fields.to_vec(), is_link })
         };
         let (file, directory) = (Kind::File, Kind::Directory);
         let lines = [
-            change(DifferenceKind::Created, None, side("a/b", file, 1), &[], false),
-            change(DifferenceKind::Removed, side("d", directory, 0), None, &[], false),
-            change(DifferenceKind::Created, None, side("a", file, 1), &[Ctime], true),
+            change(ChangeKind::Created, None, side("a/b", file, 1), &[], false),
+            change(ChangeKind::Removed, side("d", directory, 0), None, &[], false),
+            change(ChangeKind::Created, None, side("a", file, 1), &[Ctime], true),
             change(
-                DifferenceKind::Modified,
+                ChangeKind::Modified,
                 side("a", file, 1),
                 side("a", file, 2),
                 &[Contents, Size, Mode, Mtime, Ctime],
                 false,
             ),
             change(
-                DifferenceKind::Modified,
+                ChangeKind::Modified,
                 side("", directory, 1),
                 side("", directory, 1),
                 &[Mtime, Ctime],
                 false,
             ),
-            change(
-                DifferenceKind::Renamed,
-                side("a\n", file, 1),
-                side("b", file, 1),
-                &[Ctime],
-                false,
-            ),
+            change(ChangeKind::Renamed, side("a\n", file, 1), side("b", file, 1), &[Ctime], false),
         ];
         let want = [
             "+ a/b",
@@ -327,10 +316,10 @@ mod tests {
     fn sums_count_names_and_bytes() {
         let mut sums = Sums::default();
         for (kind, old, new, is_link) in [
-            (DifferenceKind::Created, None, side("a", Kind::File, 2048), false),
-            (DifferenceKind::Created, None, side("b", Kind::File, 2048), true),
-            (DifferenceKind::Modified, side("c", Kind::File, 9), side("c", Kind::File, 1), false),
-            (DifferenceKind::Removed, side("d", Kind::Directory, 7), None, false),
+            (ChangeKind::Created, None, side("a", Kind::File, 2048), false),
+            (ChangeKind::Created, None, side("b", Kind::File, 2048), true),
+            (ChangeKind::Modified, side("c", Kind::File, 9), side("c", Kind::File, 1), false),
+            (ChangeKind::Removed, side("d", Kind::Directory, 7), None, false),
         ] {
             sums.add(&Difference { kind, old, new, fields: Vec::new(), is_link });
         }
