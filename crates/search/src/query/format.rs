@@ -229,8 +229,16 @@ mod tests {
     fn unknown_escapes_are_printed_unchanged() {
         let (found, warned) = pieces("%q\\q");
         assert_eq!((found, warned), (vec![Piece::Text(b"%q\\q".to_vec())], 2));
-        for wrong in ["%", "\\", "%T", "%T?", "%Z", "%99999999p"] {
-            assert!(Format::parse(wrong.as_bytes(), &mut Vec::new()).is_err(), "{wrong}");
+        for (wrong, why) in [
+            ("%", "'%' at the end is no directive"),
+            ("\\", "a backslash at the end quotes nothing"),
+            ("%T", "a time needs a letter"),
+            ("%T?", "there is no such form of a time"),
+            ("%Z", "there are no security contexts"),
+            ("%99999999p", "a field is wider than 32767"),
+        ] {
+            let refused = Format::parse(wrong.as_bytes(), &mut Vec::new()).expect_err(wrong);
+            assert!(refused.contains(why), "{wrong}: {refused}");
         }
     }
 }

@@ -138,7 +138,7 @@ impl Regex {
             .size_limit(memory_max)
             .nest_limit(NEST_MAX)
             .build()
-            .map_err(|error| RegexError(short(&error, memory_max)))?;
+            .map_err(|error| short(&error, memory_max))?;
         let syntax = syntax::Config::new()
             .utf8(false)
             .unicode(letters == Letters::Utf8)
@@ -149,11 +149,13 @@ impl Regex {
             .utf8(false)
             .nfa_size_limit(Some(memory_max))
             .which_captures(WhichCaptures::None);
-        let steps = thompson::Compiler::new()
-            .syntax(syntax)
-            .configure(config)
-            .build(&text)
-            .map_err(|error| RegexError(error.to_string()))?;
+        let steps =
+            thompson::Compiler::new().syntax(syntax).configure(config).build(&text).map_err(
+                |error| match error.size_limit() {
+                    Some(_) => too_large(memory_max),
+                    None => RegexError(error.to_string()),
+                },
+            )?;
         self.compiled = OnceLock::from(Compiled { fast, steps });
         Ok(())
     }
@@ -179,15 +181,20 @@ impl Regex {
     }
 }
 
-fn short(error: &regex::Error, memory_max: usize) -> String {
+fn short(error: &regex::Error, memory_max: usize) -> RegexError {
     if matches!(error, regex::Error::CompiledTooBig(_)) {
-        return format!(
-            "the expression takes more than {memory_max} bytes when compiled, the most that is \
-             accepted: repeat less, or smaller classes"
-        );
+        return too_large(memory_max);
     }
     let text = error.to_string();
-    text.lines().last().unwrap_or("not a regular expression").trim_start_matches("error: ").into()
+    let last = text.lines().last().unwrap_or("not a regular expression");
+    RegexError(last.trim_start_matches("error: ").to_owned())
+}
+
+fn too_large(memory_max: usize) -> RegexError {
+    RegexError(format!(
+        "the expression takes more than {memory_max} bytes when compiled, the most that is \
+         accepted: repeat less, or smaller classes"
+    ))
 }
 
 impl From<Regex> for Source {
@@ -498,6 +505,12 @@ mod tests {
         }
     }
 
+    fn refused(dialect: Dialect, pattern: &str, why: &str) {
+        let made = Regex::new(pattern.as_bytes(), dialect, false, Letters::Utf8);
+        let error = made.expect_err(pattern).to_string();
+        assert!(error.starts_with(why), "{pattern}: {error}");
+    }
+
     /// As in GNU find 4.9: the Emacs dialects take a class as the letters that it is written with.
     #[test]
     fn character_classes_follow_the_dialect() {
@@ -508,9 +521,9 @@ mod tests {
         }
         for dialect in [Dialect::Basic, Dialect::Extended] {
             check(dialect, "[[:digit:]]", &["1"], &["d]", "d"]);
-            for pattern in ["[[:foo:]]", "[[:digit:][:LOWER:]]"] {
-                let made = Regex::new(pattern.as_bytes(), dialect, false, Letters::Utf8);
-                assert!(made.is_err(), "{pattern}");
+            for (pattern, class) in [("[[:foo:]]", "foo"), ("[[:digit:][:LOWER:]]", "LOWER")] {
+                let why = format!("there is no class '{class}' of letters");
+                refused(dialect, pattern, &why);
             }
         }
     }
@@ -576,9 +589,16 @@ mod tests {
 
     #[test]
     fn malformed_expressions_are_refused() {
-        for pattern in ["*a", "(a", "a{", "[a", "a\\", "(a)\\1", "a{1,99999999}"] {
-            let made = Regex::new(pattern.as_bytes(), Dialect::Extended, false, Letters::Utf8);
-            assert!(made.is_err(), "{pattern}");
+        for (pattern, why) in [
+            ("*a", "nothing stands before '*' to be repeated"),
+            ("(a", "a group is not closed"),
+            ("a{", "an interval is not closed"),
+            ("[a", "a bracket is not closed"),
+            ("a\\", "a backslash at the end quotes nothing"),
+            ("(a)\\1", "back references are not supported"),
+            ("a{1,99999999}", "the expression takes more than 2097152 bytes when compiled"),
+        ] {
+            refused(Dialect::Extended, pattern, why);
         }
     }
 

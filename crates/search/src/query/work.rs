@@ -52,3 +52,23 @@ impl<'a> Work<'a> {
         if self.cancel.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A caller that leaves is noticed within some ten thousand steps, at any time.
+    #[test]
+    fn a_match_ends_soon_after_its_caller_left() {
+        for (before, each) in [(0, 1), (1_000, 1), (40_000, 1), (100_000, 7), (0, 30_000)] {
+            let cancel = AtomicBool::new(false);
+            let mut work = Work::until(&cancel);
+            for _ in 0..before {
+                work.count(1).expect("it has not left");
+            }
+            cancel.store(true, Ordering::Relaxed);
+            let more = (0..40_000).take_while(|_| work.count(each).is_ok()).count() * each;
+            assert!(more < 20_000, "{more} steps after {before}, {each} at once");
+        }
+    }
+}

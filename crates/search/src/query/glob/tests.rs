@@ -196,3 +196,70 @@ fn the_work_for_one_row_is_bounded_and_can_be_cancelled() {
     let left = glob.matches_until(text.as_bytes(), &AtomicBool::new(true));
     assert!(matches!(left, Err(Error::Cancelled)), "{left:?}");
 }
+
+/// The parts of a pattern, read as they are.
+fn parts(pattern: &str) -> (super::Source, Vec<super::Part>) {
+    let (ignore_case, letters) = (false, Letters::Bytes);
+    let source = super::Source { pattern: pattern.as_bytes().to_vec(), ignore_case, letters };
+    let parts = super::parts(&source).unwrap();
+    (source, parts)
+}
+
+/// Backtracking is bounded by the length of a text, which is not bounded.
+#[test]
+fn backtracking_counts_its_steps() {
+    let (source, parts) = parts("*?z*a");
+    for length in [0, 10, 5000] {
+        let mut work = Work::until(&NEVER);
+        let text = b"a".repeat(length);
+        assert!(!super::general(&parts, &text, &source, &mut work).unwrap());
+        // The star, of each letter that it is any and that no `z` follows, and the end.
+        assert_eq!(work.done(), 2 * length + 2, "{length}");
+    }
+    let long = Glob::new(b"*?z*a", false, Letters::Bytes).unwrap();
+    let left = long.matches_until(&b"a".repeat(20_000), &AtomicBool::new(true));
+    assert!(matches!(left, Err(Error::Cancelled)), "{left:?}");
+}
+
+/// Each loop of a match in linear time counts.
+#[test]
+fn each_part_of_a_match_in_linear_time_counts_its_steps() {
+    let sets = "[ab]".repeat(65);
+    for (pattern, text, steps) in [
+        // Letters are read.
+        ("z*", "xxxxxxx", 7),
+        // A literal is prepared, but for its first letter, and looked for.
+        ("*aab*", "xxxxxxx", 7 + 2 + 7),
+        ("*aab*", "", 2),
+        ("*aab*", "xaabxxx", 7 + 2 + 3),
+        // A part with sets costs its members at each new letter, and a word at each letter.
+        ("*[ab][abc]*", "xxxxxxx", 7 + 5 + 7),
+        ("*[ab][abc]*", "xyxyxyx", 7 + 2 * 5 + 7),
+        (&format!("*{sets}*"), "xxxxxxx", 7 + 130 + 2 * 7),
+    ] {
+        let (source, parts) = parts(pattern);
+        let mut work = Work::until(&NEVER);
+        super::linear::matches(&parts, text.as_bytes(), &source, &mut work).unwrap();
+        assert_eq!(work.done(), steps, "{pattern} and {text}");
+    }
+}
+
+/// A literal that begins again within itself is found wherever it begins.
+#[test]
+fn a_literal_that_overlaps_itself_is_found() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut word = |most: usize| -> String {
+        (0..random.usize(1..=most)).map(|_| if random.bool() { 'a' } else { 'b' }).collect()
+    };
+    let (mut yes, mut all) = (0, 0);
+    for _ in 0..3000 {
+        let (literal, text) = (word(9), word(40));
+        let (source, parts) = parts(&format!("*{literal}*"));
+        let mut work = Work::until(&NEVER);
+        let found = super::linear::matches(&parts, text.as_bytes(), &source, &mut work).unwrap();
+        assert_eq!(found, text.contains(&literal), "{literal} in {text}");
+        all += 1;
+        yes += u32::from(found);
+    }
+    assert!(yes > all / 5 && yes < all / 5 * 4, "{yes} of {all}");
+}

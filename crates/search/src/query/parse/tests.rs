@@ -48,6 +48,11 @@ fn command(words: &str) -> Result<Command, ParseError> {
     parse(&arguments, &Around)
 }
 
+fn refused(words: &str, why: &str) {
+    let error = command(words).expect_err(words);
+    assert!(error.message.starts_with(why), "{words}: {error:?}");
+}
+
 fn expr(words: &str) -> Expr {
     command(words).unwrap_or_else(|error| panic!("{words}: {error}")).expr
 }
@@ -110,8 +115,11 @@ fn sizes_are_rounded_up_to_units() {
     assert_eq!(range("-size +1M"), ((1 << 20) + 1, MOST));
     assert_eq!(range("-size -1M"), (LEAST, 0));
     assert_eq!(range("-size 3w"), (5, 6));
-    for wrong in ["-size", "-size x", "-size 1x", "-size +", "-size -1-", "-size 1.5k"] {
-        assert!(command(wrong).is_err(), "{wrong}");
+    refused("-size", "-size needs an argument");
+    for wrong in ["x", "1x", "+", "-1-", "1.5k"] {
+        let why =
+            "-size needs a number with one of the units b (512 bytes), c (bytes), w (2 bytes)";
+        refused(&format!("-size {wrong}"), &format!("{why}, k, M, G, not '{wrong}'"));
     }
 }
 
@@ -129,8 +137,14 @@ fn ages_are_cut_to_whole_days_and_minutes() {
     assert_eq!(range("-neweraa /x"), (2, MOST));
     assert_eq!(range("-newermt 2024-05-31"), (day + 1, MOST));
     assert_eq!(range("-samefile /x"), (77, 77));
-    for wrong in ["-newermt x", "-newerBB /x", "-newerxx /x", "-mtime x", "-newer /missing"] {
-        assert!(command(wrong).is_err(), "{wrong}");
+    for (wrong, why) in [
+        ("-newermt x", "-newermt: 'x' is not a point in time"),
+        ("-newerBB /x", "-newerBB: it is not known when '/x' was born"),
+        ("-newerxx /x", "there is no test, option or action -newerxx"),
+        ("-mtime x", "-mtime needs a number, '+N' or '-N', not 'x'"),
+        ("-newer /missing", "-newer '/missing': no such file"),
+    ] {
+        refused(wrong, why);
     }
 }
 
@@ -201,8 +215,18 @@ fn a_search_box_says_the_same_in_fewer_letters() {
     assert_eq!(within("mtime:>=2024-05-31"), (Attribute::Mtime, day, MOST));
     assert_eq!(within("atime:2024-05-31"), (Attribute::Atime, day, 2 * day - 1));
     assert_eq!(within("size:1k..2M"), (Attribute::Size, 1024, 2 << 20));
-    for wrong in ["size:x", "mtime:30d", "color:red", "type:x", "owner:", "\"a", "OR a", "is:x"] {
-        assert!(of(wrong).is_err(), "{wrong}");
+    for (wrong, why) in [
+        ("size:x", "size:x: write 10M, >1G, <=4k, or 1M..2M"),
+        ("mtime:30d", "mtime:30d: write an age"),
+        ("color:red", "there is no 'color:', but name, path"),
+        ("type:x", "type:x: the types are file, dir"),
+        ("owner:", "'owner:' needs a value"),
+        ("\"a", "'\"a': a quote is not closed"),
+        ("OR a", "OR needs words on both sides"),
+        ("is:x", "is:x: the qualities are empty"),
+    ] {
+        let error = of(wrong).expect_err(wrong);
+        assert!(error.message.starts_with(why), "{wrong}: {error:?}");
     }
 }
 
@@ -301,7 +325,8 @@ fn an_expression_without_capital_letters_matches_letters_of_either_case() {
         assert_eq!(regex_matches(word, text), matches, "{word} {text:?}");
     }
     assert!(search_box::parse(b"name:~(", &Around).is_err_and(|e| e.message.contains("'~('")));
-    assert!(search_box::parse(b"name:~\xff", &Around).is_err());
+    let not_utf8 = search_box::parse(b"name:~\xff", &Around);
+    assert!(not_utf8.is_err_and(|e| e.message.contains("the expression is not UTF-8")));
 }
 
 /// `operands` is a second list of the words; a program that splits paths from an expression uses

@@ -1,6 +1,6 @@
 //! Matches a regular expression in counted steps, so that a match of a long text can be cancelled:
-//! all states that the automaton may be in after each byte, as by Thompson. The number of steps is
-//! at most that of states for each byte. `regex` matches faster, and cannot be interrupted.
+//! all states that the automaton may be in after each byte, as by Thompson. Entering a state is a
+//! step; all other work is in proportion to it. `regex` matches faster, and cannot be interrupted.
 
 use regex_automata::nfa::thompson::{NFA, State};
 use regex_automata::util::primitives::StateID;
@@ -18,7 +18,6 @@ pub(super) fn is_match(nfa: &NFA, text: &[u8], work: &mut Work<'_>) -> Result<bo
         return Ok(true);
     }
     for at in 0..text.len() {
-        work.count(1)?;
         for id in now.drain(..) {
             let target = match nfa.state(id) {
                 State::ByteRange { trans } => trans.matches(text, at).then_some(trans.next),
@@ -26,12 +25,14 @@ pub(super) fn is_match(nfa: &NFA, text: &[u8], work: &mut Work<'_>) -> Result<bo
                 State::Dense(transitions) => transitions.matches(text, at),
                 _ => None,
             };
-            work.count(1)?;
             if let Some(target) = target
                 && run.enter(target, at + 1, &mut next, work)?
             {
                 return Ok(true);
             }
+        }
+        if next.is_empty() {
+            return Ok(false);
         }
         std::mem::swap(&mut now, &mut next);
     }
@@ -127,6 +128,62 @@ mod tests {
             }
         }
         assert!(all > 5000 && yes > all / 20, "{yes} of {all}");
+    }
+
+    /// An automaton enters states in a circle without a byte where a repetition may be empty. That
+    /// must end, and take no more steps than the automaton has states and ways between them.
+    #[test]
+    fn a_repetition_of_what_may_be_empty_takes_bounded_steps() {
+        let regex = Regex::new(b"((a*)*b?)*c", Dialect::Extended, false, Letters::Bytes).unwrap();
+        let nfa = &regex.compiled.get().unwrap().steps;
+        let text = b"aabaab".repeat(20);
+        let leaves = AtomicBool::new(true);
+        let mut work = Work::until(&leaves);
+        assert!(!is_match(nfa, &text, &mut work).expect("it takes fewer steps than are noticed"));
+        let most = 3 * nfa.states().len() * (text.len() + 1);
+        assert!((text.len()..=most).contains(&work.done()), "{} of {most}", work.done());
+    }
+
+    /// No state is left once an anchored expression failed: the rest of the text is not read.
+    #[test]
+    fn an_expression_that_can_match_no_more_ends() {
+        let regex = Regex::new(b"a{3}.*", Dialect::Extended, false, Letters::Bytes).unwrap();
+        let nfa = &regex.compiled.get().unwrap().steps;
+        let mut work = Work::until(&NEVER);
+        assert!(!is_match(nfa, &b"aab".repeat(1000), &mut work).unwrap());
+        assert!(work.done() < 50, "{} steps", work.done());
+    }
+
+    /// A text that the uninterrupted form matches in microseconds is left to it.
+    #[test]
+    fn a_short_text_is_matched_by_the_fast_form() {
+        let regex = Regex::new(b".*a.{1000}z", Dialect::Extended, false, Letters::Bytes).unwrap();
+        let text = b"ab".repeat(500);
+        let nfa = &regex.compiled.get().unwrap().steps;
+        let left = AtomicBool::new(true);
+        let slow = is_match(nfa, &text, &mut Work::until(&left));
+        assert!(matches!(slow, Err(Error::Cancelled)), "{slow:?}");
+        assert!(!regex.matches_until(&text, &left).expect("nothing looks at the flag"));
+    }
+
+    /// Each form of an expression is bounded by itself: the fast one has more states than the other,
+    /// except where it needs no automaton.
+    #[test]
+    fn both_forms_of_an_expression_are_bounded() {
+        let refused = |pattern: &str, dialect, memory: usize| {
+            let made = Regex::new(pattern.as_bytes(), dialect, false, Letters::Bytes);
+            let error = made.unwrap().compile(memory).expect_err(pattern).to_string();
+            let wanted = format!("the expression takes more than {memory} bytes when compiled");
+            assert!(error.starts_with(&wanted), "{pattern}: {error}");
+        };
+        let groups = "(a[bc])".repeat(200);
+        let regex = Regex::new(groups.as_bytes(), Dialect::Native, false, Letters::Bytes).unwrap();
+        let memory = regex.compiled.get().unwrap().steps.memory_usage();
+        refused(&groups, Dialect::Native, memory + 1000);
+        let words: Vec<String> =
+            (1..100_u64).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+        refused(&words.join("|"), Dialect::Native, 2000);
+        refused(".*a.{8000}z", Dialect::Extended, 100 << 10);
     }
 
     /// An expression whose states are all in use at each byte: 15 s for a path of 256 KiB.
