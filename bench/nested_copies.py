@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""What a copy of a directory costs in which N clones are mounted: a clone, a snapshot, a rollback.
+"""What a copy of a directory costs in which N clones are mounted, and its removal.
 
-    nested_copies.py [--clones 1,200,2000,16000] [--engines btree,lsm] [--scratch DIR] PANDO   as root
+    nested_copies.py [--clones 1,200,2000,16000] [--engines btree,lsm] [--steps clone,snapshot,rollback]
+                     [--scratch DIR] PANDO                                                    as root
+The further step `removal` is `pando rmr`; the program beside it then works in a directory of its own.
 Beside each copy a program makes and removes files in the nested clones, through the mount; its longest
 wait is reported, and the longest before the copy. After each copy the script waits until the background
-has copied what the copy inherits: until there are no more commits, and at least a second (of the program). A time contains the start of the command, so N = 1 is the baseline.
+has copied what the copy inherits, or has removed what was removed: until there are no more commits, and at least a
+second (of the program). A time contains the start of the command, so N = 1 is the baseline. Checkpoints, bytes written and the daemon's
+seconds of processor time are those from the command to the end of the background.
 Prints one JSON object a line (docs/benchmarks/nested-copies.md).
 """
 import argparse
@@ -63,17 +67,28 @@ class Volume:
         return json.loads(self.run("status", "--json", self.volume))
 
     def wait_counted(self):
-        """Waits until everything was counted that clones inherited: it was copied before."""
-        while self.status()["background"]["counting"]:
+        """Waits until what was detached is gone, and everything was counted that clones inherited: it
+        was copied before."""
+        while any(self.status()["background"][work] for work in ("counting", "detached")):
             time.sleep(0.25)
 
+    def spent(self):
+        """Checkpoints, bytes written, and the daemon's seconds of processor time."""
+        status = self.status()
+        with open(f"/proc/{status['pid']}/stat") as file:
+            user, system = file.read().rsplit(")", 1)[1].split()[11:13]
+        cpu = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return status["writing"]["checkpoints"], status["written_bytes"], cpu
+
     def wait_silent(self, since):
-        """Seconds until the last commit, once there is none for a second."""
+        """Seconds until the last commit and nothing waits, once it was so for a second."""
         last, changed = None, time.monotonic()
         while time.monotonic() - changed < 1:
-            commits = self.status()["writing"]["commits"]
-            if commits != last:
-                last, changed = commits, time.monotonic()
+            status = self.status()
+            now = [status["background"][work] for work in ("detached", "dropping", "prunes", "counting")]
+            now = (status["writing"]["commits"], now)
+            if now != last or any(now[1]):
+                last, changed = now, time.monotonic()
             time.sleep(0.1)
         return changed - since
 
@@ -102,6 +117,7 @@ def measure(volume, directories, do):
     writer = Writer(directories)
     writer.start()
     time.sleep(1)
+    before = volume.spent()
     began = time.monotonic()
     do()
     ended = time.monotonic()
@@ -110,7 +126,9 @@ def measure(volume, directories, do):
     writer.ended = True
     writer.join()
     background = volume.wait_silent(ended)
-    return {"ms": round((ended - began) * 1000, 1),
+    checkpoints, written, cpu = (now - then for now, then in zip(volume.spent(), before))
+    return {"checkpoints": checkpoints, "written_bytes": written, "cpu_s": round(cpu, 2),
+            "ms": round((ended - began) * 1000, 1),
             "writer_before_ms": writer.longest_ms(0, began),
             "writer_during_ms": writer.longest_ms(began, ended),
             "writer_after_ms": writer.longest_ms(ended, time.monotonic()),
@@ -122,6 +140,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--clones", default="1,200,2000,16000")
     arguments.add_argument("--engines", default="btree,lsm")
+    arguments.add_argument("--steps", default="clone,snapshot,rollback")
     arguments.add_argument("--scratch", default="/var/tmp")
     arguments.add_argument("pando")
     options = arguments.parse_args()
@@ -132,12 +151,15 @@ def main():
             try:
                 directories = volume.fill(clones)
                 before = volume.status()["clones"]
+                beside = os.path.join(volume.mount, "beside")
+                os.mkdir(beside)
                 copies = {"clone": lambda: volume.run("clone", volume.directory, f"{volume.mount}/c"),
                           "snapshot": lambda: volume.run("snapshot", "create", volume.directory, "s"),
-                          "rollback": lambda: volume.run("rollback", volume.directory, "s")}
-                for name, do in copies.items():
+                          "rollback": lambda: volume.run("rollback", volume.directory, "s"),
+                          "removal": lambda: volume.run("rmr", volume.directory)}
+                for name in options.steps.split(","):
                     line = {"engine": engine, "clones": clones, "before": before, "copy": name}
-                    line |= measure(volume, directories, do)
+                    line |= measure(volume, [beside] if name == "removal" else directories, copies[name])
                     line |= {"after": volume.status()["clones"], "load": round(os.getloadavg()[0], 1)}
                     before = line["after"]
                     print(json.dumps(line), flush=True)

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use format::key::{self, Counter};
-use ops::subvolumes::COUNT_MAX;
-use volume::numbers::NUMBERS_END;
+use volume::numbers::{COUNT_MAX, NUMBERS_END};
 use volume::subvol::VOLUME;
 
 use super::{Checker, Edit, Fix, Problem, ProblemKind};

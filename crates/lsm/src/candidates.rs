@@ -21,6 +21,7 @@ use store::TreeId;
 
 use crate::clean;
 use crate::core::Catalog;
+use crate::drops::Exclusive;
 use crate::forest::{Forest, Touched};
 use crate::hollow::Hosted;
 use crate::layer::{Layer, LayerId, Stack};
@@ -226,6 +227,11 @@ impl CompactionCandidates {
     /// The trees that have a layer.
     pub(crate) fn trees_with(&self, id: LayerId, found: &mut BTreeSet<TreeId>) {
         self.forest.trees_with(id, found);
+    }
+
+    /// What only these trees have, which end at these layers.
+    pub(crate) fn exclusive(&self, trees: &BTreeMap<TreeId, LayerId>) -> Exclusive {
+        self.forest.exclusive(trees)
     }
 
     /// The value logs of which less than half is live, and their live bytes.

@@ -31,6 +31,7 @@ use crate::blob::{BlobWriter, Finished, Numbers, Written};
 use crate::clean;
 use crate::collect::{COLLECTED_AT_ONCE, NotedRuns, Stuck};
 use crate::core::{Catalog, Core};
+use crate::drops::DroppedTrees;
 use crate::exchange::Exchange;
 use crate::files::{blob_name, path};
 use crate::id_allocator::IdAllocator;
@@ -88,6 +89,8 @@ pub struct Durable {
     pub(crate) pending: Vec<Exchange>,
     /// Bytes of the runs that they merged.
     pub(crate) pending_bytes: u64,
+    /// What dropped trees hold until the next checkpoint.
+    pub(crate) dropped: DroppedTrees,
 }
 
 impl Durable {
@@ -148,13 +151,15 @@ impl Core {
     /// Makes a checkpoint with the durable state locked. If there is no space for it, and a merge
     /// in progress holds some, the merge is aborted first.
     pub(crate) fn checkpoint_locked(&self, state: &mut Durable) -> Result<()> {
-        match self.try_checkpoint(state) {
+        let done = match self.try_checkpoint(state) {
             Err(error) if error.is_no_space() && self.give_up_merge(true) => {
                 self.collect(state, usize::MAX);
                 self.try_checkpoint(state)
             }
             done => done,
-        }
+        };
+        state.dropped.checkpointed(done.is_ok());
+        done
     }
 
     fn try_checkpoint(&self, state: &mut Durable) -> Result<()> {
@@ -188,6 +193,7 @@ impl Core {
         self.ids.freeze();
         self.dirty_in_flight.store(self.dirty.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         self.drops.store(0, Ordering::Relaxed);
+        self.needless_drops.store(0, Ordering::Relaxed);
         self.journal.checkpointed(self.journal.log_bytes());
         self.journal.may_wake();
         (self.log().last(), counted)

@@ -16,6 +16,7 @@ use store::Result;
 
 use crate::checkpoint::Durable;
 use crate::core::Core;
+use crate::drops::Due;
 use crate::files::blob_name;
 use crate::run::Run;
 
@@ -33,16 +34,19 @@ impl Core {
             return Ok(false);
         }
         // First what needs no space.
-        let more = self.collect(&mut state, collected);
-        if self.drops.load(Ordering::Relaxed) > 0 {
-            // The durable state holds what was dropped, until the next one.
+        let mut more = self.collect(&mut state, collected);
+        let due = self.drops_due(&mut state);
+        if due == Due::Checkpoint {
             self.checkpoint_locked(&mut state)?;
         }
-        if more || self.collect(&mut state, collected) || self.flatten_step(&mut state) {
-            return Ok(true);
-        }
+        more = more || self.collect(&mut state, collected) || self.flatten_step(&mut state);
         drop(state);
-        self.merge_step(most)
+        if due == Due::Checkpoint {
+            // It gave each changed tree another run, and steps of other work may be many before the
+            // next one of these.
+            self.keep_merged();
+        }
+        Ok(more || self.merge_step(most)? || due == Due::Later)
     }
 
     /// Space of blobs and manifests on disk. Of a store that is wholly in an object store, that of

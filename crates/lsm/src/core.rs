@@ -57,8 +57,10 @@ pub struct Core {
     /// Bytes of in-memory trees since the last freeze, and of those that are being written.
     pub(crate) dirty: AtomicUsize,
     pub(crate) dirty_in_flight: AtomicUsize,
-    /// Trees that were dropped since the last checkpoint.
+    /// Trees that were dropped since the last checkpoint, and those among them whose space does not
+    /// wait for the next one (`drops`).
     pub(crate) drops: AtomicU64,
+    pub(crate) needless_drops: AtomicU64,
     /// Runs of the deepest tree of the durable state.
     pub(crate) depth: AtomicUsize,
     /// Bytes of the blobs of the durable state.
@@ -102,6 +104,7 @@ impl Core {
             dirty: AtomicUsize::new(0),
             dirty_in_flight: AtomicUsize::new(0),
             drops: AtomicU64::new(0),
+            needless_drops: AtomicU64::new(0),
             depth: AtomicUsize::new(candidates.depth()),
             candidates: Mutex::new(candidates),
             blob_bytes: AtomicU64::new(0),

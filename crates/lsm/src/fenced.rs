@@ -34,6 +34,7 @@ use store::{Error, Journal, LogPosition, Lsn, Opening, Result};
 use crate::checkpoint::Durable;
 use crate::collect::{NotedRuns, Stuck, gaps};
 use crate::core::{Catalog, Core};
+use crate::drops::DroppedTrees;
 use crate::files::{Files, path};
 use crate::manifest::{Listed, both_names, listed, manifest_name, newer, numbers};
 use crate::names::{BLOB_PREFIX, BLOBS_AT_ONCE, MANIFEST_PREFIX};
@@ -242,6 +243,7 @@ impl Durable {
             linked: Vec::new(),
             pending: Vec::new(),
             pending_bytes: 0,
+            dropped: DroppedTrees::default(),
         }
     }
 }

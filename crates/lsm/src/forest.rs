@@ -9,12 +9,13 @@
 //! exactly one layer above it, and no tree ends there. A change of some trees touches the sections
 //! that these trees consist of and those that border on them, however many other trees there are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use device::Map;
 use store::TreeId;
 
+use crate::drops::Exclusive;
 use crate::layer::{Layer, LayerId, Stack};
 
 /// The forest.
@@ -117,6 +118,32 @@ impl Forest {
             let above = self.above.range((id, 0)..=(id, LayerId::MAX));
             next.extend(above.map(|&(_, above)| above));
         }
+    }
+
+    /// What only these trees have, which end at these layers. Costs in proportion to these trees,
+    /// to their own layers, and to what is above the first layer below those.
+    pub(crate) fn exclusive(&self, trees: &BTreeMap<TreeId, LayerId>) -> Exclusive {
+        let mut ends: BTreeMap<LayerId, usize> = BTreeMap::new();
+        for top in trees.values() {
+            *ends.entry(*top).or_default() += 1;
+        }
+        let all = |top: LayerId| (top, TreeId(0))..=(top, TreeId(u64::MAX));
+        ends.retain(|top, count| self.tops.range(all(*top)).nth(*count).is_none());
+        let above = |id: LayerId| self.above.range((id, 0)..=(id, LayerId::MAX));
+        let mut next: Vec<LayerId> =
+            ends.keys().copied().filter(|top| above(*top).next().is_none()).collect();
+        let mut left: Map<LayerId, usize> = Map::default();
+        let mut layers = Vec::new();
+        while let Some(id) = next.pop() {
+            layers.push(id);
+            let Some(below) = self.nodes.get(&id).and_then(|node| node.below) else { continue };
+            let left = left.entry(below).or_insert_with(|| above(below).count());
+            *left -= 1;
+            if *left == 0 && (ends.contains_key(&below) || !self.is_top(below)) {
+                next.push(below);
+            }
+        }
+        Exclusive { trees: ends.values().map(|count| *count as u64).sum(), layers }
     }
 
     /// Gives a tree a stack. The tree's old stack must have been removed before, and those of all

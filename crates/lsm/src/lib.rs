@@ -19,6 +19,7 @@ mod compact;
 mod core;
 mod cursor;
 mod diff;
+mod drops;
 mod exchange;
 mod fenced;
 mod files;

@@ -22,6 +22,7 @@ use crate::checkpoint::Durable;
 use crate::collect::{NotedRuns, Stuck, gaps};
 use crate::commit::{Origin, plan};
 use crate::core::{Catalog, Core};
+use crate::drops::DroppedTrees;
 use crate::files::{DIRECTORY, Files, blob_name, open_blobs, path};
 use crate::id_allocator::{begin, begin_new};
 use crate::ingest::Linked;
@@ -59,6 +60,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         linked: Vec::new(),
         pending: Vec::new(),
         pending_bytes: 0,
+        dropped: DroppedTrees::default(),
     };
     let core = Core::new(env, options.clone(), files, (durable, journal), Catalog::new(), 1);
     // Last, so that a store with a manifest is complete.
@@ -228,6 +230,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         linked: Vec::new(),
         pending: Vec::new(),
         pending_bytes: 0,
+        dropped: DroppedTrees::default(),
     };
     let options = options.of_store(manifest);
     let journal = Journal::of_state(env, &options.common, durable.lsn);

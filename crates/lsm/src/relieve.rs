@@ -131,7 +131,7 @@ impl Core {
     }
 
     /// Whether the disk has too little space for commits that add, and for this many bytes beside.
-    fn is_tight(&self, beside: u64) -> Result<bool> {
+    pub(crate) fn is_tight(&self, beside: u64) -> Result<bool> {
         let space = self.env.device.space()?;
         // The log takes no segment if less than two are free.
         let log = 2 * self.options.common.log_segment_bytes;

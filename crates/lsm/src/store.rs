@@ -176,7 +176,7 @@ impl Engine for Core {
     fn stats(&self, journal: Stats) -> Stats {
         Stats {
             trees: self.trees.read().len() as u64,
-            dropping: self.drops.load(Ordering::Relaxed),
+            dropping: self.drops_waiting(),
             disk_bytes: self.disk_bytes(),
             cache_bytes: self.files.memory_bytes() + self.dirty_bytes() as u64,
             merges: Some(self.merge_stats()),

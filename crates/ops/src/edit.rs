@@ -108,7 +108,7 @@ fn edit_locked<T>(
     let at = Context::new(fs, policy, &subvol, entered.tree);
     let locks = [ino, beside.unwrap_or(ino)].map(|ino| (at.object(ino), Mode::Exclusive));
     let locks = if beside.is_some() { &locks[..] } else { &locks[..1] };
-    execute_locked(&at, locks, |at, plan| {
+    execute_locked(entered, &at, locks, |at, plan| {
         let node = at.subvol.node(ino);
         let mut name = NameBuf::empty();
         let inode = load_named(fs, at.view, node, ino, &mut name)?;

@@ -6,7 +6,8 @@
 //! 3. Locked, `look` reads everything that decides. What was guessed must still hold; otherwise
 //!    what was read is the next guess.
 //! 4. `plan`: it describes the change. It changes nothing itself.
-//! 5. Commit; effects on nodes and caches; then the locks are released, and front ends notified.
+//! 5. Commit; effects on nodes and caches; then the locks and the gate are released, and front ends
+//!    notified.
 //!
 //! The locks and the gate belong to the call of `execute` (they can move to another thread with
 //! it), not to the operation. Another executor, over several stores, has the same five steps: it
@@ -17,7 +18,7 @@ use store::{CommitToken, TreeId};
 use vfs::FsResult;
 use volume::locks::{Lock, Mode};
 use volume::nodes::{Location, Orphan};
-use volume::subvol::Subvol;
+use volume::subvol::{Entered, Subvol};
 use volume::view::View;
 
 use crate::Ops;
@@ -120,14 +121,29 @@ pub fn execute<O: Operation>(
     operation: &mut O,
 ) -> FsResult<O::Answer> {
     let entered = fs.enter(subvol)?;
-    execute_within(&Context::new(fs, policy, subvol, entered.tree), operation)
+    let at = Context::new(fs, policy, subvol, entered.tree);
+    execute_behind(Some(entered), &at, operation)
 }
 
-/// As `execute`, for a caller that has passed the subvolume's gate.
+/// As `execute`, for a caller that keeps the subvolume's gate: the policy of another operation.
 #[inline]
 pub fn execute_within<O: Operation>(at: &Context<'_>, operation: &mut O) -> FsResult<O::Answer> {
+    execute_behind(None, at, operation)
+}
+
+/// Executes an operation, and releases the gate before front ends are notified.
+#[inline]
+fn execute_behind<O: Operation>(
+    gate: Option<Entered<'_>>,
+    at: &Context<'_>,
+    operation: &mut O,
+) -> FsResult<O::Answer> {
     let mut plan = Plan::new();
     let answer = run(at, operation, &mut plan);
+    drop(gate);
+    if answer.is_ok() {
+        plan.notify(|notice| notify(at.fs, notice));
+    }
     plan.end();
     answer
 }
@@ -157,7 +173,6 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
                 }
                 plan.apply(|effect| apply(fs, effect));
                 drop(locks);
-                plan.notify(|notice| notify(fs, notice));
                 return Ok(answer);
             }
             Outcome::Again => {
@@ -169,9 +184,22 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
     }
 }
 
-/// Executes a change whose locks are known before anything is read.
+/// Executes a change whose locks are known before anything is read. `entered` is the gate of the
+/// subvolume, which is released at the end.
 #[inline]
 pub fn execute_locked<T>(
+    entered: Entered<'_>,
+    at: &Context<'_>,
+    locks: &[(Lock, Mode)],
+    change: impl FnMut(&Context<'_>, &mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    execute_behind(Some(entered), at, &mut Locked { locks, change })
+}
+
+/// As `execute_locked`, for a caller that keeps the subvolume's gate: the policy of another
+/// operation.
+#[inline]
+pub fn execute_locked_within<T>(
     at: &Context<'_>,
     locks: &[(Lock, Mode)],
     change: impl FnMut(&Context<'_>, &mut Plan) -> FsResult<T>,

@@ -153,7 +153,7 @@ fn remove((fs, policy): (&Ops, &dyn Policy), subvol_id: u64, ino: u64) -> FsResu
     let entered = fs.enter(&subvol)?;
     let at = Context::new(fs, policy, &subvol, entered.tree);
     let object = [(at.object(ino), Mode::Exclusive)];
-    execute_locked(&at, &object, |at, plan| plan_removal(at, plan, ino))
+    execute_locked(entered, &at, &object, |at, plan| plan_removal(at, plan, ino))
 }
 
 /// Plans a step of the removal of an inode. Its lock is held.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use data::Data;
 use device::Env;
 use device::sync::{Mutex, RwLock};
-use format::key::{self, Counter};
+use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::VolumeHeader;
 use inode::{Attr, FsError, Name, NameHash, NodeId, SubvolId};
@@ -20,11 +20,11 @@ use crate::error::{from_store, malformed};
 use crate::info::SubvolumeCounts;
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
-use crate::numbers::{Numbers, read_counter, read_root};
+use crate::numbers::{Counts, Numbers, read_root};
 use crate::objects;
 use crate::own::{self, Own};
 use crate::slots::Slots;
-use crate::subvol::{Subvol, SubvolTable, VOLUME};
+use crate::subvol::{Subvol, SubvolTable, VOLUME, read_record};
 use crate::view::View;
 use crate::{OpenError, OpenOptions};
 
@@ -98,7 +98,13 @@ impl Core {
             let what = format!("the recorded root is subvolume {root}");
             return Err(OpenError::Inconsistent(what.into()));
         }
-        let next_subvolume = read_counter(&*store, Counter::NextSubvolume).map_err(damaged)?;
+        // A volume that is refused is left as it is. So all that may refuse it here is read before
+        // the contents are opened: that reserves numbers, in an object store.
+        let Counts { next_subvolume, .. } = Counts::read(&*store).map_err(damaged)?;
+        if read_record(&*store, SubvolId(root)).map_err(damaged)?.is_none() {
+            let what = format!("the root, subvolume {root}, has no record");
+            return Err(OpenError::Inconsistent(what.into()));
+        }
         let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
         let data =
             objects::open_data(&env, &*store, data_options, (options.small_file_bytes, read_only))?;

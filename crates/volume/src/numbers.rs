@@ -20,6 +20,41 @@ const RANGE: u64 = 1 << 16;
 /// The limit of numbers: those that fit into the kernel's inode numbers.
 pub const NUMBERS_END: u64 = Ino::MAX.0;
 
+/// Counters stay below this, whatever a volume lives through: beyond it they are falsified.
+pub const COUNT_MAX: u64 = 1 << 62;
+
+/// The counters of a volume that operations on whole directories go by.
+#[derive(Debug, Clone, Copy)]
+pub struct Counts {
+    /// The number of the next subvolume.
+    pub next_subvolume: u64,
+    /// The number of the next tree.
+    pub next_tree: u64,
+    /// The number under which the next detached object waits.
+    pub next_detached: u64,
+    /// The present epoch.
+    pub epoch: u64,
+}
+
+impl Counts {
+    /// Reads them, and refuses what was never counted to.
+    pub fn read(store: &dyn Store) -> FsResult<Counts> {
+        let counts = Counts {
+            next_subvolume: read_counter(store, Counter::NextSubvolume)?,
+            next_tree: read_counter(store, Counter::NextTree)?,
+            next_detached: read_counter(store, Counter::NextDetached)?,
+            epoch: read_counter(store, Counter::Epoch)?,
+        };
+        let Counts { next_subvolume, next_tree, next_detached, epoch } = counts;
+        let all = [next_subvolume, next_tree, next_detached, epoch];
+        if next_tree < key::FIRST_TREE || all.iter().any(|count| *count > COUNT_MAX) {
+            let what = format!("counters that were never counted to, {all:?}");
+            return Err(inconsistent(VOLUME, &what, 0));
+        }
+        Ok(counts)
+    }
+}
+
 /// Allocates inode numbers.
 pub struct Numbers {
     next: AtomicU64,
@@ -109,8 +144,11 @@ const SEGMENTS_RANGE: u64 = 1 << 36;
 /// the first. Objects that earlier openings requested may appear later, under smaller numbers.
 pub(crate) fn reserve_segments(store: &dyn Store) -> FsResult<u64> {
     let first = next_segment(store)?;
+    let Some(next) = first.checked_add(SEGMENTS_RANGE) else {
+        let what = format!("a counter of segments that was never counted to, {first}");
+        return Err(inconsistent(VOLUME, &what, 0));
+    };
     let mut batch = Batch::new();
-    let next = first.saturating_add(SEGMENTS_RANGE);
     batch.put(VOLUME, &key::counter(Counter::NextSegment), &next.to_le_bytes());
     let token = store.commit(&batch).map_err(from_store)?;
     store.sync(token).map_err(from_store)?;

@@ -2,8 +2,9 @@
 
 mod background;
 mod bases;
+mod executors;
+mod notices;
 mod owned;
-mod plans;
 mod release;
 mod room;
 mod snapshots;

@@ -166,6 +166,33 @@ fn picked_of_all(parts: &Parts, policy: Policy, look: Look, limits: Limits) -> O
         })
 }
 
+/// Compares what only some of the trees have with a full inspection.
+fn agree_on_exclusive(
+    candidates: &CompactionCandidates,
+    catalog: &Catalog,
+    random: &mut fastrand::Rng,
+    place: &str,
+) {
+    for of in [2, 4, 9] {
+        let is_one = catalog.keys().map(|tree| (*tree, random.u8(..10) < of));
+        let is_one: BTreeMap<TreeId, bool> = is_one.collect();
+        let is_one = &is_one;
+        let stacks = |ones: bool| catalog.iter().filter(move |(tree, _)| is_one[*tree] == ones);
+        let top = |stack: &Arc<Stack>| stack.layers.first().map(|layer| layer.id);
+        let of_all = |ones: bool| -> BTreeSet<LayerId> {
+            stacks(ones).flat_map(|(_, stack)| stack.layers.iter().map(|of| of.id)).collect()
+        };
+        let layers = of_all(true).difference(&of_all(false)).copied().collect::<Vec<_>>();
+        let others: BTreeSet<_> = stacks(false).filter_map(|(_, stack)| top(stack)).collect();
+        let tops = stacks(true).filter_map(|(tree, stack)| Some((*tree, top(stack)?)));
+        let tops: BTreeMap<TreeId, LayerId> = tops.collect();
+        let trees = tops.values().filter(|top| !others.contains(top)).count() as u64;
+        let mut found = candidates.exclusive(&tops);
+        found.layers.sort_unstable();
+        assert_eq!(found, Exclusive { trees, layers }, "{place}: {tops:?}");
+    }
+}
+
 /// Compares the incremental state with a full inspection; returns how often a merge was due.
 fn agrees(
     candidates: &mut CompactionCandidates,
@@ -191,6 +218,7 @@ fn agrees(
         let expected = catalog.iter().filter(|(_, stack)| has(stack)).map(|(id, _)| *id);
         assert_eq!(found, expected.collect(), "{place}: trees with {}", layer.id);
     }
+    agree_on_exclusive(candidates, catalog, random, place);
     let mut merges = 0;
     for _ in 0..6 {
         let any = |random: &mut fastrand::Rng| match random.u8(..3) {

@@ -12,10 +12,10 @@ use testing::{CrashPolicy, SimDevice, SimEnv, entries};
 
 use crate::util::{TREE, blobs, checked, commit, inspected, open, settle, store};
 
-type Model = BTreeMap<TreeId, BTreeMap<Vec<u8>, Vec<u8>>>;
+pub(crate) type Model = BTreeMap<TreeId, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// A tree and clones of it, some of them clones of others, each with four runs of its own.
-fn clones(seed: u64, count: u64) -> (SimEnv, Arc<LsmStore>, Model) {
+pub(crate) fn clones(seed: u64, count: u64) -> (SimEnv, Arc<LsmStore>, Model) {
     let (sim, store) = store(seed);
     let mut random = fastrand::Rng::with_seed(seed);
     commit(&store, |batch| batch.put(TREE, b"of all", b"value"));
@@ -42,7 +42,7 @@ fn clones(seed: u64, count: u64) -> (SimEnv, Arc<LsmStore>, Model) {
 }
 
 /// The number of the newest manifest.
-fn manifest(device: &SimDevice) -> u64 {
+pub(crate) fn manifest(device: &SimDevice) -> u64 {
     let number = |path: &str| u64::from_str_radix(path.strip_prefix("lsm/manifest-")?, 16).ok();
     device.files().iter().filter_map(|(path, _)| number(path)).max().expect("there is one")
 }

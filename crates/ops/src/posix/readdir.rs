@@ -268,7 +268,7 @@ fn note_read(
     }
     let Ok(entered) = fs.enter(subvol) else { return };
     let at = Context::new(fs, policy, subvol, entered.tree);
-    let noted = execute_locked(&at, &[(at.object(dir), Mode::Shared)], |at, plan| {
+    let noted = execute_locked(entered, &at, &[(at.object(dir), Mode::Shared)], |at, plan| {
         // A merge into a missing record would create a new one.
         if at.view.directory(dir)?.is_some() {
             let (offset, kind) = (directory_record::ATIME_AT, MergeKind::Max);

@@ -28,7 +28,7 @@ pub fn tmpfile(
     let (subvol, dir) = fs.place(parent)?;
     let entered = fs.enter(&subvol)?;
     let at = Context::new(fs, policy, &subvol, entered.tree);
-    execute_locked(&at, &[(at.object(dir), Mode::Shared)], |at, plan| {
+    execute_locked(entered, &at, &[(at.object(dir), Mode::Shared)], |at, plan| {
         plan_unnamed(at, plan, (caller, dir, mode))
     })
 }

@@ -1,7 +1,6 @@
-//! Plans looked at without executing them, over records that are in no store; and a policy of the
-//! test's own.
+//! Plans looked at without executing them, over records that are in no store; and what a
+//! policy does to them.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 
 use format::batch::Op;
@@ -9,27 +8,22 @@ use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{FileKind, InodeRecord};
 use format::key::{self, Part};
-use format::quota::Charge;
-use inode::{Caller, FsError, NodeId};
+use inode::{Caller, FsError};
 use store::{Cursor, KeyRange, Need, Read, TreeId};
 use vfs::{FsResult, RenameMode};
-use volume::QuotaInfo;
 use volume::locks::{Lock, Mode};
 use volume::nodes::Location;
-use volume::subvol::Subvol;
 use volume::view::View;
 
 use ops::execute::{Context, Operation, Outcome};
 use ops::plan::{Effect, Plan};
-use ops::policy::{Move, Policy, Removal, Share, Whose};
+use ops::policy::Policy;
 use ops::posix::mknod::Make;
 use ops::posix::moving::{End, Moving};
-use ops::posix::object::Object;
 use ops::posix::unlink::Unlink;
-use ops::subvolumes::Ledger;
 use volume::attributes::fresh_inode;
 
-use crate::support::{FILE, Permissive, all, new_name, old_name, volume};
+use crate::support::{FILE, KEPT, TestPolicy, all, new_name, old_name, volume};
 use ops::Ops;
 
 /// Records that are in no store.
@@ -135,7 +129,8 @@ fn plan_of_a_create_is_seen_before_anything_is_done() {
     let before = all(&store);
     let name = new_name(&fs, &caller, 71, b"new");
     let mut make = Make { name, new: &FILE, target: None };
-    let (mut plan, entry) = planned(&fs, &Permissive, &records, &mut make).expect("a plan");
+    let (mut plan, entry) =
+        planned(&fs, &TestPolicy::Permissive, &records, &mut make).expect("a plan");
     let subvol = fs.root_subvol().expect("it is there").id.0;
     let (object, hash) = (Lock::Object { subvol, ino: 71 }, fs.hash.hash(b"new"));
     let locked = Lock::Name { subvol, dir: 71, hash };
@@ -155,7 +150,8 @@ fn plan_of_an_unlink_frees_space_and_remembers_the_inode() {
     let (_env, _store, fs) = volume();
     let (caller, records) = (Caller::root(), records(&fs));
     let mut unlink = Unlink { name: old_name(&fs, &caller, 70, b"old") };
-    let (mut plan, ()) = planned(&fs, &Permissive, &records, &mut unlink).expect("a plan");
+    let (mut plan, ()) =
+        planned(&fs, &TestPolicy::Permissive, &records, &mut unlink).expect("a plan");
     let subvol = fs.root_subvol().expect("it is there").id.0;
     assert!(plan.locks().contains(&(Lock::Object { subvol, ino: 90 }, Mode::Exclusive)));
     let cookie = key::cookie(fs.hash.hash(b"old"), 0);
@@ -170,7 +166,8 @@ fn plan_of_a_rename_has_both_names_and_the_new_place_of_the_inode() {
     let (caller, records) = (Caller::root(), records(&fs));
     let ends = (End::of(&fs.hash, 70, b"old"), End::of(&fs.hash, 71, b"other"));
     let mut moving = Moving::new(&caller, ends, RenameMode::Replace);
-    let (mut plan, _) = planned(&fs, &Permissive, &records, &mut moving).expect("a plan");
+    let (mut plan, _) =
+        planned(&fs, &TestPolicy::Permissive, &records, &mut moving).expect("a plan");
     let key = |dir, name: &[u8]| {
         key::entry(dir, key::cookie(fs.hash.hash(name), 0), Part::Attributes).to_vec()
     };
@@ -180,148 +177,13 @@ fn plan_of_a_rename_has_both_names_and_the_new_place_of_the_inode() {
     assert_eq!((node.ino().0, *location), (90, Location::Entry { dir: 71, cookie }));
 }
 
-/// Refuses all new names but one, marks what is created, and has what is removed go to a key.
-struct Strict;
-
-const KEPT: &[u8] = b"\xfekept";
-
-impl Policy for Strict {
-    fn makes_name(&self, _: &Context<'_>, _: u64, name: &[u8]) -> FsResult<()> {
-        if name == b"allowed" { Ok(()) } else { Err(FsError::QuotaExceeded) }
-    }
-
-    fn removes(&self, _: &Context<'_>, plan: &mut Plan, _: &Removal<'_>) -> FsResult<()> {
-        plan.redirect(Box::new(ToKey(KEPT)));
-        Ok(())
-    }
-
-    fn creates(
-        &self,
-        _: &mut Plan,
-        subvolume: u64,
-        _: &DirectoryRecord,
-        _: Share,
-    ) -> FsResult<Option<Charge>> {
-        Ok(Some(Charge { domain: 7, subvolume }))
-    }
-
-    fn creates_unnamed(&self, _: &DirectoryRecord) -> Option<Charge> {
-        None
-    }
-
-    fn changes(
-        &self,
-        _: &mut Plan,
-        _: Whose,
-        _: (Option<&InodeRecord>, &mut InodeRecord),
-        _: bool,
-    ) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn changes_directory(
-        &self,
-        _: &mut Plan,
-        _: Whose,
-        _: &DirectoryRecord,
-        _: (u32, u32),
-    ) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn may_name(&self, _: &InodeRecord, _: &DirectoryRecord) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn adds_name(&self, _: &mut Plan, _: Whose, _: &mut InodeRecord) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn drops_name(&self, _: &mut Plan, _: Whose, _: &mut InodeRecord, _: u32) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn removes_inode(&self, _: &mut Plan, _: Whose, _: &InodeRecord) -> Option<Charge> {
-        panic!("what is redirected is not removed")
-    }
-
-    fn removes_directory(&self, _: &mut Plan, _: Whose, _: &DirectoryRecord) {
-        panic!("what is redirected is not removed")
-    }
-
-    fn may_move(&self, _: &Context<'_>, _: &mut Plan, _: &Move<'_>) -> FsResult<()> {
-        Err(FsError::CrossSubvolume("nothing moves"))
-    }
-
-    fn may_leave(&self, _: &DirectoryRecord, _: &DirectoryRecord) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn moves(&self, _: &mut Plan, _: Whose, _: &mut Object, _: &DirectoryRecord) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn takes_file(
-        &self,
-        at: &Context<'_>,
-        plan: &mut Plan,
-        removal: &Removal<'_>,
-        to: &dyn Any,
-    ) -> FsResult<bool> {
-        let ToKey(key) = to.downcast_ref().expect("it is where this policy redirected it");
-        plan.batch().put(at.view.tree, key, removal.name);
-        Ok(true)
-    }
-
-    fn takes_directory(
-        &self,
-        _: &Context<'_>,
-        _: &mut Plan,
-        _: (u64, &DirectoryRecord),
-        _: &dyn Any,
-    ) -> FsResult<bool> {
-        Ok(false)
-    }
-
-    fn may_replace(&self, _: (&Subvol, View<'_>), _: (u64, &[u8])) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn is_empty(&self, _: (&Subvol, View<'_>), _: &DirectoryRecord) -> FsResult<bool> {
-        Ok(false)
-    }
-
-    fn may_move_mount(&self, _: &DirectoryRecord, _: &DirectoryRecord) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn may_copy(&self, _: &Caller, _: (&Subvol, u64), _: (u64, u64)) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn may_copy_below(&self, _: &Caller, _: &mut Ledger, _: (&Subvol, u64)) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn may_clone_into(&self, _: &DirectoryRecord, _: &DirectoryRecord) -> FsResult<()> {
-        Ok(())
-    }
-
-    fn limits_at(&self, _: NodeId) -> FsResult<Option<QuotaInfo>> {
-        Ok(None)
-    }
-}
-
-/// Where what is removed goes.
-struct ToKey(&'static [u8]);
-
 #[test]
 fn policy_adds_to_a_plan_redirects_and_refuses() {
     let (_env, _store, fs) = volume();
     let (caller, records) = (Caller::root(), records(&fs));
     let make = |name| {
         let name = new_name(&fs, &caller, 71, name);
-        planned(&fs, &Strict, &records, &mut Make { name, new: &FILE, target: None })
+        planned(&fs, &TestPolicy::Strict, &records, &mut Make { name, new: &FILE, target: None })
     };
     assert!(matches!(make(b"other"), Err(FsError::QuotaExceeded)));
     let (mut plan, _) = make(b"allowed").expect("a plan");
@@ -335,12 +197,12 @@ fn policy_adds_to_a_plan_redirects_and_refuses() {
     });
     assert!(marked, "the record has the mark of the policy");
     let mut unlink = Unlink { name: old_name(&fs, &caller, 70, b"old") };
-    let (mut plan, ()) = planned(&fs, &Strict, &records, &mut unlink).expect("a plan");
+    let (mut plan, ()) = planned(&fs, &TestPolicy::Strict, &records, &mut unlink).expect("a plan");
     assert_eq!(changed_keys(&mut plan).0, [KEPT.to_vec()]);
     assert_eq!(plan.batch().need(), Need::Adds);
     assert!(plan.effects().is_empty(), "the inode is not lost");
     let ends = (End::of(&fs.hash, 70, b"old"), End::of(&fs.hash, 71, b"allowed"));
     let mut moving = Moving::new(&caller, ends, RenameMode::Replace);
-    let refused = planned(&fs, &Strict, &records, &mut moving);
+    let refused = planned(&fs, &TestPolicy::Strict, &records, &mut moving);
     assert!(matches!(refused, Err(FsError::CrossSubvolume(_))));
 }

@@ -1,4 +1,4 @@
-//! A volume in memory with operations alone, and a policy that does nothing.
+//! A volume in memory with operations alone, and a policy that does nothing, or that is strict.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::quota::Charge;
-use inode::{Caller, Kind, NameHash, NodeId};
+use inode::{Caller, FsError, Kind, NameHash, NodeId};
 use ops::Ops;
 use ops::execute::Context;
+use ops::object::Object;
 use ops::plan::Plan;
 use ops::policy::{Move, Policy, Removal, Share, Whose};
 use ops::posix::mknod::NewName;
-use ops::posix::object::Object;
 use ops::posix::unlink::OldName;
 use ops::subvolumes::Ledger;
 use store::TreeId;
@@ -57,26 +57,48 @@ pub(crate) fn old_name<'a>(fs: &Ops, caller: &'a Caller, dir: u64, name: &'a [u8
     OldName { caller, dir, hash: fs.hash.hash(name), name }
 }
 
-/// Sees everything, and adds and refuses nothing.
-pub(crate) struct Permissive;
+/// A policy of the tests.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum TestPolicy {
+    /// Sees everything, and adds and refuses nothing.
+    Permissive,
+    /// Refuses all new names but one and all moves, marks what is created, and has what is removed
+    /// go to a key.
+    Strict,
+}
 
-impl Policy for Permissive {
-    fn makes_name(&self, _: &Context<'_>, _: u64, _: &[u8]) -> FsResult<()> {
-        Ok(())
+/// The key that [`TestPolicy::Strict`] has what is removed go to.
+pub(crate) const KEPT: &[u8] = b"\xfekept";
+
+/// Where what is removed goes.
+struct ToKey(&'static [u8]);
+
+impl TestPolicy {
+    fn is_strict(self) -> bool {
+        self == TestPolicy::Strict
+    }
+}
+
+impl Policy for TestPolicy {
+    fn makes_name(&self, _: &Context<'_>, _: u64, name: &[u8]) -> FsResult<()> {
+        if self.is_strict() && name != b"allowed" { Err(FsError::QuotaExceeded) } else { Ok(()) }
     }
 
-    fn removes(&self, _: &Context<'_>, _: &mut Plan, _: &Removal<'_>) -> FsResult<()> {
+    fn removes(&self, _: &Context<'_>, plan: &mut Plan, _: &Removal<'_>) -> FsResult<()> {
+        if self.is_strict() {
+            plan.redirect(Box::new(ToKey(KEPT)));
+        }
         Ok(())
     }
 
     fn creates(
         &self,
         _: &mut Plan,
-        _: u64,
+        subvolume: u64,
         _: &DirectoryRecord,
         _: Share,
     ) -> FsResult<Option<Charge>> {
-        Ok(None)
+        Ok(self.is_strict().then_some(Charge { domain: 7, subvolume }))
     }
 
     fn creates_unnamed(&self, _: &DirectoryRecord) -> Option<Charge> {
@@ -116,13 +138,16 @@ impl Policy for Permissive {
     }
 
     fn removes_inode(&self, _: &mut Plan, _: Whose, _: &InodeRecord) -> Option<Charge> {
+        assert!(!self.is_strict(), "what is redirected is not removed");
         None
     }
 
-    fn removes_directory(&self, _: &mut Plan, _: Whose, _: &DirectoryRecord) {}
+    fn removes_directory(&self, _: &mut Plan, _: Whose, _: &DirectoryRecord) {
+        assert!(!self.is_strict(), "what is redirected is not removed");
+    }
 
     fn may_move(&self, _: &Context<'_>, _: &mut Plan, _: &Move<'_>) -> FsResult<()> {
-        Ok(())
+        if self.is_strict() { Err(FsError::CrossSubvolume("nothing moves")) } else { Ok(()) }
     }
 
     fn may_leave(&self, _: &DirectoryRecord, _: &DirectoryRecord) -> FsResult<()> {
@@ -135,12 +160,14 @@ impl Policy for Permissive {
 
     fn takes_file(
         &self,
-        _: &Context<'_>,
-        _: &mut Plan,
-        _: &Removal<'_>,
-        _: &dyn Any,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        removal: &Removal<'_>,
+        to: &dyn Any,
     ) -> FsResult<bool> {
-        Ok(false)
+        let ToKey(key) = to.downcast_ref().expect("it is where this policy redirected it");
+        plan.batch().put(at.view.tree, key, removal.name);
+        Ok(true)
     }
 
     fn takes_directory(

@@ -14,7 +14,7 @@ use format::key::{self, Part};
 use format::xattr_record::XattrRecord;
 use inode::permissions::without_lost_list;
 use inode::{Caller, FsError};
-use ops::execute::{Context, Operation, Outcome, execute_locked, execute_within};
+use ops::execute::{Context, Operation, Outcome, execute_locked_within, execute_within};
 use ops::plan::{Effect, Plan};
 use ops::posix::mknod::{NewName, Vacant};
 use vfs::FsResult;
@@ -71,7 +71,7 @@ pub(super) fn take_over(
     }
     let policies = fs.policies_for(Purpose::Mirror);
     let at = Context::new(fs, &policies, subvol, view.tree);
-    execute_locked(&at, &[(at.object(trash), Mode::Exclusive)], |at, plan| {
+    execute_locked_within(&at, &[(at.object(trash), Mode::Exclusive)], |at, plan| {
         let old = view.directory(trash)?.ok_or(FsError::NotFound)?;
         let has_xattrs = lists.is_some();
         let (uid, gid, mode) = (right.uid, right.gid, right.mode);
@@ -131,7 +131,7 @@ fn fits(fs: &Governed, subvol: &Subvol, view: View<'_>, ino: u64, mirror: u64) -
     }
     let policies = fs.policies_for(Purpose::Mirror);
     let at = Context::new(fs, &policies, subvol, view.tree);
-    execute_locked(&at, &[(at.object(mirror), Mode::Exclusive)], |at, plan| {
+    execute_locked_within(&at, &[(at.object(mirror), Mode::Exclusive)], |at, plan| {
         if old.entries != 0 || view.directory(mirror)? != Some(old) {
             return Ok(false);
         }

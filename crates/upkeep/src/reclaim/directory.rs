@@ -10,6 +10,8 @@
 //! notified of changes of what they hold: other names of a file show a link less, and a process
 //! that works in a directory below sees its names disappear.
 
+use std::sync::Arc;
+
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryHead, Target};
 use format::key::{self, Parsed, Part};
@@ -18,15 +20,14 @@ use ops::execute::{Context, execute_alone, execute_locked};
 use ops::plan::{Effect, Plan};
 use ops::posix::unlink::drop_name;
 use ops::subvolumes::{self, Through, execute};
+use policy::Governed;
 use store::KeyRange;
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::inherited::Ways;
 use volume::locks::{Lock, Mode};
-use volume::subvol::{Subvol, VOLUME};
+use volume::subvol::{Entered, Subvol, VOLUME};
 use volume::view::{Found, NameBuf, View};
-
-use crate::Upkeep;
 
 /// Most entries of one commit: their locks are held together.
 const CHUNK: usize = 64;
@@ -88,8 +89,14 @@ impl Emptying {
         Emptying { sequence, subvol, path: vec![Level::new(directory)] }
     }
 
-    /// Removes about `budget` names; returns how many, and whether all is done.
-    pub(super) fn step(&mut self, fs: &Upkeep, budget: usize) -> FsResult<(u64, bool)> {
+    /// Removes about `budget` names; returns how many, and whether all is done. `came` is called
+    /// with the number of each subvolume that is detached because it was mounted here.
+    pub(super) fn step(
+        &mut self,
+        fs: &Governed,
+        came: &dyn Fn(u64),
+        budget: usize,
+    ) -> FsResult<(u64, bool)> {
         let subvol = match fs.subvol(SubvolId(self.subvol)) {
             // The subvolume was removed with everything in it.
             Err(FsError::Stale) => return self.end_early(fs),
@@ -127,18 +134,19 @@ impl Emptying {
                 }
                 Next::Names(names) => {
                     looks += self.path.len();
-                    done += self.remove_names(&at, level, &names)?;
+                    done += self.remove_names(entered, &at, level, &names)?;
                 }
                 Next::Subvolume(found, child) => {
                     drop(entered);
                     looks += self.path.len();
                     self.goes_on_from(found.cookie);
-                    self.remove_subvolume(fs, &subvol, directory, (&found, child))?;
+                    let own = self.remove_subvolume(fs, &subvol, directory, (&found, child))?;
+                    own.into_iter().for_each(came);
                     done += 1;
                 }
                 Next::Nothing => {
                     looks += self.path.len();
-                    if self.remove_directory(&at, directory)? {
+                    if self.remove_directory(entered, &at, directory)? {
                         self.path.pop();
                         done += 1;
                     } else {
@@ -153,7 +161,13 @@ impl Emptying {
     /// Verifies again, while nothing can move it, a directory whose record named another parent
     /// than the directory of its name. If it was moved meanwhile, it no longer has that name. If it
     /// still has, that is damage, which may form a loop.
-    fn look_again(&self, fs: &Upkeep, view: View<'_>, level: Level, below: &Found) -> FsResult<()> {
+    fn look_again(
+        &self,
+        fs: &Governed,
+        view: View<'_>,
+        level: Level,
+        below: &Found,
+    ) -> FsResult<()> {
         let (subvol, dir) = (self.subvol, level.directory);
         let _locks = fs.locks.lock(&[
             (Lock::Object { subvol, ino: dir }, Mode::Shared),
@@ -173,7 +187,7 @@ impl Emptying {
 
     /// Whether the directory to be emptied is one that was removed. A record that says so of one
     /// in use is damage: nothing is removed for it.
-    fn is_in_use(&self, fs: &Upkeep, subvol: &Subvol) -> FsResult<bool> {
+    fn is_in_use(&self, fs: &Governed, subvol: &Subvol) -> FsResult<bool> {
         let &[first] = &self.path[..] else { return Ok(false) };
         let record = subvol.read(|tree| View::new(&*fs.store, tree).directory(first.directory))?;
         Ok(record.is_some_and(|record| !record.detached))
@@ -186,7 +200,7 @@ impl Emptying {
         }
     }
 
-    fn end_early(&mut self, fs: &Upkeep) -> FsResult<(u64, bool)> {
+    fn end_early(&mut self, fs: &Governed) -> FsResult<(u64, bool)> {
         execute_alone(fs, |plan| {
             plan.removes();
             plan.batch().delete(VOLUME, &key::detached(self.sequence));
@@ -217,7 +231,12 @@ impl Emptying {
 
     /// Removes a directory that was empty a moment ago; `false` when it is no longer empty, or no
     /// longer there.
-    fn remove_directory(&mut self, at: &Context<'_>, directory: u64) -> FsResult<bool> {
+    fn remove_directory(
+        &mut self,
+        entered: Entered<'_>,
+        at: &Context<'_>,
+        directory: u64,
+    ) -> FsResult<bool> {
         let mut locks = vec![
             (at.object(directory), Mode::Exclusive),
             (Lock::Place { subvol: at.id(), ino: directory }, Mode::Exclusive),
@@ -230,7 +249,7 @@ impl Emptying {
             locks.push((at.name(dir, cookie >> 8), Mode::Exclusive));
         }
         locks.extend(self.places());
-        execute_locked(at, &locks, |at, plan| {
+        execute_locked(entered, at, &locks, |at, plan| {
             let Next::Nothing = next(at.view, Level::new(directory))? else { return Ok(false) };
             let record = at.view.directory(directory)?;
             let found = record.filter(|_| is_below);
@@ -279,7 +298,13 @@ impl Emptying {
     }
 
     /// Removes names, if they are still what they were.
-    fn remove_names(&mut self, at: &Context<'_>, level: Level, names: &[Found]) -> FsResult<u64> {
+    fn remove_names(
+        &mut self,
+        entered: Entered<'_>,
+        at: &Context<'_>,
+        level: Level,
+        names: &[Found],
+    ) -> FsResult<u64> {
         let directory = level.directory;
         let mut locks = vec![(at.object(directory), Mode::Exclusive)];
         for name in names {
@@ -287,7 +312,7 @@ impl Emptying {
             locks.push((at.object(name.ino), Mode::Exclusive));
         }
         locks.extend(self.places());
-        let gone = execute_locked(at, &locks, |at, plan| {
+        let gone = execute_locked(entered, at, &locks, |at, plan| {
             if !self.is_nested(at.view)? {
                 return Ok(Vec::new());
             }
@@ -305,14 +330,14 @@ impl Emptying {
         Ok(gone.len() as u64)
     }
 
-    /// Detaches a subvolume that was mounted in a removed directory.
+    /// Detaches a subvolume that was mounted in a removed directory; returns its number there.
     fn remove_subvolume(
         &mut self,
-        fs: &Upkeep,
-        subvol: &Subvol,
+        fs: &Governed,
+        subvol: &Arc<Subvol>,
         directory: u64,
         (found, child): (&Found, u64),
-    ) -> FsResult<()> {
+    ) -> FsResult<Option<u64>> {
         let mut ledger = fs.admin.lock();
         fs.may_change()?;
         fs.give_to_heirs(&mut ledger, subvol)?;
@@ -321,12 +346,11 @@ impl Emptying {
         if own {
             fs.give_to_heirs(&mut ledger, &*fs.subvol(SubvolId(child))?)?;
         }
-        // Before the locks, as `Through` does of what may be changed; this one may be an index.
-        let (entered, policies) = (subvol.enter()?, fs.policies());
-        let at = Context::new(fs, &policies, subvol, entered.tree);
+        let id = subvol.id.0;
+        let name = Lock::Name { subvol: id, dir: directory, hash: found.cookie >> 8 };
         let locks: Vec<_> = [
-            (at.object(directory), Mode::Exclusive),
-            (at.name(directory, found.cookie >> 8), Mode::Exclusive),
+            (Lock::Object { subvol: id, ino: directory }, Mode::Exclusive),
+            (name, Mode::Exclusive),
         ]
         .into_iter()
         .chain(self.places())
@@ -337,7 +361,10 @@ impl Emptying {
             }
             Ok(())
         };
-        let detached = execute(fs, ledger, Through::default(), aim, |ledger, plan| {
+        let through = Through { quiet: &[], changed: Some(subvol) };
+        execute(fs, ledger, through, aim, |ledger, plan| {
+            let policies = fs.policies();
+            let at = Context::new(fs, &policies, subvol, subvol.tree());
             if !self.is_nested(at.view)? {
                 return Ok(None);
             }
@@ -352,11 +379,7 @@ impl Emptying {
             let gone = [(found.cookie, found.ino)];
             notify_of(&at, plan, directory, &gone, Effect::HeldChanged)?;
             if own { subvolumes::plan_detach(fs, ledger, plan, child).map(Some) } else { Ok(None) }
-        })?;
-        if let Some(detached) = detached {
-            fs.reclaim.came_of(detached, self.sequence);
-        }
-        Ok(())
+        })
     }
 }
 
