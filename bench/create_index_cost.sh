@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the index costs on the path of creating a file: instructions between the beginning and the end of
-# `mknod::make` (its caller is inlined), on the thread that calls it, with and without an index, by
+# `mknod::make` (which executes the plan; its caller is inlined), on the thread that calls it, with and without an index, by
 # callgrind, same binary. What other threads do behind (bases, checkpoints) is not in it. One JSON object.
 #   bench/create_index_cost.sh [FILES] [SCRATCH]
 set -eu
@@ -14,7 +14,7 @@ run() { # NAME OPTION...: instructions of the creates
   mkdir "$work/volume-$name"
   # The process may end by a fault of reading its own auxiliary vector, which valgrind does not show as the
   # kernel does; that is after the creates.
-  valgrind --tool=callgrind --toggle-collect='fs::ops::mknod::make' \
+  valgrind --tool=callgrind --toggle-collect='ops::posix::mknod::make' \
     --callgrind-out-file="$work/$name" \
     "$bench" create-deep --files "$files" --threads 1 --volume "$work/volume-$name" --json "$@" \
     >/dev/null 2>"$work/$name.log" || true

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What other programs take for the queries of `pando-bench search`.
 
 search_peers.py sqlite LIST DIR: a table with indexes on owner, time and size, then one on each attribute, then,

@@ -126,7 +126,7 @@ fn encode_dump(pinned: &MemPinned) -> Vec<u8> {
 fn read_dump(env: &Env, memory: &MemStore) -> Result<Lsn> {
     let file = match env.device.open(DUMP) {
         Err(error) if error.is_not_found() => {
-            return Err(Error::Missing { file: DUMP.to_owned() });
+            return Err(Error::Missing { file: DUMP.to_owned(), record: None });
         }
         opened => opened?,
     };
@@ -144,6 +144,7 @@ fn read_dump(env: &Env, memory: &MemStore) -> Result<Lsn> {
             structure: STRUCTURE,
             expected: format!("checksum {sum:08x}"),
             found: format!("{found:08x}"),
+            unread: false,
         }));
     }
     let lsn = Lsn(reader.u64().map_err(located)?);

@@ -14,6 +14,8 @@ mod cluster_search;
 mod column_style;
 mod counts;
 mod create_scattered;
+#[cfg(test)]
+mod documented;
 mod engine;
 mod files;
 mod fill;

@@ -123,7 +123,11 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
 
 pub(crate) fn open_file(env: &Env, path: &str) -> Result<Arc<dyn File>> {
     env.device.open(path).map_err(|error| {
-        if error.is_not_found() { Error::Missing { file: path.to_owned() } } else { error.into() }
+        if error.is_not_found() {
+            Error::Missing { file: path.to_owned(), record: None }
+        } else {
+            error.into()
+        }
     })
 }
 
@@ -226,7 +230,7 @@ fn doubt(bad: &Bad, slot: usize, in_turns: bool) -> Option<String> {
 
 fn damaged(file: &str, expected: String, found: String) -> Corruption {
     let (file, structure) = (file.to_owned(), "superblock");
-    Corruption { file, offset: 0, structure, expected, found }
+    Corruption { file, offset: 0, structure, expected, found, unread: false }
 }
 
 /// No superblock points to a state.

@@ -2,7 +2,7 @@
 
 use format::Corruption;
 use format::kept_twice::UNCOUNTED_KEY;
-use store::{Error, Pinned, UNREAD};
+use store::{Error, Pinned};
 use vfs::FsResult;
 use volume::error::from_store;
 use volume::own::{COPY, differences, is_damage, is_of_own};
@@ -89,7 +89,7 @@ impl Checker<'_, '_> {
 impl Checks<'_> {
     /// The repair that rebuilds the damaged one of the two trees; none for a read that failed.
     pub(super) fn renews(self, damage: &Corruption) -> Option<Fix> {
-        self.may_renew().filter(|_| damage.structure != UNREAD)
+        self.may_renew().filter(|_| !damage.unread)
     }
 
     /// The same, if anything may be changed.

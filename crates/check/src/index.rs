@@ -1,7 +1,6 @@
 //! Files of the index. If they are damaged, searches are answered from the records.
 
 use search::index::{Home, Of, check_base};
-use store::UNREAD;
 use vfs::FsResult;
 use volume::error::from_search;
 
@@ -30,7 +29,7 @@ impl Checker<'_, '_> {
             for bad in found {
                 let problem = Problem::of_damage(ProblemKind::Index, &bad);
                 let problem = problem.in_file(&bad.file, bad.offset);
-                let fix = (bad.structure != UNREAD).then_some(Fix::DropIndex);
+                let fix = (!bad.unread).then_some(Fix::DropIndex);
                 self.found(Problem { fix, ..problem });
             }
             if !self.did(0) {

@@ -39,7 +39,8 @@ pub fn check_offline(env: &Env, progress: CheckProgress<'_>) -> Result<VolumeRep
         (Some(right), _) | (None, Ok(right)) => right,
         // There was a volume: its store exists.
         (None, Err(OpenError::NotAVolume)) if env.device.metadata(SUPERBLOCKS[0])?.is_some() => {
-            let error = OpenError::Missing(format::volume::FILE.to_owned());
+            let file = format::volume::FILE.to_owned();
+            let error = OpenError::Missing { file, record: None };
             return refused(error, CheckReport::default(), bad);
         }
         (None, Err(error)) => return refused(error, CheckReport::default(), bad),
@@ -144,12 +145,13 @@ fn refused(
             let problem = Problem::new(ProblemKind::Unreadable, what);
             Some(problem.in_file(&bad.file, bad.offset))
         }
-        OpenError::Missing(file) => {
-            // The log contains the record, but not its former name.
-            let of_log = file.split_once(": ").filter(|(file, _)| file.starts_with("log"));
-            let (file, of) = of_log.unwrap_or((&file, "the file"));
-            let problem = Problem::new(ProblemKind::Unreadable, format!("{of} is missing"));
-            Some(problem.in_file(file, 0))
+        OpenError::Missing { file, record } => {
+            let what = match record {
+                Some(record) => format!("the file with record {record} is missing"),
+                None => "the file is missing".to_owned(),
+            };
+            let problem = Problem::new(ProblemKind::Unreadable, what);
+            Some(problem.in_file(&file, 0))
         }
         OpenError::Inconsistent(failure) => {
             let (file, offset) = failure.place.unwrap_or_default();

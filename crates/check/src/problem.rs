@@ -2,7 +2,7 @@
 
 use format::Corruption;
 use opening::header::HeaderFault;
-use store::{TreeId, UNREAD};
+use store::TreeId;
 
 /// Problems beyond this number are counted but not kept. The limit applies separately to those with
 /// a remedy, those that the disk cannot read, and all others, so that many of one sort do not hide
@@ -177,8 +177,8 @@ impl Problem {
 
     /// Damage of this kind, or a failed read of the disk.
     pub fn of_damage(kind: ProblemKind, bad: &Corruption) -> Problem {
-        let Corruption { structure, found, expected, .. } = bad;
-        if *structure == UNREAD {
+        let Corruption { structure, found, expected, unread, .. } = bad;
+        if *unread {
             return Problem::new(ProblemKind::Medium, format!("cannot be read: {found}"));
         }
         Problem::new(kind, format!("{structure}: {found} instead of {expected}"))

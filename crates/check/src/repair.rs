@@ -105,7 +105,7 @@ fn below(
             error @ (OpenError::Damaged(_)
             | OpenError::HeaderDamaged(_)
             | OpenError::Inconsistent(_)
-            | OpenError::Missing(_)),
+            | OpenError::Missing { .. }),
         ) => {
             let failed = found.into_iter().map(|found| (found, error.to_string()));
             repaired.failed.extend(failed);
@@ -175,7 +175,7 @@ pub fn repair(
         Err(
             OpenError::Damaged(_)
             | OpenError::HeaderDamaged(_)
-            | OpenError::Missing(_)
+            | OpenError::Missing { .. }
             | OpenError::Inconsistent(_)
             | OpenError::NotAVolume,
         ) => {}

@@ -181,7 +181,15 @@ impl Allocator {
             if found.length > u64::from(PAGE_BYTES) {
                 let expected = "no such file".to_owned();
                 let (structure, found) = ("data segment", format!("{} bytes", found.length));
-                return Err(Corruption { file: path, offset: 0, structure, expected, found }.into());
+                return Err(Corruption {
+                    file: path,
+                    offset: 0,
+                    structure,
+                    expected,
+                    found,
+                    unread: false,
+                }
+                .into());
             }
             // An earlier attempt ran out of space before a page of it was allocated.
             self.device.remove(&path)?;

@@ -217,7 +217,7 @@ impl Data {
                         || self.segments.get(stored.segment).is_some();
                     if !known {
                         let file = self.segments.path(stored.segment);
-                        failed = Some(Error::Missing { file });
+                        failed = Some(Error::Missing { file, record: None });
                     }
                     live.entry(stored.segment).or_insert_with(Bitmap::new).set(pages_of(&stored));
                 }

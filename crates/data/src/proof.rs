@@ -53,7 +53,7 @@ impl Right {
             found += " of another volume";
         }
         let (file, structure) = (file.to_owned(), "data segment");
-        Err(Corruption { file, offset, structure, expected, found })
+        Err(Corruption { file, offset, structure, expected, found, unread: false })
     }
 }
 
@@ -113,7 +113,7 @@ impl SealedSegment {
         }
         let (file, structure) = (self.path(), "data segment");
         let (expected, found) = (format!("{expected} bytes"), format!("{length} bytes"));
-        Err(Corruption { file, offset: 0, structure, expected, found }.into())
+        Err(Corruption { file, offset: 0, structure, expected, found, unread: false }.into())
     }
 }
 
@@ -176,7 +176,14 @@ impl Segments {
     pub(crate) fn note_twin(&self, segment: u64, other: String, used: &str, why: &Error) {
         let expected = format!("one file of segment {segment:016x}");
         let found = format!("another one beside {used}, which is used; neither is removed: {why}");
-        let bad = Corruption { file: other, offset: 0, structure: "data segment", expected, found };
+        let bad = Corruption {
+            file: other,
+            offset: 0,
+            structure: "data segment",
+            expected,
+            found,
+            unread: false,
+        };
         tracing::warn!(%bad, "there are two files of a data segment");
         self.twins.lock().push((segment, bad));
     }

@@ -111,6 +111,7 @@ impl Data {
                     expected: expected
                         .map_or("a checksum".into(), |sum| format!("crc32c {sum:08x}")),
                     found: format!("crc32c {found:08x} of {} bytes", chunk.len()),
+                    unread: false,
                 }
                 .into());
             }
@@ -127,6 +128,7 @@ pub(crate) fn overlap(file: FileRef, found: u64, end: u64) -> Error {
         structure: "extent",
         expected: format!("an extent at {end} or later"),
         found: format!("one at {found}"),
+        unread: false,
     }
     .into()
 }

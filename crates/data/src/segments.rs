@@ -265,7 +265,7 @@ fn complete(found: usize, wanted: usize, offset: u64, path: impl Fn() -> String)
 }
 
 fn damaged(file: String, offset: u64, expected: String, found: String) -> Error {
-    Corruption { file, offset, structure: "segment", expected, found }.into()
+    Corruption { file, offset, structure: "segment", expected, found, unread: false }.into()
 }
 
 /// Where a segment is.
@@ -358,7 +358,7 @@ impl Segments {
 
     /// Reads from the start of a page on, until `buffer` is full.
     pub(crate) fn read(&self, segment: u64, page: u32, buffer: &mut [u8]) -> Result<()> {
-        let missing = || Error::Missing { file: self.path(segment) };
+        let missing = || Error::Missing { file: self.path(segment), record: None };
         let mut place = self.get(segment).ok_or_else(missing)?;
         loop {
             let result = match &place {

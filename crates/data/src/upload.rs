@@ -108,7 +108,15 @@ impl Data {
                 let expected = "no object, or the segment of this opening".to_owned();
                 let found = "other bytes: another program writes here".to_owned();
                 let (file, structure) = (name, "data segment");
-                return Err(Corruption { file, offset: 0, structure, expected, found }.into());
+                return Err(Corruption {
+                    file,
+                    offset: 0,
+                    structure,
+                    expected,
+                    found,
+                    unread: false,
+                }
+                .into());
             }
             // The answer to an earlier attempt was lost.
             device.remove(&path)?;

@@ -23,6 +23,7 @@ impl Malformed {
             structure: self.structure,
             expected: self.expected.to_owned(),
             found: self.found,
+            unread: false,
         }
     }
 }

@@ -14,4 +14,7 @@ pub struct Corruption {
     pub expected: String,
     /// The content found.
     pub found: String,
+    /// Whether the device returned an error instead of the content, which another read may return.
+    /// Nothing may be removed or rebuilt because of it.
+    pub unread: bool,
 }

@@ -48,7 +48,7 @@ impl Fs {
             match Fs::open(over, &options) {
                 // The other process made a checkpoint meanwhile, and what was listed is gone.
                 Err(
-                    OpenError::Missing(_)
+                    OpenError::Missing { .. }
                     | OpenError::Inconsistent(_)
                     | OpenError::Store(store::Error::Replaced(_)),
                 ) if attempts < OBSERVE_ATTEMPTS => {}

@@ -104,6 +104,7 @@ fn detach_with(mount_point: &Path, flags: UnmountFlags) -> Result<Outcome, Mount
 }
 
 fn detach_by_helper(mount_point: &Path, lazily: bool) -> Result<Outcome, MountError> {
+    // tidy: compares words: the helper has one exit code for all failures.
     let child = run_helper(|command| {
         command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mount_point);
     })?;

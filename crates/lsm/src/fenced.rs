@@ -172,6 +172,7 @@ fn claim(env: &Env, files: &Files) -> Result<Claim> {
                 structure: "manifest of runs",
                 expected: "the log that continues it, since the log is in the object store".into(),
                 found: "a manifest of a store with a log on a device".into(),
+                unread: false,
             }
             .into());
         };

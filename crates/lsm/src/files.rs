@@ -155,7 +155,15 @@ impl Files {
         if read < length {
             let found = if gone { "no file".to_owned() } else { read.to_string() };
             let expected = format!("{length} bytes");
-            return Err(Corruption { file: path(&name), offset, structure, expected, found }.into());
+            return Err(Corruption {
+                file: path(&name),
+                offset,
+                structure,
+                expected,
+                found,
+                unread: false,
+            }
+            .into());
         }
         Ok(bytes)
     }
@@ -170,12 +178,14 @@ impl Files {
     pub(crate) fn check_length(&self, number: u64, length: u64) -> Result<()> {
         let name = blob_name(number);
         let Some(found) = self.blobs.length(&name)? else {
-            return Err(Error::Missing { file: path(&name) });
+            return Err(Error::Missing { file: path(&name), record: None });
         };
         if found != length {
             let (expected, found) = (format!("{length} bytes"), format!("{found}"));
             let (file, structure) = (path(&name), "blob of runs");
-            return Err(Corruption { file, offset: 0, structure, expected, found }.into());
+            return Err(
+                Corruption { file, offset: 0, structure, expected, found, unread: false }.into()
+            );
         }
         Ok(())
     }
@@ -217,7 +227,7 @@ pub(crate) fn located(bad: Malformed, blob: u64, offset: u64) -> Error {
 pub(crate) fn out_of_order(blob: u64, offset: u64, found: String) -> Error {
     let (file, structure) = (path(&blob_name(blob)), "block of a run");
     let expected = "keys that ascend, from the first one in the index".to_owned();
-    Corruption { file, offset, structure, expected, found }.into()
+    Corruption { file, offset, structure, expected, found, unread: false }.into()
 }
 
 /// The bytes differ from those that were written.
@@ -230,7 +240,7 @@ pub(crate) fn wrong_sum(
 ) -> Error {
     let file = path(&blob_name(blob));
     let (expected, found) = (format!("checksum {expected:08x}"), format!("{found:08x}"));
-    Corruption { file, offset, structure, expected, found }.into()
+    Corruption { file, offset, structure, expected, found, unread: false }.into()
 }
 
 /// The blobs of a store: those that the caller passed, or those of the volume's directory. The

@@ -120,8 +120,8 @@ impl Forest {
         }
     }
 
-    /// What only these trees have, which end at these layers. Costs in proportion to these trees, to
-    /// their own layers, and to what stands on the first layer below those.
+    /// What only these trees have, which end at these layers. Costs in proportion to these trees,
+    /// to their own layers, and to what is above the first layer below those.
     pub(crate) fn exclusive(&self, trees: &BTreeMap<TreeId, LayerId>) -> Exclusive {
         let mut ends: BTreeMap<LayerId, usize> = BTreeMap::new();
         for top in trees.values() {

@@ -111,6 +111,7 @@ fn refuse_too_great(below: u64) -> Result<()> {
         structure: "numbers of manifests and blobs",
         expected: format!("at most {NUMBER_MAX}, with those to come"),
         found: format!("{below}"),
+        unread: false,
     }))
 }
 

@@ -337,7 +337,7 @@ impl Core {
                 Named::Whole(manifest, _) if Lsn(manifest.lsn) == state.lsn => continue,
                 Named::Whole(..) => differs(&name).into(),
                 Named::Absent if may_lack => continue,
-                Named::Absent => Error::Missing { file: path(&name) },
+                Named::Absent => Error::Missing { file: path(&name), record: None },
                 Named::Damaged(bad) => bad.into(),
                 Named::Stray(stray) => stray.told().into(),
                 Named::Foreign(error) | Named::Unread(error) => error,

@@ -80,7 +80,7 @@ pub(crate) fn complete(files: &Files, newest: &mut Newest) -> Result<()> {
 pub(crate) fn newest(files: &Files) -> Result<Newest> {
     let all = manifest_numbers(files)?;
     let Some(&greatest) = all.last() else {
-        return Err(Error::Missing { file: path(MANIFEST_PREFIX) });
+        return Err(Error::Missing { file: path(MANIFEST_PREFIX), record: None });
     };
     let (mut damaged, mut strays) = (Vec::new(), Vec::new());
     for &number in all.iter().rev() {
@@ -149,7 +149,7 @@ pub(crate) fn newest(files: &Files) -> Result<Newest> {
     match damaged.into_iter().next() {
         Some(bad) => Err(bad.into()),
         // Deleted since they were listed: another process has made newer ones.
-        None => Err(Error::Missing { file: path(&manifest_name(greatest)) }),
+        None => Err(Error::Missing { file: path(&manifest_name(greatest)), record: None }),
     }
 }
 
@@ -173,6 +173,7 @@ impl Stray {
             structure: "manifest of runs",
             expected: format!("number {number:016x}"),
             found: format!("{of:016x} (name it {own} if there is none, or move it away)"),
+            unread: false,
         }
     }
 
@@ -268,6 +269,7 @@ fn as_damage(error: Error) -> Option<Corruption> {
             structure: "manifest of runs",
             expected: format!("version {known} or older, as the other has"),
             found: format!("version {found}"),
+            unread: false,
         }),
         _ => None,
     }
@@ -281,6 +283,7 @@ pub(crate) fn differs(name: &str) -> Corruption {
         structure: "manifest of runs",
         expected: "what the other of this number says".to_owned(),
         found: "something else".to_owned(),
+        unread: false,
     }
 }
 

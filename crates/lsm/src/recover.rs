@@ -89,7 +89,7 @@ pub(crate) fn open_files(env: &Env, options: &Options) -> Result<Arc<Files>> {
 pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)> {
     let is_in_objects = options.common.log_place.objects().is_some();
     if !is_in_objects && env.device.metadata(DIRECTORY)?.is_none() {
-        return Err(Error::Missing { file: DIRECTORY.to_owned() });
+        return Err(Error::Missing { file: DIRECTORY.to_owned(), record: None });
     }
     let files = open_files(env, options)?;
     let newest = newest(&files)?;

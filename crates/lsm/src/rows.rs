@@ -114,6 +114,7 @@ fn no_row(pointer: &RowPointer, found: Option<usize>) -> Error {
         structure: "row of a value log",
         expected: format!("a value of {} bytes", pointer.length),
         found: found.map_or_else(|| "no such row".to_owned(), |length| format!("{length} bytes")),
+        unread: false,
     }
     .into()
 }

@@ -292,7 +292,7 @@ pub(crate) fn end_format(objects: &dyn Blobs, header: &VolumeHeader) -> Result<(
 
 fn damaged(path: &str, expected: &str, found: String) -> Corruption {
     let (file, expected) = (path.to_owned(), expected.to_owned());
-    Corruption { file, offset: 0, structure: "volume header", expected, found }
+    Corruption { file, offset: 0, structure: "volume header", expected, found, unread: false }
 }
 
 fn read_file(device: &dyn Device, path: &str) -> Result<HeaderFile, OpenError> {

@@ -63,19 +63,7 @@ mounted or not. The URL of a volume in an object store (s3://BUCKET/PREFIX, file
 for VOLDIR everywhere. Where no daemon has the volume open, the command starts one in the
 background, which ends when it has been idle for a while (30 s, PANDO_IDLE_SECONDS). It
 caches in a quarter of the memory (PANDO_CACHE_SIZE), and keeps the index for searches in
-256 MiB (PANDO_INDEX_CACHE, 0 for none).
-
-Exit codes:
-  0  done
-  1  failed for another reason
-  2  wrong usage
-  3  no such path, volume or snapshot
-  4  permission denied
-  5  damaged data, or an I/O error
-  6  blocked: exists, not empty, busy, mounted, of another kind
-  7  no space, or read-only
-  8  not a volume, or of a newer format
-  130 interrupted";
+256 MiB (PANDO_INDEX_CACHE, 0 for none).";
 
 const FORMAT_HELP: &str = "\
 In an object store, credentials and the server's address come from the environment and the files
@@ -109,7 +97,7 @@ Examples:
 
 /// A file-system namespace with O(1) snapshots and clones of any directory.
 #[derive(Debug, Parser)]
-#[command(name = "pando", version, after_help = PATHS, max_term_width = 100)]
+#[command(name = "pando", version, after_help = after_help(), max_term_width = 100)]
 #[command(propagate_version = true, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     /// Print JSON: one object a line, errors too (on standard error)
@@ -249,6 +237,10 @@ Examples:
   pando mount /data/vol /mnt/vol
   pando mount /data/vol:/project /mnt/project
   pando mount -f -o ro,subdir=project /data/vol /mnt/project";
+
+fn after_help() -> String {
+    format!("{PATHS}\n\n{}", program::exit::help())
+}
 
 fn mount_help() -> String {
     let options = fuse::options_help();

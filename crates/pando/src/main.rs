@@ -42,6 +42,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Reports wrong usage like any other failure, for programs.
 fn wrong_usage(error: &clap::Error) -> ExitCode {
+    // tidy: compares words: clap has the message and the usage in one text only.
     let text = error.to_string();
     let mut paragraphs = text.split("\n\n").map(str::trim).filter(|part| !part.is_empty());
     let message = paragraphs.next().unwrap_or_default();

@@ -174,6 +174,7 @@ enum Time<'a> {
 
 fn parse_json(line: &[u8]) -> Result<Entry, String> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|error| {
+        // tidy: compares words: serde_json prints the line with every message.
         let text = error.to_string();
         // It counts lines of its own, of which there is one.
         text.split(" at line ").next().unwrap_or(&text).to_owned()

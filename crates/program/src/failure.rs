@@ -12,9 +12,29 @@ use wire::{Failure, FailureKind};
 pub const FIRST_A_COPY: &str = "the disk fails: copy the volume to another one, with \
      zeros for what cannot be read, and run `pando fsck --repair` on the copy";
 
-/// Which users may open a volume.
-pub const ONLY_ITS_USER: &str =
-    "only the volume's user, or root, may open it; others may use it while it is mounted";
+/// Why a command opens a volume: a failure for lack of permission names who may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To use what is in it.
+    Use,
+    /// To check or repair it.
+    Check,
+}
+
+impl Purpose {
+    /// Which users may.
+    pub fn users(self) -> &'static str {
+        match self {
+            Purpose::Use => {
+                "only the volume's user, or root, may open it; others may use it while it is \
+                 mounted"
+            }
+            Purpose::Check => {
+                "only the volume's user, or root, checks and repairs it, mounted or not"
+            }
+        }
+    }
+}
 
 /// What to do when the disk accepts no writes.
 const NO_WRITES: &str = "the disk accepts no writes, which a volume needs: copy the volume to \
@@ -62,8 +82,13 @@ pub fn io_kind(error: &io::Error) -> FailureKind {
     }
 }
 
-/// A device's error below a volume directory.
+/// A device's error below a volume directory that is opened to be used.
 pub fn device(volume: &Path, error: &device::Error) -> Failure {
+    device_for(Purpose::Use, volume, error)
+}
+
+/// A device's error below a volume directory.
+pub fn device_for(purpose: Purpose, volume: &Path, error: &device::Error) -> Failure {
     if let Some(failure) = log_is_away(volume, error) {
         return failure;
     }
@@ -82,7 +107,7 @@ pub fn device(volume: &Path, error: &device::Error) -> Failure {
             .hint("it does not belong into the directory of the volume: inspect it, and remove it"),
         FailureKind::Permission => {
             let hint = of_another(volume, &error.path);
-            failure.hint(hint.unwrap_or_else(|| ONLY_ITS_USER.to_owned()))
+            failure.hint(hint.unwrap_or_else(|| purpose.users().to_owned()))
         }
         FailureKind::ReadOnly => failure.hint(NO_WRITES),
         FailureKind::Damaged => failure.hint(FIRST_A_COPY),
@@ -138,11 +163,16 @@ fn log_is_away(volume: &Path, error: &device::Error) -> Option<Failure> {
     Some(Failure::new(FailureKind::NotFound, message).hint(hint))
 }
 
-/// Why a volume could not be created or opened.
+/// Why a volume could not be created, or opened to be used.
 pub fn open(volume: &Path, error: &OpenError) -> Failure {
+    open_for(Purpose::Use, volume, error)
+}
+
+/// Why a volume could not be opened.
+pub fn open_for(purpose: Purpose, volume: &Path, error: &OpenError) -> Failure {
     let kind = match error {
         OpenError::Device(error) | OpenError::Store(store::Error::Device(error)) => {
-            return device(volume, error);
+            return device_for(purpose, volume, error);
         }
         OpenError::NotAVolume | OpenError::ObjectsAsDirectory | OpenError::NotObjects => {
             FailureKind::NotVolume
@@ -150,7 +180,7 @@ pub fn open(volume: &Path, error: &OpenError) -> Failure {
         OpenError::Exists => FailureKind::Exists,
         OpenError::NotEmpty(_) => FailureKind::NotEmpty,
         OpenError::NewerFormat { .. } => FailureKind::NewerFormat,
-        OpenError::Missing(_)
+        OpenError::Missing { .. }
         | OpenError::Damaged(_)
         | OpenError::HeaderDamaged(_)
         | OpenError::Unreadable { .. }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use format::Corruption;
 
-use crate::{Error, Result, UNREAD};
+use crate::{Error, Result};
 
 /// Findings beyond this many are counted but not kept.
 const FINDINGS_MAX: usize = 1000;
@@ -111,7 +111,10 @@ impl Finding {
         let colon = if of.is_empty() { "" } else { ": " };
         let (file, what) = match error.as_damage() {
             Error::Corrupt(bad) => return Ok(Finding::of_damage(of, &bad)),
-            Error::Missing { file } => (file, "the file is missing".to_owned()),
+            Error::Missing { file, record: None } => (file, "the file is missing".to_owned()),
+            Error::Missing { file, record: Some(record) } => {
+                (file, format!("the file with record {record} is missing"))
+            }
             Error::NewerFormat { file, found, known } => {
                 (file, format!("version {found} instead of {known}"))
             }
@@ -122,15 +125,14 @@ impl Finding {
 
     /// Converts damage to a finding; `of` names the damaged object, and may be empty.
     pub fn of_damage(of: &str, bad: &Corruption) -> Finding {
-        let Corruption { file, offset, structure, expected, found } = bad;
-        let is_unread = *structure == UNREAD;
+        let Corruption { file, offset, structure, expected, found, unread } = bad;
         let colon = if of.is_empty() { "" } else { ": " };
-        let what = if is_unread {
+        let what = if *unread {
             format!("{of}{colon}cannot be read: {found}")
         } else {
             format!("{of}{colon}{structure}: {found} instead of {expected}")
         };
-        let kind = if is_unread { FindingKind::Medium } else { FindingKind::Unreadable };
+        let kind = if *unread { FindingKind::Medium } else { FindingKind::Unreadable };
         Finding::new(kind, file.clone(), *offset, what)
     }
 }

@@ -37,10 +37,12 @@ pub enum Error {
         known: u32,
     },
     /// A file of the volume is missing.
-    #[error("{file} is missing")]
+    #[error("{}", missing(file, *record))]
     Missing {
-        /// The file.
+        /// The file; if its name is not known, the directory that should contain it, with a slash.
         file: String,
+        /// A record of the log that the file contained, if no more is known of it.
+        record: Option<u64>,
     },
     /// A request named a tree that does not exist.
     #[error("there is no tree {}", .0.0)]
@@ -68,8 +70,13 @@ pub enum Error {
     TreeExists(crate::TreeId),
 }
 
-/// The structure's name in damage that stands for a failed disk read.
-pub const UNREAD: &str = "medium";
+/// What is missing, in words.
+pub fn missing(file: &str, record: Option<u64>) -> String {
+    match record {
+        Some(record) => format!("{file}: the file with record {record} is missing"),
+        None => format!("{file} is missing"),
+    }
+}
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -90,9 +97,10 @@ impl Error {
             Error::Device(error) if error.is_unread() => Corruption {
                 file: error.path,
                 offset: error.offset.unwrap_or(0),
-                structure: UNREAD,
+                structure: "device",
                 expected: "what was written".to_owned(),
                 found: error.message,
+                unread: true,
             }
             .into(),
             error => error,

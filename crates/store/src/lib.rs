@@ -31,7 +31,7 @@ mod types;
 
 pub use batch::{Batch, BatchFull, Need};
 pub use check::{CheckProgress, CheckReport, Finding, FindingKind, Remedy};
-pub use error::{Error, Result, UNREAD};
+pub use error::{Error, Result, missing};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
 pub use journal::{ClosedLog, Journal, LOG_DIRECTORY, Writer};
 pub use journaled::{Engine, IngestInto, Journaled};

@@ -25,7 +25,7 @@ pub fn from_store(error: store::Error) -> FsError {
 fn place(error: &store::Error) -> Option<(String, u64)> {
     match error {
         store::Error::Corrupt(bad) => Some((bad.file.clone(), bad.offset)),
-        store::Error::Missing { file } => Some((file.clone(), 0)),
+        store::Error::Missing { file, .. } => Some((file.clone(), 0)),
         store::Error::Device(error) => Some((error.path.clone(), error.offset.unwrap_or(0))),
         _ => None,
     }

@@ -82,7 +82,7 @@ impl Default for FormatOptions {
         FormatOptions {
             engine: Engine::Btree,
             layout: Layout::Rows,
-            snapshot_dir: b".snapshots".to_vec(),
+            snapshot_dir: b".snapshots".to_vec(), // tidy: knows the default of the header
             root_uid: 0,
             root_gid: 0,
             root_mode: 0o755,

@@ -43,8 +43,13 @@ pub enum OpenError {
         known: u32,
     },
     /// A file of the volume is missing.
-    #[error("{0} is missing from the volume")]
-    Missing(String),
+    #[error("{} from the volume", store::missing(file, *record))]
+    Missing {
+        /// The file; if its name is not known, the directory that should contain it, with a slash.
+        file: String,
+        /// A record of the log that the file contained, if no more is known of it.
+        record: Option<u64>,
+    },
     /// Bytes of the volume are damaged.
     #[error(transparent)]
     Damaged(#[from] Corruption),
@@ -95,7 +100,7 @@ impl From<store::Error> for OpenError {
             store::Error::NewerFormat { file, found, known } => {
                 OpenError::NewerFormat { file, found, known }
             }
-            store::Error::Missing { file } => OpenError::Missing(file),
+            store::Error::Missing { file, record } => OpenError::Missing { file, record },
             store::Error::Device(error) => OpenError::Device(error),
             other => OpenError::Store(other),
         }

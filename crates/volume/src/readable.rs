@@ -45,6 +45,7 @@ impl<'a> Scan<'a> {
                     structure: "tree of the volume's records",
                     expected: format!("tree {}", tree.0),
                     found: "none".to_owned(),
+                    unread: false,
                 };
                 let damage = Arc::new(missing);
                 lost.push(LostRange { from: prefix.to_vec(), to: None, damage });

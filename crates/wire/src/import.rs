@@ -133,10 +133,23 @@ pub struct ItemError {
     pub path: Bytes,
     /// The reason.
     pub message: String,
-    /// Whether the import cannot continue (no space, store read-only).
-    pub fatal: bool,
     /// The kind of failure.
     pub kind: FailureKind,
+    /// Why the import cannot continue; `None` if only this item failed.
+    pub stop: Option<ImportStop>,
+}
+
+/// Why an import cannot continue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ImportStop {
+    /// The disk of the volume has no space.
+    Full,
+    /// A quota is exhausted.
+    Quota,
+    /// A limit of the volume is reached that free space does not change.
+    Limit,
+    /// The store takes no writes.
+    ReadOnly,
 }
 
 /// A buffer of items: each is encoded after the one before, so neither side holds more than the

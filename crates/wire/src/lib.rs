@@ -35,7 +35,7 @@ pub use failure::{Failure, FailureKind, QUOTA_HINT, os_words};
 pub use find::{Find, FindFrom, Found, FoundOutcome, ORDERED_MAX, Snapshots};
 pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, write_frame};
 pub use history::{Change, Version};
-pub use import::{ImportAttr, Item, ItemError, Items};
+pub use import::{ImportAttr, ImportStop, Item, ItemError, Items};
 pub use reply::{
     Answer, Body, CheckAction, CheckFinding, Checked, Collected, Garbage, Info, KeptSnapshot,
     LimitChange, ListEntry, Quota, QuotaDifference, QuotaOf, QuotaOwner, Reply, Session, Snapshot,

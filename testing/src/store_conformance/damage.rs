@@ -93,7 +93,7 @@ fn ingested(number: &[u8]) -> Vec<u8> {
 fn names_file<E: EngineUnderTest>(error: &Error, files: &[(String, u64)]) -> bool {
     match error {
         Error::Corrupt(bad) => files.iter().any(|(path, _)| E::named(path) == bad.file),
-        Error::Missing { file } | Error::NewerFormat { file, .. } => !file.is_empty(),
+        Error::Missing { file, .. } | Error::NewerFormat { file, .. } => !file.is_empty(),
         _ => false,
     }
 }

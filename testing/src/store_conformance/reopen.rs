@@ -92,7 +92,7 @@ pub fn random_operations_survive_reopening<E: EngineUnderTest>() {
 pub fn a_store_that_is_not_there_is_missing<E: EngineUnderTest>() {
     let sim = sim_env(1);
     match E::open(&sim, Durability::Async).map(drop) {
-        Err(Error::Missing { file }) => assert!(!file.is_empty()),
+        Err(Error::Missing { file, .. }) => assert!(!file.is_empty()),
         other => panic!("expected that a file is missing: {other:?}"),
     }
     assert!(sim.device.files().is_empty(), "opening creates nothing");

@@ -16,7 +16,7 @@ const LEFT: [(&str, usize); 13] = [
     ("check", 9),
     ("data", 8),
     ("fuse", 3),
-    ("lsm", 25),
+    ("lsm", 26),
     ("ops", 5),
     ("pando", 27),
     ("policy", 6),

@@ -69,6 +69,54 @@ const FILES: [&str; 5] = ["\"log", "\"data", "\"btree", "\"lsm", "\"volume"];
 /// Folders whose files know neither keys nor values.
 const NO_NAMESPACE: [&str; 3] = ["crates/btree/src/", "crates/lsm/src/", "crates/store/src/"];
 
+/// Words that the code of some folders does not have, and why.
+const UNKNOWN: [(&[&str], &[&str], &str); 4] = [
+    (
+        &["crates/program/src/", "crates/wire/src/", "crates/transfer/src/", "crates/fs/src/"],
+        &["UnixStream", "UnixListener", "TcpStream", "TcpListener", "std::net", "rustix::net"],
+        "sockets are known by the programs, `client` and `objects` alone",
+    ),
+    (
+        &["crates/format/src/"],
+        &["std::fs", "std::net", "std::env", "std::time", "std::thread", "std::process", "std::os"],
+        "format does no I/O",
+    ),
+    (
+        &[
+            "crates/fs/src/",
+            "crates/check/src/",
+            "crates/upkeep/src/",
+            "crates/policy/src/",
+            "crates/ops/src/",
+            "crates/opening/src/",
+            "crates/volume/src/",
+            "crates/vfs/src/",
+            "crates/inode/src/",
+            "crates/search/src/",
+            "crates/data/src/",
+            "crates/transfer/src/",
+        ],
+        &["Errno", "libc::E", "raw_os_error"],
+        "the errno of an answer exists only in fuse: return an FsError",
+    ),
+    (
+        &[
+            "crates/check/src/",
+            "crates/upkeep/src/",
+            "crates/policy/src/",
+            "crates/ops/src/",
+            "crates/opening/src/",
+            "crates/volume/src/",
+            "crates/data/src/",
+            "crates/search/src/",
+        ],
+        &["\".snapshots", "\".search", "/.snapshots", "/.search"],
+        "virtual directories are known to vfs::VirtualDirs alone",
+    ),
+];
+/// A line that may have such a word ends with this and the reason.
+const KNOWS: &str = "tidy: knows ";
+
 /// All rules about what a file knows.
 pub(crate) fn check(path: &str, text: &str, problems: &mut Vec<String>) {
     let code = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
@@ -76,6 +124,14 @@ pub(crate) fn check(path: &str, text: &str, problems: &mut Vec<String>) {
         let mut problem = |what: &str| problems.push(format!("{path}:{}: {what}", at + 1));
         if NO_NAMESPACE.iter().any(|folder| path.starts_with(folder)) && names_keys(line) {
             problem("neither an engine nor the log knows what keys mean");
+        }
+        for (folders, words, why) in UNKNOWN {
+            let is_there = folders.iter().any(|folder| path.starts_with(folder))
+                && !path.contains("/tests")
+                && line.split_once(KNOWS).is_none_or(|(_, reason)| reason.trim().is_empty());
+            if let Some(word) = words.iter().find(|word| is_there && line.contains(**word)) {
+                problem(&format!("{word}: {why}"));
+            }
         }
         if path.starts_with("crates/device/src/") && FILES.iter().any(|file| line.contains(file)) {
             problem("device names no file of a volume; take the name as a parameter");

@@ -5,6 +5,7 @@
 mod assertions;
 mod crates;
 mod cycles;
+mod decisions;
 mod documents;
 mod format_pages;
 mod knowledge;
@@ -14,6 +15,7 @@ mod plans;
 mod queries;
 mod records;
 mod source;
+mod texts;
 mod tree;
 mod words;
 mod wrappers;
@@ -41,9 +43,11 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(crates::check(&tree));
     problems.extend(cycles::check(&tree));
     problems.extend(plans::check(&tree));
+    problems.extend(texts::check(&tree));
     problems.extend(words::check(&tree));
     problems.extend(assertions::check(&tree));
     problems.extend(documents::check(&tree));
+    problems.extend(decisions::check(&tree));
     problems.extend(names::check(&tree));
     problems.extend(messages::check(&tree));
     problems.extend(queries::check(&tree));

@@ -1,5 +1,5 @@
 //! Rules for the pages that lead a newcomer through the code (`docs/guide/tour.md`, `where.md`,
-//! `extend.md`): every function, type and constant that they name exists.
+//! `extend.md`, `ARCHITECTURE.md`): every function, type and constant that they name exists.
 //!
 //! `path.rs::item` is checked in every document (`documents`). Here also names without a path are
 //! checked, if they can only be names of code: with an underscore, in camel case, with `::` or with
@@ -12,7 +12,7 @@ use super::documents::{quoted, stops};
 
 const WHERE: &str = "docs/guide/where.md";
 const EXTEND: &str = "docs/guide/extend.md";
-const PAGES: [&str; 3] = ["docs/guide/tour.md", WHERE, EXTEND];
+const PAGES: [&str; 4] = ["docs/guide/tour.md", WHERE, EXTEND, "ARCHITECTURE.md"];
 /// Fewest questions that the page of places answers.
 const QUESTIONS_MIN: usize = 30;
 /// What the page of extensions has a section for.
@@ -191,6 +191,7 @@ mod tests {
             (PAGES[0], tour),
             (WHERE, &places),
             (EXTEND, &extensions),
+            (PAGES[3], ""),
         ]);
         check(&tree)
     }
@@ -223,6 +224,7 @@ mod tests {
             (PAGES[0], ""),
             (WHERE, "### Where?\nSomewhere.\n"),
             (EXTEND, "## A verb\nAnywhere.\n"),
+            (PAGES[3], ""),
         ]);
         let found = check(&tree);
         assert!(found.iter().any(|one| one.contains("answers 1 questions")), "{found:?}");

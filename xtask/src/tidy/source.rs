@@ -26,7 +26,6 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<String> {
         lines(path, text, &mut problems);
         columns(path, text, &mut problems);
         statements(path, text, &mut problems);
-        words(path, text, &mut problems);
     }
     problems
 }
@@ -38,7 +37,7 @@ fn header(path: &str, text: &str, problems: &mut Vec<String>) {
     }
 }
 
-fn is_test(path: &str) -> bool {
+pub(super) fn is_test(path: &str) -> bool {
     path.starts_with("testing/")
         || path.contains("/tests/")
         || path.ends_with("/tests.rs")
@@ -98,29 +97,6 @@ fn statements(path: &str, text: &str, problems: &mut Vec<String>) {
         }
         if !code.is_empty() && !code.starts_with("//") {
             before = code;
-        }
-    }
-}
-
-/// Fields that hold words for people.
-const WORDS: [&str; 6] = [".what", ".message", ".remedy", ".hint", ".to_string()", ".text()"];
-/// Comparisons of text.
-const COMPARISONS: [&str; 5] =
-    [".contains(", ".starts_with(", ".ends_with(", ".strip_prefix(", " == \""];
-
-/// No decision depends on the words of a message: rewording one would change what is done.
-fn words(path: &str, text: &str, problems: &mut Vec<String>) {
-    if !path.starts_with("crates/") || is_test(path) {
-        return;
-    }
-    let product = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let joined = product.replace(".as_str()", "");
-    for (number, line) in numbered(&joined) {
-        let compares = |field: &&&str| {
-            COMPARISONS.iter().any(|compared| line.contains(&format!("{field}{compared}")))
-        };
-        if let Some(field) = WORDS.iter().find(compares) {
-            problems.push(format!("{path}:{number}: {field} is compared: decide by a value"));
         }
     }
 }

@@ -158,6 +158,7 @@ fn too_low(unit: u64, before: u32, change: i64) -> Corruption {
         structure: "reference count",
         expected: format!("a count of which {} can be taken away", -change),
         found: before.to_string(),
+        unread: false,
     }
 }
 

@@ -343,6 +343,7 @@ fn nowhere(group: u64, groups: usize) -> Corruption {
         structure: "pointer to a node",
         expected: format!("one of the {groups} groups of the file"),
         found: format!("group {group}"),
+        unread: false,
     }
 }
 

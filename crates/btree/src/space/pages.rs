@@ -92,6 +92,7 @@ impl Space {
                     structure: "space map directory",
                     expected: format!("a separate page for group {group}"),
                     found: format!("unit {unit}"),
+                    unread: false,
                 };
                 return Err(damage.into());
             }

@@ -21,7 +21,7 @@ fn read(volume: &Volume, ino: u64) -> Result<(), String> {
             assert!(!corruption.structure.is_empty());
             Err(corruption.file.clone())
         }
-        Err(Error::Missing { file }) => Err(file),
+        Err(Error::Missing { file, .. }) => Err(file),
         Err(other) => panic!("{other}"),
     }
 }

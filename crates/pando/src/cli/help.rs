@@ -67,6 +67,8 @@ pub(crate) fn rewrite(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use wire::FailureKind;
+
     use super::*;
 
     #[test]
@@ -85,16 +87,101 @@ mod tests {
         assert_eq!(grouped, shown);
     }
 
+    const GUIDE: &str = include_str!("../../../../docs/guide/cli.md");
+
+    /// The commands in the first column of the guide's table: those in backquotes there.
+    fn rows() -> impl Iterator<Item = Vec<&'static str>> {
+        let table = GUIDE.split("\n## Verbs\n").nth(1).unwrap().split("\n## ").next().unwrap();
+        let rows = table.lines().filter(|line| line.starts_with("| `"));
+        let first = rows.map(|row| row[2..].split(" | ").next().unwrap());
+        let named = first.map(|cell| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>());
+        named.map(|commands| {
+            commands.into_iter().map(|command| command.trim_start_matches("pando ")).collect()
+        })
+    }
+
+    /// Verbs, each with its sub-verbs behind a blank.
+    fn verbs() -> Vec<String> {
+        let command = command();
+        let shown = |command: &&Command| !command.is_hide_set() && command.get_name() != "help";
+        let mut all = Vec::new();
+        for verb in command.get_subcommands().filter(shown) {
+            let name = verb.get_name();
+            let below: Vec<_> = verb.get_subcommands().filter(shown).collect();
+            all.extend(below.iter().map(|sub| format!("{name} {}", sub.get_name())));
+            if below.is_empty() {
+                all.push(name.to_owned());
+            }
+        }
+        all
+    }
+
+    /// What a command of a row names: `search a|b VOLUME` names two.
+    fn named(command: &str) -> Vec<String> {
+        let mut words = command.split_whitespace();
+        let verb = words.next().unwrap_or_default();
+        let is_word = |c: char| c.is_ascii_lowercase() || c == '|' || c == '\\';
+        let sub = words.next().filter(|word| word.chars().all(is_word));
+        match sub {
+            Some(subs) => subs
+                .split('|')
+                .map(|sub| format!("{verb} {}", sub.trim_end_matches('\\')))
+                .collect(),
+            None => vec![verb.to_owned()],
+        }
+    }
+
     #[test]
     fn guide_has_a_row_for_each_verb() {
-        let guide = include_str!("../../../../docs/guide/cli.md");
-        let rows = guide.lines().filter_map(|line| line.strip_prefix("| `"));
-        let listed: Vec<&str> = rows
-            .filter_map(|row| row.split([' ', '`']).next())
-            .filter(|verb| !verb.is_empty())
-            .collect();
-        for verb in GROUPS.iter().flat_map(|(_, verbs)| *verbs) {
+        let listed: Vec<String> = rows().flatten().flat_map(named).collect();
+        let verbs = verbs();
+        for verb in &verbs {
             assert!(listed.contains(verb), "docs/guide/cli.md has no row of {verb}: {listed:?}");
+        }
+    }
+
+    #[test]
+    fn guide_has_rows_of_verbs_alone() {
+        let verbs = verbs();
+        for row in rows() {
+            // What follows the first command may be its other arguments.
+            for one in named(row[0]) {
+                assert!(verbs.contains(&one), "docs/guide/cli.md has a row of {one}: {verbs:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn guide_has_the_table_of_exit_codes() {
+        let rows: Vec<_> = GUIDE
+            .split("\n## Exit codes\n")
+            .nth(1)
+            .unwrap()
+            .lines()
+            .filter(|line| line.starts_with("| ") && !line.starts_with("| code"))
+            .collect();
+        let codes = program::exit::CODES;
+        let expected: Vec<_> =
+            codes.iter().map(|(code, meaning)| format!("| {code} | {meaning} |")).collect();
+        assert_eq!(rows[..codes.len()], expected);
+        // Every failure has one of them, and the help has them all.
+        for kind in [
+            FailureKind::NotFound,
+            FailureKind::Exists,
+            FailureKind::Permission,
+            FailureKind::Invalid,
+            FailureKind::ReadOnly,
+            FailureKind::Damaged,
+            FailureKind::Interrupted,
+            FailureKind::NotVolume,
+            FailureKind::Other,
+        ] {
+            let number = program::exit::number(kind);
+            assert!(number > 0 && codes.iter().any(|(code, _)| *code == number), "{kind:?}");
+        }
+        let help = command().render_long_help().to_string();
+        for (code, meaning) in codes {
+            assert!(help.contains(&format!("  {code}  {meaning}")), "{help}");
         }
     }
 }

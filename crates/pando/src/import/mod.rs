@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::Connection;
 use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
-use wire::FailureKind;
+use wire::{FailureKind, ImportStop, QUOTA_HINT};
 
 use crate::cli::OnConflict;
 use crate::failure::Result;
@@ -74,6 +74,16 @@ impl Outcome {
     fn fail(&mut self, kind: FailureKind) {
         self.failed += 1;
         self.worst.get_or_insert(kind);
+    }
+}
+
+/// What the user does before the same import can continue.
+fn before_another_try(stop: ImportStop) -> &'static str {
+    match stop {
+        ImportStop::Full => "free space on the disk of the volume",
+        ImportStop::Quota => QUOTA_HINT,
+        ImportStop::Limit => "import less into this volume, or the rest into another",
+        ImportStop::ReadOnly => "`pando status` shows why the volume takes no writes",
     }
 }
 

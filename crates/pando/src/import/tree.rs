@@ -12,11 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
 use indicatif::ProgressBar;
-use inode::FsError;
-use wire::{Answer, Call, Failure, FailureKind, ImportAttr, Item, Kind, ListEntry, QUOTA_HINT};
+use wire::{Answer, Call, Failure, FailureKind, ImportAttr, Item, Kind, ListEntry};
 
-use super::Outcome;
 use super::stream::Stream;
+use super::{Outcome, before_another_try};
 use crate::archive::path::Parts;
 use crate::cli::OnConflict;
 use crate::failure::Result;
@@ -400,10 +399,9 @@ impl<'a> Tree<'a> {
         for error in errors {
             self.outcome.imported = self.outcome.imported.saturating_sub(1);
             let failure = Failure::new(error.kind, error.message).at(&error.path.0);
-            if error.fatal {
+            if let Some(stop) = error.stop {
                 self.outcome.fail(failure.kind);
-                let quota = failure.message == FsError::QuotaExceeded.to_string();
-                let what = if quota { QUOTA_HINT } else { "free space on the disk of the volume" };
+                let what = before_another_try(stop);
                 return Err(failure.hint(format!("{what}, and run the same command again")));
             }
             self.fail(failure);

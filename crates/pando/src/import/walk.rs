@@ -10,14 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
 use indicatif::ProgressBar;
-use inode::FsError;
 use rustix::fs::Stat;
-use wire::{Answer, Call, Failure, FailureKind, Item, Kind, ListEntry, QUOTA_HINT};
+use wire::{Answer, Call, Failure, FailureKind, Item, Kind, ListEntry};
 
-use super::Outcome;
 use super::source::{self, Directory, Xattrs};
 use super::stream::Stream;
 use super::tree::{Visible, conflict};
+use super::{Outcome, before_another_try};
 use crate::cli::OnConflict;
 use crate::failure::{self, Result};
 use crate::output::Output;
@@ -435,23 +434,22 @@ impl<'a> Walk<'a> {
 
     fn tell_errors(&mut self) -> Result<()> {
         let (errors, more) = self.stream.take_errors();
-        let (mut fatal, mut quota) = (None, false);
+        let mut stopped = None;
         for error in errors {
             self.outcome.fail(error.kind);
             self.outcome.imported = self.outcome.imported.saturating_sub(1);
             let failure = Failure::new(error.kind, error.message).at(&error.path.0);
-            if error.fatal {
-                quota = failure.message == FsError::QuotaExceeded.to_string();
-                fatal = Some(failure);
+            if let Some(stop) = error.stop {
+                stopped = Some((failure, stop));
                 break;
             }
             let Walk { bar, output, .. } = self;
             bar.suspend(|| output.failure(&failure));
         }
         self.outcome.failed += more;
-        match fatal {
-            Some(failure) => {
-                let what = if quota { QUOTA_HINT } else { "free space on the disk of the volume" };
+        match stopped {
+            Some((failure, stop)) => {
+                let what = before_another_try(stop);
                 let again = "what was imported stays; run the same command again to continue";
                 Err(failure.hint(format!("{what}; {again}")))
             }

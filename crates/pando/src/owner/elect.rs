@@ -10,7 +10,7 @@ use device::{Clock, Env, Lock};
 use wire::{Answer, Call, Failure, FailureKind};
 
 use super::{Start, lock_holder};
-use crate::failure::{self, Result};
+use crate::failure::{self, Purpose, Result};
 use crate::session;
 
 /// The lock file in the volume directory.
@@ -66,16 +66,16 @@ pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
     }
 }
 
-/// Takes the lock for work that must run alone: a daemon without a mount is asked to leave. The
-/// caller holds the volume as long as the lock lives.
+/// Takes the lock for a repair, which must run alone: a daemon without a mount is asked to leave.
+/// The caller holds the volume as long as the lock lives.
 pub(crate) fn alone(volume: &Path, env: &Env) -> Result<Box<dyn Lock>> {
     let clock = &env.clock;
     let begin = clock.monotonic();
+    let failed = |error| failure::device_for(Purpose::Check, volume, &error);
     loop {
-        let lock = env.device.try_lock(LOCK).map_err(|error| failure::device(volume, &error))?;
+        let lock = env.device.try_lock(LOCK).map_err(failed)?;
         if let Some(lock) = lock {
-            lock.describe(&format!("{}\n", std::process::id()))
-                .map_err(|error| failure::device(volume, &error))?;
+            lock.describe(&format!("{}\n", std::process::id())).map_err(failed)?;
             return Ok(lock);
         }
         match Connection::open(volume)? {

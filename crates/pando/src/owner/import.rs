@@ -12,8 +12,8 @@ use format::acl::{ACCESS, DEFAULT};
 use fs::{FileSystem, Follow, FsResult, NewNode, SetXattr, Volume};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::{
-    Answer, Body, Bytes, DecodeError, Failure, FailureKind, ImportAttr, Item, ItemError, Items,
-    ListEntry,
+    Answer, Body, Bytes, DecodeError, Failure, FailureKind, ImportAttr, ImportStop, Item,
+    ItemError, Items, ListEntry,
 };
 
 use super::about::about;
@@ -538,11 +538,15 @@ impl<'a> Import<'a> {
         }
         let path = self.path_of(name);
         self.error_paths_bytes += path.len();
-        let full =
-            matches!(error, FsError::NoSpace | FsError::LimitReached(_) | FsError::QuotaExceeded);
-        let fatal = full || matches!(error, FsError::ReadOnly(_));
+        let stop = match error {
+            FsError::NoSpace => Some(ImportStop::Full),
+            FsError::QuotaExceeded => Some(ImportStop::Quota),
+            FsError::LimitReached(_) => Some(ImportStop::Limit),
+            FsError::ReadOnly(_) => Some(ImportStop::ReadOnly),
+            _ => None,
+        };
         let kind = FailureKind::from(error);
-        self.errors.push(ItemError { path: Bytes(path), message: error.to_string(), fatal, kind });
+        self.errors.push(ItemError { path: Bytes(path), message: error.to_string(), kind, stop });
     }
 }
 

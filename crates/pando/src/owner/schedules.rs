@@ -83,6 +83,7 @@ impl Schedules {
                     return Ok(Duration::ZERO);
                 }
                 Err(failure) => {
+                    // tidy: compares words: only what the log repeats depends on them.
                     let message = failure.to_string();
                     if before.is_none_or(|(before, _)| before != message) {
                         let (uid, directory) = (info.uid, info.directory);

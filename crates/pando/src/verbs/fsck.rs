@@ -17,7 +17,7 @@ use store::Cut;
 use wire::{Answer, Body, Call, CheckAction, CheckFinding, Checked, Failure, FailureKind};
 
 use crate::cli::FsckArgs;
-use crate::failure::{self, Result};
+use crate::failure::{self, Purpose, Result};
 use crate::host::{self, Store, TakeOver};
 use crate::interrupt;
 use crate::log_place::{self, Claim};
@@ -38,7 +38,8 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         bar.set_position(done);
     };
     let env = fs::volume_files(&volume).map(|files| Env::on(Arc::new(files)));
-    let env = env.map_err(|error| not_theirs(failure::device(&volume, &error)))?;
+    let env =
+        env.map_err(|error| not_theirs(failure::device_for(Purpose::Check, &volume, &error)))?;
     let (env, store) = host::connect(&volume, env)?;
     if args.repair && !args.dry_run {
         let how = if args.discard_log { Repair::DoAndCutLog } else { Repair::Do };
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         }
         Ok(None) => listen().and_then(|()| through_owner(&volume, &mut show)).map(in_use),
         Err(error) => {
-            let failure = failure::device(&volume, &error);
+            let failure = failure::device_for(Purpose::Check, &volume, &error);
             listen().and_then(|()| as_another(&volume, failure, &mut show)).map(in_use)
         }
     };
@@ -80,11 +81,7 @@ fn in_use(found: Checked) -> (Checked, Option<CutCost>) {
 /// Adds which user may open the volume, if the failure is about permissions.
 fn not_theirs(failure: Failure) -> Failure {
     match failure.kind {
-        FailureKind::Permission
-            if failure.hint.is_empty() || failure.hint == failure::ONLY_ITS_USER =>
-        {
-            failure.hint("only the volume's user, or root, checks and repairs it, mounted or not")
-        }
+        FailureKind::Permission if failure.hint.is_empty() => failure.hint(Purpose::Check.users()),
         _ => failure,
     }
 }
@@ -128,8 +125,8 @@ fn offline(
 ) -> Result<(Checked, Option<CutCost>)> {
     let _log = log_place::hold(volume, &*env.clock, Claim::Leave)?;
     let mut progress = interruptible(show)?;
-    let report =
-        Fs::check_offline(env, &mut progress).map_err(|error| failure::open(volume, &error))?;
+    let report = Fs::check_offline(env, &mut progress)
+        .map_err(|error| failure::open_for(Purpose::Check, volume, &error))?;
     if report.stopped {
         return Err(stopped("nothing was changed").hint("run it again to start over"));
     }
@@ -163,8 +160,8 @@ fn repair_alone(
 ) -> Result<RepairReport> {
     let _log = log_place::hold(volume, &*env.clock, Claim::Write)?;
     let mut progress = interruptible(show)?;
-    let repaired =
-        Fs::repair(env, how, &mut progress).map_err(|error| failure::open(volume, &error))?;
+    let repaired = Fs::repair(env, how, &mut progress)
+        .map_err(|error| failure::open_for(Purpose::Check, volume, &error))?;
     if repaired.before.stopped || repaired.after.stopped {
         return Err(stopped("what was repaired until then stays so")
             .hint("run the same command again to continue"));
@@ -322,10 +319,8 @@ fn report(
     for finding in &found.findings {
         tell(finding, "finding", output)?;
         if remedies {
-            let remedy = match finding.remedy.as_str() {
-                "" => "nothing repairs it",
-                remedy => remedy,
-            };
+            let repairable = !finding.remedy.is_empty();
+            let remedy = if repairable { finding.remedy.as_str() } else { "nothing repairs it" };
             output.line(&format!("  would: {remedy}"))?;
         }
     }

@@ -395,7 +395,9 @@ fn check_section(bytes: &[u8], name: &str, offset: u64, section: Section) -> Res
         let expected = format!("{length} bytes of sum {sum:#x}");
         let found = format!("{} bytes of sum {checksum:#x}", bytes.len());
         let file = file(name);
-        return Err(format::Corruption { file, offset, structure, expected, found }.into());
+        return Err(
+            format::Corruption { file, offset, structure, expected, found, unread: false }.into()
+        );
     }
     Ok(())
 }
@@ -408,5 +410,6 @@ pub(crate) fn missing(name: &str) -> Error {
         structure: "index",
         expected: "the file".to_owned(),
         found: "none".to_owned(),
+        unread: false,
     })
 }

@@ -41,6 +41,7 @@ pub fn check_base(home: &Home, of: Of, tree: u64, found: &mut Vec<Corruption>) -
                 structure: "cluster",
                 expected: format!("{expected} bytes"),
                 found: length.map_or("no file".to_owned(), |length| format!("{length} bytes")),
+                unread: false,
             });
             continue;
         }
@@ -61,6 +62,7 @@ pub fn check_base(home: &Home, of: Of, tree: u64, found: &mut Vec<Corruption>) -
                 structure: "cluster",
                 expected: format!("{} rows", entry.rows),
                 found: format!("{rows} rows"),
+                unread: false,
             }),
             Err(error) => damage(error, found)?,
         }
@@ -86,7 +88,7 @@ pub fn delete_all(home: &Home) -> Result<()> {
     Ok(())
 }
 
-/// Records damage and unreadable data (`store::UNREAD`); any other error stays an error.
+/// Records damage and unreadable data (`Corruption::unread`); any other error stays an error.
 fn damage(error: Error, found: &mut Vec<Corruption>) -> Result<()> {
     match error {
         Error::Damaged(bad) => found.push(bad),
@@ -98,6 +100,7 @@ fn damage(error: Error, found: &mut Vec<Corruption>) -> Result<()> {
                 structure: "cluster",
                 expected: format!("version {known}"),
                 found: format!("version {version}"),
+                unread: false,
             });
         }
         Error::Device(error) => {

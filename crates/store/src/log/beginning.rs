@@ -90,7 +90,8 @@ pub(super) fn read_beginning(
 
 fn bad_header(path: &str, expected: &str, found: String) -> Error {
     let (file, expected) = (path.to_owned(), expected.to_owned());
-    Corruption { file, offset: 0, structure: "log segment header", expected, found }.into()
+    Corruption { file, offset: 0, structure: "log segment header", expected, found, unread: false }
+        .into()
 }
 
 /// Whether the first record of a segment is intact and has its number.

@@ -68,7 +68,7 @@ impl Log {
         let Named { first, path } = segment;
         let file = match self.files.device.open(path) {
             Err(error) if error.is_not_found() => {
-                return Err(Error::Missing { file: path.clone() });
+                return Err(Error::Missing { file: path.clone(), record: None });
             }
             file => file?,
         };

@@ -205,7 +205,7 @@ pub(super) struct Listed {
 pub(super) fn list(files: &Files) -> Result<Listed> {
     let mut found = Listed { firsts: Vec::new(), kept: Vec::new(), spares: Vec::new() };
     if files.device.metadata(&files.directory)?.is_none() {
-        return Err(Error::Missing { file: files.directory.clone() });
+        return Err(Error::Missing { file: files.directory.clone(), record: None });
     }
     for name in files.device.list(&files.directory)? {
         let first = |suffix| {
@@ -239,7 +239,7 @@ pub(super) fn split_needed(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> R
 
 /// A missing log file's name is unknown; only a record that it held is known.
 fn missing_file(files: &Files, record: u64) -> Error {
-    Error::Missing { file: format!("{}/: the file with record {record}", files.directory) }
+    Error::Missing { file: format!("{}/", files.directory), record: Some(record) }
 }
 
 /// Reads segments in order.
@@ -436,6 +436,7 @@ pub(super) fn missing_record(path: &str, offset: usize, lsn: u64, durable: u64) 
         structure: "log record",
         expected: format!("record {lsn}, for records up to {durable} were durable"),
         found: "damage, or the segment that begins with it is missing".to_owned(),
+        unread: false,
     }
 }
 

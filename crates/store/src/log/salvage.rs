@@ -253,9 +253,15 @@ fn superfluous(
                 format!("none behind record {last}, which another file has", last = last.0);
             let found =
                 format!("records up to {has}: move it away, or what is not right beside it");
-            return Err(
-                Corruption { file: path, offset: 0, structure: "log", expected, found }.into()
-            );
+            return Err(Corruption {
+                file: path,
+                offset: 0,
+                structure: "log",
+                expected,
+                found,
+                unread: false,
+            }
+            .into());
         }
         gone.push(path);
     }
@@ -479,7 +485,7 @@ fn says_its_name(files: &Files, path: &str, first: u64) -> Result<bool> {
 /// The reason for refusing to truncate a log.
 fn of_later_state(file: String, from: Lsn, found: String) -> Corruption {
     let expected = format!("record {}, the first behind the state that was found", from.0 + 1);
-    Corruption { file, offset: 0, structure: "log", expected, found }
+    Corruption { file, offset: 0, structure: "log", expected, found, unread: false }
 }
 
 fn tell(damage: &Corruption) {

@@ -152,7 +152,14 @@ impl Stray {
         let expected = format!("record {next} and what follows in files of their own names");
         let found = self.found();
         let found = format!("{found} under another name");
-        Corruption { file: self.path.clone(), offset: 0, structure: "log", expected, found }
+        Corruption {
+            file: self.path.clone(),
+            offset: 0,
+            structure: "log",
+            expected,
+            found,
+            unread: false,
+        }
     }
 
     fn found(&self) -> String {
@@ -190,7 +197,7 @@ impl Stray {
         };
         let structure = "log segment header";
         let (file, found) = (self.path.clone(), self.found());
-        Corruption { file, offset: 0, structure, expected, found }
+        Corruption { file, offset: 0, structure, expected, found, unread: false }
     }
 }
 

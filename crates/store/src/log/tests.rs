@@ -129,7 +129,12 @@ fn trimmed_segments_are_reused_without_their_records() {
     let (log, recovery, records) = open(dir.path(), last).unwrap();
     assert_eq!((recovery.replayed, log.last()), (5, Lsn(last + 5)));
     assert_eq!(records[0], (last + 1, payload(last + 1)));
-    assert!(matches!(open(dir.path(), 0), Err(Error::Missing { .. })));
+    let missing = open(dir.path(), 0).unwrap_err();
+    assert!(
+        matches!(&missing, Error::Missing { file, record: Some(1) } if file == "log/"),
+        "{missing:?}"
+    );
+    assert_eq!(missing.to_string(), "log/: the file with record 1 is missing");
 }
 
 #[test]

@@ -123,7 +123,7 @@ pub(crate) fn check_records(
 pub(crate) fn names_damage(error: &Error) -> bool {
     match error {
         Error::Corrupt(at) => at.file.starts_with("log/"),
-        Error::Missing { file } => file.starts_with("log"),
+        Error::Missing { file, .. } => file.starts_with("log"),
         _ => false,
     }
 }

@@ -143,7 +143,14 @@ pub(super) fn both(error: Error, copy: &Error) -> Error {
             let found = format!("{}, {also}", bad.found);
             Error::Corrupt(Arc::new(Corruption { found, ..(*bad).clone() }))
         }
-        Error::Missing { file } => Error::Missing { file: format!("{file}, {also}") },
+        Error::Missing { file, .. } => Error::Corrupt(Arc::new(Corruption {
+            file,
+            offset: 0,
+            structure: "file",
+            expected: "the file".to_owned(),
+            found: format!("none, {also}"),
+            unread: false,
+        })),
         Error::Device(error) => {
             let message = format!("{}, {also}", error.message);
             Error::Device(device::Error { message, ..error })

@@ -136,7 +136,7 @@ fn gather_others(engine: &dyn Store, batch: &mut Batch, grown: Grown<'_>) -> FsR
         }
     }
     // The disk may be able to read later what it cannot now: nothing is rebuilt without it.
-    if let Some(lost) = scan.lost.iter().find(|lost| lost.damage.structure == store::UNREAD) {
+    if let Some(lost) = scan.lost.iter().find(|lost| lost.damage.unread) {
         return Err(from_store((*lost.damage).clone().into()));
     }
     if !scan.lost.is_empty() {

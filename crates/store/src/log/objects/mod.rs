@@ -316,6 +316,7 @@ fn decode(
                 structure: "log object",
                 expected: "the object of its name".to_owned(),
                 found,
+                unread: false,
             }
             .into())
         }

@@ -86,7 +86,9 @@ impl ObjectLog {
     ) -> Result<()> {
         let (epoch, number) = (self.opening.epoch, placed.number);
         let name = object_name(epoch, number);
-        let Some(bytes) = self.bytes_of(&name)? else { return Err(Error::Missing { file: name }) };
+        let Some(bytes) = self.bytes_of(&name)? else {
+            return Err(Error::Missing { file: name, record: None });
+        };
         let (object, _) = decode(&bytes, self.volume, (epoch, number))?;
         let (first, count) = (placed.first, placed.last + 1 - placed.first);
         if object.opening != self.opening.id || object.kind != (Kind::Records { first, count }) {
@@ -96,6 +98,7 @@ impl ObjectLog {
                 structure: "log object",
                 expected: format!("{count} records from {first}, of this opening"),
                 found: format!("{:?}", object.kind),
+                unread: false,
             }
             .into());
         }

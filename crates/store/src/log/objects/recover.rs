@@ -273,7 +273,7 @@ impl<'a> Older<'a> {
             let name = object_name(self.from.epoch, number);
             let found = read.pop_front().expect("invariant: it was read just now")?;
             let Some((object, bytes)) = found else {
-                return Err(Error::Missing { file: name });
+                return Err(Error::Missing { file: name, record: None });
             };
             let Kind::Records { first, count } = object.kind else {
                 // Objects behind it were on their way when it was made.
@@ -329,6 +329,7 @@ fn bad(name: &str, expected: &str, found: &str) -> Error {
         structure: "log object",
         expected: expected.to_owned(),
         found: found.to_owned(),
+        unread: false,
     }
     .into()
 }
@@ -367,6 +368,7 @@ pub(super) fn in_order<'b>(
             structure: "log record",
             expected: format!("record {missing} of {first} to {}", first + count - 1),
             found: "damage, or records of another volume's secret".to_owned(),
+            unread: false,
         };
         return Err(error.into());
     }
