@@ -200,6 +200,8 @@ fn next(fs: &Upkeep, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>>
             continue;
         }
         let free = match record {
+            // A flush of many inodes is under way, or the next opening removes them.
+            DetachedRecord::Inodes { .. } => continue,
             DetachedRecord::Tree { tree } => {
                 !work.pruner.uses(tree) && work.leaving.get(&tree).is_none_or(|&until| now >= until)
             }
@@ -339,7 +341,7 @@ impl Holders {
                 let held = self.slots.get_or_insert_with(|| fs.nodes.held_slots());
                 held.contains(&key::slot(subvolume))
             }
-            DetachedRecord::Tree { .. } => false,
+            DetachedRecord::Tree { .. } | DetachedRecord::Inodes { .. } => false,
         }
     }
 }
@@ -383,6 +385,7 @@ fn remove(
             (done, finished)
         }
         DetachedRecord::Subvolume { subvolume } => subvolume::remove(fs, sequence, subvolume)?,
+        DetachedRecord::Inodes { .. } => (0, false),
         DetachedRecord::Tree { tree } => {
             work.leaving.remove(&tree);
             let named = work.waits.is_named(fs, tree)?;
