@@ -30,6 +30,11 @@ impl Spot {
     pub fn of(node: NodeId) -> Spot {
         Spot { node, draft: None }
     }
+
+    /// The node that it is, or becomes.
+    pub fn id(self) -> NodeId {
+        self.node
+    }
 }
 
 /// Builds a tree.
@@ -246,7 +251,8 @@ impl<'a> Builder<'a> {
     fn drafted_in(&mut self, spot: Spot) -> FsResult<Option<DirId>> {
         match self.draft(spot)? {
             Some(Draft::Directory(dir)) => return Ok(Some(dir)),
-            Some(Draft::File(_)) => return Err(FsError::NotDirectory),
+            // The ordinary call has the error to report.
+            Some(Draft::File(_)) => return self.flush().map(|()| None),
             None => {}
         }
         let Some(bulk) = &self.bulk else { return Ok(None) };

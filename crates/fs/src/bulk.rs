@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use inode::{Caller, FsError, NodeId, SetAttr};
-use ops::bulk::{Bulk as Drafts, Draft, Drafted, DirId, FileId, Maker, Refusal};
+use ops::bulk::{Bulk as Drafts, DirId, Draft, Drafted, FileId, Maker, Refusal};
 use vfs::{FsResult, NewNode};
 
 use crate::Fs;
@@ -126,11 +126,12 @@ impl Bulk<'_> {
     /// Makes all drafts visible, in one commit; after an error none is, and all are dropped.
     pub fn flush(&self) -> FsResult<()> {
         let flushed = self.with(|drafts, maker| drafts.flush(maker).map_err(Refusal::Error));
-        flushed.map_err(|refusal| match refusal {
-            Refusal::Error(error) => error,
-            Refusal::Flush | Refusal::Stored => FsError::Stale,
-        })
-        .inspect_err(|_| self.drafts.borrow_mut().abandon(self.fs))
+        flushed
+            .map_err(|refusal| match refusal {
+                Refusal::Error(error) => error,
+                Refusal::Flush | Refusal::Stored => FsError::Stale,
+            })
+            .inspect_err(|_| self.drafts.borrow_mut().abandon(self.fs))
     }
 }
 

@@ -38,9 +38,9 @@ pub use format::retention::Keep;
 pub use front_end::Volume;
 pub use history::{Change, Version};
 pub use open_volume::Fs;
-pub use ops::bulk::{DirId, Draft, FileId, MEMORY as BULK_MEMORY, Refusal};
 pub use opening::engine::{LOG_DIRECTORY, volume_files};
 pub use opening::header::{HostDirectory, host_directory, is_volume, make_host};
+pub use ops::bulk::{DirId, Draft, FileId, MEMORY as BULK_MEMORY, Refusal};
 pub use paths::Paths;
 pub use upkeep::Waiting;
 pub use upkeep::{

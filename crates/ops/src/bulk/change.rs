@@ -8,7 +8,8 @@ use inode::{FsError, Kind, Owned, SetAttr, SetTime};
 use vfs::FsResult;
 use volume::attributes;
 
-use super::{Bulk, DirId, Draft, Drafted, Maker};
+use super::draft::{DirId, Draft, FileId};
+use super::state::{Bulk, Drafted, Maker};
 use crate::contents::CAPABILITIES;
 use crate::posix::xattr;
 
@@ -51,12 +52,7 @@ impl Bulk {
     }
 
     /// Changes attributes other than the length.
-    pub fn setattr(
-        &mut self,
-        maker: &Maker<'_>,
-        draft: Draft,
-        changes: &SetAttr,
-    ) -> Drafted<()> {
+    pub fn setattr(&mut self, maker: &Maker<'_>, draft: Draft, changes: &SetAttr) -> Drafted<()> {
         debug_assert!(changes.size.is_none(), "the length is set by `set_size`");
         let owned = self.owned(draft);
         let now = self.now(maker);
@@ -186,7 +182,7 @@ impl Bulk {
         }
     }
 
-    pub(super) fn owned_file(&self, file: super::FileId) -> Owned {
+    pub(super) fn owned_file(&self, file: FileId) -> Owned {
         self.owned(Draft::File(file))
     }
 }

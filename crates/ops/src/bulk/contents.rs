@@ -8,7 +8,8 @@ use inode::permissions::WRITE;
 use vfs::FsResult;
 use volume::error::from_store;
 
-use super::{Bulk, DirId, Draft, Drafted, FileId, Maker, Refusal};
+use super::draft::{DirId, Draft, FileId};
+use super::state::{Bulk, Drafted, Maker, Refusal};
 use crate::contents::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
 
 /// Most bytes that are written with one plan.

@@ -1,5 +1,7 @@
 //! Drafts: inodes in memory, with what is stored beside them.
 
+use std::collections::BTreeMap;
+
 use data::Freed;
 use device::Map;
 use format::acl::{Acl, DEFAULT};
@@ -14,8 +16,53 @@ use vfs::FsResult;
 use volume::attributes;
 use volume::subvol::VOLUME;
 
-use super::{Chunk, DirId, Draft, FileId, Merges};
+use crate::plan::Plan;
 use crate::posix::xattr;
+
+/// A directory in which drafts are made: a draft itself, or a base. Valid until the next flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirId(pub(super) u32);
+
+/// A draft that is not a directory. Valid until the next flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId(pub(super) u32);
+
+/// A draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Draft {
+    /// A directory.
+    Directory(DirId),
+    /// Anything else.
+    File(FileId),
+}
+
+/// What one flush makes visible.
+#[derive(Default)]
+pub(super) struct Chunk {
+    /// Bases and drafts; drafts in the order of their numbers.
+    pub(super) dirs: Vec<Dir>,
+    pub(super) files: Vec<File>,
+    pub(super) bases: Map<u64, u32>,
+    /// Reserves the charges.
+    pub(super) plan: Plan,
+    /// What the charges change in the volume's tree.
+    pub(super) charges: Merges,
+    /// What the contents change there.
+    pub(super) segments: Merges,
+    pub(super) freed: Freed,
+    /// Whether inodes were charged to their owners when the chunk began.
+    pub(super) owners: bool,
+    pub(super) first: Option<u64>,
+    /// Bytes of memory, about.
+    pub(super) weight: usize,
+    /// Bytes of records in bases, about.
+    pub(super) in_bases: usize,
+    pub(super) contents: u64,
+    pub(super) scratch: Batch,
+}
+
+/// Merges by their keys in the volume's tree.
+pub(super) type Merges = BTreeMap<Vec<u8>, Vec<Lane>>;
 
 /// A directory: a draft, or one that existed before.
 pub(super) struct Dir {

@@ -15,8 +15,9 @@ use volume::permit;
 use volume::subvol::VOLUME;
 use volume::view::{Search, Vacancy};
 
+use super::draft::{Chunk, DirId, Draft};
 use super::run::Records;
-use super::{Bulk, Chunk, DirId, Draft, Maker};
+use super::state::{Bulk, Maker};
 use crate::Ops;
 use crate::execute::{Context, apply, notify};
 use crate::plan::{Effect, Plan};

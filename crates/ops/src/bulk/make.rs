@@ -10,8 +10,8 @@ use vfs::{FsResult, NewNode};
 use volume::view::View;
 use volume::{attributes, permit};
 
-use super::draft::{Dir, File};
-use super::{BASES_MAX, Bulk, DirId, Draft, Drafted, FileId, Maker, Refusal};
+use super::draft::{Dir, DirId, Draft, File, FileId};
+use super::state::{BASES_MAX, Bulk, Drafted, Maker, Refusal};
 use crate::execute::Context;
 use crate::posix::{symlink, whiteout};
 
@@ -92,9 +92,10 @@ impl Bulk {
         let ino = self.number(maker.fs)?;
         let kind = attributes::file_kind(new.kind);
         let above = self.chunk.dir(dir);
-        let inherited = permit::inherit_list(maker.caller, &above.record, (new.mode, kind), || {
-            above.default_list()
-        })?;
+        let inherited =
+            permit::inherit_list(maker.caller, &above.record, (new.mode, kind), || {
+                above.default_list()
+            })?;
         let record = above.record;
         let now = self.now(maker);
         let mut inode = InodeRecord {
@@ -138,9 +139,8 @@ impl Bulk {
         let ino = self.number(maker.fs)?;
         let (above, kind) = (self.chunk.dir(dir), FileKind::Directory);
         let wanted = (mode & 0o1777, kind);
-        let inherited = permit::inherit_list(maker.caller, &above.record, wanted, || {
-            above.default_list()
-        })?;
+        let inherited =
+            permit::inherit_list(maker.caller, &above.record, wanted, || above.default_list())?;
         let (base, above_ino, above) = (above.base, above.ino, above.record);
         let now = self.now(maker);
         let share = ((maker.caller.uid, inherited.gid), 0);
@@ -184,8 +184,7 @@ impl Bulk {
         // A new directory has no trash of its own: of it, only the base above matters.
         maker.policy.makes_name(&context, base, if is_base { name } else { b"" })?;
         at.check(maker.caller, EXECUTE)?;
-        if self.chunk.named(dir, hash, name).is_some()
-            || is_base && self.chunk.has_hash(dir, hash)
+        if self.chunk.named(dir, hash, name).is_some() || is_base && self.chunk.has_hash(dir, hash)
         {
             return Err(Refusal::Flush);
         }

@@ -9,8 +9,7 @@ use inode::FsError;
 use store::{Item, SortedRun};
 use vfs::FsResult;
 
-use super::draft::{Dir, File};
-use super::{Chunk, DirId, Draft};
+use super::draft::{Chunk, Dir, DirId, Draft, File};
 
 /// Records in the order of their keys.
 #[derive(Default)]
@@ -139,8 +138,7 @@ impl Chunk {
             Draft::File(file) => self.file(file).encode(out, dir, chained),
             Draft::Directory(id) => {
                 let Dir { ino, name, cookie, .. } = self.dir(id);
-                let entry =
-                    EntryRecord { chained, ino: *ino, name, target: Target::Directory };
+                let entry = EntryRecord { chained, ino: *ino, name, target: Target::Directory };
                 let key = key::entry(dir, *cookie, Part::Attributes);
                 out.push(key, |bytes| entry.encode(bytes));
             }
