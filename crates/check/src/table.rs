@@ -209,16 +209,6 @@ impl Table {
                 matches!(*record, DetachedRecord::Directory { subvolume, directory, .. }
                     if (subvolume, directory) == (subvol, dir))
             })
-            || self.is_unfinished(subvol, dir)
-    }
-
-    /// Whether an inode is one that an interrupted import left: the next opening for writing
-    /// removes it.
-    pub(super) fn is_unfinished(&self, subvol: u64, ino: u64) -> bool {
-        self.detached.values().any(|record| {
-            matches!(*record, DetachedRecord::Inodes { subvolume, first, count }
-                if subvolume == subvol && (first..first + u64::from(count)).contains(&ino))
-        })
     }
 
     /// Whether a subvolume waits to be reclaimed; unsure counts as yes.
@@ -235,7 +225,7 @@ impl Table {
         !self.lost.is_empty()
             || self.detached.values().any(|record| {
                 matches!(*record, DetachedRecord::Directory { subvolume, .. }
-                    | DetachedRecord::Inodes { subvolume, .. } if subvolume == subvol)
+                    if subvolume == subvol)
             })
     }
 

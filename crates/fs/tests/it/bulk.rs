@@ -2,18 +2,25 @@
 //! error; and power is cut while they become visible.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use format::acl::{ACCESS, Acl, DEFAULT};
-use fs::{Builder, Engine, FileSystem, FsResult, NewNode, Owner, QuotaLimits, Spot, WalkControl};
+use fs::{
+    Builder, Engine, FileSystem, FormatOptions, FsResult, NewNode, OpenOptions, Owner, QuotaLimits,
+    Spot, WalkControl,
+};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use store::Store;
+use testing::{CrashPolicy, SimDevice, SimEnv};
 
 use crate::support::{ROOT, Volume, assert_whole, user, volume_on};
 
-on_each_engine!(drafts_equal_ordinary_calls);
+on_each_engine!(drafts_equal_ordinary_calls, power_is_cut_while_drafts_become_visible);
 
 /// Memory for drafts: the least.
-const MEMORY: usize = 1 << 20;
+const MEMORY: usize = 64 << 10;
 
 /// What the calls of a script may do, decided before so that two volumes do the same.
 #[derive(Debug, Clone)]
@@ -338,4 +345,76 @@ fn drafts_equal_ordinary_calls(engine: Engine) {
     for seed in 0..crate::script::scale(12, 200) {
         script(engine, seed);
     }
+}
+
+/// What a crash left: nothing of what was not flushed, or all of it, and nothing else.
+fn check_crash(medium: &SimDevice, (op, before): (u64, usize), place: &str) -> usize {
+    let env = SimEnv::on(medium.clone(), 1);
+    let offline = fs::Fs::check_offline(&env.env(), &mut |_, _| ControlFlow::Continue(()));
+    let offline = offline.unwrap_or_else(|error| panic!("{place}: {error}"));
+    assert!(offline.problems.is_empty(), "{place}, not opened: {:?}", offline.problems);
+    let fs = fs::Fs::open(env.env(), &OpenOptions::default());
+    let fs = Arc::new(fs.unwrap_or_else(|error| panic!("{place}: {error}")).with_virtual_dirs());
+    assert_whole(&fs);
+    let mut all = Tree::new();
+    tree(&fs, ROOT, b"", &mut all);
+    let found = all.keys().filter(|path| path.starts_with(b"/top/")).count();
+    assert!([before, FILES].contains(&found), "{place}: {found} of {FILES} at {op}");
+    let mut left = 0;
+    fs.visit_volume(&format::key::DETACHED_PREFIX, &mut |_, _| {
+        left += 1;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(left, 0, "{place}: records of what nothing reaches are left");
+    fs.close().unwrap();
+    found
+}
+
+/// Files and directories that are made before each cut.
+const FILES: usize = 250;
+
+fn power_is_cut_while_drafts_become_visible(engine: Engine) {
+    let device = SimDevice::new(7);
+    let env = SimEnv::on(device.clone(), 1);
+    let format = FormatOptions { engine, root_mode: 0o777, ..FormatOptions::default() };
+    fs::Fs::format(&env.env(), &format).unwrap();
+    let volume = fs::Fs::open(env.env(), &OpenOptions::default()).unwrap().with_virtual_dirs();
+    let root = Caller::root();
+    let top = volume.mkdir(&root, ROOT, b"top", 0o755).unwrap().node;
+    volume.sync().unwrap();
+    let mut builder = Builder::new(&volume, &root, top, Some(MEMORY)).unwrap();
+    let mut dirs = vec![Spot::of(top)];
+    for n in 0..FILES {
+        let parent = dirs[n * 7 % dirs.len()];
+        let name = format!("{n:0200}").into_bytes();
+        if n % 11 == 0 {
+            dirs.push(builder.mkdir(parent, &name, 0o755).unwrap());
+            continue;
+        }
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let file = builder.mknod(parent, &name, &new).unwrap();
+        let bytes = vec![n as u8; if n % 5 == 0 { 9000 } else { 10 }];
+        builder.write(file, 0, &bytes).unwrap();
+    }
+    assert!(builder.is_draft(dirs[1]), "all are drafts until the flush");
+    let (cuts, complete) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (counted, shown) = (Arc::clone(&cuts), Arc::clone(&complete));
+    device.watch(move |medium, op| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        for (number, policy) in CrashPolicy::ALL.into_iter().enumerate() {
+            let after = medium.after_crash(policy, op * 3 + number as u64);
+            let place = format!("before operation {op}, {policy:?}");
+            let found = check_crash(&after, (op, 0), &place);
+            shown.fetch_add(u64::from(found == FILES), Ordering::SeqCst);
+        }
+    });
+    builder.flush().unwrap();
+    volume.sync().unwrap();
+    device.unwatch();
+    let after = device.after_crash(CrashPolicy::LoseAll, 1);
+    assert_eq!(check_crash(&after, (0, FILES), "at the end"), FILES);
+    let cuts = cuts.load(Ordering::SeqCst);
+    println!("{engine:?}: {cuts} cuts, {} showed all", complete.load(Ordering::SeqCst));
+    assert!(cuts > 3, "{cuts} cuts");
 }

@@ -153,7 +153,7 @@ impl Chunk {
         &mut self.files[id.0 as usize]
     }
 
-    fn name_of(&self, draft: Draft) -> &[u8] {
+    pub(super) fn name_of(&self, draft: Draft) -> &[u8] {
         match draft {
             Draft::Directory(dir) => &self.dir(dir).name,
             Draft::File(file) => &self.file(file).name,

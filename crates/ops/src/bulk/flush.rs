@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use format::detached_record::DetachedRecord;
+use format::inode_record::FileKind;
 use format::key;
 use inode::FsError;
 use inode::permissions::{EXECUTE, WRITE};
@@ -23,8 +24,6 @@ use crate::execute::{Context, apply, notify};
 use crate::plan::{Effect, Plan};
 use crate::subvolumes::execute_with;
 
-/// Bytes of memory up to which drafts are one batch.
-const SMALL_BYTES: usize = 1 << 20;
 /// How often a flush begins again because quotas change.
 const ATTEMPTS_MAX: usize = 16;
 
@@ -53,7 +52,7 @@ impl Bulk {
 
     fn flush_from(&mut self, maker: &Maker<'_>, first: u64) -> FsResult<CommitToken> {
         let end = self.free.start;
-        let large = self.chunk.weight > SMALL_BYTES;
+        let large = self.chunk.weight > self.small();
         self.chunk.place_names()?;
         for _ in 0..ATTEMPTS_MAX {
             // The ledger is locked before any gate.
@@ -167,6 +166,12 @@ impl Bulk {
         plan: &mut Plan,
     ) -> FsResult<Option<CommitToken>> {
         let (fs, bases) = (maker.fs, bases(&self.chunk));
+        for base in &bases {
+            let dir = self.chunk.dir(*base);
+            for (_, child) in &dir.children {
+                at.policy.makes_name(at, dir.ino, self.chunk.name_of(*child))?;
+            }
+        }
         let mut behind = Vec::new();
         let (vacancies, locks) = loop {
             plan.plan_again();
@@ -217,11 +222,7 @@ impl Bulk {
                 return Ok(None);
             }
             for &(hash, child) in &dir.children {
-                let name = match child {
-                    Draft::Directory(dir) => &self.chunk.dir(dir).name,
-                    Draft::File(file) => &self.chunk.file(file).name,
-                };
-                at.policy.makes_name(at, dir.ino, name)?;
+                let name = self.chunk.name_of(child);
                 match at.view.find(dir.ino, hash, name)? {
                     Search::Found(_) => return Err(FsError::Exists),
                     Search::Vacant(vacancy) => vacancies.push((child, vacancy)),
@@ -297,7 +298,10 @@ impl Bulk {
         }
         let mut bytes = 0;
         for file in &chunk.files {
-            bytes += file.inode.size as i64;
+            // The length of a target is not counted.
+            if file.inode.kind == FileKind::File {
+                bytes += file.inode.size as i64;
+            }
             if file.keep {
                 let dir = chunk.dirs[file.dir as usize].ino;
                 let location = Location::Entry { dir, cookie: file.cookie };
@@ -317,11 +321,8 @@ impl Bulk {
         let dir = &self.chunk.dirs[base];
         let node = at.subvol.node(dir.ino);
         for (_, child) in &dir.children {
-            let name = match *child {
-                Draft::Directory(dir) => self.chunk.dir(dir).name.clone(),
-                Draft::File(file) => self.chunk.file(file).name.clone(),
-            };
-            plan.effect(Effect::HeldNameChanged(node, name));
+            let name = self.chunk.name_of(*child);
+            plan.effect(Effect::HeldNameChanged(node, name.into()));
         }
     }
 }

@@ -170,6 +170,7 @@ impl Bulk {
         self.chunk.dirs.push(draft);
         self.made((ino, Draft::Directory(made)), (dir, name, hash));
         self.chunk.dir_mut(dir).record.subdirectories += 1;
+        self.weigh(dir, DRAFT_BYTES);
         Ok(made)
     }
 

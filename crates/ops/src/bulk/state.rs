@@ -20,6 +20,10 @@ pub(super) const BASES_MAX: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 /// Most bytes of contents between two flushes: their segments stay open until the flush.
 const CONTENTS_BYTES: u64 = 256 << 20;
+/// Most bytes of memory of drafts that are one batch.
+const SMALL_BYTES: usize = 1 << 20;
+/// Least memory for drafts.
+const MEMORY_MIN: usize = 64 << 10;
 /// Memory for drafts where the caller does not say otherwise.
 pub const MEMORY: usize = 48 << 20;
 
@@ -70,12 +74,17 @@ impl Bulk {
     /// No drafts yet, in a subvolume, with bytes of memory for them.
     pub fn new(subvol: Arc<Subvol>, memory: usize) -> Bulk {
         let chunk = Chunk::default();
-        Bulk { subvol, free: 0..0, block: BLOCK_MIN, memory: memory.max(1 << 20), chunk }
+        Bulk { subvol, free: 0..0, block: BLOCK_MIN, memory: memory.max(MEMORY_MIN), chunk }
     }
 
     /// The subvolume.
     pub fn subvol(&self) -> &Arc<Subvol> {
         &self.subvol
+    }
+
+    /// Bytes of memory up to which drafts are one batch.
+    pub(super) fn small(&self) -> usize {
+        (self.memory / 32).min(SMALL_BYTES)
     }
 
     /// Whether there are no drafts.

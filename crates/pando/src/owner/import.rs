@@ -6,11 +6,11 @@
 //! that was cut off by a crash does not look complete to the next run.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use device::Timestamp;
-use format::acl::{ACCESS, DEFAULT};
-use fs::{Builder, FileSystem, Follow, FsResult, NewNode, Spot, Volume};
-use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
+use format::acl::DEFAULT;
+use fs::{Builder, FileSystem, Follow, FsResult, Spot, Volume};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use wire::{
     Answer, Body, Bytes, DecodeError, Failure, FailureKind, ImportAttr, Item, ItemError, Items,
     ListEntry,
@@ -20,6 +20,7 @@ use super::about::about;
 use super::connection::Replies;
 use super::held::{Held, split};
 use super::list;
+use super::staged::{Claim, Staged};
 
 /// Most errors that are reported in full between two flushes.
 const ERRORS_MAX: usize = 100;
@@ -36,6 +37,9 @@ const LEVELS_MAX: usize = 65_536;
 /// Most files that an import holds because more names of them may follow.
 const HELD_MAX: usize = 1 << 20;
 
+/// Bytes of memory for what is not visible yet, of an import of a user other than root.
+const MEMORY_OF_USERS: usize = 8 << 20;
+
 /// Permission bits until an item has its own.
 const MODE_MEANWHILE: u32 = 0o600;
 const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
@@ -43,9 +47,11 @@ const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
 const TOO_DEEP: &str = "an import is at most 65,536 directories deep";
 const TOO_MANY_HELD: &str = "an import keeps the links of at most 1,048,576 files";
 
+mod make;
 mod names;
 
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
+type OwnedXattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// An import under way on one connection.
 pub(super) struct Import<'a> {
@@ -61,6 +67,11 @@ pub(super) struct Import<'a> {
     single: Option<Vec<u8>>,
     /// The parent directory and the present name of a directory that will get another name.
     above: Option<(NodeId, Vec<u8>)>,
+    /// No other import fills that directory.
+    claim: Option<Claim>,
+    /// The attributes that it gets once it has its name: until then it stays the caller's own, so
+    /// that an interrupted import is continued.
+    of_top: Option<(ImportAttr, OwnedXattrs)>,
     errors: Vec<ItemError>,
     error_paths_bytes: usize,
     more_errors: u64,
@@ -88,7 +99,7 @@ impl<'a> Import<'a> {
         fs: &'a Volume,
         caller: &Caller,
         path: &[u8],
-        (directory, staged): (bool, bool),
+        (directory, staged): (bool, Option<&Arc<Staged>>),
         replies: &mut Replies,
     ) -> Result<(Import<'a>, bool), Failure> {
         if path.iter().all(|&byte| byte == b'/') {
@@ -104,12 +115,16 @@ impl<'a> Import<'a> {
         let (parent, name) = split(path)?;
         let held = Held::resolve(fs, caller, parent, Follow::Yes)?;
         if directory {
-            let (node, existed) = make_directory(fs, caller, held.entry.node, name)
+            let (node, existed) = Import::make_directory(fs, caller, held.entry.node, name)
                 .map_err(|error| about(error, path))?;
             let mut import = Import::new(fs, caller, node, true)?;
             let inherits = import.bequeaths(Spot::of(held.entry.node));
             import.descend(Spot::of(node), b"", inherits);
-            if staged {
+            if let Some(staged) = staged {
+                import.claim = Some(staged.claim(node).ok_or_else(|| {
+                    let message = "another import to this destination is under way";
+                    Failure::new(FailureKind::Busy, message).at(path)
+                })?);
                 import.above = Some((
                     fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?.node,
                     name.to_vec(),
@@ -137,7 +152,8 @@ impl<'a> Import<'a> {
         top: NodeId,
         many: bool,
     ) -> Result<Import<'a>, Failure> {
-        let memory = many.then_some(fs::BULK_MEMORY);
+        let most = if caller.is_root() { fs::BULK_MEMORY } else { MEMORY_OF_USERS };
+        let memory = many.then_some(most);
         let builder = Builder::new(fs, caller, top, memory).map_err(|error| about(error, b""))?;
         Ok(Import {
             fs,
@@ -149,6 +165,8 @@ impl<'a> Import<'a> {
             held: BTreeMap::new(),
             single: None,
             above: None,
+            claim: None,
+            of_top: None,
             errors: Vec::new(),
             error_paths_bytes: 0,
             more_errors: 0,
@@ -189,7 +207,7 @@ impl<'a> Import<'a> {
             return Err(about(FsError::InvalidArgument(TOO_DEEP), name));
         }
         let parent = self.builder.node(parent).map_err(|error| about(error, name))?;
-        let (node, existed) = make_directory(self.fs, &self.caller, parent, name)
+        let (node, existed) = Import::make_directory(self.fs, &self.caller, parent, name)
             .map_err(|error| about(error, name))?;
         self.descend(Spot::of(node), name, self.inherits());
         if existed {
@@ -200,6 +218,8 @@ impl<'a> Import<'a> {
 
     /// The failures since the last call.
     pub(super) fn take_errors(&mut self) -> Answer {
+        let shown = self.builder.flush_old();
+        self.shown(shown);
         let errors = std::mem::take(&mut self.errors);
         self.error_paths_bytes = 0;
         Answer::Imported { errors, more: std::mem::take(&mut self.more_errors) }
@@ -289,7 +309,7 @@ impl<'a> Import<'a> {
                     let parent = import.parent();
                     let made = import
                         .replacing(name, |import| import.builder.symlink(parent, name, target))?;
-                    let changes = SetAttr { mode: None, ..changes(attr) };
+                    let changes = SetAttr { mode: None, ..Import::changes(attr) };
                     let set = import.builder.setattr(made, &changes);
                     import.kept(made, set)
                 });
@@ -357,7 +377,7 @@ impl<'a> Import<'a> {
         match self.builder.mkdir(parent, name, DIRECTORY_MODE_MEANWHILE) {
             Err(FsError::Exists) => {
                 let parent = self.builder.node(parent)?;
-                find_directory(self.fs, &self.caller, parent, name).map(Spot::of)
+                Import::find_directory(self.fs, &self.caller, parent, name).map(Spot::of)
             }
             made => {
                 let made = made?;
@@ -382,6 +402,14 @@ impl<'a> Import<'a> {
         }
         let Some(level) = self.levels.last() else { return };
         let (node, inherits) = (level.node, level.inherits);
+        if self.levels.len() == 1
+            && self.above.is_some()
+            && let Some((attr, xattrs)) = attributes
+        {
+            let owned = xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec()));
+            self.of_top = Some((*attr, owned.collect()));
+            return;
+        }
         let dressed = match attributes {
             Some((attr, xattrs)) => self.dress(node, attr, xattrs, inherits),
             None => Ok(()),
@@ -434,25 +462,6 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Removes a file that got no end: it must not stay under its name as if it were complete.
-    fn drop_begun(&mut self) {
-        let Some(Begun { node, parent, name, .. }) = self.begun.take() else { return };
-        let visible = self.builder.node(node).and_then(|_| self.builder.node(parent));
-        if let Ok(parent) = visible
-            && let Ok(there) = self.fs.lookup(&self.caller, parent, &name)
-        {
-            self.fs.forget(there.node, 1);
-            if there.node == node.id() {
-                let removed = self.fs.unlink(&self.caller, parent, &name);
-                if let Err(error) = removed {
-                    tracing::debug!(%error, "a file that is not complete stays");
-                }
-                self.fs.invalidate_entry(parent, &name);
-            }
-        }
-        self.builder.release(node);
-    }
-
     /// Executes an item that returns a node with a lookup, and holds or releases that lookup.
     fn finish(
         &mut self,
@@ -498,32 +507,6 @@ impl<'a> Import<'a> {
         self.levels.last().expect("invariant: the first directory stays until the end").node
     }
 
-    fn make_node(&mut self, name: &[u8], kind: Kind, rdev: u32) -> FsResult<Spot> {
-        let parent = self.parent();
-        let new = NewNode { kind, mode: MODE_MEANWHILE, rdev };
-        self.replacing(name, |import| import.builder.mknod(parent, name, &new))
-    }
-
-    /// Creates a name, after removing what has that name, unless that is a directory.
-    fn replacing<T>(
-        &mut self,
-        name: &[u8],
-        make: impl Fn(&mut Import<'a>) -> FsResult<T>,
-    ) -> FsResult<T> {
-        match make(self) {
-            Err(FsError::Exists) => {
-                let parent = self.builder.node(self.parent())?;
-                // The link counts of both files change, and their other names show that.
-                let old = self.fs.lookup(&self.caller, parent, name)?.node;
-                self.fs.forget(old, 1);
-                self.fs.unlink(&self.caller, parent, name)?;
-                self.fs.invalidate_attributes(old);
-                make(self)
-            }
-            made => made,
-        }
-    }
-
     /// Enters a directory.
     fn descend(&mut self, node: Spot, name: &[u8], inherits: bool) {
         let bequeaths = self.bequeaths(node);
@@ -538,26 +521,6 @@ impl<'a> Import<'a> {
     /// Whether new entries here inherit an access list.
     fn inherits(&self) -> bool {
         self.levels.last().is_some_and(|level| level.bequeaths)
-    }
-
-    /// Sets the attributes of a node: the mode last except for the times, because writing needs
-    /// this process's mode. Removes inherited access lists that the source does not have.
-    fn dress(
-        &mut self,
-        node: Spot,
-        attr: &ImportAttr,
-        xattrs: &Xattrs<'_>,
-        inherits: bool,
-    ) -> FsResult<()> {
-        for list in [ACCESS, DEFAULT] {
-            if inherits && xattrs.iter().all(|(name, _)| *name != list) {
-                self.builder.remove_list(node, list)?;
-            }
-        }
-        for (name, value) in xattrs {
-            self.builder.setxattr(node, name, value)?;
-        }
-        self.builder.setattr(node, &changes(attr))
     }
 
     /// The path of a name in the import's current directory, or the end of that path.
@@ -605,49 +568,5 @@ impl Drop for Import<'_> {
         if let Some((above, _)) = self.above.take() {
             self.fs.forget(above, 1);
         }
-    }
-}
-
-/// Creates a directory or finds it; either way with a lookup of the caller's own.
-fn make_directory(
-    fs: &Volume,
-    caller: &Caller,
-    parent: NodeId,
-    name: &[u8],
-) -> FsResult<(NodeId, bool)> {
-    match fs.mkdir(caller, parent, name, DIRECTORY_MODE_MEANWHILE) {
-        Ok(entry) => {
-            fs.invalidate_entry(parent, name);
-            Ok((entry.node, false))
-        }
-        Err(FsError::Exists) => find_directory(fs, caller, parent, name).map(|node| (node, true)),
-        Err(error) => Err(error),
-    }
-}
-
-/// Finds a directory that exists, with a lookup.
-fn find_directory(fs: &Volume, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<NodeId> {
-    let entry = fs.lookup(caller, parent, name)?;
-    let refused = if Volume::is_virtual(entry.node) {
-        FsError::NotPermitted("a directory that the volume only shows")
-    } else if entry.attr.kind == Kind::Directory {
-        return Ok(entry.node);
-    } else {
-        FsError::NotDirectory
-    };
-    fs.forget(entry.node, 1);
-    Err(refused)
-}
-
-fn changes(attr: &ImportAttr) -> SetAttr {
-    SetAttr {
-        mode: Some(attr.mode),
-        uid: attr.owner.map(|(uid, _)| uid),
-        gid: attr.owner.map(|(_, gid)| gid),
-        size: None,
-        atime: Some(SetTime::At(Timestamp(attr.atime))),
-        mtime: Some(SetTime::At(Timestamp(attr.mtime))),
-        ctime: None,
-        btime: None,
     }
 }

@@ -41,7 +41,25 @@ impl Import<'_> {
         self.fs.invalidate_entry(parent, &from);
         self.fs.invalidate_entry(parent, name);
         self.fs.forget(parent, 1);
-        renamed.map_err(|error| about(error, name))
+        renamed.map_err(|error| about(error, name))?;
+        self.claim = None;
+        self.finish_top();
+        Ok(())
+    }
+
+    /// Gives the directory its attributes. It has its name, so that a crash before this leaves it
+    /// under that name, complete and open to its importer alone.
+    fn finish_top(&mut self) {
+        let (Some((attr, xattrs)), Some(level)) = (self.of_top.take(), self.levels.first()) else {
+            return;
+        };
+        let (node, inherits) = (level.node, level.inherits);
+        let xattrs: Vec<(&[u8], &[u8])> =
+            xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        if let Err(error) = self.dress(node, &attr, &xattrs, inherits) {
+            self.failed(b"", &error);
+        }
+        self.fs.invalidate_node(node.id());
     }
 
     /// Gives a node another name, in the current directory.
