@@ -27,6 +27,8 @@ Workloads:
   recover       open after a crash with as many operations in the log
   search-clones  --clones of one directory of --files files, with a change each: what they take
                 of the index, and a query over all
+  import        --files names of a list, parsed and made durable: many at once, and by single
+                calls
   postmark      small files in --directories directories: made, read, appended to, removed
   counts        ten operations, --files times each and then twice as often, between marks at which
                 callgrind counts instructions (bench/counts.sh)
@@ -117,6 +119,7 @@ pub(crate) enum Workload {
     Search,
     SearchClones,
     Postmark,
+    Import,
 }
 
 /// What a namespace is like: the three of the paper.

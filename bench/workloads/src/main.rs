@@ -26,6 +26,7 @@ mod median;
 mod memory;
 mod meter;
 mod name_query;
+mod import;
 mod namespace;
 mod postmark;
 mod recover;
@@ -196,6 +197,7 @@ fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         Workload::CreateScattered => return create_scattered::run(&run, volume, output),
         Workload::Reopen => return reopen::run(&run, volume, output),
         Workload::SearchClones => return search_clones::run(&run, &volume, output),
+        Workload::Import => return import::run(&run, &volume, output),
         Workload::Postmark => return postmark::run(&run, &volume, output),
         _ => {}
     }

@@ -330,6 +330,7 @@ impl Checker<'_, '_> {
                     }
                     continue;
                 }
+                DetachedRecord::Inodes { subvolume, .. } => subvolume,
                 DetachedRecord::Tree { tree } => {
                     let user = self.table.subvolumes.iter().find(|(_, other)| other.tree == tree);
                     if let Some((&id, _)) = user {

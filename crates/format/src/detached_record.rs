@@ -1,6 +1,6 @@
 //! A record of an unreachable object that waits to be reclaimed (`docs/format/detached-record.md`).
 
-use crate::key::{INO_MAX, can_be_subvolume};
+use crate::key::{INO_BITS, INO_MAX, can_be_subvolume};
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
@@ -19,6 +19,7 @@ const _: () = assert!(size_of(LAYOUT) == BYTES);
 const DIRECTORY: u8 = 1;
 const SUBVOLUME: u8 = 2;
 const TREE: u8 = 3;
+const INODES: u8 = 4;
 const KEPT_WHILE_HELD: u8 = 1;
 
 /// The object that waits.
@@ -43,9 +44,21 @@ pub enum DetachedRecord {
         /// Its number.
         tree: u64,
     },
+    /// Inodes of these numbers, which no name reaches: an import that was not completed.
+    Inodes {
+        /// Their subvolume.
+        subvolume: u64,
+        /// The first number.
+        first: u64,
+        /// How many numbers, at most [`DetachedRecord::INODES_MAX`].
+        count: u32,
+    },
 }
 
 impl DetachedRecord {
+    /// Most inodes of one record.
+    pub const INODES_MAX: u32 = (1 << (u64::BITS - INO_BITS)) - 1;
+
     /// The record's bytes.
     pub fn encode(self) -> Vec<u8> {
         let (kind, flags, number, directory) = match self {
@@ -55,6 +68,10 @@ impl DetachedRecord {
             }
             DetachedRecord::Subvolume { subvolume } => (SUBVOLUME, 0, subvolume, 0),
             DetachedRecord::Tree { tree } => (TREE, 0, tree, 0),
+            DetachedRecord::Inodes { subvolume, first, count } => {
+                let count = count.min(DetachedRecord::INODES_MAX);
+                (INODES, 0, subvolume, first & INO_MAX | u64::from(count) << INO_BITS)
+            }
         };
         let mut out = Vec::with_capacity(BYTES);
         out.put_u8(kind);
@@ -79,6 +96,11 @@ impl DetachedRecord {
             },
             (SUBVOLUME, 0) => DetachedRecord::Subvolume { subvolume: number },
             (TREE, 0) => DetachedRecord::Tree { tree: number },
+            (INODES, 0) => DetachedRecord::Inodes {
+                subvolume: number,
+                first: directory & INO_MAX,
+                count: u32::try_from(directory >> INO_BITS).unwrap_or(u32::MAX),
+            },
             _ => {
                 return Err(
                     reader.malformed("a known kind and flags", format!("{kind}, {flags:#x}"))
@@ -87,7 +109,13 @@ impl DetachedRecord {
         };
         reader.end()?;
         let is_tree = matches!(record, DetachedRecord::Tree { .. });
-        if !is_tree && !can_be_subvolume(number) || directory > INO_MAX {
+        let beyond = match record {
+            DetachedRecord::Inodes { first, count, .. } => {
+                first.saturating_add(u64::from(count)) > INO_MAX
+            }
+            _ => directory > INO_MAX,
+        };
+        if !is_tree && !can_be_subvolume(number) || beyond {
             return Err(reader.malformed("what can be detached", format!("{record:?}")));
         }
         Ok(record)
@@ -107,7 +135,8 @@ mod tests {
         };
         let subvolume = DetachedRecord::Subvolume { subvolume: 9 };
         let tree = DetachedRecord::Tree { tree: 40 };
-        for record in [directory(false), directory(true), subvolume, tree] {
+        let inodes = DetachedRecord::Inodes { subvolume: 7, first: 1 << 35, count: 1 << 23 };
+        for record in [directory(false), directory(true), subvolume, tree, inodes] {
             let bytes = record.encode();
             assert_eq!(DetachedRecord::decode(&bytes), Ok(record));
             assert!(DetachedRecord::decode(&bytes[1..]).is_err());

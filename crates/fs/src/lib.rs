@@ -18,11 +18,15 @@ mod snapshots;
 mod verbs;
 
 // What is made of several calls.
+mod builder;
+mod bulk;
 mod compare;
 mod find;
 mod history;
 mod paths;
 
+pub use builder::{Builder, Spot};
+pub use bulk::Bulk;
 pub use check::{
     Action, Garbage, GarbageKind, Gc, GcReport, Problem, ProblemKind, Repair, RepairReport,
     VolumeReport,
@@ -36,6 +40,7 @@ pub use history::{Change, Version};
 pub use open_volume::Fs;
 pub use opening::engine::{LOG_DIRECTORY, volume_files};
 pub use opening::header::{HostDirectory, host_directory, is_volume, make_host};
+pub use ops::bulk::{DirId, Draft, FileId, MEMORY as BULK_MEMORY, Refusal};
 pub use paths::Paths;
 pub use upkeep::Waiting;
 pub use upkeep::{

@@ -21,7 +21,7 @@ pub const INLINE_BYTES_MAX: usize = 4096;
 /// Greatest length of a file.
 pub const FILE_BYTES_MAX: u64 = format::inode_record::InodeRecord::SIZE_MAX;
 /// Where Linux keeps the capabilities of a file.
-const CAPABILITIES: &[u8] = b"security.capability";
+pub(crate) const CAPABILITIES: &[u8] = b"security.capability";
 /// Dropped bytes that clones may share, from which on a collection is worth its cost.
 const COLLECT_BYTES: u64 = 64 << 20;
 

@@ -26,6 +26,9 @@ pub mod policy;
 pub mod ranges;
 pub mod reach;
 
+// Many inodes at once.
+pub mod bulk;
+
 // What is left to be done later.
 pub mod queue;
 

@@ -266,6 +266,14 @@ impl Plan {
         }
     }
 
+    /// Empties the plan but for what it reserved: the same changes are planned again.
+    pub(crate) fn plan_again(&mut self) {
+        self.scratch.locks.clear();
+        self.scratch.batch.clear();
+        self.scratch.effects.clear();
+        self.has = Has::default();
+    }
+
     /// Adds a lock.
     #[inline]
     pub fn lock(&mut self, lock: Lock, mode: Mode) {
@@ -470,6 +478,11 @@ impl Plan {
         self.arrives(Arrival::Written(tree, ino), Some(record.uid));
         let key = key::directory(ino, Part::Attributes);
         self.scratch.batch.put(tree, &key, &record.encode());
+    }
+
+    /// Notes that a directory's own record is written in another way.
+    pub(crate) fn written(&mut self, tree: TreeId, ino: u64, uid: u32) {
+        self.arrives(Arrival::Written(tree, ino), Some(uid));
     }
 
     /// Writes the record of a directory that moves to another place with everything below it.

@@ -186,6 +186,12 @@ pub trait Policy {
         source: &DirectoryRecord,
     ) -> FsResult<()>;
 
+    /// Whether inodes are charged to their owners. It changes while the gates of all subvolumes are
+    /// held.
+    fn charges_owners(&self) -> bool {
+        false
+    }
+
     /// The limits of the directory that a node is in.
     fn limits_at(&self, node: NodeId) -> FsResult<Option<QuotaInfo>>;
 }

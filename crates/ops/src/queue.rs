@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::sync::{Mutex, RwLock};
+use format::detached_record::DetachedRecord;
 use format::key;
 use vfs::FsResult;
 use volume::Core;
@@ -62,8 +63,11 @@ impl Queue {
             orphans.new.push_back(orphan);
             Ok(())
         })?;
-        fs.visit_volume(&key::DETACHED_PREFIX, &mut |_, _| {
-            self.detached.fetch_add(1, Ordering::Relaxed);
+        fs.visit_volume(&key::DETACHED_PREFIX, &mut |_, value| {
+            // Inodes that nothing reaches are removed by an opening, not by steps.
+            if !matches!(DetachedRecord::decode(value), Ok(DetachedRecord::Inodes { .. })) {
+                self.detached.fetch_add(1, Ordering::Relaxed);
+            }
             Ok(())
         })
     }

@@ -12,7 +12,6 @@ mod find;
 mod host;
 mod import;
 mod index;
-mod manifest;
 mod metrics;
 mod mounts;
 mod names;

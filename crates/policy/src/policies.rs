@@ -272,6 +272,10 @@ impl Policy for Policies<'_> {
         self.fs.check_clone_into(mounted_in, source)
     }
 
+    fn charges_owners(&self) -> bool {
+        self.fs.quotas.owners.is_on()
+    }
+
     fn limits_at(&self, node: NodeId) -> FsResult<Option<QuotaInfo>> {
         self.fs.quota_get(node)
     }

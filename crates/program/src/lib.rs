@@ -3,6 +3,7 @@
 //!
 //! * To users: [`Output`] in one of two forms, [`failure`]s that say what to do, [`exit`] codes,
 //!   interrupts, the engine and the sizes that options name.
+//! * Lists of names with attributes: [`manifest`].
 //! * As the one process that has a volume open: its log, if that is stored elsewhere
 //!   ([`log_place`]), its memory ([`cache_size`], [`index_cache`]), its [`Background`] work.
 
@@ -15,6 +16,7 @@ pub mod index_cache;
 pub mod interrupt;
 pub mod log;
 pub mod log_place;
+pub mod manifest;
 pub mod output;
 
 pub use background::Background;

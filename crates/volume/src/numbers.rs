@@ -86,6 +86,16 @@ impl Numbers {
         Ok(ino)
     }
 
+    /// The first of `count` numbers in a row that were never used.
+    pub fn take_block(&self, store: &dyn Store, count: u64) -> FsResult<u64> {
+        let first = self.next.fetch_add(count, Ordering::SeqCst);
+        let last = first.saturating_add(count.saturating_sub(1));
+        if last >= self.limit.load(Ordering::SeqCst) {
+            self.reserve(store, last)?;
+        }
+        Ok(first)
+    }
+
     /// Returns the unused rest of the last range: closing, or a volume that is opened for each of
     /// many calls, would otherwise use up a range each time. If that cannot be committed the rest
     /// is skipped, as by a crash.

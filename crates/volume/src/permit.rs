@@ -92,7 +92,7 @@ fn access_list(view: View<'_>, ino: u64, xattrs: &XattrRecord) -> FsResult<Acl> 
 }
 
 /// A list among extended attributes.
-fn list(view: View<'_>, ino: u64, xattrs: &XattrRecord, name: &[u8]) -> FsResult<Option<Acl>> {
+pub fn list(view: View<'_>, ino: u64, xattrs: &XattrRecord, name: &[u8]) -> FsResult<Option<Acl>> {
     let Some(bytes) = xattrs.get(name) else { return Ok(None) };
     let acl = Acl::decode(bytes).map_err(|error| malformed(view.tree, &error))?;
     let empty = || inconsistent(view.tree, "an access list without entries", ino);
@@ -122,16 +122,30 @@ pub fn inherit(
     mode: u32,
     kind: FileKind,
 ) -> FsResult<Inherited> {
+    inherit_list(caller, directory, (mode, kind), || {
+        if !directory.has_xattrs {
+            return Ok(None);
+        }
+        let above = view.xattrs(&key::directory(dir, Part::Xattrs))?;
+        list(view, dir, &above, DEFAULT)
+    })
+}
+
+/// As `inherit`, from a directory whose default list is read by `default`.
+#[inline]
+pub fn inherit_list(
+    caller: &Caller,
+    directory: &DirectoryRecord,
+    (mode, kind): (u32, FileKind),
+    default: impl FnOnce() -> FsResult<Option<Acl>>,
+) -> FsResult<Inherited> {
     let (gid, mode) = group_and_mode(caller, directory, mode & MODE_BITS, kind);
     if kind == FileKind::Symlink {
         return Ok(Inherited { gid, mode, xattrs: None });
     }
-    if directory.has_xattrs {
-        let above = view.xattrs(&key::directory(dir, Part::Xattrs))?;
-        if let Some(acl) = list(view, dir, &above, DEFAULT)? {
-            let (mode, xattrs) = hand_down(acl, mode, kind);
-            return Ok(Inherited { gid, mode, xattrs });
-        }
+    if let Some(acl) = default()? {
+        let (mode, xattrs) = hand_down(acl, mode, kind);
+        return Ok(Inherited { gid, mode, xattrs });
     }
     Ok(Inherited { gid, mode: mode & !caller.umask, xattrs: None })
 }

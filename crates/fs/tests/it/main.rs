@@ -25,6 +25,7 @@ macro_rules! on_each_engine {
     };
 }
 
+mod bulk;
 mod check;
 mod close;
 mod column;

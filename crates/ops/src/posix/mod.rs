@@ -23,6 +23,6 @@ pub mod symlink;
 pub mod tmpfile;
 pub mod totals;
 pub mod unlink;
-mod whiteout;
+pub(crate) mod whiteout;
 pub mod write;
 pub mod xattr;

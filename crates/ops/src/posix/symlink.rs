@@ -15,6 +15,13 @@ pub fn symlink(
     name: &[u8],
     target: &[u8],
 ) -> FsResult<Entry> {
+    check_target(target)?;
+    let new = NewNode { kind: Kind::Symlink, mode: 0o777, rdev: 0 };
+    super::mknod::make(fs, policy, caller, parent, name, &new, Some(target))
+}
+
+/// Refuses what cannot be the target of a link.
+pub(crate) fn check_target(target: &[u8]) -> FsResult<()> {
     if target.is_empty() {
         return Err(FsError::NotFound);
     }
@@ -24,6 +31,5 @@ pub fn symlink(
     if target.contains(&0) {
         return Err(FsError::InvalidArgument("a link target must not contain NUL"));
     }
-    let new = NewNode { kind: Kind::Symlink, mode: 0o777, rdev: 0 };
-    super::mknod::make(fs, policy, caller, parent, name, &new, Some(target))
+    Ok(())
 }

@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use volume::attributes::fresh_inode;
 
 /// Whether to create a whiteout.
-pub(super) fn is_one(new: &NewNode) -> bool {
+pub(crate) fn is_one(new: &NewNode) -> bool {
     new.kind == Kind::CharDevice && new.rdev == 0
 }
 

@@ -80,25 +80,78 @@ pub fn setxattr(
         return Err(FsError::Range);
     }
     edit(fs, policy, node, |edit| {
-        check_set(edit, caller, space)?;
+        let owned = edit.inode.owned();
+        check_set(&owned, caller, space, &|| edit.acl())?;
         let mut xattrs = edit.xattrs()?;
         match (mode, xattrs.get(name)) {
             (SetXattr::Create, Some(_)) => return Err(FsError::Exists),
             (SetXattr::Replace, None) => return Err(FsError::NoAttribute),
             _ => {}
         }
-        match space {
-            Space::Access | Space::Default => set_list(edit, caller, space, &mut xattrs, value)?,
-            _ => xattrs.set(name, value),
-        }
-        if xattrs.encode().len() > TOTAL_BYTES_MAX {
-            // Deleting anything would not help: see `Fs::setxattr`.
-            return Err(FsError::FileTooLarge);
-        }
+        let mode = put(caller, &owned, &mut xattrs, (space, name), value)?;
+        set_mode(edit, mode);
         change(edit, xattrs);
         Ok(())
     })?;
     Ok(())
+}
+
+/// Sets an attribute among those of an inode that is not stored yet; returns its mode after that.
+pub(crate) fn set_drafted(
+    caller: &Caller,
+    owned: &Owned,
+    xattrs: &mut XattrRecord,
+    name: &[u8],
+    value: &[u8],
+) -> FsResult<u32> {
+    if Total::of(name).is_some() {
+        return Err(FsError::NotPermitted("totals of directories cannot be set"));
+    }
+    let space = space_of(name)?;
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(FsError::Range);
+    }
+    check_set(owned, caller, space, &|| access_list(xattrs))?;
+    let mut changed = xattrs.clone();
+    let mode = put(caller, owned, &mut changed, (space, name), value)?;
+    *xattrs = changed;
+    Ok(mode)
+}
+
+/// Removes a list that an inode, which is not stored yet, inherited; returns its mode after that.
+pub(crate) fn remove_drafted_list(
+    caller: &Caller,
+    owned: &Owned,
+    xattrs: &mut XattrRecord,
+    name: &[u8],
+) -> FsResult<u32> {
+    let space = space_of(name)?;
+    check_set(owned, caller, space, &|| access_list(xattrs))?;
+    xattrs.remove(name);
+    Ok(if space == Space::Access { owned.mode & !HAS_ACL } else { owned.mode })
+}
+
+/// Puts an attribute among those of an inode, which the caller may set; returns its mode after
+/// that.
+fn put(
+    caller: &Caller,
+    owned: &Owned,
+    xattrs: &mut XattrRecord,
+    (space, name): (Space, &[u8]),
+    value: &[u8],
+) -> FsResult<u32> {
+    let mode = match space {
+        Space::Access | Space::Default => set_list(owned, caller, space, xattrs, value)?,
+        _ => {
+            xattrs.set(name, value);
+            owned.mode
+        }
+    };
+    if xattrs.encode().len() > TOTAL_BYTES_MAX {
+        // Deleting anything would not help: see `Fs::setxattr`.
+        return Err(FsError::FileTooLarge);
+    }
+    Ok(mode)
 }
 
 /// Removes an extended attribute.
@@ -114,7 +167,8 @@ pub fn removexattr(
     }
     let space = space_of(name)?;
     edit(fs, policy, node, |edit| {
-        check_set(edit, caller, space)?;
+        let owned = edit.inode.owned();
+        check_set(&owned, caller, space, &|| edit.acl())?;
         let mut xattrs = edit.xattrs()?;
         let list = matches!(space, Space::Access | Space::Default);
         // A list that is already absent satisfies a removal, as on Linux.
@@ -122,7 +176,7 @@ pub fn removexattr(
             return Err(FsError::NoAttribute);
         }
         if space == Space::Access {
-            set_mode(edit, |mode| mode & !HAS_ACL);
+            set_mode(edit, owned.mode & !HAS_ACL);
         }
         edit.removes();
         change(edit, xattrs);
@@ -131,15 +185,15 @@ pub fn removexattr(
     Ok(())
 }
 
-/// Sets one of the lists. A list equivalent to the mode is stored in the mode alone; a list without
-/// entries is no list.
+/// Sets one of the lists; returns the mode after that. A list equivalent to the mode is stored in
+/// the mode alone; a list without entries is no list.
 fn set_list(
-    edit: &mut Edit<'_>,
+    owned: &Owned,
     caller: &Caller,
     space: Space,
     xattrs: &mut XattrRecord,
     value: &[u8],
-) -> FsResult<()> {
+) -> FsResult<u32> {
     const INVALID: FsError = FsError::InvalidArgument("an access control list");
     const LONG: FsError =
         FsError::InvalidArgument("an access control list of more than 4,096 bytes");
@@ -148,14 +202,13 @@ fn set_list(
         return Err(LONG);
     }
     let acl = Acl::decode(value).map_err(|_| INVALID)?;
-    let owned = edit.inode.owned();
     if space == Space::Default {
         match acl {
             None => drop(xattrs.remove(DEFAULT)),
             Some(_) if owned.kind != Kind::Directory => return Err(FsError::AccessDenied),
             Some(acl) => xattrs.set(DEFAULT, &acl.encode()),
         }
-        return Ok(());
+        return Ok(owned.mode);
     }
     let minimal = acl.as_ref().is_none_or(Acl::is_minimal);
     let mut mode = owned.mode & !HAS_ACL;
@@ -172,19 +225,18 @@ fn set_list(
         }
         _ => drop(xattrs.remove(ACCESS)),
     }
-    set_mode(edit, |_| mode);
-    Ok(())
+    Ok(mode)
 }
 
-fn set_mode(edit: &mut Edit<'_>, mode: impl FnOnce(u32) -> u32) {
-    let place = match &mut edit.inode {
-        Inode::Directory(record, _) => &mut record.mode,
-        Inode::File(file) => &mut file.inode.mode,
-    };
-    *place = mode(*place);
+fn set_mode(edit: &mut Edit<'_>, mode: u32) {
+    match &mut edit.inode {
+        Inode::Directory(record, _) => record.mode = mode,
+        Inode::File(file) => file.inode.mode = mode,
+    }
 }
 
-fn access_list(xattrs: &XattrRecord) -> FsResult<Acl> {
+/// The access list among the attributes of an inode that has one.
+pub(crate) fn access_list(xattrs: &XattrRecord) -> FsResult<Acl> {
     let damage = || FsError::Io("an access list is missing or damaged".to_owned().into());
     let bytes = xattrs.get(ACCESS).ok_or_else(damage)?;
     Acl::decode(bytes).ok().flatten().ok_or_else(damage)
@@ -239,11 +291,15 @@ fn space_of(name: &[u8]) -> FsResult<Space> {
     Err(FsError::NotSupported("extended attributes of such a kind"))
 }
 
-fn check_set(edit: &Edit<'_>, caller: &Caller, space: Space) -> FsResult<()> {
-    let owned = edit.inode.owned();
+fn check_set(
+    owned: &Owned,
+    caller: &Caller,
+    space: Space,
+    acl: &dyn Fn() -> FsResult<Acl>,
+) -> FsResult<()> {
     match space {
         Space::User => {
-            if !bears_user(&owned) {
+            if !bears_user(owned) {
                 return Err(FsError::NotPermitted(
                     "only files and directories have user.* attributes",
                 ));
@@ -252,7 +308,7 @@ fn check_set(edit: &Edit<'_>, caller: &Caller, space: Space) -> FsResult<()> {
             if sticky && !owned.is_owner(caller) {
                 return Err(FsError::NotPermitted("the directory is sticky"));
             }
-            owned.check(caller, WRITE, || edit.acl())
+            owned.check(caller, WRITE, acl)
         }
         Space::Trusted | Space::Security if !caller.is_root() => {
             Err(FsError::RootOnly("only root sets this attribute"))

@@ -236,10 +236,15 @@ impl Ledger {
 
     /// Records something detached and returns the number it waits under.
     pub fn detach(&mut self, batch: &mut Batch, record: DetachedRecord) -> u64 {
+        batch.mark(Need::Relieves);
+        self.put_detached(batch, record)
+    }
+
+    /// As `detach`, of something that is being made: it needs space as any other change.
+    pub(crate) fn put_detached(&mut self, batch: &mut Batch, record: DetachedRecord) -> u64 {
         let sequence = self.next_detached;
         self.next_detached += 1;
         batch.put(VOLUME, &key::detached(sequence), &record.encode());
-        batch.mark(Need::Relieves);
         sequence
     }
 

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::Connection;
 use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
+use program::manifest::{Entry, Manifest, Read1};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use wire::{Failure, FailureKind, ImportAttr, Item, Kind};
 
@@ -24,7 +25,6 @@ use super::tree::{Node, Tree, Visible, Xattrs, borrowed};
 use crate::archive::path::{self, Parts};
 use crate::cli::OnConflict;
 use crate::failure::{self, Result};
-use crate::manifest::{Entry, Manifest, Read1};
 use crate::output::Output;
 
 /// Contents travel in items of this length.
@@ -118,7 +118,7 @@ enum Next {
 
 impl Import<'_> {
     fn next<R: BufRead>(&self, list: &mut Manifest<R>) -> Result<Next> {
-        let read = list.next().map_err(|error| {
+        let read = list.read_next().map_err(|error| {
             let kind = failure::io_kind(&error);
             Failure::new(kind, format!("cannot read the list: {error}"))
         })?;

@@ -305,6 +305,7 @@ fn open_import<'a>(
     import: &mut Option<Import<'a>>,
     replies: &mut Replies,
 ) -> Result<Answer, Failure> {
+    let staged = staged.then(|| server.staged());
     let (opened, existed) = Import::open(server.fs(), caller, path, (directory, staged), replies)?;
     *import = Some(opened);
     Ok(Answer::Entered { existed })

@@ -1,16 +1,16 @@
 //! The daemon's side of an import: executes the items of a walk, one after the other, as the
-//! caller.
+//! caller. A [`Builder`] makes what is new visible many at once.
 //!
 //! An item that fails is recorded and the rest continues. Items below a directory that could not
 //! be created are left out. A file that gets no end is removed. It gets its times last: so a file
 //! that was cut off by a crash does not look complete to the next run.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use device::Timestamp;
-use format::acl::{ACCESS, DEFAULT};
-use fs::{FileSystem, Follow, FsResult, NewNode, SetXattr, Volume};
-use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
+use format::acl::DEFAULT;
+use fs::{Builder, FileSystem, Follow, FsResult, Spot, Volume};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use wire::{
     Answer, Body, Bytes, DecodeError, Failure, FailureKind, ImportAttr, ImportStop, Item,
     ItemError, Items, ListEntry,
@@ -20,6 +20,7 @@ use super::about::about;
 use super::connection::Replies;
 use super::held::{Held, split};
 use super::list;
+use super::staged::{Claim, Staged};
 
 /// Most errors that are reported in full between two flushes.
 const ERRORS_MAX: usize = 100;
@@ -36,6 +37,9 @@ const LEVELS_MAX: usize = 65_536;
 /// Most files that an import holds because more names of them may follow.
 const HELD_MAX: usize = 1 << 20;
 
+/// Bytes of memory for what is not visible yet, of an import of a user other than root.
+const MEMORY_OF_USERS: usize = 8 << 20;
+
 /// Permission bits until an item has its own.
 const MODE_MEANWHILE: u32 = 0o600;
 const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
@@ -43,30 +47,38 @@ const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
 const TOO_DEEP: &str = "an import is at most 65,536 directories deep";
 const TOO_MANY_HELD: &str = "an import keeps the links of at most 1,048,576 files";
 
+mod make;
 mod names;
 
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
+type OwnedXattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// An import under way on one connection.
 pub(super) struct Import<'a> {
     fs: &'a Volume,
     caller: Caller,
+    builder: Builder<'a>,
     levels: Vec<Level>,
     /// Items below a directory that could not be created.
     left_out: u64,
     begun: Option<Begun>,
-    held: BTreeMap<u64, NodeId>,
+    held: BTreeMap<u64, Spot>,
     /// The name of the only item, when the source is not a directory.
     single: Option<Vec<u8>>,
     /// The parent directory and the present name of a directory that will get another name.
     above: Option<(NodeId, Vec<u8>)>,
+    /// No other import fills that directory.
+    claim: Option<Claim>,
+    /// The attributes that it gets once it has its name: until then it stays the caller's own, so
+    /// that an interrupted import is continued.
+    of_top: Option<(ImportAttr, OwnedXattrs)>,
     errors: Vec<ItemError>,
     error_paths_bytes: usize,
     more_errors: u64,
 }
 
 struct Level {
-    node: NodeId,
+    node: Spot,
     name: Vec<u8>,
     /// Whether its parent directory has a default access list.
     inherits: bool,
@@ -75,8 +87,8 @@ struct Level {
 }
 
 struct Begun {
-    node: NodeId,
-    parent: NodeId,
+    node: Spot,
+    parent: Spot,
     name: Vec<u8>,
     failed: bool,
 }
@@ -87,39 +99,32 @@ impl<'a> Import<'a> {
         fs: &'a Volume,
         caller: &Caller,
         path: &[u8],
-        (directory, staged): (bool, bool),
+        (directory, staged): (bool, Option<&Arc<Staged>>),
         replies: &mut Replies,
     ) -> Result<(Import<'a>, bool), Failure> {
-        let mut import = Import {
-            fs,
-            caller: caller.clone(),
-            levels: Vec::new(),
-            left_out: 0,
-            begun: None,
-            held: BTreeMap::new(),
-            single: None,
-            above: None,
-            errors: Vec::new(),
-            error_paths_bytes: 0,
-            more_errors: 0,
-        };
         if path.iter().all(|&byte| byte == b'/') {
             if !directory {
                 return Err(about(FsError::IsDirectory, b"/"));
             }
             let root = fs.resolve(caller, b"/", Follow::Yes).map_err(|e| about(e, path))?;
-            import.descend(root.node, b"", false);
+            let mut import = Import::new(fs, caller, root.node, true)?;
+            import.descend(Spot::of(root.node), b"", false);
             import.list(root.node, replies)?;
             return Ok((import, true));
         }
         let (parent, name) = split(path)?;
         let held = Held::resolve(fs, caller, parent, Follow::Yes)?;
         if directory {
-            let (node, existed) =
-                import.make_directory(held.entry.node, name).map_err(|error| about(error, path))?;
-            let inherits = import.bequeaths(held.entry.node);
-            import.descend(node, b"", inherits);
-            if staged {
+            let (node, existed) = Import::make_directory(fs, caller, held.entry.node, name)
+                .map_err(|error| about(error, path))?;
+            let mut import = Import::new(fs, caller, node, true)?;
+            let inherits = import.bequeaths(Spot::of(held.entry.node));
+            import.descend(Spot::of(node), b"", inherits);
+            if let Some(staged) = staged {
+                import.claim = Some(staged.claim(node).ok_or_else(|| {
+                    let message = "another import to this destination is under way";
+                    Failure::new(FailureKind::Busy, message).at(path)
+                })?);
                 import.above = Some((
                     fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?.node,
                     name.to_vec(),
@@ -131,20 +136,54 @@ impl<'a> Import<'a> {
             }
             Ok((import, existed))
         } else {
+            let mut import = Import::new(fs, caller, held.entry.node, false)?;
             let existed = import.tell_existing(held.entry.node, (name, path), replies)?;
             // The level gets a lookup of its own; the one of `held` ends with it.
             let parent = fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?;
-            import.descend(parent.node, b"", false);
+            import.descend(Spot::of(parent.node), b"", false);
             import.single = Some(name.to_vec());
             Ok((import, existed))
         }
     }
 
+    fn new(
+        fs: &'a Volume,
+        caller: &Caller,
+        top: NodeId,
+        many: bool,
+    ) -> Result<Import<'a>, Failure> {
+        let most = if caller.is_root() { fs::BULK_MEMORY } else { MEMORY_OF_USERS };
+        let memory = many.then_some(most);
+        let builder = Builder::new(fs, caller, top, memory).map_err(|error| about(error, b""))?;
+        Ok(Import {
+            fs,
+            caller: caller.clone(),
+            builder,
+            levels: Vec::new(),
+            left_out: 0,
+            begun: None,
+            held: BTreeMap::new(),
+            single: None,
+            above: None,
+            claim: None,
+            of_top: None,
+            errors: Vec::new(),
+            error_paths_bytes: 0,
+            more_errors: 0,
+        })
+    }
+
     /// Executes items in order.
     pub(super) fn items(&mut self, mut bytes: &[u8]) {
+        let shown = self.builder.flush_old();
+        self.shown(shown);
         while let Some(item) = Items::next(&mut bytes) {
             match item {
-                Ok(item) => self.item(&item),
+                Ok(item) => {
+                    self.item(&item);
+                    let shown = self.builder.flush_full();
+                    self.shown(shown);
+                }
                 Err(DecodeError::Malformed(_) | DecodeError::Trailing(_)) => {
                     self.failed(b"", &FsError::InvalidArgument("an unknown item"));
                     return;
@@ -160,15 +199,17 @@ impl<'a> Import<'a> {
         replies: &mut Replies,
     ) -> Result<bool, Failure> {
         let parent = self.levels.last().filter(|_| self.left_out == 0).map(|level| level.node);
+        self.builder.flush().map_err(|error| about(error, name))?;
         let Some(parent) = parent else {
             return Err(Failure::new(FailureKind::Protocol, "no directory to restore into"));
         };
         if self.levels.len() >= LEVELS_MAX {
             return Err(about(FsError::InvalidArgument(TOO_DEEP), name));
         }
-        let (node, existed) =
-            self.make_directory(parent, name).map_err(|error| about(error, name))?;
-        self.descend(node, name, self.inherits());
+        let parent = self.builder.node(parent).map_err(|error| about(error, name))?;
+        let (node, existed) = Import::make_directory(self.fs, &self.caller, parent, name)
+            .map_err(|error| about(error, name))?;
+        self.descend(Spot::of(node), name, self.inherits());
         if existed {
             self.list(node, replies)?;
         }
@@ -177,6 +218,8 @@ impl<'a> Import<'a> {
 
     /// The failures since the last call.
     pub(super) fn take_errors(&mut self) -> Answer {
+        let shown = self.builder.flush_old();
+        self.shown(shown);
         let errors = std::mem::take(&mut self.errors);
         self.error_paths_bytes = 0;
         Answer::Imported { errors, more: std::mem::take(&mut self.more_errors) }
@@ -185,6 +228,8 @@ impl<'a> Import<'a> {
     /// Ends the import, and makes it durable.
     pub(super) fn close(&mut self) -> Result<Answer, Failure> {
         self.drop_begun();
+        let shown = self.builder.flush();
+        self.shown(shown);
         self.fs.sync().map_err(Failure::from)?;
         Ok(self.take_errors())
     }
@@ -220,26 +265,10 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Creates a directory or finds it; either way with a lookup of the import's own.
-    fn make_directory(&self, parent: NodeId, name: &[u8]) -> FsResult<(NodeId, bool)> {
-        match self.fs.mkdir(&self.caller, parent, name, DIRECTORY_MODE_MEANWHILE) {
-            Ok(entry) => {
-                self.fs.invalidate_entry(parent, name);
-                Ok((entry.node, false))
-            }
-            Err(FsError::Exists) => {
-                let entry = self.fs.lookup(&self.caller, parent, name)?;
-                if Volume::is_virtual(entry.node) {
-                    self.fs.forget(entry.node, 1);
-                    Err(FsError::NotPermitted("a directory that the volume only shows"))
-                } else if entry.attr.kind == Kind::Directory {
-                    Ok((entry.node, true))
-                } else {
-                    self.fs.forget(entry.node, 1);
-                    Err(FsError::NotDirectory)
-                }
-            }
-            Err(error) => Err(error),
+    /// Reports that what was made did not become visible.
+    fn shown(&mut self, shown: FsResult<()>) {
+        if let Err(error) = shown {
+            self.failed(b"", &error);
         }
     }
 
@@ -268,32 +297,28 @@ impl<'a> Import<'a> {
             Item::File { name, attr, xattrs, data, hold } => {
                 self.finish(name, *hold, |import, name| {
                     let node = import.make_node(name, Kind::File, 0)?;
-                    let filled = if data.is_empty() {
-                        Ok(())
-                    } else {
-                        import.fs.write(&import.caller, node, 0, data)
-                    };
-                    import.kept(
-                        node,
-                        filled.and_then(|()| import.dress(node, attr, xattrs, import.inherits())),
-                    )
+                    let filled =
+                        if data.is_empty() { Ok(()) } else { import.builder.write(node, 0, data) };
+                    let inherits = import.inherits();
+                    let done = filled.and_then(|()| import.dress(node, attr, xattrs, inherits));
+                    import.kept(node, done)
                 });
             }
             Item::Symlink { name, target, attr, hold } => {
                 self.finish(name, *hold, |import, name| {
                     let parent = import.parent();
-                    let made = import.replacing(name, |import| {
-                        import.fs.symlink(&import.caller, parent, name, target)
-                    })?;
-                    let changes = SetAttr { mode: None, ..changes(attr) };
-                    let set = import.fs.setattr(&import.caller, made.node, &changes).map(drop);
-                    import.kept(made.node, set)
+                    let made = import
+                        .replacing(name, |import| import.builder.symlink(parent, name, target))?;
+                    let changes = SetAttr { mode: None, ..Import::changes(attr) };
+                    let set = import.builder.setattr(made, &changes);
+                    import.kept(made, set)
                 });
             }
             Item::Special { name, kind, rdev, attr, hold } => {
                 self.finish(name, *hold, |import, name| {
                     let node = import.make_node(name, *kind, *rdev)?;
-                    import.kept(node, import.dress(node, attr, &[], import.inherits()))
+                    let done = import.dress(node, attr, &[], import.inherits());
+                    import.kept(node, done)
                 });
             }
             Item::Link { name, held } => {
@@ -309,14 +334,16 @@ impl<'a> Import<'a> {
             Item::LinkTo { name, target } => {
                 self.finish(name, 0, |import, name| {
                     let target = import.below(target)?;
-                    let linked = import.link(target, name);
+                    let linked = import.link(Spot::of(target), name);
                     import.fs.forget(target, 1);
                     linked
                 });
             }
             Item::Hold { name, hold } => {
                 self.finish(name, *hold, |import, name| {
-                    Ok(import.fs.lookup(&import.caller, import.parent(), name)?.node)
+                    import.builder.flush()?;
+                    let parent = import.builder.node(import.parent())?;
+                    Ok(Spot::of(import.fs.lookup(&import.caller, parent, name)?.node))
                 });
             }
         }
@@ -332,12 +359,39 @@ impl<'a> Import<'a> {
             self.left_out = 1;
             return;
         }
-        match self.make_directory(self.parent(), name) {
-            Ok((node, _)) => self.descend(node, name, self.inherits()),
+        match self.directory(name) {
+            Ok(node) => self.descend(node, name, self.inherits()),
             Err(error) => {
                 self.failed(name, &error);
                 self.left_out = 1;
             }
+        }
+    }
+
+    /// Makes a directory or finds it; either way with a look-up.
+    fn directory(&mut self, name: &[u8]) -> FsResult<Spot> {
+        let parent = self.parent();
+        if let Some(drafted) = self.builder.drafted_directory(parent, name)? {
+            return Ok(drafted);
+        }
+        match self.builder.mkdir(parent, name, DIRECTORY_MODE_MEANWHILE) {
+            Err(FsError::Exists) => {
+                let parent = self.builder.node(parent)?;
+                Import::find_directory(self.fs, &self.caller, parent, name).map(Spot::of)
+            }
+            made => {
+                let made = made?;
+                self.made(parent, name, made);
+                Ok(made)
+            }
+        }
+    }
+
+    /// Notifies front ends of a name that an ordinary call made; others are notified when they
+    /// become visible.
+    fn made(&self, parent: Spot, name: &[u8], made: Spot) {
+        if !self.builder.is_draft(made) {
+            self.fs.invalidate_entry(parent.id(), name);
         }
     }
 
@@ -348,11 +402,21 @@ impl<'a> Import<'a> {
         }
         let Some(level) = self.levels.last() else { return };
         let (node, inherits) = (level.node, level.inherits);
+        if self.levels.len() == 1
+            && self.above.is_some()
+            && let Some((attr, xattrs)) = attributes
+        {
+            let owned = xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec()));
+            self.of_top = Some((*attr, owned.collect()));
+            return;
+        }
         let dressed = match attributes {
             Some((attr, xattrs)) => self.dress(node, attr, xattrs, inherits),
             None => Ok(()),
         };
-        self.fs.invalidate_node(node);
+        if !self.builder.is_draft(node) {
+            self.fs.invalidate_node(node.id());
+        }
         if let Err(error) = dressed {
             self.failed(b"", &error);
         }
@@ -360,7 +424,7 @@ impl<'a> Import<'a> {
         if self.levels.len() > 1
             && let Some(level) = self.levels.pop()
         {
-            self.fs.forget(level.node, 1);
+            self.builder.release(level.node);
         }
     }
 
@@ -369,7 +433,7 @@ impl<'a> Import<'a> {
         if begun.failed {
             return;
         }
-        if let Err(error) = self.fs.write(&self.caller, begun.node, offset, bytes) {
+        if let Err(error) = self.builder.write(begun.node, offset, bytes) {
             begun.failed = true;
             let name = begun.name.clone();
             self.failed(&name, &error);
@@ -382,35 +446,20 @@ impl<'a> Import<'a> {
         }
         let Some(Begun { node, name, .. }) = self.begun.take() else { return };
         let sized = SetAttr { size: Some(size), ..SetAttr::default() };
-        let done = self
-            .fs
-            .setattr(&self.caller, node, &sized)
-            .and_then(|_| self.dress(node, attr, xattrs, self.inherits()));
-        self.fs.invalidate_entry(self.parent(), &name);
-        self.fs.invalidate_node(node);
+        let inherits = self.inherits();
+        let done = self.builder.setattr(node, &sized);
+        let done = done.and_then(|()| self.dress(node, attr, xattrs, inherits));
+        self.made(self.parent(), &name, node);
+        if !self.builder.is_draft(node) {
+            self.fs.invalidate_node(node.id());
+        }
         match done {
             Ok(()) => self.hold(&name, node, hold),
             Err(error) => {
-                self.fs.forget(node, 1);
+                self.builder.release(node);
                 self.failed(&name, &error);
             }
         }
-    }
-
-    /// Removes a file that got no end: it must not stay under its name as if it were complete.
-    fn drop_begun(&mut self) {
-        let Some(Begun { node, parent, name, .. }) = self.begun.take() else { return };
-        if let Ok(there) = self.fs.lookup(&self.caller, parent, &name) {
-            self.fs.forget(there.node, 1);
-            if there.node == node {
-                let removed = self.fs.unlink(&self.caller, parent, &name);
-                if let Err(error) = removed {
-                    tracing::debug!(%error, "a file that is not complete stays");
-                }
-                self.fs.invalidate_entry(parent, &name);
-            }
-        }
-        self.fs.forget(node, 1);
     }
 
     /// Executes an item that returns a node with a lookup, and holds or releases that lookup.
@@ -418,18 +467,20 @@ impl<'a> Import<'a> {
         &mut self,
         name: &[u8],
         hold: u64,
-        make: impl FnOnce(&Import<'a>, &[u8]) -> FsResult<NodeId>,
+        make: impl FnOnce(&mut Import<'a>, &[u8]) -> FsResult<Spot>,
     ) {
         let name = self.own_name(name);
         let made = make(self, &name);
-        self.fs.invalidate_entry(self.parent(), &name);
+        if let Ok(made) = &made {
+            self.made(self.parent(), &name, *made);
+        }
         match made {
             Ok(node) => self.hold(&name, node, hold),
             Err(error) => self.failed(&name, &error),
         }
     }
 
-    fn hold(&mut self, name: &[u8], node: NodeId, hold: u64) {
+    fn hold(&mut self, name: &[u8], node: Spot, hold: u64) {
         let full = hold != 0 && self.held.len() >= HELD_MAX && !self.held.contains_key(&hold);
         if full {
             // The file exists; other names of it will not.
@@ -437,13 +488,13 @@ impl<'a> Import<'a> {
         }
         let gone = if hold == 0 || full { Some(node) } else { self.held.insert(hold, node) };
         if let Some(node) = gone {
-            self.fs.forget(node, 1);
+            self.builder.release(node);
         }
     }
 
-    fn kept(&self, node: NodeId, done: FsResult<()>) -> FsResult<NodeId> {
+    fn kept(&mut self, node: Spot, done: FsResult<()>) -> FsResult<Spot> {
         if done.is_err() {
-            self.fs.forget(node, 1);
+            self.builder.release(node);
         }
         done.map(|()| node)
     }
@@ -452,67 +503,24 @@ impl<'a> Import<'a> {
         self.single.clone().unwrap_or_else(|| name.to_vec())
     }
 
-    fn parent(&self) -> NodeId {
+    fn parent(&self) -> Spot {
         self.levels.last().expect("invariant: the first directory stays until the end").node
     }
 
-    fn make_node(&self, name: &[u8], kind: Kind, rdev: u32) -> FsResult<NodeId> {
-        let parent = self.parent();
-        let new = NewNode { kind, mode: MODE_MEANWHILE, rdev };
-        self.replacing(name, |import| import.fs.mknod(&import.caller, parent, name, &new))
-            .map(|entry| entry.node)
-    }
-
-    /// Creates a name, after removing what has that name, unless that is a directory.
-    fn replacing<T>(&self, name: &[u8], make: impl Fn(&Import<'a>) -> FsResult<T>) -> FsResult<T> {
-        match make(self) {
-            Err(FsError::Exists) => {
-                // The link counts of both files change, and their other names show that.
-                let old = self.fs.lookup(&self.caller, self.parent(), name)?.node;
-                self.fs.forget(old, 1);
-                self.fs.unlink(&self.caller, self.parent(), name)?;
-                self.fs.invalidate_attributes(old);
-                make(self)
-            }
-            made => made,
-        }
-    }
-
     /// Enters a directory.
-    fn descend(&mut self, node: NodeId, name: &[u8], inherits: bool) {
+    fn descend(&mut self, node: Spot, name: &[u8], inherits: bool) {
         let bequeaths = self.bequeaths(node);
         self.levels.push(Level { node, name: name.to_vec(), inherits, bequeaths });
     }
 
     /// Whether a directory has a default access list. If that cannot be read, it may have one.
-    fn bequeaths(&self, node: NodeId) -> bool {
-        !matches!(self.fs.getxattr(&self.caller, node, DEFAULT), Err(FsError::NoAttribute))
+    fn bequeaths(&mut self, node: Spot) -> bool {
+        self.builder.has_xattr(node, DEFAULT)
     }
 
     /// Whether new entries here inherit an access list.
     fn inherits(&self) -> bool {
         self.levels.last().is_some_and(|level| level.bequeaths)
-    }
-
-    /// Sets the attributes of a node: the mode last except for the times, because writing needs
-    /// this process's mode. Removes inherited access lists that the source does not have.
-    fn dress(
-        &self,
-        node: NodeId,
-        attr: &ImportAttr,
-        xattrs: &Xattrs<'_>,
-        inherits: bool,
-    ) -> FsResult<()> {
-        for list in [ACCESS, DEFAULT] {
-            let lacks = inherits && xattrs.iter().all(|(name, _)| *name != list);
-            if lacks && self.fs.getxattr(&self.caller, node, list).is_ok() {
-                self.fs.removexattr(&self.caller, node, list)?;
-            }
-        }
-        for (name, value) in xattrs {
-            self.fs.setxattr(&self.caller, node, name, value, SetXattr::Any)?;
-        }
-        self.fs.setattr(&self.caller, node, &changes(attr)).map(drop)
     }
 
     /// The path of a name in the import's current directory, or the end of that path.
@@ -553,23 +561,16 @@ impl<'a> Import<'a> {
 impl Drop for Import<'_> {
     fn drop(&mut self) {
         self.drop_begun();
-        let above = self.above.take().map(|(node, _)| node);
-        let levels = self.levels.iter().map(|level| level.node).chain(above);
-        for node in levels.chain(self.held.values().copied()) {
-            self.fs.forget(node, 1);
+        // What is complete is there when the same import is run again.
+        if let Err(error) = self.builder.flush() {
+            tracing::warn!(%error, "the last part of an import that was cut off is not there");
         }
-    }
-}
-
-fn changes(attr: &ImportAttr) -> SetAttr {
-    SetAttr {
-        mode: Some(attr.mode),
-        uid: attr.owner.map(|(uid, _)| uid),
-        gid: attr.owner.map(|(_, gid)| gid),
-        size: None,
-        atime: Some(SetTime::At(Timestamp(attr.atime))),
-        mtime: Some(SetTime::At(Timestamp(attr.mtime))),
-        ctime: None,
-        btime: None,
+        let levels = std::mem::take(&mut self.levels).into_iter().map(|level| level.node);
+        for spot in levels.chain(std::mem::take(&mut self.held).into_values()) {
+            self.builder.release(spot);
+        }
+        if let Some((above, _)) = self.above.take() {
+            self.fs.forget(above, 1);
+        }
     }
 }

@@ -41,6 +41,7 @@ mod server;
 mod sessions;
 mod signals;
 mod snapshots;
+mod staged;
 mod streams;
 mod totals;
 mod trash;

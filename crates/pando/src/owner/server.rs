@@ -21,6 +21,7 @@ use super::door::Door;
 use super::peer_wait::Outgoing;
 use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Load, Sessions, Task, Who};
+use super::staged::Staged;
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
 use crate::host::Store;
@@ -94,6 +95,7 @@ pub(super) struct Server {
     registry: Mutex<Registry>,
     changed: Condvar,
     door: Arc<Door>,
+    staged: Arc<Staged>,
 }
 
 struct Registry {
@@ -132,6 +134,7 @@ impl Server {
             registry: Mutex::new(registry),
             changed: Condvar::new(),
             door,
+            staged: Arc::default(),
         })
     }
 
@@ -153,6 +156,11 @@ impl Server {
     /// The volume.
     pub(super) fn fs(&self) -> &Arc<Volume> {
         &self.fs
+    }
+
+    /// The hidden directories that imports are filling.
+    pub(super) fn staged(&self) -> &Arc<Staged> {
+        &self.staged
     }
 
     /// The object store that keeps the volume, if one does, and the time since the daemon started.

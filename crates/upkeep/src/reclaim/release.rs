@@ -112,7 +112,7 @@ impl<'a> Round<'a> {
                     let Ok(subvol) = fs.subvol(SubvolId(subvolume)) else { continue };
                     (subvolume, subvol.root)
                 }
-                DetachedRecord::Tree { .. } => continue,
+                DetachedRecord::Tree { .. } | DetachedRecord::Inodes { .. } => continue,
             };
             round.near.insert(top.0, true);
             round.inside.insert(top, true);

@@ -205,6 +205,8 @@ fn next(
             continue;
         }
         let free = match record {
+            // A flush of many inodes is under way, or the next opening removes them.
+            DetachedRecord::Inodes { .. } => continue,
             DetachedRecord::Tree { tree } => {
                 !work.pruner.uses(tree) && work.leaving.get(&tree).is_none_or(|&until| now >= until)
             }
@@ -348,7 +350,7 @@ impl Holders {
                 let held = self.slots.get_or_insert_with(|| fs.nodes.held_slots());
                 held.contains(&key::slot(subvolume))
             }
-            DetachedRecord::Tree { .. } => false,
+            DetachedRecord::Tree { .. } | DetachedRecord::Inodes { .. } => false,
         }
     }
 }
@@ -396,6 +398,7 @@ fn remove(
             came.into_iter().for_each(|detached| reclaim.came_of(detached, sequence));
             (done, finished)
         }
+        DetachedRecord::Inodes { .. } => (0, false),
         DetachedRecord::Tree { tree } => {
             work.leaving.remove(&tree);
             let named = work.waits.is_named(fs, tree)?;

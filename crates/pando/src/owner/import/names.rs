@@ -1,7 +1,7 @@
 //! Names that an import gives to what exists: hard links, and the final name of a directory that
 //! was imported under another one.
 
-use fs::{FileSystem, FsResult, RenameMode, Volume};
+use fs::{FileSystem, FsResult, RenameMode, Spot, Volume};
 use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
 use inode::{FsError, Kind, NodeId};
 use wire::{Failure, FailureKind};
@@ -22,6 +22,7 @@ impl Import<'_> {
     /// Gives the directory that the import began with its name.
     pub(in super::super) fn publish(&mut self, name: &[u8]) -> Result<(), Failure> {
         self.drop_begun();
+        self.builder.flush().map_err(|error| about(error, name))?;
         let Some((parent, from)) = self.above.take() else {
             return Err(Failure::new(FailureKind::Protocol, "the import has its name"));
         };
@@ -30,7 +31,7 @@ impl Import<'_> {
         if let Ok(there) = &there {
             self.fs.forget(there.node, 1);
         }
-        if there.map(|there| there.node).ok() != self.levels.first().map(|top| top.node) {
+        if there.map(|there| there.node).ok() != self.levels.first().map(|top| top.node.id()) {
             self.fs.forget(parent, 1);
             let message = "another process moved what was imported";
             return Err(Failure::new(FailureKind::NotFound, message).at(&from));
@@ -40,30 +41,51 @@ impl Import<'_> {
         self.fs.invalidate_entry(parent, &from);
         self.fs.invalidate_entry(parent, name);
         self.fs.forget(parent, 1);
-        renamed.map_err(|error| about(error, name))
+        renamed.map_err(|error| about(error, name))?;
+        self.claim = None;
+        self.finish_top();
+        Ok(())
+    }
+
+    /// Gives the directory its attributes. It has its name, so that a crash before this leaves it
+    /// under that name, complete and open to its importer alone.
+    fn finish_top(&mut self) {
+        let (Some((attr, xattrs)), Some(level)) = (self.of_top.take(), self.levels.first()) else {
+            return;
+        };
+        let (node, inherits) = (level.node, level.inherits);
+        let xattrs: Vec<(&[u8], &[u8])> =
+            xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        if let Err(error) = self.dress(node, &attr, &xattrs, inherits) {
+            self.failed(b"", &error);
+        }
+        self.fs.invalidate_node(node.id());
     }
 
     /// Gives a node another name, in the current directory.
-    pub(super) fn link(&self, target: NodeId, name: &[u8]) -> FsResult<NodeId> {
-        let parent = self.parent();
+    pub(super) fn link(&mut self, target: Spot, name: &[u8]) -> FsResult<Spot> {
+        self.builder.flush()?;
+        let target = self.builder.node(target)?;
+        let parent = self.builder.node(self.parent())?;
         self.may_link(target)?;
         // It may have this name: to replace it by itself would remove it.
         if let Ok(there) = self.fs.lookup(&self.caller, parent, name) {
             if there.node == target {
-                return Ok(there.node);
+                return Ok(Spot::of(there.node));
             }
             self.fs.forget(there.node, 1);
         }
         let made =
             self.replacing(name, |import| import.fs.link(&import.caller, target, parent, name))?;
         self.fs.invalidate_attributes(target);
-        Ok(made.node)
+        Ok(Spot::of(made.node))
     }
 
     /// The node at a path below the destination, with a lookup. No symbolic link is followed.
-    pub(super) fn below(&self, path: &[&[u8]]) -> FsResult<NodeId> {
+    pub(super) fn below(&mut self, path: &[&[u8]]) -> FsResult<NodeId> {
+        self.builder.flush()?;
         let Some(top) = self.levels.first() else { return Err(FsError::NotFound) };
-        let mut at = top.node;
+        let mut at = top.node.id();
         for (depth, name) in path.iter().enumerate() {
             let found = self.fs.lookup(&self.caller, at, name);
             if depth > 0 {

@@ -12,34 +12,43 @@ use serde::Deserialize;
 use wire::Kind;
 
 /// The format of `find -printf` that is read; a NUL ends a path and a target.
-pub(crate) const PRINTF: &str = r"%y %#m %U %G %s %T@ %A@ %n %D:%i %P\0%l\0";
+pub const PRINTF: &str = r"%y %#m %U %G %s %T@ %A@ %n %D:%i %P\0%l\0";
 
 /// Longest entry.
-pub(crate) const ENTRY_BYTES_MAX: u64 = 1 << 20;
+pub const ENTRY_BYTES_MAX: u64 = 1 << 20;
 
 /// One name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) path: Vec<u8>,
-    pub(crate) kind: Kind,
-    pub(crate) mode: Option<u32>,
-    pub(crate) uid: Option<u32>,
-    pub(crate) gid: Option<u32>,
-    pub(crate) size: u64,
-    /// Times in nanoseconds since 1970.
-    pub(crate) mtime: Option<i64>,
-    pub(crate) atime: Option<i64>,
+pub struct Entry {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// Its type.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length.
+    pub size: u64,
+    /// Last change of contents, in nanoseconds since 1970.
+    pub mtime: Option<i64>,
+    /// Last read, in nanoseconds since 1970.
+    pub atime: Option<i64>,
     /// The target of a symbolic link.
-    pub(crate) target: Vec<u8>,
-    pub(crate) rdev: u32,
+    pub target: Vec<u8>,
+    /// Device number.
+    pub rdev: u32,
     /// The file, if it has several names: all entries with this value are the same file.
-    pub(crate) file: Option<(u64, u64)>,
-    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub file: Option<(u64, u64)>,
+    /// Extended attributes.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What was read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Read1 {
+pub enum Read1 {
     /// An entry.
     Entry(Box<Entry>),
     /// Not an entry, and why. The next one can be read.
@@ -47,7 +56,7 @@ pub(crate) enum Read1 {
 }
 
 /// A list that is read.
-pub(crate) struct Manifest<R> {
+pub struct Manifest<R> {
     input: R,
     buffer: Vec<u8>,
     /// The number of the line or record that was read last, from 1.
@@ -56,22 +65,23 @@ pub(crate) struct Manifest<R> {
 }
 
 impl<R: BufRead> Manifest<R> {
-    pub(crate) fn new(input: R) -> Manifest<R> {
+    /// Reads a list.
+    pub fn new(input: R) -> Manifest<R> {
         Manifest { input, buffer: Vec::new(), number: 0, json: None }
     }
 
     /// The number of what was read last: a line, or a record of `find -printf`.
-    pub(crate) fn number(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         self.number
     }
 
     /// The word for that.
-    pub(crate) fn unit(&self) -> &'static str {
+    pub fn unit(&self) -> &'static str {
         if self.json == Some(false) { "record" } else { "line" }
     }
 
     /// The next entry; `None` at the end. Empty lines are ignored.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Read1>> {
+    pub fn read_next(&mut self) -> io::Result<Option<Read1>> {
         loop {
             let json = if let Some(json) = self.json {
                 json
@@ -341,7 +351,7 @@ mod tests {
 
     fn all(input: &[u8]) -> Vec<Read1> {
         let mut manifest = Manifest::new(input);
-        std::iter::from_fn(|| manifest.next().unwrap()).collect()
+        std::iter::from_fn(|| manifest.read_next().unwrap()).collect()
     }
 
     fn entry(input: &[u8]) -> Entry {

@@ -1,0 +1,365 @@
+//! Makes drafts visible: see the steps in [`super`].
+
+use std::sync::Arc;
+
+use format::detached_record::DetachedRecord;
+use format::inode_record::FileKind;
+use format::key;
+use inode::FsError;
+use inode::permissions::{EXECUTE, WRITE};
+use store::{Batch, CommitToken, Need, SortedRun, TreeId};
+use vfs::FsResult;
+use volume::error::from_store;
+use volume::locks::Mode;
+use volume::nodes::Location;
+use volume::permit;
+use volume::subvol::VOLUME;
+use volume::view::{Search, Vacancy};
+
+use super::draft::{Chunk, DirId, Draft};
+use super::run::Records;
+use super::state::{Bulk, Maker};
+use crate::Ops;
+use crate::execute::{Context, apply, notify};
+use crate::plan::{Effect, Plan};
+use crate::subvolumes::execute_with;
+
+/// How often a flush begins again because quotas change.
+const ATTEMPTS_MAX: usize = 16;
+
+/// Numbers that nothing reaches, and the record that says so.
+#[derive(Clone, Copy)]
+struct Intent {
+    sequence: u64,
+    first: u64,
+    end: u64,
+}
+
+impl Bulk {
+    /// Makes all drafts visible, in one commit. After an error nothing is visible, and the same may
+    /// be tried again, or the drafts be dropped ([`Bulk::abandon`]).
+    pub fn flush(&mut self, maker: &Maker<'_>) -> FsResult<()> {
+        let Some(first) = self.chunk.first else {
+            // Bases may be known, and change later.
+            self.chunk = Chunk::default();
+            return Ok(());
+        };
+        let token = self.flush_from(maker, first)?;
+        let chunk = std::mem::take(&mut self.chunk);
+        maker.fs.settle_freed(Some(chunk.freed), Ok(token));
+        Ok(())
+    }
+
+    fn flush_from(&mut self, maker: &Maker<'_>, first: u64) -> FsResult<CommitToken> {
+        let end = self.free.start;
+        let large = self.chunk.weight > self.small();
+        self.chunk.place_names()?;
+        for _ in 0..ATTEMPTS_MAX {
+            // The ledger is locked before any gate.
+            let intent = if large { Some(self.intend(maker.fs, (first, end))?) } else { None };
+            let subvol = Arc::clone(&self.subvol);
+            let entered = maker.fs.enter(&subvol);
+            let tree = entered.as_ref().map_or(subvol.tree(), |entered| entered.tree);
+            let flushed = entered.as_ref().map_err(FsError::clone).and_then(|_| {
+                let at = Context::new(maker.fs, maker.policy, &subvol, tree);
+                self.keep_charges(maker, &at)?;
+                if large {
+                    self.ingest(&at)?;
+                }
+                self.attach(maker, &at, intent)
+            });
+            if let Ok(Some(token)) = flushed {
+                return Ok(token);
+            }
+            // With the gate held, so that no copy has what was ingested.
+            if let Some(intent) = intent {
+                withdraw(maker.fs, tree, intent);
+            }
+            flushed?;
+        }
+        Err(FsError::LimitReached("quotas around the directory keep changing"))
+    }
+
+    /// Records that nothing reaches these inodes.
+    fn intend(&self, fs: &Ops, (first, end): (u64, u64)) -> FsResult<Intent> {
+        let count = u32::try_from(end - first).unwrap_or(u32::MAX);
+        let record = DetachedRecord::Inodes { subvolume: self.subvol.id.0, first, count };
+        let sequence = execute_with(fs, &mut fs.admin.lock(), |ledger, plan| {
+            Ok(ledger.put_detached(plan.batch(), record))
+        })?;
+        Ok(Intent { sequence, first, end })
+    }
+
+    /// Charges the drafts as quotas are now: they may have been set or removed since.
+    fn keep_charges(&mut self, maker: &Maker<'_>, at: &Context<'_>) -> FsResult<()> {
+        let owners = maker.policy.charges_owners();
+        let mut changed = owners != self.chunk.owners;
+        for base in bases(&self.chunk) {
+            let dir = self.chunk.dir_mut(base);
+            let Some(record) = at.view.directory(dir.ino)? else { return Err(FsError::NotFound) };
+            changed |= record.charge != dir.record.charge;
+            dir.record.charge = record.charge;
+        }
+        self.chunk.owners = owners;
+        if changed { self.charge_again(maker) } else { Ok(()) }
+    }
+
+    fn charge_again(&mut self, maker: &Maker<'_>) -> FsResult<()> {
+        let subvol = self.subvol.id.0;
+        let chunk = &mut self.chunk;
+        chunk.plan.restart(&maker.fs.data);
+        chunk.plan.on_behalf(maker.caller);
+        chunk.charges.clear();
+        for n in 0..chunk.dirs.len() {
+            let dir = &chunk.dirs[n];
+            if dir.is_base(n as u32) {
+                continue;
+            }
+            let above = chunk.dirs[dir.parent as usize].record;
+            let share = ((dir.record.uid, dir.record.gid), 0);
+            let charge = maker.policy.creates(&mut chunk.plan, subvol, &above, share)?;
+            chunk.dirs[n].record.charge = charge;
+            chunk.take_charges()?;
+        }
+        for n in 0..chunk.files.len() {
+            let file = &chunk.files[n];
+            let above = chunk.dirs[file.dir as usize].record;
+            let share = ((file.inode.uid, file.inode.gid), file.inode.charged_bytes());
+            let charge = maker.policy.creates(&mut chunk.plan, subvol, &above, share)?;
+            chunk.files[n].inode.charge = charge;
+            chunk.take_charges()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the runs; nothing reaches them yet.
+    fn ingest(&mut self, at: &Context<'_>) -> FsResult<()> {
+        let (store, tree) = (&*at.fs.store, at.view.tree);
+        // The place of the topmost is corrected when they get their names.
+        for run in [
+            &mut self.chunk.directories(true) as &mut dyn SortedRun,
+            &mut self.chunk.extents() as &mut dyn SortedRun,
+        ] {
+            store.ingest(tree, run).map_err(from_store)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the drafts their names in the bases. `None`: quotas have changed.
+    fn attach(
+        &mut self,
+        maker: &Maker<'_>,
+        at: &Context<'_>,
+        intent: Option<Intent>,
+    ) -> FsResult<Option<CommitToken>> {
+        let mut plan = std::mem::take(&mut self.chunk.plan);
+        let done = self.attach_by(maker, at, intent, &mut plan);
+        self.chunk.plan = plan;
+        done
+    }
+
+    fn attach_by(
+        &mut self,
+        maker: &Maker<'_>,
+        at: &Context<'_>,
+        intent: Option<Intent>,
+        plan: &mut Plan,
+    ) -> FsResult<Option<CommitToken>> {
+        let (fs, bases) = (maker.fs, bases(&self.chunk));
+        for base in &bases {
+            let dir = self.chunk.dir(*base);
+            for (_, child) in &dir.children {
+                at.policy.makes_name(at, dir.ino, self.chunk.name_of(*child))?;
+            }
+        }
+        let mut behind = Vec::new();
+        let (vacancies, locks) = loop {
+            plan.plan_again();
+            // Exclusively: no name of a base comes or goes.
+            for base in &bases {
+                plan.lock(at.object(self.chunk.dir(*base).ino), Mode::Exclusive);
+            }
+            behind.iter().for_each(|ino| plan.lock(at.object(*ino), Mode::Exclusive));
+            let locks = fs.locks.lock(plan.locks());
+            let Some(vacancies) = self.look(maker, at, &bases)? else { return Ok(None) };
+            // A name that has the hash of another one rewrites that one's entry.
+            let inodes = vacancies.iter().filter_map(|(_, vacancy)| vacancy.predecessor);
+            let inodes: Vec<u64> = inodes.map(|(_, ino)| ino).filter(|ino| *ino != 0).collect();
+            if inodes.iter().all(|ino| behind.contains(ino)) {
+                break (vacancies, locks);
+            }
+            behind = inodes;
+        };
+        plan.set_time(fs.env.clock.now());
+        self.plan_names(at, plan, &vacancies, intent.is_some())?;
+        if let Some(intent) = intent {
+            plan.batch().delete(VOLUME, &key::detached(intent.sequence));
+        }
+        let too_much = |_| FsError::LimitReached("the changes of one commit exceed 16 MiB");
+        plan.batch().check().map_err(too_much)?;
+        let token = plan.commit(&*fs.store, &fs.arrivals)?;
+        plan.apply(|effect| apply(fs, effect));
+        drop(locks);
+        plan.notify(|notice| notify(fs, notice));
+        Ok(Some(token))
+    }
+
+    /// Verifies under the locks that all names in bases may be made, and returns their places.
+    /// `None`: quotas have changed.
+    fn look(
+        &self,
+        maker: &Maker<'_>,
+        at: &Context<'_>,
+        bases: &[DirId],
+    ) -> FsResult<Option<Vec<(Draft, Vacancy)>>> {
+        let mut vacancies = Vec::new();
+        for base in bases {
+            let dir = self.chunk.dir(*base);
+            let record = at.view.directory(dir.ino)?.filter(|record| !record.detached);
+            let record = record.ok_or(FsError::NotFound)?;
+            permit::directory(at.view, dir.ino, &record, maker.caller, EXECUTE | WRITE)?;
+            if record.charge != dir.record.charge {
+                return Ok(None);
+            }
+            for &(hash, child) in &dir.children {
+                let name = self.chunk.name_of(child);
+                match at.view.find(dir.ino, hash, name)? {
+                    Search::Found(_) => return Err(FsError::Exists),
+                    Search::Vacant(vacancy) => vacancies.push((child, vacancy)),
+                }
+            }
+        }
+        Ok(Some(vacancies))
+    }
+
+    fn plan_names(
+        &mut self,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        vacancies: &[(Draft, Vacancy)],
+        ingested: bool,
+    ) -> FsResult<()> {
+        let tree = at.view.tree;
+        let mut records = Records::default();
+        for &(child, vacancy) in vacancies {
+            self.chunk.set_cookie(child, vacancy.cookie);
+            let base = self.chunk.dir(self.chunk.base_of(child)).ino;
+            self.chunk.encode_child(child, (base, vacancy.chained), &mut records);
+            if let Some((cookie, ino)) = vacancy.predecessor {
+                plan.flag_chained(at.view, base, cookie, ino)?;
+            }
+        }
+        put_all(plan.batch(), tree, records.iter());
+        let chunk = &self.chunk;
+        for (n, dir) in chunk.dirs.iter().enumerate() {
+            if dir.is_base(n as u32) {
+                continue;
+            }
+            if !ingested {
+                let mut records = Records::default();
+                chunk.encode_dir(n, false, &mut records);
+                put_all(plan.batch(), tree, records.iter());
+                plan.written(tree, dir.ino, dir.record.uid);
+            } else if chunk.is_top(n) {
+                plan.put_directory(tree, dir.ino, &dir.stored(false));
+            } else {
+                plan.written(tree, dir.ino, dir.record.uid);
+            }
+        }
+        if !ingested {
+            let mut extents = chunk.extents();
+            while let Some(item) = extents.next_entry().map_err(from_store)? {
+                plan.batch().put(tree, item.key, item.value);
+            }
+        }
+        self.plan_counts(at, plan);
+        Ok(())
+    }
+
+    /// Counts of bases, of the subvolume, of segments, of quotas; and who holds what.
+    fn plan_counts(&self, at: &Context<'_>, plan: &mut Plan) {
+        let (chunk, tree) = (&self.chunk, at.view.tree);
+        let mut made = chunk.files.len() as i64;
+        for (n, dir) in chunk.dirs.iter().enumerate() {
+            if !dir.is_base(n as u32) {
+                made += 1;
+                if dir.keep {
+                    let node = at.subvol.node(dir.ino);
+                    plan.effect(Effect::LookUp(node, Location::Directory));
+                }
+            } else if !dir.children.is_empty() {
+                let is_dir = |child: &&(u64, Draft)| matches!(child.1, Draft::Directory(_));
+                let below = dir.children.iter().filter(is_dir).count() as i64;
+                plan.touch_directory(tree, dir.ino, dir.children.len() as i64, below);
+                if at.fs.has_front_end() {
+                    self.notify_of(at, plan, n);
+                }
+            }
+        }
+        let mut bytes = 0;
+        for file in &chunk.files {
+            // The length of a target is not counted.
+            if file.inode.kind == FileKind::File {
+                bytes += file.inode.size as i64;
+            }
+            if file.keep {
+                let dir = chunk.dirs[file.dir as usize].ino;
+                let location = Location::Entry { dir, cookie: file.cookie };
+                plan.effect(Effect::LookUp(at.subvol.node(file.ino), location));
+            }
+        }
+        plan.count(at.id(), made, bytes);
+        for (key, lanes) in chunk.segments.iter().chain(&chunk.charges) {
+            for lanes in lanes.chunks(format::batch::LANES_MAX) {
+                plan.batch().merge(VOLUME, key, lanes);
+            }
+        }
+    }
+
+    /// Front ends that know a base are notified of its new names.
+    fn notify_of(&self, at: &Context<'_>, plan: &mut Plan, base: usize) {
+        let dir = &self.chunk.dirs[base];
+        let node = at.subvol.node(dir.ino);
+        for (_, child) in &dir.children {
+            let name = self.chunk.name_of(*child);
+            plan.effect(Effect::HeldNameChanged(node, name.into()));
+        }
+    }
+}
+
+/// The bases in which there are drafts.
+fn bases(chunk: &Chunk) -> Vec<DirId> {
+    let all = chunk.dirs.iter().enumerate();
+    let bases = all.filter(|(n, dir)| dir.is_base(*n as u32) && !dir.children.is_empty());
+    bases.map(|(n, _)| DirId(n as u32)).collect()
+}
+
+fn put_all<'a>(
+    batch: &mut Batch,
+    tree: TreeId,
+    records: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) {
+    records.for_each(|(key, value)| batch.put(tree, key, value));
+}
+
+/// Removes what was ingested and is not reached. If that fails, the next opening does it.
+fn withdraw(fs: &Ops, tree: TreeId, intent: Intent) {
+    let mut batch = Batch::new();
+    plan_removal(&mut batch, tree, (intent.first, intent.end));
+    batch.delete(VOLUME, &key::detached(intent.sequence));
+    if let Err(error) = fs.store.commit(&batch) {
+        tracing::warn!(%error, "records of an import that failed stay until the volume is opened");
+    }
+}
+
+/// Plans that all records of inodes are removed that nothing reaches.
+pub(super) fn plan_removal(batch: &mut Batch, tree: TreeId, (first, end): (u64, u64)) {
+    let ranges = [
+        (key::directory_prefix(first), key::directory_prefix(end)),
+        (key::extent_prefix(first), key::extent_prefix(end)),
+    ];
+    for (from, to) in &ranges {
+        batch.delete_range(tree, from, to);
+    }
+    batch.mark(Need::Removes);
+}
