@@ -37,7 +37,9 @@ install() {
   fi
   mkdir -p "$tools/bin"
   echo "s3-server: building versitygw $version" >&2
-  GOBIN=$tools/bin go install "github.com/versity/versitygw/cmd/versitygw@$version"
+  # Without C and what debuggers read, which nobody needs here.
+  CGO_ENABLED=0 GOBIN=$tools/bin go install -ldflags='-s -w' -gcflags='all=-dwarf=false' \
+    "github.com/versity/versitygw/cmd/versitygw@$version"
   echo "versitygw@$version" >> "$tools/installed"
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build, the tests and the demo need from the system, and skips what is installed.
-# With `counts`, also valgrind. With `suites`, also what `make test` runs: stress-ng, suites and an S3
-# server built into target/tools. With `outside`, also the suites and loads of others that
+# With `counts`, also valgrind. With `test`, also the packages that `make test` needs: stress-ng. With
+# `suites`, also what it builds into target/tools: suites and an S3 server. With `outside`, also the suites and loads of others that
 # `make suites-outside` runs (Go's, where Go is).
 # Runs as root, or with a sudo that needs no password, through apt; otherwise lists what is missing.
 set -eu
@@ -21,7 +21,7 @@ need setfacl acl
 if [ "${1:-}" = counts ]; then
   need valgrind valgrind
 fi
-if [ "${1:-}" = suites ] || [ "${1:-}" = outside ]; then
+if [ "${1:-}" = test ] || [ "${1:-}" = suites ] || [ "${1:-}" = outside ]; then
   need stress-ng stress-ng
 fi
 if [ "${1:-}" = outside ]; then

@@ -14,17 +14,46 @@ cargo=${CARGO:-cargo}
 SILENT=${SILENT:-1800}
 log=$(mktemp)
 suites=$(mktemp)
-trap 'steps_quiet; rm -f "$log" "$suites"' EXIT
+building=
+# Also ends what is built beside, a process group of its own.
+trap 'steps_quiet; [ -z "$building" ] || kill -- "-$building" 2>/dev/null || true; rm -f "$log" "$suites"' EXIT
 export SKIP_ROOT=${SKIP_ROOT:-} SKIP_FUSE=${SKIP_FUSE:-}
 # An empty value counts as unset.
 [ -n "$SKIP_ROOT" ] || unset SKIP_ROOT
 [ -n "$SKIP_FUSE" ] || unset SKIP_FUSE
+
+# Suites and an S3 server are built beside the lints and the tests, by the user who began: what Go
+# and Cargo keep in a home directory stays that user's. `tools_wait` awaits them.
+tools=target/tools/building
+tools_begin() {
+  mkdir -p target/tools
+  rm -f "$tools.code"
+  set -m
+  (
+    code=0
+    nice -n 5 bash scripts/setup.sh suites > "$tools.log" 2>&1 < /dev/null || code=$?
+    echo "$code" > "$tools.code"
+  ) &
+  set +m
+  building=$!
+  export TOOLS=$building
+}
+tools_wait() {
+  while [ ! -s "$tools.code" ]; do
+    # It may have ended between the two looks.
+    kill -0 "$TOOLS" 2>/dev/null || [ -s "$tools.code" ] || echo "ended without a result" > "$tools.code"
+    sleep 0.2
+  done
+  cat "$tools.log"
+  [ "$(cat "$tools.code")" = 0 ] || { echo "scripts/setup.sh suites failed: $(cat "$tools.code")" >&2 && exit 1; }
+}
 
 # Checked first: reporting it after ten minutes of building helps nobody.
 if [ "$(id -u)" -ne 0 ] && [ -z "${SKIP_ROOT:-}${SKIP_FUSE:-}" ]; then
   # As for packages: uses sudo if it needs no password.
   if sudo -n true 2>/dev/null; then
     echo "As root, by sudo: the tests mount file systems of several users."
+    tools_begin
     code=0
     sudo -n --preserve-env env "PATH=$PATH" "HOME=$HOME" bash scripts/test.sh || code=$?
     # The caller keeps ownership of what was built.
@@ -51,8 +80,9 @@ fi
 # In a fresh clone, what incremental builds store for later ones costs more than it saves here.
 [ -d target/debug/incremental ] || export CARGO_INCREMENTAL=0
 
-echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about 19 minutes on"
-echo "two idle cores in a fresh clone, most of it building; longer on a busy machine."
+echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about N minutes on"
+echo "two idle cores in a fresh clone, a third of it building; longer on a busy machine."
+[ -n "${TOOLS:-}" ] || tools_begin
 
 step "formatting"
 $cargo fmt --all --check
@@ -62,13 +92,23 @@ step "lints, on all targets, warnings are errors"
 $cargo clippy --workspace --all-targets --features pando-scheduled/sim --quiet -- -D warnings
 $cargo clippy --package pando-device --quiet -- -D warnings
 
+# With the lints' program and arguments as Cargo passes them, so that crates are not checked once more
+# for their documentation; then the crate that has both, again without.
 step "documentation, warnings are errors"
-RUSTDOCFLAGS="-D warnings" $cargo doc --workspace --no-deps --document-private-items --quiet
+RUSTDOCFLAGS="-D warnings" RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
+  CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" \
+  $cargo doc --workspace --features pando-scheduled/sim --no-deps --document-private-items --quiet
+RUSTDOCFLAGS="-D warnings" RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
+  CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" \
+  $cargo doc --package pando-device --no-deps --document-private-items --quiet
 
 # Documentation has no examples that run, so its tests would only start rustdoc.
 what=(--workspace --lib --bins --tests)
 step "building the tests"
 $cargo test "${what[@]}" --no-run --quiet
+
+step "building the POSIX suites and an S3 server, begun before the lints"
+tools_wait
 
 step_aloud "two lanes: tests on real mounts, POSIX suites (pjdfstest, fsx, programs, damage, limits, quotas, stress-ng); all other tests, seeded orders of threads, fuzzing"
 # With job control: a process group of its own, so that it can be killed as a whole, and SIGINT is

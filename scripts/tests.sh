@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
 # Runs all tests in two parallel lanes. The first one mostly waits for daemons, the kernel and clocks:
 # the Rust tests of the program, which mount volumes, then the POSIX suites. The second one computes:
-# the Rust tests of everything else, threads in orders that seeds determine, fuzzing. Each program
-# of Rust tests runs in the directory of its package, as under `cargo test`; their lines of output
-# begin with the package.
+# a queue of threads in orders that seeds determine, the Rust tests of everything else, fuzzing and
+# instruction counts, of which as many run at a time as there are processors. Each program of Rust
+# tests runs in the directory of its package, as under `cargo test`; their lines of output begin with
+# the package.
 #   scripts/tests.sh SUITES [ARGUMENT OF CARGO TEST]...     the suites' output is copied to SUITES
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 suites=$1
 shift
+export cargo suites
 # They wait: more of them than there are processors.
 threads=$((2 * $(nproc)))
+# Packages whose tests take longest, in this order; those of others by their size. Measured by
+# scripts/slow-tests.sh.
+longest="crates/fs crates/btree crates/lsm crates/objects crates/transfer crates/search crates/store"
 
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
@@ -40,18 +45,11 @@ of_program() {
   done 3< "$list"
 }
 
-# As many programs at a time as there are processors, the largest first: at the end of most there is
-# one long test, while which other processors would be idle.
-of_all_else() {
-  local directory program
-  export -f run
-  while read -r directory program; do
-    is_of_program "$directory" "$program" || echo "$(stat -c %s "$program") $directory $program"
-  done < "$list" | sort -rn |
-    xargs -L 1 -P "$(nproc)" bash -c 'set -euo pipefail && run "$2" "$3"' run
+# All packages are selected: then those of others have the features that the tests' build has, and
+# are not built once more.
+orders() {
+  $cargo test --workspace --features pando-scheduled/sim --test scheduled 2>&1 | sed -u "s|^|testing/scheduled: |"
 }
-
-orders() { $cargo test --package pando-scheduled --features sim 2>&1 | sed -u "s|^|testing/scheduled: |"; }
 
 # Every decoder, random calls, damaged volumes: half a minute of CPU time. The program is one that
 # was built for the tests.
@@ -61,7 +59,10 @@ fuzz() { PROGRAM=target/debug/pando-fuzz bash scripts/fuzz.sh 15 "${FUZZ_SEED:-1
 posix() { bash scripts/posix/lanes.sh quick 2>&1 | tee -a "$suites"; }
 
 # Of the build of the tests, beside bench/counts_test.txt.
-counts() { bash bench/counts.sh test 2>&1 | tee -a "$suites"; }
+counts() {
+  unset MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_
+  bash bench/counts.sh test 2>&1 | tee -a "$suites"
+}
 
 # part WHAT COMMAND...: reports how long it took.
 part() {
@@ -83,13 +84,40 @@ first_lane() {
   part "POSIX suites" posix
 }
 
+# One line a piece of work. The build of `orders` often waits for one crate, so something runs
+# beside it; so do the longest programs, of which the last test often runs alone.
+work() {
+  local directory program rank package
+  echo timed_orders
+  while read -r directory program; do
+    is_of_program "$directory" "$program" && continue
+    rank=99
+    for package in $longest; do
+      rank=$((rank - 1))
+      [ "$directory" != "$PWD/$package" ] || break
+      [ "$package" != "${longest##* }" ] || rank=0
+    done
+    echo "$rank $(stat -c %s "$program") run $directory $program"
+  done < "$list" | sort -k1,1nr -k2,2nr | cut -d ' ' -f 3-
+  echo timed_fuzz
+  echo timed_counts
+}
+timed_orders() { part "threads in orders that seeds determine (a build of its own)" orders; }
+timed_fuzz() { part "fuzzing" fuzz; }
+timed_counts() { part "instruction counts" counts; }
+
+of_all_else() {
+  export -f run part orders fuzz counts timed_orders timed_fuzz timed_counts
+  work | xargs -L 1 -P "$(nproc)" bash -c 'set -euo pipefail && "$@"' work
+}
+
 second_lane() {
   # What waits goes first when it is ready.
   renice -n 10 "$BASHPID" > /dev/null
+  # Memory that is freed stays with the process. Without this, each volume that a test opens with an
+  # ordinary log maps and unmaps megabytes for it: half of some tests' time was page faults.
+  export MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=500000000
   part "tests of all else" of_all_else
-  part "threads in orders that seeds determine (a build of its own)" orders
-  part "fuzzing" fuzz
-  part "instruction counts" counts
 }
 
 # With job control: each lane is a process group, and SIGINT is not ignored in it.
