@@ -6,6 +6,7 @@
 //! A host directory may be deleted while no daemon has the volume open.
 
 mod claim;
+mod closing;
 mod directory;
 mod prices;
 mod store;
@@ -17,6 +18,7 @@ use std::path::Path;
 use device::Device;
 
 pub(crate) use claim::{Claim, TakeOver, announce_check};
+pub(crate) use closing::{Closing, closing};
 pub(crate) use directory::{directory, finish, for_format};
 pub(crate) use prices::Prices;
 pub(crate) use store::{Store, connect, of_store};
@@ -58,17 +60,21 @@ const OBSERVED: &str = "observed";
 
 /// Notes that the daemon of a host directory only reads, or that it does not.
 pub(crate) fn set_observed(device: &dyn Device, remark: Option<&str>) {
-    // One that was killed may have left its own.
-    let removed = match device.remove(OBSERVED) {
-        Err(error) if error.is_not_found() => Ok(()),
-        removed => removed,
-    };
-    let noted = removed.and_then(|()| match remark {
-        Some(remark) => device.create(OBSERVED)?.write_at(remark.as_bytes(), 0),
-        None => Ok(()),
-    });
-    if let Err(error) = noted {
+    if let Err(error) = note(device, OBSERVED, remark) {
         tracing::warn!(%error, "verbs may not say what they show");
+    }
+}
+
+/// Writes a note into the host directory, or removes it. A daemon that was killed may have left its
+/// own.
+fn note(device: &dyn Device, name: &str, text: Option<&str>) -> device::Result<()> {
+    match device.remove(name) {
+        Err(error) if !error.is_not_found() => return Err(error),
+        _ => {}
+    }
+    match text {
+        Some(text) => device.create(name)?.write_at(text.as_bytes(), 0),
+        None => Ok(()),
     }
 }
 
