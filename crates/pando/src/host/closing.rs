@@ -8,15 +8,15 @@ use std::time::Duration;
 use device::sync::{Condvar, Mutex};
 use device::{Clock, Env, PatientBlobs, Thread};
 
-use super::note;
+use super::{note, noted};
 
 /// File of a host directory while its daemon cannot close the volume because the store accepts
 /// nothing.
 const CLOSING: &str = "closing";
 /// How often the daemon looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Most bytes of a note that are read.
-const NOTE_CHARS_MAX: usize = 1000;
+/// Longest part of the store's last error.
+const WHY_CHARS_MAX: usize = 800;
 
 /// A daemon that closes its volume.
 pub(crate) struct Closing {
@@ -60,7 +60,8 @@ fn watch(env: &Env, store: &PatientBlobs, ends: &(Mutex<bool>, Condvar)) {
         let outage = store.outage();
         if let Some(outage) = &outage {
             let seconds = env.clock.monotonic().saturating_sub(outage.since).as_secs();
-            let text = format!("the store has accepted nothing for {seconds} s: {}", outage.why);
+            let why: String = outage.why.chars().take(WHY_CHARS_MAX).collect();
+            let text = format!("the store has accepted nothing for {seconds} s: {why}");
             tracing::warn!("closing waits: {text}");
             if let Err(error) = note(&*env.device, CLOSING, Some(&text)) {
                 tracing::warn!(%error, "cannot note what closing waits for");
@@ -81,6 +82,5 @@ fn forget(env: &Env) {
 
 /// What the daemon of a volume waits for to close it, if that is the store.
 pub(crate) fn closing(volume: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(volume.join(CLOSING)).ok()?;
-    (!text.is_empty()).then(|| text.chars().take(NOTE_CHARS_MAX).collect())
+    noted(volume, CLOSING).filter(|text| !text.is_empty())
 }

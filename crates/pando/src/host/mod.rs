@@ -78,9 +78,18 @@ fn note(device: &dyn Device, name: &str, text: Option<&str>) -> device::Result<(
     }
 }
 
-/// What verbs say if the daemon of a volume directory only reads.
+/// The longest note that is read.
+const NOTE_BYTES_MAX: usize = 4096;
+
+/// What verbs say if the daemon of a volume directory only reads. The directory may be another
+/// user's: nothing but a regular file of its owner is read, and no more than a remark needs.
 pub(crate) fn observed(volume: &Path) -> Option<String> {
-    std::fs::read_to_string(volume.join(OBSERVED)).ok()
+    noted(volume, OBSERVED)
+}
+
+fn noted(volume: &Path, name: &str) -> Option<String> {
+    let bytes = fs::volume_files(volume).ok()?.read(name, NOTE_BYTES_MAX).ok()?;
+    String::from_utf8(bytes).ok()
 }
 
 /// A URL that lacks its slashes, so that parsing it explains what is missing.
