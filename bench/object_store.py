@@ -1,145 +1,34 @@
 #!/usr/bin/env python3
 """A volume in an object store whose requests take long, beside a local volume of the same engine.
 
-    bench/object_store.py PANDO DIRECTORY [--files N] [--delay MS]
+    bench/object_store.py PANDO DIRECTORY [--files N] [--delay MS] [--juicefs PROGRAM]
 
-An object store of this program answers each request after a delay (30 ms), like one in the same
-region; it keeps objects in memory and speaks as much of the S3 protocol as a volume needs. Both
-volumes are mounted by the same program, and each step that changes something ends when `pando sync`
-has returned, so when it is durable. The table has one line a step: both times, their ratio, and the
-requests that the step sent. Caches are warm unless the step says so.
+The store is `bench/slow_s3.py`: it answers each request after a delay (30 ms), like one in the same
+region. All file systems are mounted by the same program, and each step that changes something ends
+when what it changed is durable: for PandoFS when `pando sync` has returned, for JuiceFS when close
+has returned, or with `--writeback` when nothing is left to be uploaded. The table has a line for a
+step, in seconds, and the requests that the server counted. Caches are warm except in the steps that
+are called cold: there the volume was unmounted and the host's directory deleted.
 """
 
 import argparse
+import glob
 import io
+import json
 import os
 import random
+import re
+import shutil
+import signal
+import statistics
 import subprocess
 import sys
 import tarfile
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+import urllib.request
 
-OBJECTS = {}
-LOCK = threading.Lock()
-DELAY = 0.03
-XML = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
-
-
-class Handler(BaseHTTPRequestHandler):
-    """One connection. Objects are immutable, as volumes expect."""
-
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-
-    def log_message(self, *arguments):
-        pass
-
-    def answer(self, status, body=b"", headers=()):
-        self.send_response(status)
-        for name, value in headers:
-            self.send_header(name, value)
-        if self.command != "HEAD":
-            self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-        self.wfile.flush()
-
-    def begin(self):
-        length = int(self.headers.get("content-length") or 0)
-        body = self.rfile.read(length) if length else b""
-        time.sleep(DELAY)
-        parts = urlsplit(self.path)
-        return unquote(parts.path), parse_qs(parts.query, keep_blank_values=True), body
-
-    def do_PUT(self):
-        path, _, body = self.begin()
-        with LOCK:
-            taken = path in OBJECTS and self.headers.get("if-none-match") == "*"
-            if not taken:
-                OBJECTS[path] = body
-        self.answer(412 if taken else 200)
-
-    def do_DELETE(self):
-        path, _, _ = self.begin()
-        with LOCK:
-            OBJECTS.pop(path, None)
-        self.answer(204)
-
-    def do_POST(self):
-        path, _, body = self.begin()
-        bucket = path.rstrip("/")
-        with LOCK:
-            for part in body.decode().split("<Key>")[1:]:
-                OBJECTS.pop(bucket + "/" + part.split("</Key>")[0], None)
-        self.answer(200, f"<DeleteResult {XML}/>".encode())
-
-    def do_HEAD(self):
-        path, _, _ = self.begin()
-        found = OBJECTS.get(path)
-        if found is None:
-            self.answer(404, headers=[("content-length", "0")])
-        else:
-            self.answer(200, headers=[("content-length", str(len(found)))])
-
-    def do_GET(self):
-        path, query, _ = self.begin()
-        if any(name in query for name in ("versioning", "lifecycle", "object-lock")):
-            self.answer(501, b"<Error><Code>NotImplemented</Code></Error>")
-        elif "list-type" in query:
-            self.list(path, query)
-        else:
-            self.read(OBJECTS.get(path))
-
-    def read(self, found):
-        wanted = self.headers.get("range")
-        if found is None:
-            self.answer(404)
-        elif wanted is None:
-            self.answer(200, found)
-        else:
-            first, last = (int(number) for number in wanted.removeprefix("bytes=").split("-"))
-            if first >= len(found):
-                self.answer(416)
-                return
-            last = min(last, len(found) - 1)
-            place = f"bytes {first}-{last}/{len(found)}"
-            self.answer(206, found[first : last + 1], [("content-range", place)])
-
-    def list(self, path, query):
-        prefix = query.get("prefix", [""])[0]
-        after = query.get("continuation-token", [""])[0]
-        bucket = path.rstrip("/") + "/"
-        with LOCK:
-            names = sorted(
-                (name.removeprefix(bucket), len(data))
-                for name, data in OBJECTS.items()
-                if name.startswith(bucket + prefix)
-            )
-        names = [(name, size) for name, size in names if name > after]
-        part, more = names[:1000], len(names) > 1000
-        rows = "".join(
-            f"<Contents><Key>{escape(name)}</Key><Size>{size}</Size><ETag>x</ETag>"
-            "<LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-            "<StorageClass>STANDARD</StorageClass></Contents>"
-            for name, size in part
-        )
-        token = f"<NextContinuationToken>{escape(part[-1][0])}</NextContinuationToken>" if more else ""
-        self.answer(
-            200,
-            f"<ListBucketResult {XML}><Name>b</Name><Prefix>{escape(prefix)}</Prefix>"
-            f"<KeyCount>{len(part)}</KeyCount><MaxKeys>1000</MaxKeys>"
-            f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{rows}</ListBucketResult>".encode(),
-        )
-
-
-class Server(ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
+HERE = os.path.dirname(os.path.realpath(__file__))
+BUCKET = "bucket"
 
 
 def archive(path, files):
@@ -154,39 +43,231 @@ def archive(path, files):
 
 
 def run(*command):
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def requests(pando, volume):
-    import json
+def repository(place, tar):
+    """A bare repository that has the tree."""
+    source, bare = f"{place}/work", f"{place}/bare.git"
+    os.makedirs(source)
+    run("tar", "-xf", tar, "-C", source)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "core.compression=0"]
+    run(*git, "init", "-q", source)
+    run(*git, "-C", source, "add", "-A")
+    run(*git, "-C", source, "commit", "-q", "-m", "tree")
+    run(*git, "-c", "pack.threads=1", "clone", "-q", "--bare", "--no-local", source, bare)
+    shutil.rmtree(source)
+    return bare
 
-    out = subprocess.run([pando, "--json", "status", volume], check=True, capture_output=True)
-    counts = json.loads(out.stdout)["store"]
-    return counts["requests"] if counts else {}
+
+class Pando:
+    """A volume of PandoFS. Its steps end when `pando sync` has returned."""
+
+    def __init__(self, program, volume, mount):
+        self.program, self.volume, self.point = program, volume, mount
+
+    def format(self):
+        run(self.program, "format", "--engine", "lsm", "--layout", "column", self.volume)
+
+    def mount(self):
+        run(self.program, "mount", self.volume, self.point)
+
+    def settle(self):
+        run(self.program, "sync", self.volume)
+
+    def forget(self):
+        """Unmounts, and leaves nothing on this host."""
+        run(self.program, "umount", self.point)
+        deadline = time.monotonic() + 60
+        while self.pid() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        shutil.rmtree(os.environ["PANDO_HOST_DIRECTORY"], ignore_errors=True)
+
+    def unmount(self):
+        run(self.program, "umount", self.point)
+
+    def pid(self):
+        """The daemon, if it runs."""
+        hosts = os.environ["PANDO_HOST_DIRECTORY"]
+        place = f"{hosts}/*" if "://" in self.volume else self.volume
+        for lock in glob.glob(f"{place}/owner.lock"):
+            with open(lock) as file:
+                pid = file.read().strip()
+            if pid and os.path.exists(f"/proc/{pid}/exe"):
+                return int(pid)
+        return None
+
+    def peak(self):
+        """Most memory of the daemon so far, in MiB."""
+        pid = self.pid()
+        if not pid:
+            return 0
+        with open(f"/proc/{pid}/status") as file:
+            return int(re.search(r"VmHWM:\s+(\d+)", file.read())[1]) >> 10
+
+    def commits(self):
+        out = subprocess.run(
+            [self.program, "--json", "status", self.volume], check=True, capture_output=True
+        )
+        store = json.loads(out.stdout).get("store") or {}
+        return store.get("commit_times")
+
+    def find(self, *arguments):
+        return [self.program, "find", f"{self.point}/tree", *arguments]
 
 
-def steps(pando, volume, mount, tar):
-    """Runs all steps; returns name, seconds and requests of each."""
-    changes = [
-        ("untar", ["tar", "-xf", tar, "-C", mount]),
-        ("ls -lR", ["ls", "-lR", mount]),
-        ("find (kernel)", ["find", mount, "-size", "+100k"]),
-        ("pando find", [pando, "find", f"{mount}/tree", "-size", "+100k"]),
-        ("cp -a", ["cp", "-a", f"{mount}/tree", f"{mount}/copy"]),
-        ("rm -rf", ["rm", "-rf", f"{mount}/copy"]),
-    ]
-    found = []
-    for name, command in changes:
-        before = requests(pando, volume)
+class Juice:
+    """A JuiceFS volume with its metadata in a local Badger database."""
+
+    def __init__(self, program, place, endpoint, mount, writeback):
+        self.program, self.place, self.point = program, place, mount
+        self.meta, self.endpoint = f"badger://{place}/meta", endpoint
+        self.options = ["--writeback"] if writeback else []
+
+    def format(self):
+        os.makedirs(f"{self.place}/meta")
+        keys = ["--access-key", "key", "--secret-key", "secret"]
+        # It wants a bucket that is empty.
+        bucket = f"{self.endpoint}/{os.path.basename(self.place)}"
+        where = ["--storage", "s3", "--bucket", bucket]
+        run(self.program, "format", *where, *keys, "--trash-days", "0", self.meta, "bench")
+
+    def mount(self):
+        cache = ["--cache-dir", f"{self.place}/cache", "--no-usage-report", "--backup-meta", "0"]
+        # Like PandoFS, which is the only one to change the volume.
+        kernel = ["--attr-cache", "3600", "--entry-cache", "3600", "--dir-entry-cache", "3600"]
+        run(self.program, "mount", "-d", *cache, *kernel, *self.options, self.meta, self.point)
+
+    def settle(self):
+        subprocess.run(["sync", "-f", self.point], check=True)
+        staged = f"{self.place}/cache"
+        while any(files for path, _, files in os.walk(staged) if "/rawstaging" in path):
+            time.sleep(0.05)
+
+    def forget(self):
+        run(self.program, "umount", self.point)
+        time.sleep(1)
+        shutil.rmtree(f"{self.place}/cache", ignore_errors=True)
+
+    def unmount(self):
+        run(self.program, "umount", self.point)
+
+    def peak(self):
+        return 0
+
+    def commits(self):
+        return None
+
+    def find(self, *arguments):
+        return None
+
+
+def counts(endpoint):
+    with urllib.request.urlopen(f"{endpoint}/?counts") as answer:
+        return json.load(answer)
+
+
+def drop_kernel_caches():
+    run("sync")
+    with open("/proc/sys/vm/drop_caches", "w") as file:
+        file.write("2\n")
+
+
+def syncs(point, times):
+    """Median and worst time of a write of 4 KiB and its fsync, in ms."""
+    took = []
+    for number in range(times):
+        file = os.open(f"{point}/synced-{number}", os.O_CREAT | os.O_WRONLY)
         start = time.monotonic()
-        run(*command)
-        if name in ("untar", "cp -a", "rm -rf"):
-            run(pando, "sync", volume)
+        os.write(file, b"x" * 4096)
+        os.fsync(file)
+        took.append((time.monotonic() - start) * 1000)
+        os.close(file)
+    return statistics.median(took), max(took)
+
+
+def steps(subject, endpoint, tar, bare, given):
+    """Runs all steps; returns name -> seconds and requests of each."""
+    point = subject.point
+    tree, copy, clone = f"{point}/tree", f"{point}/copy", f"{point}/clone"
+    listing = ["ls", "-lR", point]
+    todo = [
+        ("untar", ["tar", "-xf", tar, "-C", point]),
+        ("git clone", ["git", "clone", "-q", "--no-local", bare, clone] if bare else None),
+        ("ls -lR", listing),
+        ("ls -lR, kernel caches dropped", listing),
+        ("find (kernel)", ["find", point, "-size", "+100k"]),
+        ("pando find", subject.find("-size", "+100k")),
+        ("cp -a", ["cp", "-a", tree, copy]),
+        ("rm -rf", ["rm", "-rf", copy]),
+        ("ls -lR, cold", listing),
+        ("read all, cold", ["tar", "-cf", "/dev/null", "--ignore-failed-read", tree]),
+    ]
+    found = {}
+    for name, command in todo:
+        if command is None:
+            continue
+        if name.endswith("dropped"):
+            drop_kernel_caches()
+        if name == "ls -lR, cold":
+            found["memory, MiB"] = (subject.peak(), {})
+            subject.forget()
+        before = counts(endpoint)
+        start = time.monotonic()
+        if name == "ls -lR, cold":
+            subject.mount()
+            mounted = counts(endpoint)
+            sent = {kind: mounted[kind] - before.get(kind, 0) for kind in mounted}
+            found["mount, cold"] = (time.monotonic() - start, sent)
+            before, start = mounted, time.monotonic()
+        if name.startswith("read all"):
+            for directory, _, names in os.walk(tree):
+                for file in names:
+                    with open(os.path.join(directory, file), "rb") as opened:
+                        while opened.read(1 << 20):
+                            pass
+        else:
+            run(*command)
+        if name in ("untar", "git clone", "cp -a", "rm -rf"):
+            subject.settle()
         took = time.monotonic() - start
-        after = requests(pando, volume)
-        sent = {kind: after[kind] - before[kind] for kind in after if kind != "retries"}
-        found.append((name, took, sent))
+        after = counts(endpoint)
+        sent = {kind: after[kind] - before.get(kind, 0) for kind in after}
+        sent["most_at_once"] = after["most_at_once"]
+        found[name] = (took, sent)
+        print(f"{type(subject).__name__} {name}: {took:.2f} s {sent}", file=sys.stderr, flush=True)
+    before = counts(endpoint)
+    median, worst = syncs(point, given.syncs)
+    after = counts(endpoint)
+    sent = {kind: after[kind] - before.get(kind, 0) for kind in after}
+    found["fsync, median, ms"] = (median, sent)
+    found["fsync, worst, ms"] = (worst, {})
+    if told := subject.commits():
+        print(f"commits by time: {told}", file=sys.stderr)
     return found
+
+
+def subjects(given, place, endpoint, mount):
+    if "local" in given.only:
+        yield "local", Pando(given.pando, f"{place}/local", mount)
+    if "store" in given.only:
+        yield "object store", Pando(given.pando, f"s3://{BUCKET}/bench-{os.getpid()}", mount)
+    if given.juicefs:
+        for writeback in (False, True):
+            own = f"{place}/juice{int(writeback)}"
+            name = "JuiceFS --writeback" if writeback else "JuiceFS"
+            if not writeback and "juice" not in given.only:
+                continue
+            yield name, Juice(given.juicefs, own, endpoint, mount, writeback)
+
+
+def told(sent):
+    names = {"create": "create", "read": "read", "list": "list", "head": "head", "delete": "delete"}
+    parts = [f"{sent[kind]} {name}" for kind, name in names.items() if sent.get(kind)]
+    for kind, name in (("bytes_out", "out"), ("bytes_in", "in")):
+        if sent.get(kind, 0) >= 1 << 20:
+            parts.append(f"{sent[kind] >> 20} MiB {name}")
+    return ", ".join(parts) or "none"
 
 
 def main():
@@ -195,40 +276,54 @@ def main():
     arguments.add_argument("directory")
     arguments.add_argument("--files", type=int, default=7000)
     arguments.add_argument("--delay", type=float, default=30)
+    arguments.add_argument("--syncs", type=int, default=100)
+    arguments.add_argument("--no-git", action="store_true")
+    arguments.add_argument("--juicefs", metavar="PROGRAM")
+    arguments.add_argument("--only", default="local,store,juice")
     given = arguments.parse_args()
-    global DELAY
-    DELAY = given.delay / 1000
-    server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     os.makedirs(given.directory, exist_ok=True)
     place = os.path.realpath(given.directory)
+    server = subprocess.Popen(
+        [sys.executable, f"{HERE}/slow_s3.py", str(given.delay)], stdout=subprocess.PIPE, text=True
+    )
+    endpoint = server.stdout.readline().strip()
     os.environ.update(
         AWS_ACCESS_KEY_ID="key",
         AWS_SECRET_ACCESS_KEY="secret",
         AWS_REGION="us-east-1",
-        AWS_ENDPOINT_URL=f"http://127.0.0.1:{server.server_address[1]}",
+        AWS_ENDPOINT_URL=endpoint,
         PANDO_HOST_DIRECTORY=f"{place}/host",
     )
     tar = f"{place}/tree.tar"
     archive(tar, given.files)
-    results = []
-    for volume in (f"{place}/local", f"s3://bucket/bench-{os.getpid()}"):
-        mount = f"{place}/mnt"
-        os.makedirs(mount, exist_ok=True)
-        run(given.pando, "format", "--engine", "lsm", "--layout", "column", volume)
-        run(given.pando, "mount", volume, mount)
-        try:
-            results.append(steps(given.pando, volume, mount, tar))
-        finally:
-            run(given.pando, "umount", mount)
+    bare = None if given.no_git else repository(place, tar)
+    mount = f"{place}/mnt"
+    os.makedirs(mount, exist_ok=True)
+    results = {}
+    try:
+        for name, subject in subjects(given, place, endpoint, mount):
+            subject.format()
+            subject.mount()
+            try:
+                results[name] = steps(subject, endpoint, tar, bare, given)
+            finally:
+                subject.unmount()
+    finally:
+        server.send_signal(signal.SIGTERM)
+    load = " ".join(f"{part:.1f}" for part in os.getloadavg())
     print(f"{given.files} files, {os.path.getsize(tar) >> 20} MiB, requests take {given.delay:g} ms")
-    print("| step | local, s | object store, s | ratio | requests |")
-    print("|---|---:|---:|---:|---|")
-    for (name, local, _), (_, far, sent) in zip(*results):
-        told = ", ".join(f"{count} {kind}" for kind, count in sent.items() if count)
-        print(f"| {name} | {local:.2f} | {far:.2f} | {far / local:.2f} | {told or 'none'} |")
-    sys.stdout.flush()
-    server.shutdown()
+    print(f"load averages at the end: {load}")
+    columns = list(results)
+    print(f"| step | {' | '.join(columns)} | requests |")
+    print(f"|---|{'---:|' * len(columns)}---|")
+    for step in next(iter(results.values())):
+        cells = [f"{results[name][step][0]:.2f}" if step in results[name] else "" for name in columns]
+        requests = [
+            f"{name}: {told(results[name][step][1])}"
+            for name in columns
+            if name != "local" and step in results[name]
+        ]
+        print(f"| {step} | {' | '.join(cells)} | {'; '.join(requests)} |")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ use volume::error::from_store;
 use volume::{OpenError, OpenOptions, own};
 
 pub use collect::{Garbage, GarbageKind, Gc, GcReport};
-pub use offline::{check_offline, overlaid};
+pub use offline::{check_offline, observed, overlaid};
 pub use problem::{Action, Problem, ProblemKind, VolumeReport};
 pub use repair::{Repair, RepairReport, repair};
 

@@ -55,6 +55,13 @@ pub fn overlaid(env: &Env) -> Env {
     Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), objects, ..env.clone() }
 }
 
+/// The same to show a volume that another process has open: what is read of the object store stays
+/// in the cache. A check does without one.
+pub fn observed(env: &Env) -> Env {
+    let objects = env.objects.as_ref().map(|objects| objects.observed(Arc::clone(&env.clock)));
+    Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), objects, ..env.clone() }
+}
+
 /// Checks a volume with a header, apart from the header's files: `bad` says what is wrong with
 /// them.
 fn check_as(

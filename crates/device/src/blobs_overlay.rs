@@ -12,7 +12,7 @@ use crate::{Blobs, Device, Error, Result, part_of};
 pub struct OverlayBlobs {
     below: Arc<dyn Blobs>,
     /// Names that differ from the store below.
-    changed: Mutex<BTreeMap<String, Changed>>,
+    changed: Arc<Mutex<BTreeMap<String, Changed>>>,
 }
 
 /// How a name differs from the store below.
@@ -34,7 +34,13 @@ impl Changed {
 impl OverlayBlobs {
     /// An overlay over a store, without changes.
     pub fn new(below: Arc<dyn Blobs>) -> OverlayBlobs {
-        OverlayBlobs { below, changed: Mutex::default() }
+        OverlayBlobs { below, changed: Arc::default() }
+    }
+
+    /// The same changes over another view of the same objects, such as one with a cache.
+    #[must_use]
+    pub fn over(&self, below: Arc<dyn Blobs>) -> OverlayBlobs {
+        OverlayBlobs { below, changed: Arc::clone(&self.changed) }
     }
 
     fn changed(&self, name: &str) -> Option<Changed> {

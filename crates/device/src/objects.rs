@@ -37,4 +37,13 @@ impl Objects {
         let store = Arc::<PatientBlobs>::clone(&self.store);
         Objects::new(Arc::new(OverlayBlobs::new(store)), clock)
     }
+
+    /// The same objects, with changes that stay in memory. What is read is kept in the cache.
+    #[must_use]
+    pub fn observed(&self, clock: Arc<dyn Clock>) -> Objects {
+        let store = Arc::<PatientBlobs>::clone(&self.store);
+        let changed = OverlayBlobs::new(store);
+        let cached = Arc::new(changed.over(Arc::clone(&self.cached)));
+        Objects { cached, ..Objects::new(Arc::new(changed), clock) }
+    }
 }

@@ -22,6 +22,11 @@ impl ChunkName {
         ChunkName { object: xxh3_64_with_seed(name.as_bytes(), seed), number }
     }
 
+    /// What all chunks of the object have in common.
+    pub(crate) fn object(self) -> u64 {
+        self.object
+    }
+
     /// From a directory's name and a file's name in it.
     fn parse(directory: &str, name: &str) -> Option<ChunkName> {
         let (object, number) = name.split_once('-')?;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use device::{Blobs, Device, File, Result};
 use format::cached_chunk::{self, CHUNK_BYTES, Place};
 
+use crate::ahead::Ahead;
 use crate::cache_index::{CacheIndex, ChunkName};
 
 /// Maximum bytes that one request reads.
@@ -59,6 +60,7 @@ pub struct CachedBlobs {
     volume: [u8; 16],
     bytes_max: u64,
     index: CacheIndex,
+    ahead: Ahead,
     counts: Counts,
     /// Chunks that are still to be skipped.
     skip: AtomicU64,
@@ -81,6 +83,7 @@ impl CachedBlobs {
             volume,
             bytes_max,
             index: CacheIndex::default(),
+            ahead: Ahead::new(bytes_max / CHUNK_BYTES as u64),
             counts: Counts::default(),
             skip: AtomicU64::new(0),
         };
@@ -142,6 +145,7 @@ impl CachedBlobs {
             return None;
         };
         self.counts.hits.fetch_add(1, Ordering::Relaxed);
+        self.ahead.hit(chunk.object(), number);
         let rest = data.get(within..).unwrap_or_default();
         let count = rest.len().min(to.len());
         to[..count].copy_from_slice(&rest[..count]);
@@ -269,15 +273,24 @@ impl Blobs for CachedBlobs {
                 }
                 continue;
             }
-            // Up to the next chunk that is in the cache, in one request.
             let last = (end - 1) / chunk_bytes;
             let most = number + (READ_MAX / CHUNK_BYTES) as u64;
-            let absent = |number: &u64| {
-                !self.index.has(ChunkName::of(&self.volume, name, *number)) && *number < most
+            let absent = |number: u64| !self.index.has(ChunkName::of(&self.volume, name, number));
+            let object = ChunkName::of(&self.volume, name, number).object();
+            let wanted = number..(last + 1).min(most);
+            // What another thread requested meanwhile is in the cache, unless that failed.
+            let Some(request) = self.ahead.begin(object, wanted, absent) else {
+                if absent(number) {
+                    let (buffer, at) = (&mut buffer[filled..], offset + filled as u64);
+                    return Ok(filled + self.blobs.read_at(name, buffer, at)?);
+                }
+                continue;
             };
-            let count = 1 + (number + 1..=last).take_while(absent).count();
-            let mut chunks = vec![0; count * CHUNK_BYTES];
-            let read = self.fetch(name, number, &mut chunks)?;
+            let asked = request.chunks();
+            let mut chunks = vec![0; (asked.end - asked.start) as usize * CHUNK_BYTES];
+            let read = self.fetch(name, asked.start, &mut chunks)?;
+            drop(request);
+            let within = (at - asked.start * chunk_bytes) as usize;
             let found = chunks[..read].get(within..).unwrap_or_default();
             let copied = found.len().min(buffer.len() - filled);
             buffer[filled..filled + copied].copy_from_slice(&found[..copied]);

@@ -7,6 +7,7 @@
 //! condition is refused when the store is opened. Unanswered requests are retried; if the answer to
 //! a creation was lost, comparing the object's bytes shows whether it succeeded.
 
+mod ahead;
 mod aws;
 mod cache_index;
 mod cached;
@@ -15,6 +16,7 @@ mod location;
 mod open;
 mod presence;
 mod probe;
+mod prompt;
 mod request;
 mod rules;
 mod s3;

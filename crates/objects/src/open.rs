@@ -9,6 +9,7 @@ use device::{Blobs, Error, LocalDevice, Result, SharedDir};
 
 use crate::aws::{self, Found};
 use crate::location::Location;
+use crate::prompt::Prompt;
 use crate::rules;
 use crate::s3::{Place, S3Blobs};
 use crate::settings::{Opened, Probe, Seams, Settings};
@@ -104,6 +105,6 @@ fn open_directory(path: &str, settings: &Settings, seams: &Seams) -> Result<Open
     let traffic = Arc::<Traffic>::default();
     let counted = Counted { blobs, traffic: Arc::clone(&traffic), clock: Arc::clone(&seams.clock) };
     let blobs: Arc<dyn Blobs> = Arc::new(counted);
-    // What the operating system does for a file has no limit.
-    Ok(Opened { soon: Arc::clone(&blobs), blobs, traffic, warnings: Vec::new() })
+    let soon = Arc::new(Prompt::new(Arc::clone(&blobs), SOON));
+    Ok(Opened { soon, blobs, traffic, warnings: Vec::new() })
 }

@@ -23,9 +23,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Maximum time over all repeats of the first request: a person waits for it, and a wrong address
 /// does not become right.
 const FIRST: Duration = Duration::from_secs(10);
-/// Multiples of the `silence` to wait for an answer when a large object was sent; once of others. A
-/// whole request has no limit: its duration depends on its length and on the network.
+/// Multiples of the `silence` to wait for an answer when a large object was sent; once of others.
 const SILENCES_OF_ANSWER: u32 = 4;
+/// Multiples of the `silence` that an attempt takes at most, besides the time for its bytes.
+const SILENCES_OF_ATTEMPT: u32 = 5;
 /// Maximum bytes of an object. The protocol allows 5 GiB for one request.
 const OBJECT_BYTES_MAX: u64 = 4 << 30;
 /// Connections that are kept open for later requests: more threads than these seldom send.
@@ -126,11 +127,11 @@ impl S3Blobs {
     /// The same objects for requests that must be answered soon or fail: each attempt ends within
     /// `limit`, and none begins later. They are counted together.
     pub(crate) fn within(&self, place: &Place, limit: Duration) -> Result<S3Blobs> {
-        let agent = agent(place, &Limits { whole: Some(limit), ..Limits::of(place) })?;
+        let agent = agent(place, &Limits::of(place))?;
         let patience = self.server.patience.within(limit);
         let uploads = agent.clone();
         Ok(S3Blobs {
-            server: Server { agent, uploads, patience, ..self.server.clone() },
+            server: Server { agent, uploads, limit, patience, ..self.server.clone() },
             others: Vec::new(),
             probe: Probe::Trust,
             own: self.own,
@@ -212,6 +213,7 @@ fn server(
         prefix: place.prefix.clone(),
         agent: agent.clone(),
         uploads: uploads.clone(),
+        limit: place.silence * SILENCES_OF_ATTEMPT,
         target: Target { endpoint: endpoint.to_owned(), bucket: bucket_name, region },
         patience: patience.clone(),
     })
@@ -223,13 +225,11 @@ struct Limits {
     silence: Duration,
     /// Multiples of it to wait for an answer.
     silences: u32,
-    /// Longest time of a whole request.
-    whole: Option<Duration>,
 }
 
 impl Limits {
     fn of(place: &Place) -> Limits {
-        Limits { silence: place.silence, silences: 1, whole: None }
+        Limits { silence: place.silence, silences: 1 }
     }
 }
 
@@ -247,7 +247,6 @@ fn agent(place: &Place, limits: &Limits) -> Result<Agent> {
         .timeout_per_read(Some(limits.silence))
         .timeout_per_write(Some(limits.silence))
         .timeout_recv_response(Some(limits.silence * limits.silences))
-        .timeout_global(limits.whole)
         .proxy(None);
     if let Some(text) = &place.authorities {
         let mut certificates = Vec::new();

@@ -12,7 +12,7 @@ use device::{Clock, Error, Found, ReadPart, Result, part_of};
 use rusty_s3::actions::{DeleteObjects, GetObject, ListObjectsV2, ObjectIdentifier, S3Action};
 use rusty_s3::{Bucket, Credentials};
 use ureq::http::Response;
-use ureq::{Agent, Body, SendBody};
+use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use crate::aws::{Keys, Renew};
 use crate::explain::{Target, element};
@@ -23,10 +23,14 @@ use crate::traffic::{Kind, Traffic};
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 /// Maximum bytes of a page of a listing, and of other answers in XML.
 const LIST_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a usual page of a listing.
+const LIST_BYTES: u64 = 1 << 20;
 /// Bytes read per step to checksum a file.
 const SUMMED_BYTES: usize = 1 << 20;
 /// Bytes from which an object is large.
 const UPLOAD_BYTES: u64 = 8 << 20;
+/// Bytes a second that a link must carry at least: an attempt that takes longer is ended.
+const BYTES_A_SECOND_MIN: u64 = 64 << 10;
 /// Maximum objects of a request that deletes several.
 const DELETED_MAX: usize = 1000;
 
@@ -40,6 +44,8 @@ pub(crate) struct Server {
     pub(crate) agent: Agent,
     /// Sends large objects: a server may take long to answer when it has received all.
     pub(crate) uploads: Agent,
+    /// Longest time of an attempt apart from what its bytes take.
+    pub(crate) limit: Duration,
     pub(crate) target: Target,
     pub(crate) patience: Patience,
 }
@@ -121,6 +127,13 @@ impl Server {
         format!("{}{name}", self.prefix)
     }
 
+    /// Bounds an attempt that carries so many bytes: a server that sends a byte now and then would
+    /// hold a caller for ever.
+    fn within<B>(&self, bytes: u64, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        let carried = Duration::from_secs(bytes.div_ceil(BYTES_A_SECOND_MIN));
+        request.config().timeout_global(Some(self.limit + carried)).build()
+    }
+
     /// Creates an object of these bytes.
     pub(crate) fn make(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
@@ -199,7 +212,8 @@ impl Server {
         }
         let url = action.sign(SIGNED_FOR);
         let agent = if length > UPLOAD_BYTES { &self.uploads } else { &self.agent };
-        let mut request = agent.put(url.as_str()).header("content-length", length.to_string());
+        let request = self.within(length, agent.put(url.as_str()));
+        let mut request = request.header("content-length", length.to_string());
         for (header, value) in headers {
             request = request.header(header, value);
         }
@@ -222,7 +236,8 @@ impl Server {
             action.with_continuation_token(token);
         }
         let url = action.sign(SIGNED_FOR);
-        asked.answered(self.agent.get(url.as_str()).call(), |mut answer| {
+        let request = self.within(LIST_BYTES, self.agent.get(url.as_str()));
+        asked.answered(request.call(), |mut answer| {
             if status(&answer) != 200 {
                 return asked.unexpected(answer);
             }
@@ -280,7 +295,8 @@ impl Server {
         let range = format!("bytes={offset}-{last}");
         let read = self.ask((Kind::Read, 0), |keys| {
             let url = self.bucket.get_object(Some(keys), &key).sign(SIGNED_FOR);
-            let answer = self.agent.get(url.as_str()).header("range", &range).call();
+            let request = self.within(buffer.len() as u64, self.agent.get(url.as_str()));
+            let answer = request.header("range", &range).call();
             asked.answered(answer, |mut answer| {
                 let skipped = match status(&answer) {
                     206 => 0,
@@ -314,7 +330,8 @@ impl Server {
         let key = self.key(name);
         self.ask((Kind::Head, 0), |keys| {
             let url = self.bucket.get_object(Some(keys), &key).sign(SIGNED_FOR);
-            let answer = self.agent.get(url.as_str()).header("range", "bytes=0-0").call();
+            let request = self.within(0, self.agent.get(url.as_str()));
+            let answer = request.header("range", "bytes=0-0").call();
             asked.answered(answer, |answer| {
                 let length = match status(&answer) {
                     206 => length_of_whole(&answer),
@@ -342,7 +359,8 @@ impl Server {
         let key = self.key(name);
         self.ask((Kind::Delete, 0), |keys| {
             let url = self.bucket.delete_object(Some(keys), &key).sign(SIGNED_FOR);
-            asked.answered(self.agent.delete(url.as_str()).call(), |answer| match status(&answer) {
+            let request = self.within(0, self.agent.delete(url.as_str()));
+            asked.answered(request.call(), |answer| match status(&answer) {
                 200 | 204 => Tried::Done(()),
                 404 => match asked.unexpected(answer) {
                     // It is gone; if the bucket is gone, that is an error.
@@ -377,7 +395,8 @@ impl Server {
         action.set_quiet(true);
         let url = action.sign(SIGNED_FOR);
         let (body, md5) = action.body_with_md5();
-        let request = self.agent.post(url.as_str()).header("content-md5", md5);
+        let request = self.within(LIST_BYTES, self.agent.post(url.as_str()));
+        let request = request.header("content-md5", md5);
         asked.answered(request.send(&body), |mut answer| {
             match status(&answer) {
                 200 => {}
@@ -408,7 +427,8 @@ impl Server {
             let mut action = GetObject::new(&self.bucket, Some(keys), "");
             action.query_mut().insert(name, "");
             let url = action.sign(SIGNED_FOR);
-            asked.answered(self.agent.get(url.as_str()).call(), |mut answer| {
+            let request = self.within(0, self.agent.get(url.as_str()));
+            asked.answered(request.call(), |mut answer| {
                 match status(&answer) {
                     200 => match text_of(&mut answer) {
                         Ok(text) => Tried::Done(Some(text)),

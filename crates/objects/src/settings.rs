@@ -103,8 +103,7 @@ impl Seams {
 pub struct Opened {
     /// The objects.
     pub blobs: Arc<dyn Blobs>,
-    /// The same objects, for requests that must be answered soon or fail: signs of life. In a
-    /// directory there is no limit.
+    /// The same objects, for requests that must be answered soon or fail: signs of life.
     pub soon: Arc<dyn Blobs>,
     /// The requests so far, and whether the store answers.
     pub traffic: Arc<Traffic>,

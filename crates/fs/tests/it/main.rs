@@ -39,6 +39,7 @@ mod log_elsewhere;
 mod model;
 mod number_edges;
 mod objects;
+mod objects_back;
 mod objects_outage;
 mod open;
 mod ops;

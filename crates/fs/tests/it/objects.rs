@@ -96,7 +96,7 @@ fn check_lost(far: &FarBlobs, states: &States, durability: Durability, place: &s
 }
 
 /// Checks everything that the store has, on a new host. Nothing is changed.
-fn check_whole(far: &Arc<FarBlobs>, place: &str) {
+pub(crate) fn check_whole(far: &Arc<FarBlobs>, place: &str) {
     let env = env_of(&sim_env(4), far);
     fs::make_host(&*env.device, &**far, URL).expect("a volume");
     let before: Vec<_> = far.objects().into_keys().collect();

@@ -241,3 +241,53 @@ fn threads_read_the_right_bytes_from_a_small_cache() {
     let stats = cache.stats();
     assert!(stats.evicted > 0 && stats.hits > 0 && stats.bytes <= stats.bytes_max, "{stats:?}");
 }
+
+/// A walk over an object takes few requests, and threads that miss one chunk send one.
+#[test]
+fn a_walk_takes_few_requests_and_reads_nothing_twice() {
+    let (shared, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let url = format!("file://{}", shared.path().display());
+    let settings = Settings { any_file_system: true, ..Settings::default() };
+    let opened = Location::parse(&url).unwrap().open(&settings, &Seams::system()).unwrap();
+    let bytes = pattern(1, 100 * CHUNK + 100);
+    assert!(opened.blobs.create("run/1", &bytes).unwrap());
+    let device = Arc::new(LocalDevice::open(host.path()).unwrap());
+    let requests = || opened.traffic.counts().read;
+    for (directory, threads) in [("one", 1), ("several", 8)] {
+        let before = opened.traffic.counts();
+        let blobs = Arc::clone(&opened.blobs);
+        let cache = CachedBlobs::new(blobs, device.clone(), directory, VOLUME, 1 << 30);
+        device::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    for at in (0..bytes.len()).step_by(16 << 10) {
+                        assert_eq!(read(&cache, "run/1", at, 16 << 10), part(&bytes, at, 16 << 10));
+                    }
+                });
+            }
+        });
+        let sent = requests() - before.read;
+        assert!(sent <= 10, "{sent} requests of {threads} threads");
+        let read = opened.traffic.counts().bytes_in - before.bytes_in;
+        assert_eq!(read, bytes.len() as u64, "{threads} threads");
+    }
+}
+
+/// What a disk does not take is not requested ahead of a reader either.
+#[test]
+fn a_cache_that_keeps_nothing_costs_little_more_than_none() {
+    let (shared, disk) = (tempfile::tempdir().unwrap(), SimDevice::new(1));
+    let url = format!("file://{}", shared.path().display());
+    let settings = Settings { any_file_system: true, ..Settings::default() };
+    let opened = Location::parse(&url).unwrap().open(&settings, &Seams::system()).unwrap();
+    let bytes = pattern(1, 100 * CHUNK);
+    assert!(opened.blobs.create("run/1", &bytes).unwrap());
+    disk.set_capacity(Some(0));
+    let cache = cached(Arc::clone(&opened.blobs), &disk, 1 << 30);
+    for at in (0..bytes.len()).step_by(CHUNK) {
+        assert_eq!(read(&cache, "run/1", at, CHUNK), part(&bytes, at, CHUNK));
+    }
+    assert_eq!(cache.stats().hits, 0);
+    let read = opened.traffic.counts().bytes_in;
+    assert!(read < 2 * bytes.len() as u64, "{read} bytes");
+}

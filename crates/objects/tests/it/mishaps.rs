@@ -228,6 +228,17 @@ fn no_wait_is_endless() {
     assert_eq!(objects.left(), 0);
 }
 
+/// A server whose answer comes a byte at a time is never silent, and is asked again all the same.
+#[test]
+fn no_answer_is_endless() {
+    let (blobs, objects) = ordered_within(Duration::from_secs(1));
+    objects.order("PUT", Mishap::Trickle);
+    assert!(blobs.create("a", b"0123456789").unwrap());
+    objects.order("GET", Mishap::Trickle);
+    assert_eq!(blobs.read_at("a", &mut [0; 10], 0).unwrap(), 10);
+    assert_eq!(objects.left(), 0);
+}
+
 #[test]
 fn the_size_of_all_objects_takes_one_request() {
     let (blobs, objects) = ordered();

@@ -37,6 +37,8 @@ pub(crate) enum Mishap {
     Flipped,
     /// It is not carried out, and there is no answer before the client gives up.
     Silence,
+    /// It is answered by a byte now and then, without an end.
+    Trickle,
     /// Somebody else makes the object first, of these bytes, and the connection ends.
     Overtaken(Vec<u8>),
 }
@@ -54,6 +56,8 @@ pub(crate) struct Objects {
     /// Settings of the bucket by name, such as `versioning`.
     settings: Mutex<BTreeMap<&'static str, String>>,
     mishaps: Mutex<Vec<(&'static str, Mishap)>>,
+    /// What every request of a method gets.
+    always: Mutex<BTreeMap<&'static str, Mishap>>,
     requests: AtomicU64,
 }
 
@@ -61,6 +65,18 @@ impl Objects {
     /// Orders a mishap of the next request of a method.
     pub(crate) fn order(&self, method: &'static str, mishap: Mishap) {
         self.mishaps.lock().push((method, mishap));
+    }
+
+    /// From now on every request of these methods has this mishap; `None`: no request has any.
+    pub(crate) fn always(&self, methods: &[&'static str], mishap: Option<&Mishap>) {
+        let mut always = self.always.lock();
+        always.clear();
+        always.extend(methods.iter().flat_map(|method| mishap.map(|it| (*method, it.clone()))));
+    }
+
+    /// Paths and bytes.
+    pub(crate) fn all(&self) -> BTreeMap<String, Vec<u8>> {
+        self.by_path.lock().clone()
     }
 
     /// How many mishaps did not come.
@@ -86,8 +102,10 @@ impl Objects {
 
     fn mishap(&self, method: &str) -> Option<Mishap> {
         let mut mishaps = self.mishaps.lock();
-        let at = mishaps.iter().position(|(of, _)| *of == method)?;
-        Some(mishaps.remove(at).1)
+        match mishaps.iter().position(|(of, _)| *of == method) {
+            Some(at) => Some(mishaps.remove(at).1),
+            None => self.always.lock().get(method).cloned(),
+        }
     }
 }
 
@@ -165,6 +183,11 @@ fn serve(objects: &Objects, stream: impl Read + Write) -> std::io::Result<()> {
                 std::io::copy(&mut reader, &mut std::io::sink())?;
                 return Ok(());
             }
+            Some(Mishap::Trickle) => loop {
+                reader.get_mut().write_all(b"H")?;
+                reader.get_mut().flush()?;
+                SystemClock::new().sleep(Duration::from_millis(20));
+            },
             Some(Mishap::Overtaken(bytes)) => {
                 objects.by_path.lock().insert(request.path, bytes.clone());
                 return Ok(());

@@ -6,6 +6,7 @@
 //! A host directory may be deleted while no daemon has the volume open.
 
 mod claim;
+mod closing;
 mod directory;
 mod prices;
 mod store;
@@ -17,6 +18,7 @@ use std::path::Path;
 use device::Device;
 
 pub(crate) use claim::{Claim, TakeOver, announce_check};
+pub(crate) use closing::{Closing, closing};
 pub(crate) use directory::{directory, finish, for_format};
 pub(crate) use prices::Prices;
 pub(crate) use store::{Store, connect, of_store};
@@ -58,27 +60,35 @@ const OBSERVED: &str = "observed";
 
 /// Notes that the daemon of a host directory only reads, or that it does not.
 pub(crate) fn set_observed(device: &dyn Device, remark: Option<&str>) {
-    // One that was killed may have left its own.
-    let removed = match device.remove(OBSERVED) {
-        Err(error) if error.is_not_found() => Ok(()),
-        removed => removed,
-    };
-    let noted = removed.and_then(|()| match remark {
-        Some(remark) => device.create(OBSERVED)?.write_at(remark.as_bytes(), 0),
-        None => Ok(()),
-    });
-    if let Err(error) = noted {
+    if let Err(error) = note(device, OBSERVED, remark) {
         tracing::warn!(%error, "verbs may not say what they show");
     }
 }
 
-/// The longest remark that is read.
-const OBSERVED_BYTES_MAX: usize = 4096;
+/// Writes a note into the host directory, or removes it. A daemon that was killed may have left its
+/// own.
+fn note(device: &dyn Device, name: &str, text: Option<&str>) -> device::Result<()> {
+    match device.remove(name) {
+        Err(error) if !error.is_not_found() => return Err(error),
+        _ => {}
+    }
+    match text {
+        Some(text) => device.create(name)?.write_at(text.as_bytes(), 0),
+        None => Ok(()),
+    }
+}
+
+/// The longest note that is read.
+const NOTE_BYTES_MAX: usize = 4096;
 
 /// What verbs say if the daemon of a volume directory only reads. The directory may be another
 /// user's: nothing but a regular file of its owner is read, and no more than a remark needs.
 pub(crate) fn observed(volume: &Path) -> Option<String> {
-    let bytes = fs::volume_files(volume).ok()?.read(OBSERVED, OBSERVED_BYTES_MAX).ok()?;
+    noted(volume, OBSERVED)
+}
+
+fn noted(volume: &Path, name: &str) -> Option<String> {
+    let bytes = fs::volume_files(volume).ok()?.read(name, NOTE_BYTES_MAX).ok()?;
     String::from_utf8(bytes).ok()
 }
 

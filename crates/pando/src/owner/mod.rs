@@ -153,10 +153,14 @@ fn open(
 ) -> Result<Open> {
     let failed = |error| failure::open(&start.volume, &error);
     let claim = match store.map(|store| Claim::announce(store, env, start.take_over)).transpose() {
-        Err(busy) if busy.kind == FailureKind::Busy && start.mount.is_none() => {
+        // Another host has it open, or these keys may only read. Verbs that read need no more.
+        Err(why)
+            if [FailureKind::Busy, FailureKind::Permission].contains(&why.kind)
+                && start.mount.is_none() =>
+        {
             let shows = output::time_local(env.clock.now().0);
-            let fs = Fs::observe(env, &busy.message).map_err(&failed)?;
-            let elsewhere = Some(format!("{}; this shows its state of {shows}", busy.message));
+            let fs = Fs::observe(env, &why.message).map_err(&failed)?;
+            let elsewhere = Some(format!("{}; this shows its state of {shows}", why.message));
             return Ok(Open { fs, claim: None, elsewhere });
         }
         claim => claim?,
@@ -244,11 +248,13 @@ fn own(
     if let Some(recording) = recording {
         recording.end(was_made);
     }
+    let closing = host::Closing::begin(env);
     server.end_background();
     if is_host {
         host::set_observed(&*env.device, None);
     }
     let closed = fs.close();
+    closing.into_iter().for_each(host::Closing::end);
     if let Some(claim) = claim {
         claim.withdraw();
     }

@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long to wait for imports of other users.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(20);
 
+/// How long to wait for a daemon whose object store accepts nothing.
+const PATIENCE_WITH_STORE: Duration = Duration::from_secs(20);
+
 /// After this time the command reports what it waits for.
 const SAY_AFTER: Duration = Duration::from_secs(2);
 
@@ -268,6 +271,15 @@ fn wait_for_end(
                 say_copies(volume, pid, &copies, output);
                 return Ok(());
             }
+            if let Some(why) = host::closing(volume) {
+                if !said {
+                    output.remark(&format!("waiting for the object store: {why}"));
+                    said = true;
+                }
+                if waited > PATIENCE_WITH_STORE {
+                    return Err(held_by_store(pid, &why));
+                }
+            }
             // A daemon that no longer answers is about to end.
             let sessions = holding(volume, pid);
             if let Some(first) = sessions.first() {
@@ -301,6 +313,16 @@ fn holding(volume: &Path, pid: u32) -> Vec<Session> {
     let mut sessions = session::of(volume).unwrap_or_default();
     sessions.retain(|session| session.holds);
     sessions
+}
+
+fn held_by_store(pid: u32, why: &str) -> Failure {
+    let message =
+        format!("unmounted, but its daemon (pid {pid}) cannot make the last changes durable: {why}");
+    let hint = format!(
+        "the volume is closed as soon as the store accepts objects; `kill -9 {pid}` gives these \
+         changes up"
+    );
+    Failure::new(FailureKind::Busy, message).hint(hint)
 }
 
 fn held_by(volume: &Path, pid: u32, session: &Session) -> Failure {

@@ -21,6 +21,7 @@ macro_rules! on_each_engine {
 
 mod admission;
 mod bad_input;
+mod bad_stores;
 mod bench;
 mod diff;
 mod export;

@@ -234,6 +234,12 @@ fn another_host_reads_a_volume_that_is_open() {
     crate::world::wait_until("nobody reads any more", || !observed());
     write_synced(&world.below_mount("/dir/small"), b"other");
     assert_eq!(read(&["cat", &world.at("/dir/small")]), "other");
+    let kept = |directory: std::fs::DirEntry| {
+        let cache = std::fs::read_dir(directory.path().join("cache"));
+        cache.is_ok_and(|mut cache| cache.next().is_some())
+    };
+    let mut directories = std::fs::read_dir(&hosts).unwrap().flatten();
+    assert!(directories.any(kept), "what was read stays on this host");
     crate::world::wait_until("nobody reads any more", || !observed());
     world.umount();
     world.close();
@@ -325,6 +331,33 @@ fn a_process_that_waits_for_the_store_can_be_killed() {
     std::fs::remove_file(&staged).unwrap();
     write_synced(&world.below_mount("/after"), b"after");
     assert!(!world.below_mount("/never").exists());
+    world.umount();
+}
+
+/// With a store that accepts nothing `umount` ends all the same, and says what is not durable and
+/// who waits; that is durable once the store accepts objects again.
+#[test]
+fn an_unmount_says_that_the_store_accepts_nothing() {
+    let world = World::in_store();
+    if !world.mount() {
+        return;
+    }
+    write_synced(&world.below_mount("/before"), b"before");
+    let staged = world.path().join("store/.staged");
+    std::fs::remove_dir_all(&staged).unwrap();
+    std::fs::write(&staged, b"").unwrap();
+    std::fs::write(world.below_mount("/last"), b"last").unwrap();
+    let failure = world.fails(6, &["umount", world.mnt()]);
+    let pid = world.owner().expect("it waits");
+    assert!(failure.contains("accepted nothing for"), "{failure}");
+    assert!(failure.contains(&format!("kill -9 {pid}")), "{failure}");
+    assert!(!world.below_mount("/before").exists(), "it is unmounted");
+    std::fs::remove_file(&staged).unwrap();
+    crate::world::wait_until("the daemon ends", || !crate::world::is_alive(pid));
+    assert!(!world.volume.join("closing").exists());
+    world.lose_host();
+    assert!(world.mount());
+    assert_eq!(std::fs::read(world.below_mount("/last")).unwrap(), b"last");
     world.umount();
 }
 

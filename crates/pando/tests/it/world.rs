@@ -35,7 +35,7 @@ pub(crate) struct World {
     /// Its directory; that of this host, if the volume is in an object store.
     pub(crate) volume: PathBuf,
     /// Its URL, if it is in an object store.
-    url: Option<String>,
+    pub(crate) url: Option<String>,
     pub(crate) mount_point: PathBuf,
 }
 
