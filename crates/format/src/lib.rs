@@ -33,6 +33,7 @@ pub mod directory_record;
 pub mod entry_record;
 pub mod extent;
 pub mod inherited_record;
+pub mod inode_number;
 pub mod inode_record;
 pub mod kept_twice;
 pub mod key;

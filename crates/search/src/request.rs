@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
-use inode::{Caller, NodeId, SubvolId};
+use inode::{Caller, Ino, NodeId, SubvolId};
 
 use crate::cluster::{Fields, Like};
 use crate::error::Result;
@@ -36,6 +36,8 @@ pub struct Request<'a> {
     /// Directories (of depth `min_depth` and more) that match this are not descended into. They
     /// may match `expr` themselves.
     pub prune: Option<&'a Expr>,
+    /// Whether subvolumes that are mounted below are not descended into.
+    pub alone: bool,
     /// The user whose permissions apply. A row other than the start's is visible if the caller may
     /// read and search its directory and search every directory from the start to there.
     pub caller: &'a Caller,
@@ -141,5 +143,5 @@ impl Match<'_> {
 
 /// The inode number that users see.
 pub fn shown(subvolume: u64, ino: u64) -> NodeId {
-    NodeId(SubvolId(subvolume).slot().0 << 40 | ino)
+    NodeId::new(SubvolId(subvolume), Ino(ino))
 }

@@ -75,6 +75,8 @@ pub struct FormatOptions {
     pub root_gid: u32,
     /// Permission bits of the root directory.
     pub root_mode: u32,
+    /// The home of the inodes that the volume makes: 0 for one that stands alone.
+    pub inode_home: u16,
 }
 
 impl Default for FormatOptions {
@@ -86,6 +88,7 @@ impl Default for FormatOptions {
             root_uid: 0,
             root_gid: 0,
             root_mode: 0o755,
+            inode_home: 0,
         }
     }
 }

@@ -342,7 +342,7 @@ impl Test {
         Ok(match self {
             Test::Within(Attribute::Ino, low, high) => {
                 let shown = crate::request::shown(context.subvolume, row.ino);
-                (*low..=*high).contains(&i128::from(shown.0))
+                (*low..=*high).contains(&i128::from(shown.shown()))
             }
             Test::Within(attribute, low, high) => {
                 let value = attribute.of(row);
