@@ -81,4 +81,4 @@ soak-posix: suites ## The POSIX suites of both engines at their full length (hal
 	$(CARGO) build --workspace
 	@bash scripts/posix/lanes.sh whole
 
-soak: soak-crash soak-damage soak-kill soak-fuzz ## These four
+soak: soak-crash soak-damage soak-kill soak-fuzz soak-orders soak-fsx soak-posix soak-programs ## All of these (a day)

@@ -33,8 +33,9 @@ if [ -z "$pando" ]; then
   build
   pando=$PWD/target/demo/pando
 fi
-steps_end
+step "counting what is in $source_dir"
 entries=$(find "$source_dir" 2>/dev/null | wc -l)
+steps_end
 echo "   $source_dir has $entries entries; with the usual tools beside it the demo takes some minutes for"
 echo "   some hundred thousand of them"
 

@@ -16,11 +16,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rpds::RedBlackTreeMapSync;
 use store::TreeId;
 
 use crate::core::Core;
-use crate::tree::{Root, Tree};
+use crate::tree::{States, Tree};
 
 /// Trees that may be fresh before some are captured ...
 const FRESH_MAX: usize = 512;
@@ -28,9 +27,6 @@ const FRESH_MAX: usize = 512;
 const FRESH_LIMIT: usize = 4 * FRESH_MAX;
 /// Trees captured in one go.
 const STEP: usize = 128;
-
-/// Roots of trees at one moment, without dropped trees.
-pub(crate) type States = RedBlackTreeMapSync<TreeId, Option<Root>>;
 
 /// The trees that differ from the durable state, or from the state that a running checkpoint is
 /// about to make durable.

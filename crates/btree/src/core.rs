@@ -13,7 +13,7 @@ use format::catalog::CatalogKey;
 use store::{Error, Journal, Log, Result, TreeId};
 
 use crate::cell::Node;
-use crate::changed::{Changed, States};
+use crate::changed::Changed;
 use crate::checkpoint::{Shedding, State};
 use crate::early::Early;
 use crate::gate::Gate;
@@ -22,7 +22,7 @@ use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::pin::{PinnedTrees, Pins};
 use crate::stripes::Stripes;
-use crate::tree::{Root, Tree};
+use crate::tree::{Root, States, Tree};
 
 /// The engine.
 pub struct Core {

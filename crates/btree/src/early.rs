@@ -23,11 +23,10 @@ use std::sync::{Arc, Weak};
 use store::{Result, TreeId, Writer};
 
 use crate::cell::{LeafCell, Node};
-use crate::changed::States;
 use crate::checkpoint::{NodeWriter, State};
 use crate::core::Core;
 use crate::space::{Counts, Ingested, Work};
-use crate::tree::Root;
+use crate::tree::{Root, States};
 
 /// Interior nodes may take one part in this many of the cache. If they take more, evicting leaves
 /// does not help.

@@ -33,6 +33,7 @@ mod layout;
 mod leaf;
 mod limits;
 mod lost;
+mod lost_nodes;
 #[cfg(test)]
 mod medium_tests;
 mod merge;

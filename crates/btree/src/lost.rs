@@ -15,10 +15,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use device::Set;
-use device::sync::Mutex;
 use format::batch::{Op, Ops};
 use format::{Corruption, Pointer};
 use store::{Error, Result, TreeId};
@@ -27,44 +26,9 @@ use crate::cell::{Child, LeafCell, Node};
 use crate::commit::{Last, malformed};
 use crate::core::Core;
 use crate::leaf::Value;
-use crate::nodes::{NODES_FILE, unit_at, unit_offset};
+use crate::nodes::{NODES_FILE, unit_at};
 use crate::tree::{Root, Tree};
 use crate::underfull::Underfull;
-
-/// Nodes that count as damaged, by their places.
-#[derive(Debug, Default)]
-pub(crate) struct LostNodes {
-    any: AtomicBool,
-    nodes: Mutex<BTreeMap<u64, Arc<Corruption>>>,
-}
-
-impl LostNodes {
-    /// Fails where the node at an offset counts as damaged.
-    #[inline]
-    pub(crate) fn check(&self, offset: u64) -> Result<()> {
-        if !self.any.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        match self.nodes.lock().get(&offset) {
-            Some(damage) => Err(Error::Corrupt(Arc::clone(damage))),
-            None => Ok(()),
-        }
-    }
-
-    fn has(&self, pointer: Pointer) -> bool {
-        self.nodes.lock().contains_key(&unit_offset(pointer.unit))
-    }
-
-    fn add(&self, damage: &Arc<Corruption>) {
-        self.nodes.lock().insert(damage.offset, Arc::clone(damage));
-        self.any.store(true, Ordering::Release);
-    }
-
-    fn clear(&self) {
-        self.nodes.lock().clear();
-        self.any.store(false, Ordering::Release);
-    }
-}
 
 /// Trees whose content is partly unknown, and why.
 pub(crate) type LostTrees = BTreeMap<TreeId, Arc<Corruption>>;

@@ -19,7 +19,7 @@ use crate::budget::Budget;
 use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
 use crate::codec;
 use crate::leaf::LeafData;
-use crate::lost::LostNodes;
+use crate::lost_nodes::LostNodes;
 use crate::ring::Ring;
 
 /// The file of nodes, below the volume directory.

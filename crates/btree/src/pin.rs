@@ -19,12 +19,10 @@ use store::{
     SharedWalk, TreeId,
 };
 
-use crate::changed::States;
-use crate::checkpoint::get_record;
 use crate::core::Core;
 use crate::cursor::TreeCursor;
 use crate::diff::{self, TreeDiff};
-use crate::tree::{Root, Tree};
+use crate::tree::{Root, States, Tree, get_record};
 
 /// Live pins, numbered in order.
 #[derive(Debug, Default)]

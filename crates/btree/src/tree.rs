@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use device::Latch;
 use format::Pointer;
+use format::catalog::RootRecord;
+use rpds::RedBlackTreeMapSync;
 use store::{Error, Result, TreeId};
 
 use crate::budget::Budget;
@@ -22,6 +24,9 @@ use crate::nodes::Nodes;
 /// Memory of a tree beside its nodes, in bytes: its latch, with a lock for each of up to eight
 /// threads that used it, and its place in the sets of trees.
 pub(crate) const TREE_BYTES: usize = 1500;
+
+/// Roots of trees at one moment, without dropped trees.
+pub(crate) type States = RedBlackTreeMapSync<TreeId, Option<Root>>;
 
 /// One tree.
 #[derive(Debug)]
@@ -313,4 +318,14 @@ impl Route for ToKey<'_> {
     fn pick(&mut self, interior: &Interior) -> usize {
         interior.route(self.0)
     }
+}
+
+/// A record of the catalog.
+pub(crate) fn get_record(nodes: &Nodes, catalog: &Root, key: &[u8]) -> Result<Option<RootRecord>> {
+    let mut record = None;
+    catalog.get(nodes, key, &mut |bytes| {
+        record = Some(RootRecord::decode(bytes));
+    })?;
+    let decoded = record.transpose().map_err(|malformed| malformed.located("btree/nodes", 0))?;
+    Ok(decoded)
 }

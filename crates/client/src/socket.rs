@@ -104,7 +104,7 @@ impl Listening {
 
     /// Waits for a connection.
     pub fn accept(&self) -> io::Result<UnixStream> {
-        self.listener.accept().map(|(stream, _)| stream)
+        device::with_a_descriptor(|| self.listener.accept()).map(|(stream, _)| stream)
     }
 
     /// The directory of the volume.

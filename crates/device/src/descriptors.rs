@@ -50,6 +50,16 @@ pub(crate) fn open<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix
     }
 }
 
+/// As [`open`], for calls of the standard library: one that returns a descriptor, and changes
+/// nothing when none is left.
+pub fn with_a_descriptor<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    let none_left = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+    match call() {
+        Err(error) if none_left.contains(&error.raw_os_error()) && close_kept() > 0 => call(),
+        done => done,
+    }
+}
+
 fn close_kept() -> usize {
     let kept: Vec<_> = KEPT.lock().iter().filter_map(Weak::upgrade).collect();
     kept.iter().map(|files| files.close_all()).sum()

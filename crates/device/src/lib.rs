@@ -42,7 +42,7 @@ pub use blobs_overlay::OverlayBlobs;
 pub use blobs_patient::{Outage, PatientBlobs};
 pub use blobs_timed::{CLASSES, TimeCounts, TimedBlobs, Times};
 pub use clock::{Clock, SystemClock, Timestamp};
-pub use descriptors::raise_descriptor_limit;
+pub use descriptors::{raise_descriptor_limit, with_a_descriptor};
 pub use direct::DirectDevice;
 pub use error::{Error, Result};
 pub use fanotify::{FileSystemEvent, FileSystemWatch, readable};

@@ -19,6 +19,7 @@ pub mod subvolumes;
 pub mod contents;
 pub mod edit;
 pub mod execute;
+pub mod object;
 pub mod orphan;
 pub mod plan;
 pub mod policy;

@@ -16,8 +16,8 @@ use volume::subvol::Subvol;
 use volume::view::{Found, View};
 
 use crate::execute::Context;
+use crate::object::Object;
 use crate::plan::Plan;
-use crate::posix::object::Object;
 use crate::subvolumes::Ledger;
 
 /// An inode of a subvolume: both numbers.

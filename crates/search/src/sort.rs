@@ -17,7 +17,7 @@ use store::TreeId;
 use crate::assemble::Records;
 use crate::cluster::{Fields, Like};
 use crate::condition::Attribute;
-use crate::request::{Emit, Match, Sort, SortBy};
+use crate::matches::{Emit, Match, Sort, SortBy};
 use crate::row::{Row, RowBuf};
 use crate::stored::Stored;
 

@@ -6,7 +6,7 @@ use format::xattr_record::XattrRecord;
 
 use crate::assemble::Records;
 use crate::error::Result;
-use crate::request::Details;
+use crate::matches::Details;
 use crate::row::Row;
 
 /// Records of the tree of a match's subvolume.

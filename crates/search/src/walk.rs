@@ -17,8 +17,9 @@ use store::{KeyRange, Read, TreeId};
 
 use crate::assemble::{CARRY_NOTHING, Records};
 use crate::error::{Error, Result};
-use crate::query::Context;
-use crate::request::{Emit, Match, Outcome, Request};
+use crate::matches::{Emit, Match, Outcome};
+use crate::path::last_name;
+use crate::query::{Context, Request};
 use crate::row::{Row, RowBuf};
 use crate::sort::Ranking;
 use crate::stored::Stored;
@@ -293,13 +294,4 @@ pub(crate) fn may_list(records: Records<'_>, row: &Row<'_>, caller: &Caller) -> 
         READ | EXECUTE,
         || records.access_list(row.ino),
     )
-}
-
-/// The last component of a path, without trailing slashes; a slash if there is nothing else.
-pub fn last_name(path: &[u8]) -> &[u8] {
-    let Some(end) = path.iter().rposition(|&byte| byte != b'/') else {
-        return &path[..path.len().min(1)];
-    };
-    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    &path[start..=end]
 }

@@ -111,12 +111,20 @@ impl Upkeep {
 
     /// Removes part of a detached tree, counts, or prunes.
     fn removal_step(&self, budget: usize) -> FsResult<u64> {
-        if self.options.read_only { Ok(0) } else { crate::reclaim::reclaim_step(self, budget) }
+        if self.options.read_only {
+            Ok(0)
+        } else {
+            crate::reclaim::reclaim_step(self, &self.reclaim, budget)
+        }
     }
 
     /// Like `removal_step`, for detached trees only; waits for a thread that is already at it.
     pub fn detached_step(&self, budget: usize) -> FsResult<u64> {
-        if self.options.read_only { Ok(0) } else { crate::reclaim::detached_step(self, budget) }
+        if self.options.read_only {
+            Ok(0)
+        } else {
+            crate::reclaim::detached_step(self, &self.reclaim, budget)
+        }
     }
 
     /// Like `orphan_step`; waits for a thread that is already at it. A thread that takes long, with

@@ -6,6 +6,7 @@ pub mod upkeep;
 
 // What is due, and operations that need space.
 pub mod background;
+mod calls;
 pub mod removal;
 pub mod room;
 

@@ -13,13 +13,12 @@ use inode::{FsError, SubvolId};
 use ops::execute::execute_alone;
 use ops::plan::Plan;
 use ops::subvolumes::execute_with;
+use policy::Governed;
 use store::{CommitToken, KeyRange, Lsn, Need, TreeId};
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::subvol::{VOLUME, read_record};
 use volume::view::View;
-
-use crate::Upkeep;
 
 /// Records of one commit that removes references to a base: as many as fit into the log's reserve.
 const RECORDS_AT_ONCE: usize = 64;
@@ -34,7 +33,7 @@ pub struct Recorded {
 }
 
 /// Clones the tree of a subvolume as a base that is building. `None`: there is no such subvolume.
-pub fn begin(fs: &Upkeep, id: u64) -> FsResult<Option<(Recorded, SubvolumeRecord)>> {
+pub fn begin(fs: &Governed, id: u64) -> FsResult<Option<(Recorded, SubvolumeRecord)>> {
     execute_with(fs, &mut fs.admin.lock(), |ledger, plan| {
         let Some(record) = read_record(&*fs.store, SubvolId(id))? else { return Ok(None) };
         if record.detached {
@@ -68,7 +67,7 @@ pub fn begin(fs: &Upkeep, id: u64) -> FsResult<Option<(Recorded, SubvolumeRecord
 /// difference from the base like any other. Only its size depends on what the tree is a clone of:
 /// one with the same base before is near.
 pub fn complete(
-    fs: &Upkeep,
+    fs: &Governed,
     base: &Recorded,
     before: &SubvolumeRecord,
     rows: u64,
@@ -88,11 +87,11 @@ pub fn complete(
 }
 
 /// Drops the tree of a base with its record.
-pub fn remove(fs: &Upkeep, tree: u64) -> FsResult<()> {
+pub fn remove(fs: &Governed, tree: u64) -> FsResult<()> {
     remove_named(fs, tree, &[])
 }
 
-fn plan_removal(fs: &Upkeep, plan: &mut Plan, tree: u64) -> FsResult<()> {
+fn plan_removal(fs: &Governed, plan: &mut Plan, tree: u64) -> FsResult<()> {
     plan.batch().delete(VOLUME, &key::base(tree));
     if fs.store.tree_exists(TreeId(tree)).map_err(from_store)? {
         plan.batch().drop_tree(TreeId(tree));
@@ -101,7 +100,7 @@ fn plan_removal(fs: &Upkeep, plan: &mut Plan, tree: u64) -> FsResult<()> {
 }
 
 /// Removes bases that no subvolume names; returns how many there were.
-pub(crate) fn remove_unnamed(fs: &Upkeep) -> FsResult<u64> {
+pub(crate) fn remove_unnamed(fs: &Governed) -> FsResult<u64> {
     let mut removed = 0;
     if unnamed(fs)?.is_empty() {
         return Ok(removed);
@@ -115,14 +114,14 @@ pub(crate) fn remove_unnamed(fs: &Upkeep) -> FsResult<u64> {
     Ok(removed)
 }
 
-fn unnamed(fs: &Upkeep) -> FsResult<Vec<u64>> {
+fn unnamed(fs: &Governed) -> FsResult<Vec<u64>> {
     let named = named(fs)?;
     let trees = all(fs)?.into_iter().map(|base| base.tree);
     Ok(trees.filter(|tree| !named.contains(tree)).collect())
 }
 
 /// All bases.
-pub fn all(fs: &Upkeep) -> FsResult<Vec<Recorded>> {
+pub fn all(fs: &Governed) -> FsResult<Vec<Recorded>> {
     let mut bases = Vec::new();
     fs.visit_volume(&key::BASES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -134,12 +133,12 @@ pub fn all(fs: &Upkeep) -> FsResult<Vec<Recorded>> {
 }
 
 /// The record of a base.
-pub fn get(fs: &Upkeep, tree: u64) -> FsResult<Option<BaseRecord>> {
+pub fn get(fs: &Governed, tree: u64) -> FsResult<Option<BaseRecord>> {
     View::new(&*fs.store, VOLUME).read(&key::base(tree), BaseRecord::decode)
 }
 
 /// The existing bases that subvolumes name.
-fn named(fs: &Upkeep) -> FsResult<BTreeSet<u64>> {
+fn named(fs: &Governed) -> FsResult<BTreeSet<u64>> {
     let mut named = BTreeSet::new();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
         let record = SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
@@ -154,7 +153,7 @@ fn named(fs: &Upkeep) -> FsResult<BTreeSet<u64>> {
 /// The commits after which the log is useful: it contains the differences from the bases of
 /// subvolumes that are still in the tree that their base was cloned from, and from those that are
 /// building.
-pub(crate) fn wanted_of_log(fs: &Upkeep) -> FsResult<Vec<CommitToken>> {
+pub(crate) fn wanted_of_log(fs: &Governed) -> FsResult<Vec<CommitToken>> {
     let bases = all(fs)?;
     let behind = |base: &Recorded| CommitToken(Lsn(base.record.commit));
     let building = bases.iter().filter(|base| !base.record.complete);
@@ -177,7 +176,7 @@ pub(crate) fn wanted_of_log(fs: &Upkeep) -> FsResult<Vec<CommitToken>> {
 }
 
 /// Whether there is a base.
-pub fn any(fs: &Upkeep) -> FsResult<bool> {
+pub fn any(fs: &Governed) -> FsResult<bool> {
     let range = KeyRange::prefix(&key::BASES_PREFIX);
     let mut cursor = fs.store.scan(VOLUME, range).map_err(from_store)?;
     Ok(cursor.next().map_err(from_store)?.is_some())
@@ -185,7 +184,7 @@ pub fn any(fs: &Upkeep) -> FsResult<bool> {
 
 /// Removes all bases: there is no space for what they keep. Searches walk until there are new ones.
 /// Returns how many there were.
-pub fn remove_all(fs: &Upkeep) -> FsResult<u64> {
+pub fn remove_all(fs: &Governed) -> FsResult<u64> {
     let _ledger = fs.admin.lock();
     let mut naming: BTreeMap<u64, Vec<Naming>> = BTreeMap::new();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
@@ -223,7 +222,7 @@ type Naming = (Vec<u8>, Vec<u8>);
 
 /// Removes a base from all records that name it, and drops it with the last of them, so that none
 /// names a missing base. This frees space, so it succeeds where nothing may be added.
-fn remove_named(fs: &Upkeep, tree: u64, naming: &[Naming]) -> FsResult<()> {
+fn remove_named(fs: &Governed, tree: u64, naming: &[Naming]) -> FsResult<()> {
     forget_base(fs, naming, |plan| plan_removal(fs, plan, tree))?;
     if let Some(index) = &fs.index {
         index.forget(tree);
@@ -233,7 +232,7 @@ fn remove_named(fs: &Upkeep, tree: u64, naming: &[Naming]) -> FsResult<()> {
 
 /// Writes records, in commits of which the last is planned further by `end`.
 fn forget_base(
-    fs: &Upkeep,
+    fs: &Governed,
     naming: &[Naming],
     end: impl Fn(&mut Plan) -> FsResult<()>,
 ) -> FsResult<()> {

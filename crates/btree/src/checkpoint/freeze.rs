@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use store::Lsn;
 
-use crate::changed::States;
 use crate::core::Core;
+use crate::tree::States;
 
 /// One state of all trees that differ from the durable ones.
 pub(crate) struct Frozen {

@@ -36,7 +36,7 @@ use format::Pointer;
 use format::node::UNIT_BYTES;
 use store::TreeId;
 
-use super::State;
+use super::state::State;
 use crate::cell::{Child, Interior, LeafCell, Node};
 use crate::core::Core;
 use crate::nodes::Nodes;
@@ -51,25 +51,6 @@ const LOOKS_MAX: usize = 4096;
 const DIRTY_SHARE: (usize, usize) = (5, 8);
 /// Checkpoints after which regions that could not be emptied are tried again.
 const PASSED_FOR: u64 = 16;
-
-/// State that is kept from one checkpoint to the next.
-#[derive(Debug, Default)]
-pub(crate) struct Gather {
-    /// Where the search continues.
-    tree: u64,
-    from: Vec<u8>,
-    /// Regions that could not be emptied, and how many units were in use.
-    passed: Map<u64, u64>,
-    /// The leaves that the next checkpoint moves, by their place: cells that `loosen` chose.
-    pub(super) moves: Map<u64, Arc<LeafCell>>,
-}
-
-impl Gather {
-    /// Takes the leaves to move now.
-    pub(super) fn take(&mut self) -> Map<u64, Arc<LeafCell>> {
-        std::mem::take(&mut self.moves)
-    }
-}
 
 /// A node in a sparse region, and a path to it.
 struct SparseNode {

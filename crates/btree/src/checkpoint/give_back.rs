@@ -5,12 +5,8 @@
 //! listed, long runs alone are punched; when the store is idle, all runs that are worth it; and all
 //! at once when the disk has little space left. Units that are in use again by then are skipped:
 //! whether a unit is free is looked up when it is punched, with the state locked.
-//!
-//! The list has a word for each group: in which sixty-fourths of it something was freed. So its
-//! size is bounded by the file, however often the same space is used and freed again. Groups are
-//! visited in turn, a bounded number in one step.
+//! The groups of the list (`space::Freed`) are visited in turn, a bounded number in one step.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use device::File;
@@ -18,10 +14,10 @@ use format::node::UNIT_BYTES;
 use format::space_map::{GROUP_BYTES, GROUP_UNITS};
 use store::Result;
 
-use super::State;
+use super::state::State;
 use crate::core::Core;
 use crate::nodes::unit_offset;
-use crate::space::Space;
+use crate::space::{Freed, Space, blocks};
 
 /// Shortest run that is punched while the store is busy.
 const BUSY_BYTES_MIN: u64 = 64 << 10;
@@ -43,82 +39,6 @@ const BUSY_LOOKS_SHARE: usize = 64;
 /// Runs that are punched, and groups that are visited, in one step while the store is idle.
 const REST_PUNCHES: usize = 256;
 const REST_LOOKS: usize = 64;
-/// Units that a bit of the list covers.
-const BLOCK_UNITS: usize = 64;
-
-const _: () = assert!(GROUP_UNITS.div_ceil(BLOCK_UNITS) == 64, "a word has a bit for each block");
-
-/// Freed units that are not punched yet.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Freed {
-    groups: BTreeMap<u64, Listed>,
-    /// Units that were freed since their groups were visited.
-    units: u64,
-    /// Where the scan continues.
-    next: u64,
-    /// Groups left in this round.
-    left: usize,
-}
-
-/// The same of a group.
-#[derive(Debug, Default, Clone, Copy)]
-struct Listed {
-    /// A bit for each block in which there may be something to punch.
-    blocks: u64,
-    units: u64,
-}
-
-/// The blocks of a part of a group that is not empty.
-fn blocks(begin: usize, end: usize) -> u64 {
-    (u64::MAX << (begin / BLOCK_UNITS)) & (u64::MAX >> (63 - (end - 1) / BLOCK_UNITS))
-}
-
-impl Freed {
-    fn note(&mut self, unit: u64, units: u16) {
-        let index = (unit % GROUP_UNITS as u64) as usize;
-        let end = (index + usize::from(units)).min(GROUP_UNITS);
-        let listed = self.groups.entry(unit / GROUP_UNITS as u64).or_default();
-        listed.blocks |= blocks(index, end);
-        listed.units += u64::from(units);
-        self.units += u64::from(units);
-    }
-
-    /// Begins a round: every group that is listed now is visited once.
-    fn begin_round(&mut self) {
-        self.left = self.groups.len();
-    }
-
-    /// Takes off the list the next group of the round in which at least `units` units were freed.
-    fn take(&mut self, units: u64) -> Option<(u64, Listed)> {
-        while self.left > 0 {
-            self.left -= 1;
-            let mut from_here = self.groups.range(self.next..);
-            let (&group, &listed) = from_here.next().or_else(|| self.groups.first_key_value())?;
-            self.next = group + 1;
-            if listed.units >= units {
-                self.groups.remove(&group);
-                self.units -= listed.units;
-                return Some((group, listed));
-            }
-        }
-        None
-    }
-
-    /// Lists a group again that was taken off.
-    fn put_back(&mut self, group: u64, listed: Listed) {
-        let there = self.groups.entry(group).or_default();
-        there.blocks |= listed.blocks;
-        there.units += listed.units;
-        self.units += listed.units;
-    }
-
-    /// Lists blocks again in which the free runs were too short.
-    fn keep(&mut self, group: u64, blocks: u64) {
-        if blocks != 0 {
-            self.groups.entry(group).or_default().blocks |= blocks;
-        }
-    }
-}
 
 /// The limits of one step.
 #[derive(Debug, Clone, Copy)]
@@ -323,10 +243,10 @@ mod tests {
     use format::space_map::{GROUP_BYTES, GROUP_UNITS};
     use testing::{Fault, FaultOn, Op, SimEnv};
 
-    use super::{BUSY_PUNCHES, blocks};
+    use super::BUSY_PUNCHES;
     use crate::checkpoint::State;
     use crate::core::Core;
-    use crate::space::Space;
+    use crate::space::{Space, blocks};
     use crate::{BtreeStore, Options};
 
     /// A store whose map says, falsely, that its file has `groups` groups with free runs of `hole`

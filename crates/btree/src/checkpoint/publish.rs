@@ -12,7 +12,9 @@ use format::space_map::GROUP_UNITS;
 use format::superblock::Superblock;
 use store::{Result, Writer};
 
-use super::{Frozen, State, Written};
+use super::Frozen;
+use super::run::Written;
+use super::state::State;
 use crate::cell::Node;
 use crate::core::Core;
 

@@ -19,8 +19,8 @@ use std::sync::atomic::{Ordering, fence};
 use store::TreeId;
 
 use super::Frozen;
+use super::state::Shedding;
 use crate::cell::{Child, Interior, Node};
-use crate::changed::States;
 use crate::core::Core;
 use crate::tree::Root;
 
@@ -30,15 +30,6 @@ const ENOUGH_BYTES: usize = 256 << 10;
 const LOOKS_MAX: usize = 8;
 /// Owners of a node that was written: its parent, and the list of what was written.
 const OWNERS: usize = 2;
-
-/// A frozen state that is written completely.
-#[derive(Debug)]
-pub(crate) struct Shedding {
-    states: Arc<States>,
-    pins_from: u64,
-    /// Where the search continues: a tree, and a child of its root.
-    at: (TreeId, usize),
-}
 
 impl Core {
     /// Notes that all of a frozen state is written, and listed.
@@ -129,7 +120,7 @@ mod tests {
 
     use store::{Batch, Commit, Durable, KeyRange, Maintain, Read, Result, Snapshot, TreeId};
 
-    use super::super::Written;
+    use super::super::run::Written;
     use crate::{BtreeStore, Options, check};
 
     const TREE: TreeId = TreeId(32);

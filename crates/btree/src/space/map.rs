@@ -10,9 +10,9 @@ use format::{Corruption, Pointer, map_directory};
 use store::Result;
 
 use super::alloc::Search;
+use super::freed::Freed;
 use super::ingested::Ingested;
 use super::pages::read_page;
-use crate::checkpoint::Freed;
 use crate::nodes::{NODES_FILE, Nodes, unit_offset};
 
 /// Pages kept in memory between checkpoints; each is 16 KiB for 4 MiB of nodes.

@@ -9,6 +9,7 @@
 mod alloc;
 mod clean;
 mod counts;
+mod freed;
 mod ingested;
 #[cfg(test)]
 mod kept_tests;
@@ -18,6 +19,7 @@ mod pages;
 pub(crate) use alloc::BLOCK_UNITS;
 pub(crate) use clean::region;
 pub(crate) use counts::{Counts, Death};
+pub(crate) use freed::{Freed, blocks};
 pub(crate) use ingested::Ingested;
 pub(crate) use map::{Page, Space, Work};
 pub(crate) use pages::{MapRoom, PAGE_UNITS, directory_units};

@@ -31,7 +31,7 @@ use ops::policy::{Move, Policy, Removal, Share, Whose};
 use ops::posix::mkdir::MakeDirectory;
 use ops::posix::mknod::{Make, NewName};
 use ops::posix::moving::{End, Moving};
-use ops::posix::object::Object;
+use ops::object::Object;
 use ops::posix::rmdir::RemoveDirectory;
 use ops::posix::unlink::{OldName, Unlink};
 use ops::subvolumes::Ledger;

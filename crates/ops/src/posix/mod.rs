@@ -11,7 +11,6 @@ pub mod lookup;
 pub mod mkdir;
 pub mod mknod;
 pub mod moving;
-pub mod object;
 pub mod read;
 pub mod readdir;
 pub mod readlink;

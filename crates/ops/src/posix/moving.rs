@@ -19,11 +19,11 @@ use volume::permit;
 use volume::view::{Found, Search, Vacancy};
 
 use super::mknod::parent_directory;
-use super::object::{EntrySlot, Object};
 use super::rmdir::lose_directory;
 use super::unlink::lose_name;
 use super::whiteout;
 use crate::execute::{Context, Operation, Outcome, moved};
+use crate::object::{EntrySlot, Object};
 use crate::plan::{Effect, Plan};
 use crate::policy::{Move, Removal};
 

@@ -6,10 +6,10 @@ use vfs::FsResult;
 use volume::subvol::Subvol;
 use volume::view::View;
 
-use crate::Ops;
+use volume::Core;
 
 /// The record of a directory that still has a name.
-pub fn directory_of(fs: &Ops, subvol: &Subvol, ino: u64) -> FsResult<DirectoryRecord> {
+pub fn directory_of(fs: &Core, subvol: &Subvol, ino: u64) -> FsResult<DirectoryRecord> {
     subvol.read(|tree| {
         let view = View::new(&*fs.store, tree);
         match view.directory(ino)? {
@@ -21,7 +21,7 @@ pub fn directory_of(fs: &Ops, subvol: &Subvol, ino: u64) -> FsResult<DirectoryRe
     })
 }
 
-fn is_file(fs: &Ops, subvol: &Subvol, ino: u64) -> bool {
+fn is_file(fs: &Core, subvol: &Subvol, ino: u64) -> bool {
     use volume::nodes::Location::{Entry, Linked};
     matches!(fs.nodes.location(subvol.node(ino)), Some(Entry { .. } | Linked))
 }

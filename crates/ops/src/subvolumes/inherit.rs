@@ -40,7 +40,7 @@ use volume::view::{Found, NameBuf, View};
 use super::copy::{self, Purpose};
 use super::execute::{Through, execute_through, execute_with};
 use super::ledger::{Ledger, Reached};
-use super::mounts::HEIRS_MAX;
+use super::mounts::{HEIRS_MAX, Slot};
 use super::nested::{Member, homes_of, inherited_at};
 use crate::Ops;
 use crate::plan::{Effect, Plan};
@@ -52,9 +52,6 @@ pub(super) const GIVEN_AT_ONCE: usize = 16;
 const LOOKED_AT_ONCE: usize = 256;
 /// Steps of giving that a search waits for: some thousand copies.
 const STEPS_BEFORE_SEARCH: usize = 256;
-
-/// A directory and a cookie in it.
-pub(super) type Slot = (u64, u64);
 
 /// Why a copy is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

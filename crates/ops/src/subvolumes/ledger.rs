@@ -20,10 +20,9 @@ use volume::error::{from_store, inconsistent, malformed};
 use volume::numbers::{read_counter, read_root};
 use volume::subvol::VOLUME;
 
-use super::inherit::Slot;
-use super::mounts::{Mounts, Place};
+use super::mounts::{Mounts, Place, Slot};
 use super::shares::{Makes, Shares};
-use crate::Ops;
+use volume::Core;
 
 /// Counters stay below this, whatever a volume lives through: beyond it they are falsified.
 pub const COUNT_MAX: u64 = 1 << 62;
@@ -113,7 +112,7 @@ impl Admin {
 
     /// The ledger, for a caller that makes subvolumes: bounds hold for it, and in an outage of the
     /// object store it waits before it holds anything.
-    pub(crate) fn lock_for(&self, fs: &Ops, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
+    pub(crate) fn lock_for(&self, fs: &Core, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
         fs.wait_for_objects()?;
         let mut ledger = self.lock();
         ledger.shares.get_mut().begin_for(fs, caller)?;
@@ -179,7 +178,7 @@ impl Admin {
 impl Ledger {
     /// Makes subvolumes for another maker, whose share of what exists bounds it or not; returns
     /// who has the ledger, for [`Ledger::end_as`].
-    pub(super) fn begin_as(&mut self, fs: &Ops, maker: u32, is_bound: bool) -> FsResult<Makes> {
+    pub(super) fn begin_as(&mut self, fs: &Core, maker: u32, is_bound: bool) -> FsResult<Makes> {
         self.shares.get_mut().begin_as(fs, maker, is_bound)
     }
 
@@ -194,7 +193,7 @@ impl Ledger {
     }
 
     /// A number for a new subvolume: the next one whose slot no other subvolume has.
-    pub fn new_subvolume(&mut self, fs: &Ops) -> FsResult<u64> {
+    pub fn new_subvolume(&mut self, fs: &Core) -> FsResult<u64> {
         self.shares.get_mut().check(fs)?;
         for _ in 0..=key::SLOT_MAX + 1 {
             if self.next_subvolume > SubvolId::MAX.0 {
@@ -214,7 +213,7 @@ impl Ledger {
     }
 
     /// Has the next batch write that only programs that know some features open the volume.
-    pub(super) fn require(&self, fs: &Ops, more: Features) -> FsResult<()> {
+    pub(super) fn require(&self, fs: &Core, more: Features) -> FsResult<()> {
         let pending = self.root_to_write.get();
         let now = pending.map_or(self.features.get(), |(_, features)| features);
         if now.with(more) != now {
@@ -287,7 +286,7 @@ impl Ledger {
         }
     }
 
-    fn mounts(&mut self, fs: &Ops) -> FsResult<&Mounts> {
+    fn mounts(&mut self, fs: &Core) -> FsResult<&Mounts> {
         Ok(match &mut self.mounts {
             Some(mounts) => mounts,
             unknown => unknown.insert(read_mounts(fs)?),
@@ -295,7 +294,7 @@ impl Ledger {
     }
 
     /// Some of the subvolumes that are mounted directly in one.
-    pub fn some_children(&mut self, fs: &Ops, subvol: u64, most: usize) -> FsResult<Vec<u64>> {
+    pub fn some_children(&mut self, fs: &Core, subvol: u64, most: usize) -> FsResult<Vec<u64>> {
         let children = self.mounts(fs)?.behind(subvol, (0, 0)).map(|(_, _, id)| id);
         Ok(children.take(most).collect())
     }
@@ -303,7 +302,7 @@ impl Ledger {
     /// The directories of a subvolume in which others are mounted; `None`: there are more.
     pub(super) fn mount_points_up_to(
         &mut self,
-        fs: &Ops,
+        fs: &Core,
         subvol: u64,
         most: usize,
     ) -> FsResult<Option<Vec<u64>>> {
@@ -312,24 +311,24 @@ impl Ledger {
     }
 
     /// The directories of a subvolume in which others are mounted.
-    pub(crate) fn mount_points(&mut self, fs: &Ops, subvol: u64) -> FsResult<Vec<u64>> {
+    pub(crate) fn mount_points(&mut self, fs: &Core, subvol: u64) -> FsResult<Vec<u64>> {
         Ok(self.mounts(fs)?.directories(subvol).collect())
     }
 
     /// Whether nothing is mounted in a subvolume, and it inherits nothing.
-    pub(super) fn holds_none(&mut self, fs: &Ops, subvol: u64) -> FsResult<bool> {
+    pub(super) fn holds_none(&mut self, fs: &Core, subvol: u64) -> FsResult<bool> {
         let mounts = self.mounts(fs)?;
         let is_empty = mounts.directories(subvol).next().is_none();
         Ok(is_empty && !mounts.homes.contains_key(&subvol))
     }
 
     /// The subvolumes that are mounted in a directory of one.
-    pub fn mounted_in(&mut self, fs: &Ops, place: (u64, u64)) -> FsResult<Vec<u64>> {
+    pub fn mounted_in(&mut self, fs: &Core, place: (u64, u64)) -> FsResult<Vec<u64>> {
         Ok(self.mounts(fs)?.within(place.0, place.1).collect())
     }
 
     /// The subvolume that is mounted at an entry. In an heir, the entry may not point to it.
-    pub(super) fn mounted_at(&mut self, fs: &Ops, place: Place) -> FsResult<Option<u64>> {
+    pub(super) fn mounted_at(&mut self, fs: &Core, place: Place) -> FsResult<Option<u64>> {
         Ok(self.mounts(fs)?.at(place))
     }
 
@@ -345,7 +344,7 @@ impl Ledger {
     }
 
     /// Where a subvolume is mounted.
-    pub(super) fn place(&mut self, fs: &Ops, subvol: u64) -> FsResult<Option<Place>> {
+    pub(super) fn place(&mut self, fs: &Core, subvol: u64) -> FsResult<Option<Place>> {
         Ok(self.mounts(fs)?.places.get(&subvol).copied())
     }
 
@@ -353,7 +352,7 @@ impl Ledger {
     /// begins where the one before ended: one directory may have very many.
     pub(super) fn children_after(
         &mut self,
-        fs: &Ops,
+        fs: &Core,
         subvol: u64,
         after: Slot,
         most: usize,
@@ -366,7 +365,7 @@ impl Ledger {
     /// heir has there.
     pub(super) fn apart_after(
         &mut self,
-        fs: &Ops,
+        fs: &Core,
         heir: u64,
         (directory, cookie): Slot,
     ) -> FsResult<Option<Place>> {
@@ -375,7 +374,7 @@ impl Ledger {
     }
 
     /// The same of all heirs, after an entry of one.
-    pub(super) fn any_apart_after(&mut self, fs: &Ops, place: Place) -> FsResult<Option<Place>> {
+    pub(super) fn any_apart_after(&mut self, fs: &Core, place: Place) -> FsResult<Option<Place>> {
         let after = (Bound::Excluded(place), Bound::Unbounded);
         Ok(self.mounts(fs)?.apart.range(after).next().copied())
     }
@@ -395,18 +394,18 @@ impl Ledger {
     }
 
     /// The homes of a copy; none when it inherits nothing.
-    pub(super) fn homes(&mut self, fs: &Ops, copy: u64) -> FsResult<Vec<Home>> {
+    pub(super) fn homes(&mut self, fs: &Core, copy: u64) -> FsResult<Vec<Home>> {
         Ok(self.mounts(fs)?.homes.get(&copy).cloned().unwrap_or_default())
     }
 
     /// The copies that inherit what is mounted in a subvolume.
-    pub(super) fn heirs(&mut self, fs: &Ops, home: u64) -> FsResult<Vec<u64>> {
+    pub(super) fn heirs(&mut self, fs: &Core, home: u64) -> FsResult<Vec<u64>> {
         let heirs = self.mounts(fs)?.heirs.get(&home);
         Ok(heirs.into_iter().flatten().copied().collect())
     }
 
     /// The homes with too many heirs that are among some subvolumes, or are mounted below one.
-    pub(super) fn crowded_below(&mut self, fs: &Ops, tops: &[Home]) -> FsResult<Vec<u64>> {
+    pub(super) fn crowded_below(&mut self, fs: &Core, tops: &[Home]) -> FsResult<Vec<u64>> {
         let mounts = self.mounts(fs)?;
         let mut found = Vec::new();
         for &home in &mounts.crowded {
@@ -430,7 +429,7 @@ impl Ledger {
     /// seen to before others.
     pub(super) fn last_heir(
         &mut self,
-        fs: &Ops,
+        fs: &Core,
         rests: &dyn Fn(u64) -> bool,
     ) -> FsResult<Option<u64>> {
         let mut heirs = self.mounts(fs)?.homes.keys().rev();
@@ -458,7 +457,7 @@ impl Ledger {
     }
 }
 
-fn read_mounts(fs: &Ops) -> FsResult<Mounts> {
+fn read_mounts(fs: &Core) -> FsResult<Mounts> {
     let (mut mounts, mut copies) = (Mounts::default(), BTreeSet::new());
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);

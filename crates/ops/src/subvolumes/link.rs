@@ -5,7 +5,6 @@ use inode::{Caller, FsError, NodeId, SubvolId};
 use vfs::FsResult;
 use volume::locks::{Lock, Mode};
 use volume::permit;
-use volume::subvol::{node_of, read_record};
 use volume::view::{Found, View};
 
 use super::execute::{Through, execute};
@@ -14,21 +13,6 @@ use crate::Ops;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::posix::mknod::parent_directory;
-
-/// The directory above the root of a subvolume; the root itself where there is none.
-pub fn parent_of_root(fs: &Ops, node: NodeId) -> FsResult<NodeId> {
-    let id = fs.subvol_of(node)?.id;
-    let record = read_record(&*fs.store, id)?.ok_or(FsError::Stale)?;
-    if record.parent.0 != 0 {
-        return Ok(node_of(record.parent.0, record.parent.1));
-    }
-    if !record.snapshot || record.detached {
-        return Ok(node);
-    }
-    // Above a snapshot is the virtual directory of the directory that shows it; and the kernel asks
-    // for nothing else than a directory.
-    Ok(fs.shown_in(&record)?.map_or(node, |(above, dir)| node_of(above, dir)))
-}
 
 /// Removes the name of an empty subvolume, and with it the subvolume, as `rmdir` does with a
 /// directory.

@@ -3,6 +3,7 @@
 //!
 //! Order of what is taken: the ledger, gates of subvolumes by their numbers, striped locks.
 
+mod above;
 pub mod access;
 mod clone;
 mod copied;
@@ -27,10 +28,11 @@ mod rollback;
 mod shares;
 pub mod snapshot;
 
+pub use above::parent_of_root;
 pub use copied::Copied;
 pub use execute::{Gates, Through, execute, execute_through, execute_with};
 pub use ledger::{Admin, COUNT_MAX, Ledger};
-pub use link::{parent_of_root, remove_link};
+pub use link::remove_link;
 pub use nested::{Inside, Member, inside};
 pub use rename::rename_across;
 pub use snapshot::plan_detach;

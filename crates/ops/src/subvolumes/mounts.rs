@@ -17,6 +17,9 @@ const CROWD: usize = 2 * HEIRS_MAX;
 /// The place of an entry: a subvolume, a directory of it, and a cookie there.
 pub(super) type Place = (u64, u64, u64);
 
+/// A directory and a cookie in it.
+pub(super) type Slot = (u64, u64);
+
 /// Subvolumes by where they are mounted.
 #[derive(Default)]
 pub(super) struct Mounts {

@@ -16,7 +16,7 @@ use vfs::FsResult;
 use volume::SubvolumeBounds;
 
 use super::access::directory_of;
-use crate::Ops;
+use volume::Core;
 
 /// Users that bounds are kept of at once: those that made none for long are forgotten first.
 const RATES_MAX: usize = 4096;
@@ -69,7 +69,7 @@ impl Shares {
     }
 
     /// A caller makes subvolumes from now on.
-    pub(super) fn begin_for(&mut self, fs: &Ops, caller: &Caller) -> FsResult<()> {
+    pub(super) fn begin_for(&mut self, fs: &Core, caller: &Caller) -> FsResult<()> {
         self.maker = caller.uid;
         if caller.is_root() {
             return Ok(());
@@ -97,7 +97,7 @@ impl Shares {
 
     /// What was copied for a maker makes more in the background, or because somebody looks at it:
     /// the maker's share bounds that, and not the rate.
-    pub(super) fn begin_as(&mut self, fs: &Ops, maker: u32, is_bound: bool) -> FsResult<Makes> {
+    pub(super) fn begin_as(&mut self, fs: &Core, maker: u32, is_bound: bool) -> FsResult<Makes> {
         let Shares { maker: had, is_bound: was_bound, is_rated, .. } = *self;
         let caller = Makes { maker: had, is_bound: was_bound, is_rated };
         let mut bound = is_bound && maker != 0;
@@ -116,7 +116,7 @@ impl Shares {
     }
 
     /// Checks that one more may be made.
-    pub(super) fn check(&mut self, fs: &Ops) -> FsResult<()> {
+    pub(super) fn check(&mut self, fs: &Core) -> FsResult<()> {
         if !self.is_bound {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl Rate {
     }
 }
 
-fn count(fs: &Ops) -> FsResult<Existing> {
+fn count(fs: &Core) -> FsResult<Existing> {
     let mut existing = Existing::default();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
         existing.all += 1;

@@ -20,11 +20,11 @@ use volume::subvol::Subvol;
 use volume::view::View;
 
 use ops::execute::{Context, Operation, Outcome};
+use ops::object::Object;
 use ops::plan::{Effect, Plan};
 use ops::policy::{Move, Policy, Removal, Share, Whose};
 use ops::posix::mknod::Make;
 use ops::posix::moving::{End, Moving};
-use ops::posix::object::Object;
 use ops::posix::unlink::Unlink;
 use ops::subvolumes::Ledger;
 use volume::attributes::fresh_inode;

@@ -72,9 +72,14 @@ pub(crate) fn set_observed(device: &dyn Device, remark: Option<&str>) {
     }
 }
 
-/// What verbs say if the daemon of a volume directory only reads.
+/// The longest remark that is read.
+const OBSERVED_BYTES_MAX: usize = 4096;
+
+/// What verbs say if the daemon of a volume directory only reads. The directory may be another
+/// user's: nothing but a regular file of its owner is read, and no more than a remark needs.
 pub(crate) fn observed(volume: &Path) -> Option<String> {
-    std::fs::read_to_string(volume.join(OBSERVED)).ok()
+    let bytes = fs::volume_files(volume).ok()?.read(OBSERVED, OBSERVED_BYTES_MAX).ok()?;
+    String::from_utf8(bytes).ok()
 }
 
 /// A URL that lacks its slashes, so that parsing it explains what is missing.

@@ -15,10 +15,11 @@ use wire::{
 };
 
 use super::import::Import;
+use super::load;
 use super::peer_wait::Outgoing;
 use super::scan::{self, Scan};
 use super::server::Server;
-use super::sessions::{Load, Task};
+use super::sessions::Task;
 use super::streams::{self, Receive};
 use super::{admission, calls, export, mounted};
 
@@ -81,7 +82,7 @@ impl Replies {
 
     /// A second handle of the connection.
     pub(super) fn stream(&self) -> io::Result<UnixStream> {
-        self.writer.get_ref().stream().try_clone()
+        device::with_a_descriptor(|| self.writer.get_ref().stream().try_clone())
     }
 
     /// Sends what is in memory still.
@@ -152,7 +153,8 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
     let caller = caller(client::peer(stream.as_fd())?);
     // A client that connects and sends nothing must not keep a place from others.
     stream.set_write_timeout(Some(READ_WITHIN))?;
-    let mut reader = BufReader::with_capacity(256 << 10, Timed::new(stream.try_clone()?));
+    let handle = device::with_a_descriptor(|| stream.try_clone())?;
+    let mut reader = BufReader::with_capacity(256 << 10, Timed::new(handle));
     reader.get_mut().limit(Some(HELLO_WITHIN))?;
     let Some(peer) = server.outgoing(id, stream) else { return Ok(()) };
     let mut replies = Replies::new(peer);
@@ -184,7 +186,7 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
             request.call,
             Call::ImportOpen { .. } | Call::ScanOpen { .. } | Call::ReceiveOpen { .. }
         );
-        let load = load(&request.call);
+        let load = load::load(&request.call);
         let task = name(&request.call).map(|what| Task { what, goes_on });
         let was_idle = work.is_none();
         if was_idle && task.is_some() && !server.set_busy(id, task) {
@@ -248,64 +250,6 @@ fn has_something_to_do(call: &Call<'_>) -> bool {
         Call::Import { items } | Call::Scan { items } => !items.is_empty(),
         Call::ImportFlush | Call::ScanFlush => false,
         _ => true,
-    }
-}
-
-/// What a request costs.
-fn load(call: &Call<'_>) -> Load {
-    match call {
-        Call::Find(find) if find.order.is_some() => Load::Ordered,
-        Call::Find(_)
-        | Call::List { recursive: true, .. }
-        | Call::Totals { .. }
-        | Call::History { .. }
-        | Call::Diff { .. }
-        | Call::Send { .. }
-        | Call::Dump { .. }
-        | Call::SnapshotsOfVolume { .. }
-        | Call::Schedules
-        | Call::Check
-        | Call::Collect { .. }
-        | Call::QuotaCheck => Load::Search,
-        call if paths(call).iter().any(|path| path.contains(&b'@')) => Load::Search,
-        _ => Load::Light,
-    }
-}
-
-/// The paths of a request that are looked for in snapshots where nothing is called so: with `@` in
-/// one, all snapshots of removed directories may be listed.
-fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
-    match *call {
-        Call::Info { path }
-        | Call::Stat { path }
-        | Call::List { path, .. }
-        | Call::Read { path }
-        | Call::Export { path }
-        | Call::SnapshotCreate { path, .. }
-        | Call::SnapshotList { path }
-        | Call::Remove { path }
-        | Call::SubvolumeCreate { path, .. }
-        | Call::IndexFlush { path }
-        | Call::ImportOpen { path, .. }
-        | Call::ReceiveOpen { path, .. }
-        | Call::ReceiveToken { path }
-        | Call::Dump { path, .. }
-        | Call::QuotaSet { path, .. }
-        | Call::QuotaGet { path }
-        | Call::ScheduleSet { path, .. }
-        | Call::ScheduleGet { path }
-        | Call::TrashSet { path, .. }
-        | Call::TrashList { path }
-        | Call::TrashEmpty { path } => [path, b""],
-        Call::SnapshotDelete { path, name: second }
-        | Call::SnapshotRename { path, from: second, .. }
-        | Call::Rollback { path, snapshot: second }
-        | Call::Clone { source: path, destination: second }
-        | Call::Diff { old: path, new: second } => [path, second],
-        Call::Restore { path, to, .. } | Call::RestoreFrom { path, to, .. } => {
-            [path, to.unwrap_or_default()]
-        }
-        _ => [b"", b""],
     }
 }
 
@@ -528,29 +472,5 @@ fn answer_scan<'a>(
             closed
         }
         _ => scan::info(server),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn listing_all_snapshots_counts_as_a_search() {
-        let (plain, marked) = (&b"/a/b"[..], &b"/a@monday/b"[..]);
-        assert_eq!(load(&Call::SnapshotsOfVolume { removed: true }), Load::Search);
-        for (path, expected) in [(plain, Load::Light), (marked, Load::Search)] {
-            let calls = [
-                Call::Stat { path },
-                Call::Read { path },
-                Call::List { path, recursive: false },
-                Call::Clone { source: plain, destination: path },
-                Call::Restore { path: plain, to: Some(path), at: None, since: None },
-                Call::SnapshotDelete { path: plain, name: path },
-            ];
-            for call in calls {
-                assert_eq!(load(&call), expected, "{call:?}");
-            }
-        }
     }
 }

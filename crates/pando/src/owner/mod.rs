@@ -27,6 +27,7 @@ mod held;
 mod history;
 mod import;
 mod list;
+mod load;
 mod mounted;
 mod peer_wait;
 mod questions;

@@ -381,12 +381,13 @@ impl Server {
     fn try_admit(self: &Arc<Server>, stream: UnixStream) -> io::Result<()> {
         let client::Peer { uid, pid, .. } = client::peer(stream.as_fd())?;
         let who = Who { uid, pid, trusted: self.trusts(uid) };
+        let handle = device::with_a_descriptor(|| stream.try_clone())?;
         let mut registry = self.registry.lock();
         if registry.leaving {
             // Closed before the welcome: the client tries again and reaches the successor.
             return Ok(());
         }
-        let added = registry.sessions.add(stream.try_clone()?, who, self.clock.monotonic());
+        let added = registry.sessions.add(handle, who, self.clock.monotonic());
         drop(registry);
         let id = match added {
             Ok(id) => id,

@@ -498,7 +498,8 @@ fn declared_attributes_are_listed_and_searches_find_the_same() {
     let listed = world.json(&["search", "list", world.vol()]);
     let names: Vec<&str> = listed.iter().filter_map(|line| line["name"].as_str()).collect();
     assert_eq!(names, ["user.sample", "user.tag"]);
-    world.ok(&["search", "undeclare", world.vol(), "user.sample"]);
+    let said = world.ok(&["search", "undeclare", world.vol(), "user.sample"]);
+    assert!(said.contains("user.sample: searches by it read every file's attributes"), "{said}");
     let again = world.fails(3, &["search", "undeclare", world.vol(), "user.sample"]);
     assert!(again.contains("not all of these are declared"), "{again}");
     assert!(world.fails(2, &["search", "declare", world.vol(), "tag"]).contains("user"));

@@ -185,9 +185,8 @@ fn figures_are_those_of_the_tree() {
     world.ok(&["umount", world.vol()]);
     // A daemon without submitted operations reports no ratio, whatever it writes for itself.
     let idle = world.status();
-    if idle["writing"]["given_bytes"] == 0 {
-        assert!(idle["writing"]["write_amplification"].is_null(), "{idle}");
-    }
+    assert_eq!(idle["writing"]["given_bytes"], 0, "{idle}");
+    assert!(idle["writing"]["write_amplification"].is_null(), "{idle}");
     let text = world.ok(&["status", world.vol()]);
     assert!(!text.contains("owner") && text.contains("\ndaemon "), "{text}");
     let info = world.ok(&["info", &world.at("/d")]);
@@ -222,6 +221,39 @@ fn a_trash_is_turned_off_where_it_was_turned_on() {
     world.ok(&["trash", "on", &world.at("/d")]);
     let below = world.fails(3, &["trash", "off", &world.at("/d/sub")]);
     assert!(below.contains("what is removed there goes to that of /d"), "{below}");
+}
+
+/// `make deb` packs the same; without root, and with the program of the tests.
+#[test]
+fn a_package_has_what_an_installation_has() {
+    let world = World::without_volume();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install.sh");
+    let mut bash = Command::new("bash");
+    bash.arg(&script).arg("deb").env("PANDO", PANDO).env("MAINTAINER", "A <a@example.org>");
+    let output = bash.env("PACKAGE_DIR", world.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let packages: Vec<_> = std::fs::read_dir(world.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .collect();
+    let listed = Command::new("dpkg-deb").arg("-c").args(&packages).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for file in [
+        "./usr/bin/pando\n",
+        "./usr/sbin/mount.pando -> ../bin/pando\n",
+        "./usr/share/man/man1/pando.1.gz\n",
+        "./usr/share/man/man8/mount.pando.8.gz\n",
+        "./usr/share/bash-completion/completions/pando\n",
+        "./usr/share/zsh/vendor-completions/_pando\n",
+        "./usr/share/fish/vendor_completions.d/pando.fish\n",
+        "./usr/lib/systemd/system/pando-mount@.service\n",
+        "./usr/lib/systemd/system/pando-index@.service\n",
+        "./usr/share/doc/pando/copyright\n",
+    ] {
+        assert!(listed.contains(file), "{file:?} is not in\n{listed}");
+    }
+    assert!(listed.lines().all(|line| line.contains(" root/root ")), "{listed}");
 }
 
 /// As packages do it: everything below one directory, and removed again.

@@ -94,6 +94,26 @@ fn a_removed_tree_in_use_is_freed_when_its_last_user_leaves() {
     world.ok(&["fsck", world.vol()]);
 }
 
+/// The kernel reaches a snapshot through a virtual directory.
+#[test]
+fn a_deleted_snapshot_in_use_is_freed_when_its_last_user_leaves() {
+    let world = World::new();
+    if !world.mount_with(KEEPING) {
+        return;
+    }
+    let source = tree(&world, "source");
+    world.ok(&["snapshot", "create", shown(&source), "one"]);
+    let mut inside = Inside::of(&source.join(".snapshots/one/a/b"));
+    assert!(inside.run("ls -lR . && cat f"));
+    world.ok(&["snapshot", "delete", shown(&source), "one"]);
+    assert!(inside.run("ls -l"), "who stands in it sees it still");
+    assert_eq!(detached(&world), 1, "it is in use");
+    inside.leave();
+    wait_until("the snapshot is reclaimed", || detached(&world) == 0);
+    world.umount();
+    world.ok(&["fsck", world.vol()]);
+}
+
 #[test]
 fn waiting_for_one_removal_does_not_wait_for_another() {
     let world = World::new();

@@ -94,6 +94,68 @@ fn errors_name_the_path_that_was_typed() {
     world.umount();
 }
 
+/// Each verb that takes a path, as typed through the volume's directory and through its mount.
+#[test]
+fn each_verb_names_a_missing_path_as_typed() {
+    let world = world();
+    let check = |typed: &str, other: &str| {
+        for verb in [
+            "stat P",
+            "cat P",
+            "ls P",
+            "ls -R P",
+            "du P",
+            "summary P",
+            "find P",
+            "history P",
+            "info P",
+            "rmr P",
+            "rollback P one",
+            "clone P R/c",
+            "clone R P/c",
+            "snapshot create P s",
+            "snapshot list P",
+            "snapshot delete P s",
+            "snapshot rename P s t",
+            "snapshot schedule P",
+            "trash on P",
+            "trash off P",
+            "trash list P",
+            "trash empty P",
+            "quota get P",
+            "quota set P --files 3",
+            "diff P R",
+            "send P@s",
+            "dump P",
+            "export P out",
+            "subvolume create P/x",
+            "restore P/x",
+            "restore --from s P/x",
+            "import /etc/hostname P/x",
+        ] {
+            let path = format!("{typed}no/such");
+            let word = |word: &str| match word {
+                "R" => typed.to_owned(),
+                "R/c" => format!("{typed}c"),
+                _ => word.replacen('P', &path, 1),
+            };
+            let words: Vec<String> = verb.split(' ').map(word).collect();
+            let answer = world.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            let said = answer.err;
+            assert!(answer.code != 0, "{verb}");
+            // What is missing may be reported as the parent, which is missing too.
+            assert!(said.contains(&format!("{typed}no")), "{verb}: {said}");
+            assert!(!said.contains(&format!("{other}no")), "{verb}: {said}");
+        }
+    };
+    let mounted = format!("{}/", world.mnt());
+    check(&world.at("/"), &mounted);
+    if world.mount() {
+        check(&mounted, &world.at("/"));
+        world.umount();
+    }
+}
+
 #[test]
 fn a_missing_path_looks_the_same_through_a_mount() {
     let world = world();

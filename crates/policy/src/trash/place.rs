@@ -17,9 +17,10 @@ use volume::error::{from_store, inconsistent, malformed};
 use volume::subvol::{Subvol, read_record};
 use volume::view::{Found, NameBuf, View};
 
+use super::NAME;
 use super::hour::Batch;
 use super::mirror::{self, Way};
-use super::{NAME, PLACES_MAX, Seen, Trash, Version};
+use super::state::{PLACES_MAX, Place, Seen, Trash, Version};
 use crate::Governed;
 
 /// Deepest directory whose path up is followed, in case records form a loop.
@@ -30,24 +31,6 @@ const WAY_MAX: usize = PLACES_MAX / 2;
 const NESTED_MAX: usize = 64;
 /// How often a mirror is sought again when others take its names.
 pub(super) const ATTEMPTS_MAX: usize = 1000;
-
-/// Where removed names of a directory go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Nowhere: it has no trash.
-    Off,
-    /// Nowhere: it is in a trash.
-    Inside,
-    /// Into its mirror.
-    Mirror {
-        /// The directory in the trash.
-        mirror: u64,
-        /// The directory that has the trash.
-        home: u64,
-        /// The batch that the mirror is in.
-        batch: Batch,
-    },
-}
 
 /// What is above a directory.
 pub(crate) enum Climb {

@@ -18,7 +18,7 @@ use format::entry_record::Target;
 use format::quota::Charge;
 use inode::permissions::{EXECUTE, READ};
 use inode::{Caller, FsError, NodeId};
-use ops::posix::object::Object;
+use ops::object::Object;
 use vfs::FsResult;
 use volume::subvol::Subvol;
 use volume::view::{Found, View};

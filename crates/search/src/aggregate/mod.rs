@@ -23,8 +23,7 @@ use format::cluster_groups::{Groups, Sums};
 use inode::Caller;
 
 use crate::cluster::Fields;
-use crate::query::{Accounts, Expr};
-use crate::request::{Request, Start};
+use crate::query::{Accounts, Expr, Request, Start};
 
 /// Which totals are requested.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use device::Map;
 use format::cluster_groups::Sums;
 
 use super::{DirectoryTotals, Totals};
-use crate::index::push_name;
+use crate::path::push_name;
 
 /// A directory: its subvolume and inode.
 pub(crate) type Place = (u64, u64);

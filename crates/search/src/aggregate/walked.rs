@@ -9,9 +9,9 @@ use store::Read;
 use super::tree::{Place, Tree};
 use super::{Aggregate, GroupCounts, LargeDirectory, Question, Totals, sums_of};
 use crate::Result;
-use crate::query::Expr;
-use crate::request::Start;
-use crate::walk::{last_name, walk};
+use crate::path::last_name;
+use crate::query::{Expr, Start};
+use crate::walk::walk;
 
 /// Sums of rows that are counted one by one.
 #[derive(Default)]

@@ -23,8 +23,7 @@ use super::spread::spread;
 use super::view::View;
 use crate::assemble::{CARRY_NOTHING, Records};
 use crate::cluster::{Cluster, Fields, Sieve};
-use crate::query::{ByColumns, Context};
-use crate::request::Request;
+use crate::query::{ByColumns, Context, Request};
 use crate::stored::Stored;
 use crate::{Attribute, Condition, Narrow, Result, Row};
 

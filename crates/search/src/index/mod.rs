@@ -65,10 +65,10 @@ use cache::ClusterCache;
 use files::Files;
 use mounts::Mounts;
 use run::Run;
-pub(crate) use scope::push_name;
 use view::Slot;
 
-use crate::request::{Emit, Match, Outcome, Request};
+use crate::matches::{Emit, Match, Outcome};
+use crate::query::Request;
 use crate::{Error, Result};
 
 /// Options of a volume's index.

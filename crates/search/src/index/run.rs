@@ -18,17 +18,18 @@ use std::time::Duration;
 use format::entry_record::{EntryRecord, Target};
 use store::{Pinned, TreeId};
 
-use super::scope::{From, Scope, push_name};
+use super::scope::{From, Scope};
 use super::view::View;
 use super::worker::{CHECK_EVERY, Counts, Found, Message, Search, test};
 use super::{Index, ahead, plan};
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records, VOLUME};
 use crate::cluster::{Fields, Like};
-use crate::query::Context;
-use crate::request::{Emit, Match, Outcome, Request, Sort, SortBy};
+use crate::matches::{Emit, Match, Outcome, Sort, SortBy};
+use crate::path::{last_name, push_name};
+use crate::query::{Context, Request};
 use crate::sort::Ranking;
 use crate::stored::Stored;
-use crate::walk::{last_name, walk};
+use crate::walk::walk;
 use crate::{Error, Narrow, Result, Row, Start};
 
 /// Batches that wait for the receiver.

@@ -7,8 +7,8 @@ use store::Read;
 
 use super::view::View;
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records};
-use crate::query::{Context, Expr};
-use crate::request::Request;
+use crate::path::push_name;
+use crate::query::{Context, Expr, Request};
 use crate::stored::Stored;
 use crate::{Error, Result, Row};
 
@@ -233,12 +233,4 @@ impl<'a> Scope<'a> {
 /// The fields that permissions on a directory depend on.
 pub(crate) fn owned(mode: u32, uid: u32, gid: u32) -> Owned {
     Owned { kind: Kind::Directory, uid, gid, mode }
-}
-
-/// Appends a component to a path.
-pub(crate) fn push_name(path: &mut Vec<u8>, name: &[u8]) {
-    if path.last() != Some(&b'/') {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
 }

@@ -12,7 +12,7 @@ use store::{Pinned, TreeId};
 use super::base::Base;
 use super::ground::Ground;
 use super::holding::Holding;
-use super::scope::{From, Scope, push_name};
+use super::scope::{From, Scope};
 use super::table::NOWHERE;
 use super::view::View;
 use super::{Index, plan};
@@ -20,8 +20,8 @@ use crate::aggregate::walked::{Tally, finish, walk_into};
 use crate::aggregate::{Aggregate, LargeDirectory, Question, Totals, Tree, is_plain, sums_of};
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records, VOLUME};
 use crate::cluster::Fields;
-use crate::query::Expr;
-use crate::request::Start;
+use crate::path::push_name;
+use crate::query::{Expr, Start};
 use crate::{Attribute, Condition, Error, Narrow, Result, Row};
 
 /// Inodes with several names; directories are excluded.

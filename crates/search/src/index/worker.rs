@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use format::inode_record::FileKind;
 
 use super::Index;
-use super::scope::{From, Scope, push_name};
+use super::scope::{From, Scope};
 use super::view::View;
 use crate::cluster::{Cluster, Fields, Like, Rows};
-use crate::request::Request;
+use crate::path::push_name;
+use crate::query::Request;
 use crate::{Condition, Error, Narrow, Result, Row, RowBuf};
 
 /// Rows between two checks for cancellation.

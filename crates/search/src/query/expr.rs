@@ -17,7 +17,7 @@ use super::regex::Regex;
 use crate::cluster::Fields;
 use crate::condition::Attribute;
 use crate::error::Result;
-use crate::request::{Details, Match};
+use crate::matches::{Details, Match};
 use crate::row::Row;
 
 /// Maximum nesting of operators.
@@ -341,8 +341,8 @@ impl Test {
         let row = context.row;
         Ok(match self {
             Test::Within(Attribute::Ino, low, high) => {
-                let shown = crate::request::shown(context.subvolume, row.ino);
-                (*low..=*high).contains(&i128::from(shown.shown()))
+                let shown = crate::matches::shown(context.subvolume, row.ino).shown();
+                (*low..=*high).contains(&i128::from(shown))
             }
             Test::Within(attribute, low, high) => {
                 let value = attribute.of(row);

@@ -9,6 +9,7 @@ mod glob;
 mod narrow;
 mod parse;
 mod regex;
+mod request;
 mod search_box;
 mod sieve;
 mod work;
@@ -21,5 +22,6 @@ pub use parse::{
     operands, parse,
 };
 pub use regex::{Dialect, Regex, RegexError};
+pub use request::{Request, Start};
 pub use search_box::{is_query, meant_key, parse as parse_search_box};
 pub(crate) use sieve::ByColumns;

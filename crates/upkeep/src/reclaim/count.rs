@@ -17,13 +17,13 @@ use format::subvolume_record::{
 };
 use inode::SubvolId;
 use ops::subvolumes::execute_with;
+use policy::Governed;
 use store::{KeyRange, Lane, MergeKind, Pinned, TreeId, prefix_end};
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::subvol::{VOLUME, read_record};
 
 use super::step::Work;
-use crate::Upkeep;
 
 /// A copy that is being counted.
 pub(super) struct Count {
@@ -38,7 +38,7 @@ pub(super) struct Count {
 }
 
 /// One step of counting; returns how much was done.
-pub(super) fn step(fs: &Upkeep, work: &mut Work, budget: usize) -> FsResult<u64> {
+pub(super) fn step(fs: &Governed, work: &mut Work, budget: usize) -> FsResult<u64> {
     if let Some(count) = &mut work.count {
         let walked = count.walk(budget).and_then(|done| {
             let finished = count.left.is_empty();
@@ -80,7 +80,7 @@ pub(super) fn step(fs: &Upkeep, work: &mut Work, budget: usize) -> FsResult<u64>
 }
 
 /// A copy that was not counted. Very many are looked for at once.
-fn pick(fs: &Upkeep, to_count: &mut VecDeque<u64>) -> FsResult<Option<(u64, SubvolumeRecord)>> {
+fn pick(fs: &Governed, to_count: &mut VecDeque<u64>) -> FsResult<Option<(u64, SubvolumeRecord)>> {
     loop {
         while let Some(id) = to_count.pop_front() {
             let Some(record) = read_record(&*fs.store, SubvolId(id))? else { continue };
@@ -102,7 +102,7 @@ fn pick(fs: &Upkeep, to_count: &mut VecDeque<u64>) -> FsResult<Option<(u64, Subv
 }
 
 /// The copies that were not counted.
-fn uncounted(fs: &Upkeep) -> FsResult<VecDeque<u64>> {
+fn uncounted(fs: &Governed) -> FsResult<VecDeque<u64>> {
     let mut counted = Set::default();
     fs.visit_volume(&key::USAGE_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -187,7 +187,7 @@ fn add(found: &mut UsageRecord, inode: &InodeRecord) {
 }
 
 /// Adds what the copy began with to its record, unless the copy was removed meanwhile.
-fn finish(fs: &Upkeep, count: &Count) -> FsResult<()> {
+fn finish(fs: &Governed, count: &Count) -> FsResult<()> {
     let usage = key::usage(count.subvol);
     let known = match count.pin.get(VOLUME, &usage).map_err(from_store)? {
         None => UsageRecord::default(),

@@ -18,6 +18,7 @@ use ops::execute::{Context, execute_alone, execute_locked};
 use ops::plan::{Effect, Plan};
 use ops::posix::unlink::drop_name;
 use ops::subvolumes::{self, Through, execute};
+use policy::Governed;
 use store::KeyRange;
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
@@ -25,8 +26,6 @@ use volume::inherited::Ways;
 use volume::locks::{Lock, Mode};
 use volume::subvol::{Subvol, VOLUME};
 use volume::view::{Found, NameBuf, View};
-
-use crate::Upkeep;
 
 /// Most entries of one commit: their locks are held together.
 const CHUNK: usize = 64;
@@ -88,8 +87,14 @@ impl Emptying {
         Emptying { sequence, subvol, path: vec![Level::new(directory)] }
     }
 
-    /// Removes about `budget` names; returns how many, and whether all is done.
-    pub(super) fn step(&mut self, fs: &Upkeep, budget: usize) -> FsResult<(u64, bool)> {
+    /// Removes about `budget` names; returns how many, and whether all is done. `came` is called
+    /// with the number of each subvolume that is detached because it was mounted here.
+    pub(super) fn step(
+        &mut self,
+        fs: &Governed,
+        came: &dyn Fn(u64),
+        budget: usize,
+    ) -> FsResult<(u64, bool)> {
         let subvol = match fs.subvol(SubvolId(self.subvol)) {
             // The subvolume was removed with everything in it.
             Err(FsError::Stale) => return self.end_early(fs),
@@ -133,7 +138,8 @@ impl Emptying {
                     drop(entered);
                     looks += self.path.len();
                     self.goes_on_from(found.cookie);
-                    self.remove_subvolume(fs, &subvol, directory, (&found, child))?;
+                    let own = self.remove_subvolume(fs, &subvol, directory, (&found, child))?;
+                    own.into_iter().for_each(came);
                     done += 1;
                 }
                 Next::Nothing => {
@@ -153,7 +159,13 @@ impl Emptying {
     /// Verifies again, while nothing can move it, a directory whose record named another parent
     /// than the directory of its name. If it was moved meanwhile, it no longer has that name. If it
     /// still has, that is damage, which may form a loop.
-    fn look_again(&self, fs: &Upkeep, view: View<'_>, level: Level, below: &Found) -> FsResult<()> {
+    fn look_again(
+        &self,
+        fs: &Governed,
+        view: View<'_>,
+        level: Level,
+        below: &Found,
+    ) -> FsResult<()> {
         let (subvol, dir) = (self.subvol, level.directory);
         let _locks = fs.locks.lock(&[
             (Lock::Object { subvol, ino: dir }, Mode::Shared),
@@ -173,7 +185,7 @@ impl Emptying {
 
     /// Whether the directory to be emptied is one that was removed. A record that says so of one
     /// in use is damage: nothing is removed for it.
-    fn is_in_use(&self, fs: &Upkeep, subvol: &Subvol) -> FsResult<bool> {
+    fn is_in_use(&self, fs: &Governed, subvol: &Subvol) -> FsResult<bool> {
         let &[first] = &self.path[..] else { return Ok(false) };
         let record = subvol.read(|tree| View::new(&*fs.store, tree).directory(first.directory))?;
         Ok(record.is_some_and(|record| !record.detached))
@@ -186,7 +198,7 @@ impl Emptying {
         }
     }
 
-    fn end_early(&mut self, fs: &Upkeep) -> FsResult<(u64, bool)> {
+    fn end_early(&mut self, fs: &Governed) -> FsResult<(u64, bool)> {
         execute_alone(fs, |plan| {
             plan.removes();
             plan.batch().delete(VOLUME, &key::detached(self.sequence));
@@ -305,14 +317,14 @@ impl Emptying {
         Ok(gone.len() as u64)
     }
 
-    /// Detaches a subvolume that was mounted in a removed directory.
+    /// Detaches a subvolume that was mounted in a removed directory; returns its number there.
     fn remove_subvolume(
         &mut self,
-        fs: &Upkeep,
+        fs: &Governed,
         subvol: &Subvol,
         directory: u64,
         (found, child): (&Found, u64),
-    ) -> FsResult<()> {
+    ) -> FsResult<Option<u64>> {
         let mut ledger = fs.admin.lock();
         fs.may_change()?;
         fs.give_to_heirs(&mut ledger, subvol)?;
@@ -337,7 +349,7 @@ impl Emptying {
             }
             Ok(())
         };
-        let detached = execute(fs, ledger, Through::default(), aim, |ledger, plan| {
+        execute(fs, ledger, Through::default(), aim, |ledger, plan| {
             if !self.is_nested(at.view)? {
                 return Ok(None);
             }
@@ -352,11 +364,7 @@ impl Emptying {
             let gone = [(found.cookie, found.ino)];
             notify_of(&at, plan, directory, &gone, Effect::HeldChanged)?;
             if own { subvolumes::plan_detach(fs, ledger, plan, child).map(Some) } else { Ok(None) }
-        })?;
-        if let Some(detached) = detached {
-            fs.reclaim.came_of(detached, self.sequence);
-        }
-        Ok(())
+        })
     }
 }
 

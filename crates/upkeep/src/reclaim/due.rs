@@ -21,12 +21,11 @@ use format::key::{self, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
 use inode::SubvolId;
 use ops::reach::Reach;
+use policy::Governed;
 use store::{KeyRange, Store, TreeId};
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::subvol::VOLUME;
-
-use crate::Upkeep;
 
 /// Most subvolumes that are measured in one step.
 const MEASURED_AT_ONCE: usize = 64;
@@ -69,19 +68,19 @@ struct Field {
 
 impl Watch {
     /// Delays a subvolume that could not be pruned, or was just now.
-    pub(super) fn rest(&mut self, fs: &Upkeep, id: u64) {
+    pub(super) fn rest(&mut self, fs: &Governed, id: u64) {
         let time = fs.env.clock.monotonic() + REST;
         self.measured.insert(id, Measured { commit: 0, time });
     }
 
     /// Delays a subvolume that cannot be pruned because of an error.
-    pub(super) fn rest_long(&mut self, fs: &Upkeep, id: u64) {
+    pub(super) fn rest_long(&mut self, fs: &Governed, id: u64) {
         let time = fs.env.clock.monotonic() + REST_AFTER_FAILURE;
         self.measured.insert(id, Measured { commit: 0, time });
     }
 
     /// A subvolume that is due, if any is found.
-    pub(super) fn pick(&mut self, fs: &Upkeep) -> FsResult<Option<SubvolId>> {
+    pub(super) fn pick(&mut self, fs: &Governed) -> FsResult<Option<SubvolId>> {
         let commit = fs.store.last_commit().0.0;
         if self.idle_at == Some(commit) {
             return Ok(None);
@@ -128,7 +127,7 @@ impl Watch {
     }
 }
 
-fn survey(fs: &Upkeep) -> FsResult<Field> {
+fn survey(fs: &Governed) -> FsResult<Field> {
     let mut field = Field { candidates: Vec::new(), trees: BTreeMap::new() };
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -149,7 +148,7 @@ fn survey(fs: &Upkeep) -> FsResult<Field> {
 
 /// How much more garbage there must be before a subvolume is due (0 when it is), and how many
 /// differences were looked at.
-fn measure(fs: &Upkeep, field: &Field, record: &SubvolumeRecord) -> FsResult<(usize, u64)> {
+fn measure(fs: &Governed, field: &Field, record: &SubvolumeRecord) -> FsResult<(usize, u64)> {
     let source = field.trees.get(&record.source.0).map(|&tree| TreeId(tree));
     let mut limit = fs.options.prune_records.max(2);
     let mut seen = 0;
@@ -171,7 +170,7 @@ fn measure(fs: &Upkeep, field: &Field, record: &SubvolumeRecord) -> FsResult<(us
 /// The weight of what is in a subvolume's tree, outside of its directory, and no longer in its
 /// source, up to a limit.
 fn garbage(
-    fs: &Upkeep,
+    fs: &Governed,
     source: TreeId,
     record: &SubvolumeRecord,
     limit: usize,
@@ -290,7 +289,7 @@ pub(super) fn differing(
 }
 
 /// How many records are reachable in a subvolume, up to a limit.
-fn reachable(fs: &Upkeep, record: &SubvolumeRecord, limit: usize) -> FsResult<usize> {
+fn reachable(fs: &Governed, record: &SubvolumeRecord, limit: usize) -> FsResult<usize> {
     let tree = TreeId(record.tree);
     let malformed = |error| malformed(tree, &error);
     let mut left = vec![record.root];

@@ -19,6 +19,7 @@ use format::subvolume_record::SubvolumeRecord;
 use inode::{NodeId, SubvolId};
 use ops::plan::{Effect, Plan};
 use ops::subvolumes::{Ledger, Member, Through, execute_through, execute_with};
+use policy::Governed;
 use store::TreeId;
 use vfs::FsResult;
 use volume::error::malformed;
@@ -29,7 +30,6 @@ use super::catch_up::{Outcome, Trees, catch_up};
 use super::due::{Watch, differing};
 use super::extract::{Extraction, Start};
 use super::step::Work;
-use crate::Upkeep;
 use crate::search_bases;
 
 /// Most records that a catch-up takes with the gate held.
@@ -75,7 +75,7 @@ impl Pruner {
 }
 
 /// One step of pruning; returns how much was done.
-pub(super) fn step(fs: &Upkeep, work: &mut Work, budget: usize) -> FsResult<u64> {
+pub(super) fn step(fs: &Governed, work: &mut Work, budget: usize) -> FsResult<u64> {
     if work.pruner.job.is_none() {
         let Some(subvol) = work.pruner.watch.pick(fs)? else { return Ok(0) };
         work.pruner.job = begin(fs, subvol)?;
@@ -102,7 +102,7 @@ pub(super) fn step(fs: &Upkeep, work: &mut Work, budget: usize) -> FsResult<u64>
 }
 
 /// Advances a job; `false` when it is done or abandoned.
-fn advance(fs: &Upkeep, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<bool> {
+fn advance(fs: &Governed, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<bool> {
     if let Some(extraction) = &mut job.extraction {
         if extraction.step(&*fs.store, budget)? {
             return Ok(true);
@@ -125,7 +125,7 @@ fn advance(fs: &Upkeep, work: &mut Work, job: &mut Job, budget: usize) -> FsResu
 }
 
 /// Begins to prune a subvolume; `None` when it cannot be now.
-fn begin(fs: &Upkeep, id: SubvolId) -> FsResult<Option<Job>> {
+fn begin(fs: &Governed, id: SubvolId) -> FsResult<Option<Job>> {
     let begun = execute_with(fs, &mut fs.admin.lock(), |ledger, plan| {
         let Some(record) = read_record(&*fs.store, id)? else { return Ok(None) };
         let writable = !record.read_only;
@@ -172,7 +172,7 @@ fn wait(ledger: &mut Ledger, plan: &mut Plan, tree: TreeId) -> u64 {
 }
 
 /// Whether something in a subvolume waits to be reclaimed: it is not reachable, but not gone.
-fn has_detached(fs: &Upkeep, id: SubvolId) -> FsResult<bool> {
+fn has_detached(fs: &Governed, id: SubvolId) -> FsResult<bool> {
     let mut found = false;
     fs.visit_volume(&key::DETACHED_PREFIX, &mut |_, value| {
         let record = DetachedRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
@@ -185,7 +185,7 @@ fn has_detached(fs: &Upkeep, id: SubvolId) -> FsResult<bool> {
 }
 
 /// Inodes of a subvolume that have no name but are held, or wait to be removed.
-fn orphans(fs: &Upkeep, id: SubvolId) -> FsResult<Vec<u64>> {
+fn orphans(fs: &Governed, id: SubvolId) -> FsResult<Vec<u64>> {
     let mut found = Vec::new();
     let prefix = [&key::ORPHANS_PREFIX[..], &id.0.to_be_bytes()].concat();
     fs.visit_volume(&prefix, &mut |key, _| {
@@ -197,7 +197,7 @@ fn orphans(fs: &Upkeep, id: SubvolId) -> FsResult<Vec<u64>> {
 
 /// The tree of the pruned copy of the same directory that was taken nearest, and the base of the
 /// index that describes it.
-fn sibling(fs: &Upkeep, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Option<(u64, u64)>> {
+fn sibling(fs: &Governed, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Option<(u64, u64)>> {
     let mut nearest: Option<(u64, u64, u64)> = None;
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -218,7 +218,7 @@ fn sibling(fs: &Upkeep, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Opti
 }
 
 /// Catches a writable subvolume's new tree up, and swaps when that can be done at once.
-fn finish_writable(fs: &Upkeep, work: &mut Work, job: &mut Job) -> FsResult<bool> {
+fn finish_writable(fs: &Governed, work: &mut Work, job: &mut Job) -> FsResult<bool> {
     let mut ledger = fs.admin.lock();
     let Member { subvol, record } = Member::get(fs, job.subvol)?;
     if record.detached || has_detached(fs, subvol.id)? {
@@ -263,7 +263,7 @@ fn matches_caught(outcome: Outcome) -> bool {
 /// after it caught up with what changed in `trees`, where a writable subvolume is pruned. `false`:
 /// too much changed.
 fn swap(
-    fs: &Upkeep,
+    fs: &Governed,
     work: &mut Work,
     ledger: &mut Ledger,
     job: &Job,
@@ -293,7 +293,7 @@ fn swap(
     Ok(swapped)
 }
 
-fn plan_swap(fs: &Upkeep, ledger: &mut Ledger, plan: &mut Plan, job: &Job) -> FsResult<()> {
+fn plan_swap(fs: &Governed, ledger: &mut Ledger, plan: &mut Plan, job: &Job) -> FsResult<()> {
     let Member { subvol, mut record } = Member::get(fs, job.subvol)?;
     let old = record.tree;
     record.tree = job.target.0;
@@ -316,7 +316,7 @@ fn plan_swap(fs: &Upkeep, ledger: &mut Ledger, plan: &mut Plan, job: &Job) -> Fs
 
 /// Notifies the kernel of counts that differ in the new tree. Walks all held inodes, so the gate is
 /// released before, and no thread waits for it.
-fn tell(fs: &Upkeep, subvol: &Subvol) {
+fn tell(fs: &Governed, subvol: &Subvol) {
     fs.invalidate_node(subvol.root_node());
     // Unreachable names are no longer counted.
     let linked = |node: NodeId, place| node.slot() == subvol.id.slot() && place == Location::Linked;

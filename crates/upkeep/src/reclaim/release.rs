@@ -14,14 +14,13 @@ use std::time::Duration;
 use format::detached_record::DetachedRecord;
 use format::key::{self, Parsed};
 use inode::{FsError, NodeId, Slot, SubvolId};
+use policy::Governed;
 use store::KeyRange;
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::nodes::Location;
 use volume::subvol::read_record;
 use volume::view::{NameBuf, View};
-
-use crate::Upkeep;
 
 /// Least rest between two rounds.
 const REST: Duration = Duration::from_secs(1);
@@ -57,7 +56,7 @@ pub(super) struct Release {
 
 impl Release {
     /// One round, of trees that wait and are held.
-    pub(super) fn round(&mut self, fs: &Upkeep, held: &[DetachedRecord]) -> FsResult<()> {
+    pub(super) fn round(&mut self, fs: &Governed, held: &[DetachedRecord]) -> FsResult<()> {
         let begin = fs.env.clock.monotonic();
         if held.is_empty() || begin < self.rests_until || !fs.has_front_end() {
             return Ok(());
@@ -80,7 +79,7 @@ impl Release {
 /// A round: collects names that are in the trees that wait, and no others. A mount on what a name
 /// points to goes with the name.
 pub struct Round<'a> {
-    fs: &'a Upkeep,
+    fs: &'a Governed,
     /// Of subvolumes, whether a tree that waits is in them or in one that they are mounted in.
     near: BTreeMap<u64, bool>,
     /// Of slots, the subvolume, where that is near.
@@ -96,7 +95,7 @@ pub struct Round<'a> {
 
 impl<'a> Round<'a> {
     /// A round over what waits.
-    pub fn new(fs: &'a Upkeep, held: &[DetachedRecord]) -> Round<'a> {
+    pub fn new(fs: &'a Governed, held: &[DetachedRecord]) -> Round<'a> {
         let mut round = Round {
             fs,
             near: BTreeMap::new(),

@@ -18,6 +18,7 @@ use format::detached_record::DetachedRecord;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::FsError;
+use policy::Governed;
 use store::KeyRange;
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
@@ -29,7 +30,7 @@ use super::prune::Pruner;
 use super::release::Release;
 use super::stuck::Failures;
 use super::subvolume;
-use crate::{Upkeep, search_bases};
+use crate::search_bases;
 
 /// How long an object rests that could not be removed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
@@ -114,7 +115,7 @@ impl Reclaim {
     }
 
     /// Notes that something was detached because its parent mount is being removed.
-    pub(super) fn came_of(&self, detached: u64, with: u64) {
+    fn came_of(&self, detached: u64, with: u64) {
         let mut origins = self.origins.lock();
         let origin = origins.get(&with).copied().unwrap_or(with);
         origins.insert(detached, origin);
@@ -122,15 +123,15 @@ impl Reclaim {
 }
 
 /// Keeps a tree for readers for a while.
-pub(super) fn leave(work: &mut Work, fs: &Upkeep, tree: u64) {
+pub(super) fn leave(work: &mut Work, fs: &Governed, tree: u64) {
     work.leaving.insert(tree, fs.env.clock.monotonic() + GRACE);
 }
 
 /// Removes a bounded part of what was detached; returns how much. Returns at once when another
 /// thread is at it.
-pub fn reclaim_step(fs: &Upkeep, budget: usize) -> FsResult<u64> {
-    let Some(mut work) = fs.reclaim.work.try_lock() else { return Ok(0) };
-    let done = step(fs, &mut work, budget)?;
+pub fn reclaim_step(fs: &Governed, reclaim: &Reclaim, budget: usize) -> FsResult<u64> {
+    let Some(mut work) = reclaim.work.try_lock() else { return Ok(0) };
+    let done = step((fs, reclaim), &mut work, budget)?;
     if done > 0 {
         return Ok(done);
     }
@@ -143,12 +144,12 @@ pub fn reclaim_step(fs: &Upkeep, budget: usize) -> FsResult<u64> {
         return Ok(done);
     }
     let done = super::prune::step(fs, &mut work, budget);
-    fs.reclaim.pruning.store(work.pruner.is_busy(), Ordering::Relaxed);
+    reclaim.pruning.store(work.pruner.is_busy(), Ordering::Relaxed);
     done
 }
 
 /// Gives copies a bounded part of what they inherit.
-fn inherit(fs: &Upkeep, work: &mut Work) -> FsResult<u64> {
+fn inherit(fs: &Governed, work: &mut Work) -> FsResult<u64> {
     let now = fs.env.clock.monotonic();
     work.unfit.retain(|_, until| *until > now);
     let unfit = &work.unfit;
@@ -162,33 +163,37 @@ fn inherit(fs: &Upkeep, work: &mut Work) -> FsResult<u64> {
 
 /// Removes a bounded part of what was detached, after waiting for a thread that is at it; includes
 /// what rests because there was no space. Returns how much.
-pub fn detached_step(fs: &Upkeep, budget: usize) -> FsResult<u64> {
-    let mut work = fs.reclaim.work.lock();
+pub fn detached_step(fs: &Governed, reclaim: &Reclaim, budget: usize) -> FsResult<u64> {
+    let mut work = reclaim.work.lock();
     let soon = fs.env.clock.monotonic() + REST_WITHOUT_ROOM;
     work.failed.retain(|_, until| *until > soon);
-    step(fs, &mut work, budget)
+    step((fs, reclaim), &mut work, budget)
 }
 
-fn step(fs: &Upkeep, work: &mut Work, budget: usize) -> FsResult<u64> {
-    let Some((sequence, record)) = next(fs, work)? else { return Ok(0) };
-    let done = remove(fs, work, sequence, record, budget).inspect_err(|error| {
+fn step((fs, reclaim): (&Governed, &Reclaim), work: &mut Work, budget: usize) -> FsResult<u64> {
+    let Some((sequence, record)) = next(fs, reclaim, work)? else { return Ok(0) };
+    let done = remove((fs, reclaim), work, (sequence, record), budget).inspect_err(|error| {
         let full = matches!(error, FsError::NoSpace);
         let rest = if full { REST_WITHOUT_ROOM } else { REST_AFTER_FAILURE };
         let now = fs.env.clock.monotonic();
         work.failed.insert(sequence, now + rest);
-        fs.reclaim.failures.note(sequence, error, now);
+        reclaim.failures.note(sequence, error, now);
     })?;
-    fs.reclaim.failures.went_on(sequence);
-    fs.reclaim.removed.fetch_add(done, Ordering::Relaxed);
+    reclaim.failures.went_on(sequence);
+    reclaim.removed.fetch_add(done, Ordering::Relaxed);
     Ok(done)
 }
 
 /// A detached object that is not held: the one that the last step had a part of, or one behind it,
 /// and from the first again.
-fn next(fs: &Upkeep, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
+fn next(
+    fs: &Governed,
+    reclaim: &Reclaim,
+    work: &mut Work,
+) -> FsResult<Option<(u64, DetachedRecord)>> {
     if fs.queue.detached() == 0 {
         work.waits.clear();
-        fs.reclaim.failures.retain(|_| false);
+        reclaim.failures.retain(|_| false);
         return Ok(None);
     }
     let mut held = Vec::new();
@@ -211,7 +216,7 @@ fn next(fs: &Upkeep, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>>
         }
         held.push(record);
     }
-    fs.reclaim.failures.retain(|sequence| is_waiting(fs, sequence).unwrap_or(true));
+    reclaim.failures.retain(|sequence| is_waiting(fs, sequence).unwrap_or(true));
     // Nothing can be removed: what is held may be held only by the caches of front ends.
     work.release.round(fs, &held)?;
     Ok(None)
@@ -243,7 +248,11 @@ impl Waits {
     }
 
     /// The next of a round that still waits; `None`: everything was looked at.
-    fn next(&mut self, fs: &Upkeep, round: &mut Round) -> FsResult<Option<(u64, DetachedRecord)>> {
+    fn next(
+        &mut self,
+        fs: &Governed,
+        round: &mut Round,
+    ) -> FsResult<Option<(u64, DetachedRecord)>> {
         loop {
             let Some((sequence, record)) = self.batch.pop_front() else {
                 if !self.read(fs, round)? {
@@ -268,7 +277,7 @@ impl Waits {
     }
 
     /// Reads a batch; `false` if the round has everything.
-    fn read(&mut self, fs: &Upkeep, round: &mut Round) -> FsResult<bool> {
+    fn read(&mut self, fs: &Governed, round: &mut Round) -> FsResult<bool> {
         let batch = waiting(fs, self.from, BATCH)?;
         match batch.last() {
             Some((last, _)) => self.from = last.saturating_add(1),
@@ -282,7 +291,7 @@ impl Waits {
 
     /// Whether a tree is a subvolume's, or that of a base of the index. What does not decode may
     /// name it, and is an error.
-    fn is_named(&mut self, fs: &Upkeep, tree: u64) -> FsResult<bool> {
+    fn is_named(&mut self, fs: &Governed, tree: u64) -> FsResult<bool> {
         let trees = match &mut self.trees {
             Some(trees) => trees,
             unknown => unknown.insert(trees_of_subvolumes(fs)?),
@@ -292,7 +301,7 @@ impl Waits {
     }
 }
 
-fn trees_of_subvolumes(fs: &Upkeep) -> FsResult<Set<u64>> {
+fn trees_of_subvolumes(fs: &Governed) -> FsResult<Set<u64>> {
     let mut trees = Set::default();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
         let record = SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
@@ -303,7 +312,7 @@ fn trees_of_subvolumes(fs: &Upkeep) -> FsResult<Set<u64>> {
 }
 
 /// What waits from a number on, the oldest first.
-fn waiting(fs: &Upkeep, from: u64, most: usize) -> FsResult<Vec<(u64, DetachedRecord)>> {
+fn waiting(fs: &Governed, from: u64, most: usize) -> FsResult<Vec<(u64, DetachedRecord)>> {
     let to = store::prefix_end(&key::DETACHED_PREFIX);
     let range = KeyRange { from: key::detached(from).to_vec(), to };
     let mut waiting = Vec::new();
@@ -318,7 +327,7 @@ fn waiting(fs: &Upkeep, from: u64, most: usize) -> FsResult<Vec<(u64, DetachedRe
 }
 
 /// Whether something still waits under a number.
-fn is_waiting(fs: &Upkeep, sequence: u64) -> FsResult<bool> {
+fn is_waiting(fs: &Governed, sequence: u64) -> FsResult<bool> {
     fs.store.get_with(VOLUME, &key::detached(sequence), &mut |_| ()).map_err(from_store)
 }
 
@@ -330,7 +339,7 @@ struct Holders {
 
 impl Holders {
     /// Whether a tree must stay because an inode of it is held.
-    fn hold(&mut self, fs: &Upkeep, record: &DetachedRecord) -> bool {
+    fn hold(&mut self, fs: &Governed, record: &DetachedRecord) -> bool {
         match *record {
             DetachedRecord::Directory { subvolume, directory, kept_while_held } => {
                 kept_while_held && fs.nodes.is_held(node_of(subvolume, directory))
@@ -344,19 +353,19 @@ impl Holders {
     }
 }
 
-impl Upkeep {
+impl Reclaim {
     /// How far the removal of a tree is, by the number that the removal returned.
-    pub fn reclaim_waits(&self, detached: u64) -> FsResult<Waiting> {
+    pub(crate) fn waits(&self, fs: &Governed, detached: u64) -> FsResult<Waiting> {
         let mut told = Waiting::default();
         let mut holders = Holders::default();
         // A subvolume that was mounted in it is noted before the tree itself is gone.
-        let all = waiting(self, 0, usize::MAX)?;
-        let origins = self.reclaim.origins.lock().clone();
+        let all = waiting(fs, 0, usize::MAX)?;
+        let origins = self.origins.lock().clone();
         for (sequence, record) in all {
             if sequence == detached || origins.get(&sequence) == Some(&detached) {
                 told.trees += 1;
-                told.held += u64::from(holders.hold(self, &record));
-                told.stuck += u64::from(self.reclaim.failures.is_stuck(sequence));
+                told.held += u64::from(holders.hold(fs, &record));
+                told.stuck += u64::from(self.failures.is_stuck(sequence));
             }
         }
         Ok(told)
@@ -364,10 +373,9 @@ impl Upkeep {
 }
 
 fn remove(
-    fs: &Upkeep,
+    (fs, reclaim): (&Governed, &Reclaim),
     work: &mut Work,
-    sequence: u64,
-    record: DetachedRecord,
+    (sequence, record): (u64, DetachedRecord),
     budget: usize,
 ) -> FsResult<u64> {
     let (done, finished) = match record {
@@ -376,13 +384,18 @@ fn remove(
                 Some((number, emptying)) if number == sequence => emptying,
                 _ => Emptying::new(sequence, subvolume, directory),
             };
-            let (done, finished) = emptying.step(fs, budget)?;
+            let (done, finished) =
+                emptying.step(fs, &|detached| reclaim.came_of(detached, sequence), budget)?;
             if !finished {
                 work.emptying = Some((sequence, emptying));
             }
             (done, finished)
         }
-        DetachedRecord::Subvolume { subvolume } => subvolume::remove(fs, sequence, subvolume)?,
+        DetachedRecord::Subvolume { subvolume } => {
+            let (done, finished, came) = subvolume::remove(fs, sequence, subvolume)?;
+            came.into_iter().for_each(|detached| reclaim.came_of(detached, sequence));
+            (done, finished)
+        }
         DetachedRecord::Tree { tree } => {
             work.leaving.remove(&tree);
             let named = work.waits.is_named(fs, tree)?;
@@ -391,7 +404,7 @@ fn remove(
     };
     if finished {
         fs.queue.add_detached(-1);
-        fs.reclaim.origins.lock().remove(&sequence);
+        reclaim.origins.lock().remove(&sequence);
     }
     Ok(done.max(1))
 }

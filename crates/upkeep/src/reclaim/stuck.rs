@@ -10,8 +10,6 @@ use std::time::Duration;
 use device::sync::Mutex;
 use inode::FsError;
 
-use crate::Upkeep;
-
 /// How long there must be no space before that is reported.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
 /// A lack of space that was met so long ago may be over: whatever finds none is tried again sooner.
@@ -66,7 +64,7 @@ impl Failures {
     }
 
     /// Whether there was no space for a while, and is none now.
-    fn has_no_room(&self, now: Duration) -> bool {
+    pub(crate) fn has_no_room(&self, now: Duration) -> bool {
         self.no_room.lock().is_some_and(|NoRoom { first, last }| {
             last.saturating_sub(first) >= TOLD_AFTER && now.saturating_sub(last) <= TRIED_WITHIN
         })
@@ -75,6 +73,14 @@ impl Failures {
     /// Whether the last attempt to remove an object failed.
     pub(super) fn is_stuck(&self, sequence: u64) -> bool {
         self.detached.lock().contains_key(&sequence)
+    }
+
+    /// How many trees cannot be removed, if so many are being dropped; and why not one of them.
+    pub(crate) fn trees(&self, dropping: u64) -> Option<(u64, FsError)> {
+        let nodes = self.nodes.lock().clone().filter(|_| dropping > 0);
+        let detached = self.detached.lock();
+        let trees = detached.len() as u64 + nodes.as_ref().map_or(0, |_| dropping);
+        detached.values().next().cloned().or(nodes).map(|error| (trees, error))
     }
 
     /// Forgets failures of what waits no longer.
@@ -92,24 +98,5 @@ impl Failures {
             Ok(false) | Err(FsError::NoSpace) => {}
             Err(error) => *self.nodes.lock() = Some(error.clone()),
         }
-    }
-}
-
-impl Upkeep {
-    /// How many of the trees that wait to be reclaimed cannot be, and why one of them cannot;
-    /// `None` when all can, as far as that was tried. If there is no space to continue, that is all
-    /// of them; it may be 0, when only the space of contents waits.
-    pub fn stuck(&self) -> Option<(u64, FsError)> {
-        let failures = &self.reclaim.failures;
-        let dropping = self.store.stats().dropping;
-        let trees = self.queue.detached() + dropping + u64::from(self.reclaim.is_pruning());
-        let waits = trees > 0 || self.freeing_bytes() > 0;
-        if waits && failures.has_no_room(self.env.clock.monotonic()) {
-            return Some((trees, FsError::NoSpace));
-        }
-        let nodes = failures.nodes.lock().clone().filter(|_| dropping > 0);
-        let detached = failures.detached.lock();
-        let trees = detached.len() as u64 + nodes.as_ref().map_or(0, |_| dropping);
-        detached.values().next().cloned().or(nodes).map(|error| (trees, error))
     }
 }

@@ -10,13 +10,12 @@ use inode::SubvolId;
 use ops::plan::{Effect, Plan};
 use ops::subvolumes;
 use ops::subvolumes::{Ledger, Through, execute_through, execute_with};
+use policy::Governed;
 use policy::quota::Charging;
 use store::TreeId;
 use vfs::FsResult;
 use volume::error::from_store;
 use volume::subvol::{Subvol, VOLUME, read_record};
-
-use crate::Upkeep;
 
 /// Most subvolumes that one commit detaches.
 const DETACHED_AT_ONCE: usize = 64;
@@ -33,12 +32,13 @@ enum Way {
     Whole(Vec<u64>),
 }
 
-/// Removes a detached subvolume that is not held; returns how much was done, and whether it is
-/// gone. Those mounted in it are detached in turn, once those who inherit them have theirs.
-pub(super) fn remove(fs: &Upkeep, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
+/// Removes a detached subvolume that is not held; returns how much was done, whether it is gone,
+/// and the numbers of those mounted in it that were detached, once those who inherit them have
+/// theirs.
+pub(super) fn remove(fs: &Governed, sequence: u64, id: u64) -> FsResult<(u64, bool, Vec<u64>)> {
     let mut ledger = fs.admin.lock();
     if let Some(given) = fs.give_to_one_heir(&mut ledger, id)? {
-        return Ok((given, false));
+        return Ok((given, false, Vec::new()));
     }
     let record = read_record(&*fs.store, SubvolId(id))?;
     let quiet: Vec<Arc<Subvol>> = match &record {
@@ -64,19 +64,16 @@ pub(super) fn remove(fs: &Upkeep, sequence: u64, id: u64) -> FsResult<(u64, bool
         }
         Ok((way, came))
     })?;
-    for detached in came {
-        fs.reclaim.came_of(detached, sequence);
-    }
     Ok(match way {
-        Way::Mounted => (1, false),
-        Way::Children(children) => (children.len() as u64, false),
-        Way::Unmark | Way::Whole(_) => (1, true),
+        Way::Mounted => (1, false, came),
+        Way::Children(children) => (children.len() as u64, false, came),
+        Way::Unmark | Way::Whole(_) => (1, true, came),
     })
 }
 
 /// How a subvolume is removed. Its gate is held, if it is marked as removed.
 fn way(
-    fs: &Upkeep,
+    fs: &Governed,
     ledger: &mut Ledger,
     (sequence, id): (u64, u64),
     record: Option<&SubvolumeRecord>,
@@ -101,7 +98,7 @@ fn way(
 
 /// Plans that the records of a subvolume and its tree go.
 fn plan_removal(
-    fs: &Upkeep,
+    fs: &Governed,
     plan: &mut Plan,
     subvol: &Arc<Subvol>,
     record: &SubvolumeRecord,
@@ -124,7 +121,7 @@ fn plan_removal(
 
 /// Removes a tree that no subvolume lives in.
 pub(super) fn remove_tree(
-    fs: &Upkeep,
+    fs: &Governed,
     sequence: u64,
     (tree, is_named): (u64, bool),
 ) -> FsResult<u64> {

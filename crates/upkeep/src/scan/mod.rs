@@ -6,8 +6,8 @@
 //! until then. An abandoned or crashed scan changes nothing, and the next one continues in the same
 //! clone.
 //!
-//! [`begin`](crate::Upkeep::scan_begin) and the end are in `run`; `rows` writes the names of a
-//! directory; `vanish` removes what no longer exists; `links` records inodes with several names;
+//! [The beginning](crate::Upkeep::scan_begin) and the end are in `run`; `rows` writes the names of
+//! a directory; `vanish` removes what no longer exists; `links` records inodes with several names;
 //! `skeleton` returns the previous state of directories; `told` is for front ends.
 
 mod api;
@@ -21,5 +21,6 @@ mod vanish;
 pub use api::{Listed, Outside, ScanInfo, ScanOptions};
 pub use rows::{Names, ScanDirectory};
 pub use run::Slot;
+pub(crate) use run::info;
 pub use run::{Scan, ScanDone};
 pub use skeleton::{KnownChild, KnownDirectory};

@@ -17,6 +17,7 @@ use inode::FsError;
 use ops::execute::execute_gathered;
 use ops::plan::{Effect, Plan};
 use ops::subvolumes::{Ledger, Member, Through, execute_through};
+use policy::Governed;
 use policy::quota::Charging;
 use store::TreeId;
 use vfs::FsResult;
@@ -27,7 +28,6 @@ use volume::view::View;
 use super::links::Links;
 use super::told::Told;
 use super::{ScanInfo, ScanOptions};
-use crate::Upkeep;
 
 /// A scan commits when its batch is this long, in bytes: large, so that a commit's own cost
 /// vanishes; well below the greatest batch, which the names of one part of a directory may fill.
@@ -44,7 +44,8 @@ pub struct Slot {
 /// A scan in progress. If it is dropped without [`Scan::finish`], it is abandoned: the subvolume is
 /// unchanged, and the next scan continues where this one stopped.
 pub struct Scan<'a> {
-    pub(super) fs: &'a Upkeep,
+    pub(super) fs: &'a Governed,
+    slot: &'a Slot,
     pub(super) subvol: Arc<Subvol>,
     pub(super) tree: TreeId,
     /// What was gathered since the last commit.
@@ -66,63 +67,68 @@ pub struct ScanDone {
     pub batches: u64,
 }
 
-impl Upkeep {
-    /// What the index in the volume's root records about its scans; `None` when it is no index.
-    pub fn scan_info(&self) -> FsResult<Option<ScanInfo>> {
-        let root = self.root_subvol()?;
-        Ok(self.scan_record(&root)?.as_ref().map(ScanInfo::from))
-    }
+/// What the index in the volume's root records about its scans; `None` when it is no index.
+pub(crate) fn info(fs: &Governed) -> FsResult<Option<ScanInfo>> {
+    let root = fs.root_subvol()?;
+    Ok(scan_record(fs, &root)?.as_ref().map(ScanInfo::from))
+}
 
-    /// The scans of a subvolume. After a roll-back the time of its reading is not known.
-    fn scan_record(&self, subvol: &Subvol) -> FsResult<Option<ScanRecord>> {
-        let view = View::new(&*self.store, VOLUME);
-        let mut record = view.read(&key::scan(subvol.lineage), ScanRecord::decode)?;
-        if let Some(record) = &mut record
-            && record.subvolume != subvol.id.0
-        {
-            record.started = 0;
-        }
-        Ok(record)
+/// The scans of a subvolume. After a roll-back the time of its reading is not known.
+fn scan_record(fs: &Governed, subvol: &Subvol) -> FsResult<Option<ScanRecord>> {
+    let view = View::new(&*fs.store, VOLUME);
+    let mut record = view.read(&key::scan(subvol.lineage), ScanRecord::decode)?;
+    if let Some(record) = &mut record
+        && record.subvolume != subvol.id.0
+    {
+        record.started = 0;
     }
+    Ok(record)
+}
 
+impl Slot {
     /// Begins a scan into the volume's root, which must be empty or an index of the same source.
     /// One at a time.
-    pub fn scan_begin(&self, options: &ScanOptions) -> FsResult<Scan<'_>> {
-        self.may_change()?;
+    pub(crate) fn begin<'a>(
+        &'a self,
+        fs: &'a Governed,
+        options: &ScanOptions,
+    ) -> FsResult<Scan<'a>> {
+        fs.may_change()?;
         if options.source.len() > SOURCE_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
-        if self.scans.busy.swap(true, Ordering::AcqRel) {
+        if self.busy.swap(true, Ordering::AcqRel) {
             return Err(FsError::Busy("another scan is under way"));
         }
-        let begun = self.begin(options);
+        let begun = self.begin_alone(fs, options);
         if begun.is_err() {
-            self.scans.busy.store(false, Ordering::Release);
+            self.busy.store(false, Ordering::Release);
         }
         begun
     }
 
-    fn begin(&self, options: &ScanOptions) -> FsResult<Scan<'_>> {
-        let mut ledger = self.admin.lock();
-        let Member { subvol, record } = Member::get(self, self.root_subvol()?.id.0)?;
+    fn begin_alone<'a>(&'a self, fs: &'a Governed, options: &ScanOptions) -> FsResult<Scan<'a>> {
+        let mut ledger = fs.admin.lock();
+        let Member { subvol, record } = Member::get(fs, fs.root_subvol()?.id.0)?;
         let quiet = [Arc::clone(&subvol)];
         let through = Through { quiet: &quiet, changed: None };
         let aim = |_: &mut Plan| Ok(());
-        let (scan, fresh) = execute_through(self, &mut ledger, through, aim, |ledger, plan| {
-            self.plan_begin(ledger, plan, (&subvol, record), options)
+        let (scan, fresh) = execute_through(fs, &mut ledger, through, aim, |ledger, plan| {
+            plan_begin(fs, (ledger, plan), (&subvol, record), options)
         })?;
         drop(ledger);
         let tree = TreeId(scan.pending);
-        let mut links = match self.scans.links.lock().take() {
+        let mut links = match self.links.lock().take() {
             Some((of, links)) if fresh && of == subvol.tree() => links,
-            _ => Links::load(&*self.store, tree)?,
+            _ => Links::load(&*fs.store, tree)?,
         };
         links.begin();
         Ok(Scan {
-            fs: self,
+            fs,
+            slot: self,
             subvol,
             tree,
-            plan: gathering(self),
+            plan: gathering(fs),
             links,
             record: scan,
             open: 0,
@@ -131,60 +137,59 @@ impl Upkeep {
             started: options.started,
         })
     }
+}
 
-    /// Plans the clone that a scan writes, and its record. Returns that, and whether the clone is
-    /// new.
-    fn plan_begin(
-        &self,
-        ledger: &mut Ledger,
-        plan: &mut Plan,
-        (subvol, mut record): (&Arc<Subvol>, SubvolumeRecord),
-        options: &ScanOptions,
-    ) -> FsResult<(ScanRecord, bool)> {
-        let known = self.scan_record(subvol)?;
-        match &known {
-            Some(known) if known.source != options.source => return Err(FsError::Exists),
-            None if record.index => {
-                return Err(inconsistent(VOLUME, "an index without its scan record", record.root));
-            }
-            None => self.check_vacant(subvol)?,
-            Some(_) => {}
+/// Plans the clone that a scan writes, and its record. Returns that, and whether the clone is
+/// new.
+fn plan_begin(
+    fs: &Governed,
+    (ledger, plan): (&mut Ledger, &mut Plan),
+    (subvol, mut record): (&Arc<Subvol>, SubvolumeRecord),
+    options: &ScanOptions,
+) -> FsResult<(ScanRecord, bool)> {
+    let known = scan_record(fs, subvol)?;
+    match &known {
+        Some(known) if known.source != options.source => return Err(FsError::Exists),
+        None if record.index => {
+            return Err(inconsistent(VOLUME, "an index without its scan record", record.root));
         }
-        let mut scan = known.unwrap_or_else(|| new_record(options));
-        scan.crosses_mounts = options.crosses_mounts;
-        scan.keeps_xattrs = options.keeps_xattrs;
-        if scan.pending != 0 && scan.subvolume != subvol.id.0 {
-            ledger.detach(plan.batch(), DetachedRecord::Tree { tree: scan.pending });
-            plan.effect(Effect::Detached);
-            scan.pending = 0;
-        }
-        scan.subvolume = subvol.id.0;
-        let fresh = scan.pending == 0;
-        if fresh {
-            let tree = ledger.new_tree();
-            plan.batch().clone_tree(subvol.tree(), tree);
-            scan.pending = tree.0;
-            scan.files = 0;
-        }
-        record.index = true;
-        Charging::of(self, plan).drop_owner_charges(subvol.id.0)?;
-        plan.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
-        plan.batch().put(VOLUME, &key::scan(subvol.lineage), &scan.encode());
-        plan.effect(Effect::BecameIndex(Arc::clone(subvol)));
-        Ok((scan, fresh))
+        None => check_vacant(fs, subvol)?,
+        Some(_) => {}
     }
+    let mut scan = known.unwrap_or_else(|| new_record(options));
+    scan.crosses_mounts = options.crosses_mounts;
+    scan.keeps_xattrs = options.keeps_xattrs;
+    if scan.pending != 0 && scan.subvolume != subvol.id.0 {
+        ledger.detach(plan.batch(), DetachedRecord::Tree { tree: scan.pending });
+        plan.effect(Effect::Detached);
+        scan.pending = 0;
+    }
+    scan.subvolume = subvol.id.0;
+    let fresh = scan.pending == 0;
+    if fresh {
+        let tree = ledger.new_tree();
+        plan.batch().clone_tree(subvol.tree(), tree);
+        scan.pending = tree.0;
+        scan.files = 0;
+    }
+    record.index = true;
+    Charging::of(fs, plan).drop_owner_charges(subvol.id.0)?;
+    plan.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
+    plan.batch().put(VOLUME, &key::scan(subvol.lineage), &scan.encode());
+    plan.effect(Effect::BecameIndex(Arc::clone(subvol)));
+    Ok((scan, fresh))
+}
 
-    /// Refuses a root that contains anything of its own.
-    fn check_vacant(&self, subvol: &Subvol) -> FsResult<()> {
-        let view = View::new(&*self.store, subvol.tree());
-        let root = view.directory(subvol.root)?;
-        let root = root.ok_or_else(|| inconsistent(subvol.tree(), "no root", subvol.root))?;
-        if root.entries == 0 { Ok(()) } else { Err(FsError::NotEmpty) }
-    }
+/// Refuses a root that contains anything of its own.
+fn check_vacant(fs: &Governed, subvol: &Subvol) -> FsResult<()> {
+    let view = View::new(&*fs.store, subvol.tree());
+    let root = view.directory(subvol.root)?;
+    let root = root.ok_or_else(|| inconsistent(subvol.tree(), "no root", subvol.root))?;
+    if root.entries == 0 { Ok(()) } else { Err(FsError::NotEmpty) }
 }
 
 /// An empty plan that gathers rows, of the present time.
-fn gathering(fs: &Upkeep) -> Plan {
+fn gathering(fs: &Governed) -> Plan {
     let mut plan = Plan::new();
     plan.set_time(fs.env.clock.now());
     plan
@@ -264,7 +269,7 @@ impl<'a> Scan<'a> {
         drop(ledger);
         told.tell(self.fs, &subvol);
         let links = std::mem::take(&mut self.links);
-        *self.fs.scans.links.lock() = Some((self.tree, links));
+        *self.slot.links.lock() = Some((self.tree, links));
         self.fs.sync()?;
         Ok(ScanDone { batches: self.changed })
     }
@@ -272,6 +277,6 @@ impl<'a> Scan<'a> {
 
 impl Drop for Scan<'_> {
     fn drop(&mut self) {
-        self.fs.scans.busy.store(false, Ordering::Release);
+        self.slot.busy.store(false, Ordering::Release);
     }
 }

@@ -8,13 +8,12 @@ use std::collections::BTreeSet;
 
 use format::entry_record::EntryHead;
 use format::key::{self, Parsed, Part};
+use policy::Governed;
 use store::TreeId;
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::subvol::Subvol;
 use volume::view::{NameBuf, View};
-
-use crate::Upkeep;
 
 /// Differences that are notified one by one.
 const DIFFERENCES_MAX: usize = 4096;
@@ -29,7 +28,7 @@ pub(super) enum Told {
 
 impl Told {
     /// What differs between two states of an index.
-    pub(super) fn between(fs: &Upkeep, old: TreeId, new: TreeId) -> FsResult<Told> {
+    pub(super) fn between(fs: &Governed, old: TreeId, new: TreeId) -> FsResult<Told> {
         let (mut names, mut inodes) = (BTreeSet::new(), BTreeSet::new());
         if !fs.has_front_end() {
             return Ok(Told::Some(names, inodes));
@@ -70,7 +69,7 @@ impl Told {
     }
 
     /// Sends the notifications, after the commit and without locks.
-    pub(super) fn tell(self, fs: &Upkeep, subvol: &Subvol) {
+    pub(super) fn tell(self, fs: &Governed, subvol: &Subvol) {
         let is_held = |ino| {
             let node = subvol.node(ino);
             node == fs.root() || fs.nodes.is_held(node)

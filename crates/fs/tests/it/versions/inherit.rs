@@ -61,6 +61,58 @@ fn a_copy_costs_the_same_over_any_number_of_subvolumes(engine: Engine) {
     }
 }
 
+/// What commits and bytes do not show: a look at each of them before the commit.
+#[test]
+fn a_copy_reads_as_much_over_any_number_of_subvolumes() {
+    let v = volume();
+    let reads = |work: &dyn Fn()| {
+        let before = v.store.gets() + v.store.moves();
+        work();
+        v.store.gets() + v.store.moves() - before
+    };
+    let costs = [("few.", 2), ("many", 2000)].map(|(name, nested)| {
+        let dir = with_nested(&v, name, nested);
+        let copy = format!("copy of {name}");
+        [
+            reads(&|| {
+                v.fs.clone_dir(&root(), dir, home(), copy.as_bytes()).expect("space");
+            }),
+            reads(&|| {
+                v.fs.snapshot_create(&root(), dir, b"s").expect("space");
+            }),
+            reads(&|| v.fs.rollback(&root(), dir, b"s").expect("a snapshot")),
+        ]
+    });
+    for (few, many) in costs[0].iter().zip(costs[1]) {
+        assert!(many.abs_diff(*few) < 64, "{costs:?}");
+    }
+}
+
+/// Row of docs/limits.md. Background work, which there is none of here, ends the inheritance.
+#[test]
+fn too_many_copies_of_copies_are_refused_by_name() {
+    let v = volume();
+    let mut last = with_nested(&v, "d", 2);
+    let mut copies = 0;
+    let refused = loop {
+        match v.fs.clone_dir(&root(), last, home(), format!("c{copies}").as_bytes()) {
+            Ok(copy) => last = copy.root,
+            Err(error) => break error,
+        }
+        // One without a subvolume of its own gives none to its copies.
+        v.fs.subvolume_create(&root(), last, b"own", 0o755).expect("space");
+        copies += 1;
+        assert!(copies <= 65, "nothing refused them");
+    };
+    let name = "too many copies of copies with nested subvolumes";
+    assert!(matches!(refused, FsError::LimitReached(what) if what == name), "{refused:?}");
+    assert_eq!(copies, 64);
+    assert_eq!(v.sorted(home()).len(), 65, "the directory, and its copies");
+    super::settle(&v);
+    v.fs.clone_dir(&root(), last, home(), b"next").expect("they inherit no more");
+    assert_whole(&v.fs);
+}
+
 /// Each clone of a directory in itself has twice as many subvolumes below it as the one before.
 fn doubling_clones_are_each_one_commit(engine: Engine) {
     let v = volume_on(engine, inode::NameHash::BITS);

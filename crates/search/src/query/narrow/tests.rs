@@ -7,8 +7,8 @@ use inode::Caller;
 use super::super::expr::{Accounts, Context, Expr, Fired, Kinds, Perm, PermKind, Test};
 use super::super::glob::{Glob, Letters};
 use crate::condition::{Attribute, Condition};
+use crate::matches::Details;
 use crate::query::work::NEVER;
-use crate::request::Details;
 use crate::row::Row;
 
 struct Nothing;

@@ -13,8 +13,8 @@ use super::super::regex::{Dialect, Regex};
 use super::ByColumns;
 use crate::cluster::{Cluster, ClusterBuilder, ClusterOptions, Fields, Sieve};
 use crate::condition::{Attribute, Condition};
+use crate::matches::Details;
 use crate::query::work::NEVER;
-use crate::request::Details;
 use crate::row::{Row, RowBuf};
 
 /// A flag that is never set.
