@@ -60,12 +60,14 @@ pub struct Features {
     pub inheritance: bool,
     /// Inodes of home 0 may have numbers of more than 40 bits.
     pub wide_inodes: bool,
+    /// There is a tree of sessions and answers.
+    pub answers: bool,
 }
 
 impl Features {
     /// No feature.
     pub const NONE: Features =
-        Features { makers: false, inheritance: false, wide_inodes: false };
+        Features { makers: false, inheritance: false, wide_inodes: false, answers: false };
 
     /// The features of both.
     #[must_use]
@@ -74,6 +76,7 @@ impl Features {
             makers: self.makers | other.makers,
             inheritance: self.inheritance | other.inheritance,
             wide_inodes: self.wide_inodes | other.wide_inodes,
+            answers: self.answers | other.answers,
         }
     }
 }
@@ -83,7 +86,8 @@ const COPIES: u64 = 1;
 const MAKERS: u64 = 2;
 const INHERITANCE: u64 = 4;
 const WIDE_INODES: u64 = 8;
-const KNOWN: u64 = COPIES | MAKERS | INHERITANCE | WIDE_INODES;
+const ANSWERS: u64 = 16;
+const KNOWN: u64 = COPIES | MAKERS | INHERITANCE | WIDE_INODES | ANSWERS;
 
 impl RootCounter {
     /// Its bytes on disk. Without copies they are those that programs without this feature write.
@@ -96,6 +100,7 @@ impl RootCounter {
             (self.features.makers, MAKERS),
             (self.features.inheritance, INHERITANCE),
             (self.features.wide_inodes, WIDE_INODES),
+            (self.features.answers, ANSWERS),
         ];
         let set = flags.iter().filter(|(is_set, _)| *is_set);
         let flags = set.fold(0, |flags, (_, flag)| flags | flag);
@@ -121,6 +126,7 @@ impl RootCounter {
             makers: flags & MAKERS != 0,
             inheritance: flags & INHERITANCE != 0,
             wide_inodes: flags & WIDE_INODES != 0,
+            answers: flags & ANSWERS != 0,
         };
         Ok(RootCounter { subvolume, copies: flags & COPIES != 0, features })
     }
@@ -133,11 +139,12 @@ mod tests {
 
     #[test]
     fn a_counter_without_copies_keeps_its_format_and_unknown_ones_are_refused() {
-        for flags in 0..16_u64 {
+        for flags in 0..32_u64 {
             let features = Features {
                 makers: flags & 2 != 0,
                 inheritance: flags & 4 != 0,
                 wide_inodes: flags & 8 != 0,
+                answers: flags & 16 != 0,
             };
             let root = RootCounter { subvolume: 7, copies: flags & 1 != 0, features };
             let bytes = root.encode();
@@ -147,7 +154,7 @@ mod tests {
             assert_eq!(rest, expected);
             assert_eq!(RootCounter::decode(&bytes), Ok(root));
         }
-        for flags in [0_u64, 16, 17] {
+        for flags in [0_u64, 32, 33] {
             let bytes = [7_u64.to_le_bytes(), flags.to_le_bytes()].concat();
             assert!(RootCounter::decode(&bytes).is_err(), "{flags}");
         }

@@ -12,6 +12,7 @@
 )]
 
 pub mod acl;
+pub mod answer_record;
 pub mod base_record;
 pub mod batch;
 mod bytes;
@@ -33,7 +34,7 @@ pub mod directory_record;
 pub mod entry_record;
 pub mod extent;
 pub mod inherited_record;
-pub mod inode_number;
+mod inode_number;
 pub mod inode_record;
 pub mod kept_twice;
 pub mod key;

@@ -17,6 +17,7 @@ use vfs::{Entry, FsResult, Invalidate};
 
 use crate::arrivals::Arrivals;
 use crate::error::{from_store, malformed};
+use crate::features;
 use crate::info::SubvolumeCounts;
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
@@ -93,6 +94,9 @@ impl Core {
             own.no_copies(&error);
         }
         let numbers = Numbers::open(&*store, header.inode_home, read_only).map_err(damaged)?;
+        if options.answers && !read_only {
+            features::require_answers(&*store).map_err(damaged)?;
+        }
         let root = read_root(&*store).map_err(damaged)?.subvolume;
         if !key::can_be_subvolume(root) {
             let what = format!("the recorded root is subvolume {root}");

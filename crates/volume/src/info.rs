@@ -136,6 +136,8 @@ pub struct OpenOptions {
     pub index: Option<search::index::IndexOptions>,
     /// How many subvolumes users may create and have.
     pub subvolumes: SubvolumeBounds,
+    /// Whether requests of clients are to be executed once: then there is a tree for their answers.
+    pub answers: bool,
 }
 
 impl Default for OpenOptions {
@@ -156,6 +158,7 @@ impl Default for OpenOptions {
             prune_records: 4096,
             index: Some(search::index::IndexOptions::default()),
             subvolumes: SubvolumeBounds::default(),
+            answers: false,
         }
     }
 }

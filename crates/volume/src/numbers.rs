@@ -15,6 +15,7 @@ use store::{Batch, Store};
 use vfs::FsResult;
 
 use crate::error::{from_store, inconsistent};
+use crate::features;
 use crate::subvol::VOLUME;
 
 /// Inode of the root of a volume.
@@ -46,7 +47,7 @@ impl Numbers {
         if home == 0 && !read_root(store)?.features.wide_inodes {
             let is_near = next > NARROW_INO_MAX - WIDE_AHEAD;
             if is_near && !read_only {
-                note_wide(store)?;
+                features::require(store, Features { wide_inodes: true, ..Features::NONE }, |_| {})?;
             } else {
                 end = NARROW_INO_MAX;
             }
@@ -145,16 +146,6 @@ impl Numbers {
     pub fn peek(&self) -> u64 {
         self.next.load(Ordering::Relaxed).min(self.end)
     }
-}
-
-/// Records that inodes of home 0 may have more than 40 bits.
-fn note_wide(store: &dyn Store) -> FsResult<()> {
-    let RootCounter { subvolume, features, .. } = read_root(store)?;
-    let features = features.with(Features { wide_inodes: true, ..Features::NONE });
-    let root = RootCounter { subvolume, copies: false, features };
-    let mut batch = Batch::new();
-    batch.put(VOLUME, &key::counter(Counter::Root), &root.encode());
-    store.commit(&batch).map(drop).map_err(from_store)
 }
 
 /// Numbers of data segments that an opening gets: more than it can use.

@@ -314,6 +314,7 @@ fn make_small(random: &mut Rng) -> Vec<u8> {
                 makers: random.bool(),
                 inheritance: random.bool(),
                 wide_inodes: random.bool(),
+                answers: random.bool(),
             },
         }
         .encode(),
