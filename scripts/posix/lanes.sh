@@ -33,6 +33,7 @@ first_lane() {
   suite fsx.sh "$fsx" "${FSX_SEED:-1}"
   suite programs.sh
   suite own_mount.sh
+  suite wide_inodes.sh
   suite under_load.sh 1 "${LOAD_SEED:-1}" "$load"
   suite beside.sh
   suite acl.sh "$acl" "${ACL_SEED:-1}"
@@ -54,6 +55,7 @@ second_lane() {
   suite $lsm fsx.sh $(((fsx + 1) / 2)) "${FSX_SEED:-1}"
   suite $lsm PROGRAMS_USERS=root programs.sh calls coherence totals extents handles
   suite $lsm own_mount.sh
+  suite $lsm wide_inodes.sh
   suite $lsm under_load.sh 1 "${LOAD_SEED:-1}" "$load"
   suite $lsm acl.sh $((acl / 2)) "${ACL_SEED:-1}"
   suite $lsm trash.sh

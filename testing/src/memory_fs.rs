@@ -67,13 +67,13 @@ pub const ROOT_SHOWN: u64 = (1 << 40) + 1;
 
 impl State {
     fn node(&mut self, node: NodeId) -> FsResult<&mut Node> {
-        self.nodes.get_mut(&node.0).ok_or(FsError::Stale)
+        self.nodes.get_mut(&node.shown()).ok_or(FsError::Stale)
     }
 
     fn child(&mut self, parent: NodeId, name: &[u8]) -> FsResult<u64> {
         let directory = self.node(parent)?;
         match name {
-            b"." => Ok(parent.0),
+            b"." => Ok(parent.shown()),
             b".." => Ok(directory.parent),
             _ if directory.attr.kind != Kind::Directory => Err(FsError::NotDirectory),
             _ => {
@@ -119,9 +119,9 @@ impl State {
     }
 
     fn entry(&mut self, node: u64) -> FsResult<Entry> {
-        let found = self.node(NodeId(node))?;
+        let found = self.node(NodeId::narrow(node))?;
         found.lookups += 1;
-        Ok(Entry { node: NodeId(node), attr: found.attr })
+        Ok(Entry { node: NodeId::narrow(node), attr: found.attr })
     }
 }
 
@@ -153,7 +153,7 @@ impl MemoryFs {
             unlistable: None,
         };
         let mut root = fs.fresh(ROOT, Kind::Directory, 0o755, &Caller::root());
-        root.attr.node = NodeId(ROOT_SHOWN);
+        root.attr.node = NodeId::narrow(ROOT_SHOWN);
         fs.state.lock().nodes.insert(ROOT, root);
         fs
     }
@@ -161,7 +161,7 @@ impl MemoryFs {
     fn fresh(&self, number: u64, kind: Kind, mode: u32, caller: &Caller) -> Node {
         let now = self.clock.now();
         let attr = Attr {
-            node: NodeId(number),
+            node: NodeId::narrow(number),
             kind,
             mode,
             nlink: if kind == Kind::Directory { 2 } else { 1 },
@@ -200,7 +200,7 @@ impl MemoryFs {
         let number = state.next;
         let masked = if new.kind == Kind::Symlink { 0 } else { caller.umask };
         let mut node = self.fresh(number, new.kind, new.mode & !masked, caller);
-        node.parent = parent.0;
+        node.parent = parent.shown();
         node.attr.rdev = new.rdev;
         node.attr.size = bytes.len() as u64;
         node.bytes = bytes.to_vec();
@@ -267,7 +267,8 @@ impl MemoryFs {
 
     /// Makes the root show another directory, as a roll-back of the whole volume does.
     pub fn move_root_behind(&self) {
-        self.state.lock().node(NodeId::ROOT).expect("the root").attr.node = NodeId(2 * ROOT_SHOWN);
+        self.state.lock().node(NodeId::ROOT).expect("the root").attr.node =
+            NodeId::narrow(2 * ROOT_SHOWN);
     }
 
     /// How many nodes there are.
@@ -290,7 +291,7 @@ impl MemoryFs {
         let mut state = self.state.lock();
         let State { nodes, .. } = &mut *state;
         let entries: Vec<_> = nodes
-            .get(&directory.0)
+            .get(&directory.shown())
             .ok_or(FsError::Stale)?
             .entries
             .range(cookie + 1..)
@@ -303,8 +304,13 @@ impl MemoryFs {
             }
             let plus = plus && self.unreadable != Some(&name);
             let attr = plus.then_some(&node.attr);
-            let shown =
-                DirEntry { name: &name, node: NodeId(number), kind: node.attr.kind, cookie, attr };
+            let shown = DirEntry {
+                name: &name,
+                node: NodeId::narrow(number),
+                kind: node.attr.kind,
+                cookie,
+                attr,
+            };
             if take(&shown) == WalkControl::Stop {
                 break;
             }
@@ -330,12 +336,12 @@ impl FileSystem for MemoryFs {
         let mut state = self.state.lock();
         let found = state.node(node).expect("the kernel forgets what it knows");
         found.lookups = found.lookups.checked_sub(lookups).expect("no more than it took");
-        state.reap(node.0);
+        state.reap(node.shown());
     }
 
     fn getattr(&self, _: &Caller, node: NodeId) -> FsResult<Attr> {
         let mut attr = self.state.lock().node(node)?.attr;
-        if node.0 == ROOT {
+        if node.shown() == ROOT {
             attr.size = self.root_entries_shown.unwrap_or(attr.size);
         }
         Ok(attr)
@@ -408,9 +414,9 @@ impl FileSystem for MemoryFs {
 
     fn link(&self, _: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
         let mut state = self.state.lock();
-        state.attach(parent, name, node.0)?;
+        state.attach(parent, name, node.shown())?;
         state.node(node)?.attr.nlink += 1;
-        state.entry(node.0)
+        state.entry(node.shown())
     }
 
     fn unlink(&self, _: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
@@ -424,7 +430,7 @@ impl FileSystem for MemoryFs {
         let child = {
             let mut state = self.state.lock();
             let child = state.child(parent, name)?;
-            state.node(NodeId(child))?.names.len()
+            state.node(NodeId::narrow(child))?.names.len()
         };
         if child != 0 {
             return Err(FsError::NotEmpty);
@@ -617,7 +623,7 @@ impl FileSystem for MemoryFs {
 impl Snapshots for MemoryFs {
     fn take_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<()> {
         let mut state = self.state.lock();
-        let key = (directory.0, name.to_vec());
+        let key = (directory.shown(), name.to_vec());
         if state.snapshots.contains_key(&key) {
             return Err(FsError::Exists);
         }
@@ -628,7 +634,7 @@ impl Snapshots for MemoryFs {
         }
         let mut copy = self.fresh(number, Kind::Directory, source.attr.mode, caller);
         (copy.names, copy.entries) = (source.names.clone(), source.entries.clone());
-        copy.parent = directory.0;
+        copy.parent = directory.shown();
         state.next = number;
         state.nodes.insert(number, copy);
         state.snapshots.insert(key, number);
@@ -637,7 +643,7 @@ impl Snapshots for MemoryFs {
 
     fn delete_snapshot(&self, _: &Caller, directory: NodeId, name: &[u8]) -> FsResult<()> {
         let mut state = self.state.lock();
-        let root = state.snapshots.remove(&(directory.0, name.to_vec()));
+        let root = state.snapshots.remove(&(directory.shown(), name.to_vec()));
         state.drop_link(root.ok_or(FsError::NotFound)?);
         Ok(())
     }
@@ -650,15 +656,15 @@ impl Snapshots for MemoryFs {
         to: &[u8],
     ) -> FsResult<()> {
         let mut state = self.state.lock();
-        let root = state.snapshots.remove(&(directory.0, from.to_vec()));
-        state.snapshots.insert((directory.0, to.to_vec()), root.ok_or(FsError::NotFound)?);
+        let root = state.snapshots.remove(&(directory.shown(), from.to_vec()));
+        state.snapshots.insert((directory.shown(), to.to_vec()), root.ok_or(FsError::NotFound)?);
         Ok(())
     }
 
     fn find_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<Entry> {
         self.check(caller, directory, 0o1)?;
         let mut state = self.state.lock();
-        let root = state.snapshots.get(&(directory.0, name.to_vec())).copied();
+        let root = state.snapshots.get(&(directory.shown(), name.to_vec())).copied();
         state.entry(root.ok_or(FsError::NotFound)?)
     }
 
@@ -671,18 +677,18 @@ impl Snapshots for MemoryFs {
     fn list_snapshots(&self, caller: &Caller, directory: NodeId) -> FsResult<Vec<ListedSnapshot>> {
         self.check(caller, directory, 0o4)?;
         let state = self.state.lock();
-        let own = state.snapshots.iter().filter(|((of, _), _)| *of == directory.0);
+        let own = state.snapshots.iter().filter(|((of, _), _)| *of == directory.shown());
         let listed = own.map(|((_, name), &root)| ListedSnapshot {
             name: name.clone(),
             number: SubvolId(root),
-            root: NodeId(root),
+            root: NodeId::narrow(root),
         });
         Ok(listed.collect())
     }
 
     fn holds_snapshot(&self, directory: NodeId, name: &[u8]) -> bool {
         let mut state = self.state.lock();
-        let root = state.snapshots.get(&(directory.0, name.to_vec())).copied();
-        root.is_some_and(|root| state.node(NodeId(root)).is_ok_and(|node| node.lookups > 0))
+        let root = state.snapshots.get(&(directory.shown(), name.to_vec())).copied();
+        root.is_some_and(|root| state.node(NodeId::narrow(root)).is_ok_and(|node| node.lookups > 0))
     }
 }

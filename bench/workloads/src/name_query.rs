@@ -33,6 +33,7 @@ pub(super) fn find(fs: &Fs, who: &Caller, glob: Glob) -> Result<Outcome> {
         start: Start { subvolume, directory, path: b"/", depth: 0 },
         expr: &Expr::Test(Test::Name(glob)),
         prune: None,
+        alone: false,
         caller: who,
         min_depth: 0,
         max_depth: None,

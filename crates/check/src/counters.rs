@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use format::key::{self, Counter};
-use volume::numbers::{COUNT_MAX, NUMBERS_END};
+use volume::numbers::COUNT_MAX;
 use volume::subvol::VOLUME;
 
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
@@ -53,12 +53,19 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// Notes that an inode was met. Numbers of other homes are not handed out here.
+    pub(super) fn met_ino(&mut self, ino: u64) {
+        if key::home_of(ino) == key::home_of(self.fs.numbers.end()) {
+            self.greatest_ino = self.greatest_ino.max(ino);
+        }
+    }
+
     /// No inode number that was met is handed out; a number that no inode can have is other damage.
     pub(super) fn check_next_ino(&mut self) {
         let key = key::counter(Counter::NextIno);
         let known = self.table.counters.get(&key[1]).copied().unwrap_or(0);
         let greatest = self.greatest_ino;
-        if !self.table.lost.is_empty() || greatest < known || greatest >= NUMBERS_END {
+        if !self.table.lost.is_empty() || greatest < known || greatest >= self.fs.numbers.end() {
             return;
         }
         let next = greatest + 1;

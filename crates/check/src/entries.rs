@@ -88,7 +88,7 @@ impl Checker<'_, '_> {
         (cookie, named): (u64, &Named),
         inode: &InodeRecord,
     ) -> FsResult<()> {
-        self.greatest_ino = self.greatest_ino.max(named.ino);
+        self.met_ino(named.ino);
         let new = tree.embedded.insert(named.ino);
         if inode.has_extents {
             tree.extended.insert(named.ino);

@@ -139,7 +139,7 @@ pub(crate) struct Checker<'a, 'p> {
     recounts: bool,
     /// Whether the counts of all subvolumes were compared with their contents.
     counts_are_compared: bool,
-    /// The greatest number of an inode that was met.
+    /// The greatest number of an inode of the volume's home that was met.
     pub(crate) greatest_ino: u64,
 }
 

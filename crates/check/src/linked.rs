@@ -135,7 +135,7 @@ impl Checker<'_, '_> {
         lost: &[LostRange],
     ) -> FsResult<()> {
         let ino = inode.ino;
-        self.greatest_ino = self.greatest_ino.max(ino);
+        self.met_ino(ino);
         let partial = inode.partial || touches(lost, &key::linked_prefix(ino));
         let Some(record) = inode.record else {
             if !partial

@@ -260,7 +260,7 @@ impl Checker<'_, '_> {
     }
 
     fn begin(&mut self, tree: &mut Tree, ino: u64) -> FsResult<Directory> {
-        self.greatest_ino = self.greatest_ino.max(ino);
+        self.met_ino(ino);
         let reach = self.reach(tree, ino)?;
         tree.directories.insert(ino);
         if tree.embedded.contains(ino) && tree.concerns(reach) {

@@ -10,12 +10,11 @@ use std::sync::Arc;
 
 use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
-use format::key::{self, Counter, Parsed, Part};
+use format::key::{self, Counter, INO_MAX, Parsed, Part};
 use store::{Error, KeyRange, Pinned, TreeId};
 use upkeep::Upkeep;
 use vfs::FsResult;
 use volume::error::{from_store, inconsistent};
-use volume::numbers::NUMBERS_END;
 use volume::readable::Scan;
 use volume::subvol::VOLUME;
 
@@ -146,7 +145,7 @@ pub(super) fn top_of(table: &Table, pin: &dyn Pinned, tree: u64) -> FsResult<Loo
             continue;
         };
         let Ok(record) = DirectoryRecord::decode(&scan.value) else { continue };
-        if directory >= NUMBERS_END {
+        if directory > INO_MAX {
             // A falsified number: no subvolume can have it for a root.
             continue;
         }

@@ -58,11 +58,16 @@ pub struct Features {
     /// Copies inherit what is mounted in their sources. A program that does not know this would
     /// change what is inherited without copying it first.
     pub inheritance: bool,
+    /// Inodes of home 0 may have numbers of more than 40 bits.
+    pub wide_inodes: bool,
+    /// There is a tree of sessions and answers.
+    pub answers: bool,
 }
 
 impl Features {
     /// No feature.
-    pub const NONE: Features = Features { makers: false, inheritance: false };
+    pub const NONE: Features =
+        Features { makers: false, inheritance: false, wide_inodes: false, answers: false };
 
     /// The features of both.
     #[must_use]
@@ -70,6 +75,8 @@ impl Features {
         Features {
             makers: self.makers | other.makers,
             inheritance: self.inheritance | other.inheritance,
+            wide_inodes: self.wide_inodes | other.wide_inodes,
+            answers: self.answers | other.answers,
         }
     }
 }
@@ -78,6 +85,9 @@ impl Features {
 const COPIES: u64 = 1;
 const MAKERS: u64 = 2;
 const INHERITANCE: u64 = 4;
+const WIDE_INODES: u64 = 8;
+const ANSWERS: u64 = 16;
+const KNOWN: u64 = COPIES | MAKERS | INHERITANCE | WIDE_INODES | ANSWERS;
 
 impl RootCounter {
     /// Its bytes on disk. Without copies they are those that programs without this feature write.
@@ -89,6 +99,8 @@ impl RootCounter {
             (self.copies, COPIES),
             (self.features.makers, MAKERS),
             (self.features.inheritance, INHERITANCE),
+            (self.features.wide_inodes, WIDE_INODES),
+            (self.features.answers, ANSWERS),
         ];
         let set = flags.iter().filter(|(is_set, _)| *is_set);
         let flags = set.fold(0, |flags, (_, flag)| flags | flag);
@@ -106,12 +118,16 @@ impl RootCounter {
             return Ok(RootCounter { subvolume, copies: false, features: Features::NONE });
         }
         let flags = reader.u64()?;
-        if flags == 0 || flags & !(COPIES | MAKERS | INHERITANCE) != 0 {
+        if flags == 0 || flags & !KNOWN != 0 {
             return Err(reader.malformed("known flags", flags.to_string()));
         }
         reader.end()?;
-        let features =
-            Features { makers: flags & MAKERS != 0, inheritance: flags & INHERITANCE != 0 };
+        let features = Features {
+            makers: flags & MAKERS != 0,
+            inheritance: flags & INHERITANCE != 0,
+            wide_inodes: flags & WIDE_INODES != 0,
+            answers: flags & ANSWERS != 0,
+        };
         Ok(RootCounter { subvolume, copies: flags & COPIES != 0, features })
     }
 }
@@ -123,8 +139,13 @@ mod tests {
 
     #[test]
     fn a_counter_without_copies_keeps_its_format_and_unknown_ones_are_refused() {
-        for flags in 0..8_u64 {
-            let features = Features { makers: flags & 2 != 0, inheritance: flags & 4 != 0 };
+        for flags in 0..32_u64 {
+            let features = Features {
+                makers: flags & 2 != 0,
+                inheritance: flags & 4 != 0,
+                wide_inodes: flags & 8 != 0,
+                answers: flags & 16 != 0,
+            };
             let root = RootCounter { subvolume: 7, copies: flags & 1 != 0, features };
             let bytes = root.encode();
             let (head, rest) = bytes.split_at(8);
@@ -133,7 +154,7 @@ mod tests {
             assert_eq!(rest, expected);
             assert_eq!(RootCounter::decode(&bytes), Ok(root));
         }
-        for flags in [0_u64, 8, 9] {
+        for flags in [0_u64, 32, 33] {
             let bytes = [7_u64.to_le_bytes(), flags.to_le_bytes()].concat();
             assert!(RootCounter::decode(&bytes).is_err(), "{flags}");
         }

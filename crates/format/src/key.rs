@@ -36,10 +36,9 @@ pub const VOLUME_TREE: u64 = 16;
 /// First number of a subvolume's tree.
 pub const FIRST_TREE: u64 = 32;
 
-/// Bits of an inode's number.
-pub const INO_BITS: u32 = 40;
-/// The greatest number of an inode.
-pub const INO_MAX: u64 = (1 << INO_BITS) - 1;
+pub use crate::inode_number::{
+    INO_MAX, INODE_HOME_MAX, NARROW_INO_MAX, home_of, inode_of, last_inode_of,
+};
 
 /// Bits of a subvolume's number that are its slot: the part in the kernel's inode numbers.
 pub const SLOT_BITS: u32 = 23;
@@ -577,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn inodes_beyond_forty_bits_are_refused() {
+    fn an_inode_of_the_reserved_home_is_refused() {
         assert!(parse(&linked(INO_MAX, Part::Bulk)).is_ok());
         assert!(parse(&linked(INO_MAX + 1, Part::Bulk)).is_err());
         assert!(parse_orphan(&orphan(SUBVOLUME_MAX, INO_MAX)).is_ok());

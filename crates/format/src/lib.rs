@@ -12,6 +12,7 @@
 )]
 
 pub mod acl;
+pub mod answer_record;
 pub mod base_record;
 pub mod batch;
 mod bytes;
@@ -35,6 +36,7 @@ pub mod directory_record;
 pub mod entry_record;
 pub mod extent;
 pub mod inherited_record;
+mod inode_number;
 pub mod inode_record;
 pub mod kept_twice;
 pub mod key;

@@ -3,7 +3,9 @@
 //!
 //! A volume in a directory has version 1. Version 2 is the header of a volume in an object store,
 //! which is an object there, and in each host directory of that volume, with the store's URL.
+//! Version 3 is the header of a volume whose inodes have another home than 0.
 
+use crate::key::INODE_HOME_MAX;
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
 use crate::{Malformed, Reader, Writer};
@@ -17,9 +19,11 @@ pub const UNFINISHED: &str = "volume.pando.new";
 /// The magic number of the file.
 pub const MAGIC: [u8; 8] = *b"PANDOVOL";
 /// The newest version that this program reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The version of a volume whose files are in one directory.
 pub const VERSION_OF_DIRECTORY: u32 = 1;
+/// The version of a volume in an object store whose inodes have home 0.
+pub const VERSION_OF_OBJECTS: u32 = 2;
 /// Longest name of the virtual directory of snapshots.
 pub const SNAPSHOT_DIR_BYTES_MAX: usize = 64;
 /// Longest URL of an object store.
@@ -42,6 +46,7 @@ pub const LAYOUT: &[Field] = &[
     Field::variable("home", "u8"),
     Field::variable("url_length", "u16 LE"),
     Field::variable("url", "bytes"),
+    Field::variable("inode_home", "u16 LE"),
 ];
 
 const FIXED_BYTES: usize = 65;
@@ -108,6 +113,8 @@ pub struct VolumeHeader {
     pub snapshot_dir: Vec<u8>,
     /// Where the volume's files are.
     pub home: Home,
+    /// The home of the inodes that it makes; at most [`INODE_HOME_MAX`].
+    pub inode_home: u16,
 }
 
 /// Why bytes are not a valid header.
@@ -127,7 +134,11 @@ pub enum HeaderError {
 impl VolumeHeader {
     /// The version of its format.
     pub fn version(&self) -> u32 {
-        if self.home == Home::Directory { VERSION_OF_DIRECTORY } else { VERSION }
+        match self.home {
+            _ if self.inode_home > 0 => VERSION,
+            Home::Directory => VERSION_OF_DIRECTORY,
+            Home::Objects | Home::Host(_) => VERSION_OF_OBJECTS,
+        }
     }
 
     /// The file's bytes.
@@ -139,8 +150,12 @@ impl VolumeHeader {
             Home::Directory | Home::Objects => &[],
         };
         let url_length = u16::try_from(url.len()).unwrap_or(u16::MAX);
-        let is_v2 = self.home != Home::Directory;
-        let more = if is_v2 { HOME_BYTES.saturating_add(usize::from(url_length)) } else { 0 };
+        let version = self.version();
+        let more = match version {
+            VERSION_OF_DIRECTORY => 0,
+            VERSION_OF_OBJECTS => HOME_BYTES.saturating_add(usize::from(url_length)),
+            _ => HOME_BYTES.saturating_add(usize::from(url_length)).saturating_add(2),
+        };
         let length = FIXED_BYTES.saturating_add(usize::from(name_length)).saturating_add(more);
         body.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
         body.put_u32(self.engine.number());
@@ -149,12 +164,19 @@ impl VolumeHeader {
         body.put_i64(self.created);
         body.put_u8(name_length);
         body.raw(self.snapshot_dir.get(..usize::from(name_length)).unwrap_or_default());
-        if is_v2 {
-            body.put_u8(if url.is_empty() { 1 } else { 2 });
+        if version > VERSION_OF_DIRECTORY {
+            body.put_u8(match self.home {
+                Home::Directory => 0,
+                Home::Objects => 1,
+                Home::Host(_) => 2,
+            });
             body.put_u16(url_length);
             body.raw(url.get(..usize::from(url_length)).unwrap_or_default());
         }
-        seal(self.version()).seal(&body)
+        if version > VERSION_OF_OBJECTS {
+            body.put_u16(self.inode_home);
+        }
+        seal(version).seal(&body)
     }
 
     /// Reads the file's bytes. The magic and the version are checked first: they have the same
@@ -181,11 +203,18 @@ impl VolumeHeader {
         let snapshot_dir = reader.take(usize::from(name_length))?.to_vec();
         let home =
             if version == VERSION_OF_DIRECTORY { Home::Directory } else { home(&mut reader)? };
+        if version == VERSION_OF_OBJECTS && home == Home::Directory {
+            return Err(reader.malformed("a home of an object store", "a directory").into());
+        }
+        let inode_home = if version > VERSION_OF_OBJECTS { reader.u16()? } else { 0 };
         reader.end()?;
+        if version > VERSION_OF_OBJECTS && !(1..=INODE_HOME_MAX).contains(&u64::from(inode_home)) {
+            return Err(reader.malformed("a home of inodes", inode_home.to_string()).into());
+        }
         if snapshot_dir.is_empty() || snapshot_dir.len() > SNAPSHOT_DIR_BYTES_MAX {
             return Err(reader.malformed("a name of snapshots", name_length.to_string()).into());
         }
-        Ok(VolumeHeader { volume_id, engine, hash_key, created, snapshot_dir, home })
+        Ok(VolumeHeader { volume_id, engine, hash_key, created, snapshot_dir, home, inode_home })
     }
 }
 
@@ -195,6 +224,7 @@ fn home(reader: &mut Reader<'_>) -> Result<Home, Malformed> {
     let length = usize::from(reader.u16()?);
     let url = reader.take(length)?.to_vec();
     match (kind, String::from_utf8(url)) {
+        (0, Ok(url)) if url.is_empty() => Ok(Home::Directory),
         (1, Ok(url)) if url.is_empty() => Ok(Home::Objects),
         (2, Ok(url)) if !url.is_empty() && length <= URL_BYTES_MAX => Ok(Home::Host(url)),
         _ => Err(reader.malformed("a home and its URL", format!("{kind}, {length} bytes"))),
@@ -232,6 +262,7 @@ mod tests {
             created: 3,
             snapshot_dir: b".snapshots".to_vec(),
             home: Home::Directory,
+            inode_home: 0,
         }
     }
 
@@ -245,11 +276,15 @@ mod tests {
         for (home, version) in [(Home::Directory, 1), (Home::Objects, 2), (Home::Host(url), 2)] {
             let bytes = at(home.clone()).encode();
             assert_eq!(bytes[8], version);
-            assert_eq!(VolumeHeader::decode(&bytes), Ok(at(home)));
+            assert_eq!(VolumeHeader::decode(&bytes), Ok(at(home.clone())));
+            let other = VolumeHeader { inode_home: 5, ..at(home) };
+            assert_eq!(other.encode()[8], 3);
+            assert_eq!(VolumeHeader::decode(&other.encode()), Ok(other));
         }
         let longest = VolumeHeader {
             snapshot_dir: vec![b'x'; 64],
             home: Home::Host("u".repeat(URL_BYTES_MAX)),
+            inode_home: 0x7ffe,
             ..sample()
         };
         assert!(longest.encode().len() <= BYTES_MAX);
@@ -269,6 +304,21 @@ mod tests {
     }
 
     #[test]
+    fn a_home_of_inodes_is_checked() {
+        let header = VolumeHeader { inode_home: 0x7ffe, ..sample() };
+        let whole = header.encode();
+        let at = whole.len() - 2;
+        for home in [0, 0x7fff, 0x8000, u16::MAX] {
+            let mut bad = whole.clone();
+            bad[at..].copy_from_slice(&home.to_le_bytes());
+            let sum = crc32c::crc32c(&bad[16..]).to_le_bytes();
+            bad[12..16].copy_from_slice(&sum);
+            assert!(VolumeHeader::decode(&bad).is_err(), "{home:#x}");
+        }
+        assert_eq!(VolumeHeader::decode(&whole), Ok(header));
+    }
+
+    #[test]
     fn every_flipped_bit_and_every_truncation_is_detected() {
         for home in [Home::Directory, Home::Objects, Home::Host("file:///x".to_owned())] {
             let bytes = at(home).encode();
@@ -281,8 +331,8 @@ mod tests {
     #[test]
     fn another_file_and_a_newer_format_are_distinguished() {
         let mut bytes = sample().encode();
-        bytes[8] = 3;
-        assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::Newer(3)));
+        bytes[8] = 4;
+        assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::Newer(4)));
         bytes[0] = b'Q';
         assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::NotAVolume));
     }

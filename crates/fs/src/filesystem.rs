@@ -31,6 +31,14 @@ impl FileSystem for Fs {
         self.subvolume_of(node).map_or(0, SubvolId::generation)
     }
 
+    fn may_be_held(&self, node: NodeId) -> bool {
+        self.nodes.is_held(node)
+    }
+
+    fn inode_uppers(&self) -> Vec<u64> {
+        self.numbers.uppers()
+    }
+
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
         lookup::lookup(self, caller, parent, name)
     }

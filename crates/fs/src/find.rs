@@ -117,6 +117,7 @@ impl<'a> Search<'a> {
             start,
             expr: find.expr,
             prune: find.prune,
+            alone: false,
             caller: self.caller,
             min_depth: find.min_depth,
             max_depth: find.max_depth,

@@ -8,19 +8,20 @@
 mod advice;
 mod attributes;
 mod contents;
+mod kernel_numbers;
 mod listing;
 mod names;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use inode::{Attr, Caller, Ends, Enforce, FsError, NodeId};
+use inode::{AtomicNode, Attr, Caller, Ends, Enforce, FsError, NodeId, Slot};
 use vfs::{FileSystem, Waits};
 
 pub(crate) use attributes::{AttrChanges, Setting};
 pub(crate) use listing::Listed;
 
+use self::kernel_numbers::KernelNumbers;
 use crate::errno::{self, Errno};
 use crate::groups::Groups;
 use crate::notify::Queue;
@@ -77,9 +78,11 @@ pub(crate) struct Adapter {
     fs: Arc<dyn FileSystem>,
     /// The node behind the kernel's number 1: the volume's root, or `subdir`, or the directory that
     /// replaced it in a roll-back.
-    root: AtomicU64,
-    /// The number that users see for the root; invalidations may use it.
-    root_shown: AtomicU64,
+    root: AtomicNode,
+    /// The node of the root that its attributes name; invalidations may use it.
+    root_shown: AtomicNode,
+    /// The kernel's numbers of all other nodes.
+    numbers: KernelNumbers,
     /// Whether nodes in snapshots show the same numbers in each snapshot.
     snapshots_alike: bool,
     /// Whether the kernel reports opens and closes.
@@ -97,9 +100,10 @@ impl Adapter {
     /// An adapter for a mount whose root is `root`.
     pub(crate) fn new(fs: Arc<dyn FileSystem>, root: NodeId, options: &MountOptions) -> Adapter {
         Adapter {
+            root: AtomicNode::new(root),
+            root_shown: AtomicNode::new(root),
+            numbers: KernelNumbers::new(fs.now(), kernel_numbers::mix),
             fs,
-            root: AtomicU64::new(root.0),
-            root_shown: AtomicU64::new(root.0),
             snapshots_alike: options.snapshots_alike,
             trace_opens: options.trace_opens,
             timeouts: Timeouts {
@@ -126,28 +130,30 @@ impl Adapter {
 
     /// Shows another directory as the root, if it showed this one.
     pub(crate) fn follow(&self, old: NodeId, new: NodeId) {
-        let (order, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
-        if self.root.compare_exchange(old.0, new.0, order, relaxed).is_ok() {
-            self.root_shown.store(new.0, relaxed);
+        // Roll-backs of one directory follow each other, so no other thread changes it meanwhile.
+        if self.root.load() == old {
+            self.root.store(new);
+            self.root_shown.store(new);
         }
     }
 
     fn root(&self) -> NodeId {
-        NodeId(self.root.load(Ordering::Acquire))
+        self.root.load()
     }
 
     /// The node behind a kernel number.
     fn node(&self, number: u64) -> NodeId {
-        if number == ROOT { self.root() } else { NodeId(number) }
+        if number == ROOT { self.root() } else { self.numbers.node(number) }
     }
 
-    /// The kernel's number of a node.
-    pub(crate) fn number(&self, node: NodeId) -> u64 {
-        if node == self.root() || node.0 == self.root_shown.load(Ordering::Relaxed) {
-            ROOT
-        } else {
-            node.0
-        }
+    #[inline]
+    fn is_root(&self, node: NodeId) -> bool {
+        node == self.root() || node == self.root_shown.load()
+    }
+
+    /// The kernel's number of a node, if it may hold the node.
+    pub(crate) fn number(&self, node: NodeId) -> Option<u64> {
+        if self.is_root(node) { Some(ROOT) } else { self.numbers.known(node) }
     }
 
     /// Whether the kernel holds what a name points to now.
@@ -155,12 +161,12 @@ impl Adapter {
         self.fs.holds_name(self.node(parent), name)
     }
 
-    /// The number that the root shows at present; it changes when the root is rolled back.
-    pub(crate) fn look_at_root(&self) -> u64 {
+    /// The node that the root shows at present; it changes when the root is rolled back.
+    pub(crate) fn look_at_root(&self) -> NodeId {
         if let Ok(attr) = self.fs.getattr(&Caller::root(), self.root()) {
-            self.root_shown.store(attr.node.0, Ordering::Relaxed);
+            self.root_shown.store(attr.node);
         }
-        self.root_shown.load(Ordering::Relaxed)
+        self.root_shown.load()
     }
 
     /// The rights for an operation. The kernel has checked permissions: of names and attributes
@@ -212,23 +218,29 @@ impl Adapter {
         if self.is_volatile(number) { &NOT_KEPT } else { &self.timeouts }
     }
 
+    /// What the kernel learns of a look-up, which it holds from now on.
     fn named(&self, entry: &vfs::Entry) -> Named {
-        let (node, generation) = (self.number(entry.node), self.generation(entry.node));
-        Named { node, generation, shown: self.number_to_show(node), attr: entry.attr }
+        let (node, generation) = self.hold(entry.node);
+        Named { node, generation, shown: self.number_to_show(entry.attr.node), attr: entry.attr }
     }
 
-    /// The generation of a node. The root's is 0: the kernel creates it without a request.
-    fn generation(&self, node: NodeId) -> u64 {
-        if self.number(node) == ROOT { 0 } else { self.fs.generation(node) }
+    /// The number and the generation of a node that was looked up. The root's generation is 0: the
+    /// kernel creates it without a request.
+    fn hold(&self, node: NodeId) -> (u64, u64) {
+        if self.is_root(node) {
+            return (ROOT, 0);
+        }
+        let number = self.numbers.hold(|other| self.fs.may_be_held(other), node);
+        (number, self.numbers.generation(number, node, self.fs.generation(node)))
     }
 
     /// The inode number that users see for a node. Snapshots that show the same numbers have
     /// numbers of no subvolume: a live file has a different one.
-    pub(crate) fn number_to_show(&self, node: u64) -> u64 {
-        if self.snapshots_alike && self.fs.is_in_snapshot(NodeId(node)) {
-            NodeId(node).ino().0
+    pub(crate) fn number_to_show(&self, node: NodeId) -> u64 {
+        if self.snapshots_alike && self.fs.is_in_snapshot(node) {
+            NodeId::of(Slot(0), node.ino()).shown()
         } else {
-            node
+            node.shown()
         }
     }
 }

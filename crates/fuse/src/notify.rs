@@ -26,7 +26,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
@@ -91,7 +90,7 @@ pub(crate) struct Queue {
     late: Mutex<BTreeMap<Named, Late>>,
     late_arrived: Condvar,
     /// The root's node when the thread last checked; used only by the thread.
-    root: AtomicU64,
+    root: Mutex<NodeId>,
 }
 
 impl Pending {
@@ -122,7 +121,7 @@ impl Pending {
 
 impl Queue {
     pub(crate) fn new(adapter: Arc<Adapter>, notifier: Box<dyn Notifier>) -> Queue {
-        let root = AtomicU64::new(adapter.look_at_root());
+        let root = Mutex::new(adapter.look_at_root());
         Queue {
             root,
             adapter,
@@ -286,7 +285,7 @@ impl Queue {
     /// no name below it has its old meaning.
     fn root_moved(&self) -> bool {
         let now = self.adapter.look_at_root();
-        self.root.swap(now, Ordering::Relaxed) != now && self.can_drop_all_names
+        std::mem::replace(&mut *self.root.lock(), now) != now && self.can_drop_all_names
     }
 
     fn report(&self, change: impl FnOnce(&mut Pending)) {
@@ -309,24 +308,26 @@ fn is_unmounted(error: &io::Error) -> bool {
 
 impl Invalidate for Queue {
     fn entry(&self, parent: NodeId, name: &[u8]) {
-        let parent = self.adapter.number(parent);
+        // The kernel caches nothing of a node that it does not hold.
+        let Some(parent) = self.adapter.number(parent) else { return };
         self.report(|pending| pending.add_name(parent, name));
     }
 
     fn let_go(&self, parent: NodeId, name: &[u8]) {
-        let name = (self.adapter.number(parent), name.into());
+        let Some(parent) = self.adapter.number(parent) else { return };
+        let name = (parent, name.into());
         self.drop_late(std::iter::once(name), Late::Always);
     }
 
     fn node(&self, node: NodeId) {
-        let number = self.adapter.number(node);
+        let Some(number) = self.adapter.number(node) else { return };
         self.report(|pending| {
             pending.nodes.insert(number);
         });
     }
 
     fn attributes(&self, node: NodeId) {
-        let number = self.adapter.number(node);
+        let Some(number) = self.adapter.number(node) else { return };
         self.report(|pending| {
             pending.attributes.insert(number);
         });
@@ -334,7 +335,8 @@ impl Invalidate for Queue {
 
     fn attributes_before_answer(&self, node: NodeId) {
         let Some(notifier) = self.notifier.lock().clone() else { return };
-        match notifier.attributes(self.adapter.number(node)) {
+        let Some(number) = self.adapter.number(node) else { return };
+        match notifier.attributes(number) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound || is_unmounted(&error) => {}
             Err(error) => {

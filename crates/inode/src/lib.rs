@@ -14,7 +14,7 @@ pub use attr::{Attr, Kind, SetAttr, SetTime};
 pub use caller::{Caller, Ends, Enforce};
 pub use change::{ChangeKind, Field};
 pub use errors::{FsError, IoFailure};
-pub use id::{Ino, NodeId, Slot, SubvolId};
+pub use id::{AtomicNode, Ino, NodeId, Slot, SubvolId};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, SYMLINK_BYTES_MAX};
 pub use name_hash::NameHash;
 pub use permissions::Owned;

@@ -77,6 +77,9 @@ fn new_header(env: &Env, options: &FormatOptions) -> Result<VolumeHeader, OpenEr
     if options.root_mode > 0o7777 {
         return Err(OpenError::InvalidOption("the mode of the root"));
     }
+    if u64::from(options.inode_home) > key::INODE_HOME_MAX {
+        return Err(OpenError::InvalidOption("the home of inodes"));
+    }
     let (mut volume_id, mut hash_key) = ([0; 16], [0; 16]);
     env.random.fill(&mut volume_id);
     env.random.fill(&mut hash_key);
@@ -90,6 +93,7 @@ fn new_header(env: &Env, options: &FormatOptions) -> Result<VolumeHeader, OpenEr
         created: env.clock.now().0,
         snapshot_dir: name.clone(),
         home: Home::Directory,
+        inode_home: options.inode_home,
     })
 }
 

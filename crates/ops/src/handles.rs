@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 
 use format::entry_record::Target;
 use format::key;
-use inode::{Attr, Caller, FsError, Ino, NodeId, SubvolId};
+use inode::{Attr, Caller, FsError, NodeId, SubvolId};
 use search::cluster::Fields;
 use search::query::{Expr, Test};
 use search::{Attribute, Request, Start};
@@ -66,6 +66,9 @@ fn find_in(
     node: NodeId,
 ) -> FsResult<LookedUp> {
     let ino = node.ino().0;
+    if !fs.numbers.may_exist(ino) {
+        return Ok(LookedUp::Nowhere);
+    }
     if let Some(found) = under_own_number(fs, subvol, view, (top, node))? {
         return Ok(found);
     }
@@ -144,15 +147,13 @@ fn directories_of(fs: &Ops, view: View<'_>, ino: u64) -> FsResult<Vec<u64>> {
 
 /// The directory and the cookie of the only name of an inode, in its subvolume alone.
 fn search(fs: &Ops, subvol: &Subvol, ino: u64) -> FsResult<Option<(u64, u64)>> {
-    let shown = |ino: u64| i128::from(subvol.node(ino).0);
-    let within = |least, greatest| Test::Within(Attribute::Ino, shown(least), shown(greatest));
-    // Copies of the subvolume may be mounted in it, and have the same inodes.
-    let elsewhere = Expr::Not(Box::new(Expr::Test(within(0, Ino::MAX.0))));
+    let shown = i128::from(subvol.node(ino).shown());
     let (caller, mut found) = (Caller::root(), None);
     let request = Request {
         start: Start { subvolume: subvol.id.0, directory: subvol.root, path: b"/", depth: 0 },
-        expr: &Expr::Test(within(ino, ino)),
-        prune: Some(&elsewhere),
+        expr: &Expr::Test(Test::Within(Attribute::Ino, shown, shown)),
+        prune: None,
+        alone: true,
         caller: &caller,
         min_depth: 0,
         max_depth: None,
@@ -165,6 +166,9 @@ fn search(fs: &Ops, subvol: &Subvol, ino: u64) -> FsResult<Option<(u64, u64)>> {
     };
     let pinned = fs.store.pin().map_err(from_store)?.into();
     let outcome = fs.search_subvolume(pinned, &request, &mut |row| {
+        if row.subvolume != subvol.id.0 {
+            return ControlFlow::Continue(());
+        }
         found = Some((row.row.directory, row.row.cookie));
         ControlFlow::Break(())
     });

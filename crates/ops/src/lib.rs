@@ -20,6 +20,7 @@ pub mod contents;
 pub mod edit;
 pub mod execute;
 pub mod object;
+pub mod once;
 pub mod orphan;
 pub mod plan;
 pub mod policy;

@@ -35,7 +35,7 @@ impl Ops {
         }
     }
 
-    /// Like [`Ops::search_in`], for a query about one subvolume that prunes all others. All that is
+    /// Like [`Ops::search_in`], for a query about one subvolume alone. All that is
     /// in the tree of a subvolume is in the index, whatever the subvolume inherits.
     pub(crate) fn search_subvolume(
         &self,

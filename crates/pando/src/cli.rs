@@ -282,6 +282,10 @@ pub(crate) struct FormatArgs {
     /// Directory of the log, on a separate disk; empty or new (default: in VOLDIR)
     #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Option<PathBuf>,
+    /// Home of the inodes that the volume makes, from 0 to 32766
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(..=32766))]
+    pub(crate) inode_home: u16,
 }
 
 /// A layout, by name.

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use inode::{NodeId, SubvolId};
+use inode::{Ino, NodeId, SubvolId};
 
 use crate::cluster::Like;
 use crate::error::Result;
@@ -89,5 +89,5 @@ impl Match<'_> {
 
 /// The inode number that users see.
 pub fn shown(subvolume: u64, ino: u64) -> NodeId {
-    NodeId(SubvolId(subvolume).slot().0 << 40 | ino)
+    NodeId::new(SubvolId(subvolume), Ino(ino))
 }

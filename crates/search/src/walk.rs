@@ -190,7 +190,8 @@ impl Walk<'_> {
             return Ok(ControlFlow::Break(()));
         }
         let below = directory && request.max_depth.is_none_or(|most| depth < most);
-        let pruned = below && self.is_pruned(row, tree, subvolume, depth)?;
+        let other = request.alone && subvolume != request.start.subvolume;
+        let pruned = below && (other || self.is_pruned(row, tree, subvolume, depth)?);
         let records = self.any.of_tree(tree);
         let readable = below && may_list(records, row, request.caller)?;
         if below && !pruned && !readable {

@@ -21,7 +21,7 @@ pub(crate) fn kind(kind: Kind) -> u8 {
 /// The attributes of a node that a trace has.
 pub(crate) fn shown(node: NodeId, attr: &Attr) -> Shown {
     Shown {
-        node: node.0,
+        node: node.shown(),
         kind: kind(attr.kind),
         mode: attr.mode,
         uid: attr.uid,

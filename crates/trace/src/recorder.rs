@@ -97,7 +97,7 @@ impl Recorder {
         random.fill(&mut id);
         let (anonymised, generated) = (false, false);
         let started = clock.now().0;
-        let root = inode::NodeId::ROOT.0;
+        let root = inode::NodeId::ROOT.shown();
         let header = Header { id, started, root, anonymised, generated, opens }.encode();
         sink.append(&header)?;
         let state = State {

@@ -65,7 +65,7 @@ impl Traced {
         let at = self.recorder.now();
         let result = call(&*self.inner);
         let took = self.recorder.now().saturating_sub(at);
-        let mut event = Event { at, took, node: node.0, ..Event::new(Call::Readlink) };
+        let mut event = Event { at, took, node: node.shown(), ..Event::new(Call::Readlink) };
         event.ended = ended_by(&result);
         event.other_name = result.as_deref().unwrap_or_default();
         (event.uid, event.gid, event.pid) = (caller.uid, caller.gid, caller.pid);
@@ -86,7 +86,7 @@ impl Traced {
             let control = take(entry);
             if control == WalkControl::Continue {
                 names.extend_from_slice(entry.name);
-                let node = entry.node.0;
+                let node = entry.node.shown();
                 let bare = Shown { node, kind: kind(entry.kind), ..Shown::default() };
                 let shown = entry.attr.map_or(bare, |attr| shown(entry.node, attr));
                 taken.push((names.len(), shown, entry.attr.is_some()));
@@ -103,7 +103,7 @@ impl Traced {
             at,
             took,
             ended: ended_by(&result),
-            node: directory.0,
+            node: directory.shown(),
             offset: cookie,
             ..Event::new(call)
         };
@@ -124,7 +124,12 @@ impl FileSystem for Traced {
         self.call(
             Some(caller),
             |fs| fs.lookup(caller, parent, name),
-            |found| Event { node: parent.0, name, found: entry(found), ..Event::new(Call::Lookup) },
+            |found| Event {
+                node: parent.shown(),
+                name,
+                found: entry(found),
+                ..Event::new(Call::Lookup)
+            },
         )
     }
 
@@ -133,7 +138,7 @@ impl FileSystem for Traced {
             None,
             |fs| fs.find_by_number(top, node),
             |found| Event {
-                node: node.0,
+                node: node.shown(),
                 name: b".",
                 found: entry(found),
                 ..Event::new(Call::Lookup)
@@ -145,6 +150,14 @@ impl FileSystem for Traced {
         self.inner.generation(node)
     }
 
+    fn may_be_held(&self, node: NodeId) -> bool {
+        self.inner.may_be_held(node)
+    }
+
+    fn inode_uppers(&self) -> Vec<u64> {
+        self.inner.inode_uppers()
+    }
+
     fn forget(&self, node: NodeId, lookups: u64) {
         self.inner.forget(node, lookups);
     }
@@ -153,7 +166,11 @@ impl FileSystem for Traced {
         self.call(
             Some(caller),
             |fs| fs.getattr(caller, node),
-            |found| Event { node: node.0, found: attr(node, found), ..Event::new(Call::Getattr) },
+            |found| Event {
+                node: node.shown(),
+                found: attr(node, found),
+                ..Event::new(Call::Getattr)
+            },
         )
     }
 
@@ -161,7 +178,7 @@ impl FileSystem for Traced {
         self.call(
             Some(caller),
             |fs| fs.setattr(caller, node, changes),
-            |found| Event { node: node.0, found: attr(node, found), ..settings(changes) },
+            |found| Event { node: node.shown(), found: attr(node, found), ..settings(changes) },
         )
     }
 
@@ -169,7 +186,7 @@ impl FileSystem for Traced {
         self.call(
             Some(caller),
             |fs| fs.access(caller, node, mask),
-            |_| Event { node: node.0, how: mask, ..Event::new(Call::Access) },
+            |_| Event { node: node.shown(), how: mask, ..Event::new(Call::Access) },
         )
     }
 
@@ -192,7 +209,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.mknod(caller, parent, name, new),
             |found| Event {
-                node: parent.0,
+                node: parent.shown(),
                 name,
                 mode: new.mode,
                 device: new.rdev,
@@ -208,7 +225,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.mkdir(caller, parent, name, mode),
             |found| Event {
-                node: parent.0,
+                node: parent.shown(),
                 name,
                 mode,
                 found: entry(found),
@@ -228,7 +245,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.symlink(caller, parent, name, target),
             |found| Event {
-                node: parent.0,
+                node: parent.shown(),
                 name,
                 other_name: target,
                 found: entry(found),
@@ -242,9 +259,9 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.link(caller, node, parent, name),
             |found| Event {
-                node: parent.0,
+                node: parent.shown(),
                 name,
-                other: node.0,
+                other: node.shown(),
                 found: entry(found),
                 ..Event::new(Call::Link)
             },
@@ -255,7 +272,7 @@ impl FileSystem for Traced {
         self.call(
             Some(caller),
             |fs| fs.unlink(caller, parent, name),
-            |_| Event { node: parent.0, name, ..Event::new(Call::Unlink) },
+            |_| Event { node: parent.shown(), name, ..Event::new(Call::Unlink) },
         )
     }
 
@@ -263,7 +280,7 @@ impl FileSystem for Traced {
         self.call(
             Some(caller),
             |fs| fs.rmdir(caller, parent, name),
-            |_| Event { node: parent.0, name, ..Event::new(Call::Rmdir) },
+            |_| Event { node: parent.shown(), name, ..Event::new(Call::Rmdir) },
         )
     }
 
@@ -278,9 +295,9 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.rename(caller, from, to, mode),
             |_| Event {
-                node: from.0.0,
+                node: from.0.shown(),
                 name: from.1,
-                other: to.0.0,
+                other: to.0.shown(),
                 other_name: to.1,
                 how: renaming(mode),
                 ..Event::new(Call::Rename)
@@ -300,7 +317,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.read(caller, node, offset, buffer),
             |read| Event {
-                node: node.0,
+                node: node.shown(),
                 offset,
                 length,
                 returned: read.as_ref().map_or(0, |length| *length as u64),
@@ -321,7 +338,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.read_untimed(caller, node, offset, buffer),
             |read| Event {
-                node: node.0,
+                node: node.shown(),
                 offset,
                 length,
                 returned: read.as_ref().map_or(0, |length| *length as u64),
@@ -335,7 +352,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.write(caller, node, offset, bytes),
             |_| Event {
-                node: node.0,
+                node: node.shown(),
                 offset,
                 length: bytes.len() as u64,
                 ..Event::new(Call::Write)
@@ -348,7 +365,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.tmpfile(caller, parent, mode),
             |found| Event {
-                node: parent.0,
+                node: parent.shown(),
                 mode,
                 found: entry(found),
                 ..Event::new(Call::Tmpfile)
@@ -366,7 +383,7 @@ impl FileSystem for Traced {
             |fs| fs.seek(caller, node, offset, what),
             |found| {
                 let returned = found.as_ref().map_or(0, |at| *at);
-                Event { node: node.0, offset, how, returned, ..Event::new(Call::Seek) }
+                Event { node: node.shown(), offset, how, returned, ..Event::new(Call::Seek) }
             },
         )
     }
@@ -382,7 +399,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.fallocate(caller, node, range, mode),
             |_| Event {
-                node: node.0,
+                node: node.shown(),
                 offset: range.0,
                 length: range.1,
                 how: allocating(mode),
@@ -402,9 +419,9 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.copy_range(caller, from, to, length),
             |copied| Event {
-                node: from.0.0,
+                node: from.0.shown(),
                 offset: from.1,
-                other: to.0.0,
+                other: to.0.shown(),
                 other_offset: to.1,
                 length,
                 returned: copied.as_ref().map_or(0, |bytes| *bytes),
@@ -418,7 +435,7 @@ impl FileSystem for Traced {
         self.call(
             None,
             |fs| fs.fsync(node, scope),
-            |_| Event { node: node.0, how, ..Event::new(Call::Fsync) },
+            |_| Event { node: node.shown(), how, ..Event::new(Call::Fsync) },
         )
     }
 
@@ -450,7 +467,7 @@ impl FileSystem for Traced {
         self.call(
             None,
             |fs| fs.statfs(node),
-            |_| Event { node: node.0, ..Event::new(Call::Statfs) },
+            |_| Event { node: node.shown(), ..Event::new(Call::Statfs) },
         )
     }
 
@@ -459,7 +476,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.getxattr(caller, node, name),
             |got| Event {
-                node: node.0,
+                node: node.shown(),
                 name,
                 returned: got.as_ref().map_or(0, |bytes| bytes.len() as u64),
                 ..Event::new(Call::Getxattr)
@@ -472,7 +489,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.listxattr(caller, node),
             |got| Event {
-                node: node.0,
+                node: node.shown(),
                 returned: got.as_ref().map_or(0, |bytes| bytes.len() as u64),
                 ..Event::new(Call::Listxattr)
             },
@@ -491,7 +508,7 @@ impl FileSystem for Traced {
             Some(caller),
             |fs| fs.setxattr(caller, node, name, value, mode),
             |_| Event {
-                node: node.0,
+                node: node.shown(),
                 name,
                 length: value.len() as u64,
                 how: setting_xattr(mode),
@@ -504,7 +521,7 @@ impl FileSystem for Traced {
         self.call(
             Some(caller),
             |fs| fs.removexattr(caller, node, name),
-            |_| Event { node: node.0, name, ..Event::new(Call::Removexattr) },
+            |_| Event { node: node.shown(), name, ..Event::new(Call::Removexattr) },
         )
     }
 
@@ -528,7 +545,7 @@ impl FileSystem for Traced {
         self.call(
             Some(caller),
             |fs| fs.opened(caller, node, flags),
-            |_| Event { node: node.0, how: flags, ..Event::new(Call::Open) },
+            |_| Event { node: node.shown(), how: flags, ..Event::new(Call::Open) },
         )
     }
 
@@ -537,7 +554,7 @@ impl FileSystem for Traced {
             fs.released(caller, node);
             Ok(())
         };
-        let describe = |_: &_| Event { node: node.0, ..Event::new(Call::Release) };
+        let describe = |_: &_| Event { node: node.shown(), ..Event::new(Call::Release) };
         self.call(Some(caller), release, describe).unwrap_or_default();
     }
 

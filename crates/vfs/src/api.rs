@@ -186,6 +186,17 @@ pub trait FileSystem: Send + Sync {
         0
     }
 
+    /// Whether a node may be held, that is, has look-ups. For a node that was never looked up the
+    /// answer may be yes; the node of a look-up that has returned is held.
+    fn may_be_held(&self, _node: NodeId) -> bool {
+        true
+    }
+
+    /// What the upper 24 bits of the numbers of inodes may be, the most likely ones first.
+    fn inode_uppers(&self) -> Vec<u64> {
+        vec![0]
+    }
+
     /// Subtracts `lookups` look-ups from a node's count.
     fn forget(&self, node: NodeId, lookups: u64);
 

@@ -220,6 +220,14 @@ impl FileSystem for Observed {
         self.inner.generation(node)
     }
 
+    fn may_be_held(&self, node: NodeId) -> bool {
+        self.inner.may_be_held(node)
+    }
+
+    fn inode_uppers(&self) -> Vec<u64> {
+        self.inner.inode_uppers()
+    }
+
     fn forget(&self, node: NodeId, lookups: u64) {
         self.inner.forget(node, lookups);
     }

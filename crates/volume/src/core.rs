@@ -10,13 +10,14 @@ use device::sync::{Mutex, RwLock};
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::VolumeHeader;
-use inode::{Attr, FsError, Name, NameHash, NodeId, SubvolId};
+use inode::{AtomicNode, Attr, FsError, Name, NameHash, NodeId, SubvolId};
 use search::index::Index;
 use store::{KeyRange, Store};
 use vfs::{Entry, FsResult, Invalidate};
 
 use crate::arrivals::Arrivals;
 use crate::error::{from_store, malformed};
+use crate::features;
 use crate::info::SubvolumeCounts;
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
@@ -61,9 +62,9 @@ pub struct Core {
     pub arrivals: Arrivals,
     /// The index for searches, unless the volume was opened without.
     pub index: Option<Index>,
-    root: AtomicU64,
-    /// What the mount shows as its root; 0: the volume's root.
-    shown: AtomicU64,
+    root: AtomicNode,
+    /// What the mount shows as its root, which may be [`NodeId::ROOT`].
+    shown: AtomicNode,
     closed: AtomicBool,
     /// Bytes of the volume in its object store, when they were last measured.
     pub(crate) object_bytes: Mutex<Option<u64>>,
@@ -92,7 +93,10 @@ impl Core {
         if !read_only && let Err(error) = own.complete() {
             own.no_copies(&error);
         }
-        let numbers = Numbers::open(&*store).map_err(damaged)?;
+        let numbers = Numbers::open(&*store, header.inode_home, read_only).map_err(damaged)?;
+        if options.answers && !read_only {
+            features::require_answers(&*store).map_err(damaged)?;
+        }
         let root = read_root(&*store).map_err(damaged)?.subvolume;
         if !key::can_be_subvolume(root) {
             let what = format!("the recorded root is subvolume {root}");
@@ -129,8 +133,8 @@ impl Core {
             numbers,
             arrivals: Arrivals::default(),
             index,
-            root: AtomicU64::new(0),
-            shown: AtomicU64::new(0),
+            root: AtomicNode::new(NodeId::ROOT),
+            shown: AtomicNode::new(NodeId::ROOT),
             closed: AtomicBool::new(false),
             object_bytes: Mutex::default(),
             measured: AtomicU64::new(0),
@@ -328,22 +332,22 @@ impl Core {
 
     /// The node of the volume's root directory.
     pub fn root(&self) -> NodeId {
-        NodeId(self.root.load(Ordering::Acquire))
+        self.root.load()
     }
 
     /// Notes what the mount shows as its root.
     pub fn show(&self, node: NodeId) {
-        self.shown.store(node.0, Ordering::Release);
+        self.shown.store(node);
     }
 
     /// Whether the mount shows a directory other than the volume's root as its root.
     pub fn is_shown(&self, node: NodeId) -> bool {
-        self.shown.load(Ordering::Acquire) == node.0
+        self.shown.load() == node
     }
 
     /// Makes another directory the volume's root.
     pub fn set_root(&self, node: NodeId) {
-        self.root.store(node.0, Ordering::Release);
+        self.root.store(node);
     }
 
     /// An entry as callers get it: the root under its alias.

@@ -75,6 +75,8 @@ pub struct FormatOptions {
     pub root_gid: u32,
     /// Permission bits of the root directory.
     pub root_mode: u32,
+    /// The home of the inodes that the volume makes: 0 for one that stands alone.
+    pub inode_home: u16,
 }
 
 impl Default for FormatOptions {
@@ -86,6 +88,7 @@ impl Default for FormatOptions {
             root_uid: 0,
             root_gid: 0,
             root_mode: 0o755,
+            inode_home: 0,
         }
     }
 }
@@ -133,6 +136,8 @@ pub struct OpenOptions {
     pub index: Option<search::index::IndexOptions>,
     /// How many subvolumes users may create and have.
     pub subvolumes: SubvolumeBounds,
+    /// Whether requests of clients are to be executed once: then there is a tree for their answers.
+    pub answers: bool,
 }
 
 impl Default for OpenOptions {
@@ -153,6 +158,7 @@ impl Default for OpenOptions {
             prune_records: 4096,
             index: Some(search::index::IndexOptions::default()),
             subvolumes: SubvolumeBounds::default(),
+            answers: false,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! changes only under the exclusive lock of the object. A node whose last name is removed, and
 //! which owns nothing that survives a crash, has its whole inode in `Orphan`.
 
+use std::hash::{Hash, Hasher};
 use std::mem::take;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,8 +13,8 @@ use device::{Map, Set};
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::xattr_record::XattrRecord;
-use inode::NodeId;
 use inode::permissions::HAS_ACL;
+use inode::{Ino, NodeId, Slot};
 
 /// Shards of the table: enough that threads rarely meet.
 const SHARDS: usize = 64;
@@ -75,50 +76,77 @@ impl Orphan {
     }
 }
 
-// DO NOT ENLARGE: 24 bytes here, with the key and the map's overhead, keep a held inode below
-// the 80 bytes of the memory budget.
+// DO NOT ENLARGE: 32 bytes of a key and its node, with the map's overhead, keep a held inode below
+// the 80 bytes of the memory budget. So both are packed to 4 bytes.
 #[derive(Debug, Clone, Copy)]
+#[repr(Rust, packed(4))]
 struct Node {
     dir: u64,
+    /// Of an entry its cookie, which is at least 256; else one of those below.
     cookie: u64,
     lookups: u32,
-    place: u8,
 }
 
-const _: () = assert!(size_of::<Node>() == 24);
+/// A [`NodeId`] in less space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
+struct Key {
+    ino: u64,
+    slot: u32,
+}
 
-const DIRECTORY: u8 = 0;
-const ENTRY: u8 = 1;
-const LINKED: u8 = 2;
-const ORPHAN: u8 = 3;
+const _: () = assert!(size_of::<(Key, Node)>() == 32);
+
+const DIRECTORY: u64 = 0;
+const LINKED: u64 = 2;
+const ORPHAN: u64 = 3;
+
+impl Key {
+    #[inline]
+    fn of(node: NodeId) -> Key {
+        Key { ino: node.ino().0, slot: node.slot().0 as u32 }
+    }
+
+    #[inline]
+    fn node(self) -> NodeId {
+        NodeId::of(Slot(u64::from(self.slot)), Ino(self.ino))
+    }
+}
+
+impl Hash for Key {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.node().hash(state);
+    }
+}
 
 impl Node {
     fn new(location: Location, lookups: u32) -> Node {
-        let (place, dir, cookie) = match location {
-            Location::Directory => (DIRECTORY, 0, 0),
-            Location::Entry { dir, cookie } => (ENTRY, dir, cookie),
-            Location::Linked => (LINKED, 0, 0),
-            Location::Orphan => (ORPHAN, 0, 0),
+        let (dir, cookie) = match location {
+            Location::Directory => (0, DIRECTORY),
+            Location::Entry { dir, cookie } => (dir, cookie),
+            Location::Linked => (0, LINKED),
+            Location::Orphan => (0, ORPHAN),
         };
-        Node { dir, cookie, lookups, place }
+        Node { dir, cookie, lookups }
     }
 
     fn location(&self) -> Location {
-        match self.place {
+        match self.cookie {
             DIRECTORY => Location::Directory,
-            ENTRY => Location::Entry { dir: self.dir, cookie: self.cookie },
             LINKED => Location::Linked,
-            _ => Location::Orphan,
+            ORPHAN => Location::Orphan,
+            cookie => Location::Entry { dir: self.dir, cookie },
         }
     }
 }
 
 /// The table.
 pub struct NodeTable {
-    shards: Box<[Mutex<Map<u64, Node>>]>,
-    orphans: Mutex<Map<u64, Box<Orphan>>>,
+    shards: Box<[Mutex<Map<Key, Node>>]>,
+    orphans: Mutex<Map<NodeId, Box<Orphan>>>,
     /// Nodes that were created without a name, and may get one.
-    unnamed: Mutex<Set<u64>>,
+    unnamed: Mutex<Set<NodeId>>,
     /// Listings in progress, by the turn in which they began: they read entries without locks, and
     /// add look-ups afterwards.
     listings: [AtomicUsize; 2],
@@ -132,7 +160,7 @@ pub struct NodeTable {
 /// progress: all listings in progress have read what moved in the previous turn in its new place.
 #[derive(Debug, Default)]
 struct Moved {
-    by_turn: [Map<u64, Location>; 2],
+    by_turn: [Map<NodeId, Location>; 2],
 }
 
 impl Moved {
@@ -141,7 +169,7 @@ impl Moved {
     }
 
     fn get(&self, node: NodeId, turn: usize) -> Option<Location> {
-        let [now, before] = [turn, 1 - turn].map(|turn| self.by_turn[turn].get(&node.0));
+        let [now, before] = [turn, 1 - turn].map(|turn| self.by_turn[turn].get(&node));
         now.or(before).copied()
     }
 }
@@ -201,9 +229,9 @@ impl NodeTable {
     }
 
     #[inline]
-    fn shard(&self, node: NodeId) -> &Mutex<Map<u64, Node>> {
+    fn shard(&self, node: NodeId) -> &Mutex<Map<Key, Node>> {
         // Neighbouring numbers go to different shards; the subvolume's bits are folded in.
-        let mixed = node.0 ^ node.0 >> 40;
+        let mixed = node.ino().0 ^ node.slot().0;
         &self.shards[(mixed as usize) % SHARDS]
     }
 
@@ -213,7 +241,7 @@ impl NodeTable {
     pub fn look_up(&self, node: NodeId, location: Location) {
         let mut shard = self.shard(node).lock();
         shard
-            .entry(node.0)
+            .entry(Key::of(node))
             .and_modify(|node| node.lookups = node.lookups.saturating_add(1))
             .or_insert_with(|| Node::new(location, 1));
     }
@@ -221,7 +249,7 @@ impl NodeTable {
     /// Where a node is stored; `None` when it is not held.
     #[inline]
     pub fn location(&self, node: NodeId) -> Option<Location> {
-        self.shard(node).lock().get(&node.0).map(Node::location)
+        self.shard(node).lock().get(&Key::of(node)).map(Node::location)
     }
 
     /// Records a node's new location, after the commit that moved it.
@@ -249,7 +277,7 @@ impl NodeTable {
         }
         let turn = self.turn.load(Ordering::SeqCst);
         let before = 1 - turn;
-        moved.by_turn[turn].insert(node.0, location);
+        moved.by_turn[turn].insert(node, location);
         if moved.by_turn[turn].len() >= MOVED_MANY
             && self.listings[before].fetch_add(0, Ordering::SeqCst) == 0
         {
@@ -260,7 +288,7 @@ impl NodeTable {
     }
 
     fn set_location(&self, node: NodeId, location: Location) {
-        if let Some(held) = self.shard(node).lock().get_mut(&node.0) {
+        if let Some(held) = self.shard(node).lock().get_mut(&Key::of(node)) {
             *held = Node::new(location, held.lookups);
         }
     }
@@ -269,39 +297,39 @@ impl NodeTable {
     pub fn orphan(&self, node: NodeId, orphan: impl FnOnce() -> Orphan) -> bool {
         let _noted = self.note(node, Location::Orphan);
         let mut shard = self.shard(node).lock();
-        let Some(held) = shard.get_mut(&node.0) else { return false };
+        let Some(held) = shard.get_mut(&Key::of(node)) else { return false };
         *held = Node::new(Location::Orphan, held.lookups);
-        self.orphans.lock().insert(node.0, Box::new(orphan()));
+        self.orphans.lock().insert(node, Box::new(orphan()));
         true
     }
 
     /// Holds a node that was created without a name, with one look-up.
     pub fn hold_unnamed(&self, node: NodeId, orphan: Orphan) {
         let mut shard = self.shard(node).lock();
-        self.orphans.lock().insert(node.0, Box::new(orphan));
-        self.unnamed.lock().insert(node.0);
-        shard.insert(node.0, Node::new(Location::Orphan, 1));
+        self.orphans.lock().insert(node, Box::new(orphan));
+        self.unnamed.lock().insert(node);
+        shard.insert(Key::of(node), Node::new(Location::Orphan, 1));
     }
 
     /// Whether a node was created without a name and never had one.
     pub fn is_unnamed(&self, node: NodeId) -> bool {
-        self.unnamed.lock().contains(&node.0)
+        self.unnamed.lock().contains(&node)
     }
 
     /// A node that was created without a name has one, and is stored on disk.
     pub fn name_unnamed(&self, node: NodeId) {
         self.store_orphan(node);
-        self.unnamed.lock().remove(&node.0);
+        self.unnamed.lock().remove(&node);
     }
 
     /// A copy of an orphan.
     pub fn orphan_of(&self, node: NodeId) -> Option<Orphan> {
-        self.orphans.lock().get(&node.0).map(|orphan| (**orphan).clone())
+        self.orphans.lock().get(&node).map(|orphan| (**orphan).clone())
     }
 
     /// Replaces an orphan, unless it was forgotten meanwhile.
     pub fn set_orphan(&self, node: NodeId, orphan: Orphan) {
-        if let Some(slot) = self.orphans.lock().get_mut(&node.0) {
+        if let Some(slot) = self.orphans.lock().get_mut(&node) {
             **slot = orphan;
         }
     }
@@ -310,44 +338,44 @@ impl NodeTable {
     pub fn store_orphan(&self, node: NodeId) {
         let _noted = self.note(node, Location::Linked);
         let mut shard = self.shard(node).lock();
-        if let Some(held) = shard.get_mut(&node.0) {
+        if let Some(held) = shard.get_mut(&Key::of(node)) {
             *held = Node::new(Location::Linked, held.lookups);
         }
-        self.orphans.lock().remove(&node.0);
+        self.orphans.lock().remove(&node);
     }
 
     /// Subtracts look-ups. When none is left, the node leaves the table and its last location is
     /// returned.
     pub fn forget(&self, node: NodeId, lookups: u64) -> Option<Location> {
         let mut shard = self.shard(node).lock();
-        let held = shard.get_mut(&node.0)?;
+        let held = shard.get_mut(&Key::of(node))?;
         let lookups = u32::try_from(lookups).unwrap_or(u32::MAX);
         held.lookups = held.lookups.saturating_sub(lookups);
         if held.lookups > 0 {
             return None;
         }
         let location = held.location();
-        shard.remove(&node.0);
+        shard.remove(&Key::of(node));
         if location == Location::Orphan {
-            self.orphans.lock().remove(&node.0);
+            self.orphans.lock().remove(&node);
         }
         if matches!(location, Location::Orphan | Location::Linked) {
-            self.unnamed.lock().remove(&node.0);
+            self.unnamed.lock().remove(&node);
         }
         Some(location)
     }
 
     /// Transfers the holders of one node to another: the root's holders know it by an alias.
     pub fn transfer(&self, from: NodeId, to: NodeId) {
-        let Some(held) = self.shard(from).lock().remove(&from.0) else { return };
+        let Some(held) = self.shard(from).lock().remove(&Key::of(from)) else { return };
         let mut shard = self.shard(to).lock();
-        let node = shard.entry(to.0).or_insert_with(|| Node::new(Location::Directory, 0));
+        let node = shard.entry(Key::of(to)).or_insert_with(|| Node::new(Location::Directory, 0));
         node.lookups = node.lookups.saturating_add(held.lookups);
     }
 
     /// Whether a node is held.
     pub fn is_held(&self, node: NodeId) -> bool {
-        self.shard(node).lock().contains_key(&node.0)
+        self.shard(node).lock().contains_key(&Key::of(node))
     }
 
     /// How many nodes are held.
@@ -362,21 +390,21 @@ impl NodeTable {
             let shard = shard.lock();
             #[expect(clippy::iter_over_hash_type, reason = "they are sorted")]
             for (node, there) in &*shard {
-                if is_wanted(NodeId(*node), there.location()) {
-                    held.push(NodeId(*node));
+                if is_wanted(node.node(), there.location()) {
+                    held.push(node.node());
                 }
             }
         }
-        held.sort_unstable_by_key(|node| node.0);
+        held.sort_unstable();
         held
     }
 
     /// The nodes of one shard, in order; `None`: there is no such shard.
     pub fn held_in_shard(&self, shard: usize) -> Option<Vec<NodeId>> {
         let shard = self.shards.get(shard)?.lock();
-        let mut held: Vec<_> = shard.keys().copied().map(NodeId).collect();
+        let mut held: Vec<_> = shard.keys().map(|node| node.node()).collect();
         drop(shard);
-        held.sort_unstable_by_key(|node| node.0);
+        held.sort_unstable();
         Some(held)
     }
 
@@ -387,7 +415,7 @@ impl NodeTable {
             let shard = shard.lock();
             #[expect(clippy::iter_over_hash_type, reason = "they go into a set")]
             for node in shard.keys() {
-                held.insert(NodeId(*node).slot().0);
+                held.insert(u64::from(node.slot));
             }
         }
         held
@@ -437,7 +465,7 @@ mod tests {
     #[test]
     fn a_node_lives_until_all_look_ups_are_forgotten() {
         let table = NodeTable::new();
-        let node = NodeId(77);
+        let node = NodeId::narrow(77);
         let first = Location::Entry { dir: 1, cookie: 256 };
         table.look_up(node, first);
         table.look_up(node, Location::Linked);
@@ -452,7 +480,7 @@ mod tests {
     #[test]
     fn a_listing_corrects_late_look_ups() {
         let table = NodeTable::new();
-        let node = NodeId(78);
+        let node = NodeId::narrow(78);
         let listing = table.begin_listing();
         let old = Location::Entry { dir: 1, cookie: 256 };
         let new = Location::Entry { dir: 2, cookie: 512 };
@@ -469,7 +497,7 @@ mod tests {
     #[test]
     fn a_listing_shows_nameless_files_without_a_path() {
         let table = NodeTable::new();
-        let node = NodeId(79);
+        let node = NodeId::narrow(79);
         let place = Location::Entry { dir: 1, cookie: 256 };
         table.look_up(node, place);
         let listing = table.begin_listing();
@@ -496,16 +524,16 @@ mod tests {
         let place = |node| Location::Entry { dir: 2, cookie: 256 * node };
         let moved_since = |listing: &Listing<'_>, nodes: std::ops::Range<u64>| {
             for node in nodes {
-                table.look_up(NodeId(node), Location::Linked);
-                listing.correct(&[NodeId(node)]);
-                assert_eq!(table.forget(NodeId(node), 1), Some(place(node)), "{node}");
+                table.look_up(NodeId::narrow(node), Location::Linked);
+                listing.correct(&[NodeId::narrow(node)]);
+                assert_eq!(table.forget(NodeId::narrow(node), 1), Some(place(node)), "{node}");
             }
         };
         let mut older = table.begin_listing();
         for round in 0..20 {
             let younger = table.begin_listing();
             for node in round * many..(round + 1) * many {
-                table.relocate(NodeId(node), place(node));
+                table.relocate(NodeId::narrow(node), place(node));
             }
             moved_since(&older, round.saturating_sub(1) * many..(round + 1) * many);
             moved_since(&younger, round * many..(round + 1) * many);

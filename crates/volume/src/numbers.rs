@@ -1,24 +1,30 @@
 //! Inode numbers, allocated from ranges that are reserved in the store before the first number of a
 //! range is used. Closing returns the rest of a range; a crash skips it. No number is used twice.
+//!
+//! A number is the volume's home and a sequence. A volume of home 0 shows its first 2^40 numbers as
+//! earlier programs do. Before the others are used, the counter of the root records that, so that
+//! such programs refuse the volume.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::sync::Mutex;
-use format::kept_twice::RootCounter;
-use format::key::{self, Counter};
-use inode::{FsError, Ino};
+use format::kept_twice::{Features, RootCounter};
+use format::key::{self, Counter, NARROW_INO_MAX, inode_of, last_inode_of};
+use inode::FsError;
 use store::{Batch, Store};
 use vfs::FsResult;
 
 use crate::error::{from_store, inconsistent};
+use crate::features;
 use crate::subvol::VOLUME;
 
 /// Inode of the root of a volume.
 pub const ROOT_INO: u64 = 2;
 /// Numbers in a range: one more commit in so many creations.
 const RANGE: u64 = 1 << 16;
-/// The limit of numbers: those that fit into the kernel's inode numbers.
-pub const NUMBERS_END: u64 = Ino::MAX.0;
+/// How many numbers before the first wide one an opening records that there may be wide ones: more
+/// than it can use.
+const WIDE_AHEAD: u64 = 1 << 36;
 
 /// Counters stay below this, whatever a volume lives through: beyond it they are falsified.
 pub const COUNT_MAX: u64 = 1 << 62;
@@ -59,17 +65,33 @@ impl Counts {
 pub struct Numbers {
     next: AtomicU64,
     limit: AtomicU64,
+    /// Numbers from here on are not assigned.
+    end: u64,
     refill: Mutex<()>,
 }
 
 impl Numbers {
-    /// Starts after the last range.
-    pub fn open(store: &dyn Store) -> FsResult<Numbers> {
+    /// Starts after the last range. If numbers of home 0 may become wide before the next opening,
+    /// and the volume may change, this records it.
+    pub fn open(store: &dyn Store, home: u16, read_only: bool) -> FsResult<Numbers> {
+        let home = u64::from(home);
+        let (first, last) = (inode_of(home, 0), last_inode_of(home));
         // A falsified counter must not wrap around to 0.
-        let next = read_counter(store, Counter::NextIno)?.min(NUMBERS_END);
+        let next = read_counter(store, Counter::NextIno)?.clamp(first, last);
+        let mut end = last;
+        if home == 0 && !read_root(store)?.features.wide_inodes {
+            let is_near = next > NARROW_INO_MAX - WIDE_AHEAD;
+            if is_near && !read_only {
+                features::require(store, Features { wide_inodes: true, ..Features::NONE }, |_| {})?;
+            } else {
+                end = NARROW_INO_MAX;
+            }
+        }
+        let next = next.min(end);
         Ok(Numbers {
             next: AtomicU64::new(next),
             limit: AtomicU64::new(next),
+            end,
             refill: Mutex::new(()),
         })
     }
@@ -121,10 +143,10 @@ impl Numbers {
             if ino < limit {
                 return Ok(());
             }
-            if limit >= NUMBERS_END {
+            if limit >= self.end {
                 return Err(FsError::LimitReached("all inode numbers were used"));
             }
-            let next = limit.saturating_add(RANGE).min(NUMBERS_END);
+            let next = limit.saturating_add(RANGE).min(self.end);
             let mut batch = Batch::new();
             batch.put(VOLUME, &key::counter(Counter::NextIno), &next.to_le_bytes());
             store.commit(&batch).map_err(from_store)?;
@@ -141,9 +163,33 @@ impl Numbers {
         }
     }
 
+    /// The first number that is never assigned here.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// How many numbers are left.
+    pub fn left(&self) -> u64 {
+        self.end.saturating_sub(self.peek())
+    }
+
+    /// Whether an inode with this number may have been made here: the numbers of other homes are
+    /// not known.
+    pub fn may_exist(&self, ino: u64) -> bool {
+        key::home_of(ino) != key::home_of(self.end) || ino < self.peek()
+    }
+
+    /// What the upper 24 bits of the numbers of inodes may be, the most likely ones first. The root
+    /// directory is of home 0 in every volume.
+    pub fn uppers(&self) -> Vec<u64> {
+        let own = inode_of(key::home_of(self.end), 0) >> 40..=self.peek() >> 40;
+        let root = (!own.contains(&0)).then_some(0);
+        own.chain(root).collect()
+    }
+
     /// The first number that was not allocated. A refused thread advanced the counter, too.
     pub fn peek(&self) -> u64 {
-        self.next.load(Ordering::Relaxed).min(NUMBERS_END)
+        self.next.load(Ordering::Relaxed).min(self.end)
     }
 }
 

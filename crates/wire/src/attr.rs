@@ -42,7 +42,7 @@ impl From<&inode::Attr> for Attr {
         let Timestamp(ctime) = attr.ctime;
         let Timestamp(btime) = attr.btime;
         Attr {
-            node: attr.node.0,
+            node: attr.node.shown(),
             kind: attr.kind,
             mode: attr.mode,
             nlink: attr.nlink,

@@ -130,8 +130,8 @@ impl World {
 
     fn node(&mut self) -> NodeId {
         match self.random.u8(..40) {
-            0 => NodeId(number(&mut self.random)),
-            1 => NodeId(self.random.u64(1..40) << 40 | self.random.u64(..60)),
+            0 => NodeId::narrow(number(&mut self.random)),
+            1 => NodeId::narrow(self.random.u64(1..40) << 40 | self.random.u64(..60)),
             _ => self.nodes[self.random.usize(..self.nodes.len())],
         }
     }
@@ -275,7 +275,8 @@ impl World {
                 fs.setattr(caller, node, &changes).map(|_| ())
             }
             5 => {
-                let value = bytes(&mut self.random, if node.0 % 2 == 0 { 60 } else { 70_000 });
+                let value =
+                    bytes(&mut self.random, if node.shown() % 2 == 0 { 60 } else { 70_000 });
                 fs.setxattr(caller, node, b"user.one", &value, SetXattr::Any)
             }
             6 => {

@@ -138,6 +138,7 @@ fn check_search(volume: &Volume, image: &str) {
         start: Start { subvolume, directory, path: b"/", depth: 0 },
         expr: &Expr::Test(Test::Name(glob)),
         prune: None,
+        alone: false,
         caller: &Caller::root(),
         min_depth: 0,
         max_depth: None,

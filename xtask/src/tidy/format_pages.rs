@@ -31,6 +31,8 @@ macro_rules! layouts {
 /// All layouts. A test fails when `format` has one that is not here.
 const STATED: &[Stated] = layouts![
     acl::LAYOUT,
+    answer_record::SESSION_LAYOUT,
+    answer_record::LAYOUT,
     cluster::LAYOUT,
     cluster::COLUMN_LAYOUT,
     base_record::LAYOUT,

@@ -122,6 +122,7 @@ impl Query {
             start,
             expr: &self.expr,
             prune: None,
+            alone: false,
             caller: &who,
             min_depth: 0,
             max_depth: None,

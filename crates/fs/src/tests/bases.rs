@@ -96,6 +96,7 @@ fn a_base_named_only_by_an_older_state_is_released() {
         start: Start { subvolume, directory, path: b"/", depth: 0 },
         expr: &Expr::yes(),
         prune: None,
+        alone: false,
         caller: &root,
         min_depth: 0,
         max_depth: None,

@@ -5,7 +5,7 @@
 
 use format::key::{self, Counter};
 use fs::{Engine, FileSystem, Fs, FsResult, NewNode, RenameMode, RestoreOptions};
-use inode::{Caller, FsError, Ino, Kind, NodeId, SetAttr, SubvolId};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr, SubvolId};
 use store::{Batch, Durability, TreeId};
 use testing::SimDevice;
 use testing::model::Dump;
@@ -16,8 +16,8 @@ use crate::script::{SNAPSHOTS, options};
 use crate::subject::{Base, FsSubject};
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
-/// Where numbers of inodes end: 2^40 and no more, of which the last is not used.
-const INODES_END: u64 = Ino::MAX.0;
+/// Where numbers of inodes of home 0 end: 2^49, of which the last is not used.
+const INODES_END: u64 = key::last_inode_of(0);
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
 /// A volume with some of everything.
@@ -96,7 +96,7 @@ fn the_last_inode_number_is_used_and_the_next_refused() {
         assert_eq!(free(fs), 3, "{place}");
         for name in ["last but two", "last but one", "last"] {
             let made = fs.mknod(&root, inside, name.as_bytes(), &FILE).expect("a number");
-            assert!(made.node.0 & Ino::MAX.0 < INODES_END, "{place}");
+            assert!(made.node.ino().0 < INODES_END, "{place}");
             fs.write(&root, made.node, 0, b"contents").expect("space");
             fs.forget(made.node, 1);
         }
@@ -272,21 +272,21 @@ fn unused_inode_numbers_are_available_after_reopening() {
             let inside = directory(fs);
             let name = format!("{round}");
             let made = fs.mknod(&root, inside, name.as_bytes(), &FILE).expect("a number").node;
-            assert!(used.insert(made.0), "{engine:?}: {made:?} was used before");
+            assert!(used.insert(made.shown()), "{engine:?}: {made:?} was used before");
             closed(subject);
         }
         // Without a close the rest of a range is skipped, and none is used twice.
         let subject = opened(&device, &base);
         let (fs, root) = (subject.fs(), Caller::root());
         let made = fs.mknod(&root, directory(fs), b"last", &FILE).expect("a number").node;
-        assert!(used.insert(made.0));
+        assert!(used.insert(made.shown()));
         fs.sync().expect("it is durable");
         drop(subject);
         let subject = opened(&device, &base);
         let fs = subject.fs();
         assert!(free(fs) < first - 21, "{engine:?}");
         let made = fs.mknod(&root, directory(fs), b"behind", &FILE).expect("a number").node;
-        assert!(used.insert(made.0), "{engine:?}: {made:?} was used before");
+        assert!(used.insert(made.shown()), "{engine:?}: {made:?} was used before");
         closed(subject);
         assert_clean(&device, &format!("{engine:?}"));
     }
@@ -327,8 +327,8 @@ fn a_number_of_no_subvolume_and_no_virtual_directory_is_stale() {
         let subject = opened(&device, &base);
         let (fs, root) = (subject.fs(), Caller::root());
         let there = directory(fs);
-        for node in [NodeId((key::SLOT_MAX + 1) << 40 | 1), NodeId(u64::MAX >> 1)] {
-            let place = format!("{engine:?}, node {:x}", node.0);
+        for node in [NodeId::narrow((key::SLOT_MAX + 1) << 40 | 1), NodeId::narrow(u64::MAX >> 1)] {
+            let place = format!("{engine:?}, node {:x}", node.shown());
             let stale = |what: &str, result: Result<(), FsError>| {
                 assert!(matches!(result, Err(FsError::Stale)), "{what}: {place}: {result:?}");
             };

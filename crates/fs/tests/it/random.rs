@@ -17,7 +17,7 @@ use testing::model::{
 use testing::{MemStore, SimEnv, sim_env};
 
 use crate::subject::{allocate, copy_all};
-use crate::support::{ROOT, shown};
+use crate::support::{ROOT, inode_home, near_wide, shown};
 
 const SNAPSHOTS: &[u8] = b".snapshots";
 
@@ -35,8 +35,13 @@ impl Tested {
     fn new(seed: u64) -> Tested {
         let env = sim_env(seed);
         let store = Arc::new(MemStore::new());
-        let header = Fs::format_on(&env.env(), &*store, &fs::FormatOptions::default())
-            .expect("an empty store");
+        // Narrow inodes, wide ones of another home, and numbers that become wide.
+        let inode_home = if seed % 4 == 1 { 5 } else { inode_home() };
+        let format = fs::FormatOptions { inode_home, ..fs::FormatOptions::default() };
+        let header = Fs::format_on(&env.env(), &*store, &format).expect("an empty store");
+        if seed % 4 == 2 && inode_home == 0 {
+            near_wide(&*store);
+        }
         // Every third run has names that collide.
         let bits = if seed.is_multiple_of(3) { 3 } else { NameHash::BITS };
         let fs = open(&env, &store, &header, bits);
@@ -397,7 +402,7 @@ impl Subject for Tested {
 
     fn identity(&mut self, path: &OpPath) -> u64 {
         let found = self.with(&Caller::root(), path, |node| self.fs.getattr(&Caller::root(), node));
-        found.expect("a path that was listed").node.0
+        found.expect("a path that was listed").node.shown()
     }
 }
 

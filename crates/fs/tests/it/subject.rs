@@ -21,7 +21,7 @@ use testing::model::{
 };
 use testing::{FarBlobs, LoggedStore, SimDevice, SimEnv};
 
-use crate::support::shown;
+use crate::support::{inode_home, shown};
 
 /// A clock that is set; the time of day may be another than it should be.
 #[derive(Debug, Default)]
@@ -103,7 +103,8 @@ impl FsSubject {
             Base::Column | Base::Objects(_) => (Engine::Lsm, Layout::Column),
             Base::Oracle(_) => (Engine::default(), Layout::Rows),
         };
-        let format = FormatOptions { engine, layout, ..FormatOptions::default() };
+        let inode_home = inode_home();
+        let format = FormatOptions { engine, layout, inode_home, ..FormatOptions::default() };
         if let Base::Oracle(header) = &mut subject.base {
             let store = LoggedStore::create(&subject.env, options.durability);
             let store = store.expect("an empty medium takes a store");
@@ -539,7 +540,7 @@ impl Subject for FsSubject {
 
     fn identity(&mut self, path: &OpPath) -> u64 {
         let attr = self.with(&Caller::root(), path, |fs, node| fs.getattr(&Caller::root(), node));
-        attr.expect("paths that are dumped exist").node.0
+        attr.expect("paths that are dumped exist").node.shown()
     }
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use btree::BtreeStore;
+use format::key;
 use format::volume::VolumeHeader;
 use fs::{
     Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, WalkControl,
 };
 use inode::{Caller, Ends, Enforce, FsError, Kind, NameHash, NodeId};
 use lsm::LsmStore;
-use store::{EngineOptions, Store};
+use store::{Batch, EngineOptions, Store, TreeId};
 use testing::{MemStore, SimEnv, sim_env};
 
 /// A volume, open.
@@ -67,13 +68,30 @@ fn fresh(
     bits: u32,
     options: &OpenOptions,
 ) -> (Arc<fs::Volume>, VolumeHeader) {
-    let format = FormatOptions { root_mode: 0o777, ..FormatOptions::default() };
+    let inode_home = inode_home();
+    let format = FormatOptions { root_mode: 0o777, inode_home, ..FormatOptions::default() };
     let header = Fs::format_on(&env.env(), &*store, &format).expect("an empty store");
     let hash = NameHash::with_bits(header.hash_key, bits);
     let fs = Fs::open_with_hash(env.env(), store, header.clone(), options, hash)
         .expect("a volume that was just made");
     env.clock.advance(std::time::Duration::from_secs(1));
     (shown(&fs), header)
+}
+
+/// The home of the inodes of test volumes: `PANDO_INODE_HOME`, by which all tests run on volumes
+/// whose inodes are wide.
+pub(crate) fn inode_home() -> u16 {
+    let home = std::env::var("PANDO_INODE_HOME");
+    home.map_or(0, |home| home.parse().expect("PANDO_INODE_HOME is a number"))
+}
+
+/// Has a volume assign wide numbers of home 0 after some narrow ones.
+pub(crate) fn near_wide(store: &dyn Store) {
+    let mut batch = Batch::new();
+    let next = key::NARROW_INO_MAX - 20;
+    let tree = TreeId(key::VOLUME_TREE);
+    batch.put(tree, &key::counter(key::Counter::NextIno), &next.to_le_bytes());
+    store.commit(&batch).expect("it is taken");
 }
 
 /// A volume as front ends see it.

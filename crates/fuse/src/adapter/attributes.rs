@@ -1,7 +1,5 @@
 //! Attributes, extended attributes, permissions, space.
 
-use std::sync::atomic::Ordering;
-
 use inode::{Attr, Ends, Enforce, SetAttr};
 use vfs::{SetXattr, StatFs};
 
@@ -54,12 +52,11 @@ impl Adapter {
             .map_err(failed("setattr", number))
     }
 
-    fn shown(&self, mut number: u64, attr: Attr) -> Named {
+    fn shown(&self, number: u64, attr: Attr) -> Named {
         if number == ROOT {
-            self.root_shown.store(attr.node.0, Ordering::Relaxed);
-            number = attr.node.0;
+            self.root_shown.store(attr.node);
         }
-        Named { node: number, generation: 0, shown: self.number_to_show(number), attr }
+        Named { node: number, generation: 0, shown: self.number_to_show(attr.node), attr }
     }
 
     /// Space and limits.

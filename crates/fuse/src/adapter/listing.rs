@@ -18,9 +18,9 @@ const AFTER_DOT_DOT: u64 = 2;
 pub(crate) struct Listed<'a> {
     /// The name.
     pub(crate) name: &'a [u8],
-    /// The node.
+    /// The kernel's number of the node, if it has attributes.
     pub(crate) node: u64,
-    /// Its generation, if it has attributes.
+    /// Its generation, then.
     pub(crate) generation: u64,
     /// The inode number to show.
     pub(crate) shown: u64,
@@ -51,16 +51,20 @@ impl Adapter {
         let cookie = if offset <= AFTER_DOT_DOT { 0 } else { offset };
         let mut taken = false;
         let mut forward = |entry: &DirEntry<'_>| {
+            let (node, generation) = entry.attr.map_or((0, 0), |_| self.hold(entry.node));
             let control = take(&Listed {
                 name: entry.name,
-                node: entry.node.0,
-                generation: entry.attr.map_or(0, |_| self.generation(entry.node)),
-                shown: self.number_to_show(entry.node.0),
+                node,
+                generation,
+                shown: self.number_to_show(entry.node),
                 kind: entry.kind,
                 offset: entry.cookie,
                 attr: entry.attr,
             });
             taken |= control == WalkControl::Continue;
+            if control == WalkControl::Stop && entry.attr.is_some() {
+                self.numbers.forget(node, 1);
+            }
             control
         };
         let done = if with_attributes && self.gives_attributes(node, number) {
@@ -92,11 +96,11 @@ impl Adapter {
         offset: u64,
         take: &mut dyn FnMut(&Listed<'_>) -> WalkControl,
     ) -> Answer<bool> {
-        let own = self.shown_number(who, number)?;
+        let own = self.shown_node(who, number)?;
         if offset < AFTER_DOT {
             let dot = Listed {
                 name: b".",
-                node: own,
+                node: 0,
                 generation: 0,
                 shown: self.number_to_show(own),
                 kind: Kind::Directory,
@@ -107,10 +111,10 @@ impl Adapter {
                 return Ok(false);
             }
         }
-        let above = self.parent_number(who, number, own);
+        let above = self.shown_parent(who, number, own);
         let dot_dot = Listed {
             name: b"..",
-            node: above,
+            node: 0,
             generation: 0,
             shown: self.number_to_show(above),
             kind: Kind::Directory,
@@ -120,13 +124,13 @@ impl Adapter {
         Ok(take(&dot_dot) == WalkControl::Continue)
     }
 
-    fn shown_number(&self, who: Who, number: u64) -> Result<u64, Errno> {
-        if number == ROOT { Ok(self.getattr(who, ROOT)?.node) } else { Ok(number) }
+    fn shown_node(&self, who: Who, number: u64) -> Result<NodeId, Errno> {
+        if number == ROOT { Ok(self.getattr(who, ROOT)?.attr.node) } else { Ok(self.node(number)) }
     }
 
-    /// The number that `..` shows. The root shows its own: the directory above belongs to the file
+    /// The node that `..` shows. The root shows its own: the directory above belongs to the file
     /// system below the mount point, and the kernel fills that in itself.
-    fn parent_number(&self, who: Who, number: u64, own: u64) -> u64 {
+    fn shown_parent(&self, who: Who, number: u64, own: NodeId) -> NodeId {
         if number == ROOT {
             return own;
         }
@@ -135,7 +139,7 @@ impl Adapter {
                 if entry.node != NodeId::ROOT {
                     self.fs.forget(entry.node, 1);
                 }
-                entry.attr.node.0
+                entry.attr.node
             }
             // A directory that was removed while it is being listed has no parent any more.
             Err(_) => own,

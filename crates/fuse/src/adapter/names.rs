@@ -38,14 +38,23 @@ impl Adapter {
     /// Finds the node of a number that the kernel, or a program that it trusts with handles, has.
     /// The root is always held, so no request asks for it.
     fn find_by_number(&self, number: u64) -> Answer<Named> {
-        let found = self.fs.find_by_number(self.root(), self.node(number));
-        found.map(|entry| self.named(&entry)).map_err(failed("find", number))
+        for node in self.numbers.candidates(|| self.fs.inode_uppers(), number) {
+            match self.fs.find_by_number(self.root(), node) {
+                Err(FsError::Stale) => {}
+                found => {
+                    return found.map(|entry| self.named(&entry)).map_err(failed("find", number));
+                }
+            }
+        }
+        Err(Errno::STALE)
     }
 
     /// The kernel returns look-ups. It never took any of the root.
     pub(crate) fn forget(&self, number: u64, lookups: u64) {
         if number != ROOT {
-            self.fs.forget(self.node(number), lookups);
+            let node = self.node(number);
+            self.numbers.forget(number, lookups);
+            self.fs.forget(node, lookups);
         }
     }
 

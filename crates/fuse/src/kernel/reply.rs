@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn structures_have_the_sizes_of_the_protocol() {
         let attr = Attr {
-            node: NodeId(7),
+            node: NodeId::narrow(7),
             kind: Kind::File,
             mode: 0o644,
             nlink: 1,

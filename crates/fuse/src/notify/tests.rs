@@ -89,10 +89,10 @@ fn queue_to(notifier: Box<dyn Notifier>) -> Queue {
 fn a_node_invalidated_whole_is_not_invalidated_again_for_its_attributes() {
     let (queue, told) = queue();
     let told = told.upgrade().expect("the queue holds it");
-    queue.attributes(NodeId(7));
-    queue.node(NodeId(7));
-    queue.attributes(NodeId(8));
-    queue.attributes(NodeId(8));
+    queue.attributes(NodeId::narrow(7));
+    queue.node(NodeId::narrow(7));
+    queue.attributes(NodeId::narrow(8));
+    queue.attributes(NodeId::narrow(8));
     assert!(!queue.settle(Duration::ZERO), "attributes alone are something to tell");
     queue.node(NodeId::ROOT);
     queue.run();
@@ -202,7 +202,7 @@ impl Notifier for Arc<Endless> {
 
     fn attributes(&self, node: u64) -> io::Result<()> {
         if let Some(queue) = self.queue.get().and_then(std::sync::Weak::upgrade) {
-            queue.attributes(NodeId(node + 1));
+            queue.attributes(NodeId::narrow(node + 1));
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ fn a_command_waits_for_what_was_reported_before_it() {
     let endless = Arc::new(Endless::default());
     let queue = Arc::new(queue_to(Box::new(Arc::clone(&endless))));
     endless.queue.set(Arc::downgrade(&queue)).expect("set once");
-    queue.attributes(NodeId(7));
+    queue.attributes(NodeId::narrow(7));
     device::scope(|scope| {
         scope.spawn(|| queue.run());
         let settled = (0..100).all(|_| queue.settle(Duration::from_secs(10)));

@@ -159,7 +159,7 @@ fn shared_mappings_and_the_file_show_the_same() {
     let node = std::fs::metadata(rig.path("mapped")).unwrap().ino();
     let caller = inode::Caller { enforce: inode::Enforce::Kernel, ..inode::Caller::root() };
     let mut first = [0; 1];
-    fs::FileSystem::read(&*rig.fs, &caller, inode::NodeId(node), 0, &mut first).unwrap();
+    fs::FileSystem::read(&*rig.fs, &caller, inode::NodeId::narrow(node), 0, &mut first).unwrap();
     assert_eq!(first[0], b'!');
 }
 

@@ -31,7 +31,7 @@ fn the_root_is_known_by_its_shown_number_too() {
     std::fs::metadata(rig.path("")).unwrap();
     std::fs::metadata(rig.path("f")).unwrap();
     rig.fs.put_behind(NodeId::ROOT, b"f", b"renewed");
-    rig.fs.report().entry(NodeId(ROOT_SHOWN), b"f");
+    rig.fs.report().entry(NodeId::narrow(ROOT_SHOWN), b"f");
     settle(&rig);
     assert_eq!(rig.read("f"), b"renewed");
 }
@@ -72,7 +72,7 @@ fn contents_and_attributes_that_change_are_read_again() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"old contents");
     assert_eq!(rig.read("f"), b"old contents");
-    let node = NodeId(std::fs::metadata(rig.path("f")).unwrap().ino());
+    let node = NodeId::narrow(std::fs::metadata(rig.path("f")).unwrap().ino());
     rig.fs.rewrite_behind(node, b"NEW CONTENTS");
     assert_eq!(rig.read("f"), b"old contents", "the kernel's cache is what is tested");
     rig.fs.report().node(node);
@@ -92,7 +92,7 @@ fn changing_attributes_keeps_cached_contents() {
     rig.write("f", b"old contents");
     assert_eq!(rig.read("f"), b"old contents");
     let attr = || std::fs::metadata(rig.path("f")).unwrap();
-    let node = NodeId(attr().ino());
+    let node = NodeId::narrow(attr().ino());
     rig.fs.rewrite_behind(node, b"NEW CONTENTS");
     rig.fs.count_behind(node, 7);
     assert_eq!(attr().nlink(), 1, "the kernel's cache is what is tested");

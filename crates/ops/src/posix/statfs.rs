@@ -70,7 +70,7 @@ pub fn statfs(fs: &Ops) -> FsResult<StatFs> {
         usage => usage?,
     };
     let inodes = usage.unwrap_or_default().files.max(0) as u64;
-    let left = volume::numbers::NUMBERS_END.saturating_sub(fs.numbers.peek());
+    let left = fs.numbers.left();
     Ok(StatFs {
         block_bytes: BLOCK_BYTES as u32,
         blocks: space.total_bytes / BLOCK_BYTES,

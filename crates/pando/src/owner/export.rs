@@ -86,7 +86,7 @@ struct Walk<'a> {
     items: Vec<u8>,
     levels: Vec<Level>,
     /// Files with several names that were sent.
-    seen: BTreeSet<u64>,
+    seen: BTreeSet<NodeId>,
     waiting_bytes: usize,
     contents: Vec<u8>,
 }
@@ -195,7 +195,7 @@ impl Walk<'_> {
             last = entry.cookie;
             WalkControl::Continue
         });
-        batch.sort_unstable_by_key(|(_, node, _)| node.0);
+        batch.sort_unstable_by_key(|(_, node, _)| *node);
         let mut directories = Vec::new();
         let mut sent = Ok(());
         for (name, _, attr) in batch {
@@ -232,7 +232,7 @@ impl Walk<'_> {
 
     /// Sends anything but a directory.
     fn entry(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<(), Failure> {
-        if attr.nlink > 1 && self.seen.contains(&attr.node.0) {
+        if attr.nlink > 1 && self.seen.contains(&attr.node) {
             return self.push(&ExportItem::Link { name, attr: attr.into() });
         }
         let sent = match attr.kind {
@@ -242,7 +242,7 @@ impl Walk<'_> {
         match sent {
             Ok(()) => {
                 if attr.nlink > 1 {
-                    self.seen.insert(attr.node.0);
+                    self.seen.insert(attr.node);
                 }
                 Ok(())
             }

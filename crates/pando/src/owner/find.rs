@@ -351,7 +351,7 @@ fn attributes(found: &Match<'_>) -> Attr {
     use format::inode_record::FileKind;
     let row = found.row;
     Attr {
-        node: found.node().0,
+        node: found.node().shown(),
         kind: match row.kind {
             FileKind::File => Kind::File,
             FileKind::Directory => Kind::Directory,

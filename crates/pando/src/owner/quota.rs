@@ -46,7 +46,7 @@ pub(super) fn visible(fs: &Volume, caller: &Caller, node: NodeId) -> Result<Byte
 fn of_directory(quota: &QuotaInfo, path: Bytes) -> Quota {
     Quota {
         of: QuotaOf::Directory(quota.id),
-        directory: quota.directory.0,
+        directory: quota.directory.shown(),
         path,
         inodes: quota.inodes,
         bytes: quota.bytes,

@@ -60,7 +60,7 @@ pub(super) fn list(
         replies.part(Body::Removed(part))?;
     }
     let setting = setting.ok_or_else(|| about(FsError::NotFound, path))?;
-    let directory = setting.directory.0;
+    let directory = setting.directory.shown();
     // A fault elsewhere does not make this list fail.
     let below = listed_below(true).unwrap_or_default();
     Ok(Answer::Trash(wire::Trash { directory, keep_seconds: setting.keep_seconds, below }))

@@ -38,12 +38,13 @@ pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
     };
     let snapshot_dir = args.snapshot_dir.as_bytes();
     check_name(snapshot_dir)?;
-    let plan = Plan { engine, layout, log_dir: args.log_dir.as_deref() };
+    let inode_home = args.inode_home;
+    let plan = Plan { engine, layout, log_dir: args.log_dir.as_deref(), inode_home };
     let id = make(&voldir, snapshot_dir, &plan)?;
     output.object(&json!({
         "volume": id,
         "path": args.voldir.to_string_lossy(),
-        "format_version": format::volume::VERSION_OF_DIRECTORY,
+        "format_version": version(args, format::volume::VERSION_OF_DIRECTORY),
         "engine": engine.name(),
         "layout": (engine == Engine::Lsm).then(|| layout.name()),
         "log_dir": args.log_dir.as_deref().map(Path::to_string_lossy),
@@ -70,7 +71,8 @@ fn in_store(args: &FormatArgs, url: &str, inner: &[u8], output: &mut Output) -> 
     check_name(snapshot_dir)?;
     let (directory, env, location) = host::for_format(url)?;
     let layout = args.layout.map_or(Layout::Column, Layout::from);
-    let plan = Plan { engine: Engine::Lsm, layout, log_dir: None };
+    let inode_home = args.inode_home;
+    let plan = Plan { engine: Engine::Lsm, layout, log_dir: None, inode_home };
     let id = Fs::format(&env, &options(snapshot_dir, &plan))
         .map_err(|error| match error {
             OpenError::NotEmpty(name) => {
@@ -89,11 +91,16 @@ fn in_store(args: &FormatArgs, url: &str, inner: &[u8], output: &mut Output) -> 
         "volume": id,
         "path": args.voldir.to_string_lossy(),
         "host_directory": directory.to_string_lossy(),
-        "format_version": format::volume::VERSION,
+        "format_version": version(args, format::volume::VERSION_OF_OBJECTS),
         "engine": plan.engine.name(),
         "layout": layout.name(),
     }))?;
     output.line(&format!("made volume {id} in {location}"))
+}
+
+/// The version of the format: `of_home_0`, unless the volume's inodes have another home.
+fn version(args: &FormatArgs, of_home_0: u32) -> u32 {
+    if args.inode_home > 0 { format::volume::VERSION } else { of_home_0 }
 }
 
 /// Refuses an invalid name for the directory of snapshots.
@@ -119,6 +126,8 @@ pub(super) struct Plan<'a> {
     pub(super) layout: Layout,
     /// The directory of the log, if it is outside the volume's directory.
     pub(super) log_dir: Option<&'a Path>,
+    /// The home of its inodes.
+    pub(super) inode_home: u16,
 }
 
 /// Creates a volume, and returns its id.
@@ -256,6 +265,7 @@ fn options(snapshot_dir: &[u8], plan: &Plan<'_>) -> FormatOptions {
         snapshot_dir: snapshot_dir.to_vec(),
         root_uid: rustix::process::geteuid().as_raw(),
         root_gid: rustix::process::getegid().as_raw(),
+        inode_home: plan.inode_home,
         ..FormatOptions::default()
     }
 }

@@ -136,6 +136,7 @@ impl<'a> Question<'a> {
             start: self.start,
             expr,
             prune: None,
+            alone: false,
             caller: self.caller,
             min_depth: 0,
             max_depth: None,

@@ -86,9 +86,8 @@ impl Run<'_> {
             && request.max_depth.is_none()
             && from.depth.saturating_add(1) >= request.min_depth;
         let Some(base) = view.base.as_ref().filter(|_| all) else { return Ok(None) };
-        let Some(ByColumns { narrow, sieve }) = request.expr.by_columns(request.accounts) else {
-            return Ok(None);
-        };
+        let columns = request.expr.by_columns(view.subvolume, request.accounts);
+        let Some(ByColumns { narrow, sieve }) = columns else { return Ok(None) };
         let Some(ground) = Ground::of(view, base, scope, request.cancel)? else {
             self.outcome.cancelled = true;
             return Ok(Some(Flow::Break(())));

@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
             index,
             pinned,
             request,
-            narrow: request.expr.narrow(),
+            narrow: request.expr.narrow(request.start.subvolume),
             emit,
             counting: false,
             ranking: request.order.map(|order| Ranking::new(order, request.limit)),
@@ -229,6 +229,7 @@ impl<'a> Run<'a> {
         let Some(view) = view else {
             return self.walk(any, subvolume, from);
         };
+        self.narrow = self.request.expr.narrow(subvolume);
         let mut scope = Scope::new(&view, from, self.request)?;
         let counted = if self.counting { self.counted(&view, &mut scope, from)? } else { None };
         let mut flow = match counted {
@@ -496,7 +497,7 @@ impl<'a> Run<'a> {
             if self.put(own, &row, &path, depth, nested)?.is_break() {
                 return Ok(Flow::Break(()));
             }
-            if !self.is_pruned(own, &row, &path, depth, nested)? {
+            if !self.request.alone && !self.is_pruned(own, &row, &path, depth, nested)? {
                 waiting.push((nested, From { directory: record.root, path, depth }));
             }
         }

@@ -341,8 +341,8 @@ impl Test {
         let row = context.row;
         Ok(match self {
             Test::Within(Attribute::Ino, low, high) => {
-                let shown = crate::matches::shown(context.subvolume, row.ino);
-                (*low..=*high).contains(&i128::from(shown.0))
+                let shown = crate::matches::shown(context.subvolume, row.ino).shown();
+                (*low..=*high).contains(&i128::from(shown))
             }
             Test::Within(attribute, low, high) => {
                 let value = attribute.of(row);

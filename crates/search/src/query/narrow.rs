@@ -3,6 +3,7 @@
 
 use format::inode_record::FileKind;
 use inode::permissions::{HAS_ACL, MODE_BITS};
+use inode::{NodeId, Slot, SubvolId};
 
 use super::expr::{Expr, Kinds, Perm, PermKind, Test};
 use super::glob::{Glob, Shape};
@@ -11,16 +12,14 @@ use crate::condition::{Attribute, Condition, Narrow};
 
 /// The greatest mode of a row.
 const MODE_MAX: i128 = (MODE_BITS | HAS_ACL) as i128;
-/// Inode numbers as users see them have the inode in these bits.
-const INO_BITS: i128 = (1 << 40) - 1;
 
 /// Maximum alternatives that a condition lists.
 const ONE_OF_MAX: usize = 64;
 
 impl Expr {
-    /// Conditions that every matching row meets.
-    pub fn narrow(&self) -> Narrow {
-        narrow(self, false)
+    /// Conditions that every matching row of a subvolume meets.
+    pub fn narrow(&self, subvolume: u64) -> Narrow {
+        narrow(self, false, SubvolId(subvolume).slot())
     }
 
     /// Conditions on numbers that exactly the matching rows meet; `None`: there are none, or that
@@ -59,22 +58,25 @@ fn exact(expr: &Expr, negated: bool, all: &mut Narrow) -> bool {
     is_known
 }
 
-fn narrow(expr: &Expr, negated: bool) -> Narrow {
+fn narrow(expr: &Expr, negated: bool, slot: Slot) -> Narrow {
     match expr {
-        Expr::All(parts) if negated => either(parts, negated),
-        Expr::Any(parts) if !negated => either(parts, negated),
+        Expr::All(parts) if negated => either(parts, negated, slot),
+        Expr::Any(parts) if !negated => either(parts, negated, slot),
         Expr::All(parts) | Expr::Any(parts) => {
             let mut all = Narrow::new();
             for part in parts {
-                for condition in narrow(part, negated) {
+                for condition in narrow(part, negated, slot) {
                     add(&mut all, condition);
                 }
             }
             all
         }
-        Expr::List(parts) => parts.last().map_or_else(Narrow::new, |last| narrow(last, negated)),
-        Expr::Not(part) => narrow(part, !negated),
+        Expr::List(parts) => {
+            parts.last().map_or_else(Narrow::new, |last| narrow(last, negated, slot))
+        }
+        Expr::Not(part) => narrow(part, !negated, slot),
         Expr::Test(test) if negated => of_failed(test),
+        Expr::Test(Test::Within(Attribute::Ino, low, high)) => of_ino(*low, *high, slot),
         Expr::Test(test) => of_test(test),
         Expr::Action(_) | Expr::Prune | Expr::Quit if negated => never(),
         Expr::Action(_) | Expr::Prune | Expr::Quit => Narrow::new(),
@@ -92,9 +94,9 @@ fn is_never(narrow: &Narrow) -> bool {
 }
 
 /// The conditions shared by several alternatives.
-fn either(parts: &[Expr], negated: bool) -> Narrow {
+fn either(parts: &[Expr], negated: bool, slot: Slot) -> Narrow {
     let mut ways =
-        parts.iter().map(|part| narrow(part, negated)).filter(|narrow| !is_never(narrow));
+        parts.iter().map(|part| narrow(part, negated, slot)).filter(|narrow| !is_never(narrow));
     let Some(first) = ways.next() else { return never() };
     ways.fold(first, |one, other| {
         one.iter().filter_map(|condition| weaken(condition, &other)).collect()
@@ -171,17 +173,20 @@ pub(super) fn add(all: &mut Narrow, condition: Condition) {
     }
 }
 
+/// The inode that one number shows in the subvolume of a slot.
+fn of_ino(low: i128, high: i128, slot: Slot) -> Narrow {
+    match u64::try_from(low) {
+        Ok(shown) if low == high => {
+            let ino = i128::from(NodeId::shown_as(slot, shown).ino().0);
+            vec![Condition::Within(Attribute::Ino, ino, ino)]
+        }
+        _ => Narrow::new(),
+    }
+}
+
 fn of_test(test: &Test) -> Narrow {
     match test {
-        Test::Within(Attribute::Ino, low, high) => {
-            // The number that users see includes the subvolume.
-            if low == high && *low >= 0 {
-                let ino = low & INO_BITS;
-                vec![Condition::Within(Attribute::Ino, ino, ino)]
-            } else {
-                Narrow::new()
-            }
-        }
+        Test::Within(Attribute::Ino, ..) => Narrow::new(),
         Test::Within(attribute, low, high) => vec![Condition::Within(*attribute, *low, *high)],
         Test::Kind(kinds) => of_kinds(*kinds),
         Test::Perm(perm) => of_perm(perm),

@@ -34,6 +34,8 @@ pub struct Request<'a> {
     /// Directories (of depth `min_depth` and more) that match this are not descended into. They
     /// may match `expr` themselves.
     pub prune: Option<&'a Expr>,
+    /// Whether subvolumes that are mounted below are not descended into.
+    pub alone: bool,
     /// The user whose permissions apply. A row other than the start's is visible if the caller may
     /// read and search its directory and search every directory from the start to there.
     pub caller: &'a Caller,

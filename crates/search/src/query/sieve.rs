@@ -20,13 +20,17 @@ pub(crate) struct ByColumns<'a> {
 }
 
 impl Expr {
-    /// The same by columns; `None`: columns do not decide it.
-    pub(crate) fn by_columns<'a>(&'a self, accounts: &'a dyn Accounts) -> Option<ByColumns<'a>> {
+    /// The same by columns, in a subvolume; `None`: columns do not decide it.
+    pub(crate) fn by_columns<'a>(
+        &'a self,
+        subvolume: u64,
+        accounts: &'a dyn Accounts,
+    ) -> Option<ByColumns<'a>> {
         let parts = match self {
             Expr::All(parts) => &parts[..],
             one => std::slice::from_ref(one),
         };
-        let mut narrow = self.narrow();
+        let mut narrow = self.narrow(subvolume);
         let mut left = Vec::new();
         for part in parts {
             match part.exact_narrow() {

@@ -43,7 +43,7 @@ type Place = (u64, u64);
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     shard: usize,
-    node: u64,
+    node: Option<NodeId>,
     link: Option<(u64, u64)>,
 }
 
@@ -126,16 +126,16 @@ impl<'a> Round<'a> {
         for shard in from.shard.. {
             let Some(held) = self.fs.nodes.held_in_shard(shard) else { break };
             let from = if shard == from.shard { from } else { Position::default() };
-            let start = held.partition_point(|node| node.0 < from.node);
+            let start = held.partition_point(|node| Some(*node) < from.node);
             for &node in held.iter().skip(start) {
-                let here = Position { shard, node: node.0, link: None };
+                let here = Position { shard, node: Some(node), link: None };
                 if self.reads_left == 0 || self.nodes_left == 0 || self.names.len() >= NAMES_AT_ONCE
                 {
                     return Ok(here);
                 }
                 self.nodes_left -= 1;
                 let Some(subvol) = self.near_subvol(node.slot())? else { continue };
-                let link = from.link.filter(|_| node.0 == from.node);
+                let link = from.link.filter(|_| Some(node) == from.node);
                 match self.add(subvol, node, link) {
                     Ok(None) | Err(FsError::Stale | FsError::Io(_)) => {}
                     Ok(link) => return Ok(Position { link, ..here }),

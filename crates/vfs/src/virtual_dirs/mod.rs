@@ -185,6 +185,15 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
         }
     }
 
+    fn may_be_held(&self, node: NodeId) -> bool {
+        // Look-ups of virtual directories are not counted.
+        !matches!(place(node), Place::Below) || self.inner.may_be_held(node)
+    }
+
+    fn inode_uppers(&self) -> Vec<u64> {
+        self.inner.inode_uppers()
+    }
+
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
         match place(parent) {
             Place::Below => {}

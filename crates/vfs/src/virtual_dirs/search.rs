@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use device::sync::Mutex;
 use device::{Clock, Timestamp};
-use inode::{Attr, Caller, FsError, Kind, NodeId, Slot};
+use inode::{Attr, Caller, FsError, Ino, Kind, NodeId, Slot};
 
 use super::links::Links;
 use crate::{DirEntry, Entry, FsResult, WalkControl, cancel, is_cancelled};
@@ -149,7 +149,7 @@ fn place(node: NodeId) -> Place {
 
 fn node(query: u64, link: Option<u32>) -> NodeId {
     let link = link.map_or(0, |link| u64::from(link) + 1);
-    NodeId(SUBVOL << 40 | query << LINK_BITS | link)
+    NodeId::of(Slot(SUBVOL), Ino(query << LINK_BITS | link))
 }
 
 fn entry(attr: Attr) -> Entry {
@@ -239,7 +239,7 @@ impl Searches {
 
     /// Attributes of `.search`.
     fn top(&self, caller: &Caller) -> Attr {
-        attr(caller, NodeId(SUBVOL << 40), Kind::Directory, 0, self.since)
+        attr(caller, NodeId::of(Slot(SUBVOL), Ino(0)), Kind::Directory, 0, self.since)
     }
 
     /// Attributes of a query's directory: its contents are as of now.

@@ -1,15 +1,16 @@
 //! The virtual directory of snapshots that every directory has.
 //!
-//! Its node is that of the directory, with the uppermost bit set. It is found by name only, and
+//! Its node is that of the directory, with the uppermost bit of the slot set. It is found by name only, and
 //! is not listed. In a directory of a snapshot it is empty, and nothing can be made in it.
 
 use format::acl::{ACCESS, Acl};
 use inode::permissions::EXECUTE;
-use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, SubvolId};
+use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, Slot, SubvolId};
 
 use crate::{DirEntry, Entry, FileSystem, FsResult, RenameMode, WalkControl};
 
-const VIRTUAL: u64 = 1 << 63;
+/// The bit of a slot that no subvolume has.
+const VIRTUAL: u64 = 1 << 23;
 
 /// The error for what cannot be done with a directory of snapshots.
 pub(super) const REFUSED: FsError = FsError::NotPermitted("a directory of snapshots");
@@ -58,7 +59,7 @@ pub struct ListedSnapshot {
 /// Whether a node is a virtual directory.
 #[inline]
 pub(super) fn is_virtual(node: NodeId) -> bool {
-    node.0 & VIRTUAL != 0
+    node.slot().0 & VIRTUAL != 0
 }
 
 /// The name by which a snapshot is found by its number in the virtual directory of the root, in
@@ -75,12 +76,12 @@ pub fn number_in_name(name: &[u8]) -> Option<SubvolId> {
 
 /// The virtual directory of a directory.
 pub(super) fn node_of(directory: NodeId) -> NodeId {
-    NodeId(directory.0 | VIRTUAL)
+    NodeId::of(Slot(directory.slot().0 | VIRTUAL), directory.ino())
 }
 
 /// The directory of a virtual directory.
 pub(super) fn directory_of(node: NodeId) -> NodeId {
-    NodeId(node.0 & !VIRTUAL)
+    NodeId::of(Slot(node.slot().0 & !VIRTUAL), node.ino())
 }
 
 /// Looks the virtual directory of a directory up.

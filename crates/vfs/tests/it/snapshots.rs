@@ -147,7 +147,7 @@ fn resolve_finds_a_snapshot_by_number_at_the_root_only() {
     let rig = rig();
     let (_, snapshots) = with_snapshot(&rig);
     let one = rig.find(snapshots, "one").expect("it was taken").node;
-    let number = name_of_number(inode::SubvolId(one.0));
+    let number = name_of_number(inode::SubvolId(one.shown()));
     let walk = |path: &[u8]| rig.fs.resolve(&Caller::root(), path, Follow::Yes);
     let at_root = [b"/.snapshots/", &number[..]].concat();
     assert_eq!(walk(&at_root).expect("it is there").node, one);
@@ -186,7 +186,7 @@ fn notifications_are_translated_to_virtual_directories() {
     below.snapshot(dir, b"one");
     below.let_go_below(dir);
     below.all_names();
-    let dir = dir.0;
+    let dir = dir.shown();
     let expected = [
         format!("entry 0 {dir} f"),
         format!("entry 1 {dir} one"),

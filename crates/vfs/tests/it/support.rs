@@ -108,7 +108,7 @@ pub(crate) struct Told(pub(crate) Mutex<Vec<String>>);
 
 impl Told {
     fn note(&self, what: &str, node: NodeId, name: &[u8]) {
-        let (virtual_bit, low) = (node.0 >> 63, node.0 & 0xff_ffff);
+        let (virtual_bit, low) = (node.shown() >> 63, node.shown() & 0xff_ffff);
         let name = String::from_utf8_lossy(name);
         self.0.lock().push(format!("{what} {virtual_bit} {low} {name}"));
     }

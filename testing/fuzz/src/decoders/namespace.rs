@@ -162,8 +162,10 @@ fn run_key(bytes: &[u8]) -> bool {
     understood | (bytes.len() == 14)
 }
 
-fn ino(random: &mut Rng) -> u64 {
-    number(random) & key::INO_MAX
+/// The number of an inode: narrow, or of any home.
+pub(super) fn ino(random: &mut Rng) -> u64 {
+    let bound = if random.bool() { key::NARROW_INO_MAX } else { key::INO_MAX };
+    number(random).min(bound)
 }
 
 fn kind(random: &mut Rng) -> FileKind {

@@ -17,6 +17,7 @@ use format::trash::TrashRecord;
 use format::volume::{self, EngineKind, VolumeHeader};
 use format::{candidate, key, usage};
 
+use super::namespace::ino;
 use super::{again, put_sum};
 use crate::random::{bytes, id, name, number, signed};
 use crate::target::{Part, Target, no_checksum};
@@ -179,6 +180,7 @@ fn make_header(random: &mut Rng) -> Vec<u8> {
             1 => volume::Home::Objects,
             _ => volume::Home::Host("s3://bucket/".to_owned() + &"p".repeat(random.usize(..900))),
         },
+        inode_home: if random.bool() { 0 } else { random.u16(..=key::INODE_HOME_MAX as u16) },
     };
     header.encode()
 }
@@ -240,10 +242,10 @@ fn make_subvolume(random: &mut Rng) -> Vec<u8> {
     }
     let record = SubvolumeRecord {
         tree: number(random).max(key::FIRST_TREE),
-        root: number(random) & key::INO_MAX,
+        root: ino(random),
         lineage: number(random),
-        parent: (number(random) & 0xfffff, number(random) & key::INO_MAX, number(random)),
-        source: (number(random) & 0xfffff, number(random) & key::INO_MAX),
+        parent: (number(random) & 0xfffff, ino(random), number(random)),
+        source: (number(random) & 0xfffff, ino(random)),
         created: signed(random),
         last_clone_epoch: number(random),
         first_own_ino: number(random),
@@ -285,7 +287,7 @@ fn make_small(random: &mut Rng) -> Vec<u8> {
         .encode(),
         1 => candidate::encode(signed(random)),
         2 => {
-            let (number, directory) = (number(random) & 0xfffff, number(random) & key::INO_MAX);
+            let (number, directory) = (number(random) & 0xfffff, ino(random));
             let record = match random.u8(..3) {
                 0 => DetachedRecord::Directory {
                     subvolume: number,
@@ -308,7 +310,12 @@ fn make_small(random: &mut Rng) -> Vec<u8> {
         4 => RootCounter {
             subvolume: number(random),
             copies: random.bool(),
-            features: Features { makers: random.bool(), inheritance: random.bool() },
+            features: Features {
+                makers: random.bool(),
+                inheritance: random.bool(),
+                wide_inodes: random.bool(),
+                answers: random.bool(),
+            },
         }
         .encode(),
         _ => (number(random) >> 1).to_le_bytes().to_vec(),
@@ -350,7 +357,7 @@ fn make_quota(random: &mut Rng) -> Vec<u8> {
     }
     let record = QuotaRecord {
         subvolume: (number(random) & 0xf_ffff).max(1),
-        directory: number(random) & key::INO_MAX,
+        directory: ino(random),
         inodes_max: number(random),
         bytes_max: number(random),
         adopting_from: random.bool().then(|| number(random)),

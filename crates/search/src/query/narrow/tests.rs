@@ -101,7 +101,7 @@ fn matches_meet_all_conditions() {
     let (mut matched, mut narrowed, mut exacts) = (0_u32, 0_u32, 0_u32);
     for _ in 0..20_000 {
         let expr = expr(&mut random, 0);
-        let narrow = expr.narrow();
+        let narrow = expr.narrow(0);
         narrowed += u32::from(!narrow.is_empty());
         let exact = expr.exact_narrow();
         exacts += u32::from(exact.is_some());

@@ -183,7 +183,7 @@ fn column_tests_agree_with_row_tests() {
                 expr.matches(&context).expect("it is known")
             };
             let want: Vec<u32> = (0..rows.len()).filter(matches).collect();
-            let columns = expr.by_columns(&Nothing);
+            let columns = expr.by_columns(0, &Nothing);
             let ByColumns { narrow, sieve } = columns.expect("all tests are of columns");
             open += u64::from(sieve.is_some());
             let sieve = sieve.unwrap_or_else(Sieve::yes);
@@ -225,11 +225,11 @@ fn conditions_without_a_column_are_left_to_row_tests() {
             Expr::Not(Box::new(Expr::Test(test.clone()))),
             Expr::Any(vec![Expr::Test(Test::Empty), Expr::Test(test.clone())]),
         ] {
-            assert!(expr.by_columns(&Nothing).is_none(), "{expr:?}");
+            assert!(expr.by_columns(0, &Nothing).is_none(), "{expr:?}");
         }
     }
     let quits = Expr::Any(vec![Expr::Test(Test::Empty), Expr::Quit]);
-    assert!(quits.by_columns(&Nothing).is_none());
+    assert!(quits.by_columns(0, &Nothing).is_none());
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_zero_byte_in_a_pattern_is_in_no_name() {
     let cluster = Cluster::open(bytes, NameHash::new([9; 16])).expect("a cluster");
     let glob = Glob::new(b"*b\0a*", false, Letters::Bytes).expect("a pattern");
     let expr = Expr::Test(Test::Name(glob));
-    let ByColumns { narrow, sieve } = expr.by_columns(&Nothing).expect("a name");
+    let ByColumns { narrow, sieve } = expr.by_columns(0, &Nothing).expect("a name");
     let sieve = sieve.expect("names are sifted");
     assert_eq!(cluster.count_passing(&[], &sieve, &GOES_ON).expect("columns"), 0);
     assert_eq!(narrow.len(), 1);
@@ -284,7 +284,7 @@ fn counting_a_cluster_ends_when_cancelled() {
     let bytes = Arc::new(builder.finish().bytes);
     let cluster = Cluster::open(bytes, NameHash::new([9; 16])).expect("a cluster");
     let (expr, leaving) = (Expr::Test(Test::NoUser), Leaving::default());
-    let ByColumns { narrow, sieve } = expr.by_columns(&leaving).expect("a column");
+    let ByColumns { narrow, sieve } = expr.by_columns(0, &leaving).expect("a column");
     let sieve = sieve.expect("each is requested");
     cluster.count_passing(&narrow, &sieve, &leaving.cancel).expect("columns");
     assert!(leaving.asked.load(Ordering::Relaxed) <= 64, "more than a block was looked at");

@@ -140,6 +140,7 @@ fn search(fs: &Fs) -> Result<String, String> {
         start: Start { subvolume, directory, path: b"/", depth: 0 },
         expr: &expr,
         prune: None,
+        alone: false,
         caller: &Caller::root(),
         min_depth: 1,
         max_depth: None,

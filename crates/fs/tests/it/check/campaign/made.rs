@@ -43,7 +43,7 @@ impl Right {
         let answers = super::asked::answers(subject.fs());
         let answers =
             answers.into_iter().map(|(what, answer)| (what, answer.expect("it is whole")));
-        let mut subvolume = |path: &OpPath| NodeId(subject.identity(path)).slot().0;
+        let mut subvolume = |path: &OpPath| NodeId::narrow(subject.identity(path)).slot().0;
         let subvolumes = dump.nodes.keys().map(|path| (path.clone(), subvolume(path))).collect();
         Right { answers: answers.collect(), subvolumes, dump }
     }

@@ -1,0 +1,203 @@
+//! Requests that are executed once: a repeat gets the first answer, also after a crash, after which
+//! a change and its answer are both there or neither.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::Timestamp;
+use fs::{Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions};
+use inode::{Caller, FsError, Kind, NodeId};
+use ops::once::{Once, Request, UNCONFIRMED_MAX, execute_once, first_answer};
+use ops::posix::mknod::{Make, NewName};
+use store::Durability;
+use testing::{CrashPolicy, SimDevice, SimEnv};
+
+use crate::script;
+use crate::support::assert_whole;
+
+on_each_engine!(
+    a_repeat_gets_the_first_answer,
+    a_change_and_its_answer_are_both_there_or_neither,
+    sessions_end_with_their_answers,
+    repeats_at_one_time_are_executed_once,
+);
+
+const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+/// The root directory's inode.
+const ROOT_INO: u64 = 2;
+
+fn options() -> OpenOptions {
+    OpenOptions { answers: true, ..script::options(Durability::Async) }
+}
+
+fn open(device: &SimDevice, seed: u64) -> Arc<Fs> {
+    Fs::open(SimEnv::on(device.clone(), seed).env(), &options()).expect("it opens")
+}
+
+fn fresh(engine: Engine) -> (SimDevice, Arc<Fs>) {
+    let device = SimDevice::new(3);
+    let format = FormatOptions { engine, ..FormatOptions::default() };
+    Fs::format(&SimEnv::on(device.clone(), 3).env(), &format).expect("an empty medium");
+    let fs = open(&device, 3);
+    (device, fs)
+}
+
+/// Makes a file in the root once; the answer is its inode.
+fn make(fs: &Fs, request: &Request, name: &[u8]) -> FsResult<Once<Entry>> {
+    let (subvol, caller) = (fs.root_subvol()?, Caller::root());
+    let name = NewName { caller: &caller, dir: ROOT_INO, hash: fs.hash.hash(name), name };
+    let operation = Make { name, new: &FILE, target: None };
+    let mut encode = |made: &Entry| made.node.ino().0.to_le_bytes().to_vec();
+    execute_once(fs, &fs.policies(), &subvol, operation, request, &mut encode)
+}
+
+fn inode_of(fs: &Fs, name: &[u8]) -> Option<u64> {
+    let found = fs.lookup(&Caller::root(), NodeId::ROOT, name).ok()?;
+    fs.forget(found.node, 1);
+    Some(found.node.ino().0)
+}
+
+fn answered(fs: &Fs, request: &Request) -> Option<u64> {
+    let bytes = first_answer(fs, request).expect("the session lives")?;
+    Some(u64::from_le_bytes(bytes.try_into().expect("an inode")))
+}
+
+fn a_repeat_gets_the_first_answer(engine: Engine) {
+    let (device, fs) = fresh(engine);
+    let session = fs.begin_session().expect("a session");
+    let request = |number| Request { session, number, hash: number * 7 };
+    let Once::First(made) = make(&fs, &request(1), b"one").expect("space") else {
+        panic!("a request was executed before it was sent");
+    };
+    let ino = made.node.ino().0;
+    let check = |fs: &Fs| {
+        let again = make(fs, &request(1), b"one").expect("the first answer");
+        assert_eq!(again, Once::Repeat(ino.to_le_bytes().to_vec()));
+        // Even if the name is taken or free by now.
+        assert_eq!(inode_of(fs, b"one"), Some(ino));
+    };
+    check(&fs);
+    // What failed is not executed, and has an answer only if that is kept.
+    let exists = make(&fs, &request(2), b"one");
+    assert!(matches!(exists, Err(FsError::Exists)), "{exists:?}");
+    assert_eq!(answered(&fs, &request(2)), None);
+    assert_eq!(fs.answer_alone(&request(2), b"EEXIST\0\0").expect("space"), None);
+    let first = fs.answer_alone(&request(2), b"other").expect("it is there");
+    assert_eq!(first.as_deref(), Some(&b"EEXIST\0\0"[..]));
+    let other = Request { hash: 1, ..request(1) };
+    assert!(matches!(first_answer(&fs, &other), Err(FsError::InvalidArgument(_))));
+    let large = fs.answer_alone(&request(3), &[0; 4097]);
+    assert!(matches!(large, Err(FsError::InvalidArgument(_))), "{large:?}");
+    // A snapshot and a roll-back do not take answers back.
+    fs.snapshot_create(&Caller::root(), NodeId::ROOT, b"s").expect("a snapshot");
+    fs.unlink(&Caller::root(), NodeId::ROOT, b"one").expect("it is there");
+    let again = make(&fs, &request(1), b"one").expect("the first answer");
+    assert_eq!(again, Once::Repeat(ino.to_le_bytes().to_vec()));
+    assert_eq!(inode_of(&fs, b"one"), None, "a repeat made it again");
+    fs.close().expect("it closes");
+    drop(fs);
+    let fs = open(&device, 4);
+    let again = make(&fs, &request(1), b"one").expect("the first answer");
+    assert_eq!(again, Once::Repeat(ino.to_le_bytes().to_vec()));
+    assert_whole(&fs);
+}
+
+fn sessions_end_with_their_answers(engine: Engine) {
+    let (device, fs) = fresh(engine);
+    let (one, two) = (fs.begin_session().expect("one"), fs.begin_session().expect("two"));
+    let request = |session, number| Request { session, number, hash: 9 };
+    for number in 1..=5 {
+        make(&fs, &request(one, number), format!("one {number}").as_bytes()).expect("space");
+        make(&fs, &request(two, number), format!("two {number}").as_bytes()).expect("space");
+    }
+    fs.confirm(&one, 3).expect("it lives");
+    for number in 1..=3 {
+        let old = make(&fs, &request(one, number), b"again");
+        assert!(matches!(old, Err(FsError::InvalidArgument(_))), "{number}: {old:?}");
+    }
+    assert!(answered(&fs, &request(one, 4)).is_some());
+    for wrong in [2, 3 + UNCONFIRMED_MAX + 1, u64::MAX] {
+        let refused = fs.confirm(&one, wrong);
+        assert!(matches!(refused, Err(FsError::InvalidArgument(_))), "{wrong}: {refused:?}");
+    }
+    let far = make(&fs, &request(one, 4 + UNCONFIRMED_MAX), b"far");
+    assert!(matches!(far, Err(FsError::LimitReached(_))), "{far:?}");
+    fs.end_session(&one).expect("it lives");
+    let gone = make(&fs, &request(one, 6), b"gone");
+    assert!(matches!(gone, Err(FsError::Stale)), "{gone:?}");
+    assert!(matches!(fs.confirm(&one, 4), Err(FsError::Stale)));
+    assert_eq!(inode_of(&fs, b"gone"), None);
+    assert_eq!(fs.end_sessions_before(Timestamp(0)).expect("none"), 0);
+    fs.sync().expect("it is durable");
+    drop(fs);
+    let fs = open(&device, 4);
+    assert_eq!(fs.sessions().expect("they are read").len(), 1);
+    assert!(answered(&fs, &request(two, 5)).is_some());
+    assert_eq!(fs.end_sessions_before(Timestamp(i64::MAX)).expect("it ends"), 1);
+    assert!(fs.sessions().expect("they are read").is_empty());
+    assert_whole(&fs);
+}
+
+fn repeats_at_one_time_are_executed_once(engine: Engine) {
+    let (_device, fs) = fresh(engine);
+    let session = fs.begin_session().expect("a session");
+    for number in 1..=40 {
+        let request = Request { session, number, hash: number };
+        // Each repeat has a name of its own, so that nothing else keeps two from being made.
+        let firsts: usize = std::thread::scope(|scope| {
+            let (fs, request) = (&fs, &request);
+            let repeat = |thread: u64| {
+                scope.spawn(move || {
+                    let name = format!("{number} {thread}");
+                    match make(fs, request, name.as_bytes()).expect("space") {
+                        Once::First(_) => 1,
+                        Once::Repeat(_) => 0,
+                    }
+                })
+            };
+            let threads: Vec<_> = (0..4).map(repeat).collect();
+            threads.into_iter().map(|thread| thread.join().expect("it ends")).sum()
+        });
+        assert_eq!(firsts, 1, "{engine:?}: request {number}");
+    }
+    assert_whole(&fs);
+}
+
+/// Before each write and sync the power is cut.
+fn a_change_and_its_answer_are_both_there_or_neither(engine: Engine) {
+    let (device, fs) = fresh(engine);
+    let session = fs.begin_session().expect("a session");
+    let points = Arc::new(AtomicU64::new(0));
+    let durable = Arc::new(AtomicU64::new(0));
+    let request = move |number| Request { session, number, hash: number };
+    let name = |number: u64| format!("f{number}").into_bytes();
+    let (counted, seen) = (Arc::clone(&points), Arc::clone(&durable));
+    device.watch(move |medium, op| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        for (at, policy) in CrashPolicy::ALL.into_iter().enumerate() {
+            let seed = op * 3 + at as u64;
+            let fs = open(&medium.after_crash(policy, seed), seed);
+            for number in 1..=12 {
+                let place = format!("before operation {op}, {policy:?} {seed}, request {number}");
+                let answer = answered(&fs, &request(number));
+                assert_eq!(inode_of(&fs, &name(number)), answer, "{place}");
+                assert!(answer.is_some() || number > seen.load(Ordering::SeqCst), "{place}");
+                let again = make(&fs, &request(number), &name(number)).expect("space");
+                assert_eq!(matches!(again, Once::Repeat(_)), answer.is_some(), "{place}");
+                let now = inode_of(&fs, &name(number));
+                assert_eq!(now, answered(&fs, &request(number)), "{place}");
+            }
+            assert_whole(&fs);
+        }
+    });
+    for number in 1..=12 {
+        make(&fs, &request(number), &name(number)).expect("space");
+        if number % 3 == 0 {
+            fs.sync().expect("it is durable");
+            durable.store(number, Ordering::SeqCst);
+        }
+    }
+    device.unwatch();
+    let points = points.load(Ordering::SeqCst);
+    assert!(points >= 4, "only {points} points");
+}

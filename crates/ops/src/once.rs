@@ -1,0 +1,291 @@
+//! Requests of clients that are executed once, however often they arrive
+//! (`docs/format/answer-record.md`).
+//!
+//! A client has a session, and gives its requests numbers. The first execution of a request puts
+//! its answer into the batch that makes its change: a repeat finds the answer and changes nothing.
+//! Two that arrive at the same time wait for each other by the lock of the request. A session and
+//! its answers end together; a request of a session that has ended is refused, never executed.
+//!
+//! The tree of answers is there if the volume was opened with `OpenOptions::answers`.
+
+use device::Timestamp;
+use format::answer_record::{
+    self, ANSWER_BYTES_MAX, ANSWER_TREE, AnswerRecord, SESSIONS_PREFIX, SessionId, SessionRecord,
+};
+use inode::FsError;
+use store::{KeyRange, TreeId};
+use vfs::FsResult;
+use volume::error::{from_store, malformed};
+use volume::locks::{Lock, Mode};
+use volume::subvol::Subvol;
+use volume::view::View;
+
+use crate::Ops;
+use crate::execute::{Context, Operation, Outcome, execute, execute_alone};
+use crate::plan::Plan;
+use crate::policy::Policy;
+
+/// The tree of sessions and answers.
+pub const ANSWERS: TreeId = TreeId(ANSWER_TREE);
+/// Most sessions at one time.
+pub const SESSIONS_MAX: usize = 4096;
+/// Most requests of a session whose answers it has not confirmed: what bounds the answers kept.
+pub const UNCONFIRMED_MAX: u64 = 1024;
+
+/// A request of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// Its session.
+    pub session: SessionId,
+    /// Its number in the session, from 1.
+    pub number: u64,
+    /// A hash of all that it asks for.
+    pub hash: u64,
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Once<A> {
+    /// It was executed now.
+    First(A),
+    /// It was executed before, and this was answered.
+    Repeat(Vec<u8>),
+}
+
+impl Request {
+    fn name_of_session(&self) -> u64 {
+        name_of(&self.session)
+    }
+
+    fn locks(&self) -> [(Lock, Mode); 2] {
+        let request = Lock::Name { subvol: 0, dir: self.name_of_session(), hash: self.number };
+        [(lock_of(&self.session), Mode::Shared), (request, Mode::Exclusive)]
+    }
+}
+
+/// A session is locked shared while a request of it is executed, and exclusively while it ends.
+fn lock_of(session: &SessionId) -> Lock {
+    Lock::Object { subvol: 0, ino: name_of(session) }
+}
+
+fn name_of(session: &SessionId) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *session;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+impl Plan {
+    /// Adds the answer to a request to the batch.
+    pub fn answer(&mut self, request: &Request, answer: &[u8]) -> FsResult<()> {
+        if answer.len() > ANSWER_BYTES_MAX {
+            return Err(FsError::InvalidArgument("an answer of more than 4096 bytes"));
+        }
+        let key = answer_record::answer(&request.session, request.number);
+        let record = AnswerRecord { request: request.hash, answer: answer.to_vec() };
+        self.batch().put(ANSWERS, &key, &record.encode());
+        Ok(())
+    }
+}
+
+/// Executes an operation as a change of a subvolume, unless the request was executed before.
+/// `encode` makes the bytes of the answer, which a repeat gets. What fails is not executed and has
+/// no answer: [`Ops::answer_alone`] keeps one, if the client is told.
+pub fn execute_once<O: Operation>(
+    fs: &Ops,
+    policy: &dyn Policy,
+    subvol: &Subvol,
+    operation: O,
+    request: &Request,
+    encode: &mut dyn FnMut(&O::Answer) -> Vec<u8>,
+) -> FsResult<Once<O::Answer>> {
+    execute(fs, policy, subvol, &mut Answering { operation, request, encode })
+}
+
+struct Answering<'r, O: Operation> {
+    operation: O,
+    request: &'r Request,
+    encode: &'r mut dyn FnMut(&O::Answer) -> Vec<u8>,
+}
+
+impl<O: Operation> Operation for Answering<'_, O> {
+    /// What the operation reads; `None`: the request was executed before.
+    type Reads = Option<O::Reads>;
+    type Answer = Once<O::Answer>;
+
+    fn guess(&mut self, at: &Context<'_>) -> FsResult<Self::Reads> {
+        match first_answer(at.fs, self.request)? {
+            None => self.operation.guess(at).map(Some),
+            Some(_) => Ok(None),
+        }
+    }
+
+    fn aim(&mut self, at: &Context<'_>, guess: &Self::Reads, plan: &mut Plan) -> FsResult<()> {
+        self.request.locks().into_iter().for_each(|(lock, mode)| plan.lock(lock, mode));
+        guess.as_ref().map_or(Ok(()), |guess| self.operation.aim(at, guess, plan))
+    }
+
+    fn look(&mut self, at: &Context<'_>) -> FsResult<Self::Reads> {
+        match first_answer(at.fs, self.request)? {
+            None => self.operation.look(at).map(Some),
+            Some(_) => Ok(None),
+        }
+    }
+
+    fn agree(guess: &Self::Reads, found: &Self::Reads) -> bool {
+        match (guess, found) {
+            (Some(guess), Some(found)) => O::agree(guess, found),
+            // It was executed meanwhile: nothing more is read or locked.
+            (_, None) => true,
+            (None, Some(_)) => false,
+        }
+    }
+
+    fn plan(
+        &mut self,
+        at: &Context<'_>,
+        found: Self::Reads,
+        plan: &mut Plan,
+    ) -> FsResult<Outcome<Self::Answer>> {
+        let Some(found) = found else {
+            let answer = first_answer(at.fs, self.request)?;
+            return Ok(answer.map_or(Outcome::Again, |answer| Outcome::Done(Once::Repeat(answer))));
+        };
+        match self.operation.plan(at, found, plan)? {
+            Outcome::Done(answer) => {
+                plan.answer(self.request, &(self.encode)(&answer))?;
+                Ok(Outcome::Done(Once::First(answer)))
+            }
+            Outcome::Again => Ok(Outcome::Again),
+        }
+    }
+}
+
+/// The first answer to a request; `None`: it was not executed. Refuses requests of sessions that
+/// have ended, and those whose answers the client has confirmed.
+pub fn first_answer(fs: &Ops, request: &Request) -> FsResult<Option<Vec<u8>>> {
+    let view = View::new(&*fs.store, ANSWERS);
+    let session = answer_record::session(&request.session);
+    let Some(session) = view.read(&session, SessionRecord::decode)? else {
+        return Err(FsError::Stale);
+    };
+    if request.number <= session.done {
+        return Err(FsError::InvalidArgument("a request whose answer the client has confirmed"));
+    }
+    if request.number - session.done > UNCONFIRMED_MAX {
+        return Err(FsError::LimitReached("1024 requests of a client await its confirmation"));
+    }
+    let key = answer_record::answer(&request.session, request.number);
+    match view.read(&key, AnswerRecord::decode)? {
+        Some(known) if known.request != request.hash => {
+            Err(FsError::InvalidArgument("a request has the number of another one"))
+        }
+        known => Ok(known.map(|known| known.answer)),
+    }
+}
+
+impl Ops {
+    /// Keeps the answer to a request that changes nothing else: an error, for example. Returns the
+    /// first one, if there is one by now.
+    pub fn answer_alone(&self, request: &Request, answer: &[u8]) -> FsResult<Option<Vec<u8>>> {
+        let _locks = self.locks.lock(&request.locks());
+        if let Some(first) = first_answer(self, request)? {
+            return Ok(Some(first));
+        }
+        execute_alone(self, |plan| plan.answer(request, answer))?;
+        Ok(None)
+    }
+
+    /// Begins a session, which is durable when this returns.
+    pub fn begin_session(&self) -> FsResult<SessionId> {
+        self.may_change()?;
+        if self.sessions()?.len() >= SESSIONS_MAX {
+            return Err(FsError::LimitReached("4096 clients have sessions; end some"));
+        }
+        let mut id = [0; 16];
+        self.env.random.fill(&mut id);
+        let Timestamp(now) = self.env.clock.now();
+        let record = SessionRecord { opened: now, seen: now, done: 0 };
+        execute_alone(self, |plan| {
+            plan.batch().put(ANSWERS, &answer_record::session(&id), &record.encode());
+            Ok(())
+        })?;
+        self.sync()?;
+        Ok(id)
+    }
+
+    /// All sessions.
+    pub fn sessions(&self) -> FsResult<Vec<(SessionId, SessionRecord)>> {
+        let range = KeyRange::prefix(&SESSIONS_PREFIX);
+        let mut cursor = self.store.scan(ANSWERS, range).map_err(from_store)?;
+        let mut sessions = Vec::new();
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            let wrong = |error| malformed(ANSWERS, &error);
+            let id = answer_record::parse_session(item.key).map_err(wrong)?;
+            sessions.push((id, SessionRecord::decode(item.value).map_err(wrong)?));
+        }
+        Ok(sessions)
+    }
+
+    /// Notes that the client of a session lives, and has the answers to all requests up to `done`:
+    /// those are removed, and their requests refused from now on.
+    pub fn confirm(&self, session: &SessionId, done: u64) -> FsResult<()> {
+        let _lock = self.locks.lock(&[(lock_of(session), Mode::Exclusive)]);
+        let key = answer_record::session(session);
+        let known = View::new(&*self.store, ANSWERS).read(&key, SessionRecord::decode)?;
+        let Some(known) = known else { return Err(FsError::Stale) };
+        if done < known.done || done - known.done > UNCONFIRMED_MAX {
+            return Err(FsError::InvalidArgument("a confirmation of requests that were not sent"));
+        }
+        let Timestamp(now) = self.env.clock.now();
+        let record = SessionRecord { seen: now.max(known.seen), done, ..known };
+        execute_alone(self, |plan| {
+            for number in known.done + 1..=done {
+                plan.batch().delete(ANSWERS, &answer_record::answer(session, number));
+            }
+            plan.batch().put(ANSWERS, &key, &record.encode());
+            Ok(())
+        })
+    }
+
+    /// Ends a session, with all of its answers. What it asks for later is refused.
+    pub fn end_session(&self, session: &SessionId) -> FsResult<()> {
+        self.end_if(session, |_| true).map(drop)
+    }
+
+    fn end_if(
+        &self,
+        session: &SessionId,
+        ends: impl FnOnce(&SessionRecord) -> bool,
+    ) -> FsResult<bool> {
+        let _lock = self.locks.lock(&[(lock_of(session), Mode::Exclusive)]);
+        let key = answer_record::session(session);
+        let known = View::new(&*self.store, ANSWERS).read(&key, SessionRecord::decode)?;
+        if !known.as_ref().is_some_and(ends) {
+            return Ok(false);
+        }
+        let range = KeyRange::prefix(&answer_record::answers_prefix(session));
+        let mut keys = Vec::new();
+        let mut cursor = self.store.scan(ANSWERS, range).map_err(from_store)?;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            keys.push(item.key.to_vec());
+        }
+        drop(cursor);
+        execute_alone(self, |plan| {
+            plan.removes();
+            keys.iter().for_each(|key| plan.batch().delete(ANSWERS, key));
+            plan.batch().delete(ANSWERS, &key);
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    /// Ends the sessions that were last heard of before a time; returns how many.
+    pub fn end_sessions_before(&self, Timestamp(time): Timestamp) -> FsResult<usize> {
+        let silent = self.sessions()?.into_iter().filter(|(_, session)| session.seen < time);
+        let mut ended = 0;
+        for (id, _) in silent {
+            // It may be heard of meanwhile.
+            ended += usize::from(self.end_if(&id, |session| session.seen < time)?);
+        }
+        Ok(ended)
+    }
+}
