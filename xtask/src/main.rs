@@ -1,15 +1,16 @@
 //! Checks of the repository that no compiler makes: `cargo xtask tidy`, also run by `cargo test`.
 //!
 //! `cargo xtask ci` runs all that CI runs; `cargo xtask layouts` prints the tables that the pages
-//! in `docs/format/` must show.
+//! in `docs/format/` must show, `cargo xtask lines` the lines of code by crate.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports")]
 
+mod lines;
 mod tidy;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask tidy | ci | layouts";
+const USAGE: &str = "usage: cargo xtask tidy | ci | layouts | lines";
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
@@ -20,6 +21,13 @@ fn main() -> ExitCode {
             println!("{}", tidy::layouts());
             ExitCode::SUCCESS
         }
+        Some("lines") => match tidy::Tree::read(root) {
+            Ok(tree) => {
+                print!("{}", lines::table(&tree));
+                ExitCode::SUCCESS
+            }
+            Err(problem) => report(&[problem]),
+        },
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

@@ -1,6 +1,10 @@
 //! Connects a command to the daemon of a volume: finds its socket or spawns a daemon, sends the
-//! hello and requests, and reads the parts of an answer. The cluster client will use the same
-//! messages.
+//! hello and requests, and reads the parts of an answer.
+//!
+//! Promises: any number of commands may connect at once, and one daemon answers them all. A
+//! connection that is closed before the welcome was not heard, so it is made again; a request that
+//! was sent is never sent twice. Who is at the other end is known from the kernel ([`peer()`]), not
+//! from what was sent. A silent or slow peer delays a caller only as long as it allows ([`Timed`]).
 
 mod connection;
 mod launch;

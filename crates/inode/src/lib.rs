@@ -7,6 +7,7 @@ mod errors;
 mod id;
 mod name;
 mod name_hash;
+mod outside;
 pub mod permissions;
 mod units;
 
@@ -17,5 +18,6 @@ pub use errors::{FsError, IoFailure};
 pub use id::{AtomicNode, Ino, NodeId, Slot, SubvolId};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, SYMLINK_BYTES_MAX};
 pub use name_hash::NameHash;
+pub use outside::Outside;
 pub use permissions::Owned;
 pub use units::{parse_bytes, parse_duration, parse_limit};

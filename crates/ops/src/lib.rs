@@ -3,6 +3,16 @@
 //!
 //! An operation knows no quota and no trash: a [`policy::Policy`] that its caller passes sees the
 //! plan. What it leaves to be done later is in [`queue`]; it starts no background work.
+//!
+//! Promises: an operation is one batch, so others see all of it or nothing, and so does a crash;
+//! it is durable once the log is synced past it, not before. Only long writes and copies of
+//! contents are several, each a change of its own. What an operation decided by still holds when
+//! it commits: it is read again under the locks. Locks are taken all at once, in one order, so no
+//! two operations wait for each other; none is held while front ends are notified. Snapshots,
+//! clones and roll-backs cost the same whatever is in the directory.
+//!
+//! Where to begin: `posix/unlink.rs` for an operation, `plan` for what it yields, `execute` for
+//! what becomes of it, `subvolumes/snapshot.rs` for a verb.
 
 pub mod operations;
 

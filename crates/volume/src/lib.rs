@@ -1,9 +1,16 @@
 //! What operations on a volume are made of: [`Core`] is an open volume with its store, and the
 //! tables of nodes, locks, numbers and subvolumes; the other modules read records of it.
 //!
-//! Nothing here changes a record by itself, except the numbers that are reserved in advance and the
-//! copies of the volume's own records ([`own`]). No operation, no policy and no background work is
-//! known here.
+//! Nothing here changes a record by itself, except the numbers that are reserved in advance and
+//! the copies of the volume's own records ([`own`]). No operation, no policy and no background
+//! work is known here.
+//!
+//! Promises: a number of an inode or a segment is handed out once, whatever crashes ([`numbers`]).
+//! A record that does not decode is an error that names its tree, never an absent one. A volume
+//! that is refused when it is opened is left as it is. Locks of a set are taken in one order, so
+//! no two sets wait for each other ([`locks`]). A gate that is passed exclusively keeps a
+//! subvolume as it is ([`subvol`]). What a front end holds stays known until it forgets it
+//! ([`nodes`]).
 
 pub mod core;
 

@@ -5,6 +5,11 @@
 //! and the daemon answers each with any number of parts and one end, all carrying the request's
 //! number. Every message is one frame. This crate only encodes, decodes, reads and writes: the
 //! daemon authorizes requests, by the caller's credentials from the kernel.
+//!
+//! Promises: any bytes are decoded to a message or an error, in memory that the length of the frame
+//! bounds, and a frame has a maximum. The layout of `Hello` and `Welcome` never changes; everything
+//! else is sent only between ends of the same [`VERSION`], and `cargo xtask tidy` refuses a type
+//! that changed without it. A [`Failure`] says what failed and what to do.
 
 mod attr;
 mod bytes;
@@ -43,8 +48,7 @@ pub use reply::{
 };
 pub use retention::{Hold, Keep, Schedule, Scheduled};
 pub use scan::{
-    Followed, ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, ScanWatch, next_scan_item,
-    push_scan_item,
+    Followed, ScanDirectory, ScanInfo, ScanItem, ScanRow, ScanWatch, next_scan_item, push_scan_item,
 };
 pub use status::{Background, Merges, Status, StoreCache, StoreStatus, Stuck, ValueLogs};
 pub use stream::{Received, Receiving, Sent};

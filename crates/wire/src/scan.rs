@@ -3,42 +3,10 @@
 //! The scanner numbers directories in the order of discovery; an item names the directory
 //! concerned. Items about a directory follow the item that introduced it, and it is closed once.
 
+use inode::Outside;
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, DecodeError, Kind, codec};
-
-/// An inode of the source, as `statx` returns it. Times are nanoseconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScanAttr {
-    /// Its type.
-    pub kind: Kind,
-    /// Permission bits, with set-id and sticky.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Number of hard links.
-    pub nlink: u32,
-    /// Device number of a device node.
-    pub rdev: u32,
-    /// Length in bytes.
-    pub size: u64,
-    /// Allocated bytes.
-    pub allocated: u64,
-    /// Last read.
-    pub atime: i64,
-    /// Last change of contents.
-    pub mtime: i64,
-    /// Last change of attributes.
-    pub ctime: i64,
-    /// Birth.
-    pub btime: i64,
-    /// Its device.
-    pub device: u64,
-    /// Its inode number there.
-    pub number: u64,
-}
+use crate::{Bytes, DecodeError, codec};
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +14,7 @@ pub struct ScanRow<'a> {
     /// The name.
     pub name: &'a [u8],
     /// Attributes of its inode.
-    pub attr: ScanAttr,
+    pub attr: Outside,
     /// Target of a symbolic link; empty for other types.
     pub target: &'a [u8],
     /// Extended attributes.
@@ -64,7 +32,7 @@ pub enum ScanItem<'a> {
         /// Its number.
         directory: u64,
         /// Its attributes.
-        attr: ScanAttr,
+        attr: Outside,
         /// Its extended attributes.
         #[serde(borrow)]
         xattrs: Vec<(&'a [u8], &'a [u8])>,
@@ -76,7 +44,7 @@ pub enum ScanItem<'a> {
         /// The path.
         path: &'a [u8],
         /// Its attributes.
-        attr: ScanAttr,
+        attr: Outside,
         /// Its extended attributes.
         #[serde(borrow)]
         xattrs: Vec<(&'a [u8], &'a [u8])>,

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
 use device::{FileSystemEvent, FileSystemWatch, Map, Set};
+use inode::Outside;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use wire::ScanAttr;
 
 /// Most names that are collected; when more changed, a full scan is no slower.
 const NAMES_MAX: usize = 10_000;
@@ -37,12 +37,12 @@ type Identity = (u64, u64, i64);
 const VANISHED_MAX: usize = 1 << 16;
 
 impl Vanished {
-    fn identity(attr: &ScanAttr) -> Identity {
+    fn identity(attr: &Outside) -> Identity {
         (attr.device, attr.number, attr.btime)
     }
 
     /// Remembers a vanished directory.
-    pub(super) fn add(&self, attr: &ScanAttr) {
+    pub(super) fn add(&self, attr: &Outside) {
         let mut all = self.0.lock();
         // Beyond the limit none is known any more: a later check treats every directory as
         // vanished.
@@ -53,7 +53,7 @@ impl Vanished {
 
     /// Whether any of these vanished before, or may have. If so, forgets all, because a full scan
     /// follows.
-    pub(super) fn are_back<'a>(&self, mut some: impl Iterator<Item = &'a ScanAttr>) -> bool {
+    pub(super) fn are_back<'a>(&self, mut some: impl Iterator<Item = &'a Outside>) -> bool {
         let mut all = self.0.lock();
         let back =
             all.len() > VANISHED_MAX || some.any(|attr| all.contains(&Vanished::identity(attr)));

@@ -6,7 +6,8 @@
 //! nothing about its files: writing a file does not change its directory.
 
 use device::Map;
-use wire::{ScanAttr, ScanDirectory};
+use inode::Outside;
+use wire::ScanDirectory;
 
 /// Longest tick of file systems in use: FAT's two seconds.
 const TICK: i64 = 2_000_000_000;
@@ -52,7 +53,7 @@ impl Known {
     }
 
     /// Whether a directory with these attributes has the same names as before.
-    pub(super) fn has_same_names(&self, known: &Directory, attr: &ScanAttr) -> bool {
+    pub(super) fn has_same_names(&self, known: &Directory, attr: &Outside) -> bool {
         let last = attr.mtime.max(attr.ctime);
         (attr.device, attr.number) == known.elsewhere
             && (attr.mtime, attr.ctime) == (known.mtime, known.ctime)
@@ -88,7 +89,7 @@ mod tests {
             ctime: 90 * TICK,
             children: vec![(b"b".as_slice().into(), 9), (b"a".as_slice().into(), 8)],
         });
-        let attr = ScanAttr {
+        let attr = Outside {
             kind: Kind::Directory,
             mode: 0,
             uid: 0,
@@ -107,15 +108,15 @@ mod tests {
         let directory = known.get(5).expect("added");
         assert!(known.has_same_names(directory, &attr));
         for other in [
-            ScanAttr { mtime: 8, ..attr },
-            ScanAttr { ctime: 6, ..attr },
-            ScanAttr { number: 3, ..attr },
-            ScanAttr { device: 3, ..attr },
+            Outside { mtime: 8, ..attr },
+            Outside { ctime: 6, ..attr },
+            Outside { number: 3, ..attr },
+            Outside { device: 3, ..attr },
         ] {
             assert!(!known.has_same_names(directory, &other));
         }
         // So shortly before the scan that a later change may show the same time.
-        let recent = ScanAttr { ctime: 99 * TICK, ..attr };
+        let recent = Outside { ctime: 99 * TICK, ..attr };
         let late = Directory { ctime: 99 * TICK, children: Vec::new(), ..*directory };
         assert!(!known.has_same_names(&late, &recent));
         assert_eq!(

@@ -9,8 +9,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use inode::Outside;
 use rustix::fs::RawDir;
-use wire::{Kind, ScanAttr, ScanItem, ScanRow, push_scan_item};
+use wire::{Kind, ScanItem, ScanRow, push_scan_item};
 
 use super::known::Directory;
 use super::problems::is_gone;
@@ -65,7 +66,7 @@ pub(super) struct Reader<'a> {
 /// A name whose attributes were read.
 struct ReadItem {
     name: (u32, u32),
-    attr: ScanAttr,
+    attr: Outside,
     target: Vec<u8>,
     xattrs: Xattrs,
     /// For directories: number, number in the last scan, and whether its names are foreign.
@@ -167,7 +168,7 @@ impl<'a> Reader<'a> {
             inotify.watch(&directory, task.node.path())?;
             // Its attributes were read earlier, and no event reports what changed in between.
             let now = row::attr(&tree::stat(&directory, c"")?);
-            if (ScanAttr { atime: task.attr.atime, ..now }) != task.attr {
+            if (Outside { atime: task.attr.atime, ..now }) != task.attr {
                 inotify.missed(task.node.path());
             }
         }
@@ -383,7 +384,7 @@ fn is_kernels_own(directory: &OwnedFd) -> io::Result<bool> {
 }
 
 /// The attributes of the source itself, the first item of a scan.
-pub(super) fn top(node: &Arc<Node>, keeps_xattrs: bool) -> io::Result<(ScanAttr, Xattrs)> {
+pub(super) fn top(node: &Arc<Node>, keeps_xattrs: bool) -> io::Result<(Outside, Xattrs)> {
     let directory = node.open()?;
     let stat = tree::stat(&directory, c"")?;
     let xattrs = if keeps_xattrs {

@@ -7,8 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use format::acl::ACCESS;
+use inode::Outside;
 use rustix::fs::{FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
-use wire::{Kind, ScanAttr};
+use wire::Kind;
 
 /// Names and values.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -18,13 +19,13 @@ const VALUE_BYTES_MAX: usize = format::xattr_record::VALUE_BYTES_MAX;
 const TOTAL_BYTES_MAX: usize = format::xattr_record::TOTAL_BYTES_MAX;
 
 /// The attributes of an inode.
-pub(super) fn attr(stat: &Statx) -> ScanAttr {
+pub(super) fn attr(stat: &Statx) -> Outside {
     let (mtime, ctime) = (nanos(&stat.stx_mtime), nanos(&stat.stx_ctime));
     let atime = nanos(&stat.stx_atime);
     let born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     // If the file system does not report a birth time, every scan must invent the same one.
     let btime = if born { nanos(&stat.stx_btime) } else { mtime.min(ctime).min(atime) };
-    ScanAttr {
+    Outside {
         kind: kind(stat),
         mode: u32::from(stat.stx_mode) & 0o7777,
         uid: stat.stx_uid,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use device::sync::{Condvar, Mutex};
-use wire::ScanAttr;
+use inode::Outside;
 
 use super::events::{Inotify, Vanished};
 use super::feed::Feed;
@@ -23,7 +23,7 @@ pub(super) struct Task {
     /// Its number among the items.
     pub(super) directory: u64,
     /// Its attributes from before it is read: a change while it is read is found later.
-    pub(super) attr: ScanAttr,
+    pub(super) attr: Outside,
     /// Its number in the index; 0 if the index does not have it.
     pub(super) known: u64,
     /// Whether its names do not belong to the source: something else is mounted on it.

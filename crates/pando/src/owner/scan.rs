@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fs::{FsResult, Listed, Names, Outside, Scan as FsScan, ScanDirectory, ScanOptions};
+use fs::{FsResult, Listed, Names, Scan as FsScan, ScanDirectory, ScanOptions};
 use inode::{Caller, FsError};
 use wire::{
-    Answer, Body, Failure, FailureKind, Followed, ScanAttr, ScanInfo, ScanItem, ScanRow, ScanWatch,
+    Answer, Body, Failure, FailureKind, Followed, ScanInfo, ScanItem, ScanRow, ScanWatch,
     next_scan_item,
 };
 
@@ -164,12 +164,12 @@ impl<'a> Scan<'a> {
     fn item(&mut self, item: &ScanItem<'_>) -> FsResult<()> {
         match item {
             ScanItem::Root { directory, attr, xattrs } => {
-                let root = self.volume.root(&outside(attr), xattrs)?;
+                let root = self.volume.root(attr, xattrs)?;
                 self.directories.insert(*directory, root);
             }
             ScanItem::Find { directory, path, attr, xattrs } => match self.volume.find(path)? {
                 Some(mut found) => {
-                    self.volume.renew(&mut found, &outside(attr), xattrs);
+                    self.volume.renew(&mut found, attr, xattrs);
                     self.followed.insert(*directory);
                     self.directories.insert(*directory, found);
                 }
@@ -199,7 +199,7 @@ impl<'a> Scan<'a> {
             .iter()
             .map(|row| Listed {
                 name: row.name,
-                attr: outside(&row.attr),
+                attr: row.attr,
                 target: row.target,
                 xattrs: row.xattrs.clone(),
             })
@@ -225,25 +225,6 @@ impl<'a> Scan<'a> {
         }
         self.directories.insert(directory, dir);
         Ok(())
-    }
-}
-
-fn outside(attr: &ScanAttr) -> Outside {
-    Outside {
-        kind: attr.kind,
-        mode: attr.mode,
-        uid: attr.uid,
-        gid: attr.gid,
-        nlink: attr.nlink,
-        rdev: attr.rdev,
-        size: attr.size,
-        allocated: attr.allocated,
-        atime: attr.atime,
-        mtime: attr.mtime,
-        ctime: attr.ctime,
-        btime: attr.btime,
-        device: attr.device,
-        number: attr.number,
     }
 }
 

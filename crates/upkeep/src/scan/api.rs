@@ -5,41 +5,8 @@ use format::directory_record::DirectoryElsewhere;
 use format::inode_record::{Elsewhere, FileKind, InodeRecord};
 use format::scan_record::ScanRecord;
 use format::xattr_record::XattrRecord;
-use inode::Kind;
+use inode::Outside;
 use volume::attributes::file_kind;
-
-/// An inode of another file system, as `statx` shows it. Times are nanoseconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Outside {
-    /// What it is.
-    pub kind: Kind,
-    /// Permission bits, with set-id and sticky.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Names that point to it.
-    pub nlink: u32,
-    /// Device number of a device node.
-    pub rdev: u32,
-    /// Length in bytes.
-    pub size: u64,
-    /// Bytes of space that it takes.
-    pub allocated: u64,
-    /// Last read.
-    pub atime: i64,
-    /// Last change of contents.
-    pub mtime: i64,
-    /// Last change of attributes.
-    pub ctime: i64,
-    /// Birth; where that is not known, the earliest of the others.
-    pub btime: i64,
-    /// Its device.
-    pub device: u64,
-    /// Its number there.
-    pub number: u64,
-}
 
 /// A name in a directory of the other file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,14 +67,25 @@ impl From<&ScanRecord> for ScanInfo {
     }
 }
 
-impl Outside {
+/// What records hold of an inode of another file system.
+pub(super) trait InRecords {
     /// The inode that it is.
-    pub(super) fn elsewhere(&self) -> Elsewhere {
+    fn elsewhere(&self) -> Elsewhere;
+
+    /// What a directory's record holds of it.
+    fn directory(&self) -> DirectoryElsewhere;
+
+    /// Permission bits that a record can hold, and whether the extended attributes, where they are
+    /// kept, have an access list: the group bits are its mask then.
+    fn mode(&self, xattrs: &XattrRecord) -> u32;
+}
+
+impl InRecords for Outside {
+    fn elsewhere(&self) -> Elsewhere {
         Elsewhere { device: self.device, number: self.number }
     }
 
-    /// What a directory's record holds of it.
-    pub(super) fn directory(&self) -> DirectoryElsewhere {
+    fn directory(&self) -> DirectoryElsewhere {
         DirectoryElsewhere {
             inode: self.elsewhere(),
             size: self.size,
@@ -116,9 +94,7 @@ impl Outside {
         }
     }
 
-    /// Permission bits that a record can hold, and whether the extended attributes, where they are
-    /// kept, have an access list: the group bits are its mask then.
-    pub(super) fn mode(&self, xattrs: &XattrRecord) -> u32 {
+    fn mode(&self, xattrs: &XattrRecord) -> u32 {
         let listed = acl::access_of(xattrs).is_some_and(|acl| !acl.is_minimal());
         self.mode & InodeRecord::MODE_MAX | if listed { acl::IN_MODE } else { 0 }
     }

@@ -18,7 +18,8 @@ mod skeleton;
 mod told;
 mod vanish;
 
-pub use api::{Listed, Outside, ScanInfo, ScanOptions};
+pub use api::{Listed, ScanInfo, ScanOptions};
+pub use inode::Outside;
 pub use rows::{Names, ScanDirectory};
 pub use run::Slot;
 pub(crate) use run::info;

@@ -16,6 +16,7 @@ use inode::{FsError, Kind, Name};
 use vfs::FsResult;
 use volume::view::{Found, Search, Vacancy};
 
+use super::api::InRecords;
 use super::api::record_of;
 use super::links::Link;
 use super::{Listed, Outside, Scan};
