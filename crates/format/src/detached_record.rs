@@ -1,6 +1,6 @@
 //! A record of an unreachable object that waits to be reclaimed (`docs/format/detached-record.md`).
 
-use crate::key::{INO_BITS, INO_MAX, can_be_subvolume};
+use crate::key::{INO_MAX, can_be_subvolume};
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
@@ -11,7 +11,9 @@ pub const LAYOUT: &[Field] = &[
     Field::fixed("number", "u64 LE", 8),
     Field::fixed("directory", "u64 LE", 8),
 ];
-/// Bytes of the record.
+/// Layout of the part that follows in the record of inodes.
+pub const INODES_LAYOUT: &[Field] = &[Field::fixed("end", "u64 LE", 8)];
+/// Bytes of the record, without that part.
 pub const BYTES: usize = 18;
 const _: () = assert!(size_of(LAYOUT) == BYTES);
 
@@ -50,15 +52,12 @@ pub enum DetachedRecord {
         subvolume: u64,
         /// The first number.
         first: u64,
-        /// How many numbers, at most [`DetachedRecord::INODES_MAX`].
-        count: u32,
+        /// The number behind the last.
+        end: u64,
     },
 }
 
 impl DetachedRecord {
-    /// Most inodes of one record.
-    pub const INODES_MAX: u32 = (1 << (u64::BITS - INO_BITS)) - 1;
-
     /// The record's bytes.
     pub fn encode(self) -> Vec<u8> {
         let (kind, flags, number, directory) = match self {
@@ -68,16 +67,16 @@ impl DetachedRecord {
             }
             DetachedRecord::Subvolume { subvolume } => (SUBVOLUME, 0, subvolume, 0),
             DetachedRecord::Tree { tree } => (TREE, 0, tree, 0),
-            DetachedRecord::Inodes { subvolume, first, count } => {
-                let count = count.min(DetachedRecord::INODES_MAX);
-                (INODES, 0, subvolume, first & INO_MAX | u64::from(count) << INO_BITS)
-            }
+            DetachedRecord::Inodes { subvolume, first, .. } => (INODES, 0, subvolume, first),
         };
         let mut out = Vec::with_capacity(BYTES);
         out.put_u8(kind);
         out.put_u8(flags);
         out.put_u64(number);
         out.put_u64(directory);
+        if let DetachedRecord::Inodes { end, .. } = self {
+            out.put_u64(end);
+        }
         out
     }
 
@@ -96,11 +95,10 @@ impl DetachedRecord {
             },
             (SUBVOLUME, 0) => DetachedRecord::Subvolume { subvolume: number },
             (TREE, 0) => DetachedRecord::Tree { tree: number },
-            (INODES, 0) => DetachedRecord::Inodes {
-                subvolume: number,
-                first: directory & INO_MAX,
-                count: u32::try_from(directory >> INO_BITS).unwrap_or(u32::MAX),
-            },
+            (INODES, 0) => {
+                let (first, end) = (directory, reader.u64()?);
+                DetachedRecord::Inodes { subvolume: number, first, end }
+            }
             _ => {
                 return Err(
                     reader.malformed("a known kind and flags", format!("{kind}, {flags:#x}"))
@@ -110,9 +108,7 @@ impl DetachedRecord {
         reader.end()?;
         let is_tree = matches!(record, DetachedRecord::Tree { .. });
         let beyond = match record {
-            DetachedRecord::Inodes { first, count, .. } => {
-                first.saturating_add(u64::from(count)) > INO_MAX
-            }
+            DetachedRecord::Inodes { first, end, .. } => first > end || end > INO_MAX,
             _ => directory > INO_MAX,
         };
         if !is_tree && !can_be_subvolume(number) || beyond {
@@ -135,7 +131,7 @@ mod tests {
         };
         let subvolume = DetachedRecord::Subvolume { subvolume: 9 };
         let tree = DetachedRecord::Tree { tree: 40 };
-        let inodes = DetachedRecord::Inodes { subvolume: 7, first: 1 << 35, count: 1 << 23 };
+        let inodes = DetachedRecord::Inodes { subvolume: 7, first: 1 << 35, end: 1 << 36 };
         for record in [directory(false), directory(true), subvolume, tree, inodes] {
             let bytes = record.encode();
             assert_eq!(DetachedRecord::decode(&bytes), Ok(record));

@@ -36,10 +36,8 @@ pub const VOLUME_TREE: u64 = 16;
 /// First number of a subvolume's tree.
 pub const FIRST_TREE: u64 = 32;
 
-/// Bits of an inode's number.
-pub const INO_BITS: u32 = 40;
-/// The greatest number of an inode.
-pub const INO_MAX: u64 = (1 << INO_BITS) - 1;
+/// The greatest number of an inode: 40 bits.
+pub const INO_MAX: u64 = (1 << 40) - 1;
 
 /// Bits of a subvolume's number that are its slot: the part in the kernel's inode numbers.
 pub const SLOT_BITS: u32 = 23;
