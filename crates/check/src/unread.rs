@@ -38,10 +38,10 @@ impl<'a> PastUnread<'a> {
         let mut found = Vec::new();
         let mut cursor = self.scan(VOLUME, KeyRange::prefix(&key::DETACHED_PREFIX))?;
         while let Some(item) = cursor.next()? {
-            if let Ok(DetachedRecord::Inodes { first, count, .. }) =
+            if let Ok(DetachedRecord::Inodes { first, end, .. }) =
                 DetachedRecord::decode(item.value)
             {
-                found.push(first..first + u64::from(count));
+                found.push(first..end);
             }
         }
         Ok(found)

@@ -10,9 +10,10 @@ pub const LAYOUT: &[Field] = &[
     Field::fixed("flags", "u8", 1),
     Field::fixed("number", "u64 LE", 8),
     Field::fixed("directory", "u64 LE", 8),
-    Field::variable("count", "u32 LE"),
 ];
-/// Bytes of the record, without a count.
+/// Layout of the part that follows in the record of inodes.
+pub const INODES_LAYOUT: &[Field] = &[Field::fixed("end", "u64 LE", 8)];
+/// Bytes of the record, without that part.
 pub const BYTES: usize = 18;
 const _: () = assert!(size_of(LAYOUT) == BYTES);
 
@@ -51,8 +52,8 @@ pub enum DetachedRecord {
         subvolume: u64,
         /// The first number.
         first: u64,
-        /// How many numbers.
-        count: u32,
+        /// The number behind the last.
+        end: u64,
     },
 }
 
@@ -68,13 +69,13 @@ impl DetachedRecord {
             DetachedRecord::Tree { tree } => (TREE, 0, tree, 0),
             DetachedRecord::Inodes { subvolume, first, .. } => (INODES, 0, subvolume, first),
         };
-        let mut out = Vec::with_capacity(BYTES + 4);
+        let mut out = Vec::with_capacity(BYTES);
         out.put_u8(kind);
         out.put_u8(flags);
         out.put_u64(number);
         out.put_u64(directory);
-        if let DetachedRecord::Inodes { count, .. } = self {
-            out.put_u32(count);
+        if let DetachedRecord::Inodes { end, .. } = self {
+            out.put_u64(end);
         }
         out
     }
@@ -95,7 +96,8 @@ impl DetachedRecord {
             (SUBVOLUME, 0) => DetachedRecord::Subvolume { subvolume: number },
             (TREE, 0) => DetachedRecord::Tree { tree: number },
             (INODES, 0) => {
-                DetachedRecord::Inodes { subvolume: number, first: directory, count: reader.u32()? }
+                let (first, end) = (directory, reader.u64()?);
+                DetachedRecord::Inodes { subvolume: number, first, end }
             }
             _ => {
                 return Err(
@@ -106,9 +108,7 @@ impl DetachedRecord {
         reader.end()?;
         let is_tree = matches!(record, DetachedRecord::Tree { .. });
         let beyond = match record {
-            DetachedRecord::Inodes { first, count, .. } => {
-                first.saturating_add(u64::from(count)) > INO_MAX
-            }
+            DetachedRecord::Inodes { first, end, .. } => first > end || end > INO_MAX,
             _ => directory > INO_MAX,
         };
         if !is_tree && !can_be_subvolume(number) || beyond {
@@ -120,7 +120,7 @@ impl DetachedRecord {
 
 #[cfg(test)]
 mod tests {
-    use super::{DetachedRecord, INO_MAX};
+    use super::DetachedRecord;
 
     #[test]
     fn records_round_trip_and_unknown_ones_are_refused() {
@@ -131,8 +131,7 @@ mod tests {
         };
         let subvolume = DetachedRecord::Subvolume { subvolume: 9 };
         let tree = DetachedRecord::Tree { tree: 40 };
-        let inodes =
-            DetachedRecord::Inodes { subvolume: 7, first: INO_MAX - (1 << 23), count: 1 << 23 };
+        let inodes = DetachedRecord::Inodes { subvolume: 7, first: 1 << 35, end: 1 << 36 };
         for record in [directory(false), directory(true), subvolume, tree, inodes] {
             let bytes = record.encode();
             assert_eq!(DetachedRecord::decode(&bytes), Ok(record));

@@ -71,7 +71,8 @@ impl<'a> Builder<'a> {
     /// Makes what is neither a directory nor a symbolic link. Takes one look-up, as everything that
     /// is made: [`Builder::release`].
     pub fn mknod(&mut self, parent: Spot, name: &[u8], new: &NewNode) -> FsResult<Spot> {
-        let made = self.drafted(parent, |bulk, dir| bulk.make(dir, name, new).map(Draft::File))?;
+        let made =
+            self.drafted(parent, name, |bulk, dir| bulk.make(dir, name, new).map(Draft::File))?;
         match made {
             Some(spot) => Ok(spot),
             None => {
@@ -83,8 +84,8 @@ impl<'a> Builder<'a> {
 
     /// Makes a symbolic link.
     pub fn symlink(&mut self, parent: Spot, name: &[u8], target: &[u8]) -> FsResult<Spot> {
-        let made =
-            self.drafted(parent, |bulk, dir| bulk.symlink(dir, name, target).map(Draft::File))?;
+        let made = self
+            .drafted(parent, name, |bulk, dir| bulk.symlink(dir, name, target).map(Draft::File))?;
         match made {
             Some(spot) => Ok(spot),
             None => {
@@ -97,8 +98,8 @@ impl<'a> Builder<'a> {
 
     /// Makes a directory.
     pub fn mkdir(&mut self, parent: Spot, name: &[u8], mode: u32) -> FsResult<Spot> {
-        let made =
-            self.drafted(parent, |bulk, dir| bulk.mkdir(dir, name, mode).map(Draft::Directory))?;
+        let made = self
+            .drafted(parent, name, |bulk, dir| bulk.mkdir(dir, name, mode).map(Draft::Directory))?;
         match made {
             Some(spot) => Ok(spot),
             None => {
@@ -145,7 +146,7 @@ impl<'a> Builder<'a> {
         if done {
             return Ok(());
         }
-        let node = self.node(spot)?;
+        let node = self.settled(spot)?;
         self.volume.setattr(&self.caller, node, changes).map(drop)
     }
 
@@ -155,7 +156,7 @@ impl<'a> Builder<'a> {
         if done {
             return Ok(());
         }
-        let node = self.node(spot)?;
+        let node = self.settled(spot)?;
         self.volume.setxattr(&self.caller, node, name, value, SetXattr::Any)
     }
 
@@ -170,7 +171,7 @@ impl<'a> Builder<'a> {
                 return Ok(());
             }
         }
-        let node = self.node(spot)?;
+        let node = self.settled(spot)?;
         match self.volume.getxattr(&self.caller, node, name) {
             Ok(_) => self.volume.removexattr(&self.caller, node, name),
             Err(_) => Ok(()),
@@ -209,6 +210,16 @@ impl<'a> Builder<'a> {
             self.flush()?;
         }
         Ok(spot.node)
+    }
+
+    /// The node of a spot whose attributes are to be changed: names that were made in it before come
+    /// first, because they change its times.
+    fn settled(&mut self, spot: Spot) -> FsResult<NodeId> {
+        let node = self.node(spot)?;
+        if self.bulk.as_ref().is_some_and(|bulk| bulk.is_base(node)) {
+            self.flush()?;
+        }
+        Ok(node)
     }
 
     /// Whether something is a draft still.
@@ -278,8 +289,13 @@ impl<'a> Builder<'a> {
     fn drafted(
         &mut self,
         parent: Spot,
+        name: &[u8],
         make: impl Fn(&Bulk<'a>, DirId) -> Result<Draft, Refusal>,
     ) -> FsResult<Option<Spot>> {
+        if name == self.volume.header.snapshot_dir {
+            // The ordinary call has the error to report.
+            return Ok(None);
+        }
         for _ in 0..2 {
             let Some(dir) = self.drafted_in(parent)? else { return Ok(None) };
             let Some(bulk) = &self.bulk else { return Ok(None) };

@@ -45,6 +45,12 @@ impl Bulk<'_> {
         self.fs.subvolume_of(node).is_ok_and(|of| of == id)
     }
 
+    /// Whether there are drafts in a directory of the volume.
+    pub fn is_base(&self, node: NodeId) -> bool {
+        let place = self.fs.place(node);
+        place.is_ok_and(|(_, ino)| self.drafts.borrow().is_base(ino))
+    }
+
     /// A directory of the volume, in which drafts are to be made.
     pub fn base(&self, node: NodeId) -> Drafted<DirId> {
         let (_, ino) = self.fs.place(node)?;

@@ -326,6 +326,11 @@ impl Plan {
         self.reserved.0.push(change);
     }
 
+    /// Takes what another plan reserved.
+    pub(crate) fn absorb(&mut self, other: &mut Plan) {
+        self.reserved.0.append(&mut other.reserved.0);
+    }
+
     /// The plan frees space: names, contents or records are removed, and little is added. It may
     /// use the space that is reserved for that on a full disk.
     pub fn removes(&mut self) {

@@ -47,6 +47,7 @@ const STATED: &[Stated] = layouts![
     directory_record::ELSEWHERE_LAYOUT,
     directory_record::CHARGE_LAYOUT,
     detached_record::LAYOUT,
+    detached_record::INODES_LAYOUT,
     entry_record::LAYOUT,
     extent::LAYOUT,
     inherited_record::LAYOUT,

@@ -90,10 +90,10 @@ impl Bulk {
             })
         };
         let subvol = self.subvol.id.0;
-        let chunk = &mut self.chunk;
+        let (chunk, charging) = (&mut self.chunk, (maker.fs, maker.caller));
         match draft {
             Draft::Directory(id) => {
-                let dir = &mut chunk.dirs[id.0 as usize];
+                let dir = chunk.dir(id);
                 let (mut record, before) = (dir.record, (dir.record.uid, dir.record.gid));
                 (record.mode, record.uid, record.gid) = (after.mode, after.uid, after.gid);
                 record.atime = at(changes.atime).unwrap_or(record.atime);
@@ -101,23 +101,26 @@ impl Bulk {
                 record.ctime = at(changes.ctime).unwrap_or(now);
                 record.btime = at(changes.btime).unwrap_or(record.btime);
                 let whose = (subvol, dir.ino);
-                maker.policy.changes_directory(&mut chunk.plan, whose, &record, before)?;
-                dir.record = record;
+                chunk.charge(charging, |plan| {
+                    maker.policy.changes_directory(plan, whose, &record, before)
+                })?;
+                chunk.dir_mut(id).record = record;
             }
             Draft::File(id) => {
-                let file = &mut chunk.files[id.0 as usize];
-                let mut inode = file.inode;
+                let (whose, before) = ((subvol, chunk.file(id).ino), chunk.file(id).inode);
+                let mut inode = before;
                 (inode.mode, inode.uid, inode.gid) = (after.mode, after.uid, after.gid);
                 inode.atime = at(changes.atime).unwrap_or(inode.atime);
                 inode.mtime = at(changes.mtime).unwrap_or(inode.mtime);
                 inode.ctime = at(changes.ctime).unwrap_or(now);
                 inode.btime = at(changes.btime).unwrap_or(inode.btime);
-                let change = (Some(&file.inode), &mut inode);
-                maker.policy.changes(&mut chunk.plan, (subvol, file.ino), change, false)?;
-                file.inode = inode;
+                chunk.charge(charging, |plan| {
+                    maker.policy.changes(plan, whose, (Some(&before), &mut inode), false)
+                })?;
+                chunk.file_mut(id).inode = inode;
             }
         }
-        chunk.take_charges()
+        Ok(())
     }
 
     fn owned(&self, draft: Draft) -> Owned {

@@ -3,8 +3,8 @@
 
 use data::FileRef;
 use format::inode_record::InodeRecord;
-use inode::FsError;
-use inode::permissions::WRITE;
+use inode::permissions::{WRITE, without_set_id};
+use inode::{FsError, SetAttr};
 use vfs::FsResult;
 use volume::error::from_store;
 
@@ -27,6 +27,9 @@ impl Bulk {
         let owned = self.owned_file(file);
         Bulk::refuse_other(&owned)?;
         owned.check(maker.caller, WRITE, || self.list_of(Draft::File(file)))?;
+        if maker.caller.ends.capabilities && !bytes.is_empty() {
+            return Err(Refusal::Flush);
+        }
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(FsError::FileTooLarge.into());
@@ -45,25 +48,24 @@ impl Bulk {
 
     /// Sets the length, which is at least that of what was written.
     pub fn set_size(&mut self, maker: &Maker<'_>, file: FileId, size: u64) -> Drafted<()> {
-        Bulk::refuse_other(&self.owned_file(file))?;
-        let before = self.chunk.file(file).inode;
+        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
+        let acl = || self.list_of(Draft::File(file));
+        let owned = self.owned_file(file).change(maker.caller, &changes, &acl)?;
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooLarge.into());
         }
-        if size < before.size {
+        let before = self.chunk.file(file).inode;
+        if size < before.size || maker.caller.ends.capabilities {
             return Err(Refusal::Flush);
         }
-        if size == before.size {
-            return Ok(());
-        }
-        let grown = InodeRecord { size, ..before };
         if !before.has_extents && size > INLINE_BYTES_MAX as u64 {
             self.move_out(maker, file)?;
-            let moved = self.chunk.file(file).inode;
-            return self.changed(maker, file, InodeRecord { size, ..moved }, None);
         }
-        self.changed(maker, file, grown, None)?;
-        if !before.has_extents {
+        let now = self.now(maker);
+        let moved = self.chunk.file(file).inode;
+        let after = InodeRecord { size, mode: owned.mode, mtime: now, ctime: now, ..moved };
+        self.changed(maker, file, after, None)?;
+        if !moved.has_extents {
             self.weigh(DirId(self.chunk.file(file).dir), (size - before.size) as usize);
             self.chunk.file_mut(file).bulk.resize(size as usize, 0);
         }
@@ -80,7 +82,9 @@ impl Bulk {
         let now = self.now(maker);
         let before = self.chunk.file(file).inode;
         let end = offset + bytes.len() as u64;
-        let grown = InodeRecord { size: end, mtime: now, ctime: now, ..before };
+        let ends = maker.caller.ends_set_id();
+        let mode = if ends { without_set_id(before.mode) } else { before.mode };
+        let grown = InodeRecord { size: end, mode, mtime: now, ctime: now, ..before };
         if !before.has_extents && end <= INLINE_BYTES_MAX as u64 {
             self.changed(maker, file, grown, None)?;
             let bulk = &mut self.chunk.file_mut(file).bulk;
@@ -134,20 +138,21 @@ impl Bulk {
         self.now(maker);
         let (ino, mut before) = (self.chunk.file(file).ino, self.chunk.file(file).inode);
         let whose = (self.subvol.id.0, ino);
-        let plan = &mut self.chunk.plan;
-        maker.policy.changes(plan, whose, (Some(&before), &mut after), true)?;
+        let charging = (maker.fs, maker.caller);
+        self.chunk.charge(charging, |plan| {
+            maker.policy.changes(plan, whose, (Some(&before), &mut after), true)
+        })?;
         let written = match bytes {
             Some((offset, bytes)) if !bytes.is_empty() => self.store(maker, file, offset, bytes),
             _ => Ok(()),
         };
         if let Err(error) = written {
             // What shrinks a charge is not refused.
-            let plan = &mut self.chunk.plan;
-            maker.policy.changes(plan, whose, (Some(&after), &mut before), true)?;
-            self.chunk.take_charges()?;
+            self.chunk.charge(charging, |plan| {
+                maker.policy.changes(plan, whose, (Some(&after), &mut before), true)
+            })?;
             return Err(error.into());
         }
-        self.chunk.take_charges()?;
         self.chunk.file_mut(file).inode = after;
         Ok(())
     }

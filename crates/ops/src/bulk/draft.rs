@@ -16,6 +16,7 @@ use vfs::FsResult;
 use volume::attributes;
 use volume::subvol::VOLUME;
 
+use crate::Ops;
 use crate::plan::Plan;
 use crate::posix::xattr;
 
@@ -184,15 +185,27 @@ impl Chunk {
         dir.index.entry(hash).or_insert(child);
     }
 
-    /// Takes what a policy added to the plan: changes of charges.
-    pub(super) fn take_charges(&mut self) -> FsResult<()> {
-        let batch = self.plan.batch();
-        if batch.is_empty() {
-            return Ok(());
+    /// Has a policy charge a step: all of it, or nothing if the step is refused.
+    pub(super) fn charge<T>(
+        &mut self,
+        (fs, caller): (&Ops, &Caller),
+        step: impl FnOnce(&mut Plan) -> FsResult<T>,
+    ) -> FsResult<T> {
+        let mut plan = Plan::new();
+        plan.now = self.plan.now;
+        plan.on_behalf(caller);
+        let mut done = step(&mut plan);
+        if done.is_ok() && !plan.is_empty() {
+            let gathered = gather(plan.batch(), None, &mut self.charges);
+            done = done.and_then(|value| gathered.map(|_| value));
         }
-        let taken = gather(batch, None, &mut self.charges).map(drop);
-        batch.clear();
-        taken
+        if done.is_ok() {
+            self.plan.absorb(&mut plan);
+        } else {
+            plan.give_up(&fs.data);
+        }
+        plan.end();
+        done
     }
 
     /// Takes what writing contents planned: extents of a file, and counts of segments.

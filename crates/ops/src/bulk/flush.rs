@@ -82,8 +82,7 @@ impl Bulk {
 
     /// Records that nothing reaches these inodes.
     fn intend(&self, fs: &Ops, (first, end): (u64, u64)) -> FsResult<Intent> {
-        let count = u32::try_from(end - first).unwrap_or(u32::MAX);
-        let record = DetachedRecord::Inodes { subvolume: self.subvol.id.0, first, count };
+        let record = DetachedRecord::Inodes { subvolume: self.subvol.id.0, first, end };
         let sequence = execute_with(fs, &mut fs.admin.lock(), |ledger, plan| {
             Ok(ledger.put_detached(plan.batch(), record))
         })?;
@@ -106,9 +105,8 @@ impl Bulk {
 
     fn charge_again(&mut self, maker: &Maker<'_>) -> FsResult<()> {
         let subvol = self.subvol.id.0;
-        let chunk = &mut self.chunk;
+        let (chunk, charging) = (&mut self.chunk, (maker.fs, maker.caller));
         chunk.plan.restart(&maker.fs.data);
-        chunk.plan.on_behalf(maker.caller);
         chunk.charges.clear();
         for n in 0..chunk.dirs.len() {
             let dir = &chunk.dirs[n];
@@ -117,17 +115,17 @@ impl Bulk {
             }
             let above = chunk.dirs[dir.parent as usize].record;
             let share = ((dir.record.uid, dir.record.gid), 0);
-            let charge = maker.policy.creates(&mut chunk.plan, subvol, &above, share)?;
+            let charge =
+                chunk.charge(charging, |plan| maker.policy.creates(plan, subvol, &above, share))?;
             chunk.dirs[n].record.charge = charge;
-            chunk.take_charges()?;
         }
         for n in 0..chunk.files.len() {
             let file = &chunk.files[n];
             let above = chunk.dirs[file.dir as usize].record;
             let share = ((file.inode.uid, file.inode.gid), file.inode.charged_bytes());
-            let charge = maker.policy.creates(&mut chunk.plan, subvol, &above, share)?;
+            let charge =
+                chunk.charge(charging, |plan| maker.policy.creates(plan, subvol, &above, share))?;
             chunk.files[n].inode.charge = charge;
-            chunk.take_charges()?;
         }
         Ok(())
     }

@@ -21,10 +21,8 @@ const DRAFT_BYTES: usize = 320;
 impl Bulk {
     /// A directory of the volume, in which drafts are to be made.
     pub fn base(&mut self, maker: &Maker<'_>, ino: u64) -> Drafted<DirId> {
-        if let Some(&known) = self.chunk.bases.get(&ino) {
-            return Ok(DirId(known));
-        }
-        if self.chunk.bases.len() >= BASES_MAX {
+        let known = self.chunk.bases.get(&ino).copied();
+        if known.is_none() && self.chunk.bases.len() >= BASES_MAX {
             return Err(Refusal::Flush);
         }
         maker.fs.may_change()?;
@@ -39,6 +37,14 @@ impl Bulk {
             };
             Ok((record, xattrs))
         })?;
+        if let Some(known) = known {
+            // It may have changed. Drafts in it are charged as it was; a flush looks at that.
+            let dir = self.chunk.dir_mut(DirId(known));
+            let charge = if dir.children.is_empty() { record.charge } else { dir.record.charge };
+            dir.record = DirectoryRecord { charge, ..record };
+            dir.xattrs = xattrs;
+            return Ok(DirId(known));
+        }
         let own = self.chunk.dirs.len() as u32;
         self.chunk.dirs.push(Dir::new((ino, record, xattrs), b"", (own, own)));
         self.chunk.bases.insert(ino, own);
@@ -107,9 +113,10 @@ impl Bulk {
             ..attributes::fresh_inode(kind, now)
         };
         let share = ((inode.uid, inode.gid), inode.charged_bytes());
-        let plan = &mut self.chunk.plan;
-        inode.charge = maker.policy.creates(plan, self.subvol.id.0, &record, share)?;
-        self.chunk.take_charges()?;
+        let (subvol, charging) = (self.subvol.id.0, (maker.fs, maker.caller));
+        inode.charge = self
+            .chunk
+            .charge(charging, |plan| maker.policy.creates(plan, subvol, &record, share))?;
         let file = FileId(self.chunk.files.len() as u32);
         self.chunk.files.push(File {
             ino,
@@ -144,9 +151,10 @@ impl Bulk {
         let (base, above_ino, above) = (above.base, above.ino, above.record);
         let now = self.now(maker);
         let share = ((maker.caller.uid, inherited.gid), 0);
-        let plan = &mut self.chunk.plan;
-        let charge = maker.policy.creates(plan, self.subvol.id.0, &above, share)?;
-        self.chunk.take_charges()?;
+        let (subvol, charging) = (self.subvol.id.0, (maker.fs, maker.caller));
+        let charge = self
+            .chunk
+            .charge(charging, |plan| maker.policy.creates(plan, subvol, &above, share))?;
         let record = DirectoryRecord {
             entries: 0,
             subdirectories: 0,

@@ -20,11 +20,10 @@ pub(crate) fn recover(fs: &Core) -> FsResult<()> {
     let mut left = Vec::new();
     fs.visit_volume(&key::DETACHED_PREFIX, &mut |key, value| {
         // What does not decode is reported where it is to be reclaimed.
-        if let Ok(DetachedRecord::Inodes { subvolume, first, count }) =
-            DetachedRecord::decode(value)
+        if let Ok(DetachedRecord::Inodes { subvolume, first, end }) = DetachedRecord::decode(value)
         {
             let sequence = key::parse_number(key).map_err(|error| malformed(VOLUME, &error))?;
-            left.push((sequence, subvolume, (first, first + u64::from(count))));
+            left.push((sequence, subvolume, (first, end)));
         }
         Ok(())
     })?;

@@ -114,6 +114,12 @@ impl Bulk {
         }
     }
 
+    /// Whether there are drafts in a directory of the volume.
+    pub fn is_base(&self, ino: u64) -> bool {
+        let known = self.chunk.bases.get(&ino);
+        known.is_some_and(|base| !self.chunk.dir(DirId(*base)).children.is_empty())
+    }
+
     /// The draft that has a name in a directory.
     pub fn find(&self, maker: &Maker<'_>, dir: DirId, name: &[u8]) -> Option<Draft> {
         self.chunk.named(dir, maker.fs.hash.hash(name), name)

@@ -72,6 +72,7 @@ pub(super) const TARGETS: &[Target] = &[
             "candidate::LAYOUT",
             "candidate::decode",
             "detached_record::LAYOUT",
+            "detached_record::INODES_LAYOUT",
             "detached_record::decode",
             "inherited_record::LAYOUT",
             "inherited_record::decode",
