@@ -95,7 +95,7 @@ impl Channel {
         Some(sent.iter().map(|certificate| certificate.to_vec()).collect())
     }
 
-    /// Closes it: whoever waits on it returns.
+    /// Closes it: threads that wait on it return.
     pub fn close(&self) {
         self.link.close();
     }
@@ -237,7 +237,7 @@ impl Channel {
                 Ok(true) => {}
                 Ok(false) => return Err(ChannelError::Closed),
                 Err(error) => {
-                    // The other side is told why, if it still listens.
+                    // TLS reports the reason to the other side, if it still listens.
                     self.flush().ok();
                     return Err(error);
                 }

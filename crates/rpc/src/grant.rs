@@ -45,7 +45,7 @@ pub enum Users {
         /// Groups; others are left out.
         gids: Ids,
     },
-    /// One, whoever it names.
+    /// One, whatever user it names.
     One {
         /// The user.
         uid: u32,

@@ -24,6 +24,7 @@ mod bad_input;
 mod bench;
 mod diff;
 mod export;
+mod far;
 mod find;
 mod find_actions;
 mod find_over_base;

@@ -34,7 +34,7 @@ pub struct Target {
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let host = &self.host;
-        // An address with colons is told from its port by brackets.
+        // Brackets divide an address with colons from the port.
         if host.contains(':') {
             write!(f, "pando://[{host}]:{}/{}", self.port, self.volume)
         } else {

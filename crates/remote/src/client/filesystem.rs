@@ -20,7 +20,7 @@ use super::kept::Kept;
 use super::remote::Remote;
 use crate::convert;
 
-/// Bytes of a listing that are asked for first: what fits one page of a kernel.
+/// Bytes of a listing that are requested first: what fits one page of a kernel.
 const LIST_BYTES_FIRST: u32 = 4 << 10;
 /// And at most.
 const LIST_BYTES_MAX: u32 = 128 << 10;
@@ -98,7 +98,7 @@ fn lock_to_wire(lock: &FileLock) -> LockRange {
 }
 
 impl RemoteFs {
-    /// The file system that a connection leads to.
+    /// The file system at the other end of a connection.
     pub fn new(remote: Arc<Remote>) -> RemoteFs {
         let (kept, lockers) = (Kept::default(), Mutex::default());
         RemoteFs { remote, kept, clock: SystemClock::new(), lockers }

@@ -133,11 +133,6 @@ impl Remote {
         self.read_only
     }
 
-    /// Time, as the calls wait by it.
-    pub(super) fn clock(&self) -> &dyn Clock {
-        &*self.clock
-    }
-
     /// Ends the session: the server releases what it holds.
     pub fn end(&self) {
         let mut state = self.state.lock();
@@ -366,7 +361,7 @@ impl Remote {
         }
     }
 
-    /// Goes on with a new connection; `false`: the session ended meanwhile.
+    /// Continues with a new connection; `false`: the session ended meanwhile.
     fn take_up(&self, channel: &Arc<Channel>, welcome: &wire::remote::RemoteWelcome) -> bool {
         let mut state = self.state.lock();
         if state.ended {

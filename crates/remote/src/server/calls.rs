@@ -128,7 +128,7 @@ impl<'a> Executing<'a> {
         if !self.session.has_open(node, right) {
             return self.caller();
         }
-        // Pages that were stored into a map come for the owner of the file, whoever that is.
+        // Pages that were stored into a map come for the owner of the file.
         let caller = self.session.grant.caller(self.who).or_else(|_| {
             let nobody = Asker { uid: rpc::NOBODY, gid: rpc::NOBODY, ..Asker::default() };
             rpc::Grant::all().caller(&nobody)

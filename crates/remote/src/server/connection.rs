@@ -121,7 +121,7 @@ fn welcome(
         return Err(protocol(message).hint("use one version of pando on both machines"));
     }
     let name = hello.volume.lossy();
-    // Whether a volume exists is told to those that may use it.
+    // Only clients that may use a volume learn that it exists.
     let volume = shared.volumes.lock().get(&name).cloned().filter(|_| grant.has_volume(&name));
     let Some(volume) = volume else {
         let message = format!("this server has no volume {name} for this client");
@@ -180,7 +180,7 @@ fn say_welcome(channel: &Channel, welcome: &RemoteWelcome) -> Result<(), Failure
     channel.send(&frame).map_err(protocol)
 }
 
-/// The session that a client goes on with, or a new one.
+/// The session that a client continues, or a new one.
 fn session(
     shared: &Shared,
     volume: &Arc<Served>,

@@ -177,7 +177,7 @@ impl File {
         self.held = kept;
     }
 
-    /// Grants what waits and is no longer in the way of anything, in turn.
+    /// Grants what waits and is no longer blocked, in turn.
     fn grant(&mut self) -> Vec<Waiter> {
         let mut granted = Vec::new();
         let mut at = 0;

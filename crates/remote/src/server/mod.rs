@@ -129,7 +129,7 @@ impl Server {
         (sessions.len(), sessions.iter().map(|session| session.nodes()).sum())
     }
 
-    /// Closes all connections, as a network that fails does; the sessions go on. For tests.
+    /// Closes all connections, as a network that fails does; the sessions continue. For tests.
     pub fn hang_up(&self) {
         let volumes: Vec<_> = self.shared.volumes.lock().values().cloned().collect();
         for session in volumes.iter().flat_map(|volume| volume.sessions()) {

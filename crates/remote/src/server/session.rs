@@ -55,7 +55,7 @@ struct State {
     ended: bool,
 }
 
-/// A connection of a session, with answers that wait for whoever sends.
+/// A connection of a session, with answers that wait for the thread that sends.
 pub(super) struct Connection {
     pub(super) channel: Arc<Channel>,
     queue: Mutex<Outbox>,

@@ -25,7 +25,7 @@ pub enum Use {
     Control,
 }
 
-/// A session to go on with after its connection was lost.
+/// A session to continue after its connection was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
     /// Its number.
@@ -51,7 +51,7 @@ pub struct RemoteHello {
     pub use_for: Use,
     /// For whom, if it is a control connection.
     pub who: super::Asker,
-    /// The session to go on with.
+    /// The session to continue.
     pub resume: Option<Resume>,
     /// Of that session, the requests whose answers the client still awaits.
     pub awaits: Vec<u64>,
@@ -68,7 +68,7 @@ pub struct RemoteWelcome {
     pub features: u64,
     /// The session.
     pub session: Resume,
-    /// Whether it is the session that the client asked to go on with.
+    /// Whether it is the session that the client asked to continue.
     pub resumed: bool,
     /// Most requests that may be in flight.
     pub requests_max: u32,
