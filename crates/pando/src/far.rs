@@ -25,9 +25,11 @@ pub(crate) const CERTIFICATES: &str = "PANDO_CERTS";
 const SCHEME: &[u8] = b"pando://";
 
 /// Verbs that work over a network.
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 19] = [
     "ls", "stat", "cat", "info", "find", "du", "summary", "history", "diff", "snapshot", "clone",
     "rollback", "rmr", "subvolume", "status", "sync", "mount", "umount",
+    // What `mount` starts.
+    "far-mount",
 ];
 
 /// Whether an argument begins like the URL of a volume of a server.

@@ -19,6 +19,10 @@ use crate::verbs::mount_far;
 use crate::{far, owner, session, spawn};
 
 pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
+    // (The source of a mount that mount(8) shows need not be a URL as it is typed.)
+    if far::is_url(args.voldir.as_os_str()) && fuse::asks_for_remount(&args.options) {
+        return remount(&mount_point(args)?, &args.options);
+    }
     if let Some(url) = far::split(&args.voldir) {
         return mount_far::run(args, url?, &mount_point(args)?, output);
     }
@@ -26,7 +30,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     let inner = inner(&args.voldir)?;
     let mount_point = mount_point(args)?;
     if fuse::asks_for_remount(&args.options) {
-        return fuse::remount(&mount_point, &args.options).map_err(|error| failure::mount(&error));
+        return remount(&mount_point, &args.options);
     }
     // Checked here and not in the background, so that wrong usage is reported at once.
     let mut checked = fuse::MountOptions::new(&volume, &mount_point);
@@ -86,6 +90,10 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         )),
         Launch::Failed(failure) => Err(failure),
     }
+}
+
+fn remount(mount_point: &Path, options: &[String]) -> Result<()> {
+    fuse::remount(mount_point, options).map_err(|error| failure::mount(&error))
 }
 
 /// The mount point, without symbolic links.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use client::Launch;
 use device::sync;
 use device::{SystemClock, SystemNet, SystemRandom};
-use nix::unistd::{Uid, User, getgrouplist};
 use remote::{Security, Server, Settings};
 use rpc::{Files, Grant, ServerTls, Users};
 use serde_json::json;
@@ -173,8 +172,9 @@ fn security(args: &ServeArgs) -> Result<Security> {
         .map_err(|error| Failure::new(FailureKind::Permission, error.to_string()))
 }
 
-/// Whose a connection on this machine is, by the kernel's table of connections. Root, and the user
-/// of this process, act for all users, as they can in any case; another user is itself.
+/// Whose a connection on this machine is, by the kernel's table of connections. Root acts for all
+/// users, and the user of this process for itself. Others are refused: the directories above the
+/// volume may be closed to them.
 fn who_is_local(from: SocketAddr, ours: SocketAddr) -> Option<(String, Grant)> {
     let uid = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
         let table = std::fs::read_to_string(table).ok()?;
@@ -183,28 +183,28 @@ fn who_is_local(from: SocketAddr, ours: SocketAddr) -> Option<(String, Grant)> {
     if uid == 0 {
         return Some(("localhost".to_owned(), Grant::all()));
     }
-    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    let (gid, groups) = match user {
-        Some(user) => {
-            let name = std::ffi::CString::new(user.name).ok()?;
-            let groups = getgrouplist(&name, user.gid).unwrap_or_default();
-            (user.gid.as_raw(), groups.into_iter().map(|group| group.as_raw()).collect())
-        }
-        None => (rpc::NOBODY, Vec::new()),
-    };
-    let users = Users::One { uid, gid, groups };
-    Some((format!("user {uid}"), Grant { users, ..Grant::all() }))
+    if uid != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    let gid = rustix::process::getegid().as_raw();
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let groups = groups.into_iter().map(|group| group.as_raw()).collect();
+    Some((format!("user {uid}"), Grant { users: Users::One { uid, gid, groups }, ..Grant::all() }))
 }
 
-/// The user of a line of the kernel's table, if it is the far end of this connection.
+/// The user of a line of the kernel's table, if it is the far end of this connection and a process
+/// has it open. (The table shows root as the user of a connection that its process has closed.)
 fn owner_in(line: &str, from: SocketAddr, ours: SocketAddr) -> Option<u32> {
-    let mut words = line.split_whitespace().skip(1);
-    let (local, remote) = (words.next()?, words.next()?);
-    let uid = words.nth(4)?;
-    let matches = local == in_table(from)
-        && remote.rsplit_once(':').is_some_and(|(_, port)| port == format!("{:04X}", ours.port()));
+    let words: Vec<_> = line.split_whitespace().collect();
+    let [_, local, remote, ESTABLISHED, _, _, _, uid, _, inode, ..] = words[..] else {
+        return None;
+    };
+    let matches = local == in_table(from) && remote == in_table(ours) && inode != "0";
     matches.then(|| uid.parse().ok()).flatten()
 }
+
+/// The state of a connection that is open on both sides, in the kernel's table.
+const ESTABLISHED: &str = "01";
 
 /// An address as the kernel's table writes it: words of the address in this machine's order.
 #[expect(clippy::host_endian_bytes, reason = "the kernel's table is in its own order")]
@@ -237,6 +237,9 @@ mod tests {
             Users::One { uid, .. } => assert_eq!(uid, own),
             Users::Asserted { .. } => assert_eq!(own, 0),
         }
+        // Closed, it is nobody's, and not root's.
+        drop(stream);
+        assert!(who_is_local(from, ours).is_none());
         let other = SocketAddr::from(([127, 0, 0, 1], 1));
         assert!(who_is_local(other, ours).is_none());
     }

@@ -15,6 +15,9 @@ use super::connect::{ConnectError, Purpose, Target, connect};
 /// How often the server hears that the client lives.
 const PING_EVERY: Duration = Duration::from_secs(10);
 
+/// How long the server may be silent.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
 /// A carried connection.
 pub struct Control {
     /// Its end here.
@@ -33,9 +36,9 @@ pub fn control(
     let failed = |error: std::io::Error| ConnectError::Broken(error.into());
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let incoming = theirs.try_clone().map_err(failed)?;
-    let (sender, clock) = (Arc::clone(&channel), Arc::clone(clock));
+    let sender = Arc::clone(&channel);
     device::spawn("remote-control", move || receive(&channel, &incoming)).map_err(failed)?;
-    device::spawn("remote-control", move || send(&sender, &theirs, &*clock)).map_err(failed)?;
+    device::spawn("remote-control", move || send(&sender, &theirs)).map_err(failed)?;
     Ok(Control { stream: ours })
 }
 
@@ -43,9 +46,10 @@ pub fn control(
 fn receive(channel: &Channel, mut stream: &UnixStream) {
     use std::io::Write;
     let mut frame = Vec::new();
-    // A verb waits for its answer as long as the server lives; TCP finds out whether it does.
-    while channel.receive(&mut frame, FRAME_BYTES_MAX, Duration::from_secs(86_400)).is_ok() {
+    // A verb waits for its answer as long as the server answers pings.
+    while channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX).is_ok() {
         let carried = match split_head(&frame) {
+            Some((FrameKind::Pong, ..)) => Ok(()),
             Some((FrameKind::Tunnel, _, bytes)) if !bytes.is_empty() => stream.write_all(bytes),
             _ => break,
         };
@@ -58,7 +62,7 @@ fn receive(channel: &Channel, mut stream: &UnixStream) {
 }
 
 /// From the verb to the server.
-fn send(channel: &Channel, mut stream: &UnixStream, _clock: &dyn Clock) {
+fn send(channel: &Channel, mut stream: &UnixStream) {
     use std::io::Read;
     let mut part = vec![0; 64 << 10];
     stream.set_read_timeout(Some(PING_EVERY)).unwrap_or_default();

@@ -6,7 +6,7 @@
 //! used by that right, whatever the mode became since.
 
 use inode::permissions::{EXECUTE, READ, WRITE};
-use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId};
+use inode::{Attr, Caller, Ends, Enforce, FsError, Kind, NodeId};
 use vfs::{DirEntry, NewNode, Seek, SyncScope, WalkControl};
 use wire::remote::{
     Asked, Asker, Entry, FrameKind, FsAnswer, FsCall, FsFailure, Listed, LockKind, LockRange, Node,
@@ -15,7 +15,7 @@ use wire::remote::{
 use wire::{Bytes, PAYLOAD_BYTES_MAX};
 
 use super::locks::Locking;
-use super::session::Session;
+use super::session::{Searching, Session};
 use crate::convert;
 
 /// Longest read.
@@ -122,19 +122,21 @@ impl<'a> Executing<'a> {
         })
     }
 
+    /// The caller for what needs no permission: of a user for whom the client may not ask, nobody.
+    fn anybody(&self) -> Caller {
+        let ends = Ends { set_id: true, capabilities: true };
+        let nobody = || Caller { uid: rpc::NOBODY, gid: rpc::NOBODY, ends, ..Caller::root() };
+        self.session.grant.caller(self.who).unwrap_or_else(|_| nobody())
+    }
+
     /// The caller for the contents of a node: one that needs no permission if the session has the
     /// node open with the right.
     fn caller_with(&self, node: NodeId, right: u8) -> Answered<Caller> {
         if !self.session.has_open(node, right) {
             return self.caller();
         }
-        // Pages that were stored into a map come for the owner of the file.
-        let caller = self.session.grant.caller(self.who).or_else(|_| {
-            let nobody = Asker { uid: rpc::NOBODY, gid: rpc::NOBODY, ..Asker::default() };
-            rpc::Grant::all().caller(&nobody)
-        });
-        let caller = caller.map_err(|_| FsError::AccessDenied)?;
-        Ok(Caller { enforce: Enforce::Kernel, ..caller })
+        // (Pages that were stored into a map come for the owner of the file.)
+        Ok(Caller { enforce: Enforce::Kernel, ..self.anybody() })
     }
 
     /// What the client learns of a node that the file system counted a look-up of.
@@ -152,12 +154,18 @@ impl<'a> Executing<'a> {
         }
     }
 
+    /// Bounds what may take as long as a search: what is below `.search`.
+    fn search_turn(&self, node: NodeId) -> Answered<Option<Searching<'_>>> {
+        self.fs().is_volatile(node).then(|| self.session.begin_search()).transpose()
+    }
+
     fn names(&self, call: &FsCall<'_>) -> Answered<Option<Outcome>> {
         let fs = self.fs();
         Ok(Some(match *call {
             FsCall::Lookup { parent, name } => {
                 self.session.has_space()?;
                 let (caller, parent) = (self.caller()?, self.own(parent)?);
+                let _turn = self.search_turn(parent)?;
                 self.found(&fs.lookup(&caller, parent, name)?, None)?
             }
             FsCall::Unlink { parent, name } => {
@@ -323,8 +331,7 @@ let caller = self.caller_with(at, OPEN_WRITE)?;
         let fs = self.fs();
         Ok(Some(match *call {
             FsCall::GetAttr { node } => {
-                // No permission is needed, so for whom does not matter.
-                Outcome::Attr(fs.getattr(&nobody(), self.own(node)?)?)
+                Outcome::Attr(fs.getattr(&self.anybody(), self.own(node)?)?)
             }
             FsCall::SetAttr { node, ref changes } => {
                 let only_size = changes.size.is_some()
@@ -345,13 +352,15 @@ let caller = self.caller_with(at, OPEN_WRITE)?;
             FsCall::ReadLink { node, untimed } => {
                 let node = self.own(node)?;
                 Outcome::Bytes(if untimed {
-                    fs.readlink_untimed(&nobody(), node)?
+                    fs.readlink_untimed(&self.anybody(), node)?
                 } else {
-                    fs.readlink(&nobody(), node)?
+                    fs.readlink(&self.anybody(), node)?
                 })
             }
             FsCall::Space { node } => Outcome::Space(fs.statfs(self.own(node)?)?),
             FsCall::GetXattr { node, name } => {
+                let _turn =
+                    fs.is_computed(name).then(|| self.session.begin_search()).transpose()?;
                 Outcome::Bytes(fs.getxattr(&self.caller()?, self.own(node)?, name)?)
             }
             FsCall::ListXattr { node } => {
@@ -423,6 +432,7 @@ let caller = self.caller_with(at, OPEN_READ)?;
         let attributes = attributes
             && self.session.has_space().is_ok()
             && self.caller().is_ok_and(|caller| fs.access(&caller, at, EXECUTE).is_ok());
+        let _turn = self.search_turn(at)?;
         let most = (bytes as usize).clamp(1 << 10, LIST_BYTES_MAX);
         let each = if attributes { ENTRY_BYTES.0 } else { ENTRY_BYTES.1 };
         let (mut listed, mut size, mut last) = (Vec::new(), 0, true);
@@ -450,8 +460,10 @@ let caller = self.caller_with(at, OPEN_READ)?;
             fs.readdir(&caller, at, cookie, &mut take)
         };
         for (listed, held) in listed.iter_mut().zip(held) {
-            if let Some((node, attr)) = held {
-                self.session.hold(node, None)?;
+            // All of them, even if the session ended: what it does not hold is forgotten.
+            if let Some((node, attr)) = held
+                && self.session.hold(node, None).is_ok()
+            {
                 listed.entry = Some(self.entry(node, &attr));
             }
         }
@@ -463,8 +475,4 @@ let caller = self.caller_with(at, OPEN_READ)?;
         }
         Ok(Outcome::Listing(listed, last))
     }
-}
-
-fn nobody() -> Caller {
-    Caller { uid: rpc::NOBODY, gid: rpc::NOBODY, ..Caller::root() }
 }

@@ -275,6 +275,7 @@ fn broken(text: &str) -> ChannelError {
 /// Executes a request and answers it.
 fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
     let Some((_, _, body)) = split_head(message) else { return };
+    let Some(_running) = session.volume.begin() else { return };
     let asked: Asked<'_> = match decode(body) {
         Ok(asked) => asked,
         Err(error) => {

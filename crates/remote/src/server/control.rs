@@ -50,7 +50,11 @@ fn receive(channel: &Channel, mut stream: &UnixStream) -> Result<(), ChannelErro
         match split_head(&frame) {
             Some((FrameKind::Tunnel, _, b"")) => stream.shutdown(Shutdown::Write)?,
             Some((FrameKind::Tunnel, _, bytes)) => stream.write_all(bytes)?,
-            Some((FrameKind::Ping, ..)) => {}
+            Some((FrameKind::Ping, number, _)) => {
+                let mut pong = Vec::new();
+                put_head(FrameKind::Pong, number, &mut pong);
+                channel.send(&pong)?;
+            }
             _ => return Ok(()),
         }
     }

@@ -14,7 +14,7 @@ mod volume;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,8 +29,9 @@ pub use self::volume::{Export, OpenControl};
 
 /// Most connections at once.
 const CONNECTIONS_MAX: usize = 4096;
-/// Most of those that have not said who they are.
+/// Most of those that have not said who they are, and of those from one address.
 const STRANGERS_MAX: usize = 64;
+const STRANGERS_OF_ADDRESS_MAX: usize = 24;
 /// How long a session lives without a connection.
 const GRACE: Duration = Duration::from_secs(60);
 /// How often sessions without a connection are looked at.
@@ -72,7 +73,8 @@ pub(self) struct Shared {
     pool: Arc<Pool>,
     ended: AtomicBool,
     connections: AtomicUsize,
-    strangers: AtomicUsize,
+    /// Where those come from that have not said who they are.
+    strangers: Mutex<Vec<IpAddr>>,
 }
 
 impl Server {
@@ -90,7 +92,7 @@ impl Server {
             pool: Pool::start()?,
             ended: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
-            strangers: AtomicUsize::new(0),
+            strangers: Mutex::default(),
         });
         let server = Server { shared: Arc::clone(&shared) };
         let accepting = Arc::clone(&shared);
@@ -174,9 +176,17 @@ impl Shared {
                 }
             };
             let connections = self.connections.fetch_add(1, Ordering::Relaxed);
-            let strangers = self.strangers.fetch_add(1, Ordering::Relaxed);
-            let counted = Counted { shared: Arc::clone(self), is_stranger: true };
-            if connections >= CONNECTIONS_MAX || strangers >= STRANGERS_MAX {
+            let (strangers, of_address) = {
+                let mut strangers = self.strangers.lock();
+                let of_address = strangers.iter().filter(|other| **other == from.ip()).count();
+                strangers.push(from.ip());
+                (strangers.len(), of_address)
+            };
+            let counted = Counted { shared: Arc::clone(self), stranger: Some(from.ip()) };
+            if connections >= CONNECTIONS_MAX
+                || strangers > STRANGERS_MAX
+                || of_address >= STRANGERS_OF_ADDRESS_MAX
+            {
                 tracing::warn!(%from, "refused a connection: there are too many");
                 drop(counted);
                 link.close();
@@ -212,14 +222,16 @@ impl Shared {
 /// A connection that is counted.
 struct Counted {
     shared: Arc<Shared>,
-    is_stranger: bool,
+    stranger: Option<IpAddr>,
 }
 
 impl Counted {
     /// It said who it is.
     fn is_known(&mut self) {
-        if std::mem::take(&mut self.is_stranger) {
-            self.shared.strangers.fetch_sub(1, Ordering::Relaxed);
+        let Some(from) = self.stranger.take() else { return };
+        let mut strangers = self.shared.strangers.lock();
+        if let Some(at) = strangers.iter().position(|other| *other == from) {
+            strangers.swap_remove(at);
         }
     }
 }

@@ -18,13 +18,17 @@ use rpc::{Channel, Grant};
 use vfs::{FileSystem, FsResult};
 use wire::remote::{Node, OPEN_READ, OPEN_WRITE};
 
-use super::volume::Served;
+use super::volume::{Served, Usage};
 use crate::convert;
 
 /// Most requests of a session in flight.
 pub(super) const REQUESTS_MAX: usize = 64;
-/// Most nodes that a session holds.
-pub(super) const NODES_MAX: usize = 4 << 20;
+/// Most nodes that a client holds, in all its sessions.
+const NODES_MAX: usize = 4 << 20;
+/// Most bytes of answers that are kept for a client; a session that needs more then ends.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Most searches of a client at a time.
+const SEARCHES_MAX: usize = 4;
 
 /// What a session holds of a node.
 #[derive(Debug, Default, Clone, Copy)]
@@ -102,7 +106,25 @@ pub(super) struct Session {
     pub(super) client: Arc<str>,
     pub(super) grant: Grant,
     pub(super) volume: Arc<Served>,
+    usage: Arc<Usage>,
     state: Mutex<State>,
+}
+
+/// A search under way.
+pub(super) struct Searching<'a>(&'a Usage);
+
+impl Drop for Searching<'_> {
+    fn drop(&mut self) {
+        self.0.searches.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that are kept of a request.
+fn kept_bytes(seen: &Seen) -> usize {
+    match seen {
+        Seen::Answered(answer) => answer.len(),
+        Seen::Running(_) | Seen::Repeatable => 0,
+    }
 }
 
 /// What becomes of a request that arrived.
@@ -124,7 +146,8 @@ impl Session {
         grant: Grant,
         volume: Arc<Served>,
     ) -> Session {
-        Session { id, secret, client, grant, volume, state: Mutex::default() }
+        let usage = volume.usage(&client);
+        Session { id, secret, client, grant, volume, usage, state: Mutex::default() }
     }
 
     fn fs(&self) -> &dyn FileSystem {
@@ -139,7 +162,13 @@ impl Session {
             return false;
         }
         let running = |seen: &Seen| matches!(seen, Seen::Running(_));
-        state.requests.retain(|id, seen| awaits.contains(id) || running(seen));
+        state.requests.retain(|id, seen| {
+            let stays = awaits.contains(id) || running(seen);
+            if !stays {
+                self.usage.kept.fetch_sub(kept_bytes(seen), Ordering::Relaxed);
+            }
+            stays
+        });
         if let Some(before) = state.connection.replace(Arc::clone(connection)) {
             before.channel.close();
         }
@@ -173,7 +202,9 @@ impl Session {
         let mut state = self.state.lock();
         for id in have {
             if !matches!(state.requests.get(id), Some(Seen::Running(_))) {
-                state.requests.remove(id);
+                let seen = state.requests.remove(id);
+                let bytes = seen.as_ref().map_or(0, kept_bytes);
+                self.usage.kept.fetch_sub(bytes, Ordering::Relaxed);
             }
         }
     }
@@ -220,11 +251,17 @@ impl Session {
         }
         let connection = state.connection.clone();
         let kept = if is_repeatable { Seen::Repeatable } else { Seen::Answered(frame.clone()) };
+        let before = self.usage.kept.fetch_add(kept_bytes(&kept), Ordering::Relaxed);
         state.requests.insert(id, kept);
         drop(state);
-        if let Some(connection) = connection {
-            connection.send(frame);
+        let Some(connection) = connection else { return };
+        if before > KEPT_BYTES_MAX {
+            tracing::warn!(client = %self.client, "it acknowledges no answers: a session ends");
+            connection.channel.close();
+            self.volume.end(self);
+            return;
         }
+        connection.send(frame);
     }
 
     /// Refuses a node that is not the session's.
@@ -243,10 +280,17 @@ impl Session {
 
     /// Whether another node may be held.
     pub(super) fn has_space(&self) -> FsResult<()> {
-        if self.state.lock().nodes.len() < NODES_MAX {
+        if self.usage.nodes.load(Ordering::Relaxed) < NODES_MAX {
             return Ok(());
         }
         Err(FsError::Busy("this client holds too many files"))
+    }
+
+    /// Begins what may take as long as a search.
+    pub(super) fn begin_search(&self) -> FsResult<Searching<'_>> {
+        let before = self.usage.searches.fetch_add(1, Ordering::Relaxed);
+        let searching = Searching(&self.usage);
+        if before < SEARCHES_MAX { Ok(searching) } else { Err(FsError::Busy("too many searches")) }
     }
 
     /// Records a look-up that the file system counted, and an open with it.
@@ -260,6 +304,8 @@ impl Session {
             self.fs().forget(node, 1);
             return Err(FsError::Stale);
         }
+        let is_new = !state.nodes.contains_key(&node);
+        self.usage.nodes.fetch_add(usize::from(is_new), Ordering::Relaxed);
         let held = state.nodes.entry(node).or_default();
         held.lookups += 1;
         if let Some(rights) = opened {
@@ -301,6 +347,7 @@ impl Session {
             held.lookups -= lookups;
             if held.lookups == 0 {
                 state.nodes.remove(&node);
+                self.usage.nodes.fetch_sub(1, Ordering::Relaxed);
             }
             drop(state);
             self.fs().forget(node, lookups);
@@ -312,10 +359,12 @@ impl Session {
         let mut state = self.state.lock();
         state.ended = true;
         let nodes = std::mem::take(&mut state.nodes);
+        self.usage.nodes.fetch_sub(nodes.len(), Ordering::Relaxed);
         if let Some(connection) = state.connection.take() {
             connection.channel.close();
         }
         for seen in std::mem::take(&mut state.requests).into_values() {
+            self.usage.kept.fetch_sub(kept_bytes(&seen), Ordering::Relaxed);
             if let Seen::Running(cancel) = seen {
                 cancel.store(true, Ordering::Relaxed);
             }

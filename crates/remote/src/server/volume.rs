@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
 
-use device::sync::{Mutex, MutexGuard};
+use device::sync::{Condvar, Mutex, MutexGuard};
 use inode::{Caller, NodeId};
 use vfs::FileSystem;
 
@@ -27,6 +28,17 @@ pub struct Export {
     pub control: Box<OpenControl>,
 }
 
+/// What one client uses of a volume, in all its sessions.
+#[derive(Default)]
+pub(super) struct Usage {
+    /// Nodes that it holds.
+    pub(super) nodes: AtomicUsize,
+    /// Bytes of answers that it has not acknowledged.
+    pub(super) kept: AtomicUsize,
+    /// Searches under way.
+    pub(super) searches: AtomicUsize,
+}
+
 /// A volume that is served.
 pub(super) struct Served {
     pub(super) name: String,
@@ -35,12 +47,30 @@ pub(super) struct Served {
     pub(super) locks: Locks,
     pub(super) appends: Appends,
     sessions: Mutex<Sessions>,
+    /// A request ended.
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct Sessions {
     all: BTreeMap<u64, Arc<Session>>,
+    usages: BTreeMap<Arc<str>, Weak<Usage>>,
+    /// Requests under way.
+    running: usize,
     ended: bool,
+}
+
+/// A request under way.
+pub(super) struct Running<'a>(&'a Served);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut sessions = self.0.sessions.lock();
+        sessions.running -= 1;
+        if sessions.ended {
+            self.0.changed.notify_all();
+        }
+    }
 }
 
 impl Served {
@@ -48,7 +78,30 @@ impl Served {
         let Export { name, fs, control } = export;
         let locks = Locks::default();
         let (appends, sessions) = (Appends::default(), Mutex::default());
-        Served { name, fs, control, locks, appends, sessions }
+        let changed = Condvar::new();
+        Served { name, fs, control, locks, appends, sessions, changed }
+    }
+
+    /// Begins a request; `None`: the volume is served no more.
+    pub(super) fn begin(&self) -> Option<Running<'_>> {
+        let mut sessions = self.sessions.lock();
+        if sessions.ended {
+            return None;
+        }
+        sessions.running += 1;
+        Some(Running(self))
+    }
+
+    /// What a client uses.
+    pub(super) fn usage(&self, client: &Arc<str>) -> Arc<Usage> {
+        let mut sessions = self.sessions.lock();
+        if let Some(usage) = sessions.usages.get(client).and_then(Weak::upgrade) {
+            return usage;
+        }
+        let usage = Arc::new(Usage::default());
+        sessions.usages.retain(|_, usage| usage.strong_count() > 0);
+        sessions.usages.insert(Arc::clone(client), Arc::downgrade(&usage));
+        usage
     }
 
     /// Adds a session; `false`: the volume is served no more.
@@ -93,7 +146,8 @@ impl Served {
         }
     }
 
-    /// Ends all sessions, and takes no more.
+    /// Ends all sessions, takes no more, and waits for requests under way: after this the file
+    /// system may be closed.
     pub(super) fn close(&self) {
         let all = {
             let mut sessions = self.sessions.lock();
@@ -102,6 +156,10 @@ impl Served {
         };
         for session in all.into_values() {
             session.end();
+        }
+        let mut sessions = self.sessions.lock();
+        while sessions.running > 0 {
+            self.changed.wait(&mut sessions);
         }
     }
 }
