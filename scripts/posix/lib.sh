@@ -3,13 +3,15 @@
 #
 #   PANDO=path         the binary; otherwise target/debug/pando, built if it is not there
 #   PANDO_ENGINE=lsm   the engine of the volume; otherwise the default
+#   PANDO_REMOTE=1     the volume is served, and mounted over a loopback connection
 #   KEEP=1             leaves volume, mounts and logs behind and prints their place
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cargo=${CARGO:-cargo}
 tools=$PWD/target/tools
 pando=${PANDO:-$PWD/target/debug/pando}
-suite=$(basename "$0" .sh)${PANDO_ENGINE:+-$PANDO_ENGINE}
+suite=$(basename "$0" .sh)${PANDO_ENGINE:+-$PANDO_ENGINE}${PANDO_REMOTE:+-remote}
+served=
 
 fail() { echo "$suite: $*" >&2; exit 1; }
 
@@ -57,6 +59,7 @@ clean_up() {
   cd /
   umount "$ext4" 2>/dev/null || umount -l "$ext4" 2>/dev/null || true
   timeout 60 "$pando" umount "$mnt" >/dev/null 2>&1 || umount -l "$mnt" 2>/dev/null || true
+  if [ -n "$served" ]; then kill "$served" 2>/dev/null && wait "$served" || true; fi
   timeout 60 "$pando" umount "$volume" >/dev/null 2>&1 || true
   mountpoint -q "$mnt" || rm -rf "$work"
   exit "$status"
@@ -67,7 +70,17 @@ trap 'exit 130' INT TERM
 # mount_pando [OPTIONS]: formats the volume if there is none, and mounts it
 mount_pando() {
   [ -e "$volume" ] || "$pando" format ${PANDO_ENGINE:+--engine "$PANDO_ENGINE"} "$volume" >/dev/null
-  "$pando" mount -o "${1:-suid,dev}" "$volume" "$mnt" >/dev/null
+  local source=$volume
+  if [ -n "${PANDO_REMOTE:-}" ]; then
+    "$pando" serve --json --listen 127.0.0.1:0 "vol=$volume" > "$work/serve" 2> "$work/serve.log" &
+    served=$!
+    until grep -q address "$work/serve"; do
+      kill -0 "$served" 2>/dev/null || fail "no server: $(tail -1 "$work/serve.log")"
+      sleep 0.1
+    done
+    source=pando://$(sed -E 's/.*"address": ?"([^"]*)".*/\1/' "$work/serve")/vol
+  fi
+  "$pando" mount -o "${1:-suid,dev}" "$source" "$mnt" >/dev/null
   chmod 755 "$mnt"
 }
 

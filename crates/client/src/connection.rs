@@ -67,6 +67,26 @@ impl Connection {
         };
         let peer = peer(stream.as_fd()).map_err(|error| unreachable_volume(volume, &error))?;
         let limit = (!trusted(peer.uid)).then_some(patience);
+        Connection::greet(stream, volume, (Some(&peer), limit, patience))
+    }
+
+    /// A connection that another machine's daemon is at the end of.
+    pub fn over(stream: UnixStream, volume: &Path) -> Result<Connection> {
+        match Connection::greet(stream, volume, (None, Some(WELCOME_WITHIN), WELCOME_WITHIN))? {
+            Opened::Connected(connection) => Ok(connection),
+            Opened::Refused(failure) => Err(failure),
+            Opened::NoOwner | Opened::Leaving => {
+                let message = format!("the server of {} is ending", volume.display());
+                Err(Failure::new(FailureKind::Other, message).hint("try again later"))
+            }
+        }
+    }
+
+    fn greet(
+        stream: UnixStream,
+        volume: &Path,
+        (peer, limit, patience): (Option<&Peer>, Option<Duration>, Duration),
+    ) -> Result<Opened> {
         let reader = stream.try_clone().and_then(|clone| {
             let mut reader = Timed::new(clone);
             reader.limit(limit)?;
@@ -89,7 +109,7 @@ impl Connection {
         match read_frame(&mut connection.reader, &mut connection.received) {
             Ok(()) => {}
             Err(FrameError::Broken(error)) if is_timeout(&error) => {
-                return Err(silent(volume, Some(&peer), patience));
+                return Err(silent(volume, peer, patience));
             }
             Err(_) if sent.is_err() => return Ok(Opened::Leaving),
             Err(error) if error.is_gone() => return Ok(Opened::Leaving),

@@ -10,6 +10,7 @@ mod attributes;
 mod contents;
 mod kernel_numbers;
 mod listing;
+mod locks;
 mod names;
 
 use std::sync::{Arc, OnceLock, Weak};
@@ -87,6 +88,8 @@ pub(crate) struct Adapter {
     snapshots_alike: bool,
     /// Whether the kernel reports opens and closes.
     pub(crate) trace_opens: bool,
+    /// Whether the file system is on another machine, where others change it, too.
+    pub(crate) is_remote: bool,
     pub(crate) timeouts: Timeouts,
     groups: Groups,
     /// Which listings of large directories carry attributes.
@@ -106,6 +109,7 @@ impl Adapter {
             fs,
             snapshots_alike: options.snapshots_alike,
             trace_opens: options.trace_opens,
+            is_remote: options.remote,
             timeouts: Timeouts {
                 attr: options.attr_timeout,
                 entry: options.entry_timeout,
@@ -172,11 +176,14 @@ impl Adapter {
     /// The rights for an operation. The kernel has checked permissions: of names and attributes
     /// with each request, of an open file when it was opened (the descriptor may since have been
     /// passed to another process).
-    fn caller(who: Who) -> Caller {
+    ///
+    /// A server on another machine checks them once more, and needs all groups for that.
+    fn caller(&self, who: Who) -> Caller {
+        let far = || self.groups.of(who.pid, who.uid, self.fs.now());
         Caller {
             uid: who.uid,
             gid: who.gid,
-            groups: Vec::new(),
+            groups: if self.is_remote { far() } else { Vec::new() },
             umask: 0,
             pid: who.pid,
             enforce: Enforce::Kernel,
@@ -185,9 +192,11 @@ impl Adapter {
     }
 
     /// The rights for creating something: with the groups that the kernel sent along.
-    fn maker(maker: &Maker) -> Caller {
-        let mut caller = Adapter::caller(maker.who);
-        caller.groups.extend_from_slice(&maker.groups);
+    fn maker(&self, maker: &Maker) -> Caller {
+        let mut caller = self.caller(maker.who);
+        if !self.is_remote {
+            caller.groups.extend_from_slice(&maker.groups);
+        }
         caller.umask = maker.umask;
         caller
     }
@@ -195,7 +204,7 @@ impl Adapter {
     /// The rights for a search: those of all groups, since the kernel checks none for it.
     fn searcher(&self, who: Who) -> Caller {
         let groups = self.groups.of(who.pid, who.uid, self.fs.now());
-        Caller { groups, ..Adapter::caller(who) }
+        Caller { groups, ..self.caller(who) }
     }
 
     /// Whether the kernel must ask again at every use of a node.

@@ -51,11 +51,11 @@ struct Ending {
 
 /// Mounts a file system and serves it on threads of its own.
 pub fn mount(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Result<Mount, MountError> {
-    let options = MountOptions {
-        volume_dir: mountinfo::resolve(&options.volume_dir)
-            .unwrap_or_else(|| options.volume_dir.clone()),
-        ..options.clone()
-    };
+    // (The source of a file system on another machine is no path here.)
+    let volume_dir = Some(&options.volume_dir).filter(|_| !options.remote);
+    let volume_dir = volume_dir.and_then(|path| mountinfo::resolve(path));
+    let volume_dir = volume_dir.unwrap_or_else(|| options.volume_dir.clone());
+    let options = MountOptions { volume_dir, ..options.clone() };
     let mount_point = place::prepare(&options)?;
     let root = root(&*fs, options.subdir.as_deref())?;
     fs.set_shown_root(root);

@@ -87,6 +87,9 @@ pub struct MountOptions {
     /// The kernel reports every open and close (`trace_opens`), for a file system that records
     /// calls.
     pub trace_opens: bool,
+    /// The file system is on another machine: permissions are checked there too, and every open is
+    /// a request. Not an option of mount(8).
+    pub remote: bool,
 }
 
 /// Why a list of options was refused.
@@ -145,6 +148,7 @@ impl MountOptions {
             clone_fd: false,
             snapshots_alike: false,
             trace_opens: false,
+            remote: false,
         }
     }
 

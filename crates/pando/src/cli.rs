@@ -9,6 +9,7 @@ mod index;
 mod ls;
 mod quota;
 mod search;
+mod serve;
 mod session;
 mod snapshot;
 mod stream;
@@ -33,6 +34,8 @@ pub(crate) use ls::{LsArgs, LsOrder};
 pub(crate) use program::EngineArg;
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
+use serve::{CLUSTER_HELP, SERVE_HELP};
+pub(crate) use serve::{CertsArgs, ClusterVerb, PORT, ServeArgs};
 pub(crate) use session::SessionVerb;
 pub(crate) use stream::{DumpArgs, LoadArgs, ReceiveArgs, SendArgs};
 pub(crate) use trace::{MixArg, ReplayArgs, Timing, TraceVerb};
@@ -60,7 +63,8 @@ fn bytes(text: &str) -> Result<u64, String> {
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
 mounted or not. The URL of a volume in an object store (s3://BUCKET/PREFIX, file:///DIR) stands
-for VOLDIR everywhere. Where no daemon has the volume open, the command starts one in the
+for VOLDIR everywhere. pando://HOST[:PORT]/VOLUME/path names a path in a volume of a server
+(`pando serve`), for verbs that look and for snapshots and clones. Where no daemon has the volume open, the command starts one in the
 background, which ends when it has been idle for a while (30 s, PANDO_IDLE_SECONDS). It
 caches in a quarter of the memory (PANDO_CACHE_SIZE), and keeps the index for searches in
 256 MiB (PANDO_INDEX_CACHE, 0 for none).";
@@ -221,6 +225,15 @@ pub(crate) enum Verb {
     /// Replay a trace in a directory of any file system, and measure it
     #[command(after_help = trace::REPLAY_HELP)]
     Replay(ReplayArgs),
+    /// Serve volumes to other machines, until it is ended by a signal
+    #[command(after_help = SERVE_HELP)]
+    Serve(ServeArgs),
+    /// Certificates for servers and their clients
+    #[command(subcommand, after_help = CLUSTER_HELP)]
+    Cluster(ClusterVerb),
+    /// Serve the mount of a volume of a server (started by `mount`)
+    #[command(hide = true)]
+    FarMount(FarMountArgs),
     /// Serve a volume as its daemon (started by other verbs)
     #[command(hide = true)]
     Owner(OwnerArgs),
@@ -236,6 +249,7 @@ In /etc/fstab, with /sbin/mount.pando a link to pando:
 Examples:
   pando mount /data/vol /mnt/vol
   pando mount /data/vol:/project /mnt/project
+  pando mount pando://files.example.org/home /mnt/home   # of `pando serve` on that host
   pando mount -f -o ro,subdir=project /data/vol /mnt/project";
 
 fn after_help() -> String {
@@ -309,7 +323,8 @@ impl From<LayoutArg> for fs::Layout {
 
 #[derive(Debug, Args)]
 pub(crate) struct MountArgs {
-    /// Directory or URL of the volume; VOLDIR:/path mounts a directory of it
+    /// Directory or URL of the volume, pando://HOST/VOLUME on a server; VOLDIR:/path mounts a
+    /// directory of it
     pub(crate) voldir: PathBuf,
     /// Where to mount it
     pub(crate) mnt: PathBuf,
@@ -528,6 +543,17 @@ pub(crate) enum SubvolumeVerb {
 pub(crate) struct GenerateArgs {
     /// The directory
     pub(crate) dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FarMountArgs {
+    /// URL of the volume
+    pub(crate) volume: PathBuf,
+    /// Where to mount it
+    pub(crate) mnt: PathBuf,
+    /// Mount options
+    #[arg(long, short = 'o', value_delimiter = ',')]
+    pub(crate) options: Vec<String>,
 }
 
 #[derive(Debug, Args)]

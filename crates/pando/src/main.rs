@@ -8,6 +8,7 @@ mod cli_totals;
 mod environment;
 mod export;
 mod failure;
+mod far;
 mod find;
 mod host;
 mod import;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
     let arguments = verbs::mount_helper::rewrite(arguments);
     let arguments = cli::rewrite(arguments);
     let arguments = verbs::find::rewrite(arguments);
+    let far = far::check_verb(&arguments);
     let json = arguments.iter().any(|argument| argument == "--json");
     let mut command = cli::command();
     let parsed = command.try_get_matches_from_mut(arguments);
@@ -84,9 +86,13 @@ fn main() -> ExitCode {
         }
     };
     // A daemon logs what it does; a command logs only what goes wrong.
-    let is_daemon = matches!(cli.verb, Verb::Owner(_));
+    let is_daemon = matches!(cli.verb, Verb::Owner(_) | Verb::FarMount(_) | Verb::Serve(_));
     log::start(if is_daemon { LevelFilter::INFO } else { LevelFilter::WARN }, cli.json);
     let mut output = Output::new(cli.json, cli.quiet);
+    if let Err(failure) = far {
+        output.failure(&failure);
+        return exit::code(failure.kind);
+    }
     if cli.json || cli.quiet {
         session::set_quiet();
     }
@@ -127,6 +133,9 @@ fn main() -> ExitCode {
         Verb::Bench(args) => verbs::bench::run(&args, &mut output),
         Verb::Trace(verb) => verbs::trace::run(&verb, &mut output),
         Verb::Replay(args) => verbs::replay::run(&args, &mut output),
+        Verb::Serve(args) => verbs::serve::run(&args, &mut output),
+        Verb::Cluster(verb) => verbs::cluster::run(&verb, &mut output),
+        Verb::FarMount(args) => verbs::mount_far::background(&args),
         Verb::Owner(args) => verbs::owner::run(&args),
         Verb::Generate(args) => verbs::generate::run(&args),
     };

@@ -11,6 +11,7 @@ use format::volume::{COPY, FILE, UNFINISHED};
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
+use crate::far;
 use crate::host;
 use crate::mounts;
 use crate::session::Target;
@@ -62,7 +63,7 @@ impl Place {
         let place =
             Place::locate(argument).map_err(|failure| outside(argument).unwrap_or(failure))?;
         // A volume directory inside a mount is an ordinary directory there.
-        if split(argument).is_none() {
+        if split(argument).is_none() && !far::is_url(argument.as_os_str()) {
             check_changes(argument)?;
         }
         Ok(place)
@@ -79,6 +80,10 @@ impl Place {
 
     /// Resolves an argument.
     pub(crate) fn locate(argument: &Path) -> Result<Place> {
+        if let Some(split) = far::split(argument) {
+            let (volume, inner) = split?;
+            return Ok(Place { volume, inner, typed: argument.to_owned() });
+        }
         if let Some((volume, inner)) = split(argument) {
             let volume = directory_of(&volume)?;
             return Ok(Place { volume, inner, typed: argument.to_owned() });
@@ -143,6 +148,9 @@ impl Place {
     /// not known.
     fn as_typed(&self, path: &[u8]) -> Option<Vec<u8>> {
         let rest = path.strip_prefix(b"/")?;
+        if far::is_url(self.typed.as_os_str()) {
+            return Some([self.volume.as_os_str().as_bytes(), b"/", rest].concat());
+        }
         if let Some((volume, _)) = split(&self.typed) {
             let rest = rest.strip_suffix(b"/").unwrap_or(rest);
             return Some([volume.as_os_str().as_bytes(), b":/", rest].concat());
@@ -171,6 +179,9 @@ impl Place {
 
     /// Finds the volume that an argument names: its directory, or anything inside.
     pub(crate) fn volume(argument: &Path) -> Result<PathBuf> {
+        if far::is_url(argument.as_os_str()) {
+            return Ok(Place::locate(argument)?.volume);
+        }
         if is_volume(argument) {
             return absolute(argument);
         }

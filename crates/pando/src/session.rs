@@ -10,7 +10,7 @@ use wire::{Answer, Body, Call, Failure, FailureKind};
 
 use crate::failure::{self, Result};
 use crate::output::Output;
-use crate::{host, mounts, spawn};
+use crate::{far, host, mounts, spawn};
 
 /// The target of a call: a volume, or a place in one.
 pub(crate) trait Target {
@@ -49,6 +49,9 @@ impl Target for PathBuf {
 
 /// Connects to the daemon of a volume, and starts one if there is none.
 fn open(volume: &Path) -> Result<Connection> {
+    if far::is_url(volume.as_os_str()) {
+        return far::connect(volume);
+    }
     let spawn = &mut || spawn::owner(volume, &[]);
     let connection = connect_or_spawn(volume, &SystemClock::new(), spawn)?;
     if let Some(remark) = host::observed(volume)

@@ -140,6 +140,47 @@ pub enum SyncScope {
     All,
 }
 
+/// What a lock of a file keeps others from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// Nothing: it is ended.
+    Unlocked,
+    /// Exclusive locks.
+    Shared,
+    /// All locks.
+    Exclusive,
+}
+
+/// A lock of a file that programs agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileLock {
+    /// Who holds it, by the kernel's number.
+    pub owner: u64,
+    /// The process.
+    pub pid: u32,
+    /// What it keeps others from.
+    pub kind: LockKind,
+    /// First byte.
+    pub start: u64,
+    /// Last byte.
+    pub end: u64,
+    /// Whether it is one of flock(2), which is on the whole file; otherwise one of fcntl(2).
+    pub whole: bool,
+}
+
+/// What came of a request for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locked {
+    /// It is held, or ended.
+    Done,
+    /// Another is in the way.
+    Busy,
+    /// There are too many locks.
+    TooMany,
+    /// Each would wait for the other.
+    Deadlock,
+}
+
 /// What calls may wait for a far store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waits {
@@ -149,6 +190,8 @@ pub enum Waits {
     Syncs,
     /// These, and those that change something.
     Changes,
+    /// All: everything is far.
+    All,
 }
 
 /// Space and limits, as `statvfs` shows them.
@@ -374,8 +417,64 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
+    /// As [`FileSystem::opened`], for a front end that caches contents from one open to the next:
+    /// whether what it cached since the last open of the node is still what the file has.
+    fn open(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<bool> {
+        self.opened(caller, node, flags).map(|()| true)
+    }
+
+    /// Creates a regular file (mode, flags of open(2)); [`FileSystem::released`] follows, as after
+    /// an open.
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        (mode, _flags): (u32, u32),
+    ) -> FsResult<Entry> {
+        self.mknod(caller, parent, name, &NewNode { kind: Kind::File, mode, rdev: 0 })
+    }
+
+    /// Writes all of `bytes` at the end of a file, wherever that is when it is written.
+    fn append(&self, caller: &Caller, node: NodeId, bytes: &[u8]) -> FsResult<()> {
+        let size = self.getattr(caller, node)?.size;
+        self.write(caller, node, size, bytes)
+    }
+
     /// The last descriptor of an open was closed.
     fn released(&self, _caller: &Caller, _node: NodeId) {}
+
+    /// Whether locks of files are kept here. Otherwise the kernel keeps them by itself, for the
+    /// programs of one machine, and the next three are not called.
+    fn keeps_locks(&self) -> bool {
+        false
+    }
+
+    /// Takes, changes or ends a lock; `wait` says whether to wait for others.
+    fn lock(
+        &self,
+        _caller: &Caller,
+        _node: NodeId,
+        _lock: &FileLock,
+        _wait: bool,
+    ) -> FsResult<Locked> {
+        Err(FsError::NotSupported("locks"))
+    }
+
+    /// The first lock of another that would be in the way.
+    fn test_lock(
+        &self,
+        _caller: &Caller,
+        _node: NodeId,
+        _lock: &FileLock,
+    ) -> FsResult<Option<FileLock>> {
+        Err(FsError::NotSupported("locks"))
+    }
+
+    /// Ends the locks of an owner on a file; `whole`: those of flock(2).
+    fn unlock(&self, _caller: &Caller, _node: NodeId, _owner: u64, _whole: bool) -> FsResult<()> {
+        Ok(())
+    }
 
     /// Announces what a mount shows as its root. A file system that replaces this directory
     /// announces the new one by [`Invalidate::root`].

@@ -22,6 +22,7 @@ mod find;
 mod frame;
 mod history;
 mod import;
+pub mod remote;
 mod reply;
 mod retention;
 mod scan;

@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
+use wire::remote::{Asked, FsAnswer, FsFailure, RemoteHello, RemoteWelcome};
 use wire::{
     Call, ExportItem, Hello, Item, Items, Reply, Request, ScanItem, Welcome, decode, encode,
     read_frame,
@@ -9,6 +10,8 @@ use wire::{
 
 use crate::target::{Part, Target, no_checksum};
 use crate::values::Values;
+
+type Answer<'a> = Result<FsAnswer<'a>, FsFailure>;
 
 pub(crate) const TARGETS: &[Target] = &[
     Target {
@@ -109,6 +112,33 @@ pub(crate) const TARGETS: &[Target] = &[
         },
     },
     Target {
+        name: "remote-request",
+        part: Part::Decoders,
+        covers: &[],
+        make: |random| made(random, |values, out| one::<Asked<'_>>(values, out)),
+        repair: no_checksum,
+        run: |bytes| twice::<Asked<'_>>(bytes),
+    },
+    Target {
+        name: "remote-answer",
+        part: Part::Decoders,
+        covers: &[],
+        make: |random| made(random, |values, out| one::<Answer<'_>>(values, out)),
+        repair: no_checksum,
+        run: |bytes| twice::<Answer<'_>>(bytes),
+    },
+    Target {
+        name: "remote-hello",
+        part: Part::Decoders,
+        covers: &[],
+        make: |random| made(random, |values, out| one::<RemoteHello>(values, out)),
+        repair: no_checksum,
+        run: |bytes| {
+            let body = wire::remote::split_head(bytes).map_or(bytes, |(_, _, body)| body);
+            twice::<RemoteHello>(body) | decode::<RemoteWelcome>(body).is_ok()
+        },
+    },
+    Target {
         name: "frame",
         part: Part::Decoders,
         covers: &[],
@@ -158,6 +188,16 @@ fn reply(values: Values<'_, '_>, out: &mut Vec<u8>) -> Option<()> {
 
 fn welcome(values: Values<'_, '_>, out: &mut Vec<u8>) -> Option<()> {
     one::<Welcome>(values, out)
+}
+
+/// What is understood is understood again after it was encoded.
+fn twice<'a, T: Deserialize<'a> + Serialize>(bytes: &'a [u8]) -> bool {
+    let Ok(message) = decode::<T>(bytes) else { return false };
+    let mut encoded = Vec::new();
+    encode(&message, &mut encoded);
+    // (Numbers have longer encodings, too.)
+    assert!(encoded.len() <= bytes.len(), "it became longer");
+    true
 }
 
 fn run_request(bytes: &[u8]) -> bool {

@@ -34,7 +34,7 @@ impl Adapter {
     pub(crate) fn getattr(&self, who: Who, number: u64) -> Answer<Named> {
         let attr = self
             .fs
-            .getattr(&Adapter::caller(who), self.node(number))
+            .getattr(&self.caller(who), self.node(number))
             .map_err(failed("getattr", number))?;
         Ok(self.shown(number, attr))
     }
@@ -43,7 +43,7 @@ impl Adapter {
     pub(crate) fn setattr(&self, who: Who, number: u64, wanted: &AttrChanges) -> Answer<Named> {
         let changes = wanted.changes;
         let node = self.node(number);
-        let mut caller = Adapter::caller(who);
+        let mut caller = self.caller(who);
         let capabilities = changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some();
         caller.ends = Ends { set_id: wanted.ends_bits, capabilities };
         self.fs
@@ -73,7 +73,7 @@ impl Adapter {
         room: u32,
     ) -> Answer<Vec<u8>> {
         let total = self.is_computed(name);
-        let caller = if total { self.searcher(who) } else { Adapter::caller(who) };
+        let caller = if total { self.searcher(who) } else { self.caller(who) };
         let value = self
             .fs
             .getxattr(&caller, self.node(number), name)
@@ -85,7 +85,7 @@ impl Adapter {
     pub(crate) fn listxattr(&self, who: Who, number: u64, room: u32) -> Answer<Vec<u8>> {
         let names = self
             .fs
-            .listxattr(&Adapter::caller(who), self.node(number))
+            .listxattr(&self.caller(who), self.node(number))
             .map_err(failed("listxattr", number))?;
         if names.len() > XATTR_BYTES_MAX {
             return Err(Errno::TOO_BIG);
@@ -108,7 +108,7 @@ impl Adapter {
             libc::XATTR_REPLACE => SetXattr::Replace,
             _ => return Err(Errno::INVALID),
         };
-        let mut caller = Adapter::caller(who);
+        let mut caller = self.caller(who);
         if !setting.in_group {
             // Then the kernel has nothing left to check: owners set lists.
             caller.enforce = Enforce::Here;
@@ -120,8 +120,7 @@ impl Adapter {
 
     /// Removes an extended attribute.
     pub(crate) fn removexattr(&self, who: Who, number: u64, name: &[u8]) -> Answer<()> {
-        let caller =
-            if capability::are_in(name) { capability::taker() } else { Adapter::caller(who) };
+        let caller = if capability::are_in(name) { capability::taker() } else { self.caller(who) };
         self.fs.removexattr(&caller, self.node(number), name).map_err(failed("removexattr", number))
     }
 }

@@ -34,7 +34,7 @@ impl Adapter {
         flags: i32,
         send: impl FnOnce(Answer<&[u8]>),
     ) {
-        let caller = Adapter::caller(who);
+        let caller = self.caller(who);
         let node = self.node(number);
         let size = (size as usize).min(READ_BYTES_MAX);
         BUFFER.with_borrow_mut(|buffer| {
@@ -63,7 +63,7 @@ impl Adapter {
         bytes: &[u8],
         ends_rights: bool,
     ) -> Answer<()> {
-        let mut caller = Adapter::caller(who);
+        let mut caller = self.caller(who);
         caller.ends = Ends { set_id: ends_rights, capabilities: ends_rights };
         self.fs.write(&caller, self.node(number), offset, bytes).map_err(failed("write", number))
     }
@@ -89,7 +89,7 @@ impl Adapter {
 
     /// The owner of a file, in place of an unknown writer: quotas apply to the owner.
     fn owner_of(&self, who: Who, number: u64) -> Answer<Who> {
-        let attr = self.fs.getattr(&Adapter::caller(who), self.node(number));
+        let attr = self.fs.getattr(&self.caller(who), self.node(number));
         let attr = attr.map_err(failed("write", number))?;
         Ok(Who { uid: attr.uid, gid: attr.gid, ..who })
     }
@@ -97,7 +97,7 @@ impl Adapter {
     /// The rights for a change of contents if the kernel does not say what it ends. The code checks
     /// for the superuser only if there are bits to keep.
     fn changing(&self, who: Who, node: NodeId) -> Caller {
-        let mut caller = Adapter::caller(who);
+        let mut caller = self.caller(who);
         let bears = |mode| without_set_id(mode) != mode;
         let set_id = caller.is_root()
             && self.fs.getattr(&caller, node).is_ok_and(|attr| bears(attr.mode))
@@ -119,7 +119,7 @@ impl Adapter {
             _ => return Err(Errno::INVALID),
         };
         let offset = u64::try_from(offset).map_err(|_| Errno::NO_DATA_THERE)?;
-        let (caller, node) = (Adapter::caller(who), self.node(number));
+        let (caller, node) = (self.caller(who), self.node(number));
         let seek = |offset, what| match self.fs.seek(&caller, node, offset, what) {
             Err(FsError::PastEnd) => Ok(None),
             found => found.map(Some),
@@ -190,13 +190,32 @@ impl Adapter {
 
     /// Reports an open to the file system.
     pub(crate) fn opened(&self, who: Who, number: u64, flags: u32) -> Answer<()> {
-        let opened = self.fs.opened(&Adapter::caller(who), self.node(number), flags);
+        let opened = self.fs.opened(&self.caller(who), self.node(number), flags);
         opened.map_err(failed("open", number))
+    }
+
+    /// Opens a file of another machine; returns whether the kernel may keep the pages that it has.
+    pub(crate) fn open(&self, who: Who, number: u64, flags: u32) -> Answer<bool> {
+        let opened = self.fs.open(&self.caller(who), self.node(number), flags);
+        opened.map_err(failed("open", number))
+    }
+
+    /// Writes at the end of a file that others write to, too.
+    pub(crate) fn append(
+        &self,
+        who: Who,
+        number: u64,
+        bytes: &[u8],
+        ends_rights: bool,
+    ) -> Answer<()> {
+        let mut caller = self.caller(who);
+        caller.ends = Ends { set_id: ends_rights, capabilities: ends_rights };
+        self.fs.append(&caller, self.node(number), bytes).map_err(failed("write", number))
     }
 
     /// Reports a close to the file system.
     pub(crate) fn released(&self, who: Who, number: u64) {
-        self.fs.released(&Adapter::caller(who), self.node(number));
+        self.fs.released(&self.caller(who), self.node(number));
     }
 
     /// Syncs a file or directory.
@@ -207,8 +226,6 @@ impl Adapter {
 
     /// The target of a symbolic link.
     pub(crate) fn readlink(&self, who: Who, number: u64) -> Answer<Vec<u8>> {
-        self.fs
-            .readlink(&Adapter::caller(who), self.node(number))
-            .map_err(failed("readlink", number))
+        self.fs.readlink(&self.caller(who), self.node(number)).map_err(failed("readlink", number))
     }
 }

@@ -43,7 +43,7 @@ impl Adapter {
         with_attributes: bool,
         take: &mut dyn FnMut(&Listed<'_>) -> WalkControl,
     ) -> Answer<()> {
-        let caller = Adapter::caller(who);
+        let caller = self.caller(who);
         let node = self.node(number);
         if offset < AFTER_DOT_DOT && !self.list_dots(who, number, offset, take)? {
             return Ok(());
@@ -134,7 +134,7 @@ impl Adapter {
         if number == ROOT {
             return own;
         }
-        match self.fs.lookup(&Adapter::caller(who), self.node(number), b"..") {
+        match self.fs.lookup(&self.caller(who), self.node(number), b"..") {
             Ok(entry) => {
                 if entry.node != NodeId::ROOT {
                     self.fs.forget(entry.node, 1);

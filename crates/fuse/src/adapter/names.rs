@@ -17,7 +17,7 @@ impl Adapter {
         }
         let directory = self.node(parent);
         let volatile = self.fs.is_volatile(directory);
-        let caller = if volatile { self.searcher(who) } else { Adapter::caller(who) };
+        let caller = if volatile { self.searcher(who) } else { self.caller(who) };
         match self.fs.lookup(&caller, directory, name) {
             Ok(entry) => {
                 self.advice.looked_up(parent);
@@ -65,10 +65,17 @@ impl Adapter {
         parent: u64,
         name: &[u8],
         mode: u32,
-        exclusive: bool,
+        flags: i32,
     ) -> Answer<Named> {
-        let new = NewNode { kind: Kind::File, mode: mode & 0o7777, rdev: 0 };
-        match self.fs.mknod(&Adapter::maker(maker), self.node(parent), name, &new) {
+        let (caller, directory, mode) = (self.maker(maker), self.node(parent), mode & 0o7777);
+        let exclusive = flags & libc::O_EXCL != 0;
+        let created = if self.is_remote {
+            self.fs.create(&caller, directory, name, (mode, flags as u32))
+        } else {
+            let new = NewNode { kind: Kind::File, mode, rdev: 0 };
+            self.fs.mknod(&caller, directory, name, &new)
+        };
+        match created {
             Ok(entry) => Ok(self.named(&entry)),
             // Another process created the file since the kernel looked. At ESTALE the kernel looks
             // once more and opens what it finds, with all the checks that an existing file needs.
@@ -89,7 +96,7 @@ impl Adapter {
         let kind = kind_of_new(mode).ok_or(Errno::INVALID)?;
         let new = NewNode { kind, mode: mode & 0o7777, rdev };
         self.fs
-            .mknod(&Adapter::maker(maker), self.node(parent), name, &new)
+            .mknod(&self.maker(maker), self.node(parent), name, &new)
             .map(|entry| self.named(&entry))
             .map_err(failed("mknod", parent))
     }
@@ -97,7 +104,7 @@ impl Adapter {
     /// Creates a file without a name.
     pub(crate) fn tmpfile(&self, maker: &Maker, parent: u64, mode: u32) -> Answer<Named> {
         self.fs
-            .tmpfile(&Adapter::maker(maker), self.node(parent), mode & 0o7777)
+            .tmpfile(&self.maker(maker), self.node(parent), mode & 0o7777)
             .map(|entry| self.named(&entry))
             .map_err(failed("tmpfile", parent))
     }
@@ -111,7 +118,7 @@ impl Adapter {
         mode: u32,
     ) -> Answer<Named> {
         let parent_node = self.node(parent);
-        let mut caller = Adapter::maker(maker);
+        let mut caller = self.maker(maker);
         if self.fs.takes_snapshots(parent_node) {
             // Limits of all groups count, and the kernel sends none along for this directory.
             caller.groups = self.searcher(maker.who).groups;
@@ -131,7 +138,7 @@ impl Adapter {
         target: &[u8],
     ) -> Answer<Named> {
         self.fs
-            .symlink(&Adapter::caller(who), self.node(parent), name, target)
+            .symlink(&self.caller(who), self.node(parent), name, target)
             .map(|entry| self.named(&entry))
             .map_err(failed("symlink", parent))
     }
@@ -139,23 +146,19 @@ impl Adapter {
     /// Gives a node another name.
     pub(crate) fn link(&self, who: Who, number: u64, parent: u64, name: &[u8]) -> Answer<Named> {
         self.fs
-            .link(&Adapter::caller(who), self.node(number), self.node(parent), name)
+            .link(&self.caller(who), self.node(number), self.node(parent), name)
             .map(|entry| self.named(&entry))
             .map_err(failed("link", parent))
     }
 
     /// Removes a name that is not a directory's.
     pub(crate) fn unlink(&self, who: Who, parent: u64, name: &[u8]) -> Answer<()> {
-        self.fs
-            .unlink(&Adapter::caller(who), self.node(parent), name)
-            .map_err(failed("unlink", parent))
+        self.fs.unlink(&self.caller(who), self.node(parent), name).map_err(failed("unlink", parent))
     }
 
     /// Removes an empty directory.
     pub(crate) fn rmdir(&self, who: Who, parent: u64, name: &[u8]) -> Answer<()> {
-        self.fs
-            .rmdir(&Adapter::caller(who), self.node(parent), name)
-            .map_err(failed("rmdir", parent))
+        self.fs.rmdir(&self.caller(who), self.node(parent), name).map_err(failed("rmdir", parent))
     }
 
     /// Renames; `flags` are those of renameat2(2).
@@ -175,8 +178,6 @@ impl Adapter {
             _ => return Err(Errno::INVALID),
         };
         let (source, target) = ((self.node(from.0), from.1), (self.node(to.0), to.1));
-        self.fs
-            .rename(&Adapter::caller(who), source, target, mode)
-            .map_err(failed("rename", from.0))
+        self.fs.rename(&self.caller(who), source, target, mode).map_err(failed("rename", from.0))
     }
 }

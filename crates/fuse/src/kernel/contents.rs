@@ -1,9 +1,10 @@
 //! Requests about contents, listings and space: unpack, call the adapter, pack.
 
-use vfs::WalkControl;
+use vfs::{FileLock, LockKind, WalkControl};
 
 use super::numbers::{
-    FSYNC_DATA, OPEN_CACHE_DIR, OPEN_KEEP_CACHE, OPEN_NO_FLUSH, WRITE_CACHE, WRITE_KILL_SUIDGID, op,
+    FSYNC_DATA, LOCK_FLOCK, OPEN_CACHE_DIR, OPEN_DIRECT_IO, OPEN_KEEP_CACHE, OPEN_NO_FLUSH,
+    RELEASE_FLOCK_UNLOCK, WRITE_CACHE, WRITE_KILL_SUIDGID, op,
 };
 use super::reply::Reply;
 use super::request::{Arguments, Request};
@@ -33,10 +34,14 @@ pub(super) fn write(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply
     let arguments = &mut request.arguments;
     arguments.skip(8)?;
     let (offset, size, flags) = (arguments.u64()?, arguments.u32()?, arguments.u32()?);
-    arguments.skip(16)?;
+    arguments.skip(8)?;
+    let opened = arguments.i32()?;
+    arguments.skip(4)?;
     let bytes = arguments.bytes(size as usize)?;
     let ends_rights = flags & WRITE_KILL_SUIDGID != 0;
+    let appends = adapter.is_remote && opened & libc::O_APPEND != 0;
     match flags & WRITE_CACHE {
+        0 if appends => adapter.append(request.who, request.node, bytes, ends_rights)?,
         0 => adapter.write(request.who, request.node, offset, bytes, ends_rights)?,
         _ => adapter.write_kept(request.who, request.node, offset, bytes, ends_rights)?,
     }
@@ -50,23 +55,109 @@ pub(super) fn fsync(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
     adapter.fsync(request.node, flags & FSYNC_DATA != 0)
 }
 
-/// Answers an open as the kernel does without a message: what it cached stays.
+/// Answers an open as the kernel does without a message: what it cached stays. Of a file system on
+/// another machine it stays if the file is unchanged, and listings are not cached.
 pub(super) fn open(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
     let flags = request.arguments.u32()?;
-    adapter.opened(request.who, request.node, flags)?;
+    let keeps = if adapter.is_remote {
+        adapter.open(request.who, request.node, flags)?
+    } else {
+        adapter.opened(request.who, request.node, flags)?;
+        true
+    };
     let flags = match request.opcode {
+        op::OPENDIR if adapter.is_remote => 0,
         op::OPENDIR => OPEN_KEEP_CACHE | OPEN_CACHE_DIR,
-        _ => OPEN_KEEP_CACHE | OPEN_NO_FLUSH,
+        _ => flags_of_open(adapter, flags as i32, keeps),
     };
     reply.u64(0).u32(flags).u32(0);
     Ok(())
 }
 
+/// How the kernel treats an open file. What is appended to a file that others append to is placed
+/// by the file system: the kernel would keep it in pages at a place of its own.
+pub(super) fn flags_of_open(adapter: &Adapter, flags: i32, keeps: bool) -> u32 {
+    if !adapter.is_remote {
+        return OPEN_KEEP_CACHE | OPEN_NO_FLUSH;
+    }
+    let direct = if flags & libc::O_APPEND != 0 { OPEN_DIRECT_IO } else { 0 };
+    // A close ends locks.
+    let flush = if adapter.keeps_locks() { 0 } else { OPEN_NO_FLUSH };
+    direct | flush | if keeps { OPEN_KEEP_CACHE } else { 0 }
+}
+
 /// A close; without opens there are closes of files that were created.
-pub(super) fn release(adapter: &Adapter, request: Asked<'_, '_>) {
-    if adapter.trace_opens {
+pub(super) fn release(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
+    if adapter.keeps_locks() {
+        request.arguments.skip(12)?;
+        let (flags, owner) = (request.arguments.u32()?, request.arguments.u64()?);
+        if flags & RELEASE_FLOCK_UNLOCK != 0 {
+            adapter.unlock(request.who, request.node, owner, true)?;
+        }
+    }
+    release_directory(adapter, request)
+}
+
+/// The close of a directory, or the end of that of a file.
+pub(super) fn release_directory(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
+    if adapter.trace_opens || adapter.is_remote {
         adapter.released(request.who, request.node);
     }
+    Ok(())
+}
+
+/// A descriptor is closed: locks of fcntl(2) of its process end.
+pub(super) fn flush(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
+    request.arguments.skip(16)?;
+    let owner = request.arguments.u64()?;
+    adapter.unlock(request.who, request.node, owner, false)
+}
+
+/// The lock in a request.
+fn lock_in(arguments: &mut Arguments<'_>) -> Answer<FileLock> {
+    arguments.skip(8)?;
+    let owner = arguments.u64()?;
+    let (start, end) = (arguments.u64()?, arguments.u64()?);
+    let (kind, pid) = (arguments.i32()?, arguments.u32()?);
+    let whole = arguments.u32()? & LOCK_FLOCK != 0;
+    let kind = match kind {
+        libc::F_RDLCK => LockKind::Shared,
+        libc::F_WRLCK => LockKind::Exclusive,
+        libc::F_UNLCK => LockKind::Unlocked,
+        _ => return Err(Errno::INVALID),
+    };
+    // A range without an end, and a lock of the whole file.
+    let (start, end) = if whole { (0, u64::MAX) } else { (start, end) };
+    Ok(FileLock { owner, pid, kind, start, end, whole })
+}
+
+/// Whether a request for a lock may wait until another ends.
+pub(super) fn waits_for_lock(request: &Request<'_>) -> bool {
+    let mut arguments = request.arguments;
+    request.opcode == op::SETLKW
+        && lock_in(&mut arguments).is_ok_and(|lock| lock.kind != LockKind::Unlocked)
+}
+
+pub(super) fn set_lock(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
+    let wait = request.opcode == op::SETLKW;
+    let lock = lock_in(&mut request.arguments)?;
+    adapter.lock(request.who, request.node, &lock, wait)
+}
+
+pub(super) fn test_lock(
+    adapter: &Adapter,
+    request: Asked<'_, '_>,
+    reply: &mut Reply,
+) -> Answer<()> {
+    let wanted = lock_in(&mut request.arguments)?;
+    let found = adapter.test_lock(request.who, request.node, &wanted)?;
+    let (lock, kind) = match found {
+        None => (wanted, libc::F_UNLCK),
+        Some(lock) if lock.kind == LockKind::Shared => (lock, libc::F_RDLCK),
+        Some(lock) => (lock, libc::F_WRLCK),
+    };
+    reply.u64(lock.start).u64(lock.end).u32(kind as u32).u32(lock.pid);
+    Ok(())
 }
 
 pub(super) fn readlink(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {

@@ -3,7 +3,7 @@
 use device::Timestamp;
 use inode::{SetAttr, SetTime};
 
-use super::numbers::{OPEN_KEEP_CACHE, OPEN_NO_FLUSH, SETXATTR_ACL_KILL_SGID, feature, set};
+use super::numbers::{SETXATTR_ACL_KILL_SGID, feature, set};
 use super::reply::Reply;
 use super::request::Request;
 use crate::adapter::{Adapter, Answer, AttrChanges, Maker, Named, Setting, Timeouts};
@@ -119,28 +119,28 @@ pub(super) fn create(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Repl
     let umask = request.arguments.u32()?;
     request.arguments.skip(4)?;
     let name = request.arguments.name()?;
-    let exclusive = flags & libc::O_EXCL != 0;
     let maker = maker(request, umask);
-    let named = adapter.create(&maker, request.node, name, mode, exclusive)?;
-    opened(adapter, reply, &named);
+    let named = adapter.create(&maker, request.node, name, mode, flags)?;
+    opened(adapter, reply, &named, flags);
     Ok(())
 }
 
 pub(super) fn tmpfile(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
-    request.arguments.skip(4)?;
+    let flags = request.arguments.i32()?;
     let (mode, umask) = (request.arguments.u32()?, request.arguments.u32()?);
     let maker = maker(request, umask);
     let named = adapter.tmpfile(&maker, request.node, mode)?;
-    opened(adapter, reply, &named);
+    opened(adapter, reply, &named, flags);
     Ok(())
 }
 
 /// A file that was created and opened.
-fn opened(adapter: &Adapter, reply: &mut Reply, named: &Named) {
+fn opened(adapter: &Adapter, reply: &mut Reply, named: &Named, flags: i32) {
     let Timeouts { attr, entry, negative } = adapter.timeouts;
     let kept = attr.min(entry);
     reply.entry(named, &Timeouts { attr: kept, entry: kept, negative });
-    reply.u64(0).u32(OPEN_KEEP_CACHE | OPEN_NO_FLUSH).u32(0);
+    let answer = super::contents::flags_of_open(adapter, flags, true);
+    reply.u64(0).u32(answer).u32(0);
 }
 
 pub(super) fn symlink(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {

@@ -38,11 +38,15 @@ pub(super) mod op {
     pub(crate) const GETXATTR: u32 = 22;
     pub(crate) const LISTXATTR: u32 = 23;
     pub(crate) const REMOVEXATTR: u32 = 24;
+    pub(crate) const FLUSH: u32 = 25;
     pub(crate) const INIT: u32 = 26;
     pub(crate) const OPENDIR: u32 = 27;
     pub(crate) const READDIR: u32 = 28;
     pub(crate) const RELEASEDIR: u32 = 29;
     pub(crate) const FSYNCDIR: u32 = 30;
+    pub(crate) const GETLK: u32 = 31;
+    pub(crate) const SETLK: u32 = 32;
+    pub(crate) const SETLKW: u32 = 33;
     pub(crate) const CREATE: u32 = 35;
     pub(crate) const INTERRUPT: u32 = 36;
     pub(crate) const DESTROY: u32 = 38;
@@ -68,9 +72,11 @@ pub(super) mod notify {
 /// Features that both sides must have, by their bits in `flags` and `flags2`.
 pub(super) mod feature {
     pub(crate) const ASYNC_READ: u64 = 1;
+    pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
+    pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;
@@ -99,6 +105,7 @@ pub(super) mod set {
 }
 
 /// Flags of answers to open and create.
+pub(super) const OPEN_DIRECT_IO: u32 = 1;
 pub(super) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(super) const OPEN_CACHE_DIR: u32 = 1 << 3;
 pub(super) const OPEN_NO_FLUSH: u32 = 1 << 5;
@@ -116,3 +123,7 @@ pub(super) const FSYNC_DATA: u32 = 1;
 pub(super) const EXTENSION_GROUPS: u32 = 32;
 /// The basic attributes of statx(2), and birth.
 pub(super) const STATX_ANSWERED: u32 = 0xfff;
+/// A lock is one of flock(2).
+pub(super) const LOCK_FLOCK: u32 = 1;
+/// A close ends the lock of flock(2).
+pub(super) const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;

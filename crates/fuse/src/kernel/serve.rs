@@ -1,6 +1,6 @@
 //! Dispatches a request to a call. An unlisted request is answered with ENOSYS, after which the
 //! kernel does without: it keeps locks by itself, opens and closes without a message (unless a
-//! trace needs them), and copies by reading and writing if copies are not offered.
+//! trace needs them, or the file system is on another machine), and copies by reading and writing if copies are not offered.
 
 use super::numbers::op;
 use super::reply::Reply;
@@ -55,11 +55,14 @@ pub(super) fn serve(
         op::GETXATTR => names::getxattr(adapter, request, reply),
         op::LISTXATTR => names::listxattr(adapter, request, reply),
         op::REMOVEXATTR => names::removexattr(adapter, request),
-        op::OPEN | op::OPENDIR if adapter.trace_opens => contents::open(adapter, request, reply),
-        op::RELEASE | op::RELEASEDIR => {
-            contents::release(adapter, request);
-            Ok(())
+        op::OPEN | op::OPENDIR if adapter.trace_opens || adapter.is_remote => {
+            contents::open(adapter, request, reply)
         }
+        op::RELEASE => contents::release(adapter, request),
+        op::RELEASEDIR => contents::release_directory(adapter, request),
+        op::FLUSH if adapter.keeps_locks() => contents::flush(adapter, request),
+        op::SETLK | op::SETLKW if adapter.keeps_locks() => contents::set_lock(adapter, request),
+        op::GETLK if adapter.keeps_locks() => contents::test_lock(adapter, request, reply),
         op::DESTROY => Ok(()),
         _ => Err(NOT_OFFERED),
     };

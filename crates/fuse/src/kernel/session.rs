@@ -59,6 +59,9 @@ pub(super) const FEATURES: u64 = feature::ASYNC_READ
     | feature::CREATE_SUPP_GROUP
     | feature::POSIX_ACL;
 
+/// The same for a file system that keeps locks.
+const LOCKS: u64 = feature::POSIX_LOCKS | feature::FLOCK_LOCKS;
+
 /// The transport.
 pub(crate) struct KernelTransport;
 
@@ -98,7 +101,9 @@ impl Transport for KernelTransport {
                 send(&channel, &mut Reply::default(), request.unique, libc::EIO, &[]);
                 continue;
             }
-            let Some(agreed) = answer_init(&channel, &mut request, FEATURES)? else { continue };
+            let locks = if adapter.keeps_locks() { LOCKS } else { 0 };
+            let agreed = answer_init(&channel, &mut request, FEATURES | locks)?;
+            let Some(agreed) = agreed else { continue };
             let turns = Arc::default();
             return Ok(Box::new(KernelSession { adapter, channel, workers, agreed, turns }));
         }
@@ -174,8 +179,12 @@ impl Session for KernelSession {
                 self.channel.try_clone()?
             });
         }
-        let queues =
-            Queues { slow: Queue::default(), seeks: Queue::default(), waits: Queue::of_waiting() };
+        let queues = Queues {
+            slow: Queue::default(),
+            seeks: Queue::default(),
+            waits: Queue::of_waiting(),
+            locks: Queue::of_locks(),
+        };
         let shares = Shares::new(channels.len() + 1);
         device::scope(|scope| {
             let (queues, adapter, agreed) = (&queues, &*self.adapter, self.agreed);
@@ -183,10 +192,12 @@ impl Session for KernelSession {
             let turns = &*self.turns;
             let mut result = Ok(());
             let waiting = if adapter.waits() == Waits::No { 0 } else { slow::WAITING };
+            let locking = if adapter.keeps_locks() { slow::LOCKING } else { 0 };
             for (name, queue, threads) in [
                 ("fuse-slow", &queues.slow, slow::THREADS),
                 ("fuse-seek", &queues.seeks, slow::THREADS),
                 ("fuse-wait", &queues.waits, waiting),
+                ("fuse-lock", &queues.locks, locking),
             ] {
                 for _ in 0..threads {
                     let serve = move || serve_slow(adapter, agreed, queue);
@@ -214,6 +225,7 @@ impl Session for KernelSession {
             queues.slow.end();
             queues.seeks.end();
             queues.waits.end();
+            queues.locks.end();
             result
         })
     }
@@ -228,6 +240,8 @@ struct Queues {
     seeks: Queue,
     /// Those that may wait for a far store.
     waits: Queue,
+    /// Those that wait for a lock of another program.
+    locks: Queue,
 }
 
 /// One thread that serves.
@@ -264,6 +278,15 @@ impl<'a> Worker<'a> {
                 Some(request) if request.opcode == op::INTERRUPT => {
                     self.queues.slow.interrupt(&request);
                     self.queues.waits.interrupt(&request);
+                    if self.adapter.keeps_locks() {
+                        self.queues.locks.interrupt(&request);
+                    }
+                    continue;
+                }
+                Some(request)
+                    if self.adapter.keeps_locks() && super::contents::waits_for_lock(&request) =>
+                {
+                    self.queues.locks.put(&request, message, channel);
                     continue;
                 }
                 Some(request) if slow::may_wait(self.adapter, &request) => {

@@ -24,6 +24,8 @@ const THREADS_A_USER: usize = 2;
 const THREADS_OF_USERS: usize = THREADS - 1;
 /// Threads for requests that may wait for a far store. They mostly wait, so many cost little.
 pub(super) const WAITING: usize = 16;
+/// Threads for requests that wait until another program ends its lock.
+pub(super) const LOCKING: usize = 48;
 /// Most remembered interruptions of requests that are not queued here: far more than the requests
 /// that can have been read and not yet queued.
 const REMEMBERED: usize = 1024;
@@ -95,6 +97,9 @@ impl Default for Queue {
 pub(super) fn may_wait(adapter: &Adapter, request: &Request<'_>) -> bool {
     match (adapter.waits(), request.opcode) {
         (Waits::No, _) => false,
+        // A search for data waits until the kernel has written, which takes these threads.
+        (Waits::All, op::LSEEK | op::FORGET | op::BATCH_FORGET | op::DESTROY) => false,
+        (Waits::All, _) => true,
         (_, op::FSYNC | op::FSYNCDIR) => true,
         (Waits::Syncs, _) => false,
         (Waits::Changes, opcode) => is_change(opcode),
@@ -133,6 +138,12 @@ impl Queue {
     pub(super) fn of_waiting() -> Queue {
         let waited_for = WAITING - 1;
         Queue::of(Most { a_user: waited_for - 2, of_users: waited_for - 1, waited_for })
+    }
+
+    /// For `LOCKING` threads.
+    pub(super) fn of_locks() -> Queue {
+        let most = LOCKING - 1;
+        Queue::of(Most { a_user: most, of_users: most, waited_for: most })
     }
 
     /// Queues a request for a thread. If its interruption came earlier, it is cancelled.

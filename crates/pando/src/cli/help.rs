@@ -10,8 +10,9 @@ use clap::{Command, CommandFactory};
 use super::Cli;
 
 /// Verbs by what they are for, in the order in which a user meets them.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Volumes", &["format", "mount", "umount", "status", "session", "sync", "fsck", "gc"]),
+    ("On other machines", &["serve", "cluster"]),
     ("Filling and copying them", &["import", "export", "index", "receive", "load"]),
     ("Snapshots and clones", &["snapshot", "clone", "rollback", "send", "subvolume", "rmr"]),
     (

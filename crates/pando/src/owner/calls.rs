@@ -412,6 +412,12 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     if server.mount().is_some() {
         return Err(Failure::new(FailureKind::Busy, "the volume is mounted"));
     }
+    if server.is_served() {
+        let message = format!("process {} serves the volume", std::process::id());
+        return Err(Failure::new(FailureKind::Busy, message).hint(
+            "mount pando://localhost/NAME, which others see too; or end that process first",
+        ));
+    }
     // The user that owns the volume's directory may have it mounted, whichever user's command
     // started this daemon.
     if !server.trusts(caller.uid) {

@@ -21,7 +21,7 @@ use super::scan::{self, Scan};
 use super::server::Server;
 use super::sessions::Task;
 use super::streams::{self, Receive};
-use super::{admission, calls, export, mounted};
+use super::{admission, calls, export, far, mounted};
 
 /// How soon a connection has to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -143,14 +143,23 @@ pub(super) fn refuse(stream: &UnixStream, failure: Failure) -> io::Result<()> {
 }
 
 /// Serves a connection to its end.
-pub(super) fn serve(server: &Server, id: u64, stream: UnixStream) {
-    if let Err(error) = try_serve(server, id, stream) {
+pub(super) fn serve(server: &Server, id: u64, stream: UnixStream, far: Option<Caller>) {
+    if let Err(error) = try_serve(server, id, stream, far) {
         tracing::debug!(%error, "a connection ended");
     }
 }
 
-fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameError> {
-    let caller = caller(client::peer(stream.as_fd())?);
+fn try_serve(
+    server: &Server,
+    id: u64,
+    stream: UnixStream,
+    asserted: Option<Caller>,
+) -> Result<(), FrameError> {
+    let is_far = asserted.is_some();
+    let caller = match asserted {
+        Some(caller) => caller,
+        None => caller(client::peer(stream.as_fd())?),
+    };
     // A client that connects and sends nothing must not keep a place from others.
     stream.set_write_timeout(Some(READ_WITHIN))?;
     let handle = device::with_a_descriptor(|| stream.try_clone())?;
@@ -182,6 +191,11 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
                 return Ok(());
             }
         };
+        if is_far && let Err(failure) = far::check(&request.call) {
+            replies.id = request.id;
+            replies.send(Body::Failed(failure))?;
+            continue;
+        }
         let goes_on = matches!(
             request.call,
             Call::ImportOpen { .. } | Call::ScanOpen { .. } | Call::ReceiveOpen { .. }

@@ -50,7 +50,7 @@ pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
             return Ok(Elected::Owner(lock));
         }
         match Connection::open(&start.volume)? {
-            Opened::Connected(connection) if start.mount.is_some() => {
+            Opened::Connected(connection) if start.uses_alone().is_some() => {
                 patience = HANDOVER_PATIENCE;
                 ask_to_leave(&start.volume, connection, &**clock, begin)?;
             }

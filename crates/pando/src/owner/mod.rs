@@ -21,6 +21,7 @@ mod diff;
 mod door;
 mod elect;
 mod export;
+mod far;
 mod find;
 mod find_from;
 mod held;
@@ -74,7 +75,7 @@ use server::{Event, Server, Silent};
 const LAZY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a daemon is started to do.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Start {
     /// The volume directory.
     pub(crate) volume: PathBuf,
@@ -92,6 +93,28 @@ pub(crate) struct Start {
     pub(crate) trace: Option<TraceStart>,
     /// Whether to replace a daemon on another host.
     pub(crate) take_over: TakeOver,
+    /// The server to serve it by, if other machines are to use it.
+    pub(crate) serve: Option<ServeStart>,
+}
+
+/// How a volume is served to other machines.
+#[derive(Clone)]
+pub(crate) struct ServeStart {
+    /// The server.
+    pub(crate) server: Arc<remote::Server>,
+    /// What its clients call the volume.
+    pub(crate) name: String,
+}
+
+impl Start {
+    /// What the volume is opened for, if that takes it for itself.
+    fn uses_alone(&self) -> Option<&'static str> {
+        match (&self.mount, &self.serve) {
+            (Some(_), _) => Some("a mount"),
+            (None, Some(_)) => Some("a server"),
+            (None, None) => None,
+        }
+    }
 }
 
 /// A mount to make.
@@ -156,7 +179,7 @@ fn open(
         // Another host has it open, or these keys may only read. Verbs that read need no more.
         Err(why)
             if [FailureKind::Busy, FailureKind::Permission].contains(&why.kind)
-                && start.mount.is_none() =>
+                && start.uses_alone().is_none() =>
         {
             let shows = output::time_local(env.clock.now().0);
             let fs = Fs::observe(env, &why.message).map_err(&failed)?;
@@ -203,8 +226,8 @@ fn own(
     }
     let shown = fs.with_virtual_dirs();
     let shown = match &options {
-        None => shown,
-        Some(_) => shown.with_search(Arc::new(questions::Questions::new(&fs))),
+        None if start.serve.is_none() => shown,
+        _ => shown.with_search(Arc::new(questions::Questions::new(&fs))),
     };
     let shown = Arc::new(shown);
     let clock = Arc::clone(&env.clock);
@@ -230,6 +253,7 @@ fn own(
         Some((bound, calls)) => bound.serve(&calls, server.source(), Arc::clone(&env.clock)),
     });
     let mut recording = None;
+    let front = Arc::clone(&observed);
     let served = answered.and_then(|()| match options {
         None => Ok(None),
         Some(options) => {
@@ -243,7 +267,12 @@ fn own(
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
         }
-        serve(start, &server, &inbox, tell)
+        let exported = start.serve.as_ref().map(|serve| far::export(serve, front, &server));
+        let exported = exported.transpose()?;
+        let ended = serve(start, &server, &inbox, tell);
+        // Clients release what they hold before the volume is closed.
+        drop(exported);
+        ended
     });
     if let Some(recording) = recording {
         recording.end(was_made);
@@ -365,6 +394,9 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
         if mount.atime == fuse::Atime::Never {
             options.atime = fs::Atime::Never;
         }
+    }
+    if start.serve.is_some() {
+        options.durability = Durability::Sync;
     }
     options.index = index_cache::options(start.index_bytes, options.cache_bytes);
     options

@@ -14,6 +14,7 @@ use client::Listening;
 use device::Clock;
 use device::sync::{Condvar, Mutex};
 use fs::Volume;
+use inode::Caller;
 use program::Background;
 use wire::{Failure, FailureKind, Followed, ScanWatch, Status};
 
@@ -96,6 +97,8 @@ pub(super) struct Server {
     changed: Condvar,
     door: Arc<Door>,
     staged: Arc<Staged>,
+    /// Whether other machines use the volume.
+    is_served: bool,
 }
 
 struct Registry {
@@ -135,12 +138,18 @@ impl Server {
             changed: Condvar::new(),
             door,
             staged: Arc::default(),
+            is_served: start.serve.is_some(),
         })
     }
 
     /// Its clock.
     pub(super) fn clock(&self) -> &dyn Clock {
         &*self.clock
+    }
+
+    /// Whether other machines use the volume.
+    pub(super) fn is_served(&self) -> bool {
+        self.is_served
     }
 
     /// The volume's directory.
@@ -389,6 +398,17 @@ impl Server {
     fn try_admit(self: &Arc<Server>, stream: UnixStream) -> io::Result<()> {
         let client::Peer { uid, pid, .. } = client::peer(stream.as_fd())?;
         let who = Who { uid, pid, trusted: self.trusts(uid) };
+        self.begin_session(stream, who, None)
+    }
+
+    /// Serves a connection by a thread of its own; `far`: for whom, if not for the process at its
+    /// other end.
+    fn begin_session(
+        self: &Arc<Server>,
+        stream: UnixStream,
+        who: Who,
+        far: Option<Caller>,
+    ) -> io::Result<()> {
         let handle = device::with_a_descriptor(|| stream.try_clone())?;
         let mut registry = self.registry.lock();
         if registry.leaving {
@@ -403,7 +423,7 @@ impl Server {
         };
         let server = Arc::clone(self);
         let spawned = device::spawn("connection", move || {
-            connection::serve(&server, id, stream);
+            connection::serve(&server, id, stream, far);
             server.remove(id);
         });
         if let Err(error) = spawned {
@@ -411,6 +431,15 @@ impl Server {
             return Err(error);
         }
         Ok(())
+    }
+
+    /// Opens a connection for a user of another machine; returns its other end.
+    pub(super) fn admit_far(self: &Arc<Server>, caller: Caller) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        // (The owner of the volume's directory is a user of this machine.)
+        let who = Who { uid: caller.uid, pid: 0, trusted: caller.is_root() };
+        self.begin_session(ours, who, Some(caller))?;
+        Ok(theirs)
     }
 
     fn remove(&self, id: u64) {

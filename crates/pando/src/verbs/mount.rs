@@ -15,19 +15,22 @@ use crate::failure::{self, Result};
 use crate::host::{self, TakeOver};
 use crate::output::Output;
 use crate::place::Place;
-use crate::{owner, session, spawn};
+use crate::verbs::mount_far;
+use crate::{far, owner, session, spawn};
 
 pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
+    // (The source of a mount that mount(8) shows need not be a URL as it is typed.)
+    if far::is_url(args.voldir.as_os_str()) && fuse::asks_for_remount(&args.options) {
+        return remount(&mount_point(args)?, &args.options);
+    }
+    if let Some(url) = far::split(&args.voldir) {
+        return mount_far::run(args, url?, &mount_point(args)?, output);
+    }
     let volume = Place::volume(&args.voldir)?;
     let inner = inner(&args.voldir)?;
-    let mount_point = std::fs::canonicalize(&args.mnt)
-        .map_err(|error| match error.kind() {
-            ErrorKind::NotFound => failure::mount(&fuse::MountError::Missing(args.mnt.clone())),
-            _ => failure::io("mount on", &args.mnt, &error),
-        })
-        .or_else(|failure| dead_mount(&args.mnt).ok_or(failure))?;
+    let mount_point = mount_point(args)?;
     if fuse::asks_for_remount(&args.options) {
-        return fuse::remount(&mount_point, &args.options).map_err(|error| failure::mount(&error));
+        return remount(&mount_point, &args.options);
     }
     // Checked here and not in the background, so that wrong usage is reported at once.
     let mut checked = fuse::MountOptions::new(&volume, &mount_point);
@@ -47,6 +50,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
             metrics: args.metrics,
             trace: trace.map(|file| owner::TraceStart { file, limit: args.trace_limit }),
             take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
+            serve: None,
         };
         let mut told = Ok(());
         owner::run(&start, &mut |launch| {
@@ -86,6 +90,20 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         )),
         Launch::Failed(failure) => Err(failure),
     }
+}
+
+fn remount(mount_point: &Path, options: &[String]) -> Result<()> {
+    fuse::remount(mount_point, options).map_err(|error| failure::mount(&error))
+}
+
+/// The mount point, without symbolic links.
+fn mount_point(args: &MountArgs) -> Result<PathBuf> {
+    std::fs::canonicalize(&args.mnt)
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => failure::mount(&fuse::MountError::Missing(args.mnt.clone())),
+            _ => failure::io("mount on", &args.mnt, &error),
+        })
+        .or_else(|failure| dead_mount(&args.mnt).ok_or(failure))
 }
 
 /// The absolute path of a trace, which must not exist yet: no trace is overwritten.

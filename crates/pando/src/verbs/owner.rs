@@ -24,6 +24,7 @@ pub(crate) fn run(args: &OwnerArgs) -> Result<()> {
         metrics: args.metrics,
         trace: args.trace.clone().map(|file| owner::TraceStart { file, limit: args.trace_limit }),
         take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
+        serve: None,
     };
     let mut report = LaunchReport::new(std::io::stdout());
     let ended = owner::run(&start, &mut |launch| {

@@ -25,6 +25,7 @@ mod bad_stores;
 mod bench;
 mod diff;
 mod export;
+mod far;
 mod find;
 mod find_actions;
 mod find_over_base;

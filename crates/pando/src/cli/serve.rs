@@ -1,0 +1,100 @@
+//! Serving volumes to other machines, and certificates for that.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::environment::{CACHE_SIZE, INDEX_CACHE};
+use crate::{cache_size, index_cache, metrics};
+
+pub(super) const SERVE_HELP: &str = "\
+A client reaches a volume as pando://HOST[:PORT]/NAME, with `pando mount` and with verbs. Every
+change is durable before it is answered. Clients prove who they are by certificates, which say for
+which users they may ask (`pando cluster certs`); without --cert, --key and --ca the server listens
+on loopback addresses only, to root and to the user who runs it.
+
+While a volume is served here, it has no other mount; mount pando://localhost/NAME instead.
+
+Examples:
+  pando serve /data/vol                                  # on this machine: pando://localhost/vol
+  pando serve --listen 0.0.0.0:7440 --cert server.pem --key server.key --ca ca.pem \\
+      home=/data/home s3://bucket/archive";
+
+pub(super) const CLUSTER_HELP: &str = "\
+Examples:
+  pando cluster certs /etc/pando/certs --server files.example.org --server 10.0.0.7
+  pando cluster certs /etc/pando/certs --client build1 --uids 1000,1001 --gids 1000,100
+  pando cluster certs /etc/pando/certs --client backup --keep-root --read-only --volumes home";
+
+/// The port that is listened on, and connected to, unless another is given.
+pub(crate) const PORT: u16 = 7440;
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Volumes: directories or URLs, each with the name that clients use, unless that is the last
+    /// part of it
+    #[arg(required = true, value_name = "[NAME=]VOLDIR")]
+    pub(crate) volumes: Vec<String>,
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7440")]
+    pub(crate) listen: SocketAddr,
+    /// The server's certificate, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
+    pub(crate) cert: Option<PathBuf>,
+    /// The private key of the certificate
+    #[arg(long, value_name = "FILE", requires_all = ["cert", "ca"])]
+    pub(crate) key: Option<PathBuf>,
+    /// The certificate of the authority from which certificates of clients must come
+    #[arg(long, value_name = "FILE", requires_all = ["cert", "key"])]
+    pub(crate) ca: Option<PathBuf>,
+    /// Memory for cached nodes of all volumes, such as 512M; default: a quarter of all memory
+    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse, env = CACHE_SIZE)]
+    pub(crate) cache_size: Option<u64>,
+    /// Memory for the search indexes of all volumes, such as 80M; 0: none, and searches walk
+    #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
+    pub(crate) index_cache: Option<u64>,
+    /// Answer scrapes of Prometheus there, of a server of one volume
+    #[arg(long, value_name = "HOST:PORT", value_parser = metrics::parse)]
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterVerb {
+    /// Make an authority if there is none, and certificates of servers and clients
+    #[command(after_help = CLUSTER_HELP)]
+    Certs(CertsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsArgs {
+    /// Directory of the authority and of what it signs; it is created if it does not exist
+    pub(crate) dir: PathBuf,
+    /// Names and addresses by which clients reach the server; makes server.pem and server.key
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: Vec<String>,
+    /// Name of a client; makes NAME.pem and NAME.key
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client: Option<String>,
+    /// Users for whom the client may ask: `all`, or numbers
+    #[arg(long, value_name = "UIDS", requires = "client", default_value = "all")]
+    pub(crate) uids: String,
+    /// Groups that it may name: `all`, or numbers; default: with --uids the same numbers
+    #[arg(long, value_name = "GIDS", requires = "client")]
+    pub(crate) gids: Option<String>,
+    /// One user for whom all calls of the client are made: UID:GID
+    #[arg(long, value_name = "UID:GID", requires = "client", conflicts_with_all = ["uids", "gids"])]
+    pub(crate) squash_to: Option<String>,
+    /// Root of the client is root in the volume; otherwise it is nobody (65534)
+    #[arg(long, requires = "client")]
+    pub(crate) keep_root: bool,
+    /// The client changes nothing
+    #[arg(long, requires = "client")]
+    pub(crate) read_only: bool,
+    /// Volumes that the client may use, by name; default: all
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "client")]
+    pub(crate) volumes: Vec<String>,
+    /// How long certificates of servers and clients are valid
+    #[arg(long, value_name = "DAYS", default_value_t = 365)]
+    pub(crate) days: u32,
+}

@@ -1,0 +1,116 @@
+//! `pando cluster certs`: an authority, and certificates of servers and clients.
+
+use device::{Clock, SystemClock};
+use rpc::certificates::{Authority, For, MakeError};
+use rpc::{Grant, Ids, Users};
+use serde_json::json;
+use wire::{Failure, FailureKind};
+
+use crate::cli::{CertsArgs, ClusterVerb};
+use crate::failure::{self, Result};
+use crate::output::Output;
+
+pub(crate) fn run(verb: &ClusterVerb, output: &mut Output) -> Result<()> {
+    match verb {
+        ClusterVerb::Certs(args) => certs(args, output),
+    }
+}
+
+fn certs(args: &CertsArgs, output: &mut Output) -> Result<()> {
+    let invalid = |message: String| Failure::new(FailureKind::Invalid, message);
+    if args.server.is_empty() && args.client.is_none() {
+        let message = "nothing to make".to_owned();
+        return Err(invalid(message).hint("give --server NAME, --client NAME, or both"));
+    }
+    let client = match &args.client {
+        None => None,
+        Some(name) if rpc::is_volume_name(name) && !["ca", "server"].contains(&&name[..]) => {
+            Some((name, grant(args)?))
+        }
+        Some(name) => {
+            let message = format!("'{name}' cannot name a client: letters, digits, . _ -");
+            return Err(invalid(message).hint("`ca` and `server` are other files' names"));
+        }
+    };
+    if args.days == 0 || args.days > 3650 {
+        return Err(invalid("--days must be from 1 to 3650".to_owned()));
+    }
+    let made = std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+        .recursive(true)
+        .create(&args.dir);
+    made.map_err(|error| failure::io("create", &args.dir, &error))?;
+    let authority = Authority::in_directory(&args.dir, SystemClock::new().now());
+    let authority = authority.map_err(|error| failed(&error))?;
+    if authority.is_new {
+        say(output, "authority", "ca", &args.dir.join("ca.pem"), "ca.key stays here alone")?;
+    }
+    if !args.server.is_empty() {
+        let made = authority.make("server", &For::Server(&args.server), args.days);
+        let (certificate, _) = made.map_err(|error| failed(&error))?;
+        say(output, "server", "server", &certificate, &args.server.join(", "))?;
+    }
+    if let Some((name, grant)) = client {
+        let made = authority.make(name, &For::Client(&grant), args.days);
+        let (certificate, _) = made.map_err(|error| failed(&error))?;
+        say(output, "client", name, &certificate, &grant.to_uri())?;
+        output.remark(&format!(
+            "put ca.pem, {name}.pem as client.pem and {name}.key as client.key in \
+             /etc/pando/certs of the client"
+        ));
+    }
+    Ok(())
+}
+
+fn say(
+    output: &mut Output,
+    kind: &str,
+    name: &str,
+    certificate: &std::path::Path,
+    what: &str,
+) -> Result<()> {
+    let certificate = certificate.display().to_string();
+    let object = json!({ "kind": kind, "name": name, "certificate": certificate, "for": what });
+    output.object(&object)?;
+    output.line(&format!("{certificate}: {kind}, {what}"))
+}
+
+fn failed(error: &MakeError) -> Failure {
+    let kind = match error {
+        MakeError::File { error, .. } => failure::io_kind(error),
+        MakeError::Certificate(_) => FailureKind::Other,
+    };
+    let failure = Failure::new(kind, error.to_string());
+    if kind == FailureKind::Exists {
+        return failure.hint("remove it, if it is to be replaced");
+    }
+    failure
+}
+
+fn grant(args: &CertsArgs) -> Result<Grant> {
+    let wrong = |what: &str, text: &str| {
+        Failure::new(FailureKind::Invalid, format!("{what} '{text}' is not understood"))
+    };
+    let ids = |what: &str, text: &str| -> Result<Ids> {
+        if text == "all" {
+            return Ok(Ids::All);
+        }
+        let ids: std::result::Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
+        ids.map(Ids::Listed).map_err(|_| wrong(what, text).hint("expected `all` or 1000,1001"))
+    };
+    let users = if let Some(text) = &args.squash_to {
+        let pair = text
+            .split_once(':')
+            .and_then(|(uid, gid)| Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?)));
+        let (uid, gid) = pair.ok_or_else(|| wrong("--squash-to", text).hint("expected UID:GID"))?;
+        Users::One { uid, gid, groups: Vec::new() }
+    } else {
+        let gids = args.gids.as_ref().unwrap_or(&args.uids);
+        Users::Asserted { uids: ids("--uids", &args.uids)?, gids: ids("--gids", gids)? }
+    };
+    if let Some(wrong) = args.volumes.iter().find(|name| !rpc::is_volume_name(name)) {
+        let message = format!("'{wrong}' cannot name a volume");
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    let (keeps_root, read_only) = (args.keep_root, args.read_only);
+    Ok(Grant { users, keeps_root, read_only, volumes: args.volumes.clone() })
+}

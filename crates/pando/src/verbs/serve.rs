@@ -1,0 +1,245 @@
+//! `pando serve`: serves volumes to other machines. It is the daemon of each of them, in one
+//! process, until a signal ends it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use client::Launch;
+use device::sync;
+use device::{SystemClock, SystemNet, SystemRandom};
+use remote::{Security, Server, Settings};
+use rpc::{Files, Grant, ServerTls, Users};
+use serde_json::json;
+use wire::{Failure, FailureKind};
+
+use crate::cache_size;
+use crate::cli::ServeArgs;
+use crate::failure::{self, Result};
+use crate::host::TakeOver;
+use crate::output::Output;
+use crate::owner::{self, ServeStart};
+use crate::place::{Place, refuse_path};
+
+/// What a volume's thread says.
+enum Said {
+    Ready,
+    Ended(Result<()>),
+}
+
+pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
+    let volumes = volumes(args)?;
+    if args.metrics.is_some() && volumes.len() > 1 {
+        let message = "--metrics serves the metrics of one volume";
+        return Err(Failure::new(FailureKind::Invalid, message)
+            .hint("run a server for each volume, or leave the option out"));
+    }
+    let settings = Settings {
+        security: security(args)?,
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SystemRandom),
+        grace: None,
+    };
+    device::raise_descriptor_limit();
+    let server = Server::start(&SystemNet, args.listen, settings).map_err(|error| {
+        let message = format!("cannot listen on {}: {error}", args.listen);
+        let failure = Failure::new(failure::io_kind(&error), message);
+        if error.kind() == std::io::ErrorKind::InvalidInput {
+            return failure.hint("give --cert, --key and --ca; `pando cluster certs` makes them");
+        }
+        failure
+    })?;
+    let server = Arc::new(server);
+    let (say, heard) = sync::channel();
+    let share = |bytes: u64| bytes / volumes.len() as u64;
+    for (name, volume) in &volumes {
+        let start = owner::Start {
+            volume: volume.clone(),
+            mount: None,
+            cache_bytes: Some(share(args.cache_size.unwrap_or_else(cache_size::default_bytes))),
+            index_bytes: args.index_cache.map(share),
+            idle: None,
+            metrics: args.metrics,
+            trace: None,
+            take_over: TakeOver::No,
+            serve: Some(ServeStart { server: Arc::clone(&server), name: name.clone() }),
+        };
+        let say = say.clone();
+        let run = move || {
+            let mut tell = |launch: &Launch| {
+                let said = match launch {
+                    Launch::Ready { .. } => Said::Ready,
+                    Launch::Taken => Said::Ended(Err(taken(&start.volume))),
+                    Launch::Failed(failure) => Said::Ended(Err(failure.clone())),
+                };
+                say.send(said).unwrap_or_default();
+            };
+            let ended = owner::run(&start, &mut tell);
+            say.send(Said::Ended(ended)).unwrap_or_default();
+        };
+        device::spawn("volume", run).map_err(|error| Launch::not_started(&error))?;
+    }
+    drop(say);
+    wait(&server, &volumes, &heard, output)
+}
+
+fn taken(volume: &Path) -> Failure {
+    let message = format!("another process has {} open", volume.display());
+    Failure::new(FailureKind::Busy, message)
+}
+
+/// Waits until all volumes are closed. One that fails ends the others, as a signal does.
+fn wait(
+    server: &Server,
+    volumes: &[(String, PathBuf)],
+    heard: &sync::Receiver<Said>,
+    output: &mut Output,
+) -> Result<()> {
+    let (mut ready, mut failed) = (0, Ok(()));
+    while let Ok(said) = heard.recv() {
+        match said {
+            Said::Ready => {
+                ready += 1;
+                if ready == volumes.len() {
+                    say(server.address(), volumes, output)?;
+                }
+            }
+            Said::Ended(Err(failure)) if failed.is_ok() => {
+                failed = Err(failure);
+                let own = rustix::process::getpid();
+                rustix::process::kill_process(own, rustix::process::Signal::TERM)
+                    .unwrap_or_default();
+            }
+            Said::Ended(_) => {}
+        }
+    }
+    failed
+}
+
+fn say(address: SocketAddr, volumes: &[(String, PathBuf)], output: &mut Output) -> Result<()> {
+    for (name, volume) in volumes {
+        let volume = crate::host::shown(volume);
+        output.object(&json!({
+            "name": name,
+            "volume": volume,
+            "address": address.to_string(),
+            "pid": std::process::id(),
+        }))?;
+        output.line(&format!("serving {volume} as pando://{address}/{name}"))?;
+    }
+    output.flush()
+}
+
+/// The volumes, with their names.
+fn volumes(args: &ServeArgs) -> Result<Vec<(String, PathBuf)>> {
+    let mut found: Vec<(String, PathBuf)> = Vec::new();
+    for argument in &args.volumes {
+        let named = argument.split_once('=').filter(|(name, _)| rpc::is_volume_name(name));
+        let (name, place) = match named {
+            Some((name, place)) => (Some(name), place),
+            None => (None, &argument[..]),
+        };
+        let place = Path::new(place);
+        refuse_path(place, "serve")?;
+        let last = || place.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = name.unwrap_or_else(last).to_owned();
+        let wrong = |message: String| {
+            let failure = Failure::new(FailureKind::Invalid, message).at(argument.as_bytes());
+            Err(failure.hint("say NAME=VOLDIR"))
+        };
+        if !rpc::is_volume_name(&name) {
+            return wrong(format!("'{name}' cannot name a volume: letters, digits, . _ -"));
+        }
+        let volume = Place::volume(place)?;
+        if found.iter().any(|(other, _)| *other == name) {
+            return wrong(format!("two volumes are called {name}"));
+        }
+        if found.iter().any(|(_, other)| *other == volume) {
+            return wrong("the volume is named twice".to_owned());
+        }
+        found.push((name, volume));
+    }
+    Ok(found)
+}
+
+fn security(args: &ServeArgs) -> Result<Security> {
+    let (Some(certificate), Some(key), Some(authority)) = (&args.cert, &args.key, &args.ca) else {
+        return Ok(Security::Local(Box::new(who_is_local)));
+    };
+    let [certificate, key, authority] = [certificate, key, authority].map(Clone::clone);
+    let tls = ServerTls::read(&Files { certificate, key, authority });
+    tls.map(Security::Tls).map_err(|error| Failure::new(FailureKind::Permission, error.to_string()))
+}
+
+/// Whose a connection on this machine is, by the kernel's table of connections. Root acts for all
+/// users, and the user of this process for itself. Others are refused: the directories above the
+/// volume may be closed to them.
+fn who_is_local(from: SocketAddr, ours: SocketAddr) -> Option<(String, Grant)> {
+    let uid = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
+        let table = std::fs::read_to_string(table).ok()?;
+        table.lines().skip(1).find_map(|line| owner_in(line, from, ours))
+    })?;
+    if uid == 0 {
+        return Some(("localhost".to_owned(), Grant::all()));
+    }
+    if uid != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    let gid = rustix::process::getegid().as_raw();
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let groups = groups.into_iter().map(|group| group.as_raw()).collect();
+    Some((format!("user {uid}"), Grant { users: Users::One { uid, gid, groups }, ..Grant::all() }))
+}
+
+/// The user of a line of the kernel's table, if it is the far end of this connection and a process
+/// has it open. (The table shows root as the user of a connection that its process has closed.)
+fn owner_in(line: &str, from: SocketAddr, ours: SocketAddr) -> Option<u32> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let [_, local, remote, ESTABLISHED, _, _, _, uid, _, inode, ..] = words[..] else {
+        return None;
+    };
+    let matches = local == in_table(from) && remote == in_table(ours) && inode != "0";
+    matches.then(|| uid.parse().ok()).flatten()
+}
+
+/// The state of a connection that is open on both sides, in the kernel's table.
+const ESTABLISHED: &str = "01";
+
+/// An address as the kernel's table writes it: words of the address in this machine's order.
+#[expect(clippy::host_endian_bytes, reason = "the kernel's table is in its own order")]
+fn in_table(address: SocketAddr) -> String {
+    let word = |bytes: &[u8]| {
+        let bytes: [u8; 4] = bytes.try_into().unwrap_or_default();
+        format!("{:08X}", u32::from_ne_bytes(bytes))
+    };
+    let ip = match address {
+        SocketAddr::V4(v4) => word(&v4.ip().octets()),
+        SocketAddr::V6(v6) => v6.ip().octets().chunks(4).map(word).collect(),
+    };
+    format!("{ip}:{:04X}", address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_of_a_local_connection_is_found() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = listener.local_addr().unwrap();
+        let stream = std::net::TcpStream::connect(ours).unwrap();
+        let (_accepted, from) = listener.accept().unwrap();
+        assert_eq!(from, stream.local_addr().unwrap());
+        let (_, grant) = who_is_local(from, ours).expect("the kernel knows it");
+        let own = rustix::process::geteuid().as_raw();
+        match grant.users {
+            Users::One { uid, .. } => assert_eq!(uid, own),
+            Users::Asserted { .. } => assert_eq!(own, 0),
+        }
+        // Closed, it is nobody's, and not root's.
+        drop(stream);
+        assert!(who_is_local(from, ours).is_none());
+        let other = SocketAddr::from(([127, 0, 0, 1], 1));
+        assert!(who_is_local(other, ours).is_none());
+    }
+}

@@ -1,0 +1,12 @@
+//! The client's side: a connection that is made again when it is lost, and the file system over it.
+
+mod connect;
+mod control;
+mod filesystem;
+mod kept;
+mod remote;
+
+pub use connect::{ConnectError, Target};
+pub use control::{Control, control};
+pub use filesystem::RemoteFs;
+pub use remote::Remote;

@@ -1,0 +1,443 @@
+//! `Remote`: calls over a connection that is made again when it is lost.
+//!
+//! A call has a number and waits for its answer. When the connection is lost and the server still
+//! has the session, every call without an answer is sent again with its number, and the server
+//! executes none twice. If the server has lost the session, calls that change nothing are sent
+//! again; the others fail, for they may have been executed. A call that finds no server waits for a
+//! bounded time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::sync::{Condvar, Mutex};
+use device::{Clock, Net};
+use inode::FsError;
+use rpc::Channel;
+use vfs::FsResult;
+use wire::remote::{
+    Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, Node, Resume, Use, put_head, split_head,
+};
+use wire::{FRAME_BYTES_MAX, Failure, decode, encode};
+
+use super::connect::{ConnectError, Purpose, Target, connect};
+use crate::convert;
+
+/// How often the server hears that the client lives; pauses of it are filled, too.
+const PING_EVERY: Duration = Duration::from_secs(8);
+/// How often returned look-ups are sent.
+const FORGET_EVERY: Duration = Duration::from_millis(100);
+/// How long the server may be silent: it answers pings.
+const SILENCE_MAX: Duration = Duration::from_secs(25);
+/// How long a call waits for a server to come back: less than a server keeps a session.
+const PATIENCE: Duration = Duration::from_secs(45);
+/// Pause between two attempts to connect: at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// How often a waiting call looks whether its caller still waits.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Most calls that wait for locks.
+const LOCK_WAITS_MAX: usize = 48;
+/// Most look-ups returned in one message.
+const FORGOTTEN_MAX: usize = 4096;
+
+/// A call under way.
+struct Call {
+    /// Its message, to be sent again.
+    frame: Vec<u8>,
+    waiting: Arc<Waiting>,
+    /// It was sent in the present session.
+    is_sent: bool,
+    is_repeatable: bool,
+    waits_for_lock: bool,
+}
+
+/// Where a caller waits for its answer.
+#[derive(Default)]
+struct Waiting {
+    answer: Mutex<Option<Result<Vec<u8>, FsError>>>,
+    changed: Condvar,
+}
+
+impl Waiting {
+    fn put(&self, answer: Result<Vec<u8>, FsError>) {
+        *self.answer.lock() = Some(answer);
+        self.changed.notify_all();
+    }
+}
+
+#[derive(Default)]
+struct State {
+    calls: BTreeMap<u64, Call>,
+    last_id: u64,
+    connection: Option<Arc<Channel>>,
+    session: Option<Resume>,
+    requests_max: usize,
+    /// Answers that the server need not keep any more.
+    acknowledged: Vec<u64>,
+    lost_since: Duration,
+    /// Look-ups to return.
+    forgotten: Vec<(Node, u64)>,
+    ended: bool,
+}
+
+/// Calls to a server.
+pub struct Remote {
+    target: Target,
+    net: Arc<dyn Net>,
+    clock: Arc<dyn Clock>,
+    patience: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Whether the server lets this client change nothing.
+    read_only: bool,
+}
+
+impl Remote {
+    /// Connects; later connections are made by threads of its own.
+    pub fn connect(
+        net: Arc<dyn Net>,
+        clock: Arc<dyn Clock>,
+        target: Target,
+        patience: Option<Duration>,
+    ) -> Result<Arc<Remote>, ConnectError> {
+        let (channel, welcome) = connect(&*net, &clock, &target, Remote::purpose(None, &[]))?;
+        let state = State {
+            connection: Some(Arc::clone(&channel)),
+            session: Some(welcome.session),
+            requests_max: (welcome.requests_max as usize).clamp(1, 1024),
+            ..State::default()
+        };
+        let remote = Arc::new(Remote {
+            target,
+            net,
+            clock,
+            patience: patience.unwrap_or(PATIENCE),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            read_only: welcome.read_only,
+        });
+        let failed = |error: std::io::Error| ConnectError::Broken(error.into());
+        let own = Arc::clone(&remote);
+        device::spawn("remote-receive", move || own.keep_connected(channel)).map_err(failed)?;
+        let own = Arc::clone(&remote);
+        device::spawn("remote-ping", move || own.keep_telling()).map_err(failed)?;
+        Ok(remote)
+    }
+
+    fn purpose(resume: Option<Resume>, awaits: &[u64]) -> Purpose<'_> {
+        Purpose { use_for: Use::Mount, who: Asker::default(), resume, awaits }
+    }
+
+    /// Whether the server lets this client change nothing.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Ends the session: the server releases what it holds.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        if let Some(connection) = state.connection.take() {
+            let mut frame = Vec::new();
+            put_head(FrameKind::Bye, 0, &mut frame);
+            drop(state);
+            connection.send(&frame).unwrap_or_default();
+            // Closed by the server, so that the message arrives.
+            state = self.state.lock();
+        }
+        for call in std::mem::take(&mut state.calls).into_values() {
+            call.waiting.put(Err(gone("the mount ends")));
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Returns look-ups, soon.
+    pub(super) fn forget(&self, node: Node, lookups: u64) {
+        let mut state = self.state.lock();
+        state.forgotten.push((node, lookups));
+        if state.forgotten.len() == FORGOTTEN_MAX {
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Makes a call and reads its answer.
+    pub(super) fn call<T>(
+        &self,
+        who: Asker,
+        call: FsCall<'_>,
+        read: impl FnOnce(FsAnswer<'_>) -> Option<T>,
+    ) -> FsResult<T> {
+        let cancel = vfs::cancel();
+        let waits_for_lock = matches!(call, FsCall::Lock { wait: true, .. });
+        let (id, waiting) = self.begin(who, call, waits_for_lock)?;
+        let frame = self.wait(id, &waiting, &cancel)?;
+        let body = split_head(&frame).map(|(_, _, body)| body).unwrap_or_default();
+        let answer: Result<FsAnswer<'_>, FsFailure> = decode(body)
+            .map_err(|error| gone(&format!("the server's answer is not understood: {error}")))?;
+        let answer = answer.map_err(convert::error)?;
+        read(answer).ok_or_else(|| gone("the server answered something else"))
+    }
+
+    /// Registers a call and sends it.
+    fn begin(
+        &self,
+        who: Asker,
+        call: FsCall<'_>,
+        waits_for_lock: bool,
+    ) -> FsResult<(u64, Arc<Waiting>)> {
+        let is_repeatable = call.is_repeatable();
+        let mut state = self.state.lock();
+        loop {
+            if state.ended {
+                return Err(gone("the mount ends"));
+            }
+            let lock_waits = state.calls.values().filter(|call| call.waits_for_lock).count();
+            if waits_for_lock && lock_waits >= LOCK_WAITS_MAX {
+                return Err(FsError::LimitReached("too many wait for locks"));
+            }
+            if waits_for_lock || state.calls.len() - lock_waits < state.requests_max {
+                break;
+            }
+            self.changed.wait_for(&mut state, LOOK_EVERY);
+        }
+        state.last_id += 1;
+        let id = state.last_id;
+        let mut frame = Vec::new();
+        put_head(FrameKind::Request, id, &mut frame);
+        let acknowledged = std::mem::take(&mut state.acknowledged);
+        encode(&Asked { acknowledged, who, call }, &mut frame);
+        let waiting = Arc::new(Waiting::default());
+        let connection = state.connection.clone();
+        let is_sent = connection.is_some();
+        let kept = frame.clone();
+        let (own, frame) = (Arc::clone(&waiting), frame);
+        let call = Call { frame: kept, waiting: own, is_sent, is_repeatable, waits_for_lock };
+        state.calls.insert(id, call);
+        drop(state);
+        if let Some(connection) = connection
+            && connection.send(&frame).is_err()
+        {
+            // The receiver notices, and sends it again.
+            connection.close();
+        }
+        Ok((id, waiting))
+    }
+
+    fn wait(
+        &self,
+        id: u64,
+        waiting: &Waiting,
+        cancel: &std::sync::atomic::AtomicBool,
+    ) -> FsResult<Vec<u8>> {
+        let mut cancelled = false;
+        let mut answer = waiting.answer.lock();
+        loop {
+            if let Some(answer) = answer.take() {
+                return answer;
+            }
+            waiting.changed.wait_for(&mut answer, LOOK_EVERY);
+            if answer.is_some() {
+                continue;
+            }
+            drop(answer);
+            if !cancelled && vfs::is_cancelled(cancel) {
+                cancelled = true;
+                self.cancel(id)?;
+            }
+            self.give_up_if_lost(id);
+            answer = waiting.answer.lock();
+        }
+    }
+
+    /// Tells the server that nobody waits for a call. Without a server it ends at once.
+    fn cancel(&self, id: u64) -> FsResult<()> {
+        let mut state = self.state.lock();
+        match state.connection.clone() {
+            Some(connection) => {
+                drop(state);
+                let mut frame = Vec::new();
+                put_head(FrameKind::Cancel, id, &mut frame);
+                connection.send(&frame).unwrap_or_default();
+                Ok(())
+            }
+            None => {
+                state.calls.remove(&id);
+                Err(FsError::Interrupted)
+            }
+        }
+    }
+
+    /// Ends a call if there has been no server for too long.
+    fn give_up_if_lost(&self, id: u64) {
+        let mut state = self.state.lock();
+        let now = self.clock.monotonic();
+        let lost =
+            state.connection.is_none() && now.saturating_sub(state.lost_since) >= self.patience;
+        if lost && let Some(call) = state.calls.remove(&id) {
+            tracing::error!(server = %self.target, "no connection to the server: a call fails");
+            call.waiting.put(Err(gone("no connection to the server")));
+        }
+    }
+
+    /// Receives answers, and connects again when the connection is lost, until the session ends.
+    fn keep_connected(&self, mut channel: Arc<Channel>) {
+        loop {
+            let why = self.receive(&channel);
+            channel.close();
+            let mut state = self.state.lock();
+            if state.ended {
+                return;
+            }
+            state.connection = None;
+            state.lost_since = self.clock.monotonic();
+            drop(state);
+            tracing::warn!(server = %self.target, %why, "lost the connection to the server");
+            match self.connect_again() {
+                Some(next) => channel = next,
+                None => return,
+            }
+        }
+    }
+
+    fn receive(&self, channel: &Channel) -> String {
+        let mut frame = Vec::new();
+        loop {
+            if let Err(error) = channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX) {
+                return error.to_string();
+            }
+            match split_head(&frame) {
+                Some((FrameKind::Reply, id, _)) => {
+                    let mut state = self.state.lock();
+                    let call = state.calls.remove(&id);
+                    state.acknowledged.push(id);
+                    drop(state);
+                    if let Some(call) = call {
+                        call.waiting.put(Ok(std::mem::take(&mut frame)));
+                    }
+                    self.changed.notify_one();
+                }
+                Some((FrameKind::Pong, ..)) => {}
+                Some((FrameKind::Refused, _, body)) => {
+                    return decode::<Failure>(body)
+                        .map_or_else(|error| error.to_string(), |failure| failure.to_string());
+                }
+                _ => return "a message that no server sends here".to_owned(),
+            }
+        }
+    }
+
+    /// Connects again, and sends what has no answer; `None` when the session ended.
+    fn connect_again(&self) -> Option<Arc<Channel>> {
+        let mut pause = PAUSE.0;
+        loop {
+            let (resume, awaits) = {
+                let state = self.state.lock();
+                if state.ended {
+                    return None;
+                }
+                (state.session, state.calls.keys().copied().collect::<Vec<_>>())
+            };
+            let purpose = Remote::purpose(resume, &awaits);
+            match connect(&*self.net, &self.clock, &self.target, purpose) {
+                Ok((channel, welcome)) => {
+                    if self.take_up(&channel, &welcome) {
+                        return Some(channel);
+                    }
+                }
+                Err(error) if error.may_pass() => {
+                    tracing::debug!(server = %self.target, %error, "not connected");
+                }
+                Err(error) => {
+                    tracing::error!(server = %self.target, %error, "the server refuses");
+                    pause = PAUSE.1;
+                }
+            }
+            self.clock.sleep(pause);
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    /// Continues with a new connection; `false`: the session ended meanwhile.
+    fn take_up(&self, channel: &Arc<Channel>, welcome: &wire::remote::RemoteWelcome) -> bool {
+        let mut state = self.state.lock();
+        if state.ended {
+            return false;
+        }
+        if welcome.resumed {
+            tracing::info!(server = %self.target, "connected again");
+        } else {
+            tracing::error!(
+                server = %self.target,
+                "the server does not know this session any more: open files are stale, locks are \
+                 lost, and changes without an answer may have been made"
+            );
+            let State { calls, forgotten, acknowledged, .. } = &mut *state;
+            forgotten.clear();
+            acknowledged.clear();
+            calls.retain(|_, call| {
+                let again = call.is_repeatable || !call.is_sent;
+                if !again {
+                    let text = "the server was restarted: the change may have been made";
+                    call.waiting.put(Err(gone(text)));
+                }
+                again
+            });
+        }
+        state.session = Some(welcome.session);
+        state.connection = Some(Arc::clone(channel));
+        let mut frames = Vec::new();
+        for call in state.calls.values_mut() {
+            call.is_sent = true;
+            frames.push(call.frame.clone());
+        }
+        drop(state);
+        for frame in frames {
+            if channel.send(&frame).is_err() {
+                // The receiver notices.
+                channel.close();
+                break;
+            }
+        }
+        self.changed.notify_all();
+        true
+    }
+
+    /// Returns look-ups, and pings, until the session ends.
+    fn keep_telling(&self) {
+        let mut next_ping = self.clock.monotonic() + PING_EVERY;
+        loop {
+            let mut state = self.state.lock();
+            if state.forgotten.len() < FORGOTTEN_MAX && !state.ended {
+                self.changed.wait_for(&mut state, FORGET_EVERY);
+            }
+            if state.ended {
+                return;
+            }
+            let now = self.clock.monotonic();
+            let Some(connection) = state.connection.clone() else { continue };
+            let forgotten = state.forgotten.len().min(FORGOTTEN_MAX);
+            let items: Vec<_> = state.forgotten.drain(..forgotten).collect();
+            let ping = now >= next_ping;
+            let acknowledged =
+                if ping { std::mem::take(&mut state.acknowledged) } else { Vec::new() };
+            drop(state);
+            if !items.is_empty() {
+                // Nobody waits for the answer; a repeat is executed once, as of any call.
+                self.begin(Asker::default(), FsCall::Forget { items }, false).ok();
+            }
+            if ping {
+                next_ping = now + PING_EVERY;
+                let mut frame = Vec::new();
+                put_head(FrameKind::Ping, 0, &mut frame);
+                encode(&acknowledged, &mut frame);
+                connection.send(&frame).unwrap_or_default();
+            }
+        }
+    }
+}
+
+fn gone(what: &str) -> FsError {
+    FsError::Io(what.to_owned().into())
+}

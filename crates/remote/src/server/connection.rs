@@ -1,0 +1,300 @@
+//! One connection: TLS, hello, then requests until it ends.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Clock, Link};
+use inode::FsError;
+use rpc::{Channel, ChannelError, Grant};
+use wire::remote::{
+    Asked, FEATURES, FrameKind, FsFailure, REMOTE_MAGIC, REMOTE_VERSION, REMOTE_VERSION_MIN,
+    RemoteHello, RemoteWelcome, Resume, Use, put_head, split_head,
+};
+use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
+
+use super::calls::{self, Executing, Outcome};
+use super::session::{Arrived, Connection, REQUESTS_MAX, Session};
+use super::volume::Served;
+use super::{Counted, Security, Shared, control};
+use crate::convert;
+
+/// How long a connection may take to prove who it is, and to say what it wants.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// Longest hello.
+const HELLO_BYTES_MAX: usize = 16 << 10;
+/// How long a client may be silent: it pings.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Serves a connection to its end.
+pub(super) fn serve(
+    shared: &Arc<Shared>,
+    link: Arc<dyn Link>,
+    from: SocketAddr,
+    mut counted: Counted,
+) {
+    let clock = Arc::clone(&shared.settings.clock);
+    let closing = Arc::clone(&link);
+    match greet(shared, link, from, clock) {
+        Ok((channel, client, grant, hello)) => {
+            counted.is_known();
+            if let Err(failure) = welcome(shared, &channel, client, grant, &hello) {
+                tracing::info!(%from, %failure, "refused a client");
+                refuse(&channel, &failure);
+            }
+        }
+        // Anybody can cause this.
+        Err(failure) => tracing::debug!(%from, %failure, "a connection was not a client's"),
+    }
+    closing.close();
+}
+
+/// Sends the reason of an end.
+fn refuse(channel: &Channel, failure: &Failure) {
+    let mut frame = Vec::new();
+    put_head(FrameKind::Refused, 0, &mut frame);
+    encode(failure, &mut frame);
+    channel.send(&frame).unwrap_or_default();
+}
+
+fn protocol(message: impl ToString) -> Failure {
+    Failure::new(FailureKind::Protocol, message.to_string())
+}
+
+type Greeted = (Arc<Channel>, String, Grant, RemoteHello);
+
+/// Finds out who the other side is, and reads its hello.
+fn greet(
+    shared: &Shared,
+    link: Arc<dyn Link>,
+    from: SocketAddr,
+    clock: Arc<dyn Clock>,
+) -> Result<Greeted, Failure> {
+    let channel = match &shared.settings.security {
+        Security::Tls(tls) => {
+            let tls = tls.accept().map_err(protocol)?;
+            Channel::encrypted(link, clock, tls, HELLO_WITHIN).map_err(protocol)?
+        }
+        Security::Local(_) => Channel::plain(link, clock).map_err(protocol)?,
+    };
+    let mut frame = Vec::new();
+    channel.receive(&mut frame, HELLO_BYTES_MAX, HELLO_WITHIN).map_err(protocol)?;
+    let hello: RemoteHello = match split_head(&frame) {
+        Some((FrameKind::Hello, 0, body)) => decode(body).map_err(protocol)?,
+        _ => return Err(protocol("its first message is no hello")),
+    };
+    if hello.magic != REMOTE_MAGIC {
+        return Err(protocol("its first message is another protocol's"));
+    }
+    let known = match &shared.settings.security {
+        Security::Tls(_) => channel.granted(),
+        Security::Local(who) => who(from, shared.listener.address()),
+    };
+    let Some((client, grant)) = known else {
+        let message = match &shared.settings.security {
+            Security::Tls(_) => "the certificate of this client grants nothing",
+            Security::Local(_) => "the server cannot tell whose this connection is",
+        };
+        let failure = Failure::new(FailureKind::Permission, message)
+            .hint("`pando cluster certs` makes certificates for clients");
+        refuse(&channel, &failure);
+        return Err(failure);
+    };
+    Ok((Arc::new(channel), client, grant, hello))
+}
+
+/// Answers a hello and serves what it asks for.
+fn welcome(
+    shared: &Arc<Shared>,
+    channel: &Arc<Channel>,
+    client: String,
+    grant: Grant,
+    hello: &RemoteHello,
+) -> Result<(), Failure> {
+    let version = hello.version.min(REMOTE_VERSION);
+    if version < hello.version_min.max(REMOTE_VERSION_MIN) {
+        let message = format!(
+            "the server speaks versions {REMOTE_VERSION_MIN} to {REMOTE_VERSION} of the protocol, \
+             this client {} to {}",
+            hello.version_min, hello.version
+        );
+        return Err(protocol(message).hint("use one version of pando on both machines"));
+    }
+    let name = hello.volume.lossy();
+    // Only clients that may use a volume learn that it exists.
+    let volume = shared.volumes.lock().get(&name).cloned().filter(|_| grant.has_volume(&name));
+    let Some(volume) = volume else {
+        let message = format!("this server has no volume {name} for this client");
+        return Err(Failure::new(FailureKind::NotFound, message));
+    };
+    let mut welcome = RemoteWelcome {
+        magic: REMOTE_MAGIC,
+        version,
+        features: hello.features & FEATURES,
+        session: Resume { session: 0, secret: [0; 16] },
+        resumed: false,
+        requests_max: REQUESTS_MAX as u32,
+        silence_seconds: SILENCE_MAX.as_secs() as u32,
+        read_only: grant.read_only,
+    };
+    if hello.use_for == Use::Control {
+        if grant.read_only {
+            let message = "this client may only read, and verbs may change something";
+            return Err(Failure::new(FailureKind::Permission, message));
+        }
+        let caller = grant
+            .caller(&hello.who)
+            .map_err(|refusal| Failure::new(FailureKind::Permission, refusal.to_string()))?;
+        let stream = (volume.control)(caller).map_err(|error| {
+            Failure::new(FailureKind::Other, format!("cannot reach the daemon: {error}"))
+        })?;
+        say_welcome(channel, &welcome)?;
+        return control::carry(channel, stream).map_err(protocol);
+    }
+    let client: Arc<str> = client.into();
+    let (session, resumed) = session(shared, &volume, &client, grant, hello)?;
+    welcome.session = Resume { session: session.id, secret: session.secret };
+    welcome.resumed = resumed;
+    let connection = Arc::new(Connection::new(Arc::clone(channel)));
+    // Before it is attached: no answer goes out ahead of the welcome.
+    say_welcome(channel, &welcome)?;
+    if !session.attach(&connection, &hello.awaits) {
+        return Err(Failure::new(FailureKind::Leaving, "the session ended"));
+    }
+    let ended = receive(shared, &session, &connection);
+    session.detach(&connection, shared.settings.clock.monotonic());
+    match ended {
+        Ok(()) => {
+            volume.end(&session);
+            Ok(())
+        }
+        Err(ChannelError::Closed | ChannelError::Broken(_)) => Ok(()),
+        Err(error) => Err(protocol(error)),
+    }
+}
+
+fn say_welcome(channel: &Channel, welcome: &RemoteWelcome) -> Result<(), Failure> {
+    let mut frame = Vec::new();
+    put_head(FrameKind::Welcome, 0, &mut frame);
+    encode(welcome, &mut frame);
+    channel.send(&frame).map_err(protocol)
+}
+
+/// The session that a client continues, or a new one.
+fn session(
+    shared: &Shared,
+    volume: &Arc<Served>,
+    client: &Arc<str>,
+    grant: Grant,
+    hello: &RemoteHello,
+) -> Result<(Arc<Session>, bool), Failure> {
+    if let Some(Resume { session, secret }) = hello.resume
+        && let Some(session) = volume.session(session)
+        && constant_time_eq(&session.secret, &secret)
+        && session.client == *client
+        // A certificate that was replaced may grant less.
+        && session.grant == grant
+    {
+        return Ok((session, true));
+    }
+    let random = &shared.settings.random;
+    let mut secret = [0; 16];
+    random.fill(&mut secret);
+    let id = random.next_u64();
+    let session = Session::new((id, secret), Arc::clone(client), grant, Arc::clone(volume));
+    let session = Arc::new(session);
+    let of_client = volume.sessions().iter().filter(|other| other.client == *client).count();
+    if of_client >= SESSIONS_OF_CLIENT_MAX {
+        let message = format!("the client {client} has {of_client} sessions, the most");
+        return Err(Failure::new(FailureKind::Busy, message));
+    }
+    if !volume.add(&session) {
+        return Err(Failure::new(FailureKind::Leaving, "the volume is being closed"));
+    }
+    tracing::info!(%client, volume = %volume.name, "a client has begun a session");
+    Ok((session, false))
+}
+
+/// Most sessions of one client, by the name in its certificate.
+const SESSIONS_OF_CLIENT_MAX: usize = 2048;
+
+fn constant_time_eq(one: &[u8; 16], other: &[u8; 16]) -> bool {
+    one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+/// Receives requests until the connection ends; `Ok`: the client said goodbye.
+fn receive(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    connection: &Arc<Connection>,
+) -> Result<(), ChannelError> {
+    let mut frame = Vec::new();
+    loop {
+        connection.channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX)?;
+        match split_head(&frame) {
+            Some((FrameKind::Request, id, _)) if id > 0 => match session.arrive(id, connection) {
+                Arrived::New(cancel) => {
+                    let message = std::mem::take(&mut frame);
+                    let own = Arc::clone(session);
+                    let work = move || {
+                        vfs::with_cancellation(&cancel, || execute(&own, id, &message));
+                    };
+                    shared.pool.put(&session.client, Box::new(work));
+                }
+                Arrived::Known => {}
+                Arrived::Superseded => return Err(ChannelError::Closed),
+                Arrived::TooMany => return Err(broken("more requests than may be in flight")),
+            },
+            Some((FrameKind::Ping, number, body)) => {
+                let have: Vec<u64> = decode(body).map_err(|error| broken(&error.to_string()))?;
+                session.acknowledge(&have);
+                let mut pong = Vec::new();
+                put_head(FrameKind::Pong, number, &mut pong);
+                connection.send(pong);
+            }
+            Some((FrameKind::Cancel, id, _)) => {
+                let waiter = super::locks::Waiter { session: session.id, request: id };
+                if session.volume.locks.give_up(waiter) {
+                    let frame = calls::frame(id, Err(FsFailure::Interrupted));
+                    session.answered(id, frame, false);
+                } else {
+                    session.cancel(id);
+                }
+            }
+            Some((FrameKind::Bye, ..)) => return Ok(()),
+            _ => return Err(broken("a message that no client sends here")),
+        }
+    }
+}
+
+fn broken(text: &str) -> ChannelError {
+    ChannelError::Unexpected(text.to_owned())
+}
+
+/// Executes a request and answers it.
+fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
+    let Some((_, _, body)) = split_head(message) else { return };
+    let Some(_running) = session.volume.begin() else { return };
+    let asked: Asked<'_> = match decode(body) {
+        Ok(asked) => asked,
+        Err(error) => {
+            tracing::info!(client = %session.client, %error, "a request is malformed");
+            session.answered(id, calls::frame(id, Err(FsFailure::Invalid)), true);
+            return;
+        }
+    };
+    session.acknowledge(&asked.acknowledged);
+    let executing = Executing::new(session, id, &asked.who);
+    let outcome = executing.run(&asked);
+    let frame = match &outcome {
+        Ok(Outcome::Later) => return,
+        Ok(outcome) => calls::frame(id, Ok(outcome)),
+        Err(error) => {
+            if let FsError::Io(_) = error {
+                tracing::error!(client = %session.client, %error, "answered with an I/O error");
+            }
+            calls::frame(id, Err(convert::failure(error)))
+        }
+    };
+    session.answered(id, frame, asked.call.is_repeatable());
+}

@@ -1,0 +1,383 @@
+//! A session: the nodes that a client holds, and the answers that it may not have yet.
+//!
+//! * A node is the session's if a call returned it here: a client cannot reach what it only knows
+//!   the number of.
+//! * The rights of an open file are those that it was opened with, as in a kernel; they are kept
+//!   for each node and not for each open, which gives a client nothing that it had not.
+//! * A request that is repeated while it runs, or until its answer is acknowledged, is not executed
+//!   again. Answers of calls that may be repeated without harm are not kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use device::sync::Mutex;
+use inode::{FsError, NodeId};
+use rpc::{Channel, Grant};
+use vfs::{FileSystem, FsResult};
+use wire::remote::{Node, OPEN_READ, OPEN_WRITE};
+
+use super::volume::{Served, Usage};
+use crate::convert;
+
+/// Most requests of a session in flight.
+pub(super) const REQUESTS_MAX: usize = 64;
+/// Most nodes that a client holds, in all its sessions.
+const NODES_MAX: usize = 4 << 20;
+/// Most bytes of answers that are kept for a client; a session that needs more then ends.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Most searches of a client at a time.
+const SEARCHES_MAX: usize = 4;
+
+/// What a session holds of a node.
+#[derive(Debug, Default, Clone, Copy)]
+struct Held {
+    lookups: u64,
+    opens: u32,
+    /// [`OPEN_READ`] and [`OPEN_WRITE`], while it is open.
+    rights: u8,
+}
+
+/// A request that was seen and not acknowledged.
+enum Seen {
+    /// It runs; the flag cancels it.
+    Running(Arc<AtomicBool>),
+    /// Its answer.
+    Answered(Vec<u8>),
+    /// It was answered, and does no harm when it is repeated.
+    Repeatable,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: BTreeMap<NodeId, Held>,
+    requests: BTreeMap<u64, Seen>,
+    /// The connection, and a number that each new one raises.
+    connection: Option<Arc<Connection>>,
+    lost_since: Option<Duration>,
+    ended: bool,
+}
+
+/// A connection of a session, with answers that wait for the thread that sends.
+pub(super) struct Connection {
+    pub(super) channel: Arc<Channel>,
+    queue: Mutex<Outbox>,
+}
+
+#[derive(Default)]
+struct Outbox {
+    frames: Vec<Vec<u8>>,
+    sending: bool,
+}
+
+impl Connection {
+    pub(super) fn new(channel: Arc<Channel>) -> Connection {
+        Connection { channel, queue: Mutex::default() }
+    }
+
+    /// Sends a frame; if another thread sends already, that one does it, in one write with others.
+    pub(super) fn send(&self, frame: Vec<u8>) {
+        let mut queue = self.queue.lock();
+        queue.frames.push(frame);
+        if queue.sending {
+            return;
+        }
+        queue.sending = true;
+        while !queue.frames.is_empty() {
+            let frames = std::mem::take(&mut queue.frames);
+            drop(queue);
+            let frames: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
+            // The session keeps what the client did not get.
+            if self.channel.send_all(&frames).is_err() {
+                self.channel.close();
+            }
+            queue = self.queue.lock();
+        }
+        queue.sending = false;
+    }
+}
+
+/// A session.
+pub(super) struct Session {
+    pub(super) id: u64,
+    pub(super) secret: [u8; 16],
+    /// The name of the client.
+    pub(super) client: Arc<str>,
+    pub(super) grant: Grant,
+    pub(super) volume: Arc<Served>,
+    usage: Arc<Usage>,
+    state: Mutex<State>,
+}
+
+/// A search under way.
+pub(super) struct Searching<'a>(&'a Usage);
+
+impl Drop for Searching<'_> {
+    fn drop(&mut self) {
+        self.0.searches.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that are kept of a request.
+fn kept_bytes(seen: &Seen) -> usize {
+    match seen {
+        Seen::Answered(answer) => answer.len(),
+        Seen::Running(_) | Seen::Repeatable => 0,
+    }
+}
+
+/// What becomes of a request that arrived.
+pub(super) enum Arrived {
+    /// It is to be executed.
+    New(Arc<AtomicBool>),
+    /// It runs, or its answer was sent now.
+    Known,
+    /// It is more than the session may have in flight.
+    TooMany,
+    /// The session has another connection.
+    Superseded,
+}
+
+impl Session {
+    pub(super) fn new(
+        (id, secret): (u64, [u8; 16]),
+        client: Arc<str>,
+        grant: Grant,
+        volume: Arc<Served>,
+    ) -> Session {
+        let usage = volume.usage(&client);
+        Session { id, secret, client, grant, volume, usage, state: Mutex::default() }
+    }
+
+    fn fs(&self) -> &dyn FileSystem {
+        &*self.volume.fs
+    }
+
+    /// Takes a connection, and closes the one before; the answers that its client does not await
+    /// are forgotten. `false` if the session has ended.
+    pub(super) fn attach(&self, connection: &Arc<Connection>, awaits: &[u64]) -> bool {
+        let mut state = self.state.lock();
+        if state.ended {
+            return false;
+        }
+        let running = |seen: &Seen| matches!(seen, Seen::Running(_));
+        state.requests.retain(|id, seen| {
+            let stays = awaits.contains(id) || running(seen);
+            if !stays {
+                self.usage.kept.fetch_sub(kept_bytes(seen), Ordering::Relaxed);
+            }
+            stays
+        });
+        if let Some(before) = state.connection.replace(Arc::clone(connection)) {
+            before.channel.close();
+        }
+        state.lost_since = None;
+        true
+    }
+
+    /// A connection was lost.
+    pub(super) fn detach(&self, connection: &Arc<Connection>, now: Duration) {
+        let mut state = self.state.lock();
+        if state.connection.as_ref().is_some_and(|own| Arc::ptr_eq(own, connection)) {
+            state.connection = None;
+            state.lost_since = Some(now);
+        }
+    }
+
+    /// How long it has been without a connection.
+    pub(super) fn lost_for(&self, now: Duration) -> Option<Duration> {
+        self.state.lock().lost_since.map(|since| now.saturating_sub(since))
+    }
+
+    /// Closes its connection, if it has one.
+    pub(super) fn hang_up(&self) {
+        if let Some(connection) = &self.state.lock().connection {
+            connection.channel.close();
+        }
+    }
+
+    /// Forgets answers that the client has.
+    pub(super) fn acknowledge(&self, have: &[u64]) {
+        let mut state = self.state.lock();
+        for id in have {
+            if !matches!(state.requests.get(id), Some(Seen::Running(_))) {
+                let seen = state.requests.remove(id);
+                let bytes = seen.as_ref().map_or(0, kept_bytes);
+                self.usage.kept.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Registers a request.
+    pub(super) fn arrive(&self, id: u64, on: &Arc<Connection>) -> Arrived {
+        let mut state = self.state.lock();
+        // What an earlier connection still had on its way may have been repeated on this one, and
+        // its answer forgotten.
+        let Some(connection) = state.connection.clone().filter(|own| Arc::ptr_eq(own, on)) else {
+            return Arrived::Superseded;
+        };
+        match state.requests.get(&id) {
+            Some(Seen::Running(_)) => return Arrived::Known,
+            Some(Seen::Answered(answer)) => {
+                let answer = answer.clone();
+                drop(state);
+                connection.send(answer);
+                return Arrived::Known;
+            }
+            Some(Seen::Repeatable) | None => {}
+        }
+        // Twice as many as a client may have in flight: some may be answered and not acknowledged.
+        if state.requests.len() >= 2 * REQUESTS_MAX || state.ended {
+            return Arrived::TooMany;
+        }
+        let cancel = Arc::new(AtomicBool::new(false));
+        state.requests.insert(id, Seen::Running(Arc::clone(&cancel)));
+        Arrived::New(cancel)
+    }
+
+    /// Nobody waits for a request any more.
+    pub(super) fn cancel(&self, id: u64) {
+        if let Some(Seen::Running(cancel)) = self.state.lock().requests.get(&id) {
+            cancel.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps the answer to a request, and sends it if there is a connection.
+    pub(super) fn answered(&self, id: u64, frame: Vec<u8>, is_repeatable: bool) {
+        let mut state = self.state.lock();
+        if state.ended {
+            return;
+        }
+        let connection = state.connection.clone();
+        let kept = if is_repeatable { Seen::Repeatable } else { Seen::Answered(frame.clone()) };
+        let before = self.usage.kept.fetch_add(kept_bytes(&kept), Ordering::Relaxed);
+        state.requests.insert(id, kept);
+        drop(state);
+        let Some(connection) = connection else { return };
+        if before > KEPT_BYTES_MAX {
+            tracing::warn!(client = %self.client, "it acknowledges no answers: a session ends");
+            connection.channel.close();
+            self.volume.end(self);
+            return;
+        }
+        connection.send(frame);
+    }
+
+    /// Refuses a node that is not the session's.
+    pub(super) fn own(&self, node: Node) -> FsResult<NodeId> {
+        let node = convert::node(node).ok_or(FsError::Stale)?;
+        if node == NodeId::ROOT || self.state.lock().nodes.contains_key(&node) {
+            return Ok(node);
+        }
+        Err(FsError::Stale)
+    }
+
+    /// Whether a node of the session is open with a right.
+    pub(super) fn has_open(&self, node: NodeId, right: u8) -> bool {
+        self.state.lock().nodes.get(&node).is_some_and(|held| held.rights & right != 0)
+    }
+
+    /// Whether another node may be held.
+    pub(super) fn has_space(&self) -> FsResult<()> {
+        if self.usage.nodes.load(Ordering::Relaxed) < NODES_MAX {
+            return Ok(());
+        }
+        Err(FsError::Busy("this client holds too many files"))
+    }
+
+    /// Begins what may take as long as a search.
+    pub(super) fn begin_search(&self) -> FsResult<Searching<'_>> {
+        let before = self.usage.searches.fetch_add(1, Ordering::Relaxed);
+        let searching = Searching(&self.usage);
+        if before < SEARCHES_MAX { Ok(searching) } else { Err(FsError::Busy("too many searches")) }
+    }
+
+    /// Records a look-up that the file system counted, and an open with it.
+    pub(super) fn hold(&self, node: NodeId, opened: Option<u8>) -> FsResult<()> {
+        if node == NodeId::ROOT {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        if state.ended {
+            drop(state);
+            self.fs().forget(node, 1);
+            return Err(FsError::Stale);
+        }
+        let is_new = !state.nodes.contains_key(&node);
+        self.usage.nodes.fetch_add(usize::from(is_new), Ordering::Relaxed);
+        let held = state.nodes.entry(node).or_default();
+        held.lookups += 1;
+        if let Some(rights) = opened {
+            held.opens += 1;
+            held.rights |= rights & (OPEN_READ | OPEN_WRITE);
+        }
+        Ok(())
+    }
+
+    /// Records an open of a node that the session holds.
+    pub(super) fn open(&self, node: NodeId, rights: u8) -> FsResult<()> {
+        if node == NodeId::ROOT {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let held = state.nodes.get_mut(&node).ok_or(FsError::Stale)?;
+        held.opens = held.opens.saturating_add(1);
+        held.rights |= rights & (OPEN_READ | OPEN_WRITE);
+        Ok(())
+    }
+
+    /// Records that an open ended.
+    pub(super) fn release(&self, node: NodeId) {
+        if let Some(held) = self.state.lock().nodes.get_mut(&node) {
+            held.opens = held.opens.saturating_sub(1);
+            if held.opens == 0 {
+                held.rights = 0;
+            }
+        }
+    }
+
+    /// Returns look-ups: no more than the session took.
+    pub(super) fn forget(&self, items: &[(Node, u64)]) {
+        for (node, lookups) in items {
+            let Some(node) = convert::node(*node) else { continue };
+            let mut state = self.state.lock();
+            let Some(held) = state.nodes.get_mut(&node) else { continue };
+            let lookups = (*lookups).min(held.lookups);
+            held.lookups -= lookups;
+            if held.lookups == 0 {
+                state.nodes.remove(&node);
+                self.usage.nodes.fetch_sub(1, Ordering::Relaxed);
+            }
+            drop(state);
+            self.fs().forget(node, lookups);
+        }
+    }
+
+    /// Ends it: everything that it holds is released.
+    pub(super) fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        let nodes = std::mem::take(&mut state.nodes);
+        self.usage.nodes.fetch_sub(nodes.len(), Ordering::Relaxed);
+        if let Some(connection) = state.connection.take() {
+            connection.channel.close();
+        }
+        for seen in std::mem::take(&mut state.requests).into_values() {
+            self.usage.kept.fetch_sub(kept_bytes(&seen), Ordering::Relaxed);
+            if let Seen::Running(cancel) = seen {
+                cancel.store(true, Ordering::Relaxed);
+            }
+        }
+        drop(state);
+        for (node, held) in nodes {
+            self.fs().forget(node, held.lookups);
+        }
+        self.volume.forget_session(self.id);
+    }
+
+    /// How many nodes it holds.
+    pub(super) fn nodes(&self) -> usize {
+        self.state.lock().nodes.len()
+    }
+}

@@ -1,0 +1,175 @@
+//! A volume that is served, with its sessions and locks.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
+
+use device::sync::{Condvar, Mutex, MutexGuard};
+use inode::{Caller, NodeId};
+use vfs::FileSystem;
+
+use super::calls;
+use super::locks::{Locks, Waiter};
+use super::session::Session;
+use crate::convert;
+
+/// Opens a control connection for a caller; the answer is its other end.
+pub type OpenControl = dyn Fn(Caller) -> io::Result<UnixStream> + Send + Sync;
+
+/// A volume to serve.
+pub struct Export {
+    /// What clients call it.
+    pub name: String,
+    /// Its calls. Front ends that cache must learn of changes from it.
+    pub fs: Arc<dyn FileSystem>,
+    /// Its control connections.
+    pub control: Box<OpenControl>,
+}
+
+/// What one client uses of a volume, in all its sessions.
+#[derive(Default)]
+pub(super) struct Usage {
+    /// Nodes that it holds.
+    pub(super) nodes: AtomicUsize,
+    /// Bytes of answers that it has not acknowledged.
+    pub(super) kept: AtomicUsize,
+    /// Searches under way.
+    pub(super) searches: AtomicUsize,
+}
+
+/// A volume that is served.
+pub(super) struct Served {
+    pub(super) name: String,
+    pub(super) fs: Arc<dyn FileSystem>,
+    pub(super) control: Box<OpenControl>,
+    pub(super) locks: Locks,
+    pub(super) appends: Appends,
+    sessions: Mutex<Sessions>,
+    /// A request ended.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Sessions {
+    all: BTreeMap<u64, Arc<Session>>,
+    usages: BTreeMap<Arc<str>, Weak<Usage>>,
+    /// Requests under way.
+    running: usize,
+    ended: bool,
+}
+
+/// A request under way.
+pub(super) struct Running<'a>(&'a Served);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut sessions = self.0.sessions.lock();
+        sessions.running -= 1;
+        if sessions.ended {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+impl Served {
+    pub(super) fn new(export: Export) -> Served {
+        let Export { name, fs, control } = export;
+        let locks = Locks::default();
+        let (appends, sessions) = (Appends::default(), Mutex::default());
+        let changed = Condvar::new();
+        Served { name, fs, control, locks, appends, sessions, changed }
+    }
+
+    /// Begins a request; `None`: the volume is served no more.
+    pub(super) fn begin(&self) -> Option<Running<'_>> {
+        let mut sessions = self.sessions.lock();
+        if sessions.ended {
+            return None;
+        }
+        sessions.running += 1;
+        Some(Running(self))
+    }
+
+    /// What a client uses.
+    pub(super) fn usage(&self, client: &Arc<str>) -> Arc<Usage> {
+        let mut sessions = self.sessions.lock();
+        if let Some(usage) = sessions.usages.get(client).and_then(Weak::upgrade) {
+            return usage;
+        }
+        let usage = Arc::new(Usage::default());
+        sessions.usages.retain(|_, usage| usage.strong_count() > 0);
+        sessions.usages.insert(Arc::clone(client), Arc::downgrade(&usage));
+        usage
+    }
+
+    /// Adds a session; `false`: the volume is served no more.
+    pub(super) fn add(&self, session: &Arc<Session>) -> bool {
+        let mut sessions = self.sessions.lock();
+        if !sessions.ended {
+            sessions.all.insert(session.id, Arc::clone(session));
+        }
+        !sessions.ended
+    }
+
+    /// A session by its number.
+    pub(super) fn session(&self, id: u64) -> Option<Arc<Session>> {
+        self.sessions.lock().all.get(&id).cloned()
+    }
+
+    /// All sessions.
+    pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.lock().all.values().cloned().collect()
+    }
+
+    /// Ends a session: what it holds is released.
+    pub(super) fn end(&self, session: &Session) {
+        let known = self.sessions.lock().all.remove(&session.id);
+        if known.is_some() {
+            session.end();
+        }
+    }
+
+    /// Ends the locks of a session, and tells those that waited for them.
+    pub(super) fn forget_session(&self, id: u64) {
+        let granted = self.locks.end_session(id);
+        self.granted(&granted);
+    }
+
+    /// Answers requests for locks that were waiting.
+    pub(super) fn granted(&self, granted: &[Waiter]) {
+        for Waiter { session, request } in granted {
+            if let Some(session) = self.session(*session) {
+                session.answered(*request, calls::done(*request), false);
+            }
+        }
+    }
+
+    /// Ends all sessions, takes no more, and waits for requests under way: after this the file
+    /// system may be closed.
+    pub(super) fn close(&self) {
+        let all = {
+            let mut sessions = self.sessions.lock();
+            sessions.ended = true;
+            std::mem::take(&mut sessions.all)
+        };
+        for session in all.into_values() {
+            session.end();
+        }
+        let mut sessions = self.sessions.lock();
+        while sessions.running > 0 {
+            self.changed.wait(&mut sessions);
+        }
+    }
+}
+
+/// Turns of appends to files: files share them by their numbers.
+#[derive(Default)]
+pub(super) struct Appends([Mutex<()>; 32]);
+
+impl Appends {
+    pub(super) fn turn(&self, node: NodeId) -> MutexGuard<'_, ()> {
+        self.0[(convert::node_to_wire(node).ino % self.0.len() as u64) as usize].lock()
+    }
+}

@@ -1,0 +1,15 @@
+//! A server and its clients in one process, over loopback connections: against the model of POSIX,
+//! with connections that are cut, and with clients that mean harm.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests stop at what they do not expect, and say what they are at"
+)]
+
+mod hostile;
+mod model;
+mod once;
+mod rig;
+mod rights;
+mod subject;
+mod tls;

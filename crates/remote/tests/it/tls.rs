@@ -1,0 +1,136 @@
+//! Certificates: who is let in, and who is not.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Clock, SystemClock, SystemNet, SystemRandom};
+use inode::{Caller, NodeId};
+use remote::{ConnectError, Export, Remote, RemoteFs, Security, Server, Settings, Target};
+use rpc::certificates::{Authority, For};
+use rpc::{ClientTls, Files, Grant, ServerTls};
+use testing::MemoryFs;
+use vfs::FileSystem;
+
+fn files(directory: &Path, name: &str, authority: &Path) -> Files {
+    Files {
+        certificate: directory.join(format!("{name}.pem")),
+        key: directory.join(format!("{name}.key")),
+        authority: authority.join("ca.pem"),
+    }
+}
+
+fn authority(directory: &Path) -> Authority {
+    Authority::in_directory(directory, SystemClock::new().now()).unwrap()
+}
+
+/// A server with certificates of an authority in a directory.
+fn server(directory: &Path) -> Server {
+    let settings = Settings {
+        security: Security::Tls(ServerTls::read(&files(directory, "server", directory)).unwrap()),
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SystemRandom),
+        grace: None,
+    };
+    let server = Server::start(&SystemNet, SocketAddr::from(([127, 0, 0, 1], 0)), settings);
+    let server = server.unwrap();
+    let control = |_: Caller| Err(std::io::ErrorKind::Unsupported.into());
+    let export =
+        Export { name: "vol".into(), fs: Arc::new(MemoryFs::new()), control: Box::new(control) };
+    assert!(server.add(export));
+    server
+}
+
+fn connect(server: &Server, host: &str, tls: Option<Files>) -> Result<Arc<Remote>, ConnectError> {
+    let tls = tls.map(|files| ClientTls::read(&files).unwrap());
+    let (host, port) = (host.to_owned(), server.address().port());
+    let target = Target { host, port, volume: "vol".to_owned(), tls };
+    let clock = Arc::new(SystemClock::new());
+    Remote::connect(Arc::new(SystemNet), clock, target, Some(Duration::from_secs(30)))
+}
+
+#[test]
+fn a_client_with_a_certificate_is_let_in_and_any_other_is_not() {
+    let (own, foreign) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (own, foreign) = (own.path(), foreign.path());
+    let grant = Grant { keeps_root: true, ..Grant::all() };
+    let narrow = Grant { volumes: vec!["other".into()], ..Grant::all() };
+    let ours = authority(own);
+    ours.make("server", &For::Server(&["127.0.0.1".into(), "localhost".into()]), 30).unwrap();
+    ours.make("client", &For::Client(&grant), 30).unwrap();
+    ours.make("narrow", &For::Client(&narrow), 30).unwrap();
+    ours.make("past", &For::Client(&grant), 0).unwrap();
+    let theirs = authority(foreign);
+    theirs.make("client", &For::Client(&grant), 30).unwrap();
+    // The authority is read again, and makes another that is as good.
+    authority(own).make("later", &For::Client(&grant), 30).unwrap();
+    let server = server(own);
+    for name in ["client", "later"] {
+        let remote = connect(&server, "127.0.0.1", Some(files(own, name, own))).unwrap();
+        let far = RemoteFs::new(Arc::clone(&remote));
+        let big = vec![7; 300_000];
+        let node = far.create(&Caller::root(), NodeId::ROOT, name.as_bytes(), (0o644, 2)).unwrap();
+        far.write(&Caller::root(), node.node, 0, &big).unwrap();
+        let mut read = vec![0; big.len()];
+        assert_eq!(far.read(&Caller::root(), node.node, 0, &mut read).unwrap(), big.len());
+        assert_eq!(read, big);
+        remote.end();
+    }
+    let refused = |host: &str, tls: Option<Files>, what: &str| {
+        let error = connect(&server, host, tls).err().expect(what);
+        println!("{what}: {error}");
+        error
+    };
+    refused("127.0.0.1", Some(files(foreign, "client", own)), "of another authority");
+    refused("127.0.0.1", Some(files(foreign, "client", foreign)), "the server is not known");
+    refused("127.0.0.1", Some(files(own, "server", own)), "a server's certificate");
+    refused("127.0.0.2", Some(files(own, "client", own)), "another name than the server's");
+    refused("127.0.0.1", None, "without certificates");
+    let narrow = refused("127.0.0.1", Some(files(own, "narrow", own)), "another volume");
+    assert!(matches!(&narrow, ConnectError::Refused(why) if why.message.contains("no volume vol")));
+    let other_machine = SocketAddr::from(([192, 0, 2, 1], 7440));
+    let target =
+        Target { host: other_machine.ip().to_string(), port: 7440, volume: "v".into(), tls: None };
+    let plain = Remote::connect(Arc::new(SystemNet), Arc::new(SystemClock::new()), target, None);
+    assert!(matches!(plain.err(), Some(ConnectError::Plain(_))));
+}
+
+#[test]
+fn an_expired_certificate_is_refused() {
+    let own = tempfile::tempdir().unwrap();
+    let own = own.path();
+    let ours = authority(own);
+    ours.make("server", &For::Server(&["127.0.0.1".into()]), 30).unwrap();
+    let now = SystemClock::new().now().0 - 3 * 86_400_000_000_000;
+    let earlier = Authority::in_directory(own, device::Timestamp(now)).unwrap();
+    earlier.make("past", &For::Client(&Grant::all()), 1).unwrap();
+    let server = server(own);
+    let error = connect(&server, "127.0.0.1", Some(files(own, "past", own))).err();
+    println!("{}", error.expect("it is expired"));
+}
+
+#[test]
+fn keys_are_their_owners_alone_and_nothing_is_replaced() {
+    use std::os::unix::fs::PermissionsExt;
+    let own = tempfile::tempdir().unwrap();
+    let ours = authority(own.path());
+    assert!(ours.is_new && !authority(own.path()).is_new);
+    let (_, key) = ours.make("c", &For::Client(&Grant::all()), 30).unwrap();
+    for key in [&key, &own.path().join("ca.key")] {
+        assert_eq!(key.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    assert!(ours.make("c", &For::Client(&Grant::all()), 30).is_err());
+}
+
+#[test]
+fn a_server_without_certificates_listens_on_this_machine_only() {
+    let settings = Settings {
+        security: Security::Local(Box::new(|_, _| None)),
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SystemRandom),
+        grace: None,
+    };
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    assert!(Server::start(&SystemNet, everywhere, settings).is_err());
+}

@@ -1,0 +1,287 @@
+//! `Channel`: frames over a link, encrypted or not.
+//!
+//! The receiving thread reads the link without a lock, and decrypts under `tls`. A sender encrypts
+//! and writes under `out`, so that records leave in the order in which they were encrypted. The
+//! receiver never writes: two sides that both wait until the other reads cannot come about by it.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::sync::Mutex;
+use device::{Clock, Link};
+use rustls::Connection;
+use wire::FRAME_BYTES_MAX;
+
+/// Bytes that are read from a link at once.
+const READ_BYTES: usize = 64 << 10;
+/// How long the other side may take to read what is sent to it.
+const WRITE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why a channel ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The other side closed it between two frames.
+    #[error("the connection was closed")]
+    Closed,
+    /// No whole frame came in time.
+    #[error("nothing was heard for {} s", .0.as_secs())]
+    Silent(Duration),
+    /// A frame is longer than it may be.
+    #[error("a frame of {0} bytes, where at most {1} are taken")]
+    TooLong(usize, usize),
+    /// A frame that has no place there.
+    #[error("{0}")]
+    Unexpected(String),
+    /// TLS refused it.
+    #[error("{0}")]
+    Tls(rustls::Error),
+    /// The link failed.
+    #[error("the connection broke: {0}")]
+    Broken(#[from] io::Error),
+}
+
+/// A connection that carries frames.
+pub struct Channel {
+    link: Arc<dyn Link>,
+    clock: Arc<dyn Clock>,
+    tls: Option<Mutex<Connection>>,
+    /// What is being sent, encrypted.
+    out: Mutex<Vec<u8>>,
+    inbox: Mutex<Inbox>,
+}
+
+/// What was received and is in no frame yet.
+struct Inbox {
+    bytes: Vec<u8>,
+    from: usize,
+    raw: Vec<u8>,
+}
+
+impl Channel {
+    /// A channel without encryption.
+    pub fn plain(link: Arc<dyn Link>, clock: Arc<dyn Clock>) -> io::Result<Channel> {
+        Channel::over(link, clock, None)
+    }
+
+    /// A channel with encryption; both sides have proven who they are when this returns.
+    pub fn encrypted(
+        link: Arc<dyn Link>,
+        clock: Arc<dyn Clock>,
+        mut tls: Connection,
+        within: Duration,
+    ) -> Result<Channel, ChannelError> {
+        tls.set_buffer_limit(None);
+        let channel = Channel::over(link, clock, Some(tls))?;
+        channel.shake_hands(within)?;
+        Ok(channel)
+    }
+
+    fn over(
+        link: Arc<dyn Link>,
+        clock: Arc<dyn Clock>,
+        tls: Option<Connection>,
+    ) -> io::Result<Channel> {
+        link.set_patience(None, Some(WRITE_PATIENCE))?;
+        let inbox = Inbox { bytes: Vec::new(), from: 0, raw: Vec::new() };
+        let tls = tls.map(Mutex::new);
+        Ok(Channel { link, clock, tls, out: Mutex::default(), inbox: Mutex::new(inbox) })
+    }
+
+    /// The certificate of the other side, and those that it sent with it.
+    pub fn certificates(&self) -> Option<Vec<Vec<u8>>> {
+        let tls = self.tls.as_ref()?.lock();
+        let sent = tls.peer_certificates()?;
+        Some(sent.iter().map(|certificate| certificate.to_vec()).collect())
+    }
+
+    /// Closes it: threads that wait on it return.
+    pub fn close(&self) {
+        self.link.close();
+    }
+
+    /// Sends a frame.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        self.send_all(&[frame])
+    }
+
+    /// Sends frames, in one write if they are short.
+    pub fn send_all(&self, frames: &[&[u8]]) -> io::Result<()> {
+        if let Some(long) = frames.iter().find(|frame| frame.len() > FRAME_BYTES_MAX) {
+            let text = format!("a message of {} bytes", long.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let mut out = self.out.lock();
+        out.clear();
+        let lengths = frames.iter().map(|frame| (frame.len() as u32).to_le_bytes());
+        match &self.tls {
+            None => {
+                for (frame, length) in frames.iter().zip(lengths) {
+                    out.extend_from_slice(&length);
+                    out.extend_from_slice(frame);
+                }
+            }
+            Some(tls) => {
+                let mut tls = tls.lock();
+                for (frame, length) in frames.iter().zip(lengths) {
+                    tls.writer().write_all(&length)?;
+                    tls.writer().write_all(frame)?;
+                }
+                while tls.wants_write() {
+                    tls.write_tls(&mut *out)?;
+                }
+            }
+        }
+        let sent = self.link.write_all(&out);
+        if out.capacity() > READ_BYTES {
+            *out = Vec::new();
+        }
+        if sent.is_err() {
+            // A part may have left: nothing that follows would be understood.
+            self.link.close();
+        }
+        sent
+    }
+
+    /// Receives a frame of at most `longest` bytes, which must be there `within` this time. One
+    /// thread receives.
+    pub fn receive(
+        &self,
+        frame: &mut Vec<u8>,
+        longest: usize,
+        within: Duration,
+    ) -> Result<(), ChannelError> {
+        let deadline = self.clock.monotonic() + within;
+        let mut inbox = self.inbox.lock();
+        frame.clear();
+        loop {
+            let waiting = inbox.bytes.get(inbox.from..).unwrap_or_default();
+            if let Some((head, rest)) = waiting.split_first_chunk::<4>() {
+                let length = u32::from_le_bytes(*head) as usize;
+                if length > longest {
+                    return Err(ChannelError::TooLong(length, longest));
+                }
+                if let Some(found) = rest.get(..length) {
+                    frame.extend_from_slice(found);
+                    inbox.from += 4 + length;
+                    if inbox.from == inbox.bytes.len() {
+                        inbox.bytes.clear();
+                        inbox.from = 0;
+                        if inbox.bytes.capacity() > READ_BYTES {
+                            inbox.bytes = Vec::new();
+                        }
+                    }
+                    return Ok(());
+                }
+            }
+            let rest = deadline.saturating_sub(self.clock.monotonic());
+            if rest.is_zero() {
+                return Err(ChannelError::Silent(within));
+            }
+            if !self.fill(&mut inbox, rest, within)? {
+                let is_between = inbox.bytes.len() == inbox.from;
+                return Err(if is_between {
+                    ChannelError::Closed
+                } else {
+                    ChannelError::Broken(io::ErrorKind::UnexpectedEof.into())
+                });
+            }
+        }
+    }
+
+    /// Reads once; `false` at the end.
+    fn fill(
+        &self,
+        inbox: &mut Inbox,
+        rest: Duration,
+        within: Duration,
+    ) -> Result<bool, ChannelError> {
+        self.link.set_patience(Some(rest), Some(WRITE_PATIENCE))?;
+        let Inbox { bytes, from, raw } = inbox;
+        bytes.drain(..*from);
+        *from = 0;
+        // Small while nothing is going on: an idle connection holds little.
+        let space = if raw.is_empty() { 4 << 10 } else { READ_BYTES };
+        raw.resize(space, 0);
+        let count = match self.link.read(raw) {
+            Ok(0) => return Ok(false),
+            Ok(count) => count,
+            Err(error) if is_timeout(&error) => return Err(ChannelError::Silent(within)),
+            Err(error) => return Err(error.into()),
+        };
+        match &self.tls {
+            None => bytes.extend_from_slice(&raw[..count]),
+            Some(tls) => decrypt(&mut tls.lock(), &raw[..count], bytes)?,
+        }
+        if count < space {
+            *raw = Vec::new();
+        }
+        Ok(true)
+    }
+
+    fn shake_hands(&self, within: Duration) -> Result<(), ChannelError> {
+        let deadline = self.clock.monotonic() + within;
+        loop {
+            let done = self.flush()?;
+            let rest = deadline.saturating_sub(self.clock.monotonic());
+            if done {
+                return Ok(());
+            }
+            if rest.is_zero() {
+                return Err(ChannelError::Silent(within));
+            }
+            let mut inbox = self.inbox.lock();
+            let filled = self.fill(&mut inbox, rest, within);
+            drop(inbox);
+            match filled {
+                Ok(true) => {}
+                Ok(false) => return Err(ChannelError::Closed),
+                Err(error) => {
+                    // TLS reports the reason to the other side, if it still listens.
+                    self.flush().ok();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Sends what TLS itself has to say; returns whether both sides know each other.
+    fn flush(&self) -> Result<bool, ChannelError> {
+        let Some(tls) = &self.tls else { return Ok(true) };
+        let mut out = self.out.lock();
+        out.clear();
+        let mut tls = tls.lock();
+        while tls.wants_write() {
+            tls.write_tls(&mut *out)?;
+        }
+        let done = !tls.is_handshaking();
+        drop(tls);
+        if !out.is_empty() {
+            self.link.write_all(&out)?;
+        }
+        Ok(done)
+    }
+}
+
+fn decrypt(tls: &mut Connection, mut raw: &[u8], to: &mut Vec<u8>) -> Result<(), ChannelError> {
+    while !raw.is_empty() {
+        tls.read_tls(&mut raw)?;
+        let state = tls.process_new_packets().map_err(ChannelError::Tls)?;
+        let mut left = state.plaintext_bytes_to_read();
+        while left > 0 {
+            let at = to.len();
+            to.resize(at + left, 0);
+            let read = tls.reader().read(&mut to[at..])?;
+            to.truncate(at + read);
+            if read == 0 {
+                break;
+            }
+            left -= read;
+        }
+    }
+    Ok(())
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}

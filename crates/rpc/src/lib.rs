@@ -1,0 +1,15 @@
+//! Connections between machines: frames over TCP, with TLS but on loopback addresses, and who the
+//! other side is.
+//!
+//! A [`Channel`] carries frames both ways; one thread receives and any number send. Nothing that
+//! arrives is held in memory beyond a bound that its receiver chooses, and no wait is without end.
+//! [`Grant`] is what the certificate of a client says that it may do; [`certificates`] makes those.
+
+pub mod certificates;
+mod channel;
+mod grant;
+mod tls;
+
+pub use channel::{Channel, ChannelError};
+pub use grant::{Grant, Ids, NOBODY, Refusal, Users, is_volume_name};
+pub use tls::{ClientTls, Files, ServerTls, TlsError};

@@ -1,0 +1,71 @@
+//! The first nine bytes of a frame.
+
+/// Bytes before the body.
+pub const HEAD_BYTES: usize = 9;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// Client: who it is and what it wants; the number is 0.
+    Hello = 1,
+    /// Client: a call.
+    Request = 2,
+    /// Client: it lives. The body: requests whose answers have arrived, as in a request.
+    Ping = 3,
+    /// Both: bytes of a control connection, in order; the number is 0. Without a body: its end.
+    Tunnel = 4,
+    /// Client: nobody waits for the request any more.
+    Cancel = 5,
+    /// Client: the session ends; everything that it holds is released.
+    Bye = 6,
+    /// Server: the answer to a hello.
+    Welcome = 129,
+    /// Server: the answer to the request of the number.
+    Reply = 130,
+    /// Server: the answer to a ping; no body.
+    Pong = 131,
+    /// Server: why it ends the connection, as a failure.
+    Refused = 132,
+}
+
+impl FrameKind {
+    fn of(byte: u8) -> Option<FrameKind> {
+        use FrameKind::{Bye, Cancel, Hello, Ping, Pong, Refused, Reply, Request, Tunnel, Welcome};
+        [Hello, Request, Ping, Tunnel, Cancel, Bye, Welcome, Reply, Pong, Refused]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// Begins a frame.
+pub fn put_head(kind: FrameKind, number: u64, out: &mut Vec<u8>) {
+    out.push(kind as u8);
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// The kind, the number and the body of a frame; `None`: it is too short, or of no known kind.
+pub fn split_head(frame: &[u8]) -> Option<(FrameKind, u64, &[u8])> {
+    let (kind, rest) = frame.split_first()?;
+    let (number, body) = rest.split_first_chunk()?;
+    Some((FrameKind::of(*kind)?, u64::from_le_bytes(*number), body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_read_as_it_was_written_and_nothing_else_is() {
+        for kind in (0..=255).filter_map(FrameKind::of) {
+            let mut frame = Vec::new();
+            put_head(kind, u64::MAX - 5, &mut frame);
+            assert_eq!(frame.len(), HEAD_BYTES);
+            frame.push(7);
+            assert_eq!(split_head(&frame), Some((kind, u64::MAX - 5, &[7][..])));
+            assert_eq!(split_head(&frame[..8]), None);
+        }
+        assert_eq!(split_head(&[0; 9]), None);
+        assert_eq!(split_head(&[200; 9]), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! The first messages of both sides.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+
+/// First bytes of a hello and of a welcome.
+pub const REMOTE_MAGIC: [u8; 8] = *b"pando-r\n";
+
+/// The newest version of the remote messages that this program speaks.
+pub const REMOTE_VERSION: u32 = 1;
+
+/// The oldest one.
+pub const REMOTE_VERSION_MIN: u32 = 1;
+
+/// Bits of features that this program has: none is defined yet.
+pub const FEATURES: u64 = 0;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Use {
+    /// Calls of a file system.
+    Mount,
+    /// One connection to the control socket of the volume's daemon, for the given user and groups.
+    Control,
+}
+
+/// A session to continue after its connection was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// Its number.
+    pub session: u64,
+    /// What only its client knows.
+    pub secret: [u8; 16],
+}
+
+/// First message of a client. The layout of its first three fields never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteHello {
+    /// [`REMOTE_MAGIC`].
+    pub magic: [u8; 8],
+    /// The oldest version that the client speaks.
+    pub version_min: u32,
+    /// The newest one.
+    pub version: u32,
+    /// Features that the client has.
+    pub features: u64,
+    /// The name of the volume, as the server calls it.
+    pub volume: Bytes,
+    /// What the connection is for.
+    pub use_for: Use,
+    /// For whom, if it is a control connection.
+    pub who: super::Asker,
+    /// The session to continue.
+    pub resume: Option<Resume>,
+    /// Of that session, the requests whose answers the client still awaits.
+    pub awaits: Vec<u64>,
+}
+
+/// The answer to a hello. The layout of its first two fields never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteWelcome {
+    /// [`REMOTE_MAGIC`].
+    pub magic: [u8; 8],
+    /// The version that is spoken from now on.
+    pub version: u32,
+    /// Features that both sides have.
+    pub features: u64,
+    /// The session.
+    pub session: Resume,
+    /// Whether it is the session that the client asked to continue.
+    pub resumed: bool,
+    /// Most requests that may be in flight.
+    pub requests_max: u32,
+    /// How long the client may be silent, in seconds.
+    pub silence_seconds: u32,
+    /// Whether the client may change nothing.
+    pub read_only: bool,
+}

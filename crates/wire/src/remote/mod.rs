@@ -1,0 +1,22 @@
+//! Messages between a remote client and a server of volumes (`pando serve`).
+//!
+//! A message is one frame of the control socket: a `u32` length and that many bytes. The first byte
+//! of a frame says what it is ([`FrameKind`]), the next eight are the request's number, or mean what
+//! the kind says; the rest is the body, encoded as every message of this crate.
+//! `docs/protocol/remote.md` has all of it, byte by byte.
+
+mod answer;
+mod call;
+mod head;
+mod hello;
+
+pub use answer::{Entry, FsAnswer, FsFailure, Listed, LockHeld, RemoteAttr, Space};
+pub use call::{
+    Asked, Asker, Changes, FsCall, LockKind, LockRange, MODES_OF_ALLOCATE, NewTime, Node,
+    OPEN_EXEC, OPEN_READ, OPEN_WRITE, Renaming, WRITE_APPEND,
+};
+pub use head::{FrameKind, HEAD_BYTES, put_head, split_head};
+pub use hello::{
+    FEATURES, REMOTE_MAGIC, REMOTE_VERSION, REMOTE_VERSION_MIN, RemoteHello, RemoteWelcome, Resume,
+    Use,
+};
