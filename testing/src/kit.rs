@@ -11,14 +11,28 @@ pub fn commit(store: &dyn Store, build: impl FnOnce(&mut Batch)) -> CommitToken 
     store.commit(&batch).expect("the batch is valid")
 }
 
-/// All entries of a tree, by cursor.
+/// All entries of a tree, by cursor, which returns them in order.
 pub fn entries(store: &dyn Read, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut all = BTreeMap::new();
+    let mut all: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut cursor = store.scan(tree, KeyRange::all()).expect("the tree exists");
     while let Some(item) = cursor.next().expect("read") {
-        assert!(all.insert(item.key.to_vec(), item.value.to_vec()).is_none());
+        assert!(all.last().is_none_or(|(last, _)| last[..] < *item.key), "keys come in order");
+        all.push((item.key.to_vec(), item.value.to_vec()));
     }
-    all
+    // Of a sorted list the map is built without looking for places.
+    all.into_iter().collect()
+}
+
+/// Whether a tree has these entries and no others. Costs less than a comparison of [`entries`].
+pub fn has_exactly(store: &dyn Read, tree: TreeId, all: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
+    let mut cursor = store.scan(tree, KeyRange::all()).expect("the tree exists");
+    let mut expected = all.iter();
+    while let Some(item) = cursor.next().expect("read") {
+        if !expected.next().is_some_and(|(key, value)| key == item.key && value == item.value) {
+            return false;
+        }
+    }
+    expected.next().is_none()
 }
 
 /// Bytes that no engine can compress.

@@ -20,7 +20,7 @@ pub mod store_conformance;
 
 pub use env::{SeededRandom, SimClock, SimEnv, sim_env};
 pub use far::{Call, FarBlobs, Mishap};
-pub use kit::{commit, entries, noise, numbered};
+pub use kit::{commit, entries, has_exactly, noise, numbered};
 pub use logged::LoggedStore;
 pub use mem::{MemPinned, MemStore};
 pub use memory_fs::MemoryFs;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use store::{Batch, Commit, Durable, KeyRange, Read, TreeId};
+use testing::SimEnv;
 
 use crate::{BtreeStore, Options};
 
@@ -59,8 +60,8 @@ const MIXES: [Mix; 6] = [
     Mix { name: "modify, scans", updates: 80, scans: true, reads_max: 200, ..LOOKUPS },
 ];
 
-/// A store with a large tree, opened again.
-fn large(order: Order, written: Written) -> Arc<BtreeStore> {
+/// A disk with a large tree. Made once: a copy of it costs little.
+fn disk() -> SimEnv {
     let sim = testing::sim_env(1);
     let store = BtreeStore::create(&sim.env(), &Options::with_cache(16 << 20)).expect("create");
     testing::commit(&*store, |batch| batch.create_tree(TREE));
@@ -73,6 +74,12 @@ fn large(order: Order, written: Written) -> Arc<BtreeStore> {
     }
     store.close().expect("close");
     drop(store);
+    sim
+}
+
+/// A store on a copy of it.
+fn large(disk: &SimEnv, order: Order, written: Written) -> Arc<BtreeStore> {
+    let sim = SimEnv::on(disk.device.copy(), 1);
     let mut options = Options::with_cache(CACHE_BYTES);
     if written == Written::ByCheckpoints {
         options.pre_flush_below = 0;
@@ -141,6 +148,7 @@ fn run(
 #[test]
 fn no_mix_reads_more_than_with_second_chance() {
     let operations = OPERATIONS * SEEDS.end;
+    let disk = disk();
     for mix in MIXES {
         let writes = mix.updates + mix.inserts > 0;
         let both = [Written::Early, Written::ByCheckpoints];
@@ -148,7 +156,7 @@ fn no_mix_reads_more_than_with_second_chance() {
             let [clock, queues] = [Order::Clock, Order::Queues].map(|order| {
                 let mut reads = Reads::default();
                 for seed in SEEDS {
-                    let store = large(order, written);
+                    let store = large(&disk, order, written);
                     let mut random = fastrand::Rng::with_seed(seed);
                     run(&store, mix, &mut random, OPERATIONS, &mut Reads::default());
                     run(&store, mix, &mut random, OPERATIONS, &mut reads);
@@ -166,8 +174,9 @@ fn no_mix_reads_more_than_with_second_chance() {
 
 #[test]
 fn a_scan_evicts_no_more_than_second_chance() {
+    let disk = disk();
     let [clock, queues] = [Order::Clock, Order::Queues].map(|order| {
-        let store = large(order, Written::Early);
+        let store = large(&disk, order, Written::Early);
         // Together less than half of the cache.
         let warm = || {
             let before = store.engine().cache().loads;

@@ -69,15 +69,20 @@ impl Content {
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
         let wanted = (self.length.saturating_sub(offset)).min(buffer.len() as u64) as usize;
         let buffer = &mut buffer[..wanted];
-        buffer.fill(0);
         let range = touched(offset, wanted as u64);
+        // Only what no block has is filled with zeros.
+        let mut done = 0;
         for (&number, block) in self.blocks.range(range) {
             let start = number * BLOCK;
             let from = offset.max(start);
             let to = (offset + wanted as u64).min(start + BLOCK);
-            buffer[(from - offset) as usize..(to - offset) as usize]
+            let (begin, end) = ((from - offset) as usize, (to - offset) as usize);
+            buffer[done..begin].fill(0);
+            buffer[begin..end]
                 .copy_from_slice(&block[(from - start) as usize..(to - start) as usize]);
+            done = end;
         }
+        buffer[done..].fill(0);
         wanted
     }
 

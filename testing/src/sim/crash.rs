@@ -23,6 +23,12 @@ impl CrashPolicy {
     /// Every policy.
     pub const ALL: [CrashPolicy; 3] =
         [CrashPolicy::LoseAll, CrashPolicy::KeepAll, CrashPolicy::Random];
+
+    /// What a campaign tries at its `nth` point: one of them in turn, or in slow mode each.
+    pub fn at(nth: u64) -> impl Iterator<Item = CrashPolicy> {
+        let slow = crate::run::slow();
+        Self::ALL.into_iter().filter(move |policy| slow || *policy as u64 == nth % 3)
+    }
 }
 
 /// Probability that a change survives whole, in eighths; drawn again for each file, so that some
@@ -34,7 +40,8 @@ fn draw_odds(random: &mut fastrand::Rng) -> u8 {
 /// The disk after a power cut: everything on it is durable, nothing is open.
 pub(super) fn after(medium: &Medium, policy: CrashPolicy, random: &mut fastrand::Rng) -> Medium {
     let names = names_after(medium, policy, random);
-    let mut left = Medium { next: medium.next, blocks_max: medium.blocks_max, ..Medium::default() };
+    let (next, blocks_max, stated) = (medium.next, medium.blocks_max, medium.stated);
+    let mut left = Medium { next, blocks_max, stated, ..Medium::default() };
     let mut to_visit = vec![ROOT];
     while let Some(node) = to_visit.pop() {
         let names = names.get(&node).cloned().unwrap_or_default();

@@ -196,6 +196,12 @@ impl SimDevice {
         self.state.lock().medium.blocks_max = bytes.map(|bytes| bytes / BLOCK);
     }
 
+    /// Sets the size that the disk states, all of it free, and limits nothing. Of a small disk a
+    /// volume takes less for its log, which each opening reads whole.
+    pub fn state_size(&self, bytes: u64) {
+        self.state.lock().medium.stated = Some(bytes);
+    }
+
     /// Used space, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.state.lock().medium.blocks_used * BLOCK
@@ -418,6 +424,9 @@ impl Device for SimDevice {
 
     fn space(&self) -> Result<Space> {
         self.simple(Op::Look, "statvfs", "", |state| {
+            if let Some(bytes) = state.medium.stated {
+                return Ok(Space { total_bytes: bytes, free_bytes: bytes, reserved_bytes: 0 });
+            }
             let total_bytes = state.medium.blocks_max.map_or(UNBOUNDED, |blocks| blocks * BLOCK);
             let used_bytes = state.medium.blocks_used * BLOCK;
             let free_bytes = total_bytes.saturating_sub(used_bytes);

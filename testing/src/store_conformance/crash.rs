@@ -19,8 +19,9 @@ fn recover<E: EngineUnderTest>(
     op: u64,
     durability: Durability,
     history: &History,
+    policies: impl Iterator<Item = CrashPolicy>,
 ) {
-    for policy in CrashPolicy::ALL {
+    for policy in policies {
         let _context = Context::new(format!("power cut before operation {op}, {policy:?}"));
         let sim = SimEnv::on(image.after_crash(policy, op), op);
         let store = open::<E>(&sim, durability);
@@ -88,7 +89,9 @@ fn enumerate<E: EngineUnderTest>(durability: Durability, seed: u64, commits: u64
     let watched = Arc::clone(&history);
     sim.device.watch(move |image, op| {
         if op % stride == seed % stride {
-            recover::<E>(image, op, durability, &watched);
+            // Of seeds that follow each other, another at the same place.
+            let policies = CrashPolicy::at(op / stride + seed);
+            recover::<E>(image, op, durability, &watched, policies);
         }
     });
     let mut work = Workload::new(seed, Shape::SMALL);
@@ -96,7 +99,8 @@ fn enumerate<E: EngineUnderTest>(durability: Durability, seed: u64, commits: u64
     store.close().expect("close");
     history.set_durable(store.last_commit());
     sim.device.unwatch();
-    recover::<E>(&sim.device, sim.device.ops(), durability, &history);
+    let all = CrashPolicy::ALL.into_iter();
+    recover::<E>(&sim.device, sim.device.ops(), durability, &history, all);
 }
 
 /// Wherever the cut is, the store opens with everything synced and with whole commits only.
@@ -126,7 +130,7 @@ pub fn power_may_be_cut_while_a_store_recovers<E: EngineUnderTest>() {
         let found = must(history.check(&*open::<E>(&first, Durability::Async)));
         let watched = Arc::clone(&history);
         crashed.watch(move |image, op| {
-            for policy in CrashPolicy::ALL {
+            for policy in CrashPolicy::at(op + seed) {
                 let what = format!("recovery cut before operation {op}, {policy:?}");
                 let _context = Context::new(what);
                 let sim = SimEnv::on(image.after_crash(policy, op), op);

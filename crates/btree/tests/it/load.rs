@@ -2,9 +2,9 @@
 //! first of them, all of each and no others.
 
 use btree::BtreeStore;
-use store::Batch;
+use store::{Batch, KeyRange, Read};
 
-use crate::util::{TREE, checked, commit, entries};
+use crate::util::{TREE, checked, commit};
 
 pub(crate) fn key(n: u64) -> [u8; 8] {
     n.to_be_bytes()
@@ -25,9 +25,13 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// Bytes of a value.
+    fn length(self, n: u64) -> usize {
+        if self.long.is_some_and(|long| n.is_multiple_of(long)) { 3000 } else { 100 }
+    }
+
     fn value(self, n: u64, count: u64) -> Vec<u8> {
-        let long = self.long.is_some_and(|long| n.is_multiple_of(long));
-        vec![count as u8; if long { 3000 } else { 100 }]
+        vec![count as u8; self.length(n)]
     }
 
     pub(crate) fn fill(self, store: &BtreeStore) {
@@ -54,21 +58,31 @@ impl Load {
         batch.put(TREE, &COUNTER, &count.to_be_bytes());
     }
 
-    /// Asserts that the first changes are there, and no others; returns how many.
+    /// Asserts that the first changes are there, and no others; returns how many. Entries are
+    /// compared where the cursor shows them: the trees are large, and looked at many times.
     pub(crate) fn whole(self, store: &BtreeStore, place: &str) -> u64 {
-        let mut found = entries(store, TREE);
-        let count = found
-            .remove(&COUNTER[..])
-            .map_or(0, |bytes| u64::from_be_bytes(bytes[..].try_into().expect("eight bytes")));
-        assert_eq!(found.len() as u64, self.entries, "{place}");
+        let count = store.get(TREE, &COUNTER).expect(place);
+        let count =
+            count.map_or(0, |bytes| u64::from_be_bytes(bytes[..].try_into().expect("eight bytes")));
         let mut last = vec![0; self.entries as usize];
         for count in 1..=count {
             last[(count * self.step % self.entries) as usize] = count;
         }
-        for ((found, value), n) in found.iter().zip(0..) {
-            let expected = self.value(n, last[n as usize]);
-            assert!(found[..] == key(n) && *value == expected, "{place}: entry {n} of {count}");
+        let mut cursor = store.scan(TREE, KeyRange::all()).expect(place);
+        let mut n = 0;
+        while let Some(item) = cursor.next().expect(place) {
+            if item.key == COUNTER {
+                continue;
+            }
+            assert!(n < self.entries, "{place}: more than {n} entries");
+            let (byte, length) = (last[n as usize] as u8, self.length(n));
+            // Its first byte is right, and each equals the next.
+            let value = item.value;
+            let same = value[0] == byte && value[1..] == value[..length - 1];
+            assert!(item.key == key(n) && same, "{place}: entry {n} of {count}");
+            n += 1;
         }
+        assert_eq!(n, self.entries, "{place}");
         count
     }
 }

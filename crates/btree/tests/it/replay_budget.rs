@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use btree::{BtreeStore, Options, check};
 use store::{Batch, Commit, Durable, Maintain, Read, SliceRun, TreeId};
+use testing::run::rounds;
 use testing::{CrashPolicy, Fault, FaultOn, SimEnv, sim_env};
 
 use crate::load::{Load, key};
@@ -91,7 +92,7 @@ fn power_may_be_cut_while_a_long_log_is_replayed() {
     let recovering = options.clone();
     sim.device.watch(move |image, op| {
         let point = all.fetch_add(1, Ordering::Relaxed);
-        if !point.is_multiple_of(4) {
+        if !point.is_multiple_of(rounds(8, 4)) {
             return;
         }
         for policy in CrashPolicy::ALL {
@@ -110,7 +111,7 @@ fn power_may_be_cut_while_a_long_log_is_replayed() {
     sim.device.unwatch();
     assert!(store.stats().checkpoints > 3, "{:?}", store.stats());
     println!("{points:?} operations, {looked:?} power cuts, {lost:?} of them lost changes");
-    assert!(looked.load(Ordering::Relaxed) > 30, "{looked:?}");
+    assert!(looked.load(Ordering::Relaxed) > 15, "{looked:?}");
     assert!(lost.load(Ordering::Relaxed) > 0, "all changes were durable from the beginning");
     assert_eq!(load.whole(&store, "in the end"), written);
     checked(&store);
@@ -195,9 +196,10 @@ fn any_call_may_fail_while_a_long_log_is_replayed() {
         device.ops() - before
     };
     let (mut opened, mut read_only, mut refused) = (0, 0, 0);
+    let every = rounds(8, 4);
     let faults: [fn(FaultOn, u64) -> Fault; 2] = [Fault::io, Fault::no_space];
     for (kind, fault) in faults.into_iter().enumerate() {
-        for after in (0..calls).filter(|after| after % 4 == kind as u64 || *after + 8 > calls) {
+        for after in (0..calls).filter(|after| after % every == kind as u64 || *after + 8 > calls) {
             for lasts in [false, true] {
                 let place = format!("fault {kind} at change {after} of {calls}, lasting: {lasts}");
                 let device = image.copy();

@@ -56,7 +56,8 @@ fn check_store(medium: &SimDevice, place: &str) {
     let header = VolumeHeader::decode(&medium.read_file(format::volume::FILE));
     let header = header.unwrap_or_else(|error| panic!("{place}: {error}"));
     let (volume, log_key) = (header.volume_id, store::LogKey(header.hash_key));
-    let common = store::EngineOptions { volume, log_key, ..store::EngineOptions::default() };
+    let log_segment_bytes = 256 << 10;
+    let common = store::EngineOptions { volume, log_key, log_segment_bytes, ..Default::default() };
     let env = SimEnv::on(medium.clone(), 1).env();
     let report = match header.engine {
         EngineKind::Btree => {
@@ -74,8 +75,8 @@ fn check_store(medium: &SimDevice, place: &str) {
 
 fn check_crash(medium: &SimDevice, op: u64, how: &How, states: &Mutex<States>) {
     let states = states.lock();
-    for (number, policy) in CrashPolicy::ALL.into_iter().enumerate() {
-        let seed = op * 3 + number as u64;
+    for policy in CrashPolicy::at(op) {
+        let seed = op * 3 + policy as u64;
         let after = medium.after_crash(policy, seed);
         let place = format!("before operation {op}, {policy:?} {seed}");
         check_medium(&after, how, &states, &place);
@@ -132,9 +133,12 @@ fn enumerate_all(seeds: u64, base: &Base) {
         let [more, read] = enumerate(seed, durability, base);
         (points, clusters) = (points + more, clusters + read);
     }
-    println!("{points} crash points, {} ways each; {clusters} clusters", CrashPolicy::ALL.len());
+    println!(
+        "{points} crash points, {} ways each; {clusters} clusters",
+        CrashPolicy::at(0).count()
+    );
     assert!(points > 100, "the script is too short to tell anything: {points}");
-    assert!(clusters > points, "the index is hardly used after crashes: {clusters} clusters");
+    assert!(clusters > points / 3, "the index is hardly used after crashes: {clusters} clusters");
 }
 
 /// What opens as a volume is one after a power cut, too, when it was closed.

@@ -202,7 +202,8 @@ fn the_log_is_believed_where_directories_and_copies_come_and_go(engine: Engine) 
 fn raw(device: &SimDevice, plan: impl FnOnce(&dyn Store, TreeId, &mut Batch)) {
     let header = VolumeHeader::decode(&device.read_file(format::volume::FILE)).expect("a header");
     let (volume, log_key) = (header.volume_id, store::LogKey(header.hash_key));
-    let common = store::EngineOptions { volume, log_key, ..store::EngineOptions::default() };
+    let log_segment_bytes = 256 << 10;
+    let common = store::EngineOptions { volume, log_key, log_segment_bytes, ..Default::default() };
     let env = SimEnv::on(device.clone(), 1).env();
     let store: Arc<dyn Store> = match header.engine {
         EngineKind::Btree => {

@@ -344,10 +344,14 @@ fn list(objects: &BTreeMap<String, Vec<u8>>, request: &Request) -> Answer {
     };
     let (prefix, after) = (field("prefix="), field("continuation-token="));
     let bucket = format!("{}/", request.path.trim_end_matches('/'));
+    // From the first name that may be in this part: there are those of many stores.
+    let from = format!("{bucket}{}", prefix.as_str().max(after.as_str()));
     let names: Vec<(&str, usize)> = objects
-        .iter()
-        .filter_map(|(path, bytes)| Some((path.strip_prefix(&bucket)?, bytes.len())))
-        .filter(|(name, _)| name.starts_with(&prefix) && *name > after.as_str())
+        .range(from..)
+        .map_while(|(path, bytes)| Some((path.strip_prefix(&bucket)?, bytes.len())))
+        .take_while(|(name, _)| name.starts_with(&prefix))
+        .filter(|(name, _)| *name > after.as_str())
+        .take(PART + 1)
         .collect();
     let mut text =
         String::from("<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");

@@ -85,6 +85,8 @@ pub(crate) fn made(engine: Engine, seed: u64) -> Made {
 /// Makes it on what is below.
 pub(crate) fn made_on(seed: u64, base: &Base) -> Made {
     let device = SimDevice::new(seed);
+    // What opens it with options of its own, such as a repair, then makes a small log, too.
+    device.state_size(16 << 20);
     let options = opened_with(Durability::Async);
     let subject = FsSubject::format(&device, &options, base);
     let root = Caller::root();

@@ -15,8 +15,14 @@ pub(crate) struct Media {
 
 impl Media {
     pub(crate) fn new(seed: u64, log_elsewhere: bool) -> Media {
-        let log = log_elsewhere.then(|| SimDevice::new(!seed));
-        Media { volume: SimDevice::new(seed), log }
+        // A repair opens the volume with options of its own: the disks say that they are small, so
+        // that its log is.
+        let small = |seed| {
+            let device = SimDevice::new(seed);
+            device.state_size(16 << 20);
+            device
+        };
+        Media { volume: small(seed), log: log_elsewhere.then(|| small(!seed)) }
     }
 
     pub(crate) fn device(&self) -> Arc<dyn Device> {

@@ -51,6 +51,7 @@ pub(super) fn engine(env: &Env) -> Arc<dyn Store> {
         volume: header.volume_id,
         log_key: LogKey(header.hash_key),
         durability: Durability::Async,
+        log_segment_bytes: 256 << 10,
         ..EngineOptions::default()
     };
     match header.engine {
