@@ -220,6 +220,11 @@ impl<'a> Builder<'a> {
         spot.draft.is_some_and(|(_, flush)| flush == self.flush)
     }
 
+    /// Whether there are drafts.
+    pub fn has_drafts(&self) -> bool {
+        self.bulk.as_ref().is_some_and(|bulk| !bulk.is_empty())
+    }
+
     /// Makes all drafts visible, in one commit.
     pub fn flush(&mut self) -> FsResult<()> {
         let Some(bulk) = &self.bulk else { return Ok(()) };
