@@ -114,7 +114,7 @@ fn make(
         mtime: entry.mtime.map(|time| SetTime::At(Timestamp(time))),
         ..SetAttr::default()
     };
-    if entry.kind == wire::Kind::Directory {
+    if entry.kind == Kind::Directory {
         let made = builder.mkdir(Spot::of(top), name, 0o700)?;
         if let Some(left) = directory.replace(made) {
             builder.release(left);

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The reading side of a connection. Its time-outs are those of the socket, so only one of these
 /// reads from a socket.
@@ -29,6 +30,13 @@ impl Timed {
         }
         self.until = within.map(|within| self.clock.monotonic() + within);
         Ok(())
+    }
+
+    /// Whether there is something to read now, or within some nanoseconds, less than a second.
+    pub fn arrives(&self, nanos: u32) -> bool {
+        let mut polled = [PollFd::new(&self.stream, PollFlags::IN)];
+        let within = Timespec { tv_sec: 0, tv_nsec: nanos.into() };
+        !matches!(poll(&mut polled, Some(&within)), Ok(0))
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use inode::{Attr, Caller, FsError, NodeId, SetAttr};
+use inode::{Caller, FsError, NodeId, SetAttr};
 use ops::bulk::{DirId, Draft, FileId, Refusal};
 use vfs::{FileSystem, FsResult, NewNode, SetXattr};
 
@@ -76,7 +76,7 @@ impl<'a> Builder<'a> {
         match made {
             Some(spot) => Ok(spot),
             None => {
-                let parent = self.node(parent)?;
+                let parent = self.resolved(parent)?;
                 self.volume.mknod(&self.caller, parent, name, new).map(|made| Spot::of(made.node))
             }
         }
@@ -89,7 +89,7 @@ impl<'a> Builder<'a> {
         match made {
             Some(spot) => Ok(spot),
             None => {
-                let parent = self.node(parent)?;
+                let parent = self.resolved(parent)?;
                 let made = self.volume.symlink(&self.caller, parent, name, target)?;
                 Ok(Spot::of(made.node))
             }
@@ -103,7 +103,7 @@ impl<'a> Builder<'a> {
         match made {
             Some(spot) => Ok(spot),
             None => {
-                let parent = self.node(parent)?;
+                let parent = self.resolved(parent)?;
                 self.volume.mkdir(&self.caller, parent, name, mode).map(|made| Spot::of(made.node))
             }
         }
@@ -130,7 +130,7 @@ impl<'a> Builder<'a> {
         if done {
             return Ok(());
         }
-        let node = self.node(spot)?;
+        let node = self.resolved(spot)?;
         self.volume.write(&self.caller, node, offset, bytes)
     }
 
@@ -146,7 +146,7 @@ impl<'a> Builder<'a> {
         if done {
             return Ok(());
         }
-        let node = self.settled(spot)?;
+        let node = self.node(spot)?;
         self.volume.setattr(&self.caller, node, changes).map(drop)
     }
 
@@ -156,7 +156,7 @@ impl<'a> Builder<'a> {
         if done {
             return Ok(());
         }
-        let node = self.settled(spot)?;
+        let node = self.node(spot)?;
         self.volume.setxattr(&self.caller, node, name, value, SetXattr::Any)
     }
 
@@ -171,7 +171,7 @@ impl<'a> Builder<'a> {
                 return Ok(());
             }
         }
-        let node = self.settled(spot)?;
+        let node = self.node(spot)?;
         match self.volume.getxattr(&self.caller, node, name) {
             Ok(_) => self.volume.removexattr(&self.caller, node, name),
             Err(_) => Ok(()),
@@ -189,12 +189,6 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The attributes of what is not a draft any more.
-    pub fn getattr(&mut self, spot: Spot) -> FsResult<Attr> {
-        let node = self.node(spot)?;
-        self.volume.getattr(&self.caller, node)
-    }
-
     /// Gives up a look-up.
     pub fn release(&mut self, spot: Spot) {
         match (spot.draft, &self.bulk) {
@@ -204,27 +198,31 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The node of a spot; drafts are made visible.
+    /// The node of a spot. It, and what was made in it, is visible then.
     pub fn node(&mut self, spot: Spot) -> FsResult<NodeId> {
-        if self.draft(spot)?.is_some() {
-            self.flush()?;
-        }
-        Ok(spot.node)
-    }
-
-    /// The node of a spot whose attributes are to be changed: names that were made in it before come
-    /// first, because they change its times.
-    fn settled(&mut self, spot: Spot) -> FsResult<NodeId> {
-        let node = self.node(spot)?;
+        let node = self.resolved(spot)?;
         if self.bulk.as_ref().is_some_and(|bulk| bulk.is_base(node)) {
             self.flush()?;
         }
         Ok(node)
     }
 
+    /// The node of a spot, which is visible then; drafts in it stay.
+    fn resolved(&mut self, spot: Spot) -> FsResult<NodeId> {
+        if self.draft(spot)?.is_some() {
+            self.flush()?;
+        }
+        Ok(spot.node)
+    }
+
     /// Whether something is a draft still.
     pub fn is_draft(&self, spot: Spot) -> bool {
         spot.draft.is_some_and(|(_, flush)| flush == self.flush)
+    }
+
+    /// Whether there are drafts.
+    pub fn has_drafts(&self) -> bool {
+        self.bulk.as_ref().is_some_and(|bulk| !bulk.is_empty())
     }
 
     /// Makes all drafts visible, in one commit.

@@ -284,6 +284,7 @@ fn script(engine: Engine, seed: u64) {
     for v in [&one, &other] {
         let tops = furnish(v);
         assert_eq!(tops.len(), 8);
+        v.fs.index_flush(ROOT).unwrap();
         if owned {
             v.fs.owner_quota_set(&Caller::root(), Owner::User(1000), limits).unwrap();
         }

@@ -69,6 +69,9 @@ impl Bulk {
                 self.attach(maker, &at, intent)
             });
             if let Ok(Some(token)) = flushed {
+                // Front ends may wait for calls that wait for the gate.
+                drop(entered);
+                self.chunk.plan.notify(|notice| notify(maker.fs, notice));
                 return Ok(token);
             }
             // With the gate held, so that no copy has what was ingested.
@@ -198,7 +201,6 @@ impl Bulk {
         let token = plan.commit(&*fs.store, &fs.arrivals)?;
         plan.apply(|effect| apply(fs, effect));
         drop(locks);
-        plan.notify(|notice| notify(fs, notice));
         Ok(Some(token))
     }
 

@@ -30,6 +30,9 @@ const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// other.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// After so long without a message, what an import made becomes visible: its source is slow.
+const SHOWN_AFTER_NANOS: u32 = 50_000_000;
+
 /// How soon an import has to send its next message, as a whole: its source may be slow, but not
 /// without end.
 const SILENT_IMPORT_MAX: Duration = Duration::from_secs(300);
@@ -176,6 +179,12 @@ fn try_serve(
     loop {
         if reader.buffer().is_empty() {
             replies.writer.flush()?;
+            if let Some(import) = &mut work.import
+                && import.has_hidden()
+                && !reader.get_ref().arrives(SHOWN_AFTER_NANOS)
+            {
+                import.show();
+            }
         }
         reader.get_mut().limit(work.silence_max())?;
         let read = read_frame(&mut reader, &mut frame);

@@ -216,6 +216,17 @@ impl<'a> Import<'a> {
         Ok(existed)
     }
 
+    /// Whether something that was made is not visible yet.
+    pub(super) fn has_hidden(&self) -> bool {
+        self.builder.has_drafts()
+    }
+
+    /// Makes it visible.
+    pub(super) fn show(&mut self) {
+        let shown = self.builder.flush();
+        self.shown(shown);
+    }
+
     /// The failures since the last call.
     pub(super) fn take_errors(&mut self) -> Answer {
         let shown = self.builder.flush_old();
