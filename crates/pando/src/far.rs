@@ -26,8 +26,24 @@ const SCHEME: &[u8] = b"pando://";
 
 /// Verbs that work over a network.
 const VERBS: [&str; 19] = [
-    "ls", "stat", "cat", "info", "find", "du", "summary", "history", "diff", "snapshot", "clone",
-    "rollback", "rmr", "subvolume", "status", "sync", "mount", "umount",
+    "ls",
+    "stat",
+    "cat",
+    "info",
+    "find",
+    "du",
+    "summary",
+    "history",
+    "diff",
+    "snapshot",
+    "clone",
+    "rollback",
+    "rmr",
+    "subvolume",
+    "status",
+    "sync",
+    "mount",
+    "umount",
     // What `mount` starts.
     "far-mount",
 ];

@@ -141,8 +141,7 @@ fn set_days(params: &mut CertificateParams, now: Timestamp, valid: u32) {
 }
 
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), MakeError> {
-    let failed =
-        |error| MakeError::File { doing: "write", path: path.to_owned(), error };
+    let failed = |error| MakeError::File { doing: "write", path: path.to_owned(), error };
     let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     let mut file = opened.map_err(failed)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)

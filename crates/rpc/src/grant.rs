@@ -229,7 +229,12 @@ mod tests {
         let grants = [
             Grant::all(),
             listed(&[1, 2], &[3]),
-            Grant { users: one, read_only: true, volumes: vec!["a".into(), "b-1".into()], ..listed(&[1], &[1]) },
+            Grant {
+                users: one,
+                read_only: true,
+                volumes: vec!["a".into(), "b-1".into()],
+                ..listed(&[1], &[1])
+            },
         ];
         for grant in grants {
             let uri = grant.to_uri();

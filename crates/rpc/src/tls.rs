@@ -52,8 +52,7 @@ struct Read {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let failed =
-        |error| TlsError::File { what: "a certificate", path: path.to_owned(), error };
+    let failed = |error| TlsError::File { what: "a certificate", path: path.to_owned(), error };
     let all: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(failed)?.collect();
     let all = all.map_err(failed)?;
     if all.is_empty() {

@@ -461,13 +461,7 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Ends the locks of an owner on a file; `whole`: those of flock(2).
-    fn unlock(
-        &self,
-        _caller: &Caller,
-        _node: NodeId,
-        _owner: u64,
-        _whole: bool,
-    ) -> FsResult<()> {
+    fn unlock(&self, _caller: &Caller, _node: NodeId, _owner: u64, _whole: bool) -> FsResult<()> {
         Ok(())
     }
 

@@ -13,8 +13,8 @@ mod resolve;
 mod virtual_dirs;
 
 pub use api::{
-    Allocate, DirEntry, Entry, FileLock, FileSystem, Follow, FsResult, Invalidate, LockKind, Locked,
-    NewNode, RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
+    Allocate, DirEntry, Entry, FileLock, FileSystem, Follow, FsResult, Invalidate, LockKind,
+    Locked, NewNode, RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 pub use cancellation::{cancel, is_cancelled, with_cancellation};
 pub use observed::{Observed, Observer, Operation, Outcome};

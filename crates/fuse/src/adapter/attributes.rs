@@ -123,8 +123,7 @@ impl Adapter {
 
     /// Removes an extended attribute.
     pub(crate) fn removexattr(&self, who: Who, number: u64, name: &[u8]) -> Answer<()> {
-        let caller =
-            if capability::are_in(name) { capability::taker() } else { self.caller(who) };
+        let caller = if capability::are_in(name) { capability::taker() } else { self.caller(who) };
         self.fs.removexattr(&caller, self.node(number), name).map_err(failed("removexattr", number))
     }
 }

@@ -226,8 +226,6 @@ impl Adapter {
 
     /// The target of a symbolic link.
     pub(crate) fn readlink(&self, who: Who, number: u64) -> Answer<Vec<u8>> {
-        self.fs
-            .readlink(&self.caller(who), self.node(number))
-            .map_err(failed("readlink", number))
+        self.fs.readlink(&self.caller(who), self.node(number)).map_err(failed("readlink", number))
     }
 }

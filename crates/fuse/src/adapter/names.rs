@@ -144,16 +144,12 @@ impl Adapter {
 
     /// Removes a name that is not a directory's.
     pub(crate) fn unlink(&self, who: Who, parent: u64, name: &[u8]) -> Answer<()> {
-        self.fs
-            .unlink(&self.caller(who), self.node(parent), name)
-            .map_err(failed("unlink", parent))
+        self.fs.unlink(&self.caller(who), self.node(parent), name).map_err(failed("unlink", parent))
     }
 
     /// Removes an empty directory.
     pub(crate) fn rmdir(&self, who: Who, parent: u64, name: &[u8]) -> Answer<()> {
-        self.fs
-            .rmdir(&self.caller(who), self.node(parent), name)
-            .map_err(failed("rmdir", parent))
+        self.fs.rmdir(&self.caller(who), self.node(parent), name).map_err(failed("rmdir", parent))
     }
 
     /// Renames; `flags` are those of renameat2(2).
@@ -173,8 +169,6 @@ impl Adapter {
             _ => return Err(Errno::INVALID),
         };
         let (source, target) = ((self.node(from.0), from.1), (self.node(to.0), to.1));
-        self.fs
-            .rename(&self.caller(who), source, target, mode)
-            .map_err(failed("rename", from.0))
+        self.fs.rename(&self.caller(who), source, target, mode).map_err(failed("rename", from.0))
     }
 }

@@ -98,11 +98,10 @@ fn grant(args: &CertsArgs) -> Result<Grant> {
         ids.map(Ids::Listed).map_err(|_| wrong(what, text).hint("expected `all` or 1000,1001"))
     };
     let users = if let Some(text) = &args.squash_to {
-        let pair = text.split_once(':').and_then(|(uid, gid)| {
-            Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?))
-        });
-        let (uid, gid) =
-            pair.ok_or_else(|| wrong("--squash-to", text).hint("expected UID:GID"))?;
+        let pair = text
+            .split_once(':')
+            .and_then(|(uid, gid)| Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?)));
+        let (uid, gid) = pair.ok_or_else(|| wrong("--squash-to", text).hint("expected UID:GID"))?;
         Users::One { uid, gid, groups: Vec::new() }
     } else {
         let gids = args.gids.as_ref().unwrap_or(&args.uids);

@@ -1,7 +1,7 @@
 //! The verbs, one file each, in the order in which a user meets them.
 
-pub(crate) mod format;
 pub(crate) mod cluster;
+pub(crate) mod format;
 pub(crate) mod mount;
 pub(crate) mod mount_far;
 pub(crate) mod mount_helper;

@@ -111,11 +111,7 @@ fn refuse(args: &MountArgs) -> Result<()> {
 }
 
 /// The options of the mount. The kernel keeps no names and attributes, for others change them.
-fn options_of(
-    volume: &Path,
-    mount_point: &Path,
-    lists: &[String],
-) -> Result<fuse::MountOptions> {
+fn options_of(volume: &Path, mount_point: &Path, lists: &[String]) -> Result<fuse::MountOptions> {
     let defaults = fuse::MountOptions::new(volume, mount_point);
     let mut options = fuse::MountOptions {
         attr_timeout: Duration::ZERO,

@@ -15,9 +15,8 @@ pub(crate) fn rewrite(arguments: Vec<OsString>) -> Vec<OsString> {
     let name = arguments.first().and_then(|name| Path::new(name).file_name());
     let helper = name.is_some_and(|name| NAMES.iter().any(|known| name == *known));
     // No verb begins with a slash, or is a URL.
-    let is_place = |first: &OsString| {
-        first.as_encoded_bytes().starts_with(b"/") || crate::far::is_url(first)
-    };
+    let is_place =
+        |first: &OsString| first.as_encoded_bytes().starts_with(b"/") || crate::far::is_url(first);
     let place = arguments.get(1).is_some_and(is_place);
     if helper || place { convert(&arguments) } else { arguments }
 }

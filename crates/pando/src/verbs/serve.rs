@@ -168,8 +168,7 @@ fn security(args: &ServeArgs) -> Result<Security> {
     };
     let [certificate, key, authority] = [certificate, key, authority].map(Clone::clone);
     let tls = ServerTls::read(&Files { certificate, key, authority });
-    tls.map(Security::Tls)
-        .map_err(|error| Failure::new(FailureKind::Permission, error.to_string()))
+    tls.map(Security::Tls).map_err(|error| Failure::new(FailureKind::Permission, error.to_string()))
 }
 
 /// Whose a connection on this machine is, by the kernel's table of connections. Root acts for all

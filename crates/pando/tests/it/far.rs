@@ -296,7 +296,10 @@ fn what_was_acknowledged_survives_the_death_of_the_server() {
         .unwrap();
     served.child = again;
     for number in 0..50 {
-        assert_eq!(fs::read_to_string(one.path(&format!("f{number}"))).unwrap(), number.to_string());
+        assert_eq!(
+            fs::read_to_string(one.path(&format!("f{number}"))).unwrap(),
+            number.to_string()
+        );
     }
     fs::write(one.path("after"), "x").unwrap();
 }

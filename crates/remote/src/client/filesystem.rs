@@ -477,13 +477,7 @@ impl FileSystem for RemoteFs {
         Waits::All
     }
 
-    fn lock(
-        &self,
-        caller: &Caller,
-        node: NodeId,
-        lock: &FileLock,
-        wait: bool,
-    ) -> FsResult<Locked> {
+    fn lock(&self, caller: &Caller, node: NodeId, lock: &FileLock, wait: bool) -> FsResult<Locked> {
         if !lock.whole && lock.kind != vfs::LockKind::Unlocked {
             self.lockers.lock().insert((node, lock.owner));
         }

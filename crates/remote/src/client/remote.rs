@@ -273,8 +273,8 @@ impl Remote {
     fn give_up_if_lost(&self, id: u64) {
         let mut state = self.state.lock();
         let now = self.clock.monotonic();
-        let lost = state.connection.is_none()
-            && now.saturating_sub(state.lost_since) >= self.patience;
+        let lost =
+            state.connection.is_none() && now.saturating_sub(state.lost_since) >= self.patience;
         if lost && let Some(call) = state.calls.remove(&id) {
             tracing::error!(server = %self.target, "no connection to the server: a call fails");
             call.waiting.put(Err(gone("no connection to the server")));
@@ -320,10 +320,8 @@ impl Remote {
                 }
                 Some((FrameKind::Pong, ..)) => {}
                 Some((FrameKind::Refused, _, body)) => {
-                    return decode::<Failure>(body).map_or_else(
-                        |error| error.to_string(),
-                        |failure| failure.to_string(),
-                    );
+                    return decode::<Failure>(body)
+                        .map_or_else(|error| error.to_string(), |failure| failure.to_string());
                 }
                 _ => return "a message that no server sends here".to_owned(),
             }

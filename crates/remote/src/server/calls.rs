@@ -232,7 +232,7 @@ impl<'a> Executing<'a> {
         Ok(Some(match *call {
             FsCall::Read { node, offset, length, untimed } => {
                 let at = self.own(node)?;
-let caller = self.caller_with(at, OPEN_READ)?;
+                let caller = self.caller_with(at, OPEN_READ)?;
                 let mut buffer = vec![0; (length as usize).min(READ_BYTES_MAX)];
                 let read = if untimed {
                     fs.read_untimed(&caller, at, offset, &mut buffer)?
@@ -244,7 +244,7 @@ let caller = self.caller_with(at, OPEN_READ)?;
             }
             FsCall::Write { node, offset, flags, bytes } => {
                 let at = self.own(node)?;
-let caller = self.caller_with(at, OPEN_WRITE)?;
+                let caller = self.caller_with(at, OPEN_WRITE)?;
                 if flags & WRITE_APPEND == 0 {
                     fs.write(&caller, at, offset, bytes)?;
                 } else {
@@ -255,14 +255,13 @@ let caller = self.caller_with(at, OPEN_WRITE)?;
             FsCall::Seek { node, offset, hole } => {
                 let what = if hole { Seek::Hole } else { Seek::Data };
                 let at = self.own(node)?;
-let caller = self.caller_with(at, OPEN_READ)?;
+                let caller = self.caller_with(at, OPEN_READ)?;
                 Outcome::Number(fs.seek(&caller, at, offset, what)?)
             }
             FsCall::Allocate { node, offset, length, mode } => {
-                let mode =
-                    convert::allocate(mode).ok_or(FsError::InvalidArgument("the mode"))?;
+                let mode = convert::allocate(mode).ok_or(FsError::InvalidArgument("the mode"))?;
                 let at = self.own(node)?;
-let caller = self.caller_with(at, OPEN_WRITE)?;
+                let caller = self.caller_with(at, OPEN_WRITE)?;
                 fs.fallocate(&caller, at, (offset, length), mode)?;
                 Outcome::Nothing
             }
@@ -338,11 +337,8 @@ let caller = self.caller_with(at, OPEN_WRITE)?;
                     && changes.mode.or(changes.uid).or(changes.gid).is_none()
                     && changes.atime.is_none();
                 let node = self.own(node)?;
-                let caller = if only_size {
-                    self.caller_with(node, OPEN_WRITE)?
-                } else {
-                    self.caller()?
-                };
+                let caller =
+                    if only_size { self.caller_with(node, OPEN_WRITE)? } else { self.caller()? };
                 Outcome::Attr(fs.setattr(&caller, node, &convert::changes(changes))?)
             }
             FsCall::Access { node, mask } => {
@@ -367,8 +363,7 @@ let caller = self.caller_with(at, OPEN_WRITE)?;
                 Outcome::Bytes(fs.listxattr(&self.caller()?, self.own(node)?)?)
             }
             FsCall::SetXattr { node, name, value, how } => {
-                let mode =
-                    convert::set_xattr(how).ok_or(FsError::InvalidArgument("the mode"))?;
+                let mode = convert::set_xattr(how).ok_or(FsError::InvalidArgument("the mode"))?;
                 fs.setxattr(&self.caller()?, self.own(node)?, name, value, mode)?;
                 Outcome::Nothing
             }
@@ -427,7 +422,7 @@ let caller = self.caller_with(at, OPEN_WRITE)?;
     ) -> Answered<Outcome> {
         let fs = self.fs();
         let at = self.own(directory)?;
-let caller = self.caller_with(at, OPEN_READ)?;
+        let caller = self.caller_with(at, OPEN_READ)?;
         // Attributes are what a look-up shows, which takes the permission to search.
         let attributes = attributes
             && self.session.has_space().is_ok()

@@ -142,9 +142,9 @@ fn welcome(
             let message = "this client may only read, and verbs may change something";
             return Err(Failure::new(FailureKind::Permission, message));
         }
-        let caller = grant.caller(&hello.who).map_err(|refusal| {
-            Failure::new(FailureKind::Permission, refusal.to_string())
-        })?;
+        let caller = grant
+            .caller(&hello.who)
+            .map_err(|refusal| Failure::new(FailureKind::Permission, refusal.to_string()))?;
         let stream = (volume.control)(caller).map_err(|error| {
             Failure::new(FailureKind::Other, format!("cannot reach the daemon: {error}"))
         })?;
@@ -201,8 +201,7 @@ fn session(
     let mut secret = [0; 16];
     random.fill(&mut secret);
     let id = random.next_u64();
-    let session =
-        Session::new((id, secret), Arc::clone(client), grant, Arc::clone(volume));
+    let session = Session::new((id, secret), Arc::clone(client), grant, Arc::clone(volume));
     let session = Arc::new(session);
     let of_client = volume.sessions().iter().filter(|other| other.client == *client).count();
     if of_client >= SESSIONS_OF_CLIENT_MAX {

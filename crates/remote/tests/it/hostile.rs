@@ -115,9 +115,7 @@ fn what_is_no_hello_ends_the_connection() {
     let huge = link(&rig);
     huge.write_all(&u32::MAX.to_le_bytes()).unwrap();
     let mut buffer = [0; 100];
-    wait_until(|| {
-        huge.write_all(&[7; 4096]).is_err() || huge.read(&mut buffer).unwrap_or(0) == 0
-    });
+    wait_until(|| huge.write_all(&[7; 4096]).is_err() || huge.read(&mut buffer).unwrap_or(0) == 0);
     works(&rig);
 }
 
@@ -181,7 +179,12 @@ fn requests_that_are_malformed_or_too_many_harm_nobody_else() {
         let name = [b'x'; 300];
         let call = match id % 8 {
             0 => FsCall::Lookup { parent: node, name: &name },
-            1 => FsCall::Read { node: Node::ROOT, offset: u64::MAX, length: u32::MAX, untimed: false },
+            1 => FsCall::Read {
+                node: Node::ROOT,
+                offset: u64::MAX,
+                length: u32::MAX,
+                untimed: false,
+            },
             2 => FsCall::Write { node, offset: u64::MAX, flags: 255, bytes: b"x" },
             3 => FsCall::List {
                 directory: Node::ROOT,

@@ -1,7 +1,7 @@
 //! A connection that is cut at any byte, and a server that forgot its sessions.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -345,7 +345,9 @@ impl RemoteSubject {
                 .here(caller, directory, |fs, node| fs.rollback(caller, node, name))
                 .map(|()| Effect::Done),
             Op::Rmr { path } => self
-                .here_at(caller, path, ErrorKind::Busy, |fs, parent, name| fs.rmr(caller, parent, name))
+                .here_at(caller, path, ErrorKind::Busy, |fs, parent, name| {
+                    fs.rmr(caller, parent, name)
+                })
                 .map(|_| Effect::Done),
             _ => return None,
         })

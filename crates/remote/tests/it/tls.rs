@@ -90,7 +90,8 @@ fn a_client_with_a_certificate_is_let_in_and_any_other_is_not() {
     let narrow = refused("127.0.0.1", Some(files(own, "narrow", own)), "another volume");
     assert!(matches!(&narrow, ConnectError::Refused(why) if why.message.contains("no volume vol")));
     let other_machine = SocketAddr::from(([192, 0, 2, 1], 7440));
-    let target = Target { host: other_machine.ip().to_string(), port: 7440, volume: "v".into(), tls: None };
+    let target =
+        Target { host: other_machine.ip().to_string(), port: 7440, volume: "v".into(), tls: None };
     let plain = Remote::connect(Arc::new(SystemNet), Arc::new(SystemClock::new()), target, None);
     assert!(matches!(plain.err(), Some(ConnectError::Plain(_))));
 }

@@ -31,9 +31,7 @@ pub enum FrameKind {
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        use FrameKind::{
-            Bye, Cancel, Hello, Ping, Pong, Refused, Reply, Request, Tunnel, Welcome,
-        };
+        use FrameKind::{Bye, Cancel, Hello, Ping, Pong, Refused, Reply, Request, Tunnel, Welcome};
         [Hello, Request, Ping, Tunnel, Cancel, Bye, Welcome, Reply, Pong, Refused]
             .into_iter()
             .find(|kind| *kind as u8 == byte)

@@ -12,8 +12,8 @@ mod hello;
 
 pub use answer::{Entry, FsAnswer, FsFailure, Listed, LockHeld, RemoteAttr, Space};
 pub use call::{
-    Asked, Asker, Changes, FsCall, LockKind, LockRange, MODES_OF_ALLOCATE, NewTime, Node, OPEN_EXEC,
-    OPEN_READ, OPEN_WRITE, Renaming, WRITE_APPEND,
+    Asked, Asker, Changes, FsCall, LockKind, LockRange, MODES_OF_ALLOCATE, NewTime, Node,
+    OPEN_EXEC, OPEN_READ, OPEN_WRITE, Renaming, WRITE_APPEND,
 };
 pub use head::{FrameKind, HEAD_BYTES, put_head, split_head};
 pub use hello::{
