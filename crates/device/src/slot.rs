@@ -47,7 +47,7 @@ pub fn thread_slot() -> usize {
 
 #[cold]
 fn take() -> usize {
-    let free = |taken: u64| (taken != u64::MAX).then_some(taken | (taken + 1));
+    let free = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
     let slot = match TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free) {
         Ok(taken) => {
             let slot = taken.trailing_ones() as usize;
@@ -95,5 +95,28 @@ mod tests {
             assert!(slots.iter().all(|&slot| slot < 64), "numbers stay small: {slots:?}");
         }
         assert_eq!(thread_slot(), own);
+    }
+
+    /// Runs in a process of its own: while all numbers are taken, other tests would get none.
+    #[test]
+    fn more_threads_than_numbers_share_them() {
+        const ALONE: &str = "PANDO_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let own = std::env::current_exe().unwrap();
+            let test = "slot::tests::more_threads_than_numbers_share_them";
+            let mut run = std::process::Command::new(own);
+            run.args(["--exact", test]).env(ALONE, "1");
+            assert!(run.status().unwrap().success());
+            return;
+        }
+        let together = Barrier::new(100);
+        crate::scope(|scope| {
+            for _ in 0..100 {
+                scope.spawn(|| {
+                    assert!(thread_slot() < 64);
+                    together.wait();
+                });
+            }
+        });
     }
 }

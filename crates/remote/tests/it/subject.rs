@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use device::Timestamp;
-use inode::{Caller, FsError, NodeId};
+use inode::{Caller, NodeId};
 use testing::model::{
     AllocateStyle, Effect, ErrorKind, Listed, Op, OpPath, RenameStyle, Stat, Subject, Target,
     XattrStyle, blame,
