@@ -316,8 +316,9 @@ fn holding(volume: &Path, pid: u32) -> Vec<Session> {
 }
 
 fn held_by_store(pid: u32, why: &str) -> Failure {
-    let message =
-        format!("unmounted, but its daemon (pid {pid}) cannot make the last changes durable: {why}");
+    let message = format!(
+        "unmounted, but its daemon (pid {pid}) cannot make the last changes durable: {why}"
+    );
     let hint = format!(
         "the volume is closed as soon as the store accepts objects; `kill -9 {pid}` gives these \
          changes up"
