@@ -242,3 +242,36 @@ fn a_prefix_that_holds_something_else_is_refused() {
     assert!(above.contains("vol/"), "a prefix of a volume holds that volume: {above}");
     assert_eq!(bucket.lasting(), before);
 }
+
+/// Listing a tree takes few requests on a host that has nothing, and none once it was listed,
+/// apart from signs of life.
+#[test]
+fn listings_ask_the_store_little() {
+    let bucket = Bucket::with_volume();
+    if !bucket.mount() {
+        return;
+    }
+    for directory in 0..50 {
+        let path = bucket.world.below_mount(&format!("/tree/{directory}"));
+        std::fs::create_dir(&path).unwrap();
+        for file in 0..10 {
+            std::fs::write(path.join(format!("{file}")), vec![file; 3000]).unwrap();
+        }
+    }
+    bucket.ok(&["umount", bucket.world.mnt()]);
+    bucket.world.lose_host();
+    assert!(bucket.mount());
+    let list = || {
+        let before = bucket.objects.requests();
+        let listed = Command::new("ls").arg("-lR").arg(bucket.world.mnt()).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert_eq!(listed.lines().filter(|line| line.starts_with('-')).count(), 501);
+        bucket.objects.requests() - before
+    };
+    // Background work of the opening, and signs of life, come between.
+    let cold = list();
+    assert!(cold < 50, "{cold} requests for 500 files");
+    let warm = list();
+    assert!(warm < 30, "{warm} requests for 500 files again");
+    bucket.ok(&["umount", bucket.world.mnt()]);
+}
