@@ -63,14 +63,15 @@ def repository(place, tar):
 class Pando:
     """A volume of PandoFS. Its steps end when `pando sync` has returned."""
 
-    def __init__(self, program, volume, mount):
+    def __init__(self, program, volume, mount, before=()):
         self.program, self.volume, self.point = program, volume, mount
+        self.before = before
 
     def format(self):
         run(self.program, "format", "--engine", "lsm", "--layout", "column", self.volume)
 
     def mount(self):
-        run(self.program, "mount", self.volume, self.point)
+        run(*self.before, self.program, "mount", self.volume, self.point)
 
     def settle(self):
         run(self.program, "sync", self.volume)
@@ -248,10 +249,13 @@ def steps(subject, endpoint, tar, bare, given):
 
 
 def subjects(given, place, endpoint, mount):
+    # The daemon of JuiceFS gives itself this priority.
+    before = ("nice", "-n", "-19") if given.juicefs else ()
     if "local" in given.only:
-        yield "local", Pando(given.pando, f"{place}/local", mount)
+        yield "local", Pando(given.pando, f"{place}/local", mount, before)
     if "store" in given.only:
-        yield "object store", Pando(given.pando, f"s3://{BUCKET}/bench-{os.getpid()}", mount)
+        url = f"s3://{BUCKET}/bench-{os.getpid()}"
+        yield "object store", Pando(given.pando, url, mount, before)
     if given.juicefs:
         for writeback in (False, True):
             own = f"{place}/juice{int(writeback)}"

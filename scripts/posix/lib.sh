@@ -4,6 +4,7 @@
 #   PANDO=path         the binary; otherwise target/debug/pando, built if it is not there
 #   PANDO_ENGINE=lsm   the engine of the volume; otherwise the default
 #   PANDO_REMOTE=1     the volume is served, and mounted over a loopback connection
+#   PANDO_VOLUME=URL   a volume in an object store, which is made there; otherwise one in a directory
 #   KEEP=1             leaves volume, mounts and logs behind and prints their place
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -44,7 +45,7 @@ skip_without_mounts() {
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/pando-$suite.XXXXXX")
 chmod 755 "$work"
-volume=$work/volume
+volume=${PANDO_VOLUME:-$work/volume}
 mnt=$work/mnt
 ext4=$work/ext4
 mkdir "$mnt" "$ext4"

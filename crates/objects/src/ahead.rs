@@ -29,7 +29,7 @@ struct Seen {
     end: u64,
     /// Chunks read unasked that were not used yet.
     unasked: BTreeSet<u64>,
-    /// How many were read unasked, and how many of them were used; both halved from time to time.
+    /// How many were read unasked, and how many of them were used; both halved at each miss.
     read: u64,
     used: u64,
     /// When it was last of interest.
@@ -115,11 +115,13 @@ impl State {
         if let Some(seen) = self.objects.get_mut(&object) {
             self.by_time.remove(&seen.at);
             seen.at = now;
-            if chunk == seen.end || (seen.read > 0 && seen.used * 2 >= seen.read) {
+            let continues = chunk == seen.end && seen.window == 1;
+            if continues || (seen.read > 0 && seen.used * 2 >= seen.read) {
                 seen.window = (seen.window * 2).min(largest);
             } else if seen.used * 8 < seen.read {
                 seen.window = (seen.window / 2).max(1);
             }
+            (seen.read, seen.used) = (seen.read / 2, seen.used / 2);
             self.by_time.insert(now, object);
             return seen.window;
         }
@@ -145,9 +147,6 @@ impl State {
         }
         while seen.unasked.len() > UNASKED_MAX {
             seen.unasked.pop_first();
-        }
-        if seen.read > UNASKED_MAX as u64 {
-            (seen.read, seen.used) = (seen.read / 2, seen.used / 2);
         }
     }
 }

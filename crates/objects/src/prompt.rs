@@ -48,9 +48,11 @@ impl Prompt {
         let of_thread = Arc::clone(&given_up);
         let started = device::spawn("store-call", move || {
             let called = call(&*blobs);
-            match *of_thread.lock() {
-                true => drop(late.fetch_sub(1, Ordering::AcqRel)),
-                false => answer.send(called).unwrap_or_default(),
+            let given_up = of_thread.lock();
+            if *given_up {
+                late.fetch_sub(1, Ordering::AcqRel);
+            } else {
+                answer.send(called).unwrap_or_default();
             }
         });
         if let Err(error) = started {

@@ -239,6 +239,23 @@ fn no_answer_is_endless() {
     assert_eq!(objects.left(), 0);
 }
 
+/// A server that is full stays as it is, and takes objects when it has space.
+#[test]
+fn a_full_server_keeps_what_it_has() {
+    let (blobs, objects) = ordered();
+    assert!(blobs.create("a", b"0123456789").unwrap());
+    let before = objects.all();
+    let full = "<Error><Code>StorageFull</Code></Error>".to_owned();
+    objects.always(&["PUT"], Some(&Mishap::Status(507, full)));
+    for _ in 0..3 {
+        assert!(blobs.create("b", b"0123456789").unwrap_err().is_no_space());
+    }
+    assert_eq!(blobs.read_at("a", &mut [0; 10], 0).unwrap(), 10);
+    assert_eq!(objects.all(), before);
+    objects.always(&[], None);
+    assert!(blobs.create("b", b"0123456789").unwrap());
+}
+
 #[test]
 fn the_size_of_all_objects_takes_one_request() {
     let (blobs, objects) = ordered();

@@ -71,7 +71,7 @@ impl Objects {
     pub(crate) fn always(&self, methods: &[&'static str], mishap: Option<&Mishap>) {
         let mut always = self.always.lock();
         always.clear();
-        always.extend(methods.iter().flat_map(|method| mishap.map(|it| (*method, it.clone()))));
+        always.extend(methods.iter().filter_map(|method| mishap.map(|it| (*method, it.clone()))));
     }
 
     /// Paths and bytes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
-use device::{Clock, Env, PatientBlobs, Thread};
+use device::{Env, PatientBlobs, Thread};
 
 use super::{note, noted};
 
@@ -62,7 +62,9 @@ fn watch(env: &Env, store: &PatientBlobs, ends: &(Mutex<bool>, Condvar)) {
             let seconds = env.clock.monotonic().saturating_sub(outage.since).as_secs();
             let why: String = outage.why.chars().take(WHY_CHARS_MAX).collect();
             let text = format!("the store has accepted nothing for {seconds} s: {why}");
-            tracing::warn!("closing waits: {text}");
+            if !noted {
+                tracing::warn!("closing waits: {text}");
+            }
             if let Err(error) = note(&*env.device, CLOSING, Some(&text)) {
                 tracing::warn!(%error, "cannot note what closing waits for");
             }

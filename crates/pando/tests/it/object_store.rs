@@ -347,7 +347,9 @@ fn an_unmount_says_that_the_store_accepts_nothing() {
     std::fs::remove_dir_all(&staged).unwrap();
     std::fs::write(&staged, b"").unwrap();
     std::fs::write(world.below_mount("/last"), b"last").unwrap();
-    let failure = world.fails(6, &["umount", world.mnt()]);
+    let unmounted = world.run(&["umount", world.mnt()]);
+    let failure = unmounted.err;
+    assert_eq!(unmounted.code, 6, "{failure}");
     let pid = world.owner().expect("it waits");
     assert!(failure.contains("accepted nothing for"), "{failure}");
     assert!(failure.contains(&format!("kill -9 {pid}")), "{failure}");
