@@ -66,7 +66,7 @@ impl Checker<'_, '_> {
             (true, Some(_)) if !is_file || is_index || inode.has_extents => return Ok(None),
             (true, Some(length)) if length != inode.size => {
                 let size = inode.size;
-                let what = format!("{length} bytes of small contents, and it says {size}");
+                let what = format!("{length} bytes of small contents, and the inode has {size}");
                 let right = InodeRecord { size: length, ..*inode };
                 (ProblemKind::Contents, what, Remedy::Note("set the size to theirs", right))
             }

@@ -468,7 +468,7 @@ fn a_long_value_of_the_wrong_length_is_reported() {
         *length += 1;
         pointer.unit
     });
-    subject.finds_only(FindingKind::Unreadable, unit, "the length that its leaf tells");
+    subject.finds_only(FindingKind::Unreadable, unit, "the length in its leaf");
 }
 
 #[test]

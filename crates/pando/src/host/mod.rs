@@ -68,7 +68,7 @@ pub(crate) fn set_observed(device: &dyn Device, remark: Option<&str>) {
         None => Ok(()),
     });
     if let Err(error) = noted {
-        tracing::warn!(%error, "verbs may not say what they show");
+        tracing::warn!(%error, "verbs may not name what they show");
     }
 }
 

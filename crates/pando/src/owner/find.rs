@@ -46,7 +46,8 @@ fn bounded(from: &[FindFrom]) -> Result<(), Failure> {
     let longest = |from: &FindFrom| from.path.0.len().max(from.shown.0.len());
     if from.iter().any(|from| longest(from) > FROM_BYTES_MAX) {
         let message = format!("a path of more than {FROM_BYTES_MAX} bytes to search from");
-        return Err(Failure::new(FailureKind::Invalid, message));
+        let failure = Failure::new(FailureKind::Invalid, message);
+        return Err(failure.hint("search from a directory above it, with -path"));
     }
     Ok(())
 }
@@ -61,7 +62,8 @@ pub(super) fn find(
     bounded(&find.from)?;
     if find.order.is_some() && find.limit.is_none_or(|limit| limit > wire::ORDERED_MAX) {
         let message = format!("at most {} rows can be sorted", wire::ORDERED_MAX);
-        return Err(Failure::new(FailureKind::Invalid, message));
+        let failure = Failure::new(FailureKind::Invalid, message);
+        return Err(failure.hint("give a smaller --limit, or sort the output with sort(1)"));
     }
     let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
     let cancel = AtomicBool::new(false);

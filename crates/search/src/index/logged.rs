@@ -298,7 +298,7 @@ impl Touched {
         if let Err(why) = reading.end(whole) {
             let (changes, bytes) = (reading.changes.len(), reading.memory_bytes());
             let (tree, places) = (logged.tree.0, reading.places.len());
-            let of = "the log does not say what differs";
+            let of = "the log does not contain what differs";
             tracing::debug!(tree, why, changes, places, bytes, "{of}");
             return Ok(None);
         }
