@@ -116,7 +116,7 @@ impl Forged {
         let mut left = weight - keys.sum::<usize>();
         self.values.clear();
         for _ in 0..entries {
-            let bytes = left.min(node::INLINE_BYTES_MAX);
+            let bytes = left.min(node::INLINE_VALUE_BYTES_MAX);
             self.values.push(Value::Near(vec![7; bytes]));
             left -= bytes;
         }

@@ -142,7 +142,7 @@ struct Searching<'a, 'b> {
 
 impl Searching<'_, '_> {
     fn all(&mut self) {
-        let fires = self.find.expr.fires();
+        let reaching = self.find.expr.reaching_action();
         let prune = self.find.expr.prunes().filter(|_| !self.find.contents_first);
         for from in &self.find.from {
             if self.cancel.load(Ordering::Relaxed) {
@@ -160,7 +160,7 @@ impl Searching<'_, '_> {
                 if self.quit || self.cancel.load(Ordering::Relaxed) {
                     return;
                 }
-                match self.one(&place.path, &place.shown, &fires, prune.as_ref()) {
+                match self.one(&place.path, &place.shown, &reaching, prune.as_ref()) {
                     Ok(()) => {}
                     // A snapshot that went away, or does not hold the path.
                     Err(FsError::NotFound | FsError::Stale) if place.optional => {}
@@ -181,7 +181,7 @@ impl Searching<'_, '_> {
         &mut self,
         path: &[u8],
         shown: &[u8],
-        fires: &Expr,
+        reaching: &Expr,
         prune: Option<&Expr>,
     ) -> Result<(), FsError> {
         let find = self.find;
@@ -199,7 +199,7 @@ impl Searching<'_, '_> {
             sending.part(Body::Searching(shown.into()));
         }
         let request = fs::Find {
-            expr: fires,
+            expr: reaching,
             prune,
             min_depth: find.min_depth,
             max_depth: find.max_depth,

@@ -26,8 +26,8 @@ use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
 use store::{CommitToken, KeyRange, TreeId};
 
-use super::apart::Apart;
 use super::changes::{Changes, TIMES_LISTED};
+use super::directory_ranges::DirectoryRanges;
 use super::fold::{Folding, Old, PLACE_BYTES, PLACES_AHEAD, Touched};
 use super::merged::{Clusters, Merged};
 use super::packed::{LEAST, grow};
@@ -332,7 +332,7 @@ impl Touched {
         &mut self,
         old: Old<'_>,
         folding: Folding<'_>,
-        (apart, range): (&Apart, &KeyRange),
+        (apart, range): (&DirectoryRanges, &KeyRange),
     ) -> Result<bool> {
         let mut beside = self.another();
         for &(first, end) in apart.ranges() {

@@ -222,7 +222,7 @@ impl<'a> Parser<'a> {
     fn command(mut self, expr: Expr) -> Parsed<Command> {
         let expr = if self.actions.is_empty() {
             let print = self.action(What::Print, None)?;
-            super::fires::all([expr, print])
+            super::combine::all([expr, print])
         } else {
             expr
         };
