@@ -48,7 +48,7 @@ Workloads of a bare store of the engine lsm (--entries), past the page cache, on
                 --policy: full merges as BabuDB's, tiers, and tiers with value logs
   column-style  rows in runs and in value logs: insertions in order and at random, of each of
                 --value-bytes, then look-ups and scans (IndexFS, Fig. 10 and Table III); the
-                cache has 30 % of the data unless --cache-size says otherwise
+                cache has 30 % of the data unless --cache-size is given
 
 The experiments of section 7 of O. Rodeh, B-trees, Shadowing, and Clones, on the engine alone, on
 a clone of a tree of --files entries that is kept where --volume names a directory for it:

@@ -15,12 +15,12 @@ use store::{Error, Journal, Log, Result, TreeId};
 use crate::cell::Node;
 use crate::changed::Changed;
 use crate::checkpoint::{Shedding, State};
-use crate::early::Early;
 use crate::gate::Gate;
 use crate::lost::LostTrees;
 use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::pin::{PinnedTrees, Pins};
+use crate::preflush::Preflush;
 use crate::stripes::Stripes;
 use crate::tree::{Root, States, Tree};
 
@@ -64,7 +64,7 @@ pub struct Core {
     /// The state that the running checkpoint froze, once it is written completely.
     pub(crate) shedding: Mutex<Option<Shedding>>,
     /// Where the search for changed leaves to pre-flush continues.
-    pub(crate) early: Mutex<Early>,
+    pub(crate) early: Mutex<Preflush>,
     /// Number of evictions since the store was opened.
     pub(crate) evictions: AtomicU64,
     /// Bytes of changed nodes from which on committers make a checkpoint themselves.

@@ -154,7 +154,7 @@ impl Side {
             (None, None) => unreachable!("a slot has a pointer or a cell"),
         };
         let Node::Interior(interior) = node else {
-            unreachable!("a node is of the kind that its level says")
+            unreachable!("a node is of the kind of its level")
         };
         let first = interior.route(&range.from);
         let last = to.map_or(interior.keys.len(), |to| interior.keys.rank_below(to));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use format::batch::LaneList;
-use format::node::INLINE_BYTES_MAX;
+use format::node::INLINE_VALUE_BYTES_MAX;
 
 use crate::budget::Budget;
 use crate::cell::OverflowCell;
@@ -118,7 +118,7 @@ impl LeafData {
     }
 
     fn put(&mut self, budget: &Arc<Budget>, key: &[u8], value: &[u8], floor: Floor) -> Outcome {
-        let far = value.len() > INLINE_BYTES_MAX;
+        let far = value.len() > INLINE_VALUE_BYTES_MAX;
         let stored = if far { FAR_BYTES } else { value.len() };
         let found = self.entries.search(key);
         let old = found.map_or(0, |at| self.entries.weight_of(at));

@@ -13,7 +13,7 @@
 //!   insertions; otherwise they share evenly, and each then weighs far more than b.
 
 use format::batch::KEY_BYTES_MAX;
-use format::node::INLINE_BYTES_MAX;
+use format::node::INLINE_VALUE_BYTES_MAX;
 use format::{POINTER_BYTES, batch};
 
 /// Greatest weight (3b): with its header a node then takes at most 16 KiB. Larger nodes make
@@ -24,7 +24,7 @@ pub(crate) const WEIGHT_MIN: usize = WEIGHT_MAX / 3;
 /// Greatest weight of the node that two siblings are merged into.
 pub(crate) const MERGE_MAX: usize = WEIGHT_MAX / 20 * 17;
 /// Greatest weight of an entry of a leaf.
-pub(crate) const ENTRY_MAX: usize = KEY_BYTES_MAX + INLINE_BYTES_MAX + 4;
+pub(crate) const ENTRY_MAX: usize = KEY_BYTES_MAX + INLINE_VALUE_BYTES_MAX + 4;
 /// Greatest weight of a child with its separator.
 pub(crate) const CHILD_MAX: usize = KEY_BYTES_MAX + POINTER_BYTES + 4;
 

@@ -220,7 +220,7 @@ impl Nodes {
             (None, None) => unreachable!("a slot has a pointer or a cell"),
         };
         let Some(Node::Leaf(cell)) = found else {
-            unreachable!("a node is of the kind that its level says")
+            unreachable!("a node is of the kind of its level")
         };
         loop {
             let pointer = {
@@ -325,7 +325,7 @@ pub(crate) fn expect_value(header: &Header, length: u32) -> std::result::Result<
     Err(Malformed {
         structure: "overflow node",
         at: 0,
-        expected: "a value of the length that its leaf tells",
+        expected: "a value of the length in its leaf",
         found: format!("{:?} of {} bytes", header.kind, header.body),
     })
 }

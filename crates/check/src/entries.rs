@@ -132,7 +132,7 @@ impl Checker<'_, '_> {
         let before = dir.last.as_ref().filter(|last| last.cookie >> 8 == cookie >> 8);
         if named.target != Target::Tombstone {
             let misplaced = if cookie >> 8 != self.fs.hash.hash(&named.name) {
-                Some("the name stands where it is not looked for")
+                Some("the name is stored where no lookup searches")
             } else if before.is_some_and(|last| last.names.contains(&named.name)) {
                 Some("the name is there twice")
             } else {
@@ -299,7 +299,7 @@ impl Checker<'_, '_> {
             }
         }
         let what = if right {
-            "the directory says that it was removed".to_owned()
+            "the directory is marked as removed".to_owned()
         } else {
             format!("the directory names directory {} as its parent", record.parent)
         };

@@ -102,7 +102,7 @@ impl Checker<'_, '_> {
                 if self.table.subvolumes.get(&above).is_some_and(|above| above.detached) {
                     return Ok(());
                 }
-                self.homeless(id, "is not where it says that it is")
+                self.homeless(id, "is not where its record names it")
             }
         }
     }
@@ -136,7 +136,7 @@ impl Checker<'_, '_> {
             Look::Found(()) => {
                 let value = SubvolumeRecord { detached: false, ..record.clone() }.encode();
                 let edits = vec![Edit::Put(VOLUME, key::subvolume(id).to_vec(), value)];
-                let fix = Fix::Edits("say that it was not", edits);
+                let fix = Fix::Edits("record that it was not", edits);
                 (format!("subvolume {id} is marked as removed, but has its name"), fix)
             }
             Look::Absent => {
@@ -200,7 +200,7 @@ impl Checker<'_, '_> {
         for (&id, record) in &self.table.subvolumes {
             let unsure = touches(&self.table.lost, &format::inherited_record::inherited(id));
             if record.inherits && !self.table.inherited.contains_key(&id) && !unsure {
-                let what = format!("subvolume {id} inherits, but no record says from where");
+                let what = format!("subvolume {id} inherits, but no record names its source");
                 let value = SubvolumeRecord { inherits: false, ..record.clone() }.encode();
                 wrong.push((id, what, Edit::Put(VOLUME, key::subvolume(id).to_vec(), value)));
             }

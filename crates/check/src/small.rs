@@ -7,7 +7,7 @@
 
 use format::inode_record::{FileKind, InodeRecord};
 use format::key;
-use ops::contents::INLINE_BYTES_MAX;
+use ops::contents::SMALL_CONTENTS_BYTES_MAX;
 use store::TreeId;
 use vfs::FsResult;
 use volume::readable::Scan;
@@ -66,11 +66,11 @@ impl Checker<'_, '_> {
             (true, Some(_)) if !is_file || is_index || inode.has_extents => return Ok(None),
             (true, Some(length)) if length != inode.size => {
                 let size = inode.size;
-                let what = format!("{length} bytes of small contents, and it says {size}");
+                let what = format!("{length} bytes of small contents, and the inode has {size}");
                 let right = InodeRecord { size: length, ..*inode };
                 (ProblemKind::Contents, what, Remedy::Note("set the size to theirs", right))
             }
-            (true, Some(length)) if length > INLINE_BYTES_MAX as u64 => {
+            (true, Some(length)) if length > SMALL_CONTENTS_BYTES_MAX as u64 => {
                 let what = format!("{length} bytes of small contents, which are too many");
                 (ProblemKind::Structure, what, Remedy::Nothing)
             }

@@ -179,7 +179,7 @@ impl Checker<'_, '_> {
             if is_elsewhere { (of.root, 0) } else { (record.parent, record.parent_cookie) };
         let value = DirectoryRecord { parent, parent_cookie, detached: false, ..record }.encode();
         let key = key::directory(of.root, Part::Attributes).to_vec();
-        let fix = Fix::Edits("say that it is the root", vec![Edit::Put(tree, key, value)]);
+        let fix = Fix::Edits("record that it is the root", vec![Edit::Put(tree, key, value)]);
         let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
         let problem = self.at(problem, (id, of.root), b"")?;
         self.found(Problem { ino: of.root, ..problem });
@@ -440,7 +440,7 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let what = format!(
-            "it says {} names, {} of them directories; there are {entries} and {directories}",
+            "it counts {} names, {} of them directories; there are {entries} and {directories}",
             record.entries, record.subdirectories
         );
         let value = DirectoryRecord { entries, subdirectories: directories, ..record }.encode();

@@ -66,7 +66,7 @@ pub fn trees_without_records(fs: &Upkeep, pin: &dyn Pinned) -> FsResult<Vec<Tree
                 return Err(from_store(Error::Corrupt(Arc::clone(&lost.damage))));
             }
             if !table.counters.contains_key(&NEXT_TREE) {
-                return Err(inconsistent(VOLUME, "no counter tells how many trees there are", 0));
+                return Err(inconsistent(VOLUME, "no counter has the number of trees", 0));
             }
             let mut trees = unnamed_trees(&table, pin, Damage::Ends)?;
             let of_copies = |id: &u64| table.from_copies.contains(key::subvolume(*id).as_slice());

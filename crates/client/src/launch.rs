@@ -47,16 +47,16 @@ impl Launch {
     /// Reads the report of a process that was just started.
     pub fn read(from: &mut impl Read) -> Launch {
         let mut bytes = Vec::new();
-        let failed = |message: String| Launch::Failed(Failure::new(FailureKind::Other, message));
+        let failed = |message: String| {
+            let failure = Failure::new(FailureKind::Other, message);
+            Launch::Failed(failure.hint("the file owner.log in the volume has the reason"))
+        };
         match read_frame(from, &mut bytes) {
             Ok(()) => match decode(&bytes) {
                 Ok(launch) => launch,
                 Err(error) => failed(format!("the daemon's report is not understood: {error}")),
             },
-            Err(FrameError::Closed) => failed(
-                "the daemon ended before it was ready; the file owner.log in the volume says why"
-                    .into(),
-            ),
+            Err(FrameError::Closed) => failed("the daemon ended before it was ready".into()),
             Err(error) => failed(format!("the daemon's report broke off: {error}")),
         }
     }
@@ -64,5 +64,6 @@ impl Launch {
     /// For `map_err` where a process is started.
     pub fn not_started(error: &io::Error) -> Failure {
         Failure::new(FailureKind::Other, format!("cannot start a daemon: {error}"))
+            .hint("free memory, or raise the limit of processes (ulimit -u), and run it again")
     }
 }

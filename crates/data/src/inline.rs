@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::sync::Mutex;
-use format::extent::INLINE_BYTES_MAX;
+use format::extent::INLINE_EXTENT_BYTES_MAX;
 use format::key;
 use store::{Read, Result};
 
@@ -123,7 +123,7 @@ impl Data {
         if starts_the_file && offset + bytes as u64 <= self.options.inline_file_bytes {
             return Home::Inline;
         }
-        let fits = bytes <= INLINE_BYTES_MAX;
+        let fits = bytes <= INLINE_EXTENT_BYTES_MAX;
         let run_bytes = run.bytes + bytes as u64;
         if fits && run_bytes <= RUN_BYTES_MAX && self.hot.spend(file, bytes) {
             return Home::Inline;
@@ -135,7 +135,7 @@ impl Data {
                 .and_then(|record| growable(record, owner))
                 .is_some_and(|stored| self.allocator.is_current(stored.segment))
         };
-        if bytes < SMALL_BYTES && run_bytes <= INLINE_BYTES_MAX as u64 && !grows() {
+        if bytes < SMALL_BYTES && run_bytes <= INLINE_EXTENT_BYTES_MAX as u64 && !grows() {
             return Home::Inline;
         }
         Home::Segment
@@ -200,7 +200,7 @@ impl InlineRun {
     /// Start and bytes of the last record, if `bytes` more fit into it.
     pub(crate) fn last_with_room_for(&self, bytes: usize) -> Option<(u64, &[u8])> {
         let (start, before) = self.pieces.first()?;
-        (before.len() + bytes <= INLINE_BYTES_MAX).then_some((*start, before))
+        (before.len() + bytes <= INLINE_EXTENT_BYTES_MAX).then_some((*start, before))
     }
 
     /// Its bytes, then others.

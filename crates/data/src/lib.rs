@@ -45,7 +45,7 @@ pub use clean::Cleaned;
 pub use cut::Freed;
 pub use data::{Data, Relief, Stats};
 pub use extents::{ExtentCursor, ExtentInfo};
-pub use format::extent::{CHUNK_BYTES, INLINE_BYTES_MAX, STORED_BYTES_MAX};
+pub use format::extent::{CHUNK_BYTES, INLINE_EXTENT_BYTES_MAX, STORED_BYTES_MAX};
 pub use gc::{Horizon, Marked, Marking, Report, SegmentReport, Swept};
 pub use options::{ExtentOwner, FileRef, Options};
 pub use settle::Settled;

@@ -1,6 +1,6 @@
 //! The extents of a file around a range, decoded.
 
-use format::extent::{Extent, INLINE_BYTES_MAX, STORED_BYTES_MAX, Stored, decode};
+use format::extent::{Extent, INLINE_EXTENT_BYTES_MAX, STORED_BYTES_MAX, Stored, decode};
 use format::key;
 use store::{Cursor, Item, KeyRange, Read, Result};
 
@@ -8,7 +8,7 @@ use crate::FileRef;
 
 /// Maximum bytes of one extent.
 const LENGTH_MAX: u64 = STORED_BYTES_MAX as u64;
-const _: () = assert!(INLINE_BYTES_MAX as u64 <= LENGTH_MAX);
+const _: () = assert!(INLINE_EXTENT_BYTES_MAX as u64 <= LENGTH_MAX);
 
 /// An extent of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

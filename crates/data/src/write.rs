@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
-use format::extent::{CHUNK_BYTES, Checksums, INLINE_BYTES_MAX, STORED_BYTES_MAX, Stored};
+use format::extent::{CHUNK_BYTES, Checksums, INLINE_EXTENT_BYTES_MAX, STORED_BYTES_MAX, Stored};
 use store::{Batch, Error, Read, Result};
 
 use crate::alloc::PageRun;
@@ -192,8 +192,8 @@ fn patch_inline(edits: &mut Edits, records: &[Record], offset: u64, bytes: &[u8]
     true
 }
 
-/// Stores bytes inline, in records of at most [`INLINE_BYTES_MAX`], the first together with the
-/// inline record before them if both fit in one.
+/// Stores bytes inline, in records of at most [`INLINE_EXTENT_BYTES_MAX`], the first together with
+/// the inline record before them if both fit in one.
 fn inline(
     edits: &mut Edits,
     records: &[Record],
@@ -208,8 +208,8 @@ fn inline(
         None => (offset, Cow::Borrowed(bytes)),
     };
     edits.cut(records, start, end, owner)?;
-    for (at, piece) in merged.chunks(INLINE_BYTES_MAX).enumerate() {
-        edits.put_inline(start + (at * INLINE_BYTES_MAX) as u64, piece);
+    for (at, piece) in merged.chunks(INLINE_EXTENT_BYTES_MAX).enumerate() {
+        edits.put_inline(start + (at * INLINE_EXTENT_BYTES_MAX) as u64, piece);
     }
     Ok(())
 }

@@ -229,7 +229,8 @@ impl PatientBlobs {
             Found::Same => Ok(true),
             Found::Other => Ok(false),
             Found::Nothing => {
-                let gone = std::io::Error::other("it was said to be there, and is gone");
+                let gone =
+                    std::io::Error::other("the store reported that it exists, and it is gone");
                 Err(Error::new("create", name, gone))
             }
         }

@@ -15,7 +15,7 @@ pub const STORED_BYTES_MAX: u32 = 128 << 10;
 /// Most checksums of one record.
 pub const CHUNKS_MAX: usize = 32;
 /// Most bytes of one inline extent.
-pub const INLINE_BYTES_MAX: usize = 4096;
+pub const INLINE_EXTENT_BYTES_MAX: usize = 4096;
 
 const _: () = assert!(CHUNKS_MAX == 32 && CHUNK_BYTES.saturating_mul(32) == STORED_BYTES_MAX);
 
@@ -181,7 +181,7 @@ pub fn encode_stored(out: &mut Vec<u8>, extent: &Stored) {
     }
 }
 
-/// Encodes an inline extent of at most [`INLINE_BYTES_MAX`] bytes.
+/// Encodes an inline extent of at most [`INLINE_EXTENT_BYTES_MAX`] bytes.
 pub fn encode_inline(out: &mut Vec<u8>, bytes: &[u8]) {
     out.put_u8(INLINE);
     out.raw(bytes);
@@ -194,7 +194,7 @@ pub fn decode(bytes: &[u8]) -> Result<Extent<'_>, Malformed> {
         STORED => stored(&mut reader).map(Extent::Stored),
         INLINE => {
             let rest = reader.remaining();
-            if rest == 0 || rest > INLINE_BYTES_MAX {
+            if rest == 0 || rest > INLINE_EXTENT_BYTES_MAX {
                 return Err(reader.malformed("1 to 4096 inline bytes", rest.to_string()));
             }
             Ok(Extent::Inline(reader.take(rest)?))

@@ -20,7 +20,7 @@ pub const LEVEL_MAX: u8 = 24;
 /// Longest encoded leaf or interior node.
 pub const NODE_BYTES_MAX: usize = 64 << 10;
 /// Longest value that is stored in a leaf. A longer one has an overflow node of its own.
-pub const INLINE_BYTES_MAX: usize = 2048;
+pub const INLINE_VALUE_BYTES_MAX: usize = 2048;
 
 /// Layout of the header.
 pub const LAYOUT: &[Field] = &[
@@ -234,7 +234,7 @@ impl<'a> LeafBody<'a> {
         let coded = self.reader.length(crate::batch::VALUE_BYTES_MAX.saturating_mul(2) | 1)?;
         let length = coded >> 1;
         let value = if coded & 1 == 0 {
-            if length > INLINE_BYTES_MAX {
+            if length > INLINE_VALUE_BYTES_MAX {
                 return Err(self.reader.malformed("a short value", length.to_string()));
             }
             LeafValue::Inline(self.reader.take(length)?)

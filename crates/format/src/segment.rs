@@ -228,7 +228,7 @@ impl PageMap {
         }
         let map = PageMap::from_bits(bits.to_vec());
         if map.count() != mark.pages {
-            return Err(reader.malformed("as many pages as the mark says", map.count().to_string()));
+            return Err(reader.malformed("as many pages as in the mark", map.count().to_string()));
         }
         Ok((mark, map))
     }

@@ -84,7 +84,7 @@ pub enum MountError {
     Dead(PathBuf),
     /// The volume's own files are below the mount point and would be hidden by the mount.
     #[error(
-        "the volume {} lies below the mount point {}: mounting there would hide its own files",
+        "the volume {} is below the mount point {}: mounting there would hide its own files",
         volume.display(), mount_point.display()
     )]
     HidesVolume {
@@ -95,7 +95,7 @@ pub enum MountError {
     },
     /// The mount point is among the volume's own files.
     #[error(
-        "the mount point {} lies inside the volume {}: mount somewhere else",
+        "the mount point {} is inside the volume {}: mount somewhere else",
         mount_point.display(), volume.display()
     )]
     InsideVolume {

@@ -23,12 +23,12 @@ use crate::clean;
 use crate::core::Catalog;
 use crate::drops::Exclusive;
 use crate::forest::{Forest, Touched};
-use crate::hollow::Hosted;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::options::Policy;
 use crate::plan::{DEPTH_MAX, Facts, Found, Limits, Merge, by_size, deep, hiding};
 use crate::relieve::TOMBSTONE_BYTES;
 use crate::run::Run;
+use crate::sparse_blobs::Hosted;
 
 /// Whether hidden bytes matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

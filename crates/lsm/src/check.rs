@@ -49,7 +49,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         report.add(Finding::of_error("", error.clone())?);
     }
     for bad in &newest.damaged {
-        report.add(rebuilt(unreadable(bad), "another manifest says all"));
+        report.add(rebuilt(unreadable(bad), "another manifest has all"));
     }
     let strays = [newest.strays, strays_below(&files, newest.manifest.number)?].concat();
     let manifest = newest.manifest;

@@ -89,7 +89,7 @@ impl Core {
             let Some((blob, from, to)) = gaps.pop() else { break };
             match self.files.blobs.punch(&blob_name(blob), from, to - from) {
                 Ok(true) => {}
-                // The runs that are needed are rewritten when that pays (`hollow`).
+                // The runs that are needed are rewritten when that pays (`sparse_blobs`).
                 Ok(false) => *dead.entry(blob).or_default() += to - from,
                 Err(error) => {
                     tracing::warn!(%error, blob, "a part of cannot delete an unneeded blob");

@@ -22,12 +22,12 @@ use crate::checkpoint::{Durable, Part, end_run, exchange};
 use crate::clean::{self, Pointing};
 use crate::collect::COLLECTED_AT_ONCE;
 use crate::core::{Catalog, Core};
-use crate::hollow;
 use crate::layer::{Layer, View};
 use crate::limit::Limiter;
 use crate::plan::{Limits, Merge};
 use crate::quarantine::{self, Quarantined};
 use crate::run::Run;
+use crate::sparse_blobs;
 
 /// Least bytes of a step, and those for each node that the caller asks for.
 const STEP_BYTES_MIN: u64 = 256 << 10;
@@ -473,7 +473,7 @@ fn hollow(
     dead: &BTreeMap<u64, u64>,
     most: u64,
 ) -> Option<Merge> {
-    let id = hollow::pick(candidates.runs(), |blob| candidates.hosted(blob), dead, most)?;
+    let id = sparse_blobs::pick(candidates.runs(), |blob| candidates.hosted(blob), dead, most)?;
     Some(Merge { layers: vec![id], lowest: false, returns: true })
 }
 

@@ -197,9 +197,7 @@ impl TreeCursor {
                 chunk.last = edge.is_none();
                 break;
             }
-            let Some((key, content)) = merge.current() else {
-                unreachable!("it stands on an entry")
-            };
+            let Some((key, content)) = merge.current() else { unreachable!("it is at an entry") };
             // Checked before the range: behind the edge the active tree may have more keys.
             let beyond = edge.as_deref().is_some_and(|edge| match direction {
                 Direction::Forward => key > edge,

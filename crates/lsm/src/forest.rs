@@ -153,7 +153,7 @@ impl Forest {
         let Some(top) = stack.layers.first() else { return };
         let is_there = |layer: &Arc<Layer>| self.nodes.contains_key(&layer.id);
         let new = stack.layers.iter().position(is_there).unwrap_or(stack.layers.len());
-        debug_assert!(self.stands(&stack.layers[new..]), "a layer stands on the same everywhere");
+        debug_assert!(self.stands(&stack.layers[new..]), "a layer is above the same everywhere");
         for at in (0..new).rev() {
             let layer = Arc::clone(&stack.layers[at]);
             let below = stack.layers.get(at + 1).map(|below| below.id);

@@ -26,9 +26,7 @@ pub(crate) fn lost_from(stack: &Stack, key: &[u8]) -> Result<Option<LostRange>> 
                 Ok(true) => {}
                 Err(error) => break error,
             }
-            let Some((key, content)) = merge.current() else {
-                unreachable!("it stands on an entry")
-            };
+            let Some((key, content)) = merge.current() else { unreachable!("it is at an entry") };
             from = [key, &[0]].concat();
             match content.read(key, &mut |_| ()) {
                 Ok(_) => {}

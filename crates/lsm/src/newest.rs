@@ -281,7 +281,7 @@ pub(crate) fn differs(name: &str) -> Corruption {
         file: path(name),
         offset: 0,
         structure: "manifest of runs",
-        expected: "what the other of this number says".to_owned(),
+        expected: "what the other of this number has".to_owned(),
         found: "something else".to_owned(),
         unread: false,
     }

@@ -110,7 +110,7 @@ fn repair_files(device: &dyn Device) -> Result<(), OpenError> {
     let headers = Headers::read(device)?;
     let opening = headers.opening();
     let Some(right) = headers.right(device)? else {
-        let why = "nothing tells which of the two headers is the volume's".to_owned();
+        let why = "it is unknown which of the two headers is the volume's".to_owned();
         return Err(opening.err().unwrap_or(OpenError::Inconsistent(why.into())));
     };
     let bytes = right.encode();
@@ -462,7 +462,7 @@ impl Headers {
                 HeaderState::Newer(version) => {
                     is_repairable &= differ_in_version_only(&self.main.bytes, &self.copy.bytes);
                     offset = 8;
-                    format!("volume header: version {version} where the other file says another")
+                    format!("volume header: version {version} where the other file has another")
                 }
                 HeaderState::Damaged(bad) => {
                     offset = bad.offset;

@@ -17,7 +17,7 @@ use crate::edit::Edit;
 
 /// Longest contents that are stored in the tree, in bytes: one page, so that longer contents can be
 /// punched and mapped by pages.
-pub const INLINE_BYTES_MAX: usize = 4096;
+pub const SMALL_CONTENTS_BYTES_MAX: usize = 4096;
 /// Greatest length of a file.
 pub const FILE_BYTES_MAX: u64 = format::inode_record::InodeRecord::SIZE_MAX;
 /// Where Linux keeps the capabilities of a file.
@@ -177,7 +177,7 @@ pub fn write(edit: &mut Edit<'_>, offset: u64, bytes: &[u8]) -> FsResult<Step> {
     let size = inode.size.max(end);
     if inode.has_extents {
         edit.write_extents(offset, bytes)?;
-    } else if size <= INLINE_BYTES_MAX as u64 {
+    } else if size <= SMALL_CONTENTS_BYTES_MAX as u64 {
         let mut bulk = edit.bulk()?;
         bulk.resize(size as usize, 0);
         bulk[offset as usize..end as usize].copy_from_slice(bytes);
@@ -218,7 +218,7 @@ pub(crate) fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<Step> {
     }
     if !inode.has_extents {
         let mut bulk = edit.bulk()?;
-        if size <= INLINE_BYTES_MAX as u64 {
+        if size <= SMALL_CONTENTS_BYTES_MAX as u64 {
             bulk.resize(size as usize, 0);
             edit.set_bulk(bulk);
         } else {

@@ -6,7 +6,7 @@ use format::inode_record::InodeRecord;
 use vfs::FsResult;
 use volume::error::from_store;
 
-use crate::contents::{INLINE_BYTES_MAX, Step};
+use crate::contents::{SMALL_CONTENTS_BYTES_MAX, Step};
 use crate::edit::Edit;
 
 /// Where the bytes of a reflink come from: a file with extents.
@@ -84,7 +84,7 @@ pub fn share(
 /// Whether so few bytes are better copied than shared: a view of them would cost a record, and
 /// pages that no change frees at once.
 pub fn is_small(length: u64) -> bool {
-    length <= INLINE_BYTES_MAX as u64
+    length <= SMALL_CONTENTS_BYTES_MAX as u64
 }
 
 fn less(inode: &mut InodeRecord, bytes: u64) {

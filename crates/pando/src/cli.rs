@@ -62,9 +62,10 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
-mounted or not. The URL of a volume in an object store (s3://BUCKET/PREFIX, file:///DIR) stands
-for VOLDIR everywhere. pando://HOST[:PORT]/VOLUME/path names a path in a volume of a server
-(`pando serve`), for verbs that look and for snapshots and clones. Where no daemon has the volume open, the command starts one in the
+ mounted or not. The URL of a volume in an object store (s3://BUCKET/PREFIX, file:///DIR) may
+ replace VOLDIR everywhere. pando://HOST[:PORT]/VOLUME/path names a path in a volume of a server
+ (`pando serve`), for verbs that look and for snapshots and clones. Where no daemon has the volume
+ open, the command starts one in the
 background, which ends when it has been idle for a while (30 s, PANDO_IDLE_SECONDS). It
 caches in a quarter of the memory (PANDO_CACHE_SIZE), and keeps the index for searches in
 256 MiB (PANDO_INDEX_CACHE, 0 for none).";

@@ -48,7 +48,8 @@ pub(crate) fn check(given: &[OsString]) -> Result<()> {
         let value = value.to_string_lossy();
         if let Err(why) = read(&value) {
             let message = format!("{variable} is '{value}': {why}");
-            return Err(Failure::new(FailureKind::Invalid, message));
+            let failure = Failure::new(FailureKind::Invalid, message);
+            return Err(failure.hint(format!("set {variable} to another value, or unset it")));
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use fuse::MountError;
 pub(crate) use program::failure::{
-    FIRST_A_COPY, Purpose, Result, device, device_for, io, io_kind, open, open_for, source,
+    FIRST_A_COPY, Purpose, Result, device, device_for, io, io_kind, open, open_for, source, thread,
 };
 use wire::{Failure, FailureKind};
 

@@ -206,7 +206,7 @@ pub(crate) fn refuse_path(argument: &Path, verb: &str) -> Result<()> {
             let message = format!("`{verb}` needs the directory of a volume, not a path in it");
             let failure = Failure::new(FailureKind::Invalid, message);
             Err(failure
-                .hint(format!("say {}", volume.display()))
+                .hint(format!("name {}", volume.display()))
                 .at(argument.as_os_str().as_bytes()))
         }
         _ => Ok(()),
@@ -362,7 +362,8 @@ fn nowhere(argument: &Path) -> Failure {
             return failure;
         }
         let message = format!("there is no directory {}", volume.display());
-        return Failure::new(FailureKind::NotFound, message);
+        let failure = Failure::new(FailureKind::NotFound, message);
+        return failure.hint("what is before `:/` is the directory of a volume");
     }
     if let Some(failure) = closed(argument) {
         return failure;
@@ -379,7 +380,7 @@ fn nowhere(argument: &Path) -> Failure {
 /// meant to be inside that volume.
 fn elsewhere(argument: &Path) -> String {
     if argument.is_symlink() && fuse::find_mount(argument).is_some() {
-        return format!("it is a link: say {}/ for what that points to", argument.display());
+        return format!("it is a link: name {}/ for what it points to", argument.display());
     }
     match argument.ancestors().find(|above| is_volume(above)) {
         Some(volume) if !volume.as_os_str().is_empty() => {
@@ -389,7 +390,7 @@ fn elsewhere(argument: &Path) -> String {
             let what = if inner.as_os_str().is_empty() { "the root of" } else { "that path in" };
             format!("for {what} this volume use {}:/{}", volume.display(), inner.display())
         }
-        _ => "say VOLDIR:/path for a path in a volume that is not mounted".to_owned(),
+        _ => "name VOLDIR:/path for a path in a volume that is not mounted".to_owned(),
     }
 }
 

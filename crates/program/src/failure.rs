@@ -63,6 +63,12 @@ pub fn source(doing: &str, path: &Path, error: &io::Error) -> Failure {
         .hint("the source cannot be read; the volume is not at fault")
 }
 
+/// A thread that the operating system did not start.
+pub fn thread(error: &io::Error) -> Failure {
+    Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
+        .hint("free memory, or raise the limit of processes (ulimit -u), and run it again")
+}
+
 /// The kind of an operating-system error.
 pub fn io_kind(error: &io::Error) -> FailureKind {
     if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) {
@@ -142,7 +148,7 @@ fn of_another(volume: &Path, path: &str) -> Option<String> {
         let needed = if found.is_dir() { 0o700 } else { 0o600 };
         if found.mode() & needed != needed {
             let (user, at) = (name(user), at.display());
-            return Some(format!("{user} may not open {at}: `chmod u+rwX {at}` lets him"));
+            return Some(format!("{user} may not open {at}: `chmod u+rwX {at}` permits it"));
         }
     }
     None

@@ -280,7 +280,7 @@ mod tests {
             let patterns = Patterns::new(set.clone());
             let ranges = patterns.ranges();
             for pair in ranges.windows(2) {
-                let end = pair[0].to.as_ref().expect("another range lies behind it");
+                let end = pair[0].to.as_ref().expect("another range is behind it");
                 assert!(*end <= pair[1].from, "round {round}: {set:?}");
             }
             for key in &keys {

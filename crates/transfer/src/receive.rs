@@ -239,7 +239,7 @@ impl<'a> Receiver<'a> {
         let destination = (parent, &name[..]);
         self.expected = (head.bytes, head.changes);
         let Some(&origin) = head.origins.first() else {
-            return Err(Error::refused("the stream does not tell what it is of", ""));
+            return Err(Error::refused("the stream does not name its source", ""));
         };
         let present = match fs.lookup(&caller, parent, &name) {
             Err(FsError::NotFound) => None,

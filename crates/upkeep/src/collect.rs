@@ -21,7 +21,7 @@ use volume::error::{from_store, malformed};
 use volume::subvol::VOLUME;
 
 use crate::Upkeep;
-use crate::room::Reclaimed;
+use crate::foreground_reclaim::Reclaimed;
 
 /// Nodes that one step marks.
 const NODES_A_STEP: usize = 64;

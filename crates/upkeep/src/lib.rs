@@ -18,8 +18,8 @@ pub mod upkeep;
 // What is due, and operations that need space.
 pub mod background;
 mod calls;
+pub mod foreground_reclaim;
 pub mod removal;
-pub mod room;
 
 // Space.
 pub mod collect;

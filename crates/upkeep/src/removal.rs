@@ -7,7 +7,7 @@ use vfs::FsResult;
 use volume::RmrInfo;
 
 use crate::Upkeep;
-use crate::room::Search;
+use crate::foreground_reclaim::Search;
 
 impl Upkeep {
     /// Runs a removal: into the trash, if that is on and there is space for that.

@@ -19,8 +19,8 @@ use volume::own::Own;
 use volume::{Core, OpenError, OpenOptions, VolumeId, VolumeStatus};
 
 use crate::collect::Collecting;
+use crate::foreground_reclaim::Room;
 use crate::reclaim::Reclaim;
-use crate::room::Room;
 use crate::scan::Slot;
 use crate::search_bases;
 use crate::search_upkeep::IndexUpkeep;

@@ -206,7 +206,7 @@ impl Core {
             };
             format!(
                 "space of a file that may be another's is not freed{more}: {first}; \
-                 `pando fsck` says what to do"
+                 `pando fsck` reports what to do"
             )
         })
     }

@@ -9,6 +9,10 @@ use crate::Bytes;
 pub const QUOTA_HINT: &str = "`pando quota get PATH` shows the limits and what is charged to them; \
                               remove something, or have root set more";
 
+/// Advice where the daemon and a command do not understand each other.
+const PROTOCOL_HINT: &str = "the daemon may be of another version: end it with `pando umount \
+                             VOLUME`, and run the command again";
+
 /// Kinds of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {
@@ -117,7 +121,9 @@ impl Failure {
     /// A failure that concerns no path.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
         let message = os_words(message.into());
-        Failure { kind, path: Bytes::default(), message, hint: String::new() }
+        // Always the same: the two sides do not understand each other.
+        let hint = if kind == FailureKind::Protocol { PROTOCOL_HINT } else { "" };
+        Failure { kind, path: Bytes::default(), message, hint: hint.to_owned() }
     }
 
     /// Sets the path.

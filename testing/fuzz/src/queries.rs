@@ -283,7 +283,7 @@ pub(crate) fn ask(expr: &Expr) {
         pid: 0,
         ends: Ends::NONE,
     };
-    let (fires, outcome) = (expr.fires(), expr.outcome());
+    let (reaching, outcome) = (expr.reaching_action(), expr.outcome());
     let prunes = expr.prunes();
     seen(expr.asks_path() | expr.quits() | expr.within_bounds());
     let mut random = Rng::with_seed(1);
@@ -325,7 +325,7 @@ pub(crate) fn ask(expr: &Expr) {
         };
         let mut fired = Fired::default();
         seen(expr.eval(&context, &mut fired));
-        seen((fires.matches(&context), outcome.matches(&context)));
+        seen((reaching.matches(&context), outcome.matches(&context)));
         seen(prunes.as_ref().map(|prunes| prunes.matches(&context)));
     }
 }

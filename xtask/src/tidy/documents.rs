@@ -18,6 +18,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
         links(tree, path, text, &mut problems);
         named_paths(tree, path, text, &mut problems);
         named_items(tree, path, text, &mut problems);
+        named_tests(tree, path, text, &mut problems);
     }
     for (path, text) in tree.texts().filter(|(path, _)| path.strip_suffix(".rs").is_some()) {
         named_documents(tree, path, text, &mut problems);
@@ -113,6 +114,20 @@ fn named_items(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) 
             .any(|kind| defines(code, kind, item));
         if !is_there {
             problems.push(format!("{path}: {file} has no {item}"));
+        }
+    }
+}
+
+/// Tests that documents name by how they begin, as `module::name...`, exist.
+fn named_tests(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) {
+    for named in quoted(text) {
+        let Some((_, begins)) = named.strip_suffix("...").and_then(|name| name.rsplit_once("::"))
+        else {
+            continue;
+        };
+        let defined = format!("fn {begins}");
+        if !begins.is_empty() && !tree.texts().any(|(_, code)| code.contains(&defined)) {
+            problems.push(format!("{path}: no test is called {named}"));
         }
     }
 }

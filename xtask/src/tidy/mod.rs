@@ -8,6 +8,7 @@ mod cycles;
 mod decisions;
 mod documents;
 mod format_pages;
+mod hints;
 mod knowledge;
 mod messages;
 mod names;
@@ -48,6 +49,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(assertions::check(&tree));
     problems.extend(documents::check(&tree));
     problems.extend(decisions::check(&tree));
+    problems.extend(hints::check(&tree));
     problems.extend(names::check(&tree));
     problems.extend(messages::check(&tree));
     problems.extend(queries::check(&tree));

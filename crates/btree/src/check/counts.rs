@@ -132,7 +132,8 @@ impl Walk<'_, '_> {
                 let end = (at..expected.len()).find(|&at| !lost(at)).unwrap_or(expected.len());
                 let bytes = ((end - at) * UNIT_BYTES) as u64;
                 self.report.lost_bytes += bytes;
-                let what = format!("unit {unit}: {bytes} bytes are in use, and nothing leads here");
+                let what =
+                    format!("unit {unit}: {bytes} bytes are in use, and nothing points here");
                 let remedy = if whole { Remedy::Rebuild } else { Remedy::Keep };
                 self.add(FindingKind::Lost, unit, what, remedy);
                 at = end;

@@ -116,7 +116,7 @@ impl Forged {
         let mut left = weight - keys.sum::<usize>();
         self.values.clear();
         for _ in 0..entries {
-            let bytes = left.min(node::INLINE_BYTES_MAX);
+            let bytes = left.min(node::INLINE_VALUE_BYTES_MAX);
             self.values.push(Value::Near(vec![7; bytes]));
             left -= bytes;
         }
@@ -468,7 +468,7 @@ fn a_long_value_of_the_wrong_length_is_reported() {
         *length += 1;
         pointer.unit
     });
-    subject.finds_only(FindingKind::Unreadable, unit, "the length that its leaf tells");
+    subject.finds_only(FindingKind::Unreadable, unit, "the length in its leaf");
 }
 
 #[test]

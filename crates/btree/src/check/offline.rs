@@ -157,7 +157,7 @@ fn state(
         Ok(mut space) => {
             if space.groups.len() as u64 != superblock.groups {
                 let what = format!(
-                    "the superblock says {} groups, the directory of the map {}",
+                    "the superblock has {} groups, the directory of the map {}",
                     superblock.groups,
                     space.groups.len()
                 );

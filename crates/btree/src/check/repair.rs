@@ -32,7 +32,7 @@ use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
 use crate::recover::{no_state, open_file, open_superblocks};
 use crate::space::{MapRoom, Page, Space, Work, directory_units};
-use crate::twice::BadCopy;
+use crate::two_copies::BadCopy;
 
 /// Recounts the references of a store and writes the new map. Fails, with nothing changed, when no
 /// superblock points to a state. It also fails when one superblock cannot be read but may point to

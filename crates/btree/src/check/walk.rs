@@ -12,7 +12,7 @@ use super::counts::Pages;
 use crate::entries::entry_weight;
 use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
 use crate::nodes::{NODES_FILE, Nodes, expect_value};
-use crate::twice::BadCopy;
+use crate::two_copies::BadCopy;
 
 /// Nodes between two reports of progress.
 const NODES_A_REPORT: u64 = 64;

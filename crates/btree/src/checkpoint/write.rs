@@ -19,7 +19,7 @@ use crate::leaf::LeafData;
 use crate::nodes::{Nodes, unit_offset};
 use crate::space::{Counts, Work};
 use crate::tree::Root;
-use crate::twice;
+use crate::two_copies;
 
 /// Bytes that are gathered before they are written.
 const RUN_BYTES: usize = 1 << 20;
@@ -319,8 +319,8 @@ impl<'a> NodeWriter<'a> {
     ) -> Result<Pointer> {
         let units = match self.manner {
             Manner::Once => out.len().div_ceil(UNIT_BYTES) as u16,
-            Manner::Isolated => twice::block_units(out.len()),
-            Manner::Twice => 2 * twice::block_units(out.len()),
+            Manner::Isolated => two_copies::block_units(out.len()),
+            Manner::Twice => 2 * two_copies::block_units(out.len()),
         };
         let unit = match self.manner {
             Manner::Once => work.alloc(units)?,

@@ -82,14 +82,14 @@ pub(super) fn build(
 
 impl Builder<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let weight = entry_weight(key.len(), value.len().min(format::node::INLINE_BYTES_MAX));
+        let weight = entry_weight(key.len(), value.len().min(format::node::INLINE_VALUE_BYTES_MAX));
         if self.open.entries.weight() + weight > FILL && self.open.entries.len() > 1 {
             let full = std::mem::take(&mut self.open);
             if let Some(before) = self.full.replace(full) {
                 self.push(before)?;
             }
         }
-        if value.len() > format::node::INLINE_BYTES_MAX {
+        if value.len() > format::node::INLINE_VALUE_BYTES_MAX {
             self.chunk_bytes += value.len();
         }
         let budget = &self.core.nodes.budget;

@@ -8,7 +8,7 @@ use clap::Args;
 pub(super) const FSCK_HELP: &str = "\
 Verifies every structure in the volume once, even when clones share it:
 the store's nodes, counts and log; the subvolumes and their trees; every directory, name, inode and
-count of links; every extent of every file, with its contents; the index. Each finding says what is
+count of links; every extent of every file, with its contents; the index. Each finding names what is
 wrong, and where: subvolume, path, inode, file of the volume and byte in it:
   unreadable   bytes differ from what was written; what is named as lost cannot be read
   structure    a valid structure breaks a rule

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 pub(super) const HELP: &str = "\
 VOLDIR is a volume that holds nothing else; it is made where there is none. It answers the
 same queries as any volume. DIR is read with your rights; other file systems mounted below it
-are not, unless --cross-mounts says so (those of the kernel's own, like /proc, never are).
+are not, unless --cross-mounts is given (those of the kernel's own, like /proc, never are).
 What cannot be read keeps its last known state.
 
 Queries see the state of the last complete scan. After Ctrl-C or a crash that is the old one,
@@ -19,7 +19,7 @@ Levels of --refresh:
                 name that came, went or moved, but not files that were written, or whose
                 attributes changed, where no name beside them came or went
 
-With --watch the scan is followed by what the kernel says changed, until Ctrl-C: as root by
+With --watch the scan is followed by what the kernel reports as changed, until Ctrl-C: as root by
 fanotify, one watch for the whole file system; else by inotify, one watch a directory, as many as
 fs.inotify.max_user_watches permits. Changes show within about 0.1 s. Not followed, and found by
 the next scan: times of last reading, writes through mmap, link counts of a file's other names,

@@ -43,7 +43,10 @@ impl Directory {
             let failure = Failure::new(FailureKind::Exists, message);
             return Err(failure.hint("an export makes a new directory: choose another name"));
         }
-        let invalid = || Failure::new(FailureKind::Invalid, "the path must end with a name");
+        let invalid = || {
+            Failure::new(FailureKind::Invalid, "the path must end with a name")
+                .hint("name the new directory, as in DIR/copy")
+        };
         destination.file_name().ok_or_else(invalid)?;
         let parent = match destination.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,

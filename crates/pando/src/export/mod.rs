@@ -143,7 +143,8 @@ impl<'a, S: Sink> Export<'a, S> {
         self.bar.inc(self.outcome.exported - before);
         self.tell_problems();
         if self.interrupted.load(Ordering::Relaxed) {
-            return Err(Failure::new(FailureKind::Interrupted, "interrupted"));
+            let failure = Failure::new(FailureKind::Interrupted, "interrupted");
+            return Err(failure.hint("remove what was written, and run it again"));
         }
         Ok(())
     }

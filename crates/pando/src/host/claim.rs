@@ -13,7 +13,7 @@ use objects::{Holder, Presence, Sign, Verdict};
 use wire::{Failure, FailureKind};
 
 use super::store::{Store, of_store};
-use crate::failure::Result;
+use crate::failure::{self, Result};
 use crate::output;
 
 /// Time from one sign of life to the next. Each costs a creation and a deletion.
@@ -91,8 +91,7 @@ impl Claim {
             Ok(thread) => Ok(Claim { presence, ending, thread }),
             Err(error) => {
                 withdraw(&presence);
-                let message = format!("cannot start a thread: {error}");
-                Err(Failure::new(FailureKind::Other, message))
+                Err(failure::thread(&error))
             }
         }
     }

@@ -171,6 +171,7 @@ fn base() -> Result<PathBuf> {
             let message =
                 format!("{HOST_DIRECTORY} is '{}': not an absolute path", text.to_string_lossy());
             Failure::new(FailureKind::Invalid, message)
+                .hint("set it to an absolute path, or unset it")
         });
     }
     if rustix::process::geteuid().is_root() {

@@ -61,7 +61,7 @@ const OBSERVED: &str = "observed";
 /// Notes that the daemon of a host directory only reads, or that it does not.
 pub(crate) fn set_observed(device: &dyn Device, remark: Option<&str>) {
     if let Err(error) = note(device, OBSERVED, remark) {
-        tracing::warn!(%error, "verbs may not say what they show");
+        tracing::warn!(%error, "verbs may not name what they show");
     }
 }
 

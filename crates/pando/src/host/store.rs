@@ -48,7 +48,10 @@ impl Store {
 
 /// Parses the URL of a volume.
 pub(crate) fn parse(url: &str) -> Result<Location> {
-    Location::parse(url).map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))
+    Location::parse(url).map_err(|error| {
+        Failure::new(FailureKind::Invalid, error.to_string())
+            .hint("as in s3://BUCKET/PREFIX or file:///DIR")
+    })
 }
 
 /// An error of an object store.
@@ -56,6 +59,7 @@ pub(crate) fn of_store(location: &Location, error: &device::Error) -> Failure {
     let kind = failure::io_kind(&std::io::Error::from(error.kind));
     let name = if error.path.is_empty() { String::new() } else { format!(" {}", error.path) };
     Failure::new(kind, format!("{location}: {}{name}: {}", error.operation, error.message))
+        .hint("check the URL, the credentials, and that the server answers")
 }
 
 /// Opens the object store of a volume whose directory is a host directory; any other environment is

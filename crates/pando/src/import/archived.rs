@@ -165,7 +165,11 @@ impl Import {
         match kind {
             None => match path::parts(&member.link) {
                 Ok(target) => tree.link(&path, &target)?,
-                Err(_) => refused(tree, FailureKind::Invalid, "a hard link that leads out"),
+                Err(_) => refused(
+                    tree,
+                    FailureKind::Invalid,
+                    "a hard link to a path outside of the archive",
+                ),
             },
             Some(Kind::Directory) => {
                 let xattrs = self.owners.xattrs(member.xattrs);
@@ -368,11 +372,12 @@ fn told(error: ReadError) -> Failure {
         }
         ReadError::Cut(at) => {
             let message = format!("the archive is cut short: it ends after {at} bytes");
-            Failure::new(FailureKind::Invalid, message)
+            Failure::new(FailureKind::Invalid, message).hint("fetch or make the archive again")
         }
         ReadError::Malformed(at, what) => Failure::new(
             FailureKind::Invalid,
             format!("the archive is malformed at byte {at}: {what}"),
-        ),
+        )
+        .hint("make the archive again; GNU tar's and bsdtar's formats are read"),
     }
 }

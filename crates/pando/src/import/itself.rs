@@ -35,7 +35,8 @@ pub(crate) fn refuse(source: &Path, destination: &Place) -> Result<()> {
         "cannot copy a directory into itself: {} is, or contains, the destination",
         source.display()
     );
-    Err(Failure::new(FailureKind::Invalid, message).at(destination.typed()))
+    let failure = Failure::new(FailureKind::Invalid, message).at(destination.typed());
+    Err(failure.hint("choose a destination outside of the source, or clone it: `pando clone`"))
 }
 
 /// Whether a directory of the volume is the destination, or above it.

@@ -263,8 +263,9 @@ impl Import<'_> {
         if source::kind(&stat) == Kind::File && stat.st_size as u64 == size {
             return Ok(Some(file));
         }
-        let message = format!("the source has {} bytes, and the list says {size}", stat.st_size);
-        Err(Failure::new(FailureKind::Invalid, message).at(path))
+        let message = format!("the source has {} bytes, and the list has {size}", stat.st_size);
+        let failure = Failure::new(FailureKind::Invalid, message).at(path);
+        Err(failure.hint("make the list again, when nothing changes the source"))
     }
 
     /// Sends the contents of a file without holes. `false`: they are not complete.

@@ -211,7 +211,8 @@ impl<'a> Tree<'a> {
     pub(super) fn begin(&mut self, path: &[Vec<u8>], node: &Node<'_>) -> Result<bool> {
         let Some((name, parent)) = path.split_last() else {
             let message = "the destination is a directory, which this would replace";
-            self.fail(Failure::new(FailureKind::IsDirectory, message));
+            let failure = Failure::new(FailureKind::IsDirectory, message);
+            self.fail(failure.hint("name a destination that does not exist"));
             return Ok(false);
         };
         if !self.go_to(parent)? {
@@ -239,7 +240,8 @@ impl<'a> Tree<'a> {
     pub(super) fn link(&mut self, path: &[Vec<u8>], target: &[Vec<u8>]) -> Result<()> {
         let Some((name, parent)) = path.split_last() else {
             let message = "the destination is a directory, which a link would replace";
-            self.fail(Failure::new(FailureKind::IsDirectory, message));
+            let failure = Failure::new(FailureKind::IsDirectory, message);
+            self.fail(failure.hint("name a destination that does not exist"));
             return Ok(());
         };
         if !self.go_to(parent)? {
@@ -291,7 +293,8 @@ impl<'a> Tree<'a> {
         match self.on_conflict {
             OnConflict::Replace if kind == Kind::Directory => {
                 let message = "a directory is there, which nothing replaces";
-                self.fail(Failure::new(FailureKind::IsDirectory, message).at(&shown));
+                let failure = Failure::new(FailureKind::IsDirectory, message).at(&shown);
+                self.fail(failure.hint("remove the directory, and import again"));
                 Ok(false)
             }
             OnConflict::Replace => {
@@ -357,7 +360,8 @@ impl<'a> Tree<'a> {
                 }
                 let message = "this exists, and is not a directory";
                 let failure = Failure::new(FailureKind::NotDirectory, message);
-                self.fail(failure.at(&path.join(&b'/')));
+                let hint = "remove it, and import again: what is below was left out";
+                self.fail(failure.at(&path.join(&b'/')).hint(hint));
                 self.blocked.insert(path.to_vec());
                 return Ok(false);
             }

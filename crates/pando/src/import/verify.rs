@@ -273,7 +273,8 @@ impl Comparison {
             return;
         }
         let message = "it is not what was imported: it differs, or was changed meanwhile";
-        self.problems.push(Failure::new(FailureKind::Other, message).at(path));
+        let failure = Failure::new(FailureKind::Other, message).at(path);
+        self.problems.push(failure.hint("import it again when nothing changes it"));
     }
 
     fn node(&mut self, one: &Exported<'_>, what: u64, xattrs: u64) {
@@ -354,7 +355,8 @@ impl Sink for Comparison {
         if missing > 0 {
             let were = crate::output::count(missing, "name is", "names are");
             let message = format!("{were} missing that were imported");
-            self.problems.push(Failure::new(FailureKind::Other, message));
+            let failure = Failure::new(FailureKind::Other, message);
+            self.problems.push(failure.hint("import again when nothing removes them"));
         }
         Ok(())
     }

@@ -229,9 +229,8 @@ fn start(walk: &Arc<Walk>, threads: usize) -> Result<Vec<device::Thread<()>>> {
     (0..threads)
         .map(|number| {
             let walk = Arc::clone(walk);
-            device::spawn(&format!("scan-{number}"), move || walk.work()).map_err(|error| {
-                Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
-            })
+            device::spawn(&format!("scan-{number}"), move || walk.work())
+                .map_err(|error| failure::thread(&error))
         })
         .collect()
 }

@@ -76,10 +76,7 @@ impl Bound {
     ) -> Result<()> {
         let Bound { listener, address } = self;
         let metrics = Arc::new(Metrics::new(calls, source, Arc::clone(&clock)));
-        http::start(listener, metrics, clock).map_err(|error| {
-            let message = format!("cannot start a thread for metrics: {error}");
-            Failure::new(FailureKind::Other, message)
-        })?;
+        http::start(listener, metrics, clock).map_err(|error| failure::thread(&error))?;
         tracing::info!(%address, "answers scrapes");
         Ok(())
     }

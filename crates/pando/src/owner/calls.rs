@@ -156,7 +156,8 @@ fn serves_mount(server: &Server, device: &[u8]) -> Answered<Answer> {
     if server.mount().is_some_and(|mount| mount.is_device(device)) {
         return Ok(Answer::Nothing);
     }
-    Err(Failure::new(FailureKind::NotFound, "the daemon does not serve that mount"))
+    let failure = Failure::new(FailureKind::NotFound, "the daemon does not serve that mount");
+    Err(failure.hint("findmnt(8) shows what is mounted there; unmount it with umount(8)"))
 }
 
 /// The requests that take from the trash.
@@ -410,7 +411,8 @@ pub(super) fn status(server: &Server) -> Answered<Status> {
 /// Leaves so that a mount can take the volume, unless a long request is under way.
 fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     if server.mount().is_some() {
-        return Err(Failure::new(FailureKind::Busy, "the volume is mounted"));
+        let failure = Failure::new(FailureKind::Busy, "the volume is mounted");
+        return Err(failure.hint("`pando status VOLUME` shows where; `pando umount` it first"));
     }
     if server.is_served() {
         let message = format!("process {} serves the volume", std::process::id());

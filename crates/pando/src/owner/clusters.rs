@@ -27,13 +27,14 @@ pub(super) fn set(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<Ans
 
 /// Declares extended attributes searchable, or not searchable.
 fn declare(fs: &Volume, caller: &Caller, names: &[&[u8]], searchable: bool) -> Answered<()> {
-    check::only_for_owner(caller, "says which attributes are searchable")?;
+    check::only_for_owner(caller, "decides which attributes are searchable")?;
     let names: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
     let done =
         if searchable { fs.declare_searchable(&names) } else { fs.undeclare_searchable(&names) };
     done.map_err(|error| match error {
         FsError::NotFound => {
             Failure::new(FailureKind::NotFound, "not all of these are declared; none was withdrawn")
+                .hint("`pando search list VOLUME` shows those that are")
         }
         error => Failure::from(error),
     })

@@ -62,6 +62,7 @@ fn failed(error: FsError) -> Failure {
         }
         FsError::NotPermitted(what) => {
             Failure::new(FailureKind::Invalid, format!("{what} is not a state of a directory"))
+                .hint("name a directory, a clone of it, or DIR@SNAPSHOT")
         }
         error => error.into(),
     }

@@ -46,7 +46,8 @@ fn bounded(from: &[FindFrom]) -> Result<(), Failure> {
     let longest = |from: &FindFrom| from.path.0.len().max(from.shown.0.len());
     if from.iter().any(|from| longest(from) > FROM_BYTES_MAX) {
         let message = format!("a path of more than {FROM_BYTES_MAX} bytes to search from");
-        return Err(Failure::new(FailureKind::Invalid, message));
+        let failure = Failure::new(FailureKind::Invalid, message);
+        return Err(failure.hint("search from a directory above it, with -path"));
     }
     Ok(())
 }
@@ -61,7 +62,8 @@ pub(super) fn find(
     bounded(&find.from)?;
     if find.order.is_some() && find.limit.is_none_or(|limit| limit > wire::ORDERED_MAX) {
         let message = format!("at most {} rows can be sorted", wire::ORDERED_MAX);
-        return Err(Failure::new(FailureKind::Invalid, message));
+        let failure = Failure::new(FailureKind::Invalid, message);
+        return Err(failure.hint("give a smaller --limit, or sort the output with sort(1)"));
     }
     let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
     let cancel = AtomicBool::new(false);
@@ -140,7 +142,7 @@ struct Searching<'a, 'b> {
 
 impl Searching<'_, '_> {
     fn all(&mut self) {
-        let fires = self.find.expr.fires();
+        let reaching = self.find.expr.reaching_action();
         let prune = self.find.expr.prunes().filter(|_| !self.find.contents_first);
         for from in &self.find.from {
             if self.cancel.load(Ordering::Relaxed) {
@@ -158,7 +160,7 @@ impl Searching<'_, '_> {
                 if self.quit || self.cancel.load(Ordering::Relaxed) {
                     return;
                 }
-                match self.one(&place.path, &place.shown, &fires, prune.as_ref()) {
+                match self.one(&place.path, &place.shown, &reaching, prune.as_ref()) {
                     Ok(()) => {}
                     // A snapshot that went away, or does not hold the path.
                     Err(FsError::NotFound | FsError::Stale) if place.optional => {}
@@ -179,7 +181,7 @@ impl Searching<'_, '_> {
         &mut self,
         path: &[u8],
         shown: &[u8],
-        fires: &Expr,
+        reaching: &Expr,
         prune: Option<&Expr>,
     ) -> Result<(), FsError> {
         let find = self.find;
@@ -197,7 +199,7 @@ impl Searching<'_, '_> {
             sending.part(Body::Searching(shown.into()));
         }
         let request = fs::Find {
-            expr: fires,
+            expr: reaching,
             prune,
             min_depth: find.min_depth,
             max_depth: find.max_depth,

@@ -111,7 +111,8 @@ pub(super) fn places<'a>(
         let names = components(path).len();
         if names > NAMES_MAX {
             let message = format!("a path of {names} names in all snapshots: {NAMES_MAX} at most");
-            return Err(Failure::new(FailureKind::Invalid, message).at(shown));
+            let failure = Failure::new(FailureKind::Invalid, message).at(shown);
+            return Err(failure.hint("search in one snapshot, as DIR@SNAPSHOT"));
         }
         let snapshots = of_snapshots(fs, caller, path, cancel);
         if places.first.is_none() && snapshots.is_empty() {

@@ -159,7 +159,8 @@ pub(super) fn split(path: &[u8]) -> Answered<(&[u8], &[u8])> {
         } else {
             "the path must end with a name"
         };
-        return Err(Failure::new(FailureKind::Invalid, message).at(path));
+        let failure = Failure::new(FailureKind::Invalid, message).at(path);
+        return Err(failure.hint("end the path with the name, as in /dir/name"));
     }
     Ok((if start == 0 { b"/" } else { &path[..start] }, name))
 }

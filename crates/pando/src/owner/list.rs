@@ -111,7 +111,8 @@ impl<'a> ListWalk<'a> {
         self.path.extend_from_slice(&name);
         let listed = if self.path.len() > PATH_BYTES_MAX {
             let message = format!("a path of {} bytes is too long to list", self.path.len());
-            Err(Failure::new(FailureKind::Invalid, message))
+            let failure = Failure::new(FailureKind::Invalid, message);
+            Err(failure.hint("list the directory itself, from a directory above it"))
         } else {
             self.enter(node, &name, replies)
         };

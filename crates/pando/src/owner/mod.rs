@@ -308,7 +308,7 @@ fn mount(
         // The daemon may have left by itself meanwhile.
         events.send(Event::Unmounted(ended.map_err(|error| error.to_string()))).unwrap_or_default();
     })
-    .map_err(|error| Failure::new(FailureKind::Other, format!("cannot start a thread: {error}")))?;
+    .map_err(|error| failure::thread(&error))?;
     Ok(mount)
 }
 

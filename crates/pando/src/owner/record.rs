@@ -44,6 +44,7 @@ impl Recording {
         let recorder = recorder.map_err(|error| {
             let message = format!("cannot record a trace in {}: {error}", path.display());
             Failure::new(FailureKind::Other, message)
+                .hint("name another file, or mount without --trace")
         });
         match recorder {
             Ok(recorder) => {

@@ -95,7 +95,8 @@ fn find<'a>(fs: &'a Volume, caller: &Caller, snapshot: &[u8], path: &[u8]) -> An
         return Err(Failure::new(
             FailureKind::Invalid,
             "a snapshot is named without its directory",
-        ));
+        )
+        .hint("as in `pando restore --from monday PATH`"));
     }
     let trimmed = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
     let path = &path[..trimmed];

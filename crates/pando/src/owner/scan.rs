@@ -53,7 +53,8 @@ fn may_scan(caller: &Caller) -> Result<(), Failure> {
     if caller.is_root() || caller.uid == rustix::process::geteuid().as_raw() {
         return Ok(());
     }
-    Err(Failure::new(FailureKind::Permission, "the volume is another user's"))
+    let failure = Failure::new(FailureKind::Permission, "the volume is another user's");
+    Err(failure.hint("run it as the volume's user, or as root"))
 }
 
 fn told(info: fs::ScanInfo, followed: Option<Followed>) -> ScanInfo {

@@ -309,7 +309,8 @@ impl Server {
             (who, target.filter(|target| who.is_some_and(|w| may(&w, target))))
         else {
             let message = format!("there is no session {id}, or it is another user's");
-            return Err(Failure::new(FailureKind::NotFound, message));
+            let failure = Failure::new(FailureKind::NotFound, message);
+            return Err(failure.hint("`pando session list VOLUME` shows those that you may end"));
         };
         registry.sessions.end(id, who.uid);
         for last in [false, true] {
@@ -349,9 +350,7 @@ impl Server {
             .listen(self.door.listening())
             .and_then(|()| self.background.start(self.fs.inner()))
             .and_then(|()| self.take_snapshots());
-        started.map_err(|error| {
-            Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
-        })
+        started.map_err(|error| failure::thread(&error))
     }
 
     fn listen(self: &Arc<Server>, listening: Arc<Listening>) -> io::Result<()> {

@@ -91,7 +91,7 @@ fn dump(
     let held = Held::resolve(fs, caller, path, Follow::Yes)?;
     if !fs.is_in_snapshot(held.entry.node) {
         let failure = Failure::new(FailureKind::Invalid, "only a snapshot is dumped");
-        return Err(failure.at(path));
+        return Err(failure.at(path).hint("`pando snapshot create DIR NAME`, then dump DIR@NAME"));
     }
     found();
     let memory = bounded(caller, memory);

@@ -47,7 +47,7 @@ pub(super) fn totals(
     let directories = ask.top.map_or(0, |top| top.directories);
     if directories > DIRECTORIES_MAX {
         let message = format!("at most {DIRECTORIES_MAX} of the largest directories are listed");
-        return Err(Failure::new(FailureKind::Invalid, message));
+        return Err(Failure::new(FailureKind::Invalid, message).hint("give a smaller --top"));
     }
     let (path, held) = match find_from::locate(fs, caller, path) {
         Ok(path) => {

@@ -176,7 +176,8 @@ fn split<'a>(fs: &'a Volume, caller: &Caller, path: &[u8]) -> Answered<(Held<'a>
     names.retain(|name| !name.is_empty() && *name != b".");
     if names.contains(&&b".."[..]) {
         let message = "a path that does not exist must not contain '..'";
-        return Err(Failure::new(FailureKind::Invalid, message).at(path));
+        let failure = Failure::new(FailureKind::Invalid, message).at(path);
+        return Err(failure.hint("write the path without `..`"));
     }
     for length in (0..=names.len()).rev() {
         let prefix = [&b"/"[..], &names[..length].join(&b'/')].concat();

@@ -85,7 +85,10 @@ fn refuse_large(root: &OwnedFd, path: &Path, bytes: u64) -> Result<()> {
     }
     let (bytes, free) = (output::size(bytes), output::size(free));
     let message = format!("the files that the trace expects have {bytes}, and {free} are free");
-    Err(Failure::new(FailureKind::NoSpace, message).at(path.as_os_str().as_encoded_bytes()))
+    let failure = Failure::new(FailureKind::NoSpace, message);
+    Err(failure
+        .at(path.as_os_str().as_encoded_bytes())
+        .hint("free space, or replay in a directory of a larger file system"))
 }
 
 impl<'a> Builder<'a> {

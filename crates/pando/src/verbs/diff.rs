@@ -69,8 +69,8 @@ pub(crate) fn run(args: &DiffArgs, output: &mut Output) -> Result<()> {
     }
     output.flush()?;
     if skipped.is_some() {
-        let message = "not all changes were reported";
-        return Err(Failure::new(FailureKind::Other, message));
+        let failure = Failure::new(FailureKind::Other, "not all changes were reported");
+        return Err(failure.hint("compare directories below, which have shorter paths"));
     }
     if args.exit_code && sums.changes() > 0 {
         // Differences are no failure: nothing is to be said.

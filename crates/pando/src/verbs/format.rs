@@ -28,7 +28,8 @@ pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
     }
     let engine = args.engine.map(Engine::from).unwrap_or_default();
     if args.layout.is_some() && engine != Engine::Lsm {
-        return Err(Failure::new(FailureKind::Invalid, "--layout requires --engine lsm"));
+        return Err(Failure::new(FailureKind::Invalid, "--layout requires --engine lsm")
+            .hint("add --engine lsm, or leave --layout out"));
     }
     let layout = args.layout.map(Layout::from).unwrap_or_default();
     refuse_path(&args.voldir, "format")?;
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
 fn in_store(args: &FormatArgs, url: &str, inner: &[u8], output: &mut Output) -> Result<()> {
     let refuse = |what: &str| {
         let message = format!("{what} is not possible in an object store");
-        Err(Failure::new(FailureKind::Invalid, message))
+        Err(Failure::new(FailureKind::Invalid, message).hint("leave the option out"))
     };
     if args.engine.is_some_and(|engine| Engine::from(engine) != Engine::Lsm) {
         return refuse("an engine other than lsm");
@@ -65,7 +66,8 @@ fn in_store(args: &FormatArgs, url: &str, inner: &[u8], output: &mut Output) -> 
         return refuse("--log-dir: the log is in the store, which");
     }
     if inner.iter().any(|&byte| byte != b'/') {
-        return Err(Failure::new(FailureKind::Invalid, "`format` takes no path inside a volume"));
+        return Err(Failure::new(FailureKind::Invalid, "`format` takes no path inside a volume")
+            .hint("leave out what follows the URL of the volume"));
     }
     let snapshot_dir = args.snapshot_dir.as_bytes();
     check_name(snapshot_dir)?;
@@ -287,7 +289,8 @@ fn make_directory(voldir: &Path, mode: u32) -> Result<bool> {
         }
     }
     let message = format!("{} is not a directory", voldir.display());
-    Err(Failure::new(FailureKind::NotDirectory, message))
+    let failure = Failure::new(FailureKind::NotDirectory, message);
+    Err(failure.hint("name an empty directory, or one that does not exist"))
 }
 
 /// Why a directory could not be created, with a hint if its parent directories do not exist.

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
         let trees = output::count(lost, "tree", "trees");
         output.line(&format!(
             "{trees} without a record in which there are, or may be, directories: nothing of that \
-             is deleted; `pando fsck` says what can be put back"
+             is deleted; `pando fsck` reports what can be put back"
         ))?;
     }
     let verdict = if collected.garbage.len() as u64 == lost {

@@ -114,7 +114,8 @@ fn check_options(args: &ImportArgs) -> Result<()> {
         _ => return Ok(()),
     };
     let message = format!("{option}: only with --format {format}");
-    Err(Failure::new(FailureKind::Invalid, message))
+    let hint = format!("leave the option out, or add --format {format}");
+    Err(Failure::new(FailureKind::Invalid, message).hint(hint))
 }
 
 /// A directory that gets its name when it is complete.
@@ -164,11 +165,14 @@ fn staged(args: &ImportArgs, place: &Place) -> Result<Option<Staged>> {
     }
     let exists = |what: &str| {
         let failure = Failure::new(FailureKind::Exists, what).at(place.typed());
-        Err(failure.hint("choose another name, or say --appear gradually"))
+        Err(failure.hint("choose another name, or give --appear gradually"))
     };
     if args.format == ImportFormat::Dir && !args.src.is_dir() {
-        let message = "only what is a directory appears whole";
-        return Err(Failure::new(FailureKind::Invalid, message).at(args.src.as_os_str().as_bytes()));
+        let message = "--appear whole requires a source that is a directory";
+        let failure = Failure::new(FailureKind::Invalid, message);
+        return Err(failure
+            .at(args.src.as_os_str().as_bytes())
+            .hint("leave --appear out: a file is complete before it has its name"));
     }
     match session::ask(place, &Call::Stat { path: &place.inner }) {
         Err(failure) if failure.kind == FailureKind::NotFound => Ok(Staged::at(&place.inner)),
@@ -206,7 +210,7 @@ fn refuse_stream(source: &Path) -> Result<()> {
         return Ok(());
     }
     let message = "what standard input holds is not known";
-    Err(Failure::new(FailureKind::Invalid, message).hint("say --format tar"))
+    Err(Failure::new(FailureKind::Invalid, message).hint("give --format tar"))
 }
 
 /// Remarks that an archive is imported as a file.

@@ -25,7 +25,8 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
     if args.watch.is_some() && args.refresh == Refresh::Directories {
         let message =
             "--watch reads everything first: it cannot be combined with --refresh directories";
-        return Err(Failure::new(FailureKind::Invalid, message));
+        let failure = Failure::new(FailureKind::Invalid, message);
+        return Err(failure.hint("leave --refresh out, or refresh without --watch"));
     }
     let source = match &args.source {
         Some(source) => Some(canonical(source)?),
@@ -88,7 +89,8 @@ fn canonical(source: &Path) -> Result<PathBuf> {
         Ok(found)
     } else {
         let message = format!("{} is not a directory", source.display());
-        Err(Failure::new(FailureKind::NotDirectory, message))
+        let failure = Failure::new(FailureKind::NotDirectory, message);
+        Err(failure.hint("name the directory to index"))
     }
 }
 

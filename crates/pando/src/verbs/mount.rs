@@ -87,7 +87,8 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         Launch::Taken => Err(Failure::new(
             FailureKind::Busy,
             format!("another process took {} meanwhile", volume.display()),
-        )),
+        )
+        .hint("`pando status VOLUME` shows it; run the command again when it has ended")),
         Launch::Failed(failure) => Err(failure),
     }
 }

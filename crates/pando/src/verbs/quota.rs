@@ -67,7 +67,8 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
                 return output.line("all quotas are as counted");
             }
             let message = format!("{} differ from what was counted", differences.len());
-            Err(Failure::new(FailureKind::Damaged, message))
+            Err(Failure::new(FailureKind::Damaged, message)
+                .hint("unmount the volume, and run `pando fsck --repair`"))
         }
     }
 }

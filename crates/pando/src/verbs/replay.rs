@@ -56,7 +56,8 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<()> {
     match outcome.differences() {
         differing @ 1.. if args.strict => {
             let results = output::count(differing, "result differs", "results differ");
-            Err(Failure::new(FailureKind::Other, format!("{results} from the recorded ones")))
+            Err(Failure::new(FailureKind::Other, format!("{results} from the recorded ones"))
+                .hint("without --strict differences are reported only"))
         }
         _ => Ok(()),
     }

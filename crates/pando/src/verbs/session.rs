@@ -43,7 +43,8 @@ fn end(volume: &Path, ids: &[u64], output: &mut Output) -> Result<()> {
     for &id in ids {
         if !has_daemon(volume)? {
             let message = format!("there is no session {id}: no process has the volume open");
-            return Err(Failure::new(FailureKind::NotFound, message));
+            let failure = Failure::new(FailureKind::NotFound, message);
+            return Err(failure.hint("there is nothing to end"));
         }
         session::perform(volume, &Call::SessionEnd { id })?;
         output.object(&json!({ "ended": id }))?;

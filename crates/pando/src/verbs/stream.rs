@@ -139,7 +139,8 @@ fn stream(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
                 let message = format!("cannot read the stream: {error}");
-                return Err(Failure::new(FailureKind::Other, message));
+                let hint = "what arrived is kept: `pando receive --token DST` prints how to resume";
+                return Err(Failure::new(FailureKind::Other, message).hint(hint));
             }
         };
         match connection.ask(Call::Receive { bytes: &buffer[..length] })? {
@@ -186,8 +187,9 @@ fn token(place: &Place, output: &mut Output) -> Result<()> {
             output.line(&token)
         }
         Answer::Token(None) => {
-            let message = "no stream to there was cut";
-            Err(Failure::new(FailureKind::NotFound, message).at(place.typed()))
+            let message = "no stream to this directory was interrupted";
+            let failure = Failure::new(FailureKind::NotFound, message).at(place.typed());
+            Err(failure.hint("send the snapshot from its beginning, without --resume"))
         }
         other => Err(session::unexpected(&other)),
     }

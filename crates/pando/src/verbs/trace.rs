@@ -228,7 +228,10 @@ fn from_json(input: Box<dyn BufRead>, to: &Path) -> std::result::Result<(), Wron
             },
         }
     }
-    let empty = || Failure::new(FailureKind::Invalid, "there is no line");
+    let empty = || {
+        Failure::new(FailureKind::Invalid, "there is no line in the input")
+            .hint("give it what `pando trace convert` prints")
+    };
     writer.ok_or_else(empty)?.end()?;
     Ok(())
 }

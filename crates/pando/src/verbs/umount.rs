@@ -202,6 +202,7 @@ fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<MountInfo>)> {
             failure
         } else {
             Failure::new(FailureKind::NotFound, message)
+                .hint("findmnt(8) lists mount points; a volume is named by its directory or URL")
         }
     })?;
     let mounts = mounts::of(&volume);
@@ -213,7 +214,8 @@ fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<MountInfo>)> {
 fn close(volume: &Path, output: &mut Output) -> Result<()> {
     let Ok(Opened::Connected(mut connection)) = Connection::open(volume) else {
         let message = format!("{} is not mounted, and no daemon has it open", volume.display());
-        return Err(Failure::new(FailureKind::NotFound, message));
+        let failure = Failure::new(FailureKind::NotFound, message);
+        return Err(failure.hint("there is nothing to unmount"));
     };
     let pid = connection.welcome().pid;
     let daemon = Daemon::of(&connection);

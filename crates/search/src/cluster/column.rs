@@ -140,7 +140,7 @@ impl Column {
         }
         if start != bytes.len() as u64 {
             let reader = Reader::new("cluster column", &bytes);
-            return Err(reader.malformed("bytes of the lengths told", start.to_string()));
+            return Err(reader.malformed("bytes of the lengths listed", start.to_string()));
         }
         Ok(Column::Bytes { bytes: bytes.into(), lengths, starts: starts.into() })
     }

@@ -1,7 +1,7 @@
 //! Places that the log reports as changed: first in the order of the changes, finally in the order
 //! of places.
 
-use super::apart::Apart;
+use super::directory_ranges::DirectoryRanges;
 use super::fold::PLACE_BYTES;
 use super::layer::{Layer, PLACED_BYTES};
 use super::packed::{CHUNK_BYTES, GONE, LEAST, Packed, UNREAD, grow, next_room};
@@ -21,7 +21,7 @@ pub(super) struct Changes {
     /// How many of them are marked as to be read.
     unread: usize,
     /// Directories that are compared separately.
-    pub(super) apart: Apart,
+    pub(super) apart: DirectoryRanges,
 }
 
 impl Changes {
@@ -111,13 +111,13 @@ impl Changes {
     /// The rows in order of places, the places to read, and the separate directories. If memory
     /// allows a second copy, rows are copied in that order too, so that a scan reads memory
     /// sequentially; otherwise they stay where they are.
-    pub(super) fn finish(mut self, bytes_max: usize) -> (Layer, Vec<(u64, u64)>, Apart) {
+    pub(super) fn finish(mut self, bytes_max: usize) -> (Layer, Vec<(u64, u64)>, DirectoryRanges) {
         self.apart.settle();
         let copied = self.rows.memory_bytes() + self.keys.len() * PLACED_BYTES + CHUNK_BYTES;
         if self.memory_bytes() + copied <= bytes_max { self.copied() } else { self.in_place() }
     }
 
-    fn copied(self) -> (Layer, Vec<(u64, u64)>, Apart) {
+    fn copied(self) -> (Layer, Vec<(u64, u64)>, DirectoryRanges) {
         let newest = self.newest();
         let mut places = Vec::with_capacity(self.unread);
         let (mut keys, mut at) = (Vec::new(), Vec::new());
@@ -139,7 +139,7 @@ impl Changes {
         (Layer::of_packed(keys, at, rows), places, self.apart)
     }
 
-    fn in_place(mut self) -> (Layer, Vec<(u64, u64)>, Apart) {
+    fn in_place(mut self) -> (Layer, Vec<(u64, u64)>, DirectoryRanges) {
         self.compact();
         // Each is the last change of its place, so its source position determines its target.
         let mut from = self.newest();

@@ -26,8 +26,8 @@ use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
 use store::{CommitToken, KeyRange, TreeId};
 
-use super::apart::Apart;
 use super::changes::{Changes, TIMES_LISTED};
+use super::directory_ranges::DirectoryRanges;
 use super::fold::{Folding, Old, PLACE_BYTES, PLACES_AHEAD, Touched};
 use super::merged::{Clusters, Merged};
 use super::packed::{LEAST, grow};
@@ -298,7 +298,7 @@ impl Touched {
         if let Err(why) = reading.end(whole) {
             let (changes, bytes) = (reading.changes.len(), reading.memory_bytes());
             let (tree, places) = (logged.tree.0, reading.places.len());
-            let of = "the log does not say what differs";
+            let of = "the log does not contain what differs";
             tracing::debug!(tree, why, changes, places, bytes, "{of}");
             return Ok(None);
         }
@@ -332,7 +332,7 @@ impl Touched {
         &mut self,
         old: Old<'_>,
         folding: Folding<'_>,
-        (apart, range): (&Apart, &KeyRange),
+        (apart, range): (&DirectoryRanges, &KeyRange),
     ) -> Result<bool> {
         let mut beside = self.another();
         for &(first, end) in apart.ranges() {

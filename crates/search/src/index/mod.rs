@@ -9,7 +9,6 @@
 //! query.
 
 mod ahead;
-mod apart;
 mod base;
 mod before;
 mod below;
@@ -19,6 +18,7 @@ mod changes;
 mod check;
 mod compare;
 mod count;
+mod directory_ranges;
 mod files;
 mod flush;
 mod fold;

@@ -2,8 +2,8 @@
 //! that are true and record that they were reached.
 //!
 //! An expression is a value. It crosses the socket (`code`), and yields the conditions for skipping
-//! clusters (`narrow`) and the rows that reach an action (`fires`). It is at most [`DEPTH_MAX`]
-//! deep, so that no function here runs out of stack.
+//! clusters (`narrow`) and the rows that reach an action (`reaching_action`). It is at most
+//! [`DEPTH_MAX`] deep, so that no function here runs out of stack.
 
 use std::sync::atomic::AtomicBool;
 

@@ -119,7 +119,7 @@ impl Reader<'_> {
             }
             other => {
                 let shown = other.escape_ascii();
-                warnings.push(format!("'\\{shown}' is no escape, and is printed as it stands"));
+                warnings.push(format!("'\\{shown}' is no escape, and is printed unchanged"));
                 self.text.push(b'\\');
                 other
             }
@@ -178,7 +178,7 @@ impl Reader<'_> {
             _ if b"abcdDfFgGhHiklmMnpPsStuUyYt".contains(&letter) => {}
             other => {
                 let shown = other.escape_ascii();
-                warnings.push(format!("'%{shown}' is no directive, and is printed as it stands"));
+                warnings.push(format!("'%{shown}' is no directive, and is printed unchanged"));
                 self.text.push(b'%');
                 self.text.extend_from_slice(&start[..start.len() - self.rest.len()]);
                 return Ok(());

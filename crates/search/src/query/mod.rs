@@ -2,8 +2,8 @@
 //! a search box), and the conditions by which clusters are skipped.
 
 mod code;
+mod combine;
 mod expr;
-mod fires;
 mod format;
 mod glob;
 mod narrow;

@@ -312,7 +312,7 @@ impl<'a> Translation<'a> {
     fn repeat(&mut self, sign: char) -> Result<(), RegexError> {
         let Some(start) = self.last else {
             if self.dialect == Dialect::Extended {
-                return Err(RegexError(format!("nothing stands before '{sign}' to be repeated")));
+                return Err(RegexError(format!("nothing to repeat is before '{sign}'")));
             }
             self.literal(u32::from(sign));
             return Ok(());

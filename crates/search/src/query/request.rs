@@ -29,7 +29,7 @@ pub struct Start<'a> {
 pub struct Request<'a> {
     /// Where it searches: this directory and everything below it, nested subvolumes too.
     pub start: Start<'a>,
-    /// The test of every row. Without actions: see [`Expr::fires`].
+    /// The test of every row. Without actions: see [`Expr::reaching_action`].
     pub expr: &'a Expr,
     /// Directories (of depth `min_depth` and more) that match this are not descended into. They
     /// may match `expr` themselves.

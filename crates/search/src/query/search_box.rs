@@ -36,7 +36,7 @@ pub fn parse(text: &[u8], around: &dyn Surroundings) -> Result<Expr, super::pars
     if ways.len() > 1 && ways.iter().any(Vec::is_empty) {
         return Err(error("OR needs words on both sides"));
     }
-    Ok(super::fires::any(ways.into_iter().map(super::fires::all)))
+    Ok(super::combine::any(ways.into_iter().map(super::combine::all)))
 }
 
 /// Whether an argument reads as a query rather than as a path.
@@ -121,7 +121,7 @@ fn term(word: &Word, around: &dyn Surroundings) -> Parsed<Expr> {
     }
     if let Some(rest) = text.strip_prefix(b"!").filter(|rest| !rest.is_empty()) {
         let inner = Word { bytes: rest.to_vec(), quoted: false };
-        return Ok(super::fires::not(term(&inner, around)?));
+        return Ok(super::combine::not(term(&inner, around)?));
     }
     let colon = text.iter().position(|&byte| byte == b':');
     let Some(colon) = colon else { return bare(text, around) };
@@ -279,7 +279,7 @@ const QUALITIES: &str = "the qualities are empty, readable, writable, executable
 /// One of several values, separated by commas.
 fn each(value: &[u8], of: &dyn Fn(&[u8]) -> Parsed<Test>) -> Parsed<Expr> {
     let tests = value.split(|&byte| byte == b',').map(|one| of(one).map(Expr::Test));
-    Ok(super::fires::any(tests.collect::<Parsed<Vec<Expr>>>()?))
+    Ok(super::combine::any(tests.collect::<Parsed<Vec<Expr>>>()?))
 }
 
 fn kind(name: &[u8]) -> Option<Test> {

@@ -51,7 +51,7 @@ pub(super) fn read_segment(
 pub(super) fn of_length(path: &str, bytes: Vec<u8>, length: u64) -> Result<Vec<u8>> {
     if length != bytes.len() as u64 {
         let found = bytes.len().to_string();
-        return Err(bad_header(path, "as many bytes as the header says", found));
+        return Err(bad_header(path, "as many bytes as in the header", found));
     }
     Ok(bytes)
 }

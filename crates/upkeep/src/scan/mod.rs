@@ -12,10 +12,10 @@
 
 mod api;
 mod links;
+mod notify;
 mod rows;
 mod run;
 mod skeleton;
-mod told;
 mod vanish;
 
 pub use api::{Listed, ScanInfo, ScanOptions};

@@ -26,7 +26,7 @@ use volume::subvol::{Subvol, VOLUME};
 use volume::view::View;
 
 use super::links::Links;
-use super::told::Told;
+use super::notify::Notify;
 use super::{ScanInfo, ScanOptions};
 
 /// A scan commits when its batch is this long, in bytes: large, so that a commit's own cost
@@ -246,7 +246,7 @@ impl<'a> Scan<'a> {
         self.sweep_links()?;
         self.flush()?;
         // Only a scan changes an index, and there is no other.
-        let told = Told::between(self.fs, self.subvol.tree(), self.tree)?;
+        let told = Notify::between(self.fs, self.subvol.tree(), self.tree)?;
         let mut ledger = self.fs.admin.lock();
         let Member { subvol, mut record } = Member::get(self.fs, self.subvol.id.0)?;
         let files = std::mem::take(&mut self.record.files);

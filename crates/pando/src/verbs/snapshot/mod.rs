@@ -74,7 +74,8 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
 fn check_name(name: &[u8]) -> Result<()> {
     if matches!(name, b"" | b"." | b"..") {
         let message = format!("'{}' is not a valid snapshot name", printable(name));
-        return Err(Failure::new(FailureKind::Invalid, message));
+        let failure = Failure::new(FailureKind::Invalid, message);
+        return Err(failure.hint("choose a name that is not empty, `.` or `..`"));
     }
     Ok(())
 }

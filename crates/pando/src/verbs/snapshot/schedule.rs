@@ -117,7 +117,7 @@ pub(super) fn prune(
     let set = set.map(|one| one.schedule);
     let keep = keep.or(set.as_ref().map(|set| set.keep));
     let Some(keep) = keep.filter(|keep| *keep != Keep::default()) else {
-        let message = "it is not said how many snapshots to keep";
+        let message = "the number of snapshots to keep is missing";
         return Err(Failure::new(FailureKind::Invalid, message)
             .at(place.typed())
             .hint("give --keep, such as --keep 24h7d4w12m"));

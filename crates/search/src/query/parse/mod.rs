@@ -214,7 +214,7 @@ impl<'a> Parser<'a> {
             Some(other) => {
                 let other = shown(other);
                 Err(error(format!("'{other}' does not belong behind the expression"))
-                    .hint("paths stand before the expression; quote patterns"))
+                    .hint("write paths before the expression; quote patterns"))
             }
         }
     }
@@ -222,7 +222,7 @@ impl<'a> Parser<'a> {
     fn command(mut self, expr: Expr) -> Parsed<Command> {
         let expr = if self.actions.is_empty() {
             let print = self.action(What::Print, None)?;
-            super::fires::all([expr, print])
+            super::combine::all([expr, print])
         } else {
             expr
         };
@@ -288,7 +288,7 @@ impl<'a> Parser<'a> {
             None => Err(error(format!("'{operator}' needs an expression behind it"))),
             Some(next @ (b")" | b"-o" | b"-or" | b"-a" | b"-and" | b",")) => {
                 let next = shown(next);
-                Err(error(format!("nothing stands between '{operator}' and '{next}'")))
+                Err(error(format!("nothing is between '{operator}' and '{next}'")))
             }
             Some(_) => Ok(()),
         }
@@ -309,7 +309,7 @@ impl<'a> Parser<'a> {
         match self.peek() {
             None => Err(error("the expression ends where a test is due")),
             Some(b"(") => self.group(),
-            Some(b")") => Err(error("')' closes nothing, or nothing stands before it")),
+            Some(b")") => Err(error("')' closes nothing, or nothing is before it")),
             Some(operator @ (b"-o" | b"-or" | b"-a" | b"-and" | b",")) => {
                 Err(error(format!("'{}' needs an expression before it", shown(operator))))
             }
@@ -344,7 +344,7 @@ impl<'a> Parser<'a> {
             return Err(error(format!("more than {} '(' within one another", DEPTH_MAX / 4)));
         }
         match self.peek() {
-            Some(b")") => return Err(error("nothing stands between '(' and ')'")),
+            Some(b")") => return Err(error("nothing is between '(' and ')'")),
             None => return Err(error("'(' needs an expression behind it")),
             Some(_) => {}
         }

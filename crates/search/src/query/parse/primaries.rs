@@ -69,7 +69,7 @@ impl Parser<'_> {
         if let Some(test) = &self.first_test {
             let word = shown(word);
             self.warnings.push(format!(
-                "{word} stands behind {test} but is of effect for the whole: write it first"
+                "{word} is behind {test} but applies to the whole expression: write it first"
             ));
         }
     }
@@ -283,13 +283,13 @@ fn unknown(word: &[u8]) -> super::ParseError {
     let name = shown(word);
     match word {
         b"-xtype" | b"-follow" => error(format!("{name}: symbolic links are not followed"))
-            .hint("-type l finds the links themselves; -printf %Y tells what they point to"),
+            .hint("-type l finds the links themselves; -printf %Y prints what they point to"),
         b"-fstype" | b"-context" | b"-used" | b"-files0-from" | b"-newerXY" => {
             error(format!("{name} is not supported"))
         }
         _ if word.starts_with(b"-") => error(format!("there is no test, option or action {name}"))
             .hint("`pando find --help` lists the options"),
-        _ => error(format!("'{name}' is a path, and stands behind the expression"))
-            .hint("paths stand before the expression; quote patterns"),
+        _ => error(format!("'{name}' is a path, and is behind the expression"))
+            .hint("write paths before the expression; quote patterns"),
     }
 }

@@ -59,7 +59,7 @@ fn expr(words: &str) -> Expr {
 
 /// The range of a single test.
 fn range(words: &str) -> (i128, i128) {
-    match command(words).unwrap().expr.fires() {
+    match command(words).unwrap().expr.reaching_action() {
         Expr::Test(Test::Within(_, low, high)) => (low, high),
         other => panic!("{words}: {other:?}"),
     }
@@ -76,9 +76,9 @@ fn operators_bind_as_in_gnu_find() {
     same("-true -a -not -false", "-true ! -false");
     same("-empty , -true -o -false", "-empty , ( -true -o -false )");
     same("! ! -empty", "-empty");
-    let fires = expr("! -daystart -mtime 1").fires();
-    assert_eq!(fires, expr("-daystart ! -mtime 1").fires());
-    assert_eq!(expr("! -maxdepth 1 -mtime 1").fires(), Expr::no());
+    let fires = expr("! -daystart -mtime 1").reaching_action();
+    assert_eq!(fires, expr("-daystart ! -mtime 1").reaching_action());
+    assert_eq!(expr("! -maxdepth 1 -mtime 1").reaching_action(), Expr::no());
     same("-daystart -mtime 1", "( -daystart -mtime 1 )");
     assert_ne!(expr("-true -o -false -print"), expr("( -true -o -false ) -print"));
     assert!(matches!(expr("-empty , -true -print"), Expr::List(_)));
@@ -88,7 +88,7 @@ fn operators_bind_as_in_gnu_find() {
 fn print_is_implied_unless_there_is_an_action() {
     assert_eq!(expr(""), Expr::Action(0));
     assert_eq!(expr("-empty"), expr("-empty -print"));
-    assert_eq!(expr("-empty -prune").fires(), expr("-empty").fires());
+    assert_eq!(expr("-empty -prune").reaching_action(), expr("-empty").reaching_action());
     let found = command("-empty -print0 -o -printf %p").unwrap();
     assert_eq!(found.actions.len(), 2);
     assert_eq!(found.actions[0].what, What::Print0);
@@ -97,7 +97,7 @@ fn print_is_implied_unless_there_is_an_action() {
 
 #[test]
 fn operators_decide_which_rows_reach_actions() {
-    let fires = |words: &str| expr(words).fires();
+    let fires = |words: &str| expr(words).reaching_action();
     assert_eq!(fires("-empty -print -o -nouser -print0"), fires("-empty -o -nouser"));
     assert_eq!(fires("-print -empty"), Expr::yes());
     assert_eq!(fires("-false -print"), Expr::no());
@@ -190,7 +190,7 @@ fn a_search_box_says_the_same_in_fewer_letters() {
     let same = |text: &str, words: &str| {
         assert_eq!(
             of(text).unwrap_or_else(|e| panic!("{text}: {e}")),
-            expr(words).fires(),
+            expr(words).reaching_action(),
             "{text}"
         );
     };

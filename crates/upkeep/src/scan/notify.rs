@@ -19,19 +19,19 @@ use volume::view::{NameBuf, View};
 const DIFFERENCES_MAX: usize = 4096;
 
 /// What differs.
-pub(super) enum Told {
+pub(super) enum Notify {
     /// Names (directory, name), and inodes.
     Some(BTreeSet<(u64, Vec<u8>)>, BTreeSet<u64>),
     /// Too much.
     All,
 }
 
-impl Told {
+impl Notify {
     /// What differs between two states of an index.
-    pub(super) fn between(fs: &Governed, old: TreeId, new: TreeId) -> FsResult<Told> {
+    pub(super) fn between(fs: &Governed, old: TreeId, new: TreeId) -> FsResult<Notify> {
         let (mut names, mut inodes) = (BTreeSet::new(), BTreeSet::new());
         if !fs.has_front_end() {
-            return Ok(Told::Some(names, inodes));
+            return Ok(Notify::Some(names, inodes));
         }
         let view = View::new(&*fs.store, new);
         let mut cursor = fs.store.diff(old, new).map_err(from_store)?;
@@ -39,7 +39,7 @@ impl Told {
         while let Some(diff) = cursor.next().map_err(from_store)? {
             count += 1;
             if count > DIFFERENCES_MAX {
-                return Ok(Told::All);
+                return Ok(Notify::All);
             }
             let malformed = |error| malformed(new, &error);
             match key::parse(diff.key).map_err(malformed)? {
@@ -65,7 +65,7 @@ impl Told {
                 _ => {}
             }
         }
-        Ok(Told::Some(names, inodes))
+        Ok(Notify::Some(names, inodes))
     }
 
     /// Sends the notifications, after the commit and without locks.
@@ -75,7 +75,7 @@ impl Told {
             node == fs.root() || fs.nodes.is_held(node)
         };
         match self {
-            Told::Some(names, inodes) => {
+            Notify::Some(names, inodes) => {
                 for (directory, name) in names.iter().filter(|(directory, _)| is_held(*directory)) {
                     fs.invalidate_entry(subvol.node(*directory), name);
                 }
@@ -83,7 +83,7 @@ impl Told {
                     fs.invalidate_node(subvol.node(ino));
                 }
             }
-            Told::All => {
+            Notify::All => {
                 fs.invalidate_node(subvol.root_node());
                 for node in fs.nodes.held(|node, _| node.slot() == subvol.id.slot()) {
                     fs.invalidate_node(node);

@@ -45,7 +45,7 @@ const LEAVES_LOST: usize = 8;
 
 /// Where the search continues.
 #[derive(Debug, Default)]
-pub(crate) struct Early {
+pub(crate) struct Preflush {
     at: TreeKey,
     /// The same in pinned states: pin, and which of its maps.
     pin: (u64, usize),
@@ -189,7 +189,7 @@ impl Core {
     }
 
     /// The same in states that pins see.
-    fn look_in_pins(&self, early: &mut Early, found: &mut LeafBatch<'_>) -> Result<()> {
+    fn look_in_pins(&self, early: &mut Preflush, found: &mut LeafBatch<'_>) -> Result<()> {
         let (mut wrapped, isolated) = (false, self.options.common.isolated_tree);
         for _ in 0..LOOKS_MAX {
             let next = self.pins.lock().states_from(early.pin);

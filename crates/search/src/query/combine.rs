@@ -7,7 +7,7 @@ impl Expr {
     /// An expression without actions that is true of exactly the rows that reach an action that
     /// emits something, or ends the query.
     #[must_use]
-    pub fn fires(&self) -> Expr {
+    pub fn reaching_action(&self) -> Expr {
         reached(self, &|leaf| matches!(leaf, Expr::Action(_) | Expr::Quit))
     }
 

@@ -4,13 +4,13 @@ use super::packed::{LEAST, grow};
 
 /// Half-open ranges of directories: the end is not included.
 #[derive(Debug, Default)]
-pub(super) struct Apart {
+pub(super) struct DirectoryRanges {
     ranges: Vec<(u64, u64)>,
     /// Whether they are in order, with gaps between them.
     unsettled: bool,
 }
 
-impl Apart {
+impl DirectoryRanges {
     /// Adds a range.
     pub(super) fn add(&mut self, from: u64, to: u64) {
         match self.ranges.last_mut() {
@@ -71,13 +71,13 @@ impl Apart {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::Apart;
+    use super::DirectoryRanges;
 
     #[test]
     fn ranges_in_any_order_are_a_set() {
         for seed in 0..500 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let (mut apart, mut model) = (Apart::default(), BTreeSet::new());
+            let (mut apart, mut model) = (DirectoryRanges::default(), BTreeSet::new());
             for _ in 0..random.usize(0..30) {
                 let from = random.u64(..60);
                 let to = from + random.u64(1..5);
