@@ -267,7 +267,8 @@ impl MemoryFs {
 
     /// Makes the root show another directory, as a roll-back of the whole volume does.
     pub fn move_root_behind(&self) {
-        self.state.lock().node(NodeId::ROOT).expect("the root").attr.node = NodeId::narrow(2 * ROOT_SHOWN);
+        self.state.lock().node(NodeId::ROOT).expect("the root").attr.node =
+            NodeId::narrow(2 * ROOT_SHOWN);
     }
 
     /// How many nodes there are.
@@ -303,8 +304,13 @@ impl MemoryFs {
             }
             let plus = plus && self.unreadable != Some(&name);
             let attr = plus.then_some(&node.attr);
-            let shown =
-                DirEntry { name: &name, node: NodeId::narrow(number), kind: node.attr.kind, cookie, attr };
+            let shown = DirEntry {
+                name: &name,
+                node: NodeId::narrow(number),
+                kind: node.attr.kind,
+                cookie,
+                attr,
+            };
             if take(&shown) == WalkControl::Stop {
                 break;
             }

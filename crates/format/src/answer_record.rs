@@ -97,7 +97,11 @@ pub fn parse_answer(key: &[u8]) -> Result<(SessionId, u64), Malformed> {
     let id = reader.array()?;
     let number = u64::from_be_bytes(reader.array()?);
     reader.end()?;
-    if tag == ANSWER { Ok((id, number)) } else { Err(reader.malformed("an answer", tag.to_string())) }
+    if tag == ANSWER {
+        Ok((id, number))
+    } else {
+        Err(reader.malformed("an answer", tag.to_string()))
+    }
 }
 
 impl SessionRecord {

@@ -5,9 +5,9 @@
 //! which is an object there, and in each host directory of that volume, with the store's URL.
 //! Version 3 is the header of a volume whose inodes have another home than 0.
 
+use crate::key::INODE_HOME_MAX;
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
-use crate::key::INODE_HOME_MAX;
 use crate::{Malformed, Reader, Writer};
 
 /// Name of the file in the volume directory.

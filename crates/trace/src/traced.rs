@@ -124,7 +124,12 @@ impl FileSystem for Traced {
         self.call(
             Some(caller),
             |fs| fs.lookup(caller, parent, name),
-            |found| Event { node: parent.shown(), name, found: entry(found), ..Event::new(Call::Lookup) },
+            |found| Event {
+                node: parent.shown(),
+                name,
+                found: entry(found),
+                ..Event::new(Call::Lookup)
+            },
         )
     }
 
@@ -161,7 +166,11 @@ impl FileSystem for Traced {
         self.call(
             Some(caller),
             |fs| fs.getattr(caller, node),
-            |found| Event { node: node.shown(), found: attr(node, found), ..Event::new(Call::Getattr) },
+            |found| Event {
+                node: node.shown(),
+                found: attr(node, found),
+                ..Event::new(Call::Getattr)
+            },
         )
     }
 

@@ -275,7 +275,8 @@ impl World {
                 fs.setattr(caller, node, &changes).map(|_| ())
             }
             5 => {
-                let value = bytes(&mut self.random, if node.shown() % 2 == 0 { 60 } else { 70_000 });
+                let value =
+                    bytes(&mut self.random, if node.shown() % 2 == 0 { 60 } else { 70_000 });
                 fs.setxattr(caller, node, b"user.one", &value, SetXattr::Any)
             }
             6 => {

@@ -26,12 +26,12 @@ use volume::view::View;
 use volume::{FormatOptions, OpenOptions, QuotaInfo, QuotaLimits};
 
 use ops::execute::{Context, Operation, Outcome, apply, execute, notify};
+use ops::object::Object;
 use ops::plan::{Effect, Plan};
 use ops::policy::{Move, Policy, Removal, Share, Whose};
 use ops::posix::mkdir::MakeDirectory;
 use ops::posix::mknod::{Make, NewName};
 use ops::posix::moving::{End, Moving};
-use ops::object::Object;
 use ops::posix::rmdir::RemoveDirectory;
 use ops::posix::unlink::{OldName, Unlink};
 use ops::subvolumes::Ledger;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use format::key::{self, Counter};
 use format::kept_twice::RootCounter;
+use format::key::{self, Counter};
 use fs::{Engine, FileSystem, FormatOptions, Fs, NewNode, WalkControl};
 use inode::{Caller, FsError, Ino, Kind, NodeId};
 use search::cluster::Fields;
@@ -109,9 +109,12 @@ fn found(fs: &Fs, shown: u64, walks: bool) -> Vec<NodeId> {
         found.push(row.node());
         ControlFlow::Continue(())
     };
-    let outcome: Outcome =
-        if walks { fs.search_by_walking(&request, &mut emit) } else { fs.search(&request, &mut emit) }
-            .expect("a search");
+    let outcome: Outcome = if walks {
+        fs.search_by_walking(&request, &mut emit)
+    } else {
+        fs.search(&request, &mut emit)
+    }
+    .expect("a search");
     assert_eq!(outcome.matched, found.len() as u64);
     found
 }
@@ -145,7 +148,8 @@ fn check(fs: &Fs, place: &str) {
 }
 
 fn all_numbers_of_an_inode_agree(engine: Engine) {
-    for (home, next) in [(0, None), (0, Some(WIDE - 30)), (0, Some(WIDE)), (5, None), (0x7ffe, None)]
+    for (home, next) in
+        [(0, None), (0, Some(WIDE - 30)), (0, Some(WIDE)), (5, None), (0x7ffe, None)]
     {
         let place = format!("{engine:?}, home {home}, from {next:?}");
         let device = formatted(engine, home);

@@ -168,11 +168,7 @@ impl KernelNumbers {
 
     /// The nodes, the most likely ones first, that a number from a handle may stand for. The kernel
     /// compares the generation of what is found with the handle's.
-    pub(crate) fn candidates(
-        &self,
-        uppers: impl FnOnce() -> Vec<u64>,
-        number: u64,
-    ) -> Vec<NodeId> {
+    pub(crate) fn candidates(&self, uppers: impl FnOnce() -> Vec<u64>, number: u64) -> Vec<NodeId> {
         if let Some(node) = self.entered(number) {
             return vec![node];
         }

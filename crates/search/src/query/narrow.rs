@@ -71,7 +71,9 @@ fn narrow(expr: &Expr, negated: bool, slot: Slot) -> Narrow {
             }
             all
         }
-        Expr::List(parts) => parts.last().map_or_else(Narrow::new, |last| narrow(last, negated, slot)),
+        Expr::List(parts) => {
+            parts.last().map_or_else(Narrow::new, |last| narrow(last, negated, slot))
+        }
         Expr::Not(part) => narrow(part, !negated, slot),
         Expr::Test(test) if negated => of_failed(test),
         Expr::Test(Test::Within(Attribute::Ino, low, high)) => of_ino(*low, *high, slot),

@@ -24,12 +24,8 @@ pub(super) const TARGETS: &[Target] = &[Target {
 
 fn make(random: &mut Rng) -> Vec<u8> {
     match random.u8(..4) {
-        0 => SessionRecord {
-            opened: signed(random),
-            seen: signed(random),
-            done: number(random),
-        }
-        .encode(),
+        0 => SessionRecord { opened: signed(random), seen: signed(random), done: number(random) }
+            .encode(),
         1 => answer_record::session(&id(random)).to_vec(),
         2 => answer_record::answer(&id(random), number(random)).to_vec(),
         _ => {

@@ -44,7 +44,8 @@ fn a_copy_costs_the_same_over_any_number_of_subvolumes(engine: Engine) {
     let (few, many) = (with_nested(&v, "few.", 2), with_nested(&v, "many", 2000));
     let costs = [few, many].map(|dir| {
         let clone = cost(&v, || {
-            v.fs.clone_dir(&root(), dir, home(), format!("c{}", dir.shown()).as_bytes()).expect("space");
+            v.fs.clone_dir(&root(), dir, home(), format!("c{}", dir.shown()).as_bytes())
+                .expect("space");
         });
         let snapshot = cost(&v, || {
             v.fs.snapshot_create(&root(), dir, b"s").expect("space");
