@@ -1,3 +1,5 @@
+//! The numbers of nodes under histories in which most of them collide.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use device::Timestamp;
