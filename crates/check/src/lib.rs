@@ -21,6 +21,7 @@
 //! one commit (`fix`, `keep`), and then checks the volume again, until nothing repairable is left.
 //! So after a crash anywhere the next run continues.
 
+mod answers;
 mod collect;
 mod contents;
 mod copies;
@@ -274,6 +275,7 @@ impl Checker<'_, '_> {
             }
         }
         self.check_next_ino();
+        self.check_answers()?;
         self.check_quotas()?;
         self.check_index()?;
         self.check_note();

@@ -3,7 +3,7 @@
 //!
 //! They are in a tree of their own, which no snapshot or clone has: what a client was told stays
 //! true whatever is rolled back. A request is named by its session and its number. Its answer is in
-//! the batch that changed what it asked for, so both are there or neither.
+//! the batch that made its change, so both are there or neither.
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};

@@ -2,7 +2,7 @@
 //! is part of it for ever, and where it is in the sequence of the home.
 
 /// Bits of an inode's number that count: the sequence. Those above are its home.
-pub const SEQUENCE_BITS: u32 = 49;
+const SEQUENCE_BITS: u32 = 49;
 /// The greatest home. The one above it is reserved: no inode has a number of which all of the upper
 /// bits are set.
 pub const INODE_HOME_MAX: u64 = (1 << (64 - SEQUENCE_BITS)) - 2;

@@ -36,9 +36,7 @@ pub const VOLUME_TREE: u64 = 16;
 /// First number of a subvolume's tree.
 pub const FIRST_TREE: u64 = 32;
 
-pub use crate::inode_number::{
-    INO_MAX, INODE_HOME_MAX, NARROW_INO_MAX, home_of, inode_of, last_inode_of,
-};
+pub use crate::inode_number::*;
 
 /// Bits of a subvolume's number that are its slot: the part in the kernel's inode numbers.
 pub const SLOT_BITS: u32 = 23;

@@ -88,7 +88,7 @@ impl Plan {
 
 /// Executes an operation as a change of a subvolume, unless the request was executed before.
 /// `encode` makes the bytes of the answer, which a repeat gets. What fails is not executed and has
-/// no answer: [`Ops::answer_alone`] keeps one, if the client is told.
+/// no answer: [`Ops::answer_alone`] keeps one, if the client gets it.
 pub fn execute_once<O: Operation>(
     fs: &Ops,
     policy: &dyn Policy,

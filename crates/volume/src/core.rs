@@ -17,11 +17,10 @@ use vfs::{Entry, FsResult, Invalidate};
 
 use crate::arrivals::Arrivals;
 use crate::error::{from_store, malformed};
-use crate::features;
 use crate::info::SubvolumeCounts;
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
-use crate::numbers::{Counts, Numbers, read_root};
+use crate::numbers::{Counts, Numbers, read_counter, read_root, require_answers};
 use crate::objects;
 use crate::own::{self, Own};
 use crate::slots::Slots;
@@ -95,7 +94,7 @@ impl Core {
         }
         let numbers = Numbers::open(&*store, header.inode_home, read_only).map_err(damaged)?;
         if options.answers && !read_only {
-            features::require_answers(&*store).map_err(damaged)?;
+            require_answers(&*store).map_err(damaged)?;
         }
         let root = read_root(&*store).map_err(damaged)?.subvolume;
         if !key::can_be_subvolume(root) {

@@ -37,7 +37,6 @@ pub mod own;
 
 // What callers see.
 pub mod error;
-mod features;
 pub mod info;
 pub mod open_error;
 

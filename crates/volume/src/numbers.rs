@@ -8,14 +8,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::sync::Mutex;
+use format::answer_record::ANSWER_TREE;
 use format::kept_twice::{Features, RootCounter};
 use format::key::{self, Counter, NARROW_INO_MAX, inode_of, last_inode_of};
 use inode::FsError;
-use store::{Batch, Store};
+use store::{Batch, Store, TreeId};
 use vfs::FsResult;
 
 use crate::error::{from_store, inconsistent};
-use crate::features;
 use crate::subvol::VOLUME;
 
 /// Inode of the root of a volume.
@@ -82,7 +82,7 @@ impl Numbers {
         if home == 0 && !read_root(store)?.features.wide_inodes {
             let is_near = next > NARROW_INO_MAX - WIDE_AHEAD;
             if is_near && !read_only {
-                features::require(store, Features { wide_inodes: true, ..Features::NONE }, |_| {})?;
+                require(store, Features { wide_inodes: true, ..Features::NONE }, |_| {})?;
             } else {
                 end = NARROW_INO_MAX;
             }
@@ -191,6 +191,26 @@ impl Numbers {
     pub fn peek(&self) -> u64 {
         self.next.load(Ordering::Relaxed).min(self.end)
     }
+}
+
+/// Records features in the counter of the root, in one batch with what `also` adds; nothing if they
+/// are there. Only an opening does so: later the ledger of subvolumes writes that counter.
+fn require(store: &dyn Store, more: Features, also: impl FnOnce(&mut Batch)) -> FsResult<()> {
+    let RootCounter { subvolume, features, .. } = read_root(store)?;
+    if features.with(more) == features {
+        return Ok(());
+    }
+    let root = RootCounter { subvolume, copies: false, features: features.with(more) };
+    let mut batch = Batch::new();
+    also(&mut batch);
+    batch.put(VOLUME, &key::counter(Counter::Root), &root.encode());
+    store.commit(&batch).map(drop).map_err(from_store)
+}
+
+/// Makes the tree of sessions and answers, if there is none.
+pub(crate) fn require_answers(store: &dyn Store) -> FsResult<()> {
+    let answers = Features { answers: true, ..Features::NONE };
+    require(store, answers, |batch| batch.create_tree(TreeId(ANSWER_TREE)))
 }
 
 /// Numbers of data segments that an opening gets: more than it can use.

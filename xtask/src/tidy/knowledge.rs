@@ -4,8 +4,9 @@
 use super::Tree;
 
 /// Modules of `format` that say what keys and values of a volume mean.
-const NAMESPACE: [&str; 22] = [
+const NAMESPACE: [&str; 23] = [
     "acl",
+    "answer_record",
     "base_record",
     "candidate",
     "detached_record",

@@ -211,14 +211,14 @@ fn damage_of_both_is_reported_for_both() {
 fn a_newer_version_of_either_is_refused() {
     let (device, right) = volume(Engine::Btree);
     let mut newer = right.clone();
-    newer[8] = 3;
+    newer[8] = 4;
     // As a newer program writes it.
     newer[50] ^= 1;
     for (main, copy) in [(&newer, &newer), (&newer, &right), (&right, &newer)] {
         let hurt = device.copy();
         put(&hurt, FILES[0], main);
         put(&hurt, FILES[1], copy);
-        let refused = |error| matches!(error, Err(OpenError::NewerFormat { found: 3, .. }));
+        let refused = |error| matches!(error, Err(OpenError::NewerFormat { found: 4, .. }));
         assert!(refused(open(&hurt.copy()).map(drop)));
         let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
         assert!(refused(Fs::repair(&env_of(&hurt), Repair::Do, &mut go_on).map(drop)));

@@ -1,7 +1,8 @@
 //! The virtual directory of snapshots that every directory has.
 //!
-//! Its node is that of the directory, with the uppermost bit of the slot set. It is found by name only, and
-//! is not listed. In a directory of a snapshot it is empty, and nothing can be made in it.
+//! Its node is that of the directory, with the uppermost bit of the slot set. It is found by name
+//! only, and is not listed. In a directory of a snapshot it is empty, and nothing can be made in
+//! it.
 
 use format::acl::{ACCESS, Acl};
 use inode::permissions::EXECUTE;

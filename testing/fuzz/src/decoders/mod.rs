@@ -1,6 +1,7 @@
 //! The decoders of `format`, one target for each structure. A test compares this list with the
 //! sources of `format`: it fails for a decoder or a layout that no target names.
 
+mod answers;
 mod engine;
 mod index;
 mod log;
@@ -23,6 +24,7 @@ pub fn targets() -> Vec<Target> {
         namespace::TARGETS,
         index::TARGETS,
         stream::TARGETS,
+        answers::TARGETS,
     ]
     .concat()
 }
