@@ -20,7 +20,7 @@ use crate::error::{from_store, malformed};
 use crate::info::SubvolumeCounts;
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
-use crate::numbers::{Counts, Numbers, read_counter, read_root, require_answers};
+use crate::numbers::{Counts, Numbers, read_root, require_answers};
 use crate::objects;
 use crate::own::{self, Own};
 use crate::slots::Slots;
