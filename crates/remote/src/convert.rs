@@ -1,7 +1,7 @@
 //! Types of the wire, and those of a file system.
 
 use device::Timestamp;
-use inode::{Attr, FsError, NodeId, SetAttr, SetTime};
+use inode::{Attr, FsError, Ino, NodeId, SetAttr, SetTime, Slot};
 use vfs::{Allocate, RenameMode, SetXattr, StatFs};
 use wire::remote::{Changes, FsFailure, NewTime, Node, RemoteAttr, Renaming, Space};
 
@@ -70,17 +70,17 @@ pub(crate) fn error(failure: FsFailure) -> FsError {
     }
 }
 
-/// Bits of the inode in a node's number.
-const INO_BITS: u32 = 40;
+/// Bits of a slot.
+const SLOT_BITS: u32 = 24;
 
 pub(crate) fn node_to_wire(node: NodeId) -> Node {
-    Node { slot: (node.0 >> INO_BITS) as u32, ino: node.0 & ((1 << INO_BITS) - 1) }
+    Node { slot: node.slot().0 as u32, ino: node.ino().0 }
 }
 
 /// `None`: there is no such node.
 pub(crate) fn node(node: Node) -> Option<NodeId> {
-    let fits = node.ino >> INO_BITS == 0 && node.slot >> (u64::BITS - INO_BITS) == 0;
-    fits.then(|| NodeId(u64::from(node.slot) << INO_BITS | node.ino))
+    let fits = node.slot >> SLOT_BITS == 0;
+    fits.then(|| NodeId::of(Slot(u64::from(node.slot)), Ino(node.ino)))
 }
 
 pub(crate) fn attr_to_wire(attr: &Attr) -> RemoteAttr {

@@ -10,7 +10,7 @@ use volume::error::from_store;
 
 use super::draft::{DirId, Draft, FileId};
 use super::state::{Bulk, Drafted, Maker, Refusal};
-use crate::contents::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
+use crate::contents::{FILE_BYTES_MAX, SMALL_CONTENTS_BYTES_MAX};
 
 /// Most bytes that are written with one plan.
 const PIECE_BYTES: usize = 8 << 20;
@@ -58,7 +58,7 @@ impl Bulk {
         if size < before.size || maker.caller.ends.capabilities {
             return Err(Refusal::Flush);
         }
-        if !before.has_extents && size > INLINE_BYTES_MAX as u64 {
+        if !before.has_extents && size > SMALL_CONTENTS_BYTES_MAX as u64 {
             self.move_out(maker, file)?;
         }
         let now = self.now(maker);
@@ -85,7 +85,7 @@ impl Bulk {
         let ends = maker.caller.ends_set_id();
         let mode = if ends { without_set_id(before.mode) } else { before.mode };
         let grown = InodeRecord { size: end, mode, mtime: now, ctime: now, ..before };
-        if !before.has_extents && end <= INLINE_BYTES_MAX as u64 {
+        if !before.has_extents && end <= SMALL_CONTENTS_BYTES_MAX as u64 {
             self.changed(maker, file, grown, None)?;
             let bulk = &mut self.chunk.file_mut(file).bulk;
             bulk.resize(offset as usize, 0);

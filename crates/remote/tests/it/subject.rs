@@ -382,7 +382,7 @@ impl Subject for RemoteSubject {
 
     fn identity(&mut self, path: &OpPath) -> u64 {
         let attr = self.with(&Caller::root(), path, |fs, node| fs.getattr(&Caller::root(), node));
-        attr.expect("paths that are dumped exist").node.0
+        attr.expect("paths that are dumped exist").node.shown()
     }
 }
 
