@@ -56,7 +56,7 @@ fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
         let short = &name["crates/".len()..];
         let allowed = left.iter().find(|(known, _)| *known == short).map_or(0, |(_, files)| *files);
         let found = cycles(&modules(tree, name));
-        let list = |cycle: &BTreeSet<String>| Vec::from_iter(cycle.iter().cloned()).join(" ");
+        let list = |cycle: &BTreeSet<String>| cycle.iter().cloned().collect::<Vec<_>>().join(" ");
         let (across, inside): (Vec<_>, Vec<_>) = found.iter().partition(|one| spans_folders(one));
         for cycle in across {
             problems.push(format!(
