@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     fn file(number: u64) -> NodeId {
-        NodeId(number)
+        NodeId::of(inode::Slot(0), inode::Ino(number))
     }
 
     fn range(owner: u64, kind: LockKind, start: u64, end: u64) -> LockRange {
