@@ -51,6 +51,7 @@ pub struct RootCounter {
 }
 
 /// Features that a volume uses. Programs that do not know one of them refuse the volume.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag on disk")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features {
     /// A subvolume has a number of a later generation, or a record with a maker.

@@ -73,40 +73,34 @@ impl<'a> Builder<'a> {
     pub fn mknod(&mut self, parent: Spot, name: &[u8], new: &NewNode) -> FsResult<Spot> {
         let made =
             self.drafted(parent, name, |bulk, dir| bulk.make(dir, name, new).map(Draft::File))?;
-        match made {
-            Some(spot) => Ok(spot),
-            None => {
-                let parent = self.resolved(parent)?;
-                self.volume.mknod(&self.caller, parent, name, new).map(|made| Spot::of(made.node))
-            }
+        if let Some(spot) = made {
+            return Ok(spot);
         }
+        let parent = self.resolved(parent)?;
+        self.volume.mknod(&self.caller, parent, name, new).map(|made| Spot::of(made.node))
     }
 
     /// Makes a symbolic link.
     pub fn symlink(&mut self, parent: Spot, name: &[u8], target: &[u8]) -> FsResult<Spot> {
         let made = self
             .drafted(parent, name, |bulk, dir| bulk.symlink(dir, name, target).map(Draft::File))?;
-        match made {
-            Some(spot) => Ok(spot),
-            None => {
-                let parent = self.resolved(parent)?;
-                let made = self.volume.symlink(&self.caller, parent, name, target)?;
-                Ok(Spot::of(made.node))
-            }
+        if let Some(spot) = made {
+            return Ok(spot);
         }
+        let parent = self.resolved(parent)?;
+        let made = self.volume.symlink(&self.caller, parent, name, target)?;
+        Ok(Spot::of(made.node))
     }
 
     /// Makes a directory.
     pub fn mkdir(&mut self, parent: Spot, name: &[u8], mode: u32) -> FsResult<Spot> {
         let made = self
             .drafted(parent, name, |bulk, dir| bulk.mkdir(dir, name, mode).map(Draft::Directory))?;
-        match made {
-            Some(spot) => Ok(spot),
-            None => {
-                let parent = self.resolved(parent)?;
-                self.volume.mkdir(&self.caller, parent, name, mode).map(|made| Spot::of(made.node))
-            }
+        if let Some(spot) = made {
+            return Ok(spot);
         }
+        let parent = self.resolved(parent)?;
+        self.volume.mkdir(&self.caller, parent, name, mode).map(|made| Spot::of(made.node))
     }
 
     /// The directory among the drafts that has a name, with a look-up.
@@ -116,7 +110,7 @@ impl<'a> Builder<'a> {
         let found = bulk.and_then(|bulk| bulk.find(dir, name).map(|draft| (bulk, draft)));
         Ok(match found {
             Some((bulk, draft @ Draft::Directory(_))) => {
-                // Whoever had it before has released it, or shares the look-up.
+                // What had it before has released it, or shares the look-up.
                 bulk.keep(draft, true);
                 Some(Spot { node: bulk.node(draft), draft: Some((draft, self.flush)) })
             }

@@ -271,7 +271,9 @@ impl Ops {
         drop(cursor);
         execute_alone(self, |plan| {
             plan.removes();
-            keys.iter().for_each(|key| plan.batch().delete(ANSWERS, key));
+            for key in &keys {
+                plan.batch().delete(ANSWERS, key);
+            }
             plan.batch().delete(ANSWERS, &key);
             Ok(())
         })?;

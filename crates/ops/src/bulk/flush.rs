@@ -180,7 +180,9 @@ impl Bulk {
             for base in &bases {
                 plan.lock(at.object(self.chunk.dir(*base).ino), Mode::Exclusive);
             }
-            behind.iter().for_each(|ino| plan.lock(at.object(*ino), Mode::Exclusive));
+            for ino in &behind {
+                plan.lock(at.object(*ino), Mode::Exclusive);
+            }
             let locks = fs.locks.lock(plan.locks());
             let Some(vacancies) = self.look(maker, at, &bases)? else { return Ok(None) };
             // A name that has the hash of another one rewrites that one's entry.

@@ -31,9 +31,10 @@ impl Bulk {
             let view = View::new(&*maker.fs.store, tree);
             let record = view.directory(ino)?.filter(|record| !record.detached);
             let record = record.ok_or(FsError::NotFound)?;
-            let xattrs = match record.has_xattrs {
-                true => view.xattrs(&key::directory(ino, Part::Xattrs))?,
-                false => XattrRecord::default(),
+            let xattrs = if record.has_xattrs {
+                view.xattrs(&key::directory(ino, Part::Xattrs))?
+            } else {
+                XattrRecord::default()
             };
             Ok((record, xattrs))
         })?;

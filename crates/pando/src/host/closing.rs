@@ -36,7 +36,7 @@ impl Closing {
             move || watch(&env, &store, &ends)
         });
         let thread = thread
-            .inspect_err(|error| tracing::warn!(%error, "cannot say what closing waits for"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot report what closing waits for"))
             .ok();
         Some(Closing { env: env.clone(), ends, thread })
     }

@@ -186,8 +186,9 @@ fn of_ino(low: i128, high: i128, slot: Slot) -> Narrow {
 
 fn of_test(test: &Test) -> Narrow {
     match test {
-        Test::Within(Attribute::Ino, ..) => Narrow::new(),
-        Test::Within(attribute, low, high) => vec![Condition::Within(*attribute, *low, *high)],
+        Test::Within(attribute, low, high) if *attribute != Attribute::Ino => {
+            vec![Condition::Within(*attribute, *low, *high)]
+        }
         Test::Kind(kinds) => of_kinds(*kinds),
         Test::Perm(perm) => of_perm(perm),
         Test::Name(glob) => of_name(glob),
@@ -202,7 +203,8 @@ fn of_test(test: &Test) -> Narrow {
             });
             vec![Condition::Xattr(name.clone(), value)]
         }
-        Test::NameRegex(_)
+        Test::Within(..)
+        | Test::NameRegex(_)
         | Test::PathRegex(_)
         | Test::Access(_)
         | Test::NoUser

@@ -395,7 +395,9 @@ fn remove(
         }
         DetachedRecord::Subvolume { subvolume } => {
             let (done, finished, came) = subvolume::remove(fs, sequence, subvolume)?;
-            came.into_iter().for_each(|detached| reclaim.came_of(detached, sequence));
+            for detached in came {
+                reclaim.came_of(detached, sequence);
+            }
             (done, finished)
         }
         DetachedRecord::Inodes { .. } => (0, false),
