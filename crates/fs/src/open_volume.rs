@@ -31,8 +31,9 @@ impl Deref for Fs {
 
 impl Fs {
     /// Opens a volume in an object store for reading, in the state that its log has now, while
-    /// another process has it open. Nothing reaches the store, and of the host's disk only the cache
-    /// of objects, so the other process notices nothing. It may delete objects that this state needs: then a read fails.
+    /// another process has it open. Nothing is written but the cache of objects on the host's disk,
+    /// so the other process notices nothing. It may delete objects that this state needs: then a
+    /// read fails.
     pub fn observe(env: &Env, why: &str) -> Result<Arc<Fs>, OpenError> {
         let mut attempts = 0;
         loop {

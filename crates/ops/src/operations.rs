@@ -42,7 +42,7 @@ impl Ops {
     pub fn open(core: Core) -> Result<Ops, OpenError> {
         let admin = Admin::open(&*core.store).map_err(OpenError::inconsistent)?;
         let ops = Ops { core, admin, queue: Queue::new(), moves: AtomicU64::new(0) };
-        crate::bulk::recover(&ops).map_err(OpenError::inconsistent)?;
+        crate::unfinished::recover(&ops).map_err(OpenError::inconsistent)?;
         ops.queue.recover(&ops).map_err(OpenError::inconsistent)?;
         Ok(ops)
     }

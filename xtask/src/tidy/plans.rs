@@ -33,7 +33,7 @@ const OWN: [(&str, usize); 10] = [
     ("crates/upkeep/src/reclaim/extract.rs", 1),
     // What an interrupted or failed flush of many inodes left: no name reaches it.
     ("crates/ops/src/bulk/flush.rs", 1),
-    ("crates/ops/src/bulk/recover.rs", 1),
+    ("crates/ops/src/unfinished.rs", 1),
     // A volume that is created has no operations yet.
     ("crates/opening/src/create.rs", 1),
     // The second copies of the volume's own records follow each batch, or are rebuilt while the

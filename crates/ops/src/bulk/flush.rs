@@ -7,7 +7,7 @@ use format::inode_record::FileKind;
 use format::key;
 use inode::FsError;
 use inode::permissions::{EXECUTE, WRITE};
-use store::{Batch, CommitToken, Need, SortedRun, TreeId};
+use store::{Batch, CommitToken, SortedRun, TreeId};
 use vfs::FsResult;
 use volume::error::from_store;
 use volume::locks::Mode;
@@ -23,6 +23,7 @@ use crate::Ops;
 use crate::execute::{Context, apply, notify};
 use crate::plan::{Effect, Plan};
 use crate::subvolumes::execute_with;
+use crate::unfinished::plan_removal;
 
 /// How often a flush begins again because quotas change.
 const ATTEMPTS_MAX: usize = 16;
@@ -352,16 +353,4 @@ fn withdraw(fs: &Ops, tree: TreeId, intent: Intent) {
     if let Err(error) = fs.store.commit(&batch) {
         tracing::warn!(%error, "records of an import that failed stay until the volume is opened");
     }
-}
-
-/// Plans that all records of inodes are removed that nothing reaches.
-pub(super) fn plan_removal(batch: &mut Batch, tree: TreeId, (first, end): (u64, u64)) {
-    let ranges = [
-        (key::directory_prefix(first), key::directory_prefix(end)),
-        (key::extent_prefix(first), key::extent_prefix(end)),
-    ];
-    for (from, to) in &ranges {
-        batch.delete_range(tree, from, to);
-    }
-    batch.mark(Need::Removes);
 }

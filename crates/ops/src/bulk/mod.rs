@@ -24,10 +24,8 @@ mod contents;
 mod draft;
 mod flush;
 mod make;
-mod recover;
 mod run;
 mod state;
 
 pub use draft::{DirId, Draft, FileId};
-pub(crate) use recover::recover;
 pub use state::{Bulk, Drafted, MEMORY, Maker, Refusal};

@@ -166,8 +166,8 @@ mod tests {
         assert!(!regex.matches_until(&text, &left).expect("nothing looks at the flag"));
     }
 
-    /// Each form of an expression is bounded by itself: the fast one has more states than the other,
-    /// except where it needs no automaton.
+    /// Each form of an expression is bounded by itself: the fast one has more states than the other
+    /// one, except where it needs no automaton.
     #[test]
     fn both_forms_of_an_expression_are_bounded() {
         let refused = |pattern: &str, dialect, memory: usize| {

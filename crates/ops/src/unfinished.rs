@@ -4,13 +4,11 @@
 use format::detached_record::DetachedRecord;
 use format::key;
 use inode::SubvolId;
-use store::{Batch, TreeId};
+use store::{Batch, Need, TreeId};
 use vfs::FsResult;
 use volume::Core;
 use volume::error::{from_store, malformed};
 use volume::subvol::{VOLUME, read_record};
-
-use super::flush::plan_removal;
 
 /// Removes them. Where that is not possible now, a later opening does it.
 pub(crate) fn recover(fs: &Core) -> FsResult<()> {
@@ -43,4 +41,16 @@ fn remove(fs: &Core, (sequence, subvolume): (u64, u64), range: (u64, u64)) -> Fs
     }
     batch.delete(VOLUME, &key::detached(sequence));
     fs.store.commit(&batch).map(drop).map_err(from_store)
+}
+
+/// Plans that all records of inodes are removed that nothing reaches.
+pub(crate) fn plan_removal(batch: &mut Batch, tree: TreeId, (first, end): (u64, u64)) {
+    let ranges = [
+        (key::directory_prefix(first), key::directory_prefix(end)),
+        (key::extent_prefix(first), key::extent_prefix(end)),
+    ];
+    for (from, to) in &ranges {
+        batch.delete_range(tree, from, to);
+    }
+    batch.mark(Need::Removes);
 }
