@@ -201,7 +201,8 @@ impl Place {
 
 /// Refuses `VOLDIR:/path`, unless the path is the root, for a verb that takes a volume.
 pub(crate) fn refuse_path(argument: &Path, verb: &str) -> Result<()> {
-    match split(argument) {
+    let far = far::split(argument).transpose()?;
+    match far.or_else(|| split(argument)) {
         Some((volume, inner)) if inner.iter().any(|&byte| byte != b'/') => {
             let message = format!("`{verb}` needs the directory of a volume, not a path in it");
             let failure = Failure::new(FailureKind::Invalid, message);
@@ -254,6 +255,9 @@ pub(crate) fn is_volume(directory: &Path) -> bool {
 /// Splits at the first colon that follows the path or the URL of a volume. A URL without a path is
 /// the root of its volume.
 fn split(argument: &Path) -> Option<(PathBuf, Vec<u8>)> {
+    if far::is_url(argument.as_os_str()) {
+        return None;
+    }
     if let Some((url, inner)) = host::url(argument) {
         return Some((PathBuf::from(url), inner));
     }

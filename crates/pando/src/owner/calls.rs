@@ -416,7 +416,8 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     }
     if server.is_served() {
         let message = format!("process {} serves the volume", std::process::id());
-        return Err(Failure::new(FailureKind::Busy, message).hint(
+        // Not busy: who finds a busy daemon asks again for a while.
+        return Err(Failure::new(FailureKind::NotSupported, message).hint(
             "mount pando://localhost/NAME, which others see too; or end that process first",
         ));
     }

@@ -93,7 +93,9 @@ fn greet(
     let Some((client, grant)) = known else {
         let message = match &shared.settings.security {
             Security::Tls(_) => "the certificate of this client grants nothing",
-            Security::Local(_) => "the server cannot tell whose this connection is",
+            Security::Local(_) => {
+                "without certificates a server is for root and for the user who runs it"
+            }
         };
         let failure = Failure::new(FailureKind::Permission, message)
             .hint("`pando cluster certs` makes certificates for clients");
