@@ -59,8 +59,8 @@ fn commands(text: &str) -> Vec<String> {
         let command = text.split([';', '|', '#', '>']).next().unwrap_or_default().to_owned();
         let at = command.find(PROGRAM)?;
         let rest = command[at + PROGRAM.len()..].strip_prefix(' ')?.trim();
-        let before = command[..at].chars().next_back();
-        let is_program = before.is_none_or(|c| c == '/' || c == ' ');
+        let path = command[..at].rsplit(' ').next().unwrap_or_default();
+        let is_program = (path.is_empty() || path.ends_with('/')) && !path.contains('=');
         (is_program && !rest.is_empty() && !command.contains("--package")).then(|| rest.to_owned())
     };
     found.into_iter().filter_map(from_name).collect()

@@ -92,7 +92,7 @@ mod tests {
 
     /// The commands in the first column of the guide's table: those in backquotes there.
     fn rows() -> impl Iterator<Item = Vec<&'static str>> {
-        let table = GUIDE.split("\n## Verbs\n").nth(1).unwrap().split("\n## ").next().unwrap();
+        let table = GUIDE.split("\n## Verbs\n\n").nth(1).unwrap().split("\n\n").next().unwrap();
         let rows = table.lines().filter(|line| line.starts_with("| `"));
         let first = rows.map(|row| row[2..].split(" | ").next().unwrap());
         let named = first.map(|cell| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>());
