@@ -41,17 +41,13 @@ impl Bucket {
         let source = bucket.world.path().join("tree");
         std::fs::create_dir(&source).unwrap();
         std::fs::write(source.join("file"), b"contents").unwrap();
-        bucket.ok(&["import", source.to_str().unwrap(), &bucket.at("/tree")]);
+        bucket.ok(&["import", source.to_str().unwrap(), &at("/tree")]);
         bucket.world.close();
         bucket
     }
 
     fn host_directory(&self) -> PathBuf {
         std::fs::read_dir(self.world.hosts()).unwrap().next().expect("one").unwrap().path()
-    }
-
-    fn at(&self, path: &str) -> String {
-        format!("{URL}:{path}")
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -100,6 +96,11 @@ impl Bucket {
     }
 }
 
+/// A path in the volume.
+fn at(path: &str) -> String {
+    format!("{URL}:{path}")
+}
+
 fn coded(status: u16, code: &str) -> Mishap {
     let text = format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
     Mishap::Status(status, text)
@@ -130,13 +131,13 @@ fn a_server_that_refuses_is_named_and_nothing_is_written() {
             assert!(failure.contains(advice) && failure.contains(URL), "{verb:?}: {failure}");
         }
         bucket.objects.always(&[], None);
-        assert_eq!(bucket.ok(&["ls", &bucket.at("/tree")]), "file\n", "{mishap:?}");
+        assert_eq!(bucket.ok(&["ls", &at("/tree")]), "file\n", "{mishap:?}");
         bucket.world.close();
         let mut after: Vec<_> = bucket.lasting().into_keys().collect();
         after.retain(|name| !before.contains_key(name));
         assert!(after.iter().all(|name| name.contains("/lsm/")), "{after:?}");
     }
-    assert_eq!(bucket.ok(&["cat", &bucket.at("/tree/file")]), "contents");
+    assert_eq!(bucket.ok(&["cat", &at("/tree/file")]), "contents");
 }
 
 /// With keys that may only read, verbs that read work, and say of when the state is.
@@ -145,17 +146,16 @@ fn keys_that_may_only_read_read() {
     let bucket = Bucket::with_volume();
     bucket.objects.always(&CHANGES, Some(&coded(403, "AccessDenied")));
     let before = bucket.objects.all();
-    for (verb, out) in [
-        (&["ls", &bucket.at("/tree")][..], "file\n"),
-        (&["cat", &bucket.at("/tree/file")], "contents"),
-    ] {
+    for (verb, out) in
+        [(&["ls", &at("/tree")][..], "file\n"), (&["cat", &at("/tree/file")], "contents")]
+    {
         let read = bucket.run(verb);
         assert_eq!((read.code, read.out.as_str()), (0, out), "{}", read.err);
         let says = ["permissions", "its state of"].map(|words| read.err.contains(words));
         assert_eq!(says, [true, true], "{}", read.err);
         bucket.world.close();
     }
-    let create = ["subvolume", "create", &bucket.at("/new")];
+    let create = ["subvolume", "create", &at("/new")];
     for verb in [&["mount", URL, bucket.world.mnt()][..], &create] {
         let failure = bucket.fails(verb);
         assert!(failure.contains("permissions"), "{verb:?}: {failure}");
@@ -212,7 +212,7 @@ fn a_full_server_is_reported() {
     bucket.objects.always(&["PUT"], Some(&full));
     let path = bucket.world.below_mount("/file");
     std::fs::write(&path, b"contents").unwrap();
-    let file = std::fs::File::open(&path).unwrap();
+    let file = std::fs::File::options().read(true).open(&path).unwrap();
     let error = file.sync_all().expect_err("it is full");
     assert_eq!(error.raw_os_error(), Some(28), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"contents");
@@ -220,7 +220,7 @@ fn a_full_server_is_reported() {
     file.sync_all().expect("there is space");
     drop(file);
     bucket.ok(&["umount", bucket.world.mnt()]);
-    assert_eq!(bucket.ok(&["cat", &bucket.at("/file")]), "contents");
+    assert_eq!(bucket.ok(&["cat", &at("/file")]), "contents");
 }
 
 /// A prefix with a volume, or with anything else, is not formatted; one of a newer format is not
