@@ -57,8 +57,8 @@ fn list(files: u64) -> Vec<u8> {
         }
         let (size, time) = (8192 + file % 100_000, 1_700_000_000 + file);
         let line = format!(
-            r#"{{"path":"d{directory}/file-{file}.dat","kind":"f","mode":"0644","uid":1000,"gid":1000,{}}}"#,
-            format_args!(r#""size":{size},"mtime":{time}"#)
+            r#"{{"path":"d{directory}/file-{file}.dat","kind":"f","mode":"0644",{}}}"#,
+            format_args!(r#""uid":1000,"gid":1000,"size":{size},"mtime":{time}"#)
         );
         writeln!(list, "{line}").expect("invariant: memory takes writes");
     }

@@ -513,7 +513,7 @@ fn a_superblock_with_a_wrong_map_length_is_reported() {
     assert_eq!(report.findings_count, 1, "{:#?}", report.findings);
     let found = &report.findings[0];
     assert_eq!((found.kind, found.file.as_str()), (FindingKind::Structure, NODES_FILE));
-    assert!(found.what.contains("the superblock says 2 groups"), "{found:?}");
+    assert!(found.what.contains("the superblock has 2 groups"), "{found:?}");
 }
 
 /// The in-memory walk applies the same rules: tests rely on that.
