@@ -95,15 +95,15 @@ pub(super) fn release(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
             adapter.unlock(request.who, request.node, owner, true)?;
         }
     }
-    release_directory(adapter, request)
+    release_directory(adapter, request);
+    Ok(())
 }
 
 /// The close of a directory, or the end of that of a file.
-pub(super) fn release_directory(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
+pub(super) fn release_directory(adapter: &Adapter, request: &Request<'_>) {
     if adapter.trace_opens || adapter.is_remote {
         adapter.released(request.who, request.node);
     }
-    Ok(())
 }
 
 /// A descriptor is closed: locks of fcntl(2) of its process end.

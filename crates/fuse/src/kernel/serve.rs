@@ -59,7 +59,10 @@ pub(super) fn serve(
             contents::open(adapter, request, reply)
         }
         op::RELEASE => contents::release(adapter, request),
-        op::RELEASEDIR => contents::release_directory(adapter, request),
+        op::RELEASEDIR => {
+            contents::release_directory(adapter, request);
+            Ok(())
+        }
         op::FLUSH if adapter.keeps_locks() => contents::flush(adapter, request),
         op::SETLK | op::SETLKW if adapter.keeps_locks() => contents::set_lock(adapter, request),
         op::GETLK if adapter.keeps_locks() => contents::test_lock(adapter, request, reply),

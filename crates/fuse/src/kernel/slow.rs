@@ -96,11 +96,11 @@ impl Default for Queue {
 /// Whether a request may wait for a far store now.
 pub(super) fn may_wait(adapter: &Adapter, request: &Request<'_>) -> bool {
     match (adapter.waits(), request.opcode) {
-        (Waits::No, _) => false,
         // A search for data waits until the kernel has written, which takes these threads.
-        (Waits::All, op::LSEEK | op::FORGET | op::BATCH_FORGET | op::DESTROY) => false,
-        (Waits::All, _) => true,
-        (_, op::FSYNC | op::FSYNCDIR) => true,
+        (Waits::No, _) | (Waits::All, op::LSEEK | op::FORGET | op::BATCH_FORGET | op::DESTROY) => {
+            false
+        }
+        (Waits::All, _) | (_, op::FSYNC | op::FSYNCDIR) => true,
         (Waits::Syncs, _) => false,
         (Waits::Changes, opcode) => is_change(opcode),
     }

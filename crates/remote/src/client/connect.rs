@@ -96,14 +96,14 @@ pub(super) fn connect(
     net: &dyn Net,
     clock: &Arc<dyn Clock>,
     target: &Target,
-    purpose: Purpose<'_>,
+    purpose: &Purpose<'_>,
 ) -> Result<(Arc<Channel>, RemoteWelcome), ConnectError> {
     let unknown = |error| ConnectError::Unknown(target.host.clone(), error);
     let addresses = net.resolve(&target.host, target.port).map_err(unknown)?;
     let nothing = || unknown(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
     let mut last = None;
     for address in addresses {
-        match greet(net, clock, target, address, &purpose) {
+        match greet(net, clock, target, address, purpose) {
             Ok(greeted) => return Ok(greeted),
             Err(error @ ConnectError::Refused(_)) => return Err(error),
             Err(error) => last = Some(error),

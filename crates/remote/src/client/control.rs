@@ -32,7 +32,7 @@ pub fn control(
     who: Asker,
 ) -> Result<Control, ConnectError> {
     let purpose = Purpose { use_for: Use::Control, who, resume: None, awaits: &[] };
-    let (channel, _) = connect(net, clock, target, purpose)?;
+    let (channel, _) = connect(net, clock, target, &purpose)?;
     let failed = |error: std::io::Error| ConnectError::Broken(error.into());
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let incoming = theirs.try_clone().map_err(failed)?;

@@ -62,10 +62,12 @@ fn asker(caller: &Caller) -> Asker {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it takes an answer apart")]
 fn nothing(answer: FsAnswer<'_>) -> Option<()> {
     matches!(answer, FsAnswer::Nothing).then_some(())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it takes an answer apart")]
 fn number(answer: FsAnswer<'_>) -> Option<u64> {
     match answer {
         FsAnswer::Number(number) => Some(number),
@@ -73,6 +75,7 @@ fn number(answer: FsAnswer<'_>) -> Option<u64> {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it takes an answer apart")]
 fn attr(answer: FsAnswer<'_>) -> Option<Attr> {
     match answer {
         FsAnswer::Attr(attr) => convert::attr(&attr),
@@ -80,6 +83,7 @@ fn attr(answer: FsAnswer<'_>) -> Option<Attr> {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it takes an answer apart")]
 fn bytes(answer: FsAnswer<'_>) -> Option<Vec<u8>> {
     match answer {
         FsAnswer::Bytes(bytes) => Some(bytes.to_vec()),

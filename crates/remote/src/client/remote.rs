@@ -100,7 +100,7 @@ impl Remote {
         target: Target,
         patience: Option<Duration>,
     ) -> Result<Arc<Remote>, ConnectError> {
-        let (channel, welcome) = connect(&*net, &clock, &target, Remote::purpose(None, &[]))?;
+        let (channel, welcome) = connect(&*net, &clock, &target, &Remote::purpose(None, &[]))?;
         let state = State {
             connection: Some(Arc::clone(&channel)),
             session: Some(welcome.session),
@@ -254,19 +254,15 @@ impl Remote {
     /// Tells the server that nobody waits for a call. Without a server it ends at once.
     fn cancel(&self, id: u64) -> FsResult<()> {
         let mut state = self.state.lock();
-        match state.connection.clone() {
-            Some(connection) => {
-                drop(state);
-                let mut frame = Vec::new();
-                put_head(FrameKind::Cancel, id, &mut frame);
-                connection.send(&frame).unwrap_or_default();
-                Ok(())
-            }
-            None => {
-                state.calls.remove(&id);
-                Err(FsError::Interrupted)
-            }
-        }
+        let Some(connection) = state.connection.clone() else {
+            state.calls.remove(&id);
+            return Err(FsError::Interrupted);
+        };
+        drop(state);
+        let mut frame = Vec::new();
+        put_head(FrameKind::Cancel, id, &mut frame);
+        connection.send(&frame).unwrap_or_default();
+        Ok(())
     }
 
     /// Ends a call if there has been no server for too long.
@@ -340,7 +336,7 @@ impl Remote {
                 (state.session, state.calls.keys().copied().collect::<Vec<_>>())
             };
             let purpose = Remote::purpose(resume, &awaits);
-            match connect(&*self.net, &self.clock, &self.target, purpose) {
+            match connect(&*self.net, &self.clock, &self.target, &purpose) {
                 Ok((channel, welcome)) => {
                     if self.take_up(&channel, &welcome) {
                         return Some(channel);

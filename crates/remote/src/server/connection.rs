@@ -57,6 +57,7 @@ fn refuse(channel: &Channel, failure: &Failure) {
     channel.send(&frame).unwrap_or_default();
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
 fn protocol(message: impl ToString) -> Failure {
     Failure::new(FailureKind::Protocol, message.to_string())
 }
@@ -151,7 +152,7 @@ fn welcome(
             Failure::new(FailureKind::Other, format!("cannot reach the daemon: {error}"))
         })?;
         say_welcome(channel, &welcome)?;
-        return control::carry(channel, stream).map_err(protocol);
+        return control::carry(channel, &stream).map_err(protocol);
     }
     let client: Arc<str> = client.into();
     let (session, resumed) = session(shared, &volume, &client, grant, hello)?;

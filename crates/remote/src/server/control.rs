@@ -15,11 +15,11 @@ use super::connection::SILENCE_MAX;
 const PART_BYTES: usize = 64 << 10;
 
 /// Carries until both sides are done.
-pub(crate) fn carry(channel: &Arc<Channel>, stream: UnixStream) -> Result<(), ChannelError> {
+pub(crate) fn carry(channel: &Arc<Channel>, stream: &UnixStream) -> Result<(), ChannelError> {
     let outgoing = stream.try_clone()?;
     let sender = Arc::clone(channel);
     device::spawn("serve-control", move || send(&sender, outgoing))?;
-    let received = receive(channel, &stream);
+    let received = receive(channel, stream);
     stream.shutdown(Shutdown::Both).unwrap_or_default();
     received
 }

@@ -66,7 +66,7 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-pub(self) struct Shared {
+struct Shared {
     listener: Arc<dyn Listener>,
     settings: Settings,
     volumes: Mutex<BTreeMap<String, Arc<Served>>>,
