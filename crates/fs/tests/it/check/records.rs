@@ -585,7 +585,7 @@ fn a_root_out_of_bounds_is_damage_and_not_a_panic(engine: Engine) {
         let bytes = store.get(VOLUME, &key).expect("it is there").expect("it is there");
         let record = SubvolumeRecord::decode(&bytes).expect("it is there");
         let mut batch = Batch::new();
-        let far = SubvolumeRecord { root: 1 << 41, ..record };
+        let far = SubvolumeRecord { root: key::INO_MAX + 1, ..record };
         batch.put(VOLUME, &key, &far.encode());
         store.commit(&batch).expect("it is there");
     });

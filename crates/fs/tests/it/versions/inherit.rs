@@ -101,7 +101,8 @@ fn too_many_copies_of_copies_are_refused_by_name() {
             Err(error) => break error,
         }
         // One without a subvolume of its own gives none to its copies.
-        v.fs.subvolume_create(&root(), last, b"own", 0o755).expect("space");
+        let own = format!("own{copies}");
+        v.fs.subvolume_create(&root(), last, own.as_bytes(), 0o755).expect("space");
         copies += 1;
         assert!(copies <= 65, "nothing refused them");
     };
