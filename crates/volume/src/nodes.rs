@@ -521,7 +521,7 @@ mod tests {
     fn moved_nodes_are_released_while_listings_overlap() {
         let table = NodeTable::new();
         let many = MOVED_MANY as u64;
-        let place = |node| Location::Entry { dir: 2, cookie: 256 * node };
+        let place = |node| Location::Entry { dir: 2, cookie: 256 * (node + 1) };
         let moved_since = |listing: &Listing<'_>, nodes: std::ops::Range<u64>| {
             for node in nodes {
                 table.look_up(NodeId::narrow(node), Location::Linked);
