@@ -103,8 +103,10 @@ fn a_mount_in_another_namespace_is_named_and_can_be_ended() {
     if !world.mount() {
         return;
     }
+    let sleeps = "leave_other_mounts \"$1\"\nexec sleep 600";
+    let script = format!("{}{sleeps}", crate::world::LEAVE_OTHER_MOUNTS);
     let mut container = Command::new("unshare")
-        .args(["--mount", "sleep", "600"])
+        .args(["--mount", "sh", "-c", &script, "sh", world.mnt()])
         .stdin(Stdio::null())
         .spawn()
         .unwrap();

@@ -168,8 +168,10 @@ fn another_users_mount_counts_only_if_its_daemon_confirms_it() {
     let (kind, mode) = (FileType::CharacterDevice, Mode::from_raw_mode(0o666));
     rustix::fs::mknodat(CWD, &device, kind, mode, rustix::fs::makedev(10, 229)).unwrap();
     fs::set_permissions(&device, PermissionsExt::from_mode(0o666)).unwrap();
+    let leaves = crate::world::LEAVE_OTHER_MOUNTS;
+    let script = format!("{leaves}leave_other_mounts\n{FORGED}");
     let output = Command::new("unshare")
-        .args(["--mount", "sh", "-euc", FORGED])
+        .args(["--mount", "sh", "-euc", &script])
         .env("place", world.path())
         .env("volume", &world.volume)
         .env("pando", &program)

@@ -14,7 +14,7 @@ use device::{Clock, SystemClock};
 use wire::{Answer, Body, Call, FailureKind, Item, Items};
 
 use crate::other_users::Nobody;
-use crate::world::{NOBODY, World, is_root};
+use crate::world::{NOBODY, World, is_root, wait_until};
 
 /// Runs a function as the user with that number.
 fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
@@ -108,7 +108,7 @@ fn one_user_gets_a_share_of_connections_and_root_is_answered() {
     assert!(refused.code == 6 && refused.err.contains("64 connections"), "{}", refused.err);
     drop(more);
     drop(held);
-    assert!(as_user(NOBODY, || connect(volume)).is_some(), "they are free again");
+    wait_until("they are free again", || as_user(NOBODY, || connect(volume)).is_some());
 }
 
 #[test]

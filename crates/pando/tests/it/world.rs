@@ -321,6 +321,16 @@ pub(crate) fn is_alive(pid: i32) -> bool {
     })
 }
 
+/// Function of a shell in a mount namespace of its own: unmounts there what other tests mounted,
+/// except for one. A copy of a mount keeps its daemon, and a test beside this one could not unmount.
+pub(crate) const LEAVE_OTHER_MOUNTS: &str = r#"
+leave_other_mounts() {
+  while read -r _ at type _; do
+    [ "$type" != fuse.pando ] || [ "$at" = "${1:-}" ] || umount -l "$at" 2> /dev/null || true
+  done < /proc/self/mounts
+}
+"#;
+
 /// Waits for something that must happen soon.
 pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let clock = SystemClock::new();
