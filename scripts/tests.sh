@@ -14,8 +14,8 @@ shift
 export cargo suites
 # They wait: more of them than there are processors.
 threads=$((2 * $(nproc)))
-# Packages whose tests take longest, in this order; those of others by their size. Measured by
-# scripts/slow-tests.sh.
+# Packages whose tests take longest, in this order; those of others by their size.
+# scripts/slow-tests.sh lists the dearest tests.
 longest="crates/fs crates/btree crates/lsm crates/objects crates/transfer crates/search crates/store"
 
 list=$(mktemp)

@@ -89,32 +89,6 @@ fn a_copy_reads_as_much_over_any_number_of_subvolumes() {
     }
 }
 
-/// Row of docs/limits.md. Background work, which there is none of here, ends the inheritance.
-#[test]
-fn too_many_copies_of_copies_are_refused_by_name() {
-    let v = volume();
-    let mut last = with_nested(&v, "d", 2);
-    let mut copies = 0;
-    let refused = loop {
-        match v.fs.clone_dir(&root(), last, home(), format!("c{copies}").as_bytes()) {
-            Ok(copy) => last = copy.root,
-            Err(error) => break error,
-        }
-        // One without a subvolume of its own gives none to its copies.
-        let own = format!("own{copies}");
-        v.fs.subvolume_create(&root(), last, own.as_bytes(), 0o755).expect("space");
-        copies += 1;
-        assert!(copies <= 65, "nothing refused them");
-    };
-    let name = "too many copies of copies with nested subvolumes";
-    assert!(matches!(refused, FsError::LimitReached(what) if what == name), "{refused:?}");
-    assert_eq!(copies, 64);
-    assert_eq!(v.sorted(home()).len(), 65, "the directory, and its copies");
-    super::settle(&v);
-    v.fs.clone_dir(&root(), last, home(), b"next").expect("they inherit no more");
-    assert_whole(&v.fs);
-}
-
 /// Each clone of a directory in itself has twice as many subvolumes below it as the one before.
 fn doubling_clones_are_each_one_commit(engine: Engine) {
     let v = volume_on(engine, inode::NameHash::BITS);
