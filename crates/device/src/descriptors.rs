@@ -50,7 +50,7 @@ pub(crate) fn open<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix
     }
 }
 
-/// As [`open`], for calls of the standard library: one that returns a descriptor, and changes
+/// As `open` here, for calls of the standard library: one that returns a descriptor, and changes
 /// nothing when none is left.
 pub fn with_a_descriptor<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     let none_left = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));

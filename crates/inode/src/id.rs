@@ -106,7 +106,7 @@ impl NodeId {
 
     /// The number that users see (`st_ino`). A narrow inode shows the slot in the upper 24 bits and
     /// the inode in the lower 40. A wide one shows its 64 bits, XORed with a mix of the slot; see
-    /// [`shown_wide`]. Within a subvolume no two are shown alike.
+    /// `shown_wide`. Within a subvolume no two are shown alike.
     #[inline]
     pub const fn shown(self) -> u64 {
         if self.ino().is_narrow() {
@@ -156,7 +156,7 @@ const fn shown_wide(slot: u64, ino: u64) -> u64 {
     if shown <= 1 { slot << NARROW_BITS | shown } else { shown }
 }
 
-/// The reverse of [`shown_wide`].
+/// The reverse of `shown_wide`.
 const fn wide_shown_as(slot: u64, shown: u64) -> u64 {
     let mixed = mix(slot);
     let mut number = shown;
