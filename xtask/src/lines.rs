@@ -5,13 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::tidy::Tree;
 
 /// The table, a row a crate.
 pub(crate) fn table(tree: &Tree) -> String {
     let mut crates: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".rs")) {
+    for (path, text) in tree
+        .texts()
+        .filter(|(path, _)| Path::new(path).extension().is_some_and(|extension| extension == "rs"))
+    {
         let of = crate_of(path);
         let tests = if of == "testing" { text.lines().count() } else { lines_of_tests(path, text) };
         let (product, test) = crates.entry(of).or_default();

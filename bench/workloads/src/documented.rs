@@ -152,7 +152,7 @@ fn scripts_that_documents_name_exist_and_can_be_run() {
     for (path, text) in texts("docs", "md") {
         let words = text.split(|c: char| c.is_whitespace() || "`()[],;:".contains(c));
         let words = words.map(|word| word.trim_end_matches('.'));
-        let is_script = |word: &&str| word.ends_with(".sh") || word.ends_with(".py");
+        let is_script = |word: &&str| [".sh", ".py"].iter().any(|end| word.ends_with(end));
         let of_folders = |word: &&str| word.starts_with("bench/") || word.starts_with("scripts/");
         for named in words.filter(of_folders).filter(is_script) {
             let file = root.join(named);
