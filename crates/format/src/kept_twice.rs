@@ -63,12 +63,20 @@ pub struct Features {
     pub wide_inodes: bool,
     /// There is a tree of sessions and answers.
     pub answers: bool,
+    /// A detached record may name inodes that nothing reaches. A program that does not know this
+    /// would copy and count them.
+    pub unreached: bool,
 }
 
 impl Features {
     /// No feature.
-    pub const NONE: Features =
-        Features { makers: false, inheritance: false, wide_inodes: false, answers: false };
+    pub const NONE: Features = Features {
+        makers: false,
+        inheritance: false,
+        wide_inodes: false,
+        answers: false,
+        unreached: false,
+    };
 
     /// The features of both.
     #[must_use]
@@ -78,6 +86,7 @@ impl Features {
             inheritance: self.inheritance | other.inheritance,
             wide_inodes: self.wide_inodes | other.wide_inodes,
             answers: self.answers | other.answers,
+            unreached: self.unreached | other.unreached,
         }
     }
 }
@@ -88,7 +97,8 @@ const MAKERS: u64 = 2;
 const INHERITANCE: u64 = 4;
 const WIDE_INODES: u64 = 8;
 const ANSWERS: u64 = 16;
-const KNOWN: u64 = COPIES | MAKERS | INHERITANCE | WIDE_INODES | ANSWERS;
+const UNREACHED: u64 = 32;
+const KNOWN: u64 = COPIES | MAKERS | INHERITANCE | WIDE_INODES | ANSWERS | UNREACHED;
 
 impl RootCounter {
     /// Its bytes on disk. Without copies they are those that programs without this feature write.
@@ -102,6 +112,7 @@ impl RootCounter {
             (self.features.inheritance, INHERITANCE),
             (self.features.wide_inodes, WIDE_INODES),
             (self.features.answers, ANSWERS),
+            (self.features.unreached, UNREACHED),
         ];
         let set = flags.iter().filter(|(is_set, _)| *is_set);
         let flags = set.fold(0, |flags, (_, flag)| flags | flag);
@@ -128,6 +139,7 @@ impl RootCounter {
             inheritance: flags & INHERITANCE != 0,
             wide_inodes: flags & WIDE_INODES != 0,
             answers: flags & ANSWERS != 0,
+            unreached: flags & UNREACHED != 0,
         };
         Ok(RootCounter { subvolume, copies: flags & COPIES != 0, features })
     }
@@ -140,12 +152,13 @@ mod tests {
 
     #[test]
     fn a_counter_without_copies_keeps_its_format_and_unknown_ones_are_refused() {
-        for flags in 0..32_u64 {
+        for flags in 0..64_u64 {
             let features = Features {
                 makers: flags & 2 != 0,
                 inheritance: flags & 4 != 0,
                 wide_inodes: flags & 8 != 0,
                 answers: flags & 16 != 0,
+                unreached: flags & 32 != 0,
             };
             let root = RootCounter { subvolume: 7, copies: flags & 1 != 0, features };
             let bytes = root.encode();
@@ -155,7 +168,7 @@ mod tests {
             assert_eq!(rest, expected);
             assert_eq!(RootCounter::decode(&bytes), Ok(root));
         }
-        for flags in [0_u64, 32, 33] {
+        for flags in [0_u64, 64, 65] {
             let bytes = [7_u64.to_le_bytes(), flags.to_le_bytes()].concat();
             assert!(RootCounter::decode(&bytes).is_err(), "{flags}");
         }

@@ -2,8 +2,8 @@
 //! that is possible, and by ordinary calls where it is not. The result is the same.
 //!
 //! Drafts are made visible when they take much memory, when an ordinary call may depend on them,
-//! and when [`Builder::flush`] is called. If that fails, the drafts of that time are lost, and each
-//! use of one is an error.
+//! and when [`Builder::flush`] is called. If that fails, the drafts of that time are lost, each use
+//! of one is an error, and [`Builder::lost`] says so from then on.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub struct Builder<'a> {
     flush: u64,
     /// Flushes that failed.
     lost: BTreeSet<u64>,
+    /// How many drafts they lost, and why the first one failed.
+    lost_drafts: Option<(u64, FsError)>,
     /// When the first draft was made that was not flushed.
     since: Option<Duration>,
 }
@@ -64,8 +66,15 @@ impl<'a> Builder<'a> {
             }
             _ => None,
         };
-        let lost = BTreeSet::new();
-        Ok(Builder { volume, caller: caller.clone(), bulk, flush: 0, lost, since: None })
+        Ok(Builder {
+            volume,
+            caller: caller.clone(),
+            bulk,
+            flush: 0,
+            lost: BTreeSet::new(),
+            lost_drafts: None,
+            since: None,
+        })
     }
 
     /// Makes what is neither a directory nor a symbolic link. Takes one look-up, as everything that
@@ -225,11 +234,19 @@ impl<'a> Builder<'a> {
         let number = self.flush;
         self.flush += 1;
         self.since = None;
-        let flushed = bulk.flush();
-        if flushed.is_err() {
-            self.lost.insert(number);
-        }
-        flushed
+        let drafts = bulk.count() as u64;
+        let Err(error) = bulk.flush() else { return Ok(()) };
+        self.lost.insert(number);
+        let (lost, first) = self.lost_drafts.take().unwrap_or((0, error.clone()));
+        self.lost_drafts = Some((lost + drafts, first));
+        // For the caller these would speak of the name that it makes now.
+        let of_others = matches!(error, FsError::Exists | FsError::NotFound);
+        Err(if of_others { FsError::Stale } else { error })
+    }
+
+    /// How many drafts are lost, and why: none of their names exists.
+    pub fn lost(&self) -> Option<(u64, &FsError)> {
+        self.lost_drafts.as_ref().map(|(lost, error)| (*lost, error))
     }
 
     /// Makes drafts visible that have waited long.

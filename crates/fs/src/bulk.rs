@@ -129,6 +129,11 @@ impl Bulk<'_> {
         self.drafts.borrow().is_full()
     }
 
+    /// How many drafts there are.
+    pub fn count(&self) -> usize {
+        self.drafts.borrow().count()
+    }
+
     /// Makes all drafts visible, in one commit; after an error none is, and all are dropped.
     pub fn flush(&self) -> FsResult<()> {
         let flushed = self.with(|drafts, maker| drafts.flush(maker).map_err(Refusal::Error));

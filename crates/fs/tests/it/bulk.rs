@@ -12,12 +12,16 @@ use fs::{
     Spot, WalkControl,
 };
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
-use store::Store;
-use testing::{CrashPolicy, SimDevice, SimEnv};
+use store::{Durability, Store};
+use testing::{CrashPolicy, Fault, FaultOn, SimDevice, SimEnv};
 
 use crate::support::{ROOT, Volume, assert_whole, user, volume_on};
 
-on_each_engine!(drafts_equal_ordinary_calls, power_is_cut_while_drafts_become_visible);
+on_each_engine!(
+    drafts_equal_ordinary_calls,
+    power_is_cut_while_drafts_become_visible,
+    contents_stay_when_a_commit_is_in_doubt,
+);
 
 /// Memory for drafts: the least.
 const MEMORY: usize = 64 << 10;
@@ -418,4 +422,70 @@ fn power_is_cut_while_drafts_become_visible(engine: Engine) {
     let cuts = cuts.load(Ordering::SeqCst);
     println!("{engine:?}: {cuts} cuts, {} showed all", complete.load(Ordering::SeqCst));
     assert!(cuts > 3, "{cuts} cuts");
+}
+
+/// The log takes the commit of a flush, and its sync fails: the names may be there after the next
+/// opening, so their contents must be, too. The builder tells how many drafts are lost.
+fn contents_stay_when_a_commit_is_in_doubt(engine: Engine) {
+    for memory in [MEMORY, fs::BULK_MEMORY] {
+        let mut kept = 0;
+        // With little memory others precede the sync of the commit.
+        for after in 0.. {
+            let Some(names) = flush_with_failing_sync(engine, memory, after) else { break };
+            kept += u64::from(names);
+            assert!(after < 50, "{memory}: each sync fails");
+        }
+        assert!(kept > 0, "{memory}: no commit was in doubt");
+    }
+}
+
+/// Has a sync of the log fail during a flush. Returns whether the names are there after the next
+/// opening; `None`: the flush needed fewer syncs.
+fn flush_with_failing_sync(engine: Engine, memory: usize, after: u64) -> Option<bool> {
+    const DRAFTS: usize = 20;
+    let place = format!("{memory} bytes, sync {after}");
+    let device = SimDevice::new(9);
+    let env = SimEnv::on(device.clone(), 1);
+    let format = FormatOptions { engine, root_mode: 0o777, ..FormatOptions::default() };
+    fs::Fs::format(&env.env(), &format).unwrap();
+    let options = OpenOptions { durability: Durability::Sync, ..OpenOptions::default() };
+    let volume = fs::Fs::open(env.env(), &options).unwrap().with_virtual_dirs();
+    let root = Caller::root();
+    let top = volume.mkdir(&root, ROOT, b"top", 0o755).unwrap().node;
+    let mut builder = Builder::new(&volume, &root, top, Some(memory)).unwrap();
+    let dir = builder.mkdir(Spot::of(top), b"dir", 0o755).unwrap();
+    for n in 1..DRAFTS {
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let file = builder.mknod(dir, format!("f{n}").as_bytes(), &new).unwrap();
+        builder.write(file, 0, &[n as u8; 9000]).unwrap();
+    }
+    assert!(builder.is_draft(dir) && builder.lost().is_none(), "{place}");
+    device.inject(Fault::io(FaultOn::AnySync, after).below("log/").forever());
+    if builder.flush().is_ok() {
+        return None;
+    }
+    let lost = builder.lost().expect("drafts are lost").0;
+    assert_eq!(lost, DRAFTS as u64, "{place}");
+    assert!(builder.flush().is_ok(), "{place}: there is nothing left to flush");
+    assert_eq!(builder.lost().expect("it stays so").0, lost, "{place}");
+    for _ in 0..20 {
+        env.clock.advance(std::time::Duration::from_secs(60));
+        // Errors of the log that failed.
+        drop(volume.background_step(64));
+    }
+    let medium = device.after_crash(CrashPolicy::KeepAll, 1);
+    let opened = fs::Fs::open(SimEnv::on(medium, 1).env(), &OpenOptions::default()).unwrap();
+    let opened = Arc::new(opened.with_virtual_dirs());
+    assert_whole(&opened);
+    let found = opened.lookup(&root, top, b"dir");
+    if let Ok(dir) = &found {
+        for n in 1..DRAFTS {
+            let file = opened.lookup(&root, dir.node, format!("f{n}").as_bytes()).unwrap().node;
+            let mut bytes = vec![0; 9001];
+            assert_eq!(opened.read_untimed(&root, file, 0, &mut bytes).unwrap(), 9000);
+            assert!(bytes[..9000].iter().all(|byte| *byte == n as u8), "{place}: f{n}");
+        }
+    }
+    opened.close().unwrap();
+    Some(found.is_ok())
 }

@@ -60,6 +60,8 @@ pub(super) struct Chunk {
     pub(super) in_bases: usize,
     pub(super) contents: u64,
     pub(super) scratch: Batch,
+    /// A commit may have named what was written: only garbage collection may free it.
+    pub(super) in_doubt: bool,
 }
 
 /// Merges by their keys in the volume's tree.

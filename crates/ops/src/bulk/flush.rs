@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use format::detached_record::DetachedRecord;
 use format::inode_record::FileKind;
+use format::kept_twice::Features;
 use format::key;
 use inode::FsError;
 use inode::permissions::{EXECUTE, WRITE};
@@ -30,7 +31,7 @@ const ATTEMPTS_MAX: usize = 16;
 
 /// Numbers that nothing reaches, and the record that says so.
 #[derive(Clone, Copy)]
-struct Intent {
+pub(super) struct Intent {
     sequence: u64,
     first: u64,
     end: u64,
@@ -56,6 +57,7 @@ impl Bulk {
         let large = self.chunk.weight > self.small();
         self.chunk.place_names()?;
         for _ in 0..ATTEMPTS_MAX {
+            self.withdraw_left(maker.fs)?;
             // The ledger is locked before any gate.
             let intent = if large { Some(self.intend(maker.fs, (first, end))?) } else { None };
             let subvol = Arc::clone(&self.subvol);
@@ -65,7 +67,9 @@ impl Bulk {
                 let at = Context::new(maker.fs, maker.policy, &subvol, tree);
                 self.keep_charges(maker, &at)?;
                 if large {
-                    self.ingest(&at)?;
+                    let ingested = self.ingest(&at);
+                    self.chunk.in_doubt |= ingested.as_ref().is_err_and(is_in_doubt);
+                    ingested?;
                 }
                 self.attach(maker, &at, intent)
             });
@@ -77,7 +81,8 @@ impl Bulk {
             }
             // With the gate held, so that no copy has what was ingested.
             if let Some(intent) = intent {
-                withdraw(maker.fs, tree, intent);
+                let tree = entered.is_ok().then_some(tree);
+                self.withdraw(maker.fs, tree, intent);
             }
             flushed?;
         }
@@ -88,9 +93,35 @@ impl Bulk {
     fn intend(&self, fs: &Ops, (first, end): (u64, u64)) -> FsResult<Intent> {
         let record = DetachedRecord::Inodes { subvolume: self.subvol.id.0, first, end };
         let sequence = execute_with(fs, &mut fs.admin.lock(), |ledger, plan| {
+            ledger.require(fs, Features { unreached: true, ..Features::NONE })?;
             Ok(ledger.put_detached(plan.batch(), record))
         })?;
         Ok(Intent { sequence, first, end })
+    }
+
+    /// Removes what a flush that failed wrote; `tree`: where, if it came so far. Where that is not
+    /// possible, the next flush does it, or the next opening.
+    fn withdraw(&mut self, fs: &Ops, tree: Option<TreeId>, intent: Intent) {
+        if let Err(error) = withdraw(fs, tree, intent) {
+            tracing::warn!(%error, "records of an import that failed are not removed yet");
+            // Extents name what was written, so it must not be punched.
+            self.chunk.in_doubt = true;
+            self.left = Some(intent);
+        }
+    }
+
+    /// Removes what an earlier flush left.
+    fn withdraw_left(&mut self, fs: &Ops) -> FsResult<()> {
+        let Some(intent) = self.left else { return Ok(()) };
+        let subvol = Arc::clone(&self.subvol);
+        match fs.enter(&subvol) {
+            Ok(entered) => withdraw(fs, Some(entered.tree), intent)?,
+            // The subvolume was removed, with all that it held.
+            Err(FsError::Stale) => withdraw(fs, None, intent)?,
+            Err(error) => return Err(error),
+        }
+        self.left = None;
+        Ok(())
     }
 
     /// Charges the drafts as quotas are now: they may have been set or removed since.
@@ -201,7 +232,9 @@ impl Bulk {
         }
         let too_much = |_| FsError::LimitReached("the changes of one commit exceed 16 MiB");
         plan.batch().check().map_err(too_much)?;
-        let token = plan.commit(&*fs.store, &fs.arrivals)?;
+        let committed = plan.commit(&*fs.store, &fs.arrivals);
+        self.chunk.in_doubt |= committed.as_ref().is_err_and(is_in_doubt);
+        let token = committed?;
         plan.apply(|effect| apply(fs, effect));
         drop(locks);
         Ok(Some(token))
@@ -345,12 +378,16 @@ fn put_all<'a>(
     records.for_each(|(key, value)| batch.put(tree, key, value));
 }
 
-/// Removes what was ingested and is not reached. If that fails, the next opening does it.
-fn withdraw(fs: &Ops, tree: TreeId, intent: Intent) {
+/// Whether what failed may be there after the next opening: without space nothing was written.
+fn is_in_doubt(error: &FsError) -> bool {
+    !matches!(error, FsError::NoSpace)
+}
+
+fn withdraw(fs: &Ops, tree: Option<TreeId>, intent: Intent) -> FsResult<()> {
     let mut batch = Batch::new();
-    plan_removal(&mut batch, tree, (intent.first, intent.end));
-    batch.delete(VOLUME, &key::detached(intent.sequence));
-    if let Err(error) = fs.store.commit(&batch) {
-        tracing::warn!(%error, "records of an import that failed stay until the volume is opened");
+    if let Some(tree) = tree {
+        plan_removal(&mut batch, tree, (intent.first, intent.end));
     }
+    batch.delete(VOLUME, &key::detached(intent.sequence));
+    fs.store.commit(&batch).map(drop).map_err(from_store)
 }

@@ -7,6 +7,7 @@ use inode::{Caller, FsError, NodeId};
 use volume::subvol::Subvol;
 
 use super::draft::{Chunk, DirId, Draft};
+use super::flush::Intent;
 use crate::Ops;
 use crate::policy::Policy;
 
@@ -15,7 +16,7 @@ const BLOCK_MIN: u64 = 1 << 8;
 /// Most numbers of a block, and most inodes between two flushes.
 const BLOCK_MAX: u64 = 1 << 17;
 /// Most directories that existed before, in which one flush makes names: it locks all of them.
-pub(super) const BASES_MAX: usize = 256;
+pub(super) const BASES_MAX: usize = 32;
 /// Most bytes of records that go into the batch because they are in a base.
 const BATCH_BYTES: usize = 4 << 20;
 /// Most bytes of contents between two flushes: their segments stay open until the flush.
@@ -25,7 +26,7 @@ const SMALL_BYTES: usize = 1 << 20;
 /// Least memory for drafts.
 const MEMORY_MIN: usize = 64 << 10;
 /// Memory for drafts where the caller does not say otherwise.
-pub const MEMORY: usize = 48 << 20;
+pub const MEMORY: usize = 8 << 20;
 
 /// On whose behalf drafts are made, and what sees them.
 #[derive(Clone, Copy)]
@@ -68,13 +69,16 @@ pub struct Bulk {
     /// Bytes of memory from which a flush is due.
     memory: usize,
     pub(super) chunk: Chunk,
+    /// What a flush wrote that failed, and could not remove.
+    pub(super) left: Option<Intent>,
 }
 
 impl Bulk {
     /// No drafts yet, in a subvolume, with bytes of memory for them.
     pub fn new(subvol: Arc<Subvol>, memory: usize) -> Bulk {
         let chunk = Chunk::default();
-        Bulk { subvol, free: 0..0, block: BLOCK_MIN, memory: memory.max(MEMORY_MIN), chunk }
+        let memory = memory.max(MEMORY_MIN);
+        Bulk { subvol, free: 0..0, block: BLOCK_MIN, memory, chunk, left: None }
     }
 
     /// The subvolume.
@@ -125,11 +129,18 @@ impl Bulk {
         self.chunk.named(dir, maker.fs.hash.hash(name), name)
     }
 
-    /// Drops all drafts.
+    /// How many drafts there are.
+    pub fn count(&self) -> usize {
+        self.chunk.dirs.len() + self.chunk.files.len() - self.chunk.bases.len()
+    }
+
+    /// Drops all drafts. What was written for them is taken back, unless a commit may name it.
     pub fn abandon(&mut self, fs: &Ops) {
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.plan.give_up(&fs.data);
-        fs.data.abandon(chunk.freed);
+        if !chunk.in_doubt {
+            fs.data.abandon(chunk.freed);
+        }
     }
 
     /// A number for a new inode.

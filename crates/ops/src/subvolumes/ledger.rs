@@ -202,7 +202,7 @@ impl Ledger {
     }
 
     /// Has the next batch write that only programs that know some features open the volume.
-    pub(super) fn require(&self, fs: &Core, more: Features) -> FsResult<()> {
+    pub(crate) fn require(&self, fs: &Core, more: Features) -> FsResult<()> {
         let pending = self.root_to_write.get();
         let now = pending.map_or(self.features.get(), |(_, features)| features);
         if now.with(more) != now {

@@ -400,6 +400,8 @@ impl<'a> Tree<'a> {
 
     fn tell_errors(&mut self) -> Result<()> {
         let (errors, more) = self.stream.take_errors();
+        self.outcome.failed += more;
+        self.outcome.imported = self.outcome.imported.saturating_sub(more);
         for error in errors {
             self.outcome.imported = self.outcome.imported.saturating_sub(1);
             let failure = Failure::new(error.kind, error.message).at(&error.path.0);
@@ -410,7 +412,6 @@ impl<'a> Tree<'a> {
             }
             self.fail(failure);
         }
-        self.outcome.failed += more;
         Ok(())
     }
 }

@@ -447,6 +447,7 @@ impl<'a> Walk<'a> {
             bar.suspend(|| output.failure(&failure));
         }
         self.outcome.failed += more;
+        self.outcome.imported = self.outcome.imported.saturating_sub(more);
         match stopped {
             Some((failure, stop)) => {
                 let what = before_another_try(stop);

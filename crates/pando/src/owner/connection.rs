@@ -329,7 +329,9 @@ fn open_import<'a>(
     replies: &mut Replies,
 ) -> Result<Answer, Failure> {
     let staged = staged.then(|| server.staged());
-    let (opened, existed) = Import::open(server.fs(), caller, path, (directory, staged), replies)?;
+    let trusted = server.trusts(caller.uid);
+    let (opened, existed) =
+        Import::open(server.fs(), caller, path, (directory, staged), trusted, replies)?;
     *import = Some(opened);
     Ok(Answer::Entered { existed })
 }
@@ -370,7 +372,7 @@ fn answer<'a>(
         (Call::ImportEnter { name }, Some(import)) => {
             import.enter_existing(name, replies).map(|existed| Answer::Entered { existed })
         }
-        (Call::ImportFlush, Some(import)) => Ok(import.take_errors()),
+        (Call::ImportFlush, Some(import)) => import.take_errors(),
         (Call::ImportClose, Some(finished)) => {
             let closed = finished.close();
             *import = None;

@@ -1,5 +1,6 @@
 //! The daemon's side of an import: executes the items of a walk, one after the other, as the
-//! caller. A [`Builder`] makes what is new visible many at once.
+//! caller. Where no other user can interfere, a [`Builder`] makes what is new visible many at once.
+//! What that loses ends the import: it never gets its name.
 //!
 //! An item that fails is recorded and the rest continues. Items below a directory that could not
 //! be created are left out. A file that gets no end is removed. It gets its times last: so a file
@@ -36,9 +37,6 @@ const LEVELS_MAX: usize = 65_536;
 
 /// Most files that an import holds because more names of them may follow.
 const HELD_MAX: usize = 1 << 20;
-
-/// Bytes of memory for what is not visible yet, of an import of a user other than root.
-const MEMORY_OF_USERS: usize = 8 << 20;
 
 /// Permission bits until an item has its own.
 const MODE_MEANWHILE: u32 = 0o600;
@@ -100,6 +98,7 @@ impl<'a> Import<'a> {
         caller: &Caller,
         path: &[u8],
         (directory, staged): (bool, Option<&Arc<Staged>>),
+        trusted: bool,
         replies: &mut Replies,
     ) -> Result<(Import<'a>, bool), Failure> {
         if path.iter().all(|&byte| byte == b'/') {
@@ -107,7 +106,7 @@ impl<'a> Import<'a> {
                 return Err(about(FsError::IsDirectory, b"/"));
             }
             let root = fs.resolve(caller, b"/", Follow::Yes).map_err(|e| about(e, path))?;
-            let mut import = Import::new(fs, caller, root.node, true)?;
+            let mut import = Import::new(fs, caller, root.node, false)?;
             import.descend(Spot::of(root.node), b"", false);
             import.list(root.node, replies)?;
             return Ok((import, true));
@@ -117,7 +116,9 @@ impl<'a> Import<'a> {
         if directory {
             let (node, existed) = Import::make_directory(fs, caller, held.entry.node, name)
                 .map_err(|error| about(error, path))?;
-            let mut import = Import::new(fs, caller, node, true)?;
+            // Nobody else reaches a hidden directory that is new: it has mode 0700.
+            let many = trusted && staged.is_some() && !existed;
+            let mut import = Import::new(fs, caller, node, many)?;
             let inherits = import.bequeaths(Spot::of(held.entry.node));
             import.descend(Spot::of(node), b"", inherits);
             if let Some(staged) = staged {
@@ -152,8 +153,7 @@ impl<'a> Import<'a> {
         top: NodeId,
         many: bool,
     ) -> Result<Import<'a>, Failure> {
-        let most = if caller.is_root() { fs::BULK_MEMORY } else { MEMORY_OF_USERS };
-        let memory = many.then_some(most);
+        let memory = many.then_some(fs::BULK_MEMORY);
         let builder = Builder::new(fs, caller, top, memory).map_err(|error| about(error, b""))?;
         Ok(Import {
             fs,
@@ -176,13 +176,19 @@ impl<'a> Import<'a> {
     /// Executes items in order.
     pub(super) fn items(&mut self, mut bytes: &[u8]) {
         let shown = self.builder.flush_old();
-        self.shown(shown);
+        noted(shown);
+        if self.builder.lost().is_some() {
+            return;
+        }
         while let Some(item) = Items::next(&mut bytes) {
             match item {
                 Ok(item) => {
                     self.item(&item);
                     let shown = self.builder.flush_full();
-                    self.shown(shown);
+                    noted(shown);
+                    if self.builder.lost().is_some() {
+                        return;
+                    }
                 }
                 Err(DecodeError::Malformed(_) | DecodeError::Trailing(_)) => {
                     self.failed(b"", &FsError::InvalidArgument("an unknown item"));
@@ -199,7 +205,9 @@ impl<'a> Import<'a> {
         replies: &mut Replies,
     ) -> Result<bool, Failure> {
         let parent = self.levels.last().filter(|_| self.left_out == 0).map(|level| level.node);
-        self.builder.flush().map_err(|error| about(error, name))?;
+        let shown = self.builder.flush();
+        noted(shown);
+        self.is_whole()?;
         let Some(parent) = parent else {
             return Err(Failure::new(FailureKind::Protocol, "no directory to restore into"));
         };
@@ -224,25 +232,26 @@ impl<'a> Import<'a> {
     /// Makes it visible.
     pub(super) fn show(&mut self) {
         let shown = self.builder.flush();
-        self.shown(shown);
+        noted(shown);
     }
 
     /// The failures since the last call.
-    pub(super) fn take_errors(&mut self) -> Answer {
+    pub(super) fn take_errors(&mut self) -> Result<Answer, Failure> {
         let shown = self.builder.flush_old();
-        self.shown(shown);
+        noted(shown);
+        self.is_whole()?;
         let errors = std::mem::take(&mut self.errors);
         self.error_paths_bytes = 0;
-        Answer::Imported { errors, more: std::mem::take(&mut self.more_errors) }
+        Ok(Answer::Imported { errors, more: std::mem::take(&mut self.more_errors) })
     }
 
     /// Ends the import, and makes it durable.
     pub(super) fn close(&mut self) -> Result<Answer, Failure> {
         self.drop_begun();
         let shown = self.builder.flush();
-        self.shown(shown);
+        noted(shown);
         self.fs.sync().map_err(Failure::from)?;
-        Ok(self.take_errors())
+        self.take_errors()
     }
 
     fn list(&self, node: NodeId, replies: &mut Replies) -> Result<(), Failure> {
@@ -273,13 +282,6 @@ impl<'a> Import<'a> {
             }
             Err(FsError::NotFound) => Ok(false),
             Err(error) => Err(about(error, path)),
-        }
-    }
-
-    /// Reports that what was made did not become visible.
-    fn shown(&mut self, shown: FsResult<()>) {
-        if let Err(error) = shown {
-            self.failed(b"", &error);
         }
     }
 
@@ -566,6 +568,13 @@ impl<'a> Import<'a> {
         };
         let kind = FailureKind::from(error);
         self.errors.push(ItemError { path: Bytes(path), message: error.to_string(), kind, stop });
+    }
+}
+
+/// Notes that what was made did not become visible; [`Import::is_whole`] reports it.
+fn noted(shown: FsResult<()>) {
+    if let Err(error) = shown {
+        tracing::warn!(%error, "a part of an import is lost");
     }
 }
 

@@ -316,6 +316,7 @@ fn make_small(random: &mut Rng) -> Vec<u8> {
                 inheritance: random.bool(),
                 wide_inodes: random.bool(),
                 answers: random.bool(),
+                unreached: random.bool(),
             },
         }
         .encode(),

@@ -1,12 +1,12 @@
 //! Names that an import gives to what exists: hard links, and the final name of a directory that
-//! was imported under another one.
+//! was imported under another one, which it gets only if nothing is lost.
 
 use fs::{FileSystem, FsResult, RenameMode, Spot, Volume};
 use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
 use inode::{FsError, Kind, NodeId};
 use wire::{Failure, FailureKind};
 
-use super::{Import, about};
+use super::{Import, about, noted};
 
 impl Import<'_> {
     /// Refuses a directory that others could have put there, or could reach.
@@ -19,10 +19,20 @@ impl Import<'_> {
         Err(Failure::new(FailureKind::Exists, message).at(path).hint("remove it, or rename it"))
     }
 
+    /// Fails if names that the import made are lost. It ends then: what follows may need them.
+    pub(super) fn is_whole(&self) -> Result<(), Failure> {
+        let Some((lost, error)) = self.builder.lost() else { return Ok(()) };
+        let message = format!("{lost} names that were not visible yet are lost: {error}");
+        let hint = "run the same import again: it continues, and makes one name at a time";
+        Err(Failure::new(FailureKind::from(error), message).hint(hint))
+    }
+
     /// Gives the directory that the import began with its name.
     pub(in super::super) fn publish(&mut self, name: &[u8]) -> Result<(), Failure> {
         self.drop_begun();
-        self.builder.flush().map_err(|error| about(error, name))?;
+        let shown = self.builder.flush();
+        noted(shown);
+        self.is_whole()?;
         let Some((parent, from)) = self.above.take() else {
             return Err(Failure::new(FailureKind::Protocol, "the import has its name"));
         };
