@@ -80,8 +80,7 @@ struct Table {
     files: BTreeMap<NodeId, File>,
     /// What each of those that wait waits for.
     waiters: BTreeMap<Waiter, NodeId>,
-    /// How many each client has, those that wait among them.
-    of_client: BTreeMap<u64, usize>,
+    of_client: Counts,
 }
 
 /// The locks.
@@ -103,7 +102,7 @@ impl Locks {
         let wanted = Held { by, range };
         let no_file = File::default();
         let file = table.files.get(&node).unwrap_or(&no_file);
-        let of_client = table.of_client.get(&by.client).copied().unwrap_or(0);
+        let of_client = table.of_client.of(by.client);
         let blocked = range.kind != LockKind::None
             && file.held.iter().any(|held| held.blocks(by.session, &range));
         if blocked {
@@ -116,7 +115,11 @@ impl Locks {
             }
             let waiter = Waiter { session: by.session, request };
             table.waiters.insert(waiter, node);
-            table.change(node, |file| file.waiting.push((waiter, wanted)));
+            table.change(node, |file, counts| {
+                file.waiting.push((waiter, wanted));
+                counts.change(by.client, 0, 1);
+                Vec::new()
+            });
             return Locking::Waits;
         }
         let placed = file.with(&wanted);
@@ -125,9 +128,10 @@ impl Locks {
         {
             return Locking::TooMany;
         }
-        Locking::Done(table.change(node, |file| {
+        Locking::Done(table.change(node, |file, counts| {
+            counts.change(by.client, file.held.len(), placed.len());
             file.held = placed;
-            file.grant()
+            file.grant(counts)
         }))
     }
 
@@ -145,7 +149,14 @@ impl Locks {
     pub(super) fn give_up(&self, waiter: Waiter) -> bool {
         let mut table = self.table.lock();
         let Some(node) = table.waiters.remove(&waiter) else { return false };
-        table.change(node, |file| file.waiting.retain(|(other, _)| *other != waiter));
+        table.change(node, |file, counts| {
+            file.waiting.retain(|(other, held)| {
+                let stays = *other != waiter;
+                counts.change(held.by.client, 1, usize::from(stays));
+                stays
+            });
+            Vec::new()
+        });
         true
     }
 
@@ -155,9 +166,9 @@ impl Locks {
         if !table.files.contains_key(&node) {
             return Vec::new();
         }
-        table.change(node, |file| {
-            file.held.retain(|held| held.by.session != session);
-            file.grant()
+        table.change(node, |file, counts| {
+            file.end_held(session, counts);
+            file.grant(counts)
         })
     }
 
@@ -168,60 +179,56 @@ impl Locks {
         let nodes: Vec<NodeId> = table.files.keys().copied().collect();
         let mut granted = Vec::new();
         for node in nodes {
-            granted.extend(table.change(node, |file| {
-                file.waiting.retain(|(waiter, _)| waiter.session != session);
-                file.held.retain(|held| held.by.session != session);
-                file.grant()
+            granted.extend(table.change(node, |file, counts| {
+                file.waiting.retain(|(waiter, held)| {
+                    let stays = waiter.session != session;
+                    counts.change(held.by.client, 1, usize::from(stays));
+                    stays
+                });
+                file.end_held(session, counts);
+                file.grant(counts)
             }));
         }
         granted
     }
 }
 
-/// What a change of a file's locks returns: those that waited and now have theirs.
-trait Granted {
-    fn granted(&self) -> &[Waiter];
-}
+/// How many locks each client has, those that wait among them.
+#[derive(Default)]
+struct Counts(BTreeMap<u64, usize>);
 
-impl Granted for Vec<Waiter> {
-    fn granted(&self) -> &[Waiter] {
-        self
+impl Counts {
+    fn of(&self, client: u64) -> usize {
+        self.0.get(&client).copied().unwrap_or(0)
     }
-}
 
-impl Granted for () {
-    fn granted(&self) -> &[Waiter] {
-        &[]
+    /// Counts those of a client that were `before` and are `after`.
+    fn change(&mut self, client: u64, before: usize, after: usize) {
+        let count = self.0.entry(client).or_default();
+        *count = (*count + after).saturating_sub(before);
+        if *count == 0 {
+            self.0.remove(&client);
+        }
     }
 }
 
 impl Table {
-    /// Changes the locks of a file, and counts those of each client again.
-    fn change<T: Granted>(&mut self, node: NodeId, change: impl FnOnce(&mut File) -> T) -> T {
+    /// Changes the locks of a file; the change returns those that waited and now have theirs.
+    fn change(
+        &mut self,
+        node: NodeId,
+        change: impl FnOnce(&mut File, &mut Counts) -> Vec<Waiter>,
+    ) -> Vec<Waiter> {
         let Table { files, waiters, of_client } = self;
         let file = files.entry(node).or_default();
-        for held in file.all() {
-            if let Some(count) = of_client.get_mut(&held.by.client) {
-                *count -= 1;
-            }
-        }
-        let before: Vec<u64> = file.all().map(|held| held.by.client).collect();
-        let changed = change(file);
-        for held in file.all() {
-            *of_client.entry(held.by.client).or_default() += 1;
-        }
-        for client in before {
-            if of_client.get(&client) == Some(&0) {
-                of_client.remove(&client);
-            }
-        }
+        let granted = change(file, of_client);
         if file.held.is_empty() && file.waiting.is_empty() {
             files.remove(&node);
         }
-        for waiter in changed.granted() {
+        for waiter in &granted {
             waiters.remove(waiter);
         }
-        changed
+        granted
     }
 
     /// Whether an owner that is in the way waits, directly or through others, for this one. Locks
@@ -265,8 +272,13 @@ impl Table {
 }
 
 impl File {
-    fn all(&self) -> impl Iterator<Item = &Held> {
-        self.held.iter().chain(self.waiting.iter().map(|(_, held)| held))
+    /// Ends the locks of a session.
+    fn end_held(&mut self, session: u64, counts: &mut Counts) {
+        self.held.retain(|held| {
+            let stays = held.by.session != session;
+            counts.change(held.by.client, 1, usize::from(stays));
+            stays
+        });
     }
 
     /// The locks after one was put over those of its owner.
@@ -295,7 +307,7 @@ impl File {
     }
 
     /// Grants what waits and is no longer blocked, in turn, while the file may have more locks.
-    fn grant(&mut self) -> Vec<Waiter> {
+    fn grant(&mut self, counts: &mut Counts) -> Vec<Waiter> {
         let mut granted = Vec::new();
         let mut at = 0;
         while let Some((waiter, wanted)) = self.waiting.get(at).copied() {
@@ -306,7 +318,9 @@ impl File {
                 continue;
             }
             self.waiting.remove(at);
-            self.held = self.with(&wanted);
+            let placed = self.with(&wanted);
+            counts.change(wanted.by.client, 1 + self.held.len(), placed.len());
+            self.held = placed;
             granted.push(waiter);
         }
         granted
@@ -348,7 +362,7 @@ mod tests {
         assert_eq!(locks.end_session(2), [Waiter { session: 1, request: 3 }]);
         assert!(locks.end_session(1).is_empty());
         let table = locks.table.lock();
-        assert!(table.files.is_empty() && table.waiters.is_empty() && table.of_client.is_empty());
+        assert!(table.files.is_empty() && table.waiters.is_empty() && table.of_client.0.is_empty());
     }
 
     #[test]
@@ -380,7 +394,7 @@ mod tests {
         let all = range(1, Free, 0, u64::MAX);
         assert_eq!(locks.set(file(5), by(1), all, None), NONE, "all of them can end");
         let table = locks.table.lock();
-        assert!(table.files.is_empty() && table.of_client.is_empty());
+        assert!(table.files.is_empty() && table.of_client.0.is_empty());
         drop(table);
         // Many sessions of one client share its number.
         let of = |session| Holder { client: 1, session };
