@@ -13,6 +13,8 @@ use device::{Clock, Link};
 use rustls::Connection;
 use wire::FRAME_BYTES_MAX;
 
+/// Bytes that must leave within [`WRITE_PATIENCE`].
+const WRITE_BYTES: usize = 64 << 10;
 /// Bytes that are read from a link at once.
 const READ_BYTES: usize = 64 << 10;
 /// How long the other side may take to read what is sent to it.
@@ -132,7 +134,7 @@ impl Channel {
                 }
             }
         }
-        let sent = self.link.write_all(&out);
+        let sent = self.write(&out);
         if out.capacity() > READ_BYTES {
             *out = Vec::new();
         }
@@ -141,6 +143,18 @@ impl Channel {
             self.link.close();
         }
         sent
+    }
+
+    /// Writes to a link; a side that reads a little now and then is not waited for.
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        for part in bytes.chunks(WRITE_BYTES) {
+            let since = self.clock.monotonic();
+            self.link.write_all(part)?;
+            if self.clock.monotonic().saturating_sub(since) > WRITE_PATIENCE {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(())
     }
 
     /// Receives a frame of at most `longest` bytes, which must be there `within` this time. One

@@ -117,7 +117,11 @@ impl Grant {
             return Err(Refusal::Groups);
         }
         let (uid, gid, groups) = match &self.users {
-            Users::One { uid, gid, groups } => (*uid, *gid, groups.clone()),
+            Users::One { uid, gid, groups } => {
+                let squashed = |id: u32| if id == 0 && !self.keeps_root { NOBODY } else { id };
+                let groups = groups.iter().copied().map(squashed).collect();
+                (squashed(*uid), squashed(*gid), groups)
+            }
             Users::Asserted { uids, gids } => {
                 if !uids.has(who.uid) {
                     return Err(Refusal::User(who.uid));
@@ -266,6 +270,16 @@ mod tests {
         let one = Grant { users: one, ..kept };
         let caller = one.caller(&asker(0, 0, &[0])).unwrap();
         assert_eq!((caller.uid, caller.gid, &caller.groups[..]), (7, 8, &[9][..]));
+        let squashed = Grant {
+            users: Users::One { uid: 0, gid: 0, groups: vec![0, 9] },
+            keeps_root: false,
+            ..one.clone()
+        };
+        let caller = squashed.caller(&asker(5, 5, &[])).unwrap();
+        assert_eq!(
+            (caller.uid, caller.gid, &caller.groups[..]),
+            (NOBODY, NOBODY, &[NOBODY, 9][..])
+        );
         let many = vec![5; GROUPS_MAX + 1];
         assert_eq!(one.caller(&asker(7, 8, &many)), Err(Refusal::Groups));
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use device::Timestamp;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
@@ -89,12 +90,16 @@ impl ServerTls {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
             .build()
             .map_err(unfit)?;
-        let config = ServerConfig::builder_with_provider(provider())
+        let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(unfit)?
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .map_err(unfit)?;
+        // A session that is resumed brings the certificate of its first connection, whose end nobody
+        // would look at again.
+        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
         Ok(ServerTls(Arc::new(config)))
     }
 
@@ -145,6 +150,14 @@ pub(crate) fn granted(certificate: &[u8]) -> Option<(String, Grant)> {
 }
 
 impl crate::Channel {
+    /// When the certificate of the other side expires: TLS looks at it once, at the beginning.
+    pub fn expires(&self) -> Option<Timestamp> {
+        let sent = self.certificates()?;
+        let (_, certificate) = X509Certificate::from_der(sent.first()?).ok()?;
+        let seconds = certificate.validity().not_after.timestamp();
+        Some(Timestamp(seconds.saturating_mul(1_000_000_000)))
+    }
+
     /// The name of the other side, a client, and what it may do: `None` without a certificate, and
     /// of one that grants nothing.
     pub fn granted(&self) -> Option<(String, Grant)> {

@@ -191,7 +191,7 @@ fn try_serve(
         if read.is_err() || server.session_ended_by(id).is_some() {
             return end(server, id, read, &work, &mut replies);
         }
-        let request: Request<'_> = match decode(&frame) {
+        let mut request: Request<'_> = match decode(&frame) {
             Ok(request) => request,
             Err(error) => {
                 let failure = Failure::new(FailureKind::Protocol, error.to_string());
@@ -200,7 +200,7 @@ fn try_serve(
                 return Ok(());
             }
         };
-        if is_far && let Err(failure) = far::check(&request.call) {
+        if is_far && let Err(failure) = far::check(&mut request.call, &caller) {
             replies.id = request.id;
             replies.send(Body::Failed(failure))?;
             continue;

@@ -1,15 +1,20 @@
 //! The daemon of a volume that is served to other machines: what it passes to the server, and what
 //! its clients may not ask of a daemon.
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use fs::FileSystem;
+use inode::Caller;
 use remote::Export;
 use wire::{Call, Failure, FailureKind};
 
 use super::ServeStart;
 use super::about::Answered;
 use super::server::Server;
+use super::sessions::Who;
+use super::streams::MEMORY_OF_USERS;
 
 /// A volume that is served; dropping this ends the sessions of its clients.
 pub(super) struct Exported(ServeStart);
@@ -27,27 +32,47 @@ pub(super) fn export(
     server: &Arc<Server>,
 ) -> Answered<Exported> {
     let daemon = Arc::downgrade(server);
-    let control = move |caller| match daemon.upgrade() {
-        Some(daemon) => daemon.admit_far(caller),
-        None => Err(std::io::ErrorKind::NotConnected.into()),
+    let control = move |client: &str, caller| match daemon.upgrade() {
+        Some(daemon) => admit(&daemon, client, caller),
+        None => Err(io::ErrorKind::NotConnected.into()),
     };
     let export = Export { name: serve.name.clone(), fs, control: Box::new(control) };
     if serve.server.add(export) {
         return Ok(Exported(serve.clone()));
     }
     let message = format!("another volume is served as {}", serve.name);
-    Err(Failure::new(FailureKind::Exists, message))
+    Err(Failure::new(FailureKind::Exists, message).hint("serve it under a name: NAME=VOLDIR"))
+}
+
+/// Opens a connection for a user of another machine; returns its other end.
+fn admit(server: &Arc<Server>, client: &str, caller: Caller) -> io::Result<UnixStream> {
+    let (ours, theirs) = UnixStream::pair()?;
+    // (The owner of the volume's directory is a user of this machine.)
+    let who = Who { uid: caller.uid, pid: 0, trusted: caller.is_root() };
+    server.begin_session(ours, who, Some((client.into(), caller)))?;
+    Ok(theirs)
 }
 
 /// Refuses what only commands on the daemon's own machine may ask: they name its processes, its
 /// mounts and its directories, or keep it busy for everybody.
-pub(super) fn check(call: &Call<'_>) -> Answered<()> {
+pub(super) fn check(call: &mut Call<'_>, caller: &Caller) -> Answered<()> {
     let what = match call {
         Call::HandOver | Call::ServesMount { .. } => "ending or asking about its daemon",
         Call::Sessions | Call::SessionEnd { .. } => "sessions of its daemon",
         Call::ScanOpen { .. } | Call::Scan { .. } | Call::ScanFlush => "updates of an index",
         Call::Check => "a check",
         Call::Collect { .. } => "a collection",
+        // Here they are for root and for the user of this process, which no client acts for by the
+        // number alone.
+        Call::Declare { .. } if !caller.is_root() => "declaring attributes",
+        Call::ClusterLimits { .. } if !caller.is_root() => "limits of the cluster",
+        Call::IndexFlush { .. } if !caller.is_root() => "writing an index",
+        Call::ScanFollow { .. } if !caller.is_root() => "following a source",
+        // The memory is this machine's: root of another one has as much as users.
+        Call::Send { memory, .. } | Call::Dump { memory, .. } => {
+            *memory = (*memory).min(MEMORY_OF_USERS);
+            return Ok(());
+        }
         _ => return Ok(()),
     };
     let message = format!("{what}: not over a network");

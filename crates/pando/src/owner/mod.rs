@@ -34,6 +34,7 @@ mod peer_wait;
 mod questions;
 mod quota;
 mod record;
+mod reported;
 mod restore;
 mod scan;
 mod schedule_calls;
@@ -250,7 +251,9 @@ fn own(
     };
     let answered = measuring.and_then(|()| match bound.zip(calls) {
         None => Ok(()),
-        Some((bound, calls)) => bound.serve(&calls, server.source(), Arc::clone(&env.clock)),
+        Some((bound, calls)) => {
+            bound.serve(&calls, reported::source(&server), Arc::clone(&env.clock))
+        }
     });
     let mut recording = None;
     let front = Arc::clone(&observed);

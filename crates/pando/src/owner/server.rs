@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use client::Listening;
@@ -16,7 +16,7 @@ use device::sync::{Condvar, Mutex};
 use fs::Volume;
 use inode::Caller;
 use program::Background;
-use wire::{Failure, FailureKind, Followed, ScanWatch, Status};
+use wire::{Failure, FailureKind, Followed, ScanWatch};
 
 use super::door::Door;
 use super::peer_wait::Outgoing;
@@ -26,7 +26,6 @@ use super::staged::Staged;
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
 use crate::host::Store;
-use crate::metrics;
 
 /// How long a command waits to see changes made through the mount, and for its own effect to be
 /// visible there. To drop pages the kernel may have to write them first, on a disk that is busy
@@ -181,11 +180,6 @@ impl Server {
     /// For how long other hosts have seen no sign of this daemon, if the next one is overdue.
     pub(super) fn silent(&self) -> Option<Duration> {
         self.silent.as_ref().and_then(|silent| silent())
-    }
-
-    /// What its metrics are read from. It does not keep the server alive.
-    pub(super) fn source(self: &Arc<Server>) -> impl metrics::Source + use<> {
-        Reported(Arc::downgrade(self))
     }
 
     /// Its background work.
@@ -400,21 +394,22 @@ impl Server {
         self.begin_session(stream, who, None)
     }
 
-    /// Serves a connection by a thread of its own; `far`: for whom, if not for the process at its
-    /// other end.
-    fn begin_session(
+    /// Serves a connection by a thread of its own; `far`: for whom, and of which client, if not for
+    /// the process at its other end.
+    pub(super) fn begin_session(
         self: &Arc<Server>,
         stream: UnixStream,
         who: Who,
-        far: Option<Caller>,
+        far: Option<(Arc<str>, Caller)>,
     ) -> io::Result<()> {
+        let (client, far) = far.unzip();
         let handle = device::with_a_descriptor(|| stream.try_clone())?;
         let mut registry = self.registry.lock();
         if registry.leaving {
             // Closed before the welcome: the client tries again and reaches the successor.
             return Ok(());
         }
-        let added = registry.sessions.add(handle, who, self.clock.monotonic());
+        let added = registry.sessions.add(handle, who, client, self.clock.monotonic());
         drop(registry);
         let id = match added {
             Ok(id) => id,
@@ -430,15 +425,6 @@ impl Server {
             return Err(error);
         }
         Ok(())
-    }
-
-    /// Opens a connection for a user of another machine; returns its other end.
-    pub(super) fn admit_far(self: &Arc<Server>, caller: Caller) -> io::Result<UnixStream> {
-        let (ours, theirs) = UnixStream::pair()?;
-        // (The owner of the volume's directory is a user of this machine.)
-        let who = Who { uid: caller.uid, pid: 0, trusted: caller.is_root() };
-        self.begin_session(ours, who, Some(caller))?;
-        Ok(theirs)
     }
 
     fn remove(&self, id: u64) {
@@ -509,6 +495,11 @@ impl Server {
     pub(super) fn heard(&self, id: u64) {
         let now = self.clock.monotonic();
         self.registry.lock().sessions.heard(id, now);
+    }
+
+    /// How many connections there are.
+    pub(super) fn session_count(&self) -> usize {
+        self.registry.lock().sessions.len()
     }
 
     /// Whether the daemon begins no new requests.
@@ -590,22 +581,6 @@ impl Server {
     /// Ends background work.
     pub(super) fn end_background(&self) {
         self.background.end();
-    }
-}
-
-/// A server, for its metrics.
-struct Reported(Weak<Server>);
-
-impl metrics::Source for Reported {
-    fn status(&self) -> Option<Status> {
-        let server = self.0.upgrade()?;
-        super::calls::status(&server)
-            .inspect_err(|error| tracing::warn!(%error, "the state of the volume cannot be read"))
-            .ok()
-    }
-
-    fn sessions(&self) -> u64 {
-        self.0.upgrade().map_or(0, |server| server.registry.lock().sessions.len() as u64)
     }
 }
 

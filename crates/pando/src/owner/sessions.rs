@@ -24,6 +24,11 @@ const CONNECTIONS_RESERVED: usize = 32;
 /// Most connections of one other user at once.
 const CONNECTIONS_OF_USER_MAX: usize = 64;
 
+/// Most connections for users of other machines at once: those of one client, by the name in its
+/// certificate, and of all. Whatever users they name, the rest is for users of this machine.
+const CONNECTIONS_OF_CLIENT_MAX: usize = 64;
+const CONNECTIONS_FAR_MAX: usize = 128;
+
 /// Most searches, counts, checks and recursive listings of one user at once, and of all users:
 /// each keeps a processor busy.
 const SEARCHES_OF_USER_MAX: usize = 8;
@@ -91,6 +96,8 @@ impl Busy {
 pub(super) struct Session {
     stream: UnixStream,
     pub(super) who: Who,
+    /// The client that has it, if it is for a user of another machine.
+    far: Option<Arc<str>>,
     /// When it began, or last ended a request.
     rests_since: Duration,
     pub(super) busy: Option<Busy>,
@@ -109,6 +116,11 @@ impl Session {
     /// How long its peer keeps it waiting, shared with the thread that writes.
     pub(super) fn wait(&self) -> Arc<PeerWait> {
         Arc::clone(&self.wait)
+    }
+
+    /// Whether it is for a user that limits leave some to: on this machine, and trusted.
+    fn is_of_here(&self) -> bool {
+        self.who.trusted && self.far.is_none()
     }
 
     /// Whether the current request makes no progress because the peer does not read.
@@ -140,13 +152,15 @@ impl Sessions {
         &mut self,
         stream: UnixStream,
         who: Who,
+        far: Option<Arc<str>>,
         now: Duration,
     ) -> Result<u64, Failure> {
-        self.refuse(who)?;
+        self.refuse(who, far.as_deref())?;
         self.last_id += 1;
         let session = Session {
             stream,
             who,
+            far,
             rests_since: now,
             busy: None,
             load: Load::Light,
@@ -158,10 +172,24 @@ impl Sessions {
         Ok(self.last_id)
     }
 
-    fn refuse(&self, who: Who) -> Result<(), Failure> {
+    fn refuse(&self, who: Who, far: Option<&str>) -> Result<(), Failure> {
         let refused =
             |message: String, hint: &str| Err(Failure::new(FailureKind::Busy, message).hint(hint));
-        let Who { uid, trusted, .. } = who;
+        if let Some(client) = far {
+            let of_client = |open: &&Session| open.far.as_deref() == Some(client);
+            let own = self.open.values().filter(of_client).count();
+            let all = self.open.values().filter(|open| open.far.is_some()).count();
+            if own >= CONNECTIONS_OF_CLIENT_MAX || all >= CONNECTIONS_FAR_MAX {
+                let message = format!(
+                    "the daemon of the volume has {own} connections for the client {client}, and \
+                     {all} for all clients: the most is {CONNECTIONS_OF_CLIENT_MAX}, and \
+                     {CONNECTIONS_FAR_MAX}"
+                );
+                return refused(message, "try again when other commands of clients have ended");
+            }
+        }
+        let Who { uid, .. } = who;
+        let trusted = who.trusted && far.is_none();
         let of_user = self.open.values().filter(|open| open.who.uid == uid).count();
         if !trusted && of_user >= CONNECTIONS_OF_USER_MAX {
             let message = format!(
@@ -170,7 +198,7 @@ impl Sessions {
             );
             return refused(message, "wait until other commands of this user have ended");
         }
-        let others = self.open.values().filter(|open| !open.who.trusted).count();
+        let others = self.open.values().filter(|open| !open.is_of_here()).count();
         if !trusted && others >= CONNECTIONS_MAX - CONNECTIONS_RESERVED {
             let message = format!(
                 "the daemon of the volume has {others} connections, the most that it takes from \
@@ -219,20 +247,21 @@ impl Sessions {
     /// Begins a request of a connection, unless its user, or all users together, have reached the
     /// limit for this load.
     pub(super) fn begin(&mut self, id: u64, load: Load) -> Result<(), Failure> {
-        let Some(who) = self.open.get(&id).map(|open| open.who) else { return Ok(()) };
+        let Some(open) = self.open.get(&id) else { return Ok(()) };
+        let (who, trusted) = (open.who, open.is_of_here());
         let limits = [
             (Load::Search, "searches and counts", SEARCHES_OF_USER_MAX, SEARCHES_MAX),
             (Load::Ordered, "ordered searches", ORDERED_OF_USER_MAX, ORDERED_MAX),
         ];
         for (of, what, of_user_max, max) in limits {
-            if load == Load::Light || who.trusted || (of == Load::Ordered && load != of) {
+            if load == Load::Light || trusted || (of == Load::Ordered && load != of) {
                 continue;
             }
             let counts = |open: &&Session| match of {
                 Load::Ordered => open.load == Load::Ordered,
                 _ => open.load != Load::Light,
             };
-            let under_way = || self.open.values().filter(counts).filter(|open| !open.who.trusted);
+            let under_way = || self.open.values().filter(counts).filter(|open| !open.is_of_here());
             let own = under_way().filter(|open| open.who.uid == who.uid).count();
             let message = if own >= of_user_max {
                 format!("user {} has {own} {what} under way, the most of one user", who.uid)
@@ -363,7 +392,28 @@ mod tests {
 
     fn add(sessions: &mut Sessions, uid: u32, trusted: bool) -> Result<u64, Failure> {
         let (ours, _) = UnixStream::pair().unwrap();
-        sessions.add(ours, Who { uid, pid: 1, trusted }, NOW)
+        sessions.add(ours, Who { uid, pid: 1, trusted }, None, NOW)
+    }
+
+    #[test]
+    fn clients_of_other_machines_leave_most_to_users_of_this_one() {
+        let mut sessions = Sessions::default();
+        let mut far = |client: &str, uid| {
+            let (ours, _) = UnixStream::pair().unwrap();
+            sessions.add(ours, Who { uid, pid: 0, trusted: uid == 0 }, Some(client.into()), NOW)
+        };
+        for client in ["one", "two", "three"] {
+            // A user for each, and root.
+            let begun = (0..100).filter(|uid| far(client, uid % 90).is_ok()).count();
+            assert_eq!(begun, if client == "three" { 0 } else { 64 });
+        }
+        assert_eq!(far("one", 0).unwrap_err().kind, FailureKind::Busy);
+        for uid in 1000..1096 {
+            add(&mut sessions, uid, false).unwrap();
+        }
+        for _ in 0..32 {
+            add(&mut sessions, 0, true).unwrap();
+        }
     }
 
     #[test]

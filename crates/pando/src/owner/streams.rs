@@ -15,7 +15,7 @@ use super::held::{Held, split};
 use super::watch;
 
 /// Most memory that a user other than root has the daemon use for a stream or a dump.
-const MEMORY_OF_USERS: u64 = 256 << 20;
+pub(super) const MEMORY_OF_USERS: u64 = 256 << 20;
 const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
 
 /// Sends a snapshot.

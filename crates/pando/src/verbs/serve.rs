@@ -145,7 +145,7 @@ fn volumes(args: &ServeArgs) -> Result<Vec<(String, PathBuf)>> {
         let name = name.unwrap_or_else(last).to_owned();
         let wrong = |message: String| {
             let failure = Failure::new(FailureKind::Invalid, message).at(argument.as_bytes());
-            Err(failure.hint("say NAME=VOLDIR"))
+            Err(failure.hint("give NAME=VOLDIR"))
         };
         if !rpc::is_volume_name(&name) {
             return wrong(format!("'{name}' cannot name a volume: letters, digits, . _ -"));

@@ -6,7 +6,7 @@
 //! used by that right, whatever the mode became since.
 
 use inode::permissions::{EXECUTE, READ, WRITE};
-use inode::{Attr, Caller, Ends, Enforce, FsError, Kind, NodeId};
+use inode::{Attr, Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr};
 use vfs::{DirEntry, NewNode, Seek, SyncScope, WalkControl};
 use wire::remote::{
     Asked, Asker, Entry, FrameKind, FsAnswer, FsCall, FsFailure, Listed, LockKind, LockRange, Node,
@@ -14,7 +14,7 @@ use wire::remote::{
 };
 use wire::{Bytes, PAYLOAD_BYTES_MAX};
 
-use super::locks::Locking;
+use super::locks::{Holder, Locking, Waiter};
 use super::session::{Searching, Session};
 use crate::convert;
 
@@ -234,7 +234,8 @@ impl<'a> Executing<'a> {
                 let at = self.own(node)?;
                 let caller = self.caller_with(at, OPEN_READ)?;
                 let mut buffer = vec![0; (length as usize).min(READ_BYTES_MAX)];
-                let read = if untimed {
+                // (What may only be read has times that stay.)
+                let read = if untimed || self.session.grant.read_only {
                     fs.read_untimed(&caller, at, offset, &mut buffer)?
                 } else {
                     fs.read(&caller, at, offset, &mut buffer)?
@@ -339,7 +340,10 @@ impl<'a> Executing<'a> {
                 let node = self.own(node)?;
                 let caller =
                     if only_size { self.caller_with(node, OPEN_WRITE)? } else { self.caller()? };
-                Outcome::Attr(fs.setattr(&caller, node, &convert::changes(changes))?)
+                // The time of the last change is the server's, as in every kernel: by it others learn
+                // what they must read again.
+                let changes = SetAttr { ctime: None, ..convert::changes(changes) };
+                Outcome::Attr(fs.setattr(&caller, node, &changes)?)
             }
             FsCall::Access { node, mask } => {
                 fs.access(&self.caller()?, self.own(node)?, mask & 7)?;
@@ -347,7 +351,7 @@ impl<'a> Executing<'a> {
             }
             FsCall::ReadLink { node, untimed } => {
                 let node = self.own(node)?;
-                Outcome::Bytes(if untimed {
+                Outcome::Bytes(if untimed || self.session.grant.read_only {
                     fs.readlink_untimed(&self.anybody(), node)?
                 } else {
                     fs.readlink(&self.anybody(), node)?
@@ -383,16 +387,40 @@ impl<'a> Executing<'a> {
                 return Err(FsError::InvalidArgument("a lock that ends before it begins"));
             }
             // Who could not read the file could keep others from it.
-            let right = if lock.kind == LockKind::None { 0 } else { OPEN_READ | OPEN_WRITE };
+            let right = match (lock.kind, lock.whole) {
+                (LockKind::None, _) => 0,
+                (LockKind::Exclusive, false) => OPEN_WRITE,
+                _ => OPEN_READ | OPEN_WRITE,
+            };
             if right != 0 && !self.session.has_open(node, right) {
                 return Err(FsError::AccessDenied);
             }
-            match volume.locks.set(node, self.session.id, lock, waiter) {
-                Locking::Done(granted) => {
-                    volume.granted(&granted);
-                    Ok(Outcome::Number(0))
-                }
+            if lock.kind == LockKind::Exclusive && self.session.grant.read_only {
+                return Err(FsError::ReadOnly("this client may only read".to_owned()));
+            }
+            let session = self.session.id;
+            let by = Holder { client: self.session.usage.number, session };
+            let locking = volume.locks.set(node, by, lock, waiter);
+            if let Locking::Done(granted) = &locking {
+                volume.granted(granted);
+            }
+            // The session may have ended, and the caller gone, since they were looked at above.
+            if self.session.has_ended() {
+                volume.forget_session(session);
+                return Err(FsError::Stale);
+            }
+            if right != 0 && !self.session.has_open(node, right) {
+                volume.forget_locks(session, node);
+            }
+            match locking {
+                Locking::Done(_) => Ok(Outcome::Number(0)),
                 Locking::Refused => Ok(Outcome::Number(1)),
+                Locking::Waits if self.session.is_given_up(self.id) => {
+                    let waiter = Waiter { session, request: self.id };
+                    // (If another gave it up, that one answers.)
+                    let gave_up = volume.locks.give_up(waiter);
+                    if gave_up { Err(FsError::Interrupted) } else { Ok(Outcome::Later) }
+                }
                 Locking::Waits => Ok(Outcome::Later),
                 Locking::TooMany => Ok(Outcome::Number(2)),
                 Locking::Deadlock => Ok(Outcome::Number(3)),

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use device::{Clock, Link};
@@ -14,8 +15,10 @@ use wire::remote::{
 use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
 
 use super::calls::{self, Executing, Outcome};
-use super::session::{Arrived, Connection, REQUESTS_MAX, Session};
-use super::volume::Served;
+use super::outbox::Connection;
+use super::pool::Work;
+use super::session::{Arrived, REQUESTS_MAX, Session};
+use super::volume::{Adding, SESSIONS_OF_CLIENT_MAX, Served};
 use super::{Counted, Security, Shared, control};
 use crate::convert;
 
@@ -37,8 +40,14 @@ pub(super) fn serve(
     let closing = Arc::clone(&link);
     match greet(shared, link, from, clock) {
         Ok((channel, client, grant, hello)) => {
-            counted.is_known();
-            if let Err(failure) = welcome(shared, &channel, client, grant, &hello) {
+            let served = match counted.is_known(&client) {
+                true => welcome(shared, &channel, client, grant, &hello),
+                false => {
+                    Err(Failure::new(FailureKind::Busy, "this client has too many connections")
+                        .hint("end mounts and commands of other machines with its certificate"))
+                }
+            };
+            if let Err(failure) = served {
                 tracing::info!(%from, %failure, "refused a client");
                 refuse(&channel, &failure);
             }
@@ -134,7 +143,7 @@ fn welcome(
         magic: REMOTE_MAGIC,
         version,
         features: hello.features & FEATURES,
-        session: Resume { session: 0, secret: [0; 16] },
+        session: Resume { session: 0, secret: [0; 16], attempt: 0 },
         resumed: false,
         requests_max: REQUESTS_MAX as u32,
         silence_seconds: SILENCE_MAX.as_secs() as u32,
@@ -148,27 +157,49 @@ fn welcome(
         let caller = grant
             .caller(&hello.who)
             .map_err(|refusal| Failure::new(FailureKind::Permission, refusal.to_string()))?;
-        let stream = (volume.control)(caller).map_err(|error| {
+        let stream = (volume.control)(&client, caller).map_err(|error| {
             Failure::new(FailureKind::Other, format!("cannot reach the daemon: {error}"))
+                .hint("try again when the volume is mounted on the server")
         })?;
         say_welcome(channel, &welcome)?;
         return control::carry(channel, &stream).map_err(protocol);
     }
     let client: Arc<str> = client.into();
     let (session, resumed) = session(shared, &volume, &client, grant, hello)?;
-    welcome.session = Resume { session: session.id, secret: session.secret };
+    let attempt = hello.resume.filter(|_| resumed).map_or(0, |resume| resume.attempt);
+    welcome.session = Resume { session: session.id, secret: session.secret, attempt };
     welcome.resumed = resumed;
-    let connection = Arc::new(Connection::new(Arc::clone(channel)));
+    let unread = Arc::clone(&session.usage.unread);
+    let pool = Arc::clone(&shared.pool);
+    let connection = Connection::start(Arc::clone(channel), unread, pool).map_err(|error| {
+        Failure::new(FailureKind::Busy, format!("cannot start a thread: {error}"))
+            .hint("raise the limit on threads of the server")
+    })?;
+    let served = exchange(shared, &session, &connection, hello, &welcome);
+    // (Its thread ends. The reason of an end is still sent.)
+    connection.end();
+    served
+}
+
+/// Serves the requests of a connection of a session.
+fn exchange(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    connection: &Arc<Connection>,
+    hello: &RemoteHello,
+    welcome: &RemoteWelcome,
+) -> Result<(), Failure> {
     // Before it is attached: no answer goes out ahead of the welcome.
-    say_welcome(channel, &welcome)?;
-    if !session.attach(&connection, &hello.awaits) {
-        return Err(Failure::new(FailureKind::Leaving, "the session ended"));
+    say_welcome(&connection.channel, welcome)?;
+    if !session.attach(connection, welcome.session.attempt, &hello.awaits) {
+        let message = "the session has ended, or has a newer connection";
+        return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
     }
-    let ended = receive(shared, &session, &connection);
-    session.detach(&connection, shared.settings.clock.monotonic());
+    let ended = receive(shared, session, connection);
+    session.detach(connection, shared.settings.clock.monotonic());
     match ended {
         Ok(()) => {
-            volume.end(&session);
+            session.volume.end(session);
             Ok(())
         }
         Err(ChannelError::Closed | ChannelError::Broken(_)) => Ok(()),
@@ -191,7 +222,7 @@ fn session(
     grant: Grant,
     hello: &RemoteHello,
 ) -> Result<(Arc<Session>, bool), Failure> {
-    if let Some(Resume { session, secret }) = hello.resume
+    if let Some(Resume { session, secret, .. }) = hello.resume
         && let Some(session) = volume.session(session)
         && constant_time_eq(&session.secret, &secret)
         && session.client == *client
@@ -204,22 +235,24 @@ fn session(
     let mut secret = [0; 16];
     random.fill(&mut secret);
     let id = random.next_u64();
-    let session = Session::new((id, secret), Arc::clone(client), grant, Arc::clone(volume));
+    let now = shared.settings.clock.monotonic();
+    let session = Session::new((id, secret), Arc::clone(client), grant, Arc::clone(volume), now);
     let session = Arc::new(session);
-    let of_client = volume.sessions().iter().filter(|other| other.client == *client).count();
-    if of_client >= SESSIONS_OF_CLIENT_MAX {
-        let message = format!("the client {client} has {of_client} sessions, the most");
-        return Err(Failure::new(FailureKind::Busy, message));
-    }
-    if !volume.add(&session) {
-        return Err(Failure::new(FailureKind::Leaving, "the volume is being closed"));
-    }
-    tracing::info!(%client, volume = %volume.name, "a client has begun a session");
-    Ok((session, false))
+    let failure = match volume.add(&session) {
+        Adding::Added => {
+            tracing::info!(%client, volume = %volume.name, "a client has begun a session");
+            return Ok((session, false));
+        }
+        Adding::TooMany => {
+            let message =
+                format!("the client {client} has {SESSIONS_OF_CLIENT_MAX} sessions, the most");
+            Failure::new(FailureKind::Busy, message).hint("unmount what is not used")
+        }
+        Adding::Ended => Failure::new(FailureKind::Leaving, "the volume is being closed")
+            .hint("try again when it is served again"),
+    };
+    Err(failure)
 }
-
-/// Most sessions of one client, by the name in its certificate.
-const SESSIONS_OF_CLIENT_MAX: usize = 2048;
 
 fn constant_time_eq(one: &[u8; 16], other: &[u8; 16]) -> bool {
     one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
@@ -232,22 +265,28 @@ fn receive(
     connection: &Arc<Connection>,
 ) -> Result<(), ChannelError> {
     let mut frame = Vec::new();
+    let until = connection.channel.expires();
     loop {
         connection.channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX)?;
+        if until.is_some_and(|until| shared.settings.clock.now() > until) {
+            return Err(broken("the certificate of this client has expired"));
+        }
         match split_head(&frame) {
-            Some((FrameKind::Request, id, _)) if id > 0 => match session.arrive(id, connection) {
-                Arrived::New(cancel) => {
-                    let message = std::mem::take(&mut frame);
-                    let own = Arc::clone(session);
-                    let work = move || {
-                        vfs::with_cancellation(&cancel, || execute(&own, id, &message));
-                    };
-                    shared.pool.put(&session.client, Box::new(work));
+            Some((FrameKind::Request, id, body)) if id > 0 => {
+                // Before it is counted, whenever it runs: what it says may make the space for it.
+                if let Ok(asked) = decode::<Asked<'_>>(body) {
+                    session.acknowledge(&asked.acknowledged);
                 }
-                Arrived::Known => {}
-                Arrived::Superseded => return Err(ChannelError::Closed),
-                Arrived::TooMany => return Err(broken("more requests than may be in flight")),
-            },
+                match session.arrive(id, connection) {
+                    Arrived::New(cancel) => {
+                        let message = std::mem::take(&mut frame);
+                        put(shared, session, connection, (id, message, cancel));
+                    }
+                    Arrived::Known => {}
+                    Arrived::Superseded => return Err(ChannelError::Closed),
+                    Arrived::TooMany => return Err(broken("more requests than may be in flight")),
+                }
+            }
             Some((FrameKind::Ping, number, body)) => {
                 let have: Vec<u64> = decode(body).map_err(|error| broken(&error.to_string()))?;
                 session.acknowledge(&have);
@@ -256,18 +295,33 @@ fn receive(
                 connection.send(pong);
             }
             Some((FrameKind::Cancel, id, _)) => {
-                let waiter = super::locks::Waiter { session: session.id, request: id };
-                if session.volume.locks.give_up(waiter) {
+                if session.give_up(id) {
                     let frame = calls::frame(id, Err(FsFailure::Interrupted));
                     session.answered(id, frame, false);
-                } else {
-                    session.cancel(id);
                 }
             }
             Some((FrameKind::Bye, ..)) => return Ok(()),
             _ => return Err(broken("a message that no client sends here")),
         }
     }
+}
+
+/// Has a request executed.
+fn put(
+    shared: &Shared,
+    session: &Arc<Session>,
+    connection: &Arc<Connection>,
+    (id, message, cancel): (u64, Vec<u8>, Arc<AtomicBool>),
+) {
+    let (own, leaves_by) = (Arc::clone(session), Arc::clone(connection));
+    let work = Work {
+        bytes: message.len(),
+        may_begin: Box::new(move || leaves_by.has_space()),
+        run: Box::new(move || {
+            vfs::with_cancellation(&cancel, || execute(&own, id, &message));
+        }),
+    };
+    shared.pool.put(&session.client, work);
 }
 
 fn broken(text: &str) -> ChannelError {
@@ -286,7 +340,6 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
             return;
         }
     };
-    session.acknowledge(&asked.acknowledged);
     let executing = Executing::new(session, id, &asked.who);
     let outcome = executing.run(&asked);
     let frame = match &outcome {

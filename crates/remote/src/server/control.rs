@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rpc::{Channel, ChannelError};
 use wire::FRAME_BYTES_MAX;
@@ -11,11 +12,14 @@ use wire::remote::{FrameKind, put_head, split_head};
 
 use super::connection::SILENCE_MAX;
 
+/// How long the daemon may take to read what a client sent.
+const WRITE_WITHIN: Duration = Duration::from_secs(120);
 /// Bytes that are carried at once.
 const PART_BYTES: usize = 64 << 10;
 
 /// Carries until both sides are done.
 pub(crate) fn carry(channel: &Arc<Channel>, stream: &UnixStream) -> Result<(), ChannelError> {
+    stream.set_write_timeout(Some(WRITE_WITHIN))?;
     let outgoing = stream.try_clone()?;
     let sender = Arc::clone(channel);
     device::spawn("serve-control", move || send(&sender, outgoing))?;
@@ -32,7 +36,12 @@ fn send(channel: &Channel, mut stream: UnixStream) {
         let mut frame = Vec::with_capacity(count + 9);
         put_head(FrameKind::Tunnel, 0, &mut frame);
         frame.extend_from_slice(&part[..count]);
-        if channel.send(&frame).is_err() || count == 0 {
+        if channel.send(&frame).is_err() {
+            // Nobody reads: the daemon ends what it does, and the thread that writes to it returns.
+            stream.shutdown(Shutdown::Both).unwrap_or_default();
+            return;
+        }
+        if count == 0 {
             return;
         }
     }

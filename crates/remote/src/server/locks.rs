@@ -4,22 +4,33 @@
 //! A lock belongs to a session and to a number that its client chose. It ends with the session. One
 //! that waits is granted in turn, and takes no thread meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use device::sync::Mutex;
 use inode::NodeId;
 use wire::remote::{LockKind, LockRange};
 
-/// Most locks on one file, and most that wait.
+/// Most locks on one file, and most that wait for it. Whatever would leave more is refused: the
+/// end of a part of a lock, too, which leaves two.
 const LOCKS_OF_FILE_MAX: usize = 4096;
-/// Most locks of one session.
-const LOCKS_OF_SESSION_MAX: usize = 65_536;
+/// Most locks of one client, in all its sessions, those that wait among them.
+const LOCKS_OF_CLIENT_MAX: usize = 65_536;
+/// How many locks are looked at in search of those that would wait for each other; Linux looks at
+/// ten.
+const DEADLOCK_STEPS_MAX: usize = 20_000;
 
 /// Who waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Waiter {
     pub(super) session: u64,
     pub(super) request: u64,
+}
+
+/// Who asks for a lock: a session, and the number of its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) client: u64,
+    pub(super) session: u64,
 }
 
 /// The outcome of a request for a lock.
@@ -39,19 +50,19 @@ pub(super) enum Locking {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
-    session: u64,
+    by: Holder,
     range: LockRange,
 }
 
 impl Held {
-    fn is_of(&self, session: u64, range: &LockRange) -> bool {
-        self.session == session && self.range.owner == range.owner
+    fn owner(&self) -> (u64, u64) {
+        (self.by.session, self.range.owner)
     }
 
     fn blocks(&self, session: u64, range: &LockRange) -> bool {
         let kinds = (self.range.kind, range.kind);
         self.range.whole == range.whole
-            && !self.is_of(session, range)
+            && self.owner() != (session, range.owner)
             && (kinds.0 == LockKind::Exclusive || kinds.1 == LockKind::Exclusive)
             && self.range.start <= range.end
             && range.start <= self.range.end
@@ -64,10 +75,18 @@ struct File {
     waiting: Vec<(Waiter, Held)>,
 }
 
+#[derive(Default)]
+struct Table {
+    files: BTreeMap<NodeId, File>,
+    /// What each of those that wait waits for.
+    waiters: BTreeMap<Waiter, NodeId>,
+    of_client: Counts,
+}
+
 /// The locks.
 #[derive(Default)]
 pub(super) struct Locks {
-    files: Mutex<BTreeMap<NodeId, File>>,
+    table: Mutex<Table>,
 }
 
 impl Locks {
@@ -75,160 +94,237 @@ impl Locks {
     pub(super) fn set(
         &self,
         node: NodeId,
-        session: u64,
+        by: Holder,
         range: LockRange,
         waiter: Option<u64>,
     ) -> Locking {
-        let mut files = self.files.lock();
-        if range.kind != LockKind::None {
-            let of_session = files
-                .values()
-                .map(|file| file.held.iter().filter(|held| held.session == session).count())
-                .sum::<usize>();
-            if of_session >= LOCKS_OF_SESSION_MAX {
+        let mut table = self.table.lock();
+        let wanted = Held { by, range };
+        let no_file = File::default();
+        let file = table.files.get(&node).unwrap_or(&no_file);
+        let of_client = table.of_client.of(by.client);
+        let blocked = range.kind != LockKind::None
+            && file.held.iter().any(|held| held.blocks(by.session, &range));
+        if blocked {
+            let Some(request) = waiter else { return Locking::Refused };
+            if file.waiting.len() >= LOCKS_OF_FILE_MAX || of_client >= LOCKS_OF_CLIENT_MAX {
                 return Locking::TooMany;
             }
-        }
-        let deadlock = waiter.is_some() && would_deadlock(&files, node, session, &range);
-        let file = files.entry(node).or_default();
-        let blocked = range.kind != LockKind::None
-            && file.held.iter().any(|held| held.blocks(session, &range));
-        let outcome = if blocked {
-            match waiter {
-                None => Locking::Refused,
-                Some(_) if deadlock => Locking::Deadlock,
-                Some(_) if file.waiting.len() >= LOCKS_OF_FILE_MAX => Locking::TooMany,
-                Some(request) => {
-                    file.waiting.push((Waiter { session, request }, Held { session, range }));
-                    Locking::Waits
-                }
+            if table.would_deadlock(node, &wanted) {
+                return Locking::Deadlock;
             }
-        } else if file.held.len() >= LOCKS_OF_FILE_MAX && range.kind != LockKind::None {
-            Locking::TooMany
-        } else {
-            file.place(session, range);
-            Locking::Done(file.grant())
-        };
-        if file.held.is_empty() && file.waiting.is_empty() {
-            files.remove(&node);
+            let waiter = Waiter { session: by.session, request };
+            table.waiters.insert(waiter, node);
+            table.change(node, |file, counts| {
+                file.waiting.push((waiter, wanted));
+                counts.change(by.client, 0, 1);
+                Vec::new()
+            });
+            return Locking::Waits;
         }
-        outcome
+        let placed = file.with(&wanted);
+        let more = placed.len().saturating_sub(file.held.len());
+        if more > 0 && (placed.len() > LOCKS_OF_FILE_MAX || of_client + more > LOCKS_OF_CLIENT_MAX)
+        {
+            return Locking::TooMany;
+        }
+        Locking::Done(table.change(node, |file, counts| {
+            counts.change(by.client, file.held.len(), placed.len());
+            file.held = placed;
+            file.grant(counts)
+        }))
     }
 
     /// The first lock of another that is in the way.
     pub(super) fn test(&self, node: NodeId, session: u64, range: &LockRange) -> Option<LockRange> {
-        let files = self.files.lock();
-        let mut held = files.get(&node)?.held.iter();
+        let table = self.table.lock();
+        let mut held = table.files.get(&node)?.held.iter();
         let found = held.find(|held| held.blocks(session, range))?;
         // The process of another machine means nothing here.
-        let pid = if found.session == session { found.range.pid } else { 0 };
+        let pid = if found.by.session == session { found.range.pid } else { 0 };
         Some(LockRange { pid, owner: 0, ..found.range })
     }
 
     /// Gives up waiting; `false` if it does not wait.
     pub(super) fn give_up(&self, waiter: Waiter) -> bool {
-        let mut files = self.files.lock();
-        let mut gave_up = false;
-        for file in files.values_mut() {
-            let before = file.waiting.len();
-            file.waiting.retain(|(other, _)| *other != waiter);
-            gave_up |= file.waiting.len() < before;
+        let mut table = self.table.lock();
+        let Some(node) = table.waiters.remove(&waiter) else { return false };
+        table.change(node, |file, counts| {
+            file.waiting.retain(|(other, held)| {
+                let stays = *other != waiter;
+                counts.change(held.by.client, 1, usize::from(stays));
+                stays
+            });
+            Vec::new()
+        });
+        true
+    }
+
+    /// Ends all locks of a session on a file; returns those that waited and now have theirs.
+    pub(super) fn end_file(&self, session: u64, node: NodeId) -> Vec<Waiter> {
+        let mut table = self.table.lock();
+        if !table.files.contains_key(&node) {
+            return Vec::new();
         }
-        files.retain(|_, file| !file.held.is_empty() || !file.waiting.is_empty());
-        gave_up
+        table.change(node, |file, counts| {
+            file.end_held(session, counts);
+            file.grant(counts)
+        })
     }
 
     /// Ends all locks of a session; returns those that waited and now have theirs.
     pub(super) fn end_session(&self, session: u64) -> Vec<Waiter> {
-        let mut files = self.files.lock();
+        let mut table = self.table.lock();
+        table.waiters.retain(|waiter, _| waiter.session != session);
+        let nodes: Vec<NodeId> = table.files.keys().copied().collect();
         let mut granted = Vec::new();
-        for file in files.values_mut() {
-            file.waiting.retain(|(waiter, _)| waiter.session != session);
-            file.held.retain(|held| held.session != session);
-            granted.extend(file.grant());
+        for node in nodes {
+            granted.extend(table.change(node, |file, counts| {
+                file.waiting.retain(|(waiter, held)| {
+                    let stays = waiter.session != session;
+                    counts.change(held.by.client, 1, usize::from(stays));
+                    stays
+                });
+                file.end_held(session, counts);
+                file.grant(counts)
+            }));
         }
-        files.retain(|_, file| !file.held.is_empty() || !file.waiting.is_empty());
         granted
+    }
+}
+
+/// How many locks each client has, those that wait among them.
+#[derive(Default)]
+struct Counts(BTreeMap<u64, usize>);
+
+impl Counts {
+    fn of(&self, client: u64) -> usize {
+        self.0.get(&client).copied().unwrap_or(0)
+    }
+
+    /// Counts those of a client that were `before` and are `after`.
+    fn change(&mut self, client: u64, before: usize, after: usize) {
+        let count = self.0.entry(client).or_default();
+        *count = (*count + after).saturating_sub(before);
+        if *count == 0 {
+            self.0.remove(&client);
+        }
+    }
+}
+
+impl Table {
+    /// Changes the locks of a file; the change returns those that waited and now have theirs.
+    fn change(
+        &mut self,
+        node: NodeId,
+        change: impl FnOnce(&mut File, &mut Counts) -> Vec<Waiter>,
+    ) -> Vec<Waiter> {
+        let Table { files, waiters, of_client } = self;
+        let file = files.entry(node).or_default();
+        let granted = change(file, of_client);
+        if file.held.is_empty() && file.waiting.is_empty() {
+            files.remove(&node);
+        }
+        for waiter in &granted {
+            waiters.remove(waiter);
+        }
+        granted
+    }
+
+    /// Whether an owner that is in the way waits, directly or through others, for this one. Locks
+    /// of flock(2) are not looked at, as on Linux; nor is more than a bounded number of locks.
+    fn would_deadlock(&self, node: NodeId, wanted: &Held) -> bool {
+        if wanted.range.whole || self.waiters.is_empty() {
+            return false;
+        }
+        let mut waiting: BTreeMap<(u64, u64), Vec<(NodeId, &Held)>> = BTreeMap::new();
+        let mut steps = DEADLOCK_STEPS_MAX;
+        let nodes: BTreeSet<NodeId> = self.waiters.values().copied().take(steps).collect();
+        for at in nodes {
+            let file = self.files.get(&at).map(|file| &file.waiting[..]).unwrap_or_default();
+            for (_, other) in file.iter().filter(|(_, other)| !other.range.whole).take(steps) {
+                waiting.entry(other.owner()).or_default().push((at, other));
+            }
+            steps = steps.saturating_sub(file.len());
+        }
+        let asks = wanted.owner();
+        let mut seen: BTreeSet<(u64, u64)> = BTreeSet::new();
+        let mut next = vec![(node, wanted)];
+        let mut steps = DEADLOCK_STEPS_MAX;
+        while let Some((node, wanted)) = next.pop() {
+            let held = self.files.get(&node).map(|file| &file.held[..]).unwrap_or_default();
+            for held in held {
+                let Some(left) = steps.checked_sub(1) else { return false };
+                steps = left;
+                if !held.blocks(wanted.by.session, &wanted.range) {
+                    continue;
+                }
+                if held.owner() == asks {
+                    return true;
+                }
+                if seen.insert(held.owner()) {
+                    next.extend(waiting.get(&held.owner()).into_iter().flatten());
+                }
+            }
+        }
+        false
     }
 }
 
 impl File {
-    /// Puts a lock over those of its owner.
-    fn place(&mut self, session: u64, range: LockRange) {
+    /// Ends the locks of a session.
+    fn end_held(&mut self, session: u64, counts: &mut Counts) {
+        self.held.retain(|held| {
+            let stays = held.by.session != session;
+            counts.change(held.by.client, 1, usize::from(stays));
+            stays
+        });
+    }
+
+    /// The locks after one was put over those of its owner.
+    fn with(&self, new: &Held) -> Vec<Held> {
+        let range = new.range;
         let mut kept = Vec::with_capacity(self.held.len() + 2);
-        for held in self.held.drain(..) {
-            let own = held.is_of(session, &range) && held.range.whole == range.whole;
+        for held in &self.held {
+            let own = held.owner() == new.owner() && held.range.whole == range.whole;
             if !own || held.range.end < range.start || range.end < held.range.start {
-                kept.push(held);
+                kept.push(*held);
                 continue;
             }
             if held.range.start < range.start {
                 let part = LockRange { end: range.start - 1, ..held.range };
-                kept.push(Held { session, range: part });
+                kept.push(Held { range: part, ..*held });
             }
             if held.range.end > range.end {
                 let part = LockRange { start: range.end + 1, ..held.range };
-                kept.push(Held { session, range: part });
+                kept.push(Held { range: part, ..*held });
             }
         }
         if range.kind != LockKind::None {
-            kept.push(Held { session, range });
+            kept.push(*new);
         }
-        self.held = kept;
+        kept
     }
 
-    /// Grants what waits and is no longer blocked, in turn.
-    fn grant(&mut self) -> Vec<Waiter> {
+    /// Grants what waits and is no longer blocked, in turn, while the file may have more locks.
+    fn grant(&mut self, counts: &mut Counts) -> Vec<Waiter> {
         let mut granted = Vec::new();
         let mut at = 0;
         while let Some((waiter, wanted)) = self.waiting.get(at).copied() {
-            if self.held.iter().any(|held| held.blocks(wanted.session, &wanted.range)) {
+            let blocked =
+                self.held.iter().any(|held| held.blocks(wanted.by.session, &wanted.range));
+            if blocked || self.held.len() >= LOCKS_OF_FILE_MAX {
                 at += 1;
                 continue;
             }
             self.waiting.remove(at);
-            self.place(wanted.session, wanted.range);
+            let placed = self.with(&wanted);
+            counts.change(wanted.by.client, 1 + self.held.len(), placed.len());
+            self.held = placed;
             granted.push(waiter);
         }
         granted
     }
-}
-
-/// Whether an owner that is in the way waits, directly or through others, for this one. Locks of
-/// flock(2) are not looked at, as on Linux.
-fn would_deadlock(
-    files: &BTreeMap<NodeId, File>,
-    node: NodeId,
-    session: u64,
-    range: &LockRange,
-) -> bool {
-    if range.whole {
-        return false;
-    }
-    let blockers = |node: NodeId, session: u64, range: &LockRange| -> Vec<(u64, u64)> {
-        let held = files.get(&node).map(|file| &file.held[..]).unwrap_or_default();
-        let blocking = held.iter().filter(|held| held.blocks(session, range));
-        blocking.map(|held| (held.session, held.range.owner)).collect()
-    };
-    let mut seen: Vec<(u64, u64)> = Vec::new();
-    let mut next = blockers(node, session, range);
-    while let Some(owner) = next.pop() {
-        if owner == (session, range.owner) {
-            return true;
-        }
-        if seen.contains(&owner) {
-            continue;
-        }
-        seen.push(owner);
-        for (other, file) in files {
-            for (_, wanted) in &file.waiting {
-                if (wanted.session, wanted.range.owner) == owner && !wanted.range.whole {
-                    next.extend(blockers(*other, wanted.session, &wanted.range));
-                }
-            }
-        }
-    }
-    false
 }
 
 #[cfg(test)]
@@ -243,39 +339,94 @@ mod tests {
         LockRange { owner, pid: 7, kind, start, end, whole: false }
     }
 
+    fn by(session: u64) -> Holder {
+        Holder { client: 70 + session, session }
+    }
+
     const NONE: Locking = Locking::Done(Vec::new());
 
     #[test]
     fn ranges_are_split_and_others_wait_in_turn() {
         use LockKind::{Exclusive, None as Free, Shared};
         let locks = Locks::default();
-        assert_eq!(locks.set(file(5), 1, range(1, Exclusive, 0, 99), None), NONE);
-        assert_eq!(locks.set(file(5), 2, range(1, Shared, 50, 60), None), Locking::Refused);
-        assert_eq!(locks.set(file(5), 1, range(1, Free, 40, 69), None), NONE);
-        assert_eq!(locks.set(file(5), 2, range(1, Shared, 50, 60), None), NONE);
-        assert_eq!(locks.set(file(5), 2, range(1, Shared, 60, 70), Some(9)), Locking::Waits);
+        assert_eq!(locks.set(file(5), by(1), range(1, Exclusive, 0, 99), None), NONE);
+        assert_eq!(locks.set(file(5), by(2), range(1, Shared, 50, 60), None), Locking::Refused);
+        assert_eq!(locks.set(file(5), by(1), range(1, Free, 40, 69), None), NONE);
+        assert_eq!(locks.set(file(5), by(2), range(1, Shared, 50, 60), None), NONE);
+        assert_eq!(locks.set(file(5), by(2), range(1, Shared, 60, 70), Some(9)), Locking::Waits);
         let in_the_way = locks.test(file(5), 2, &range(1, Shared, 0, 10)).unwrap();
         assert_eq!((in_the_way.start, in_the_way.end, in_the_way.pid), (0, 39, 0));
-        let granted = locks.set(file(5), 1, range(1, Free, 0, u64::MAX), None);
+        let granted = locks.set(file(5), by(1), range(1, Free, 0, u64::MAX), None);
         assert_eq!(granted, Locking::Done(vec![Waiter { session: 2, request: 9 }]));
-        assert_eq!(locks.set(file(5), 1, range(1, Exclusive, 70, 80), Some(3)), Locking::Waits);
+        assert_eq!(locks.set(file(5), by(1), range(1, Exclusive, 70, 80), Some(3)), Locking::Waits);
         assert_eq!(locks.end_session(2), [Waiter { session: 1, request: 3 }]);
         assert!(locks.end_session(1).is_empty());
-        assert!(locks.files.lock().is_empty());
+        let table = locks.table.lock();
+        assert!(table.files.is_empty() && table.waiters.is_empty() && table.of_client.0.is_empty());
     }
 
     #[test]
     fn two_that_wait_for_each_other_are_found_and_one_gives_up() {
         use LockKind::Exclusive;
         let locks = Locks::default();
-        assert_eq!(locks.set(file(5), 1, range(1, Exclusive, 0, 9), None), NONE);
-        assert_eq!(locks.set(file(6), 2, range(1, Exclusive, 0, 9), None), NONE);
-        assert_eq!(locks.set(file(6), 1, range(1, Exclusive, 0, 9), Some(1)), Locking::Waits);
-        assert_eq!(locks.set(file(5), 2, range(1, Exclusive, 5, 5), Some(2)), Locking::Deadlock);
+        assert_eq!(locks.set(file(5), by(1), range(1, Exclusive, 0, 9), None), NONE);
+        assert_eq!(locks.set(file(6), by(2), range(1, Exclusive, 0, 9), None), NONE);
+        assert_eq!(locks.set(file(6), by(1), range(1, Exclusive, 0, 9), Some(1)), Locking::Waits);
+        assert_eq!(
+            locks.set(file(5), by(2), range(1, Exclusive, 5, 5), Some(2)),
+            Locking::Deadlock
+        );
         assert!(locks.give_up(Waiter { session: 1, request: 1 }));
         assert!(!locks.give_up(Waiter { session: 1, request: 1 }));
-        assert_eq!(locks.set(file(5), 2, range(1, Exclusive, 5, 5), Some(2)), Locking::Waits);
+        assert_eq!(locks.set(file(5), by(2), range(1, Exclusive, 5, 5), Some(2)), Locking::Waits);
         let whole = LockRange { whole: true, ..range(1, Exclusive, 0, u64::MAX) };
-        assert_eq!(locks.set(file(5), 2, whole, None), NONE, "the other kind does not see it");
+        assert_eq!(locks.set(file(5), by(2), whole, None), NONE, "the other kind does not see it");
+    }
+
+    #[test]
+    fn a_client_has_no_more_than_its_locks_however_it_makes_them() {
+        use LockKind::{Exclusive, None as Free, Shared};
+        let locks = Locks::default();
+        assert_eq!(locks.set(file(5), by(1), range(1, Exclusive, 0, u64::MAX), None), NONE);
+        let holes = (0..10_000).map(|hole| range(1, Free, 2 * hole + 1, 2 * hole + 1));
+        let refused = holes.filter(|hole| locks.set(file(5), by(1), *hole, None) != NONE).count();
+        assert_eq!(refused, 10_000 - (LOCKS_OF_FILE_MAX - 1));
+        let all = range(1, Free, 0, u64::MAX);
+        assert_eq!(locks.set(file(5), by(1), all, None), NONE, "all of them can end");
+        let table = locks.table.lock();
+        assert!(table.files.is_empty() && table.of_client.0.is_empty());
+        drop(table);
+        // Many sessions of one client share its number.
+        let of = |session| Holder { client: 1, session };
+        let mut taken = 0;
+        for number in 0..20 {
+            for owner in 0..LOCKS_OF_FILE_MAX as u64 {
+                let lock = range(owner, Shared, owner, owner);
+                taken += usize::from(locks.set(file(number + 1), of(number), lock, None) == NONE);
+            }
+        }
+        assert_eq!(taken, LOCKS_OF_CLIENT_MAX);
+        let other = Holder { client: 2, session: 99 };
+        assert_eq!(locks.set(file(20), other, range(1, Shared, 0, 9), None), NONE);
+        assert!(locks.end_file(0, file(1)).is_empty());
+        assert_eq!(locks.set(file(20), of(19), range(1, Shared, 0, 9), None), NONE);
+    }
+
+    #[test]
+    fn a_deadlock_through_others_is_found() {
+        use LockKind::Exclusive;
+        let locks = Locks::default();
+        for session in 1..=50 {
+            let lock = range(1, Exclusive, 0, 9);
+            assert_eq!(locks.set(file(session), by(session), lock, None), NONE);
+        }
+        for session in 1..50 {
+            let lock = range(1, Exclusive, 3, 3);
+            let outcome = locks.set(file(session + 1), by(session), lock, Some(1));
+            assert_eq!(outcome, Locking::Waits);
+        }
+        let last = range(1, Exclusive, 9, 9);
+        assert_eq!(locks.set(file(1), by(50), last, Some(1)), Locking::Deadlock);
+        assert_eq!(locks.set(file(1), by(51), last, Some(1)), Locking::Waits);
     }
 }

@@ -1,26 +1,27 @@
 //! The server: accepts connections, finds out who they are, and runs their requests.
 //!
-//! Threads: one accepts, one for each connection receives, a pool executes, one ends sessions whose
-//! clients are gone. All that a stranger can cause before its certificate was verified is one
+//! Threads: one accepts, two for each connection receive and send, a pool executes, one ends
+//! sessions whose clients are gone. All that a stranger can cause before its certificate was verified is one
 //! thread for a bounded time, and a bounded number of those.
 
 mod calls;
 mod connection;
 mod control;
 mod locks;
+mod outbox;
 mod pool;
 mod session;
 mod volume;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use device::sync::Mutex;
-use device::{Clock, Listener, Net, Random};
+use device::{Clock, Link, Listener, Net, Random};
 use rpc::{Grant, ServerTls};
 
 use self::pool::Pool;
@@ -32,6 +33,8 @@ const CONNECTIONS_MAX: usize = 4096;
 /// Most of those that have not said who they are, and of those from one address.
 const STRANGERS_MAX: usize = 64;
 const STRANGERS_OF_ADDRESS_MAX: usize = 24;
+/// Most connections of one client, by the name in its certificate.
+const CONNECTIONS_OF_CLIENT_MAX: usize = 2048;
 /// How long a session lives without a connection.
 const GRACE: Duration = Duration::from_secs(60);
 /// How often sessions without a connection are looked at.
@@ -73,8 +76,10 @@ struct Shared {
     pool: Arc<Pool>,
     ended: AtomicBool,
     connections: AtomicUsize,
-    /// Where those come from that have not said who they are.
-    strangers: Mutex<Vec<IpAddr>>,
+    /// Where those come from that have not said who they are, the oldest first.
+    strangers: Mutex<Vec<Stranger>>,
+    /// How many connections each client has.
+    of_client: Mutex<BTreeMap<String, usize>>,
 }
 
 impl Server {
@@ -93,6 +98,7 @@ impl Server {
             ended: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             strangers: Mutex::default(),
+            of_client: Mutex::default(),
         });
         let server = Server { shared: Arc::clone(&shared) };
         let accepting = Arc::clone(&shared);
@@ -176,18 +182,13 @@ impl Shared {
                 }
             };
             let connections = self.connections.fetch_add(1, Ordering::Relaxed);
-            let (strangers, of_address) = {
-                let mut strangers = self.strangers.lock();
-                let of_address = strangers.iter().filter(|other| **other == from.ip()).count();
-                strangers.push(from.ip());
-                (strangers.len(), of_address)
-            };
-            let counted = Counted { shared: Arc::clone(self), stranger: Some(from.ip()) };
-            if connections >= CONNECTIONS_MAX
-                || strangers > STRANGERS_MAX
-                || of_address >= STRANGERS_OF_ADDRESS_MAX
-            {
-                tracing::warn!(%from, "refused a connection: there are too many");
+            let stranger = Arc::new(Unknown { from: network(from.ip()), link: Arc::clone(&link) });
+            self.meet(&stranger);
+            let counted =
+                Counted { shared: Arc::clone(self), stranger: Some(stranger), client: None };
+            if connections >= CONNECTIONS_MAX {
+                // Anybody can cause this, as often as it likes.
+                tracing::debug!(%from, "refused a connection: there are too many");
                 drop(counted);
                 link.close();
                 continue;
@@ -198,6 +199,23 @@ impl Shared {
                 tracing::warn!(%error, "cannot serve a connection");
             }
         }
+    }
+
+    /// Counts a stranger. If there are too many, of its network or of all, the oldest of them must
+    /// go: those who mean well take a moment only.
+    fn meet(&self, stranger: &Stranger) {
+        let mut strangers = self.strangers.lock();
+        let is_near = |other: &Stranger| other.from == stranger.from;
+        let of_network = strangers.iter().filter(|other| is_near(other)).count();
+        let oldest = if of_network >= STRANGERS_OF_ADDRESS_MAX {
+            strangers.iter().position(is_near)
+        } else {
+            (strangers.len() >= STRANGERS_MAX).then_some(0)
+        };
+        if let Some(at) = oldest {
+            strangers.remove(at).link.close();
+        }
+        strangers.push(Arc::clone(stranger));
     }
 
     /// Ends sessions whose clients did not come back.
@@ -219,26 +237,64 @@ impl Shared {
     }
 }
 
+/// The network that one of its hosts can take addresses of as it likes.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+        }
+        IpAddr::V4(address) if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        address => address,
+    }
+}
+
+/// A connection that has not said who it is.
+struct Unknown {
+    from: IpAddr,
+    link: Arc<dyn Link>,
+}
+
+type Stranger = Arc<Unknown>;
+
 /// A connection that is counted.
 struct Counted {
     shared: Arc<Shared>,
-    stranger: Option<IpAddr>,
+    stranger: Option<Stranger>,
+    client: Option<String>,
 }
 
 impl Counted {
-    /// It said who it is.
-    fn is_known(&mut self) {
-        let Some(from) = self.stranger.take() else { return };
-        let mut strangers = self.shared.strangers.lock();
-        if let Some(at) = strangers.iter().position(|other| *other == from) {
-            strangers.swap_remove(at);
+    /// It said who it is; `false`: that client has the most.
+    fn is_known(&mut self, client: &str) -> bool {
+        self.is_no_stranger();
+        let mut of_client = self.shared.of_client.lock();
+        let count = of_client.entry(client.to_owned()).or_default();
+        if *count >= CONNECTIONS_OF_CLIENT_MAX {
+            return false;
         }
+        *count += 1;
+        self.client = Some(client.to_owned());
+        true
+    }
+
+    fn is_no_stranger(&mut self) {
+        let Some(own) = self.stranger.take() else { return };
+        self.shared.strangers.lock().retain(|other| !Arc::ptr_eq(other, &own));
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.is_known();
+        self.is_no_stranger();
+        if let Some(client) = self.client.take() {
+            let mut of_client = self.shared.of_client.lock();
+            if let Some(count) = of_client.get_mut(&client) {
+                *count -= 1;
+                if *count == 0 {
+                    of_client.remove(&client);
+                }
+            }
+        }
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -14,10 +14,12 @@ use std::time::Duration;
 
 use device::sync::Mutex;
 use inode::{FsError, NodeId};
-use rpc::{Channel, Grant};
+use rpc::Grant;
 use vfs::{FileSystem, FsResult};
 use wire::remote::{Node, OPEN_READ, OPEN_WRITE};
 
+use super::locks::Waiter;
+use super::outbox::Connection;
 use super::volume::{Served, Usage};
 use crate::convert;
 
@@ -53,49 +55,11 @@ enum Seen {
 struct State {
     nodes: BTreeMap<NodeId, Held>,
     requests: BTreeMap<u64, Seen>,
-    /// The connection, and a number that each new one raises.
     connection: Option<Arc<Connection>>,
+    /// The client's number of that connection.
+    attempt: Option<u64>,
     lost_since: Option<Duration>,
     ended: bool,
-}
-
-/// A connection of a session, with answers that wait for the thread that sends.
-pub(super) struct Connection {
-    pub(super) channel: Arc<Channel>,
-    queue: Mutex<Outbox>,
-}
-
-#[derive(Default)]
-struct Outbox {
-    frames: Vec<Vec<u8>>,
-    sending: bool,
-}
-
-impl Connection {
-    pub(super) fn new(channel: Arc<Channel>) -> Connection {
-        Connection { channel, queue: Mutex::default() }
-    }
-
-    /// Sends a frame; if another thread sends already, that one does it, in one write with others.
-    pub(super) fn send(&self, frame: Vec<u8>) {
-        let mut queue = self.queue.lock();
-        queue.frames.push(frame);
-        if queue.sending {
-            return;
-        }
-        queue.sending = true;
-        while !queue.frames.is_empty() {
-            let frames = std::mem::take(&mut queue.frames);
-            drop(queue);
-            let frames: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
-            // The session keeps what the client did not get.
-            if self.channel.send_all(&frames).is_err() {
-                self.channel.close();
-            }
-            queue = self.queue.lock();
-        }
-        queue.sending = false;
-    }
 }
 
 /// A session.
@@ -106,7 +70,7 @@ pub(super) struct Session {
     pub(super) client: Arc<str>,
     pub(super) grant: Grant,
     pub(super) volume: Arc<Served>,
-    usage: Arc<Usage>,
+    pub(super) usage: Arc<Usage>,
     state: Mutex<State>,
 }
 
@@ -145,9 +109,12 @@ impl Session {
         client: Arc<str>,
         grant: Grant,
         volume: Arc<Served>,
+        now: Duration,
     ) -> Session {
         let usage = volume.usage(&client);
-        Session { id, secret, client, grant, volume, usage, state: Mutex::default() }
+        // Until it has a connection it is one that lost it: its client may never get the welcome.
+        let state = Mutex::new(State { lost_since: Some(now), ..State::default() });
+        Session { id, secret, client, grant, volume, usage, state }
     }
 
     fn fs(&self) -> &dyn FileSystem {
@@ -155,24 +122,42 @@ impl Session {
     }
 
     /// Takes a connection, and closes the one before; the answers that its client does not await
-    /// are forgotten. `false` if the session has ended.
-    pub(super) fn attach(&self, connection: &Arc<Connection>, awaits: &[u64]) -> bool {
+    /// are forgotten. `false` if the session has ended, or has had a later attempt of its client.
+    pub(super) fn attach(
+        &self,
+        connection: &Arc<Connection>,
+        attempt: u64,
+        awaits: &[u64],
+    ) -> bool {
         let mut state = self.state.lock();
-        if state.ended {
+        // (A hello that was under way for long names an old attempt.)
+        if state.ended || state.attempt.is_some_and(|last| attempt <= last) {
             return false;
         }
-        let running = |seen: &Seen| matches!(seen, Seen::Running(_));
+        state.attempt = Some(attempt);
+        let mut unawaited = Vec::new();
         state.requests.retain(|id, seen| {
-            let stays = awaits.contains(id) || running(seen);
+            let awaited = awaits.contains(id);
+            if let (Seen::Running(_), false) = (&*seen, awaited) {
+                unawaited.push(*id);
+            }
+            let stays = awaited || matches!(seen, Seen::Running(_));
             if !stays {
                 self.usage.kept.fetch_sub(kept_bytes(seen), Ordering::Relaxed);
             }
             stays
         });
         if let Some(before) = state.connection.replace(Arc::clone(connection)) {
-            before.channel.close();
+            before.close();
         }
         state.lost_since = None;
+        drop(state);
+        // A lock that is granted to nobody would never end.
+        for id in unawaited {
+            if self.give_up(id) {
+                self.state.lock().requests.remove(&id);
+            }
+        }
         true
     }
 
@@ -193,7 +178,7 @@ impl Session {
     /// Closes its connection, if it has one.
     pub(super) fn hang_up(&self) {
         if let Some(connection) = &self.state.lock().connection {
-            connection.channel.close();
+            connection.close();
         }
     }
 
@@ -236,11 +221,27 @@ impl Session {
         Arrived::New(cancel)
     }
 
-    /// Nobody waits for a request any more.
-    pub(super) fn cancel(&self, id: u64) {
+    /// Nobody waits for a request any more; returns whether it waited for a lock, which it does no
+    /// more.
+    pub(super) fn give_up(&self, id: u64) -> bool {
+        // The flag comes first: a request that begins to wait for its lock just now looks at it.
         if let Some(Seen::Running(cancel)) = self.state.lock().requests.get(&id) {
-            cancel.store(true, Ordering::Relaxed);
+            cancel.store(true, Ordering::SeqCst);
         }
+        self.volume.locks.give_up(Waiter { session: self.id, request: id })
+    }
+
+    /// Whether nobody waits for a request any more.
+    pub(super) fn is_given_up(&self, id: u64) -> bool {
+        match self.state.lock().requests.get(&id) {
+            Some(Seen::Running(cancel)) => cancel.load(Ordering::SeqCst),
+            _ => false,
+        }
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state.lock().ended
     }
 
     /// Keeps the answer to a request, and sends it if there is a connection.
@@ -257,7 +258,7 @@ impl Session {
         let Some(connection) = connection else { return };
         if before > KEPT_BYTES_MAX {
             tracing::warn!(client = %self.client, "it acknowledges no answers: a session ends");
-            connection.channel.close();
+            connection.close();
             self.volume.end(self);
             return;
         }
@@ -345,11 +346,15 @@ impl Session {
             let Some(held) = state.nodes.get_mut(&node) else { continue };
             let lookups = (*lookups).min(held.lookups);
             held.lookups -= lookups;
-            if held.lookups == 0 {
+            let is_gone = held.lookups == 0;
+            if is_gone {
                 state.nodes.remove(&node);
                 self.usage.nodes.fetch_sub(1, Ordering::Relaxed);
             }
             drop(state);
+            if is_gone {
+                self.volume.forget_locks(self.id, node);
+            }
             self.fs().forget(node, lookups);
         }
     }
@@ -361,7 +366,7 @@ impl Session {
         let nodes = std::mem::take(&mut state.nodes);
         self.usage.nodes.fetch_sub(nodes.len(), Ordering::Relaxed);
         if let Some(connection) = state.connection.take() {
-            connection.channel.close();
+            connection.close();
         }
         for seen in std::mem::take(&mut state.requests).into_values() {
             self.usage.kept.fetch_sub(kept_bytes(&seen), Ordering::Relaxed);

@@ -15,8 +15,11 @@ use super::locks::{Locks, Waiter};
 use super::session::Session;
 use crate::convert;
 
-/// Opens a control connection for a caller; the answer is its other end.
-pub type OpenControl = dyn Fn(Caller) -> io::Result<UnixStream> + Send + Sync;
+/// Most sessions of one client, by the name in its certificate.
+pub(super) const SESSIONS_OF_CLIENT_MAX: usize = 2048;
+
+/// Opens a control connection of a client, by its name, for a caller; the answer is its other end.
+pub type OpenControl = dyn Fn(&str, Caller) -> io::Result<UnixStream> + Send + Sync;
 
 /// A volume to serve.
 pub struct Export {
@@ -37,6 +40,10 @@ pub(super) struct Usage {
     pub(super) kept: AtomicUsize,
     /// Searches under way.
     pub(super) searches: AtomicUsize,
+    /// Bytes of answers that wait until it reads them.
+    pub(super) unread: Arc<AtomicUsize>,
+    /// A number of the client's own.
+    pub(super) number: u64,
 }
 
 /// A volume that is served.
@@ -55,9 +62,21 @@ pub(super) struct Served {
 struct Sessions {
     all: BTreeMap<u64, Arc<Session>>,
     usages: BTreeMap<Arc<str>, Weak<Usage>>,
+    /// How many clients there were.
+    clients: u64,
     /// Requests under way.
     running: usize,
     ended: bool,
+}
+
+/// What became of a session that was to be added.
+pub(super) enum Adding {
+    /// It is.
+    Added,
+    /// Its client has the most.
+    TooMany,
+    /// The volume is served no more.
+    Ended,
 }
 
 /// A request under way.
@@ -98,19 +117,25 @@ impl Served {
         if let Some(usage) = sessions.usages.get(client).and_then(Weak::upgrade) {
             return usage;
         }
-        let usage = Arc::new(Usage::default());
+        sessions.clients += 1;
+        let usage = Arc::new(Usage { number: sessions.clients, ..Usage::default() });
         sessions.usages.retain(|_, usage| usage.strong_count() > 0);
         sessions.usages.insert(Arc::clone(client), Arc::downgrade(&usage));
         usage
     }
 
-    /// Adds a session; `false`: the volume is served no more.
-    pub(super) fn add(&self, session: &Arc<Session>) -> bool {
+    /// Adds a session, unless its client has the most, or the volume is served no more.
+    pub(super) fn add(&self, session: &Arc<Session>) -> Adding {
         let mut sessions = self.sessions.lock();
-        if !sessions.ended {
-            sessions.all.insert(session.id, Arc::clone(session));
+        let of_client = |other: &&Arc<Session>| other.client == session.client;
+        if sessions.ended {
+            return Adding::Ended;
         }
-        !sessions.ended
+        if sessions.all.values().filter(of_client).count() >= SESSIONS_OF_CLIENT_MAX {
+            return Adding::TooMany;
+        }
+        sessions.all.insert(session.id, Arc::clone(session));
+        Adding::Added
     }
 
     /// A session by its number.
@@ -134,6 +159,12 @@ impl Served {
     /// Ends the locks of a session, and tells those that waited for them.
     pub(super) fn forget_session(&self, id: u64) {
         let granted = self.locks.end_session(id);
+        self.granted(&granted);
+    }
+
+    /// Ends the locks of a session on a file.
+    pub(super) fn forget_locks(&self, session: u64, node: NodeId) {
+        let granted = self.locks.end_file(session, node);
         self.granted(&granted);
     }
 

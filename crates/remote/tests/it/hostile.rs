@@ -237,7 +237,8 @@ fn a_thousand_idle_sessions_are_carried() {
     let sessions: Vec<_> = (0..1000).map(|_| begun(&rig)).collect();
     let grown = resident().saturating_sub(before);
     println!("1000 idle sessions, with their clients: {} KiB", grown >> 10);
-    assert!(grown < 64 << 20, "{grown} bytes for both sides of a thousand sessions");
+    // (Two threads of the server for each.)
+    assert!(grown < 96 << 20, "{grown} bytes for both sides of a thousand sessions");
     assert_eq!(rig.server.held().0, 1001);
     works(&rig);
     drop(sessions);

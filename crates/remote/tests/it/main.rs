@@ -6,6 +6,7 @@
     reason = "tests stop at what they do not expect, and say what they are at"
 )]
 
+mod bounds;
 mod hostile;
 mod model;
 mod once;

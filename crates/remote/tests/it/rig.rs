@@ -81,7 +81,7 @@ pub(crate) fn connect(server: &Server, patience: Duration) -> Arc<Remote> {
 /// A volume to serve.
 pub(crate) fn export(volume: &Arc<fs::Volume>) -> Export {
     let fs: Arc<dyn FileSystem> = Arc::<fs::Volume>::clone(volume);
-    let control = |_: Caller| Err(std::io::ErrorKind::Unsupported.into());
+    let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
     Export { name: VOLUME.to_owned(), fs, control: Box::new(control) }
 }
 

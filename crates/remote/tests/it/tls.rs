@@ -35,7 +35,7 @@ fn server(directory: &Path) -> Server {
     };
     let server = Server::start(&SystemNet, SocketAddr::from(([127, 0, 0, 1], 0)), settings);
     let server = server.unwrap();
-    let control = |_: Caller| Err(std::io::ErrorKind::Unsupported.into());
+    let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
     let export =
         Export { name: "vol".into(), fs: Arc::new(MemoryFs::new()), control: Box::new(control) };
     assert!(server.add(export));
