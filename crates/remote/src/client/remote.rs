@@ -329,9 +329,12 @@ impl Remote {
         let mut pause = PAUSE.0;
         loop {
             let (resume, awaits) = {
-                let state = self.state.lock();
+                let mut state = self.state.lock();
                 if state.ended {
                     return None;
+                }
+                if let Some(session) = &mut state.session {
+                    session.attempt += 1;
                 }
                 (state.session, state.calls.keys().copied().collect::<Vec<_>>())
             };

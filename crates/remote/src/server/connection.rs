@@ -134,7 +134,7 @@ fn welcome(
         magic: REMOTE_MAGIC,
         version,
         features: hello.features & FEATURES,
-        session: Resume { session: 0, secret: [0; 16] },
+        session: Resume { session: 0, secret: [0; 16], attempt: 0 },
         resumed: false,
         requests_max: REQUESTS_MAX as u32,
         silence_seconds: SILENCE_MAX.as_secs() as u32,
@@ -156,13 +156,15 @@ fn welcome(
     }
     let client: Arc<str> = client.into();
     let (session, resumed) = session(shared, &volume, &client, grant, hello)?;
-    welcome.session = Resume { session: session.id, secret: session.secret };
+    let attempt = hello.resume.filter(|_| resumed).map_or(0, |resume| resume.attempt);
+    welcome.session = Resume { session: session.id, secret: session.secret, attempt };
     welcome.resumed = resumed;
     let connection = Arc::new(Connection::new(Arc::clone(channel)));
     // Before it is attached: no answer goes out ahead of the welcome.
     say_welcome(channel, &welcome)?;
-    if !session.attach(&connection, &hello.awaits) {
-        return Err(Failure::new(FailureKind::Leaving, "the session ended"));
+    if !session.attach(&connection, attempt, &hello.awaits) {
+        let message = "the session has ended, or has a newer connection";
+        return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
     }
     let ended = receive(shared, &session, &connection);
     session.detach(&connection, shared.settings.clock.monotonic());
@@ -191,7 +193,7 @@ fn session(
     grant: Grant,
     hello: &RemoteHello,
 ) -> Result<(Arc<Session>, bool), Failure> {
-    if let Some(Resume { session, secret }) = hello.resume
+    if let Some(Resume { session, secret, .. }) = hello.resume
         && let Some(session) = volume.session(session)
         && constant_time_eq(&session.secret, &secret)
         && session.client == *client

@@ -53,8 +53,9 @@ enum Seen {
 struct State {
     nodes: BTreeMap<NodeId, Held>,
     requests: BTreeMap<u64, Seen>,
-    /// The connection, and a number that each new one raises.
     connection: Option<Arc<Connection>>,
+    /// The client's number of that connection.
+    attempt: Option<u64>,
     lost_since: Option<Duration>,
     ended: bool,
 }
@@ -155,12 +156,19 @@ impl Session {
     }
 
     /// Takes a connection, and closes the one before; the answers that its client does not await
-    /// are forgotten. `false` if the session has ended.
-    pub(super) fn attach(&self, connection: &Arc<Connection>, awaits: &[u64]) -> bool {
+    /// are forgotten. `false` if the session has ended, or has had a later attempt of its client.
+    pub(super) fn attach(
+        &self,
+        connection: &Arc<Connection>,
+        attempt: u64,
+        awaits: &[u64],
+    ) -> bool {
         let mut state = self.state.lock();
-        if state.ended {
+        // (A hello that was under way for long names an old attempt.)
+        if state.ended || state.attempt.is_some_and(|last| attempt <= last) {
             return false;
         }
+        state.attempt = Some(attempt);
         let running = |seen: &Seen| matches!(seen, Seen::Running(_));
         state.requests.retain(|id, seen| {
             let stays = awaits.contains(id) || running(seen);

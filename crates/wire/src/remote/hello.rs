@@ -32,6 +32,9 @@ pub struct Resume {
     pub session: u64,
     /// What only its client knows.
     pub secret: [u8; 16],
+    /// A number that the client raises with each connection that it makes for the session, from 0
+    /// for the first: a hello that arrives late does not replace a newer connection.
+    pub attempt: u64,
 }
 
 /// First message of a client. The layout of its first three fields never changes.
