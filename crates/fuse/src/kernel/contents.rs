@@ -92,7 +92,9 @@ pub(super) fn release(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
         request.arguments.skip(12)?;
         let (flags, owner) = (request.arguments.u32()?, request.arguments.u64()?);
         if flags & RELEASE_FLOCK_UNLOCK != 0 {
-            adapter.unlock(request.who, request.node, owner, true)?;
+            let done = adapter.unlock(request.who, request.node, owner, true);
+            release_directory(adapter, request);
+            return done;
         }
     }
     release_directory(adapter, request);

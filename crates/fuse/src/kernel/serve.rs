@@ -1,6 +1,7 @@
 //! Dispatches a request to a call. An unlisted request is answered with ENOSYS, after which the
 //! kernel does without: it keeps locks by itself, opens and closes without a message (unless a
-//! trace needs them, or the file system is on another machine), and copies by reading and writing if copies are not offered.
+//! trace needs them, or the file system is on another machine), and copies by reading and writing
+//! if copies are not offered.
 
 use super::numbers::op;
 use super::reply::Reply;
