@@ -302,6 +302,10 @@ impl FileSystem for Traced {
         )
     }
 
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
     fn keeps_locks(&self) -> bool {
         self.inner.keeps_locks()
     }

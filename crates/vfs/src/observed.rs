@@ -340,6 +340,10 @@ impl FileSystem for Observed {
         self.inner.open(caller, node, flags)
     }
 
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
     fn keeps_locks(&self) -> bool {
         self.inner.keeps_locks()
     }

@@ -20,6 +20,11 @@ pub(super) fn serve(
     reply: &mut Reply,
 ) -> Option<Answer<()>> {
     let request = &mut request;
+    if let Err(error) = contents::check_handles(adapter, request) {
+        // The server closed it, and ended its locks, with the session.
+        let is_close = matches!(request.opcode, op::RELEASE | op::RELEASEDIR);
+        return Some(if is_close { Ok(()) } else { Err(error) });
+    }
     let answer = match request.opcode {
         op::FORGET | op::BATCH_FORGET => {
             if names::forget(adapter, request).is_err() {

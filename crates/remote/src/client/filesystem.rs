@@ -526,6 +526,10 @@ impl FileSystem for RemoteFs {
         self.remote.unlock(asker(caller), convert::node_to_wire(node), owner, whole)
     }
 
+    fn epoch(&self) -> u64 {
+        self.remote.epoch()
+    }
+
     fn keeps_locks(&self) -> bool {
         true
     }

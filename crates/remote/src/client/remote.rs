@@ -7,7 +7,7 @@
 //! bounded time.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
@@ -54,6 +54,8 @@ pub struct Remote {
     changed: Condvar,
     /// Wakes the thread that reports.
     told: Condvar,
+    /// Raised with each new session: what was opened before is not open in it.
+    epoch: AtomicU64,
     /// Whether the server lets this client change nothing.
     read_only: bool,
 }
@@ -81,6 +83,7 @@ impl Remote {
             state: Mutex::new(state),
             changed: Condvar::new(),
             told: Condvar::new(),
+            epoch: AtomicU64::new(1),
             read_only: welcome.read_only,
         });
         let failed = |error: std::io::Error| ConnectError::Broken(error.into());
@@ -93,6 +96,11 @@ impl Remote {
 
     fn purpose(resume: Option<Resume>, awaits: &[u64]) -> Purpose<'_> {
         Purpose { use_for: Use::Mount, who: Asker::default(), resume, awaits }
+    }
+
+    /// The session's number among those of this mount.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
     }
 
     /// Whether the server lets this client change nothing.
@@ -218,8 +226,12 @@ impl Remote {
         call: FsCall<'_>,
     ) -> FsResult<(u64, Arc<Waiting>)> {
         let how = How::of(&call);
+        let epoch = self.epoch();
         let mut state = self.state.lock();
         loop {
+            if how.is_of_handle && self.epoch() != epoch {
+                return Err(FsError::Stale);
+            }
             if state.ended {
                 return Err(gone("the mount ends"));
             }
@@ -421,14 +433,18 @@ impl Remote {
             forgotten.clear();
             acknowledged.clear();
             owed.clear();
+            self.epoch.fetch_add(1, Ordering::SeqCst);
             calls.retain(|_, call| {
-                // Locks ended with the session.
-                let again = call.ends.is_none() && (call.is_repeatable || !call.is_sent);
-                if !again {
+                // Locks ended with the session, and files are not open in the new one.
+                let is_over = call.ends.is_some() || call.is_of_handle;
+                let is_safe = call.is_repeatable || !call.is_sent;
+                if !is_safe {
                     let text = "the server was restarted: the change may have been made";
                     call.waiting.put(Err(gone(text)));
+                } else if is_over {
+                    call.waiting.put(Err(FsError::Stale));
                 }
-                again
+                is_safe && !is_over
             });
         }
         state.session = Some(welcome.session);

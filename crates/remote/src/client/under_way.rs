@@ -22,6 +22,8 @@ pub(super) struct Call {
     pub(super) is_sent: bool,
     pub(super) is_repeatable: bool,
     pub(super) waits_for_lock: bool,
+    /// It uses what a program opened, which a new session does not have open.
+    pub(super) is_of_handle: bool,
     /// Its caller went away.
     pub(super) is_cancelled: bool,
     /// The owner whose locks on a file it ends: it is sent until it is answered, whether or not
@@ -112,6 +114,7 @@ impl State {
             waiting: Arc::clone(&waiting),
             is_sent: self.connection.is_some(),
             is_repeatable,
+            is_of_handle: how.is_of_handle,
             waits_for_lock: how.waits_for_lock,
             is_cancelled: false,
             ends: how.ends,
@@ -131,6 +134,7 @@ impl State {
 #[derive(Clone, Copy, Default)]
 pub(super) struct How {
     pub(super) waits_for_lock: bool,
+    pub(super) is_of_handle: bool,
     /// It takes a lock of this owner.
     pub(super) takes: Option<LocksOf>,
     pub(super) ends: Option<LocksOf>,
@@ -138,17 +142,28 @@ pub(super) struct How {
 
 impl How {
     pub(super) fn of(call: &FsCall<'_>) -> How {
+        let is_of_handle = matches!(
+            call,
+            FsCall::Read { .. }
+                | FsCall::Write { .. }
+                | FsCall::SetAttr { .. }
+                | FsCall::Seek { .. }
+                | FsCall::Sync { .. }
+                | FsCall::Allocate { .. }
+                | FsCall::CopyRange { .. }
+                | FsCall::Lock { .. }
+                | FsCall::TestLock { .. }
+        );
+        let how = How { is_of_handle, ..How::default() };
         match *call {
             FsCall::Lock { node, lock, .. } if lock.kind == LockKind::None => {
-                How { ends: Some((node, lock.owner)), ..How::default() }
+                How { ends: Some((node, lock.owner)), ..how }
             }
             FsCall::Lock { node, lock, wait } => {
-                How { waits_for_lock: wait, takes: Some((node, lock.owner)), ends: None }
+                How { waits_for_lock: wait, takes: Some((node, lock.owner)), ..how }
             }
-            FsCall::Unlock { node, owner, .. } => {
-                How { ends: Some((node, owner)), ..How::default() }
-            }
-            _ => How::default(),
+            FsCall::Unlock { node, owner, .. } => How { ends: Some((node, owner)), ..how },
+            _ => how,
         }
     }
 }

@@ -533,6 +533,10 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
         }
     }
 
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
     fn keeps_locks(&self) -> bool {
         self.inner.keeps_locks()
     }
