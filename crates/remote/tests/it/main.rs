@@ -7,6 +7,7 @@
 )]
 
 mod hostile;
+mod interrupted;
 mod model;
 mod once;
 mod rig;
