@@ -22,6 +22,11 @@ pub trait Link: Send + Sync {
 
     /// Closes both directions; threads that wait return.
     fn close(&self);
+
+    /// Its address on this machine; `None`: it has none.
+    fn local_address(&self) -> Option<SocketAddr> {
+        None
+    }
 }
 
 /// A place where connections arrive.
@@ -97,6 +102,10 @@ impl Link for TcpLink {
 
     fn close(&self) {
         self.0.shutdown(Shutdown::Both).unwrap_or_default();
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        self.0.local_addr().ok()
     }
 }
 

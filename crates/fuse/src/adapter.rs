@@ -12,6 +12,7 @@ mod kernel_numbers;
 mod listing;
 mod locks;
 mod names;
+mod reads;
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -92,6 +93,8 @@ pub(crate) struct Adapter {
     pub(crate) is_remote: bool,
     pub(crate) timeouts: Timeouts,
     groups: Groups,
+    /// Reads of a file system on another machine.
+    reads: reads::Reads,
     /// Which listings of large directories carry attributes.
     advice: advice::Advice,
     /// Notices to the kernel, once the mount is served. The queue holds the adapter, not the
@@ -116,6 +119,7 @@ impl Adapter {
                 negative: options.negative_timeout,
             },
             groups: Groups::default(),
+            reads: reads::Reads::default(),
             advice: advice::Advice::default(),
             notices: OnceLock::new(),
         }

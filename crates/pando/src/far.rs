@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use client::Connection;
 use device::{Clock, SystemClock, SystemNet};
-use remote::{ConnectError, Target};
+use remote::{ConnectError, Proof, Target};
 use rpc::{ClientTls, Files};
 use wire::remote::Asker;
 use wire::{Failure, FailureKind};
 
 use crate::cli::PORT;
 use crate::failure::Result;
+use crate::loopback;
 
 /// The directory of a client's certificates: `ca.pem`, `client.pem`, `client.key`.
 pub(crate) const CERTIFICATES: &str = "PANDO_CERTS";
@@ -91,8 +92,7 @@ fn parse(rest: &[u8]) -> Result<(PathBuf, Vec<u8>)> {
         return Err(invalid("the URL names no volume"));
     }
     let (host, port) = host_and_port(place)?;
-    let (tls, volume) = (None, volume.to_owned());
-    let url = Target { host: host.to_owned(), port, volume, tls }.to_string();
+    let url = remote::url(host, port, volume);
     let inner = if inner.is_empty() { b"/".to_vec() } else { inner.to_vec() };
     Ok((PathBuf::from(url), inner))
 }
@@ -125,18 +125,19 @@ pub(crate) fn target(volume: &Path) -> Result<Target> {
     let text = volume.to_str().and_then(|text| text.strip_prefix("pando://")).ok_or_else(wrong)?;
     let (place, name) = text.split_once('/').ok_or_else(wrong)?;
     let (host, port) = host_and_port(place)?;
-    let tls = tls(host)?;
-    Ok(Target { host: host.to_owned(), port, volume: name.to_owned(), tls })
+    let proof = proof(host)?;
+    Ok(Target { host: host.to_owned(), port, volume: name.to_owned(), proof })
 }
 
-/// The certificates of this client. Without any, servers on this machine can be reached.
-fn tls(host: &str) -> Result<Option<ClientTls>> {
+/// The certificates of this client. Without any, servers on this machine can be reached, if they
+/// are of root or of the same user.
+fn proof(host: &str) -> Result<Proof> {
     let given = std::env::var_os(CERTIFICATES).filter(|given| !given.is_empty());
     let is_here = host == "localhost"
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
     let directory = match given {
         Some(given) => PathBuf::from(given),
-        None if is_here => return Ok(None),
+        None if is_here => return Ok(Proof::Local(loopback::check_server)),
         None => default_directory(),
     };
     let files = Files {
@@ -151,7 +152,7 @@ fn tls(host: &str) -> Result<Option<ClientTls>> {
             default_directory().display()
         ))
     })?;
-    Ok(Some(tls))
+    Ok(Proof::Tls(tls))
 }
 
 fn default_directory() -> PathBuf {
@@ -168,18 +169,24 @@ pub(crate) fn unreachable(volume: &Path, error: &ConnectError) -> Failure {
     let kind = match error {
         ConnectError::Refused(failure) => failure.kind,
         ConnectError::Unknown(..) => FailureKind::NotFound,
-        ConnectError::Plain(_) | ConnectError::Certificates(_) => FailureKind::Permission,
+        ConnectError::Plain(_) | ConnectError::Certificates(_) | ConnectError::Untrusted(..) => {
+            FailureKind::Permission
+        }
         _ => FailureKind::Other,
     };
     let failure = Failure::new(kind, format!("{}: {error}", volume.display()));
     match error {
         ConnectError::Refused(why) if !why.hint.is_empty() => failure.hint(why.hint.clone()),
         ConnectError::Unreachable(..) => {
-            failure.hint("does `pando serve` run there, and listen on that address?")
+            failure.hint("check that `pando serve` runs there and listens on that address")
         }
+        ConnectError::Untrusted(..) => failure.hint(
+            "without certificates only a server of root or of the same user is trusted: end that \
+             process, or serve with certificates (`pando cluster certs`)",
+        ),
         ConnectError::Broken(_) => failure.hint(
             "a server with certificates is reached with certificates only, and one without only \
-             without; its log may say more",
+             without; its log may have more",
         ),
         _ => failure,
     }

@@ -13,6 +13,7 @@ mod find;
 mod host;
 mod import;
 mod index;
+mod loopback;
 mod metrics;
 mod mounts;
 mod names;

@@ -20,6 +20,7 @@ mod names;
 mod order;
 mod outcome;
 mod reader;
+mod record_call;
 mod recorder;
 mod summary;
 mod traced;
@@ -31,9 +32,9 @@ pub use names::{Names, Place, Touched, is_entry};
 pub use order::{Claims, Order, Task};
 pub use outcome::ended_by;
 pub use reader::{End, TraceReader};
+pub use record_call::Traced;
 pub use recorder::{Limits, Recorder, Sink};
 pub use summary::{OfCall, Percentiles, Summary};
-pub use traced::Traced;
 pub use writer::TraceWriter;
 
 /// What can be wrong with a trace.

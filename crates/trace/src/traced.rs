@@ -4,120 +4,18 @@
 //! time is recorded once, after it ended. Contents are not recorded, neither of files nor of
 //! extended attributes: only their lengths are.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use device::Timestamp;
-use format::trace::{Call, Event, Listed, Seeking, Shown, UNKNOWN_CALLER};
-use inode::{Attr, Caller, NodeId, SetAttr};
+use format::trace::{Call, Event, Seeking};
+use inode::{Attr, Caller, Kind, NodeId, SetAttr};
 use vfs::{
-    Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, Waits, WalkControl,
+    Allocate, DirEntry, Entry, FileLock, FileSystem, FsResult, Invalidate, Locked, NewNode,
+    RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 
-use crate::fields::{allocating, attr, entry, kind, renaming, setting_xattr, settings, shown};
-use crate::{Recorder, ended_by};
-
-thread_local! {
-    /// The fields of an event, before they are copied into the block: one buffer for each thread.
-    static FIELDS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A file system whose calls a [`Recorder`] writes down.
-pub struct Traced {
-    inner: Arc<dyn FileSystem>,
-    recorder: Arc<Recorder>,
-}
-
-impl Traced {
-    /// Records the calls of `inner`.
-    pub fn new(inner: Arc<dyn FileSystem>, recorder: Arc<Recorder>) -> Traced {
-        Traced { inner, recorder }
-    }
-
-    /// Makes a call, and records it with the event that `describe` makes of its result.
-    #[inline]
-    fn call<'a, T>(
-        &self,
-        caller: Option<&Caller>,
-        call: impl FnOnce(&dyn FileSystem) -> FsResult<T>,
-        describe: impl FnOnce(&FsResult<T>) -> Event<'a>,
-    ) -> FsResult<T> {
-        let at = self.recorder.now();
-        let result = call(&*self.inner);
-        let took = self.recorder.now().saturating_sub(at);
-        let mut event = describe(&result);
-        (event.at, event.took, event.ended) = (at, took, ended_by(&result));
-        (event.uid, event.gid, event.pid) = match caller {
-            Some(caller) => (caller.uid, caller.gid, caller.pid),
-            None => (UNKNOWN_CALLER, UNKNOWN_CALLER, 0),
-        };
-        FIELDS.with_borrow_mut(|fields| self.recorder.push(&event, fields));
-        result
-    }
-
-    fn readlink_by(
-        &self,
-        caller: &Caller,
-        node: NodeId,
-        call: impl FnOnce(&dyn FileSystem) -> FsResult<Vec<u8>>,
-    ) -> FsResult<Vec<u8>> {
-        let at = self.recorder.now();
-        let result = call(&*self.inner);
-        let took = self.recorder.now().saturating_sub(at);
-        let mut event = Event { at, took, node: node.shown(), ..Event::new(Call::Readlink) };
-        event.ended = ended_by(&result);
-        event.other_name = result.as_deref().unwrap_or_default();
-        (event.uid, event.gid, event.pid) = (caller.uid, caller.gid, caller.pid);
-        FIELDS.with_borrow_mut(|fields| self.recorder.push(&event, fields));
-        result
-    }
-
-    fn list(
-        &self,
-        call: Call,
-        (caller, directory, cookie): (&Caller, NodeId, u64),
-        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
-    ) -> FsResult<()> {
-        // Entries are copied while the caller has them, into one buffer.
-        let mut names = Vec::new();
-        let mut taken: Vec<(usize, Shown, bool)> = Vec::new();
-        let mut keep = |entry: &DirEntry<'_>| {
-            let control = take(entry);
-            if control == WalkControl::Continue {
-                names.extend_from_slice(entry.name);
-                let node = entry.node.shown();
-                let bare = Shown { node, kind: kind(entry.kind), ..Shown::default() };
-                let shown = entry.attr.map_or(bare, |attr| shown(entry.node, attr));
-                taken.push((names.len(), shown, entry.attr.is_some()));
-            }
-            control
-        };
-        let at = self.recorder.now();
-        let result = match call {
-            Call::Readdirplus => self.inner.readdirplus(caller, directory, cookie, &mut keep),
-            _ => self.inner.readdir(caller, directory, cookie, &mut keep),
-        };
-        let took = self.recorder.now().saturating_sub(at);
-        let mut event = Event {
-            at,
-            took,
-            ended: ended_by(&result),
-            node: directory.shown(),
-            offset: cookie,
-            ..Event::new(call)
-        };
-        (event.uid, event.gid, event.pid) = (caller.uid, caller.gid, caller.pid);
-        let mut from = 0;
-        for &(to, shown, with_attributes) in &taken {
-            let name = names.get(from..to).unwrap_or_default();
-            event.entries.push(Listed { name, shown, with_attributes });
-            from = to;
-        }
-        FIELDS.with_borrow_mut(|fields| self.recorder.push(&event, fields));
-        result
-    }
-}
+use crate::fields::{allocating, attr, entry, kind, renaming, setting_xattr, settings};
+use crate::record_call::Traced;
 
 impl FileSystem for Traced {
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
@@ -358,6 +256,75 @@ impl FileSystem for Traced {
                 ..Event::new(Call::Write)
             },
         )
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        (mode, flags): (u32, u32),
+    ) -> FsResult<Entry> {
+        self.call(
+            Some(caller),
+            |fs| fs.create(caller, parent, name, (mode, flags)),
+            |found| Event {
+                node: parent.shown(),
+                name,
+                mode,
+                how: kind(Kind::File).into(),
+                found: entry(found),
+                ..Event::new(Call::Mknod)
+            },
+        )
+    }
+
+    /// Recorded as a write at the end that the file has when it is recorded.
+    fn append(&self, caller: &Caller, node: NodeId, bytes: &[u8]) -> FsResult<()> {
+        let end = self.inner.getattr(caller, node).map_or(0, |attr| attr.size);
+        self.call(
+            Some(caller),
+            |fs| fs.append(caller, node, bytes),
+            |_| Event {
+                node: node.shown(),
+                offset: end,
+                length: bytes.len() as u64,
+                ..Event::new(Call::Write)
+            },
+        )
+    }
+
+    fn open(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<bool> {
+        self.call(
+            Some(caller),
+            |fs| fs.open(caller, node, flags),
+            |_| Event { node: node.shown(), how: flags, ..Event::new(Call::Open) },
+        )
+    }
+
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
+    fn keeps_locks(&self) -> bool {
+        self.inner.keeps_locks()
+    }
+
+    fn lock(&self, caller: &Caller, node: NodeId, lock: &FileLock, wait: bool) -> FsResult<Locked> {
+        self.inner.lock(caller, node, lock, wait)
+    }
+
+    fn test_lock(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        lock: &FileLock,
+    ) -> FsResult<Option<FileLock>> {
+        self.inner.test_lock(caller, node, lock)
+    }
+
+    fn unlock(&self, caller: &Caller, node: NodeId, owner: u64, whole: bool) -> FsResult<()> {
+        self.inner.unlock(caller, node, owner, whole)
     }
 
     fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {

@@ -444,6 +444,12 @@ pub trait FileSystem: Send + Sync {
     /// The last descriptor of an open was closed.
     fn released(&self, _caller: &Caller, _node: NodeId) {}
 
+    /// A number that changes when what was opened before is not open any more: a front end then
+    /// refuses uses of what it opened at another number.
+    fn epoch(&self) -> u64 {
+        0
+    }
+
     /// Whether locks of files are kept here. Otherwise the kernel keeps them by itself, for the
     /// programs of one machine, and the next three are not called.
     fn keeps_locks(&self) -> bool {

@@ -11,8 +11,8 @@ use device::{Clock, Timestamp};
 use inode::{Attr, Caller, FsError, NodeId, SetAttr};
 
 use crate::{
-    Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, Waits, WalkControl,
+    Allocate, DirEntry, Entry, FileLock, FileSystem, FsResult, Invalidate, Locked, NewNode,
+    RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 
 /// The kinds of calls, as reports name them.
@@ -320,6 +320,49 @@ impl FileSystem for Observed {
 
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
         self.time(Operation::Write, |fs| fs.write(caller, node, offset, bytes))
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        how: (u32, u32),
+    ) -> FsResult<Entry> {
+        self.time(Operation::Mknod, |fs| fs.create(caller, parent, name, how))
+    }
+
+    fn append(&self, caller: &Caller, node: NodeId, bytes: &[u8]) -> FsResult<()> {
+        self.time(Operation::Write, |fs| fs.append(caller, node, bytes))
+    }
+
+    fn open(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<bool> {
+        self.inner.open(caller, node, flags)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
+    fn keeps_locks(&self) -> bool {
+        self.inner.keeps_locks()
+    }
+
+    fn lock(&self, caller: &Caller, node: NodeId, lock: &FileLock, wait: bool) -> FsResult<Locked> {
+        self.inner.lock(caller, node, lock, wait)
+    }
+
+    fn test_lock(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        lock: &FileLock,
+    ) -> FsResult<Option<FileLock>> {
+        self.inner.test_lock(caller, node, lock)
+    }
+
+    fn unlock(&self, caller: &Caller, node: NodeId, owner: u64, whole: bool) -> FsResult<()> {
+        self.inner.unlock(caller, node, owner, whole)
     }
 
     fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {

@@ -34,6 +34,8 @@ impl Adapter {
         flags: i32,
         send: impl FnOnce(Answer<&[u8]>),
     ) {
+        // Until the answer is sent.
+        let _reading = self.is_remote.then(|| self.reads.begin(number));
         let caller = self.caller(who);
         let node = self.node(number);
         let size = (size as usize).min(READ_BYTES_MAX);
@@ -188,6 +190,11 @@ impl Adapter {
             .map_err(failed("copy_range", to.0))
     }
 
+    /// What a handle of the kernel names: the session with the server in which it was opened.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.fs.epoch()
+    }
+
     /// Reports an open to the file system.
     pub(crate) fn opened(&self, who: Who, number: u64, flags: u32) -> Answer<()> {
         let opened = self.fs.opened(&self.caller(who), self.node(number), flags);
@@ -197,7 +204,8 @@ impl Adapter {
     /// Opens a file of another machine; returns whether the kernel may keep the pages that it has.
     pub(crate) fn open(&self, who: Who, number: u64, flags: u32) -> Answer<bool> {
         let opened = self.fs.open(&self.caller(who), self.node(number), flags);
-        opened.map_err(failed("open", number))
+        let keeps = opened.map_err(failed("open", number))?;
+        Ok(self.reads.opened(number, keeps))
     }
 
     /// Writes at the end of a file that others write to, too.

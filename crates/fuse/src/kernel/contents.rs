@@ -4,7 +4,7 @@ use vfs::{FileLock, LockKind, WalkControl};
 
 use super::numbers::{
     FSYNC_DATA, LOCK_FLOCK, OPEN_CACHE_DIR, OPEN_DIRECT_IO, OPEN_KEEP_CACHE, OPEN_NO_FLUSH,
-    RELEASE_FLOCK_UNLOCK, WRITE_CACHE, WRITE_KILL_SUIDGID, op,
+    RELEASE_FLOCK_UNLOCK, WRITE_CACHE, WRITE_KILL_SUIDGID, op, set,
 };
 use super::reply::Reply;
 use super::request::{Arguments, Request};
@@ -15,10 +15,41 @@ type Asked<'r, 'a> = &'r mut Request<'a>;
 
 /// Reads, and passes the bytes on without a copy.
 pub(super) fn read(adapter: &Adapter, request: &Request<'_>, send: impl FnOnce(Answer<&[u8]>)) {
-    match range_and_flags(request.arguments) {
+    let asked = check_handles(adapter, request);
+    match asked.and_then(|()| range_and_flags(request.arguments)) {
         Ok((range, flags)) => adapter.read(request.who, request.node, range, flags, send),
         Err(error) => send(Err(error)),
     }
+}
+
+/// Refuses to use what was opened in another session with a server: it is not open any more, and
+/// its locks have ended.
+pub(super) fn check_handles(adapter: &Adapter, request: &Request<'_>) -> Answer<()> {
+    if !adapter.is_remote {
+        return Ok(());
+    }
+    let mut arguments = request.arguments;
+    match request.opcode {
+        op::READ | op::WRITE | op::FSYNC | op::LSEEK | op::FALLOCATE | op::FLUSH => {}
+        op::SETLK | op::SETLKW | op::GETLK | op::RELEASE | op::RELEASEDIR => {}
+        op::SETATTR => {
+            if arguments.u32()? & set::HANDLE == 0 {
+                return Ok(());
+            }
+            arguments.skip(4)?;
+        }
+        op::COPY_FILE_RANGE => {
+            check_handle(adapter, &mut arguments)?;
+            arguments.skip(16)?;
+        }
+        _ => return Ok(()),
+    }
+    check_handle(adapter, &mut arguments)
+}
+
+fn check_handle(adapter: &Adapter, arguments: &mut Arguments<'_>) -> Answer<()> {
+    let is_open = arguments.u64()? == adapter.epoch();
+    if is_open { Ok(()) } else { Err(Errno::STALE) }
 }
 
 /// The range to read, and the flags that the file was opened with.
@@ -59,6 +90,7 @@ pub(super) fn fsync(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
 /// another machine it stays if the file is unchanged, and listings are not cached.
 pub(super) fn open(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
     let flags = request.arguments.u32()?;
+    let handle = adapter.epoch();
     let keeps = if adapter.is_remote {
         adapter.open(request.who, request.node, flags)?
     } else {
@@ -70,7 +102,7 @@ pub(super) fn open(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply)
         op::OPENDIR => OPEN_KEEP_CACHE | OPEN_CACHE_DIR,
         _ => flags_of_open(adapter, flags as i32, keeps),
     };
-    reply.u64(0).u32(flags).u32(0);
+    reply.u64(handle).u32(flags).u32(0);
     Ok(())
 }
 
@@ -92,7 +124,9 @@ pub(super) fn release(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
         request.arguments.skip(12)?;
         let (flags, owner) = (request.arguments.u32()?, request.arguments.u64()?);
         if flags & RELEASE_FLOCK_UNLOCK != 0 {
-            adapter.unlock(request.who, request.node, owner, true)?;
+            let done = adapter.unlock(request.who, request.node, owner, true);
+            release_directory(adapter, request);
+            return done;
         }
     }
     release_directory(adapter, request);

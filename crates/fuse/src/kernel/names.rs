@@ -120,8 +120,9 @@ pub(super) fn create(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Repl
     request.arguments.skip(4)?;
     let name = request.arguments.name()?;
     let maker = maker(request, umask);
+    let handle = adapter.epoch();
     let named = adapter.create(&maker, request.node, name, mode, flags)?;
-    opened(adapter, reply, &named, flags);
+    opened(adapter, reply, &named, (flags, handle));
     Ok(())
 }
 
@@ -129,18 +130,19 @@ pub(super) fn tmpfile(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Rep
     let flags = request.arguments.i32()?;
     let (mode, umask) = (request.arguments.u32()?, request.arguments.u32()?);
     let maker = maker(request, umask);
+    let handle = adapter.epoch();
     let named = adapter.tmpfile(&maker, request.node, mode)?;
-    opened(adapter, reply, &named, flags);
+    opened(adapter, reply, &named, (flags, handle));
     Ok(())
 }
 
 /// A file that was created and opened.
-fn opened(adapter: &Adapter, reply: &mut Reply, named: &Named, flags: i32) {
+fn opened(adapter: &Adapter, reply: &mut Reply, named: &Named, (flags, handle): (i32, u64)) {
     let Timeouts { attr, entry, negative } = adapter.timeouts;
     let kept = attr.min(entry);
     reply.entry(named, &Timeouts { attr: kept, entry: kept, negative });
     let answer = super::contents::flags_of_open(adapter, flags, true);
-    reply.u64(0).u32(answer).u32(0);
+    reply.u64(handle).u32(answer).u32(0);
 }
 
 pub(super) fn symlink(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {

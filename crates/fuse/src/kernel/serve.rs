@@ -1,6 +1,7 @@
 //! Dispatches a request to a call. An unlisted request is answered with ENOSYS, after which the
 //! kernel does without: it keeps locks by itself, opens and closes without a message (unless a
-//! trace needs them, or the file system is on another machine), and copies by reading and writing if copies are not offered.
+//! trace needs them, or the file system is on another machine), and copies by reading and writing
+//! if copies are not offered.
 
 use super::numbers::op;
 use super::reply::Reply;
@@ -19,6 +20,11 @@ pub(super) fn serve(
     reply: &mut Reply,
 ) -> Option<Answer<()>> {
     let request = &mut request;
+    if let Err(error) = contents::check_handles(adapter, request) {
+        // The server closed it, and ended its locks, with the session.
+        let is_close = matches!(request.opcode, op::RELEASE | op::RELEASEDIR);
+        return Some(if is_close { Ok(()) } else { Err(error) });
+    }
     let answer = match request.opcode {
         op::FORGET | op::BATCH_FORGET => {
             if names::forget(adapter, request).is_err() {

@@ -20,6 +20,14 @@ use crate::Ops;
 use crate::plan::Plan;
 use crate::posix::xattr;
 
+/// Numbers that nothing reaches, and the record that says so.
+#[derive(Clone, Copy)]
+pub(super) struct Intent {
+    pub(super) sequence: u64,
+    pub(super) first: u64,
+    pub(super) end: u64,
+}
+
 /// A directory in which drafts are made: a draft itself, or a base. Valid until the next flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirId(pub(super) u32);

@@ -17,7 +17,7 @@ use volume::permit;
 use volume::subvol::VOLUME;
 use volume::view::{Search, Vacancy};
 
-use super::draft::{Chunk, DirId, Draft};
+use super::draft::{Chunk, DirId, Draft, Intent};
 use super::run::Records;
 use super::state::{Bulk, Maker};
 use crate::Ops;
@@ -28,14 +28,6 @@ use crate::unfinished::plan_removal;
 
 /// How often a flush begins again because quotas change.
 const ATTEMPTS_MAX: usize = 16;
-
-/// Numbers that nothing reaches, and the record that says so.
-#[derive(Clone, Copy)]
-pub(super) struct Intent {
-    sequence: u64,
-    first: u64,
-    end: u64,
-}
 
 impl Bulk {
     /// Makes all drafts visible, in one commit. After an error nothing is visible, and the same may

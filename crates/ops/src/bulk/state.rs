@@ -6,8 +6,7 @@ use std::sync::Arc;
 use inode::{Caller, FsError, NodeId};
 use volume::subvol::Subvol;
 
-use super::draft::{Chunk, DirId, Draft};
-use super::flush::Intent;
+use super::draft::{Chunk, DirId, Draft, Intent};
 use crate::Ops;
 use crate::policy::Policy;
 

@@ -1,5 +1,9 @@
 //! `pando cluster certs`: an authority, and certificates of servers and clients.
 
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use device::{Clock, SystemClock};
 use rpc::certificates::{Authority, For, MakeError};
 use rpc::{Grant, Ids, Users};
@@ -39,6 +43,9 @@ fn certs(args: &CertsArgs, output: &mut Output) -> Result<()> {
         .recursive(true)
         .create(&args.dir);
     made.map_err(|error| failure::io("create", &args.dir, &error))?;
+    own_alone(&args.dir, true)?;
+    own_alone(&args.dir.join("ca.pem"), true)?;
+    own_alone(&args.dir.join("ca.key"), false)?;
     let authority = Authority::in_directory(&args.dir, SystemClock::new().now());
     let authority = authority.map_err(|error| failed(&error))?;
     if authority.is_new {
@@ -61,13 +68,37 @@ fn certs(args: &CertsArgs, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn say(
-    output: &mut Output,
-    kind: &str,
-    name: &str,
-    certificate: &std::path::Path,
-    what: &str,
-) -> Result<()> {
+/// Refuses a directory or a file of the authority that another user could have put there, or could
+/// change: what that authority signs, servers and clients trust. A key must not be readable either.
+fn own_alone(path: &Path, others_may_read: bool) -> Result<()> {
+    let found = match std::fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failure::io("look at", path, &error)),
+    };
+    let refused = |what: &str, hint: &str| {
+        let failure = Failure::new(FailureKind::Permission, what.to_owned());
+        Err(failure.at(path.as_os_str().as_bytes()).hint(hint.to_owned()))
+    };
+    if found.is_symlink() {
+        return refused(
+            "it is a symbolic link",
+            "name the directory itself, with files of its own",
+        );
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        let hint = "use a directory of your own; whoever owns the authority signs certificates";
+        return refused("it belongs to another user", hint);
+    }
+    let closed = if others_may_read { 0o022 } else { 0o077 };
+    if found.mode() & closed != 0 {
+        let hint = "if no other user can have been there, take their rights away with chmod go-rwx";
+        return refused("other users have rights to it", hint);
+    }
+    Ok(())
+}
+
+fn say(output: &mut Output, kind: &str, name: &str, certificate: &Path, what: &str) -> Result<()> {
     let certificate = certificate.display().to_string();
     let object = json!({ "kind": kind, "name": name, "certificate": certificate, "for": what });
     output.object(&object)?;

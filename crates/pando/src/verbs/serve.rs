@@ -17,6 +17,7 @@ use crate::cache_size;
 use crate::cli::ServeArgs;
 use crate::failure::{self, Result};
 use crate::host::TakeOver;
+use crate::loopback;
 use crate::output::Output;
 use crate::owner::{self, ServeStart};
 use crate::place::{Place, refuse_path};
@@ -175,10 +176,7 @@ fn security(args: &ServeArgs) -> Result<Security> {
 /// users, and the user of this process for itself. Others are refused: the directories above the
 /// volume may be closed to them.
 fn who_is_local(from: SocketAddr, ours: SocketAddr) -> Option<(String, Grant)> {
-    let uid = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
-        let table = std::fs::read_to_string(table).ok()?;
-        table.lines().skip(1).find_map(|line| owner_in(line, from, ours))
-    })?;
+    let uid = loopback::user_of(from, ours)?;
     if uid == 0 {
         return Some(("localhost".to_owned(), Grant::all()));
     }
@@ -189,34 +187,6 @@ fn who_is_local(from: SocketAddr, ours: SocketAddr) -> Option<(String, Grant)> {
     let groups = rustix::process::getgroups().unwrap_or_default();
     let groups = groups.into_iter().map(|group| group.as_raw()).collect();
     Some((format!("user {uid}"), Grant { users: Users::One { uid, gid, groups }, ..Grant::all() }))
-}
-
-/// The user of a line of the kernel's table, if it is the far end of this connection and a process
-/// has it open. (The table shows root as the user of a connection that its process has closed.)
-fn owner_in(line: &str, from: SocketAddr, ours: SocketAddr) -> Option<u32> {
-    let words: Vec<_> = line.split_whitespace().collect();
-    let [_, local, remote, ESTABLISHED, _, _, _, uid, _, inode, ..] = words[..] else {
-        return None;
-    };
-    let matches = local == in_table(from) && remote == in_table(ours) && inode != "0";
-    matches.then(|| uid.parse().ok()).flatten()
-}
-
-/// The state of a connection that is open on both sides, in the kernel's table.
-const ESTABLISHED: &str = "01";
-
-/// An address as the kernel's table writes it: words of the address in this machine's order.
-#[expect(clippy::host_endian_bytes, reason = "the kernel's table is in its own order")]
-fn in_table(address: SocketAddr) -> String {
-    let word = |bytes: &[u8]| {
-        let bytes: [u8; 4] = bytes.try_into().unwrap_or_default();
-        format!("{:08X}", u32::from_ne_bytes(bytes))
-    };
-    let ip = match address {
-        SocketAddr::V4(v4) => word(&v4.ip().octets()),
-        SocketAddr::V6(v6) => v6.ip().octets().chunks(4).map(word).collect(),
-    };
-    format!("{ip}:{:04X}", address.port())
 }
 
 #[cfg(test)]

@@ -322,7 +322,7 @@ pub(crate) fn is_alive(pid: i32) -> bool {
 }
 
 /// Function of a shell in a mount namespace of its own: unmounts there what other tests mounted,
-/// except for one. A copy of a mount keeps its daemon, and a test beside this one could not unmount.
+/// except for one. A copy of a mount keeps its daemon, and a test beside this could not unmount.
 pub(crate) const LEAVE_OTHER_MOUNTS: &str = r#"
 leave_other_mounts() {
   while read -r _ at type _; do

@@ -27,19 +27,34 @@ pub struct Target {
     pub port: u16,
     /// The volume, as the server calls it.
     pub volume: String,
-    /// Certificates; without them the server must be on a loopback address.
-    pub tls: Option<ClientTls>,
+    /// How the server proves who it is.
+    pub proof: Proof,
+}
+
+/// How a server proves who it is.
+#[derive(Clone)]
+pub enum Proof {
+    /// By its certificate.
+    Tls(ClientTls),
+    /// By its user on this machine, so only on a loopback address. The function gets the server's
+    /// address and the client's, of an open connection, and returns why the server's user is not
+    /// trusted, if that is so: any user may listen on the port while no server runs.
+    Local(fn(SocketAddr, SocketAddr) -> Result<(), String>),
 }
 
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let host = &self.host;
-        // Brackets divide an address with colons from the port.
-        if host.contains(':') {
-            write!(f, "pando://[{host}]:{}/{}", self.port, self.volume)
-        } else {
-            write!(f, "pando://{host}:{}/{}", self.port, self.volume)
-        }
+        f.write_str(&url(&self.host, self.port, &self.volume))
+    }
+}
+
+/// The URL of a volume of a server.
+pub fn url(host: &str, port: u16, volume: &str) -> String {
+    // Brackets divide an address with colons from the port.
+    if host.contains(':') {
+        format!("pando://[{host}]:{port}/{volume}")
+    } else {
+        format!("pando://{host}:{port}/{volume}")
     }
 }
 
@@ -52,6 +67,9 @@ pub enum ConnectError {
     /// Without certificates only this machine is spoken to.
     #[error("{0} is another machine: that takes certificates")]
     Plain(SocketAddr),
+    /// The process that answers there is not a server that is trusted.
+    #[error("{0}: {1}")]
+    Untrusted(SocketAddr, String),
     /// Nobody answers there.
     #[error("cannot connect to {0}: {1}")]
     Unreachable(SocketAddr, io::Error),
@@ -78,6 +96,7 @@ impl ConnectError {
             ConnectError::Refused(failure) => {
                 matches!(failure.kind, Busy | Leaving | NotFound)
             }
+            ConnectError::Untrusted(..) => false,
             _ => true,
         }
     }
@@ -119,15 +138,18 @@ fn greet(
     address: SocketAddr,
     purpose: &Purpose<'_>,
 ) -> Result<(Arc<Channel>, RemoteWelcome), ConnectError> {
-    if target.tls.is_none() && !address.ip().is_loopback() {
+    if matches!(target.proof, Proof::Local(_)) && !address.ip().is_loopback() {
         return Err(ConnectError::Plain(address));
     }
     let link = net.connect(address, CONNECT_WITHIN);
     let link = link.map_err(|error| ConnectError::Unreachable(address, error))?;
     let clock = Arc::clone(clock);
-    let channel = match &target.tls {
-        None => Channel::plain(link, clock).map_err(ChannelError::from)?,
-        Some(tls) => Channel::encrypted(link, clock, tls.connect(&target.host)?, CONNECT_WITHIN)?,
+    let ours = link.local_address();
+    let channel = match &target.proof {
+        Proof::Local(_) => Channel::plain(link, clock).map_err(ChannelError::from)?,
+        Proof::Tls(tls) => {
+            Channel::encrypted(link, clock, tls.connect(&target.host)?, CONNECT_WITHIN)?
+        }
     };
     let hello = RemoteHello {
         magic: REMOTE_MAGIC,
@@ -145,6 +167,12 @@ fn greet(
     encode(&hello, &mut frame);
     channel.send(&frame).map_err(ChannelError::from)?;
     channel.receive(&mut frame, WELCOME_BYTES_MAX, CONNECT_WITHIN)?;
+    // A process has accepted the connection: the kernel knows whose it is.
+    if let Proof::Local(check) = target.proof {
+        let untrusted = |why| ConnectError::Untrusted(address, why);
+        let ours = ours.ok_or_else(|| untrusted("the connection has no address".to_owned()))?;
+        check(address, ours).map_err(untrusted)?;
+    }
     let foreign = || ConnectError::Foreign(address);
     match split_head(&frame).ok_or_else(foreign)? {
         (FrameKind::Welcome, _, body) => {

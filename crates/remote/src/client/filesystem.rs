@@ -470,11 +470,8 @@ impl FileSystem for RemoteFs {
         Ok(attr.kind == Kind::File && self.kept.opened(node, &attr))
     }
 
-    fn released(&self, caller: &Caller, node: NodeId) {
-        let call = FsCall::Release { node: convert::node_to_wire(node) };
-        if let Err(error) = self.ask(caller, call, nothing) {
-            tracing::debug!(%error, "a close was not reported");
-        }
+    fn released(&self, _caller: &Caller, node: NodeId) {
+        self.remote.release(convert::node_to_wire(node));
     }
 
     fn waits(&self) -> Waits {
@@ -526,8 +523,11 @@ impl FileSystem for RemoteFs {
         if !whole && !self.lockers.lock().remove(&(node, owner)) {
             return Ok(());
         }
-        let call = FsCall::Unlock { node: convert::node_to_wire(node), owner, whole };
-        self.ask(caller, call, |answer| number(answer).map(drop))
+        self.remote.unlock(asker(caller), convert::node_to_wire(node), owner, whole)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.remote.epoch()
     }
 
     fn keeps_locks(&self) -> bool {

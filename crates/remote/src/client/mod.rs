@@ -5,8 +5,9 @@ mod control;
 mod filesystem;
 mod kept;
 mod remote;
+mod under_way;
 
-pub use connect::{ConnectError, Target};
+pub use connect::{ConnectError, Proof, Target, url};
 pub use control::{Control, control};
 pub use filesystem::RemoteFs;
 pub use remote::Remote;

@@ -6,8 +6,8 @@
 //! again; the others fail, for they may have been executed. A call that finds no server waits for a
 //! bounded time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
@@ -16,11 +16,12 @@ use inode::FsError;
 use rpc::Channel;
 use vfs::FsResult;
 use wire::remote::{
-    Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, Node, Resume, Use, put_head, split_head,
+    Asker, FrameKind, FsAnswer, FsCall, FsFailure, Node, Resume, Use, put_head, split_head,
 };
 use wire::{FRAME_BYTES_MAX, Failure, decode, encode};
 
 use super::connect::{ConnectError, Purpose, Target, connect};
+use super::under_way::{How, Owed, State, Waiting};
 use crate::convert;
 
 /// How often the server hears that the client lives; pauses of it are filled, too.
@@ -40,45 +41,8 @@ const LOCK_WAITS_MAX: usize = 48;
 /// Most look-ups returned in one message.
 const FORGOTTEN_MAX: usize = 4096;
 
-/// A call under way.
-struct Call {
-    /// Its message, to be sent again.
-    frame: Vec<u8>,
-    waiting: Arc<Waiting>,
-    /// It was sent in the present session.
-    is_sent: bool,
-    is_repeatable: bool,
-    waits_for_lock: bool,
-}
-
-/// Where a caller waits for its answer.
-#[derive(Default)]
-struct Waiting {
-    answer: Mutex<Option<Result<Vec<u8>, FsError>>>,
-    changed: Condvar,
-}
-
-impl Waiting {
-    fn put(&self, answer: Result<Vec<u8>, FsError>) {
-        *self.answer.lock() = Some(answer);
-        self.changed.notify_all();
-    }
-}
-
-#[derive(Default)]
-struct State {
-    calls: BTreeMap<u64, Call>,
-    last_id: u64,
-    connection: Option<Arc<Channel>>,
-    session: Option<Resume>,
-    requests_max: usize,
-    /// Answers that the server need not keep any more.
-    acknowledged: Vec<u64>,
-    lost_since: Duration,
-    /// Look-ups to return.
-    forgotten: Vec<(Node, u64)>,
-    ended: bool,
-}
+/// What a call that found no server fails with.
+const NO_CONNECTION: &str = "no connection to the server";
 
 /// Calls to a server.
 pub struct Remote {
@@ -88,6 +52,10 @@ pub struct Remote {
     patience: Duration,
     state: Mutex<State>,
     changed: Condvar,
+    /// Wakes the thread that reports.
+    told: Condvar,
+    /// Raised with each new session: what was opened before is not open in it.
+    epoch: AtomicU64,
     /// Whether the server lets this client change nothing.
     read_only: bool,
 }
@@ -114,6 +82,8 @@ impl Remote {
             patience: patience.unwrap_or(PATIENCE),
             state: Mutex::new(state),
             changed: Condvar::new(),
+            told: Condvar::new(),
+            epoch: AtomicU64::new(1),
             read_only: welcome.read_only,
         });
         let failed = |error: std::io::Error| ConnectError::Broken(error.into());
@@ -126,6 +96,11 @@ impl Remote {
 
     fn purpose(resume: Option<Resume>, awaits: &[u64]) -> Purpose<'_> {
         Purpose { use_for: Use::Mount, who: Asker::default(), resume, awaits }
+    }
+
+    /// The session's number among those of this mount.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
     }
 
     /// Whether the server lets this client change nothing.
@@ -158,7 +133,61 @@ impl Remote {
         state.forgotten.push((node, lookups));
         if state.forgotten.len() == FORGOTTEN_MAX {
             drop(state);
-            self.changed.notify_all();
+            self.told.notify_all();
+        }
+    }
+
+    /// Reports a close. Nobody waits for the answer.
+    pub(super) fn release(&self, node: Node) {
+        let mut state = self.state.lock();
+        // Behind those before it.
+        let is_next = state.owed.is_empty();
+        state.owed.push_back(Owed::Release(node));
+        drop(state);
+        if is_next {
+            self.pay();
+        }
+    }
+
+    /// Ends the locks of an owner, now or, if the caller does not wait that long, later.
+    pub(super) fn unlock(&self, who: Asker, node: Node, owner: u64, whole: bool) -> FsResult<()> {
+        let call = FsCall::Unlock { node, owner, whole };
+        match self.begin(&vfs::cancel(), who, call) {
+            Ok((id, waiting)) => self.wait_and_read(id, &waiting, &vfs::cancel(), |answer| {
+                matches!(answer, FsAnswer::Number(_)).then_some(())
+            }),
+            Err(error) => {
+                let mut state = self.state.lock();
+                if !state.ended {
+                    state.owed.push_back(Owed::Unlock { of: (node, owner), whole });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends reports that are owed, as far as there is room.
+    fn pay(&self) {
+        loop {
+            let mut state = self.state.lock();
+            let Some(connection) = state.connection.clone().filter(|_| state.has_room()) else {
+                return;
+            };
+            let (call, how) = if let Some(owed) = state.owed.pop_front() {
+                (owed.call(), How { ends: owed.ends(), ..How::default() })
+            } else if state.forgotten.is_empty() {
+                return;
+            } else {
+                let count = state.forgotten.len().min(FORGOTTEN_MAX);
+                let items = state.forgotten.drain(..count).collect();
+                (FsCall::Forget { items }, How::default())
+            };
+            // A repeat is executed once, as of any call.
+            let (_, _, frame) = state.add(Asker::default(), call, how);
+            drop(state);
+            if connection.send(&frame).is_err() {
+                connection.close();
+            }
         }
     }
 
@@ -170,9 +199,18 @@ impl Remote {
         read: impl FnOnce(FsAnswer<'_>) -> Option<T>,
     ) -> FsResult<T> {
         let cancel = vfs::cancel();
-        let waits_for_lock = matches!(call, FsCall::Lock { wait: true, .. });
-        let (id, waiting) = self.begin(who, call, waits_for_lock)?;
-        let frame = self.wait(id, &waiting, &cancel)?;
+        let (id, waiting) = self.begin(&cancel, who, call)?;
+        self.wait_and_read(id, &waiting, &cancel, read)
+    }
+
+    fn wait_and_read<T>(
+        &self,
+        id: u64,
+        waiting: &Waiting,
+        cancel: &AtomicBool,
+        read: impl FnOnce(FsAnswer<'_>) -> Option<T>,
+    ) -> FsResult<T> {
+        let frame = self.wait(id, waiting, cancel)?;
         let body = split_head(&frame).map(|(_, _, body)| body).unwrap_or_default();
         let answer: Result<FsAnswer<'_>, FsFailure> = decode(body)
             .map_err(|error| gone(&format!("the server's answer is not understood: {error}")))?;
@@ -180,41 +218,42 @@ impl Remote {
         read(answer).ok_or_else(|| gone("the server answered something else"))
     }
 
-    /// Registers a call and sends it.
+    /// Registers a call and sends it, when there is room for it.
     fn begin(
         &self,
+        cancel: &AtomicBool,
         who: Asker,
         call: FsCall<'_>,
-        waits_for_lock: bool,
     ) -> FsResult<(u64, Arc<Waiting>)> {
-        let is_repeatable = call.is_repeatable();
+        let how = How::of(&call);
+        let epoch = self.epoch();
         let mut state = self.state.lock();
         loop {
+            if how.is_of_handle && self.epoch() != epoch {
+                return Err(FsError::Stale);
+            }
             if state.ended {
                 return Err(gone("the mount ends"));
             }
             let lock_waits = state.calls.values().filter(|call| call.waits_for_lock).count();
-            if waits_for_lock && lock_waits >= LOCK_WAITS_MAX {
+            if how.waits_for_lock && lock_waits >= LOCK_WAITS_MAX {
                 return Err(FsError::LimitReached("too many wait for locks"));
             }
-            if waits_for_lock || state.calls.len() - lock_waits < state.requests_max {
+            let is_free = how.takes.is_none_or(|of| !state.is_ending(of));
+            if is_free && (how.waits_for_lock || state.has_room()) {
                 break;
+            }
+            // It was not sent, so it may be dropped.
+            if vfs::is_cancelled(cancel) {
+                return Err(FsError::Interrupted);
+            }
+            if self.is_lost(&state) {
+                return Err(gone(NO_CONNECTION));
             }
             self.changed.wait_for(&mut state, LOOK_EVERY);
         }
-        state.last_id += 1;
-        let id = state.last_id;
-        let mut frame = Vec::new();
-        put_head(FrameKind::Request, id, &mut frame);
-        let acknowledged = std::mem::take(&mut state.acknowledged);
-        encode(&Asked { acknowledged, who, call }, &mut frame);
-        let waiting = Arc::new(Waiting::default());
         let connection = state.connection.clone();
-        let is_sent = connection.is_some();
-        let kept = frame.clone();
-        let (own, frame) = (Arc::clone(&waiting), frame);
-        let call = Call { frame: kept, waiting: own, is_sent, is_repeatable, waits_for_lock };
-        state.calls.insert(id, call);
+        let (id, waiting, frame) = state.add(who, call, how);
         drop(state);
         if let Some(connection) = connection
             && connection.send(&frame).is_err()
@@ -225,13 +264,7 @@ impl Remote {
         Ok((id, waiting))
     }
 
-    fn wait(
-        &self,
-        id: u64,
-        waiting: &Waiting,
-        cancel: &std::sync::atomic::AtomicBool,
-    ) -> FsResult<Vec<u8>> {
-        let mut cancelled = false;
+    fn wait(&self, id: u64, waiting: &Waiting, cancel: &AtomicBool) -> FsResult<Vec<u8>> {
         let mut answer = waiting.answer.lock();
         loop {
             if let Some(answer) = answer.take() {
@@ -242,8 +275,7 @@ impl Remote {
                 continue;
             }
             drop(answer);
-            if !cancelled && vfs::is_cancelled(cancel) {
-                cancelled = true;
+            if vfs::is_cancelled(cancel) {
                 self.cancel(id)?;
             }
             self.give_up_if_lost(id);
@@ -251,29 +283,54 @@ impl Remote {
         }
     }
 
-    /// Tells the server that nobody waits for a call. Without a server it ends at once.
+    /// Tells the server, once, that nobody waits for a call. Without a server a call ends at once
+    /// if it was not executed, or changes nothing. Any other call may have been executed: its
+    /// caller would repeat it after "interrupted", so it has to wait.
     fn cancel(&self, id: u64) -> FsResult<()> {
         let mut state = self.state.lock();
-        let Some(connection) = state.connection.clone() else {
+        let connection = state.connection.clone();
+        let Some(call) = state.calls.get_mut(&id) else { return Ok(()) };
+        if call.ends.is_some() {
+            // It stays, and is sent until it is answered.
+            return Err(FsError::Interrupted);
+        }
+        let Some(connection) = connection else {
+            call.is_cancelled = true;
+            if call.is_sent && !call.is_repeatable {
+                return Ok(());
+            }
             state.calls.remove(&id);
             return Err(FsError::Interrupted);
         };
+        if std::mem::replace(&mut call.is_cancelled, true) {
+            return Ok(());
+        }
         drop(state);
-        let mut frame = Vec::new();
-        put_head(FrameKind::Cancel, id, &mut frame);
-        connection.send(&frame).unwrap_or_default();
+        connection.send(&cancel_frame(id)).unwrap_or_default();
         Ok(())
+    }
+
+    /// Whether there has been no server for too long.
+    fn is_lost(&self, state: &State) -> bool {
+        let now = self.clock.monotonic();
+        state.connection.is_none() && now.saturating_sub(state.lost_since) >= self.patience
     }
 
     /// Ends a call if there has been no server for too long.
     fn give_up_if_lost(&self, id: u64) {
         let mut state = self.state.lock();
-        let now = self.clock.monotonic();
-        let lost =
-            state.connection.is_none() && now.saturating_sub(state.lost_since) >= self.patience;
-        if lost && let Some(call) = state.calls.remove(&id) {
+        if !self.is_lost(&state) {
+            return;
+        }
+        let waiting = match state.calls.get(&id) {
+            // It stays, and is sent until it is answered.
+            Some(call) if call.ends.is_some() => Some(Arc::clone(&call.waiting)),
+            Some(_) => state.calls.remove(&id).map(|call| call.waiting),
+            None => None,
+        };
+        if let Some(waiting) = waiting {
             tracing::error!(server = %self.target, "no connection to the server: a call fails");
-            call.waiting.put(Err(gone("no connection to the server")));
+            waiting.put(Err(gone(NO_CONNECTION)));
         }
     }
 
@@ -372,24 +429,34 @@ impl Remote {
                 "the server does not know this session any more: open files are stale, locks are \
                  lost, and changes without an answer may have been made"
             );
-            let State { calls, forgotten, acknowledged, .. } = &mut *state;
+            let State { calls, forgotten, acknowledged, owed, .. } = &mut *state;
             forgotten.clear();
             acknowledged.clear();
+            owed.clear();
+            self.epoch.fetch_add(1, Ordering::SeqCst);
             calls.retain(|_, call| {
-                let again = call.is_repeatable || !call.is_sent;
-                if !again {
+                // Locks ended with the session, and files are not open in the new one.
+                let is_over = call.ends.is_some() || call.is_of_handle;
+                let is_safe = call.is_repeatable || !call.is_sent;
+                if !is_safe {
                     let text = "the server was restarted: the change may have been made";
                     call.waiting.put(Err(gone(text)));
+                } else if is_over {
+                    call.waiting.put(Err(FsError::Stale));
                 }
-                again
+                is_safe && !is_over
             });
         }
         state.session = Some(welcome.session);
         state.connection = Some(Arc::clone(channel));
         let mut frames = Vec::new();
-        for call in state.calls.values_mut() {
+        for (id, call) in &mut state.calls {
             call.is_sent = true;
             frames.push(call.frame.clone());
+            // A cancellation may have been lost with the connection.
+            if call.is_cancelled {
+                frames.push(cancel_frame(*id));
+            }
         }
         drop(state);
         for frame in frames {
@@ -408,24 +475,16 @@ impl Remote {
         let mut next_ping = self.clock.monotonic() + PING_EVERY;
         loop {
             let mut state = self.state.lock();
-            if state.forgotten.len() < FORGOTTEN_MAX && !state.ended {
-                self.changed.wait_for(&mut state, FORGET_EVERY);
-            }
             if state.ended {
                 return;
             }
+            self.told.wait_for(&mut state, FORGET_EVERY);
             let now = self.clock.monotonic();
             let Some(connection) = state.connection.clone() else { continue };
-            let forgotten = state.forgotten.len().min(FORGOTTEN_MAX);
-            let items: Vec<_> = state.forgotten.drain(..forgotten).collect();
             let ping = now >= next_ping;
             let acknowledged =
                 if ping { std::mem::take(&mut state.acknowledged) } else { Vec::new() };
             drop(state);
-            if !items.is_empty() {
-                // Nobody waits for the answer; a repeat is executed once, as of any call.
-                self.begin(Asker::default(), FsCall::Forget { items }, false).ok();
-            }
             if ping {
                 next_ping = now + PING_EVERY;
                 let mut frame = Vec::new();
@@ -433,8 +492,15 @@ impl Remote {
                 encode(&acknowledged, &mut frame);
                 connection.send(&frame).unwrap_or_default();
             }
+            self.pay();
         }
     }
+}
+
+fn cancel_frame(id: u64) -> Vec<u8> {
+    let mut frame = Vec::new();
+    put_head(FrameKind::Cancel, id, &mut frame);
+    frame
 }
 
 fn gone(what: &str) -> FsError {

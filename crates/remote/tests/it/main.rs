@@ -8,6 +8,7 @@
 
 mod bounds;
 mod hostile;
+mod interrupted;
 mod model;
 mod once;
 mod rig;

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::rig::TRUSTED;
 use device::{Clock, SystemClock, SystemNet, SystemRandom};
 use inode::{Caller, NodeId};
-use remote::{ConnectError, Export, Remote, RemoteFs, Security, Server, Settings, Target};
+use remote::{ConnectError, Export, Proof, Remote, RemoteFs, Security, Server, Settings, Target};
 use rpc::certificates::{Authority, For};
 use rpc::{ClientTls, Files, Grant, ServerTls};
 use testing::MemoryFs;
@@ -44,8 +45,9 @@ fn server(directory: &Path) -> Server {
 
 fn connect(server: &Server, host: &str, tls: Option<Files>) -> Result<Arc<Remote>, ConnectError> {
     let tls = tls.map(|files| ClientTls::read(&files).unwrap());
+    let proof = tls.map_or(TRUSTED, Proof::Tls);
     let (host, port) = (host.to_owned(), server.address().port());
-    let target = Target { host, port, volume: "vol".to_owned(), tls };
+    let target = Target { host, port, volume: "vol".to_owned(), proof };
     let clock = Arc::new(SystemClock::new());
     Remote::connect(Arc::new(SystemNet), clock, target, Some(Duration::from_secs(30)))
 }
@@ -90,8 +92,8 @@ fn a_client_with_a_certificate_is_let_in_and_any_other_is_not() {
     let narrow = refused("127.0.0.1", Some(files(own, "narrow", own)), "another volume");
     assert!(matches!(&narrow, ConnectError::Refused(why) if why.message.contains("no volume vol")));
     let other_machine = SocketAddr::from(([192, 0, 2, 1], 7440));
-    let target =
-        Target { host: other_machine.ip().to_string(), port: 7440, volume: "v".into(), tls: None };
+    let (host, port) = (other_machine.ip().to_string(), 7440);
+    let target = Target { host, port, volume: "v".into(), proof: TRUSTED };
     let plain = Remote::connect(Arc::new(SystemNet), Arc::new(SystemClock::new()), target, None);
     assert!(matches!(plain.err(), Some(ConnectError::Plain(_))));
 }

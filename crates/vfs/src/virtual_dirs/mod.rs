@@ -23,8 +23,8 @@ pub use snapshots::{ListedSnapshot, Snapshots, name_of_number, number_in_name};
 use self::search::Searches;
 use crate::resolve::resolve_by;
 use crate::{
-    Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, Waits, WalkControl,
+    Allocate, DirEntry, Entry, FileLock, FileSystem, Follow, FsResult, Invalidate, Locked, NewNode,
+    RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 
 /// A file system with virtual directories. Calls that are not of [`FileSystem`] are those of the
@@ -507,6 +507,57 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
     fn opened(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<()> {
         match place(node) {
             Place::Below => self.inner.opened(caller, node, flags),
+            Place::Snapshots | Place::Search => Ok(()),
+        }
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        how: (u32, u32),
+    ) -> FsResult<Entry> {
+        self.is_free(name)?;
+        self.inner.create(caller, below(parent)?, name, how)
+    }
+
+    fn append(&self, caller: &Caller, node: NodeId, bytes: &[u8]) -> FsResult<()> {
+        self.inner.append(caller, below(node)?, bytes)
+    }
+
+    fn open(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<bool> {
+        match place(node) {
+            Place::Below => self.inner.open(caller, node, flags),
+            Place::Snapshots | Place::Search => Ok(true),
+        }
+    }
+
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
+    fn keeps_locks(&self) -> bool {
+        self.inner.keeps_locks()
+    }
+
+    fn lock(&self, caller: &Caller, node: NodeId, lock: &FileLock, wait: bool) -> FsResult<Locked> {
+        self.inner.lock(caller, below(node)?, lock, wait)
+    }
+
+    fn test_lock(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        lock: &FileLock,
+    ) -> FsResult<Option<FileLock>> {
+        self.inner.test_lock(caller, below(node)?, lock)
+    }
+
+    fn unlock(&self, caller: &Caller, node: NodeId, owner: u64, whole: bool) -> FsResult<()> {
+        match place(node) {
+            Place::Below => self.inner.unlock(caller, node, owner, whole),
+            // Nothing is locked there.
             Place::Snapshots | Place::Search => Ok(()),
         }
     }

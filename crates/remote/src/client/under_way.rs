@@ -1,0 +1,169 @@
+//! What a client's connection has to do: calls without an answer, and reports that are owed.
+//!
+//! An end of locks, and a close, is never dropped while the session lives: the server would keep
+//! the lock, or the rights of the open file, as long as the mount.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::sync::{Condvar, Mutex};
+use inode::FsError;
+use rpc::Channel;
+use wire::encode;
+use wire::remote::{Asked, Asker, FrameKind, FsCall, LockKind, Node, Resume, put_head};
+
+/// A call under way.
+pub(super) struct Call {
+    /// Its message, to be sent again.
+    pub(super) frame: Vec<u8>,
+    pub(super) waiting: Arc<Waiting>,
+    /// It was sent in the present session.
+    pub(super) is_sent: bool,
+    pub(super) is_repeatable: bool,
+    pub(super) waits_for_lock: bool,
+    /// It uses what a program opened, which a new session does not have open.
+    pub(super) is_of_handle: bool,
+    /// Its caller went away.
+    pub(super) is_cancelled: bool,
+    /// The owner whose locks on a file it ends: it is sent until it is answered, whether or not
+    /// its caller still waits, or the lock would stay as long as the mount.
+    pub(super) ends: Option<LocksOf>,
+}
+
+/// Whose locks on which file.
+pub(super) type LocksOf = (Node, u64);
+
+/// What a program gave up, to be reported.
+pub(super) enum Owed {
+    Release(Node),
+    Unlock { of: LocksOf, whole: bool },
+}
+
+impl Owed {
+    pub(super) fn call(&self) -> FsCall<'static> {
+        match *self {
+            Owed::Release(node) => FsCall::Release { node },
+            Owed::Unlock { of: (node, owner), whole } => FsCall::Unlock { node, owner, whole },
+        }
+    }
+
+    pub(super) fn ends(&self) -> Option<LocksOf> {
+        match *self {
+            Owed::Release(_) => None,
+            Owed::Unlock { of, .. } => Some(of),
+        }
+    }
+}
+
+/// Where a caller waits for its answer.
+#[derive(Default)]
+pub(super) struct Waiting {
+    pub(super) answer: Mutex<Option<Result<Vec<u8>, FsError>>>,
+    pub(super) changed: Condvar,
+}
+
+impl Waiting {
+    pub(super) fn put(&self, answer: Result<Vec<u8>, FsError>) {
+        *self.answer.lock() = Some(answer);
+        self.changed.notify_all();
+    }
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) calls: BTreeMap<u64, Call>,
+    pub(super) last_id: u64,
+    pub(super) connection: Option<Arc<Channel>>,
+    pub(super) session: Option<Resume>,
+    pub(super) requests_max: usize,
+    /// Answers that the server need not keep any more.
+    pub(super) acknowledged: Vec<u64>,
+    pub(super) lost_since: Duration,
+    /// Look-ups to return.
+    pub(super) forgotten: Vec<(Node, u64)>,
+    /// Closes and ends of locks to report, oldest first.
+    pub(super) owed: VecDeque<Owed>,
+    pub(super) ended: bool,
+}
+
+impl State {
+    /// Whether a call has room among those that are under way.
+    pub(super) fn has_room(&self) -> bool {
+        let others = self.calls.values().filter(|call| !call.waits_for_lock).count();
+        others < self.requests_max
+    }
+
+    /// Registers a call; returns its number, where its answer comes, and its message.
+    pub(super) fn add(
+        &mut self,
+        who: Asker,
+        call: FsCall<'_>,
+        how: How,
+    ) -> (u64, Arc<Waiting>, Vec<u8>) {
+        self.last_id += 1;
+        let id = self.last_id;
+        let is_repeatable = call.is_repeatable();
+        let mut frame = Vec::new();
+        put_head(FrameKind::Request, id, &mut frame);
+        let acknowledged = std::mem::take(&mut self.acknowledged);
+        encode(&Asked { acknowledged, who, call }, &mut frame);
+        let waiting = Arc::new(Waiting::default());
+        let call = Call {
+            frame: frame.clone(),
+            waiting: Arc::clone(&waiting),
+            is_sent: self.connection.is_some(),
+            is_repeatable,
+            is_of_handle: how.is_of_handle,
+            waits_for_lock: how.waits_for_lock,
+            is_cancelled: false,
+            ends: how.ends,
+        };
+        self.calls.insert(id, call);
+        (id, waiting, frame)
+    }
+
+    /// Whether locks of an owner are being ended: a new lock must not overtake that.
+    pub(super) fn is_ending(&self, of: LocksOf) -> bool {
+        self.calls.values().any(|call| call.ends == Some(of))
+            || self.owed.iter().any(|owed| owed.ends() == Some(of))
+    }
+}
+
+/// How a call is made.
+#[derive(Clone, Copy, Default)]
+pub(super) struct How {
+    pub(super) waits_for_lock: bool,
+    pub(super) is_of_handle: bool,
+    /// It takes a lock of this owner.
+    pub(super) takes: Option<LocksOf>,
+    pub(super) ends: Option<LocksOf>,
+}
+
+impl How {
+    pub(super) fn of(call: &FsCall<'_>) -> How {
+        let is_of_handle = matches!(
+            call,
+            FsCall::Read { .. }
+                | FsCall::Write { .. }
+                | FsCall::SetAttr { .. }
+                | FsCall::Seek { .. }
+                | FsCall::Sync { .. }
+                | FsCall::Allocate { .. }
+                | FsCall::CopyRange { .. }
+                | FsCall::Lock { .. }
+                | FsCall::TestLock { .. }
+        );
+        let how = How { is_of_handle, ..How::default() };
+        match *call {
+            FsCall::Lock { node, lock, .. } if lock.kind == LockKind::None => {
+                How { ends: Some((node, lock.owner)), ..how }
+            }
+            FsCall::Lock { node, lock, wait } => {
+                How { waits_for_lock: wait, takes: Some((node, lock.owner)), ..how }
+            }
+            FsCall::Unlock { node, owner, .. } => How { ends: Some((node, owner)), ..how },
+            _ => how,
+        }
+    }
+}
