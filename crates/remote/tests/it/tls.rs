@@ -132,5 +132,6 @@ fn a_server_without_certificates_listens_on_this_machine_only() {
         grace: None,
     };
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
-    assert!(Server::start(&SystemNet, everywhere, settings).is_err());
+    let error = Server::start(&SystemNet, everywhere, settings).err();
+    assert_eq!(error.map(|error| error.kind()), Some(std::io::ErrorKind::InvalidInput));
 }
