@@ -96,8 +96,8 @@ impl ServerTls {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .map_err(unfit)?;
-        // A session that is resumed brings the certificate of its first connection, whose end nobody
-        // would look at again.
+        // A session that is resumed brings the certificate of its first connection, whose end
+        // nobody would look at again.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(ServerTls(Arc::new(config)))

@@ -340,8 +340,8 @@ impl<'a> Executing<'a> {
                 let node = self.own(node)?;
                 let caller =
                     if only_size { self.caller_with(node, OPEN_WRITE)? } else { self.caller()? };
-                // The time of the last change is the server's, as in every kernel: by it others learn
-                // what they must read again.
+                // The time of the last change is the server's, as in every kernel: by it others
+                // learn what they must read again.
                 let changes = SetAttr { ctime: None, ..convert::changes(changes) };
                 Outcome::Attr(fs.setattr(&caller, node, &changes)?)
             }

@@ -15,6 +15,7 @@ use wire::remote::{
 use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
 
 use super::calls::{self, Executing, Outcome};
+use super::control::SILENCE_MAX;
 use super::outbox::Connection;
 use super::pool::Work;
 use super::session::{Arrived, REQUESTS_MAX, Session};
@@ -26,8 +27,6 @@ use crate::convert;
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// Longest hello.
 const HELLO_BYTES_MAX: usize = 16 << 10;
-/// How long a client may be silent: it pings.
-pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Serves a connection to its end.
 pub(super) fn serve(
@@ -137,7 +136,8 @@ fn welcome(
     let volume = shared.volumes.lock().get(&name).cloned().filter(|_| grant.has_volume(&name));
     let Some(volume) = volume else {
         let message = format!("this server has no volume {name} for this client");
-        return Err(Failure::new(FailureKind::NotFound, message));
+        return Err(Failure::new(FailureKind::NotFound, message)
+            .hint("use a name of `pando serve` that the certificate has"));
     };
     let mut welcome = RemoteWelcome {
         magic: REMOTE_MAGIC,
@@ -152,11 +152,13 @@ fn welcome(
     if hello.use_for == Use::Control {
         if grant.read_only {
             let message = "this client may only read, and verbs may change something";
-            return Err(Failure::new(FailureKind::Permission, message));
+            return Err(Failure::new(FailureKind::Permission, message)
+                .hint("use the mount, or a certificate without --read-only"));
         }
-        let caller = grant
-            .caller(&hello.who)
-            .map_err(|refusal| Failure::new(FailureKind::Permission, refusal.to_string()))?;
+        let caller = grant.caller(&hello.who).map_err(|refusal| {
+            Failure::new(FailureKind::Permission, refusal.to_string())
+                .hint("use a certificate that names this user, from `pando cluster certs`")
+        })?;
         let stream = (volume.control)(&client, caller).map_err(|error| {
             Failure::new(FailureKind::Other, format!("cannot reach the daemon: {error}"))
                 .hint("try again when the volume is mounted on the server")

@@ -10,8 +10,8 @@ use rpc::{Channel, ChannelError};
 use wire::FRAME_BYTES_MAX;
 use wire::remote::{FrameKind, put_head, split_head};
 
-use super::connection::SILENCE_MAX;
-
+/// How long a client may be silent: it pings.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How long the daemon may take to read what a client sent.
 const WRITE_WITHIN: Duration = Duration::from_secs(120);
 /// Bytes that are carried at once.

@@ -1,8 +1,8 @@
 //! The server: accepts connections, finds out who they are, and runs their requests.
 //!
 //! Threads: one accepts, two for each connection receive and send, a pool executes, one ends
-//! sessions whose clients are gone. All that a stranger can cause before its certificate was verified is one
-//! thread for a bounded time, and a bounded number of those.
+//! sessions whose clients are gone. All that a stranger can cause before its certificate was
+//! verified is one thread for a bounded time, and a bounded number of those.
 
 mod calls;
 mod connection;

@@ -113,7 +113,7 @@ fn answers_that_nobody_reads_do_not_pile_up() {
         }
         sent += 1;
         if id % 50 == 0 {
-            device::Clock::sleep(&SystemClock::new(), Duration::from_millis(100));
+            device::Clock::sleep(&SystemClock::new(), Duration::from_millis(400));
         }
     }
     let mut answers = 0;
