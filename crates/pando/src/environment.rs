@@ -4,10 +4,10 @@
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue};
+use program::{cache_size, index_cache};
 use wire::{Failure, FailureKind};
 
 use crate::failure::Result;
-use crate::{cache_size, index_cache};
 
 /// Sets `--cache-size` when the command line does not.
 pub(crate) const CACHE_SIZE: &str = "PANDO_CACHE_SIZE";
@@ -48,8 +48,8 @@ pub(crate) fn check(given: &[OsString]) -> Result<()> {
         let value = value.to_string_lossy();
         if let Err(why) = read(&value) {
             let message = format!("{variable} is '{value}': {why}");
-            let failure = Failure::new(FailureKind::Invalid, message);
-            return Err(failure.hint(format!("set {variable} to another value, or unset it")));
+            let hint = format!("set {variable} to another value, or unset it");
+            return Err(Failure::new(FailureKind::Invalid, message).hint(hint));
         }
     }
     Ok(())

@@ -174,22 +174,26 @@ pub(crate) fn unreachable(volume: &Path, error: &ConnectError) -> Failure {
         }
         _ => FailureKind::Other,
     };
-    let failure = Failure::new(kind, format!("{}: {error}", volume.display()));
-    match error {
-        ConnectError::Refused(why) if !why.hint.is_empty() => failure.hint(why.hint.clone()),
+    let hint = match error {
+        ConnectError::Refused(why) if !why.hint.is_empty() => &why.hint[..],
+        ConnectError::Refused(_) => "the server's log has more",
         ConnectError::Unreachable(..) => {
-            failure.hint("check that `pando serve` runs there and listens on that address")
+            "check that `pando serve` runs there and listens on that address"
         }
-        ConnectError::Untrusted(..) => failure.hint(
+        ConnectError::Untrusted(..) => {
             "without certificates only a server of root or of the same user is trusted: end that \
-             process, or serve with certificates (`pando cluster certs`)",
-        ),
-        ConnectError::Broken(_) => failure.hint(
+             process, or serve with certificates (`pando cluster certs`)"
+        }
+        ConnectError::Unknown(..) => "check the host's name",
+        ConnectError::Plain(_) | ConnectError::Certificates(_) => {
+            "`pando cluster certs` makes certificates; PANDO_CERTS names their directory"
+        }
+        _ => {
             "a server with certificates is reached with certificates only, and one without only \
-             without; its log may have more",
-        ),
-        _ => failure,
-    }
+             without; its log may have more"
+        }
+    };
+    Failure::new(kind, format!("{}: {error}", volume.display())).hint(hint)
 }
 
 /// The user for whom this process asks.

@@ -82,7 +82,7 @@ mod tests {
             assert_eq!(user_of(server, client), Some(own), "{at}");
             assert_eq!(check_server(server, client), Ok(()), "{at}");
             drop(accepted);
-            assert!(check_server(server, client).is_err(), "{at}: it is closed");
+            assert_eq!(user_of(server, client), None, "{at}: it is closed");
         }
     }
 

@@ -4,15 +4,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use program::{cache_size, index_cache};
 
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
-use crate::{cache_size, index_cache, metrics};
+use crate::metrics;
 
 pub(super) const SERVE_HELP: &str = "\
 A client reaches a volume as pando://HOST[:PORT]/NAME, with `pando mount` and with verbs. Every
 change is durable before it is answered. Clients prove who they are by certificates, which name
-the users for whom they may ask (`pando cluster certs`); without --cert, --key and --ca the server listens
-on loopback addresses only, to root and to the user who runs it.
+the users for whom they may ask (`pando cluster certs`); without --cert, --key and --ca the server
+listens on loopback addresses only, to root and to the user who runs it.
 
 While a volume is served here, it has no other mount; mount pando://localhost/NAME instead.
 

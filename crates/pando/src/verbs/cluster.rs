@@ -21,10 +21,11 @@ pub(crate) fn run(verb: &ClusterVerb, output: &mut Output) -> Result<()> {
 }
 
 fn certs(args: &CertsArgs, output: &mut Output) -> Result<()> {
-    let invalid = |message: String| Failure::new(FailureKind::Invalid, message);
+    let invalid =
+        |message: String, hint: &str| Failure::new(FailureKind::Invalid, message).hint(hint);
     if args.server.is_empty() && args.client.is_none() {
         let message = "nothing to make".to_owned();
-        return Err(invalid(message).hint("give --server NAME, --client NAME, or both"));
+        return Err(invalid(message, "give --server NAME, --client NAME, or both"));
     }
     let client = match &args.client {
         None => None,
@@ -33,11 +34,11 @@ fn certs(args: &CertsArgs, output: &mut Output) -> Result<()> {
         }
         Some(name) => {
             let message = format!("'{name}' cannot name a client: letters, digits, . _ -");
-            return Err(invalid(message).hint("`ca` and `server` are other files' names"));
+            return Err(invalid(message, "`ca` and `server` are other files' names"));
         }
     };
     if args.days == 0 || args.days > 3650 {
-        return Err(invalid("--days must be from 1 to 3650".to_owned()));
+        return Err(invalid("--days is out of range".to_owned(), "give 1 to 3650 days"));
     }
     let made = std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
         .recursive(true)
@@ -77,8 +78,7 @@ fn own_alone(path: &Path, others_may_read: bool) -> Result<()> {
         Err(error) => return Err(failure::io("look at", path, &error)),
     };
     let refused = |what: &str, hint: &str| {
-        let failure = Failure::new(FailureKind::Permission, what.to_owned());
-        Err(failure.at(path.as_os_str().as_bytes()).hint(hint.to_owned()))
+        Err(Failure::new(FailureKind::Permission, what).at(path.as_os_str().as_bytes()).hint(hint))
     };
     if found.is_symlink() {
         return refused(
@@ -87,7 +87,8 @@ fn own_alone(path: &Path, others_may_read: bool) -> Result<()> {
         );
     }
     if found.uid() != rustix::process::geteuid().as_raw() {
-        let hint = "use a directory of your own; whoever owns the authority signs certificates";
+        let hint =
+            "use a directory of your own: the owner of the authority can sign any certificate";
         return refused("it belongs to another user", hint);
     }
     let closed = if others_may_read { 0o022 } else { 0o077 };
@@ -110,29 +111,30 @@ fn failed(error: &MakeError) -> Failure {
         MakeError::File { error, .. } => failure::io_kind(error),
         MakeError::Certificate(_) => FailureKind::Other,
     };
-    let failure = Failure::new(kind, error.to_string());
-    if kind == FailureKind::Exists {
-        return failure.hint("remove it, if it is to be replaced");
-    }
-    failure
+    let hint = match kind {
+        FailureKind::Exists => "remove it, if it is to be replaced",
+        _ => "check that the directory can be written and that ca.pem and ca.key belong together",
+    };
+    Failure::new(kind, error.to_string()).hint(hint)
 }
 
 fn grant(args: &CertsArgs) -> Result<Grant> {
-    let wrong = |what: &str, text: &str| {
-        Failure::new(FailureKind::Invalid, format!("{what} '{text}' is not understood"))
+    let wrong = |what: &str, text: &str, hint: &str| {
+        let message = format!("{what} '{text}' is not understood");
+        Failure::new(FailureKind::Invalid, message).hint(hint)
     };
     let ids = |what: &str, text: &str| -> Result<Ids> {
         if text == "all" {
             return Ok(Ids::All);
         }
         let ids: std::result::Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
-        ids.map(Ids::Listed).map_err(|_| wrong(what, text).hint("expected `all` or 1000,1001"))
+        ids.map(Ids::Listed).map_err(|_| wrong(what, text, "expected `all` or 1000,1001"))
     };
     let users = if let Some(text) = &args.squash_to {
         let pair = text
             .split_once(':')
             .and_then(|(uid, gid)| Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?)));
-        let (uid, gid) = pair.ok_or_else(|| wrong("--squash-to", text).hint("expected UID:GID"))?;
+        let (uid, gid) = pair.ok_or_else(|| wrong("--squash-to", text, "expected UID:GID"))?;
         Users::One { uid, gid, groups: Vec::new() }
     } else {
         let gids = args.gids.as_ref().unwrap_or(&args.uids);
@@ -140,7 +142,8 @@ fn grant(args: &CertsArgs) -> Result<Grant> {
     };
     if let Some(wrong) = args.volumes.iter().find(|name| !rpc::is_volume_name(name)) {
         let message = format!("'{wrong}' cannot name a volume");
-        return Err(Failure::new(FailureKind::Invalid, message));
+        let hint = "names have letters, digits, '.', '_' and '-', and are those of `pando serve`";
+        return Err(Failure::new(FailureKind::Invalid, message).hint(hint));
     }
     let (keeps_root, read_only) = (args.keep_root, args.read_only);
     Ok(Grant { users, keeps_root, read_only, volumes: args.volumes.clone() })

@@ -42,6 +42,7 @@ pub(crate) fn run(
         let inner = inner.ok_or_else(|| {
             let message = "a path with a comma, or that is not UTF-8, cannot be mounted";
             Failure::new(FailureKind::Invalid, message)
+                .hint("mount a directory above it, or rename it")
         })?;
         options.push(format!("subdir={}", inner.trim_matches('/')));
     }

@@ -167,12 +167,6 @@ fn greet(
     encode(&hello, &mut frame);
     channel.send(&frame).map_err(ChannelError::from)?;
     channel.receive(&mut frame, WELCOME_BYTES_MAX, CONNECT_WITHIN)?;
-    // A process has accepted the connection: the kernel knows whose it is.
-    if let Proof::Local(check) = target.proof {
-        let untrusted = |why| ConnectError::Untrusted(address, why);
-        let ours = ours.ok_or_else(|| untrusted("the connection has no address".to_owned()))?;
-        check(address, ours).map_err(untrusted)?;
-    }
     let foreign = || ConnectError::Foreign(address);
     match split_head(&frame).ok_or_else(foreign)? {
         (FrameKind::Welcome, _, body) => {
@@ -180,6 +174,13 @@ fn greet(
             let versions = REMOTE_VERSION_MIN..=REMOTE_VERSION;
             if welcome.magic != REMOTE_MAGIC || !versions.contains(&welcome.version) {
                 return Err(foreign());
+            }
+            // A process has accepted the connection: the kernel knows whose it is.
+            if let Proof::Local(check) = target.proof {
+                let untrusted = |why| ConnectError::Untrusted(address, why);
+                let ours =
+                    ours.ok_or_else(|| untrusted("the connection has no address".to_owned()))?;
+                check(address, ours).map_err(untrusted)?;
             }
             Ok((Arc::new(channel), welcome))
         }
