@@ -97,55 +97,58 @@ fn main() -> ExitCode {
     if cli.json || cli.quiet {
         session::set_quiet();
     }
-    let done = match cli.verb {
-        Verb::Format(args) => verbs::format::run(&args, &mut output),
-        Verb::Mount(args) => verbs::mount::run(&args, &mut output),
-        Verb::Umount(args) => verbs::umount::run(&args, &mut output),
-        Verb::Status(args) => verbs::status::run(&args, &mut output),
-        Verb::Session(verb) => verbs::session::run(&verb, &mut output),
-        Verb::Info(args) => verbs::info::run(&args, &mut output),
-        Verb::Ls(args) => verbs::ls::run(&args, &mut output),
-        Verb::Stat(args) => verbs::stat::run(&args, &mut output),
-        Verb::Find(args) => verbs::find::run(&args.arguments, &mut output),
-        Verb::Search(verb) => verbs::search::run(&verb, &mut output),
-        Verb::Cat(args) => verbs::cat::run(&args, &mut output),
-        Verb::Import(args) => verbs::import::run(&args, &mut output),
-        Verb::Export(args) => verbs::export::run(&args, &mut output),
-        Verb::Index(args) => verbs::index::run(&args, &mut output),
-        Verb::Snapshot(verb) => verbs::snapshot::run(&verb, &mut output),
-        Verb::Clone(args) => verbs::clone::run(&args, &mut output),
-        Verb::Rollback(args) => verbs::rollback::run(&args, &mut output),
-        Verb::Du(args) => verbs::du::run(&args, &mut output),
-        Verb::Summary(args) => verbs::summary::run(&args, &mut output),
-        Verb::History(args) => verbs::history::run(&args, &mut output),
-        Verb::Diff(args) => verbs::diff::run(&args, &mut output),
-        Verb::Send(args) => verbs::stream::send(&args, &mut output),
-        Verb::Receive(args) => verbs::stream::receive(&args, &mut output),
-        Verb::Dump(args) => verbs::dump::dump(&args, &mut output),
-        Verb::Load(args) => verbs::dump::load(&args, &mut output),
-        Verb::Rmr(args) => verbs::rmr::run(&args, &mut output),
-        Verb::Subvolume(verb) => verbs::subvolume::run(&verb, &mut output),
-        Verb::Quota(verb) => verbs::quota::run(&verb, &mut output),
-        Verb::Trash(verb) => verbs::trash::run(&verb, &mut output),
-        Verb::Restore(args) => verbs::trash::restore(&args, &mut output),
-        Verb::Sync(args) => verbs::sync::run(&args, &mut output),
-        Verb::Fsck(args) => verbs::fsck::run(&args, &mut output),
-        Verb::Gc(args) => verbs::gc::run(&args, &mut output),
-        Verb::Bench(args) => verbs::bench::run(&args, &mut output),
-        Verb::Trace(verb) => verbs::trace::run(&verb, &mut output),
-        Verb::Replay(args) => verbs::replay::run(&args, &mut output),
-        Verb::Serve(args) => verbs::serve::run(&args, &mut output),
-        Verb::Cluster(verb) => verbs::cluster::run(&verb, &mut output),
-        Verb::FarMount(args) => verbs::mount_far::background(&args),
-        Verb::Owner(args) => verbs::owner::run(&args),
-        Verb::Generate(args) => verbs::generate::run(&args),
-    };
-    let done = done.and_then(|()| output.flush());
+    let done = run(cli.verb, &mut output).and_then(|()| output.flush());
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output.failure(&failure);
             exit::code(failure.kind)
         }
+    }
+}
+
+fn run(verb: Verb, output: &mut Output) -> Result<(), Failure> {
+    match verb {
+        Verb::Format(args) => verbs::format::run(&args, output),
+        Verb::Mount(args) => verbs::mount::run(&args, output),
+        Verb::Umount(args) => verbs::umount::run(&args, output),
+        Verb::Status(args) => verbs::status::run(&args, output),
+        Verb::Session(verb) => verbs::session::run(&verb, output),
+        Verb::Info(args) => verbs::info::run(&args, output),
+        Verb::Ls(args) => verbs::ls::run(&args, output),
+        Verb::Stat(args) => verbs::stat::run(&args, output),
+        Verb::Find(args) => verbs::find::run(&args.arguments, output),
+        Verb::Search(verb) => verbs::search::run(&verb, output),
+        Verb::Cat(args) => verbs::cat::run(&args, output),
+        Verb::Import(args) => verbs::import::run(&args, output),
+        Verb::Export(args) => verbs::export::run(&args, output),
+        Verb::Index(args) => verbs::index::run(&args, output),
+        Verb::Snapshot(verb) => verbs::snapshot::run(&verb, output),
+        Verb::Clone(args) => verbs::clone::run(&args, output),
+        Verb::Rollback(args) => verbs::rollback::run(&args, output),
+        Verb::Du(args) => verbs::du::run(&args, output),
+        Verb::Summary(args) => verbs::summary::run(&args, output),
+        Verb::History(args) => verbs::history::run(&args, output),
+        Verb::Diff(args) => verbs::diff::run(&args, output),
+        Verb::Send(args) => verbs::stream::send(&args, output),
+        Verb::Receive(args) => verbs::stream::receive(&args, output),
+        Verb::Dump(args) => verbs::dump::dump(&args, output),
+        Verb::Load(args) => verbs::dump::load(&args, output),
+        Verb::Rmr(args) => verbs::rmr::run(&args, output),
+        Verb::Subvolume(verb) => verbs::subvolume::run(&verb, output),
+        Verb::Quota(verb) => verbs::quota::run(&verb, output),
+        Verb::Trash(verb) => verbs::trash::run(&verb, output),
+        Verb::Restore(args) => verbs::trash::restore(&args, output),
+        Verb::Sync(args) => verbs::sync::run(&args, output),
+        Verb::Fsck(args) => verbs::fsck::run(&args, output),
+        Verb::Gc(args) => verbs::gc::run(&args, output),
+        Verb::Bench(args) => verbs::bench::run(&args, output),
+        Verb::Trace(verb) => verbs::trace::run(&verb, output),
+        Verb::Replay(args) => verbs::replay::run(&args, output),
+        Verb::Serve(args) => verbs::serve::run(&args, output),
+        Verb::Cluster(verb) => verbs::cluster::run(&verb, output),
+        Verb::FarMount(args) => verbs::mount_far::background(&args),
+        Verb::Owner(args) => verbs::owner::run(&args),
+        Verb::Generate(args) => verbs::generate::run(&args),
     }
 }

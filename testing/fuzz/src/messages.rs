@@ -13,6 +13,7 @@ use crate::values::Values;
 
 type Answer<'a> = Result<FsAnswer<'a>, FsFailure>;
 
+#[expect(clippy::redundant_closure, reason = "the function alone is of too few lifetimes")]
 pub(crate) const TARGETS: &[Target] = &[
     Target {
         name: "request",

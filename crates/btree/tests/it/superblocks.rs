@@ -118,8 +118,7 @@ pub(crate) fn cut_in_checkpoints(
         reclaim_all(&store);
         *opened.lock() += after_round(&sim, &store, &model, round);
     }
-    let opened = *opened.lock();
-    opened
+    *opened.lock()
 }
 
 #[test]

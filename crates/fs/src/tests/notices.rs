@@ -75,9 +75,7 @@ fn no_gate_is_held_when_front_ends_are_notified_of_what_reclaiming_removed() {
     told.fs.set(Arc::downgrade(&fs)).expect("it is set once");
     fs.set_invalidate(Arc::<Waits>::clone(&told));
     fs.rmr(&root, NodeId::ROOT, b"tree").expect("root may");
-    for node in [tree] {
-        fs.forget(node, 1);
-    }
+    fs.forget(tree, 1);
     for _ in 0..100 {
         fs.background_step(100).expect("there is space");
     }

@@ -144,7 +144,7 @@ fn repeats_at_one_time_are_executed_once(engine: Engine) {
     for number in 1..=40 {
         let request = Request { session, number, hash: number };
         // Each repeat has a name of its own, so that nothing else keeps two from being made.
-        let firsts: usize = std::thread::scope(|scope| {
+        let firsts: usize = device::scope(|scope| {
             let (fs, request) = (&fs, &request);
             let repeat = |thread: u64| {
                 scope.spawn(move || {

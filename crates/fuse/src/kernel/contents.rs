@@ -30,8 +30,17 @@ pub(super) fn check_handles(adapter: &Adapter, request: &Request<'_>) -> Answer<
     }
     let mut arguments = request.arguments;
     match request.opcode {
-        op::READ | op::WRITE | op::FSYNC | op::LSEEK | op::FALLOCATE | op::FLUSH => {}
-        op::SETLK | op::SETLKW | op::GETLK | op::RELEASE | op::RELEASEDIR => {}
+        op::READ
+        | op::WRITE
+        | op::FSYNC
+        | op::LSEEK
+        | op::FALLOCATE
+        | op::FLUSH
+        | op::SETLK
+        | op::SETLKW
+        | op::GETLK
+        | op::RELEASE
+        | op::RELEASEDIR => {}
         op::SETATTR => {
             if arguments.u32()? & set::HANDLE == 0 {
                 return Ok(());

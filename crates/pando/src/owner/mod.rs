@@ -243,11 +243,9 @@ fn own(
     let measuring = claim.as_ref().map_or(Ok(()), |_| server.measure());
     let measuring =
         measuring.map_err(|error| failure::io("start a thread for", &start.volume, &error));
-    let observed: Arc<dyn FileSystem> = match &calls {
+    let observed: Arc<dyn FileSystem> = match calls.clone() {
         None => shown,
-        Some(calls) => {
-            Arc::new(Observed::new(shown, Arc::new(calls.clone()), Arc::clone(&env.clock)))
-        }
+        Some(calls) => Arc::new(Observed::new(shown, Arc::new(calls), Arc::clone(&env.clock))),
     };
     let answered = measuring.and_then(|()| match bound.zip(calls) {
         None => Ok(()),
@@ -290,11 +288,12 @@ fn own(
     if let Some(claim) = claim {
         claim.withdraw();
     }
-    ended.and(closed.map_err(|error| {
-        let failure = Failure::from(error);
-        let message = format!("closing {}: {failure}", start.volume.display());
-        Failure::new(failure.kind, message)
-    }))
+    ended.and(closed.map_err(|error| not_closed(&start.volume, &Failure::from(error))))
+}
+
+fn not_closed(volume: &Path, failure: &Failure) -> Failure {
+    let message = format!("closing {}: {failure}", volume.display());
+    Failure::new(failure.kind, message).hint("`pando fsck` reports whether the volume is whole")
 }
 
 /// Mounts the volume, and sends an event when the mount is gone.

@@ -25,8 +25,8 @@ pub(crate) fn run(args: &ExportArgs, output: &mut Output) -> Result<()> {
     let outcome = match args.format {
         ExportFormat::Dir if streams => {
             let message = "a directory is not written to standard output";
-            let failure = Failure::new(FailureKind::Invalid, message);
-            return Err(failure.hint("give --format tar for an archive, or ./- for that name"));
+            return Err(Failure::new(FailureKind::Invalid, message)
+                .hint("give --format tar for an archive, or ./- for that name"));
         }
         ExportFormat::Dir => work.run(output, &mut || Directory::create(&args.dst)),
         ExportFormat::Tar if streams => {

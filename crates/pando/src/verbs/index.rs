@@ -25,8 +25,8 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
     if args.watch.is_some() && args.refresh == Refresh::Directories {
         let message =
             "--watch reads everything first: it cannot be combined with --refresh directories";
-        let failure = Failure::new(FailureKind::Invalid, message);
-        return Err(failure.hint("leave --refresh out, or refresh without --watch"));
+        return Err(Failure::new(FailureKind::Invalid, message)
+            .hint("leave --refresh out, or refresh without --watch"));
     }
     let source = match &args.source {
         Some(source) => Some(canonical(source)?),

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
         if error.kind() == std::io::ErrorKind::InvalidInput {
             return failure.hint("give --cert, --key and --ca; `pando cluster certs` makes them");
         }
-        failure
+        failure.hint("give another address by --listen")
     })?;
     let server = Arc::new(server);
     let (say, heard) = sync::channel();
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
 
 fn taken(volume: &Path) -> Failure {
     let message = format!("another process has {} open", volume.display());
-    Failure::new(FailureKind::Busy, message)
+    Failure::new(FailureKind::Busy, message).hint("`pando umount VOLDIR` ends its daemon")
 }
 
 /// Waits until all volumes are closed. One that fails ends the others, as a signal does.
@@ -169,7 +169,10 @@ fn security(args: &ServeArgs) -> Result<Security> {
     };
     let [certificate, key, authority] = [certificate, key, authority].map(Clone::clone);
     let tls = ServerTls::read(&Files { certificate, key, authority });
-    tls.map(Security::Tls).map_err(|error| Failure::new(FailureKind::Permission, error.to_string()))
+    tls.map(Security::Tls).map_err(|error| {
+        Failure::new(FailureKind::Permission, error.to_string())
+            .hint("`pando cluster certs` makes certificates and keys")
+    })
 }
 
 /// Whose a connection on this machine is, by the kernel's table of connections. Root acts for all

@@ -214,8 +214,9 @@ fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<MountInfo>)> {
 fn close(volume: &Path, output: &mut Output) -> Result<()> {
     let Ok(Opened::Connected(mut connection)) = Connection::open(volume) else {
         let message = format!("{} is not mounted, and no daemon has it open", volume.display());
-        let failure = Failure::new(FailureKind::NotFound, message);
-        return Err(failure.hint("there is nothing to unmount"));
+        return Err(
+            Failure::new(FailureKind::NotFound, message).hint("there is nothing to unmount")
+        );
     };
     let pid = connection.welcome().pid;
     let daemon = Daemon::of(&connection);

@@ -14,6 +14,7 @@ use wire::encode;
 use wire::remote::{Asked, Asker, FrameKind, FsCall, LockKind, Node, Resume, put_head};
 
 /// A call under way.
+#[expect(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 pub(super) struct Call {
     /// Its message, to be sent again.
     pub(super) frame: Vec<u8>,

@@ -39,12 +39,11 @@ pub(super) fn serve(
     let closing = Arc::clone(&link);
     match greet(shared, link, from, clock) {
         Ok((channel, client, grant, hello)) => {
-            let served = match counted.is_known(&client) {
-                true => welcome(shared, &channel, client, grant, &hello),
-                false => {
-                    Err(Failure::new(FailureKind::Busy, "this client has too many connections")
-                        .hint("end mounts and commands of other machines with its certificate"))
-                }
+            let served = if counted.is_known(&client) {
+                welcome(shared, &channel, client, grant, &hello)
+            } else {
+                Err(Failure::new(FailureKind::Busy, "this client has too many connections")
+                    .hint("end mounts and commands of other machines with its certificate"))
             };
             if let Err(failure) = served {
                 tracing::info!(%from, %failure, "refused a client");

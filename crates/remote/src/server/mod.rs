@@ -244,7 +244,7 @@ fn network(address: IpAddr) -> IpAddr {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
         }
         IpAddr::V4(address) if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        address => address,
+        IpAddr::V4(address) => IpAddr::V4(address),
     }
 }
 

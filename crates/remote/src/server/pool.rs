@@ -141,7 +141,7 @@ impl Pool {
         }
     }
 
-    fn take(&self) -> Option<(Arc<str>, usize, Box<dyn FnOnce() + Send>)> {
+    fn take(&self) -> Option<(Arc<str>, usize, Run)> {
         let mut state = self.state.lock();
         loop {
             if state.ended {
@@ -158,15 +158,19 @@ impl Pool {
     }
 }
 
+/// What a thread runs.
+type Run = Box<dyn FnOnce() + Send>;
+
 impl State {
     /// Takes what can begin, of the client whose turn it is.
     fn next(&mut self) -> Option<(Arc<str>, Work)> {
         for _ in 0..self.turns.len() {
             let client = self.turns.pop_front()?;
             let Some(own) = self.clients.get_mut(&client) else { continue };
-            let next = match own.running < THREADS_A_CLIENT {
-                true => own.waiting.iter().position(|work| (work.may_begin)()),
-                false => None,
+            let next = if own.running < THREADS_A_CLIENT {
+                own.waiting.iter().position(|work| (work.may_begin)())
+            } else {
+                None
             };
             let work = next.and_then(|at| own.waiting.remove(at));
             own.running += usize::from(work.is_some());

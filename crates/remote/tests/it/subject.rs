@@ -36,7 +36,7 @@ impl RemoteSubject {
     }
 
     /// Follows a path; the node has one look-up that the caller must forget.
-    fn walk(&self, fs: &dyn FileSystem, caller: &Caller, path: &[Vec<u8>]) -> FsResult<NodeId> {
+    fn walk(fs: &dyn FileSystem, caller: &Caller, path: &[Vec<u8>]) -> FsResult<NodeId> {
         let mut at = NodeId::ROOT;
         for name in path {
             let found = fs.lookup(caller, at, name);
@@ -54,7 +54,7 @@ impl RemoteSubject {
         act: impl FnOnce(&dyn FileSystem, NodeId) -> FsResult<T>,
     ) -> Result<T, ErrorKind> {
         let fs = self.far();
-        let node = self.walk(fs, caller, path).map_err(|error| blame(&error))?;
+        let node = Self::walk(fs, caller, path).map_err(|error| blame(&error))?;
         let done = act(fs, node);
         leave(fs, node);
         done.map_err(|error| blame(&error))
@@ -68,7 +68,7 @@ impl RemoteSubject {
         act: impl FnOnce(&fs::Volume, NodeId) -> FsResult<T>,
     ) -> Result<T, ErrorKind> {
         let fs = self.rig.near();
-        let node = self.walk(fs, caller, path).map_err(|error| blame(&error))?;
+        let node = Self::walk(fs, caller, path).map_err(|error| blame(&error))?;
         let done = act(fs, node);
         leave(fs, node);
         done.map_err(|error| blame(&error))
@@ -125,7 +125,7 @@ impl RemoteSubject {
 
     fn open_slot(&mut self, caller: &Caller, slot: usize, path: &OpPath) -> Answer {
         self.close_slot(slot);
-        let node = self.walk(self.far(), caller, path).map_err(|error| blame(&error))?;
+        let node = Self::walk(self.far(), caller, path).map_err(|error| blame(&error))?;
         match self.far().getattr(&Caller::root(), node) {
             Ok(attr) if attr.kind == inode::Kind::File => {
                 self.slots.insert(slot, node);
@@ -180,7 +180,7 @@ impl RemoteSubject {
                 }))
             }
             Op::Link { from, to } => {
-                let node = match self.walk(self.far(), caller, from) {
+                let node = match Self::walk(self.far(), caller, from) {
                     Ok(node) => node,
                     Err(error) => return Some(Err(blame(&error))),
                 };
@@ -215,7 +215,7 @@ impl RemoteSubject {
         };
         let (to_name, to_parent) = to.split_last().ok_or(ErrorKind::Busy)?;
         self.at(caller, from, ErrorKind::Busy, |fs, parent, name| {
-            let target = self.walk(self.far(), caller, to_parent)?;
+            let target = Self::walk(self.far(), caller, to_parent)?;
             let done = fs.rename(caller, (parent, name), (target, to_name), mode);
             self.leave(target);
             done
@@ -324,7 +324,7 @@ impl RemoteSubject {
                     Effect::Names(names)
                 }),
             Op::Clone { from, to } => {
-                let node = match self.walk(self.rig.near(), caller, from) {
+                let node = match Self::walk(self.rig.near(), caller, from) {
                     Ok(node) => node,
                     Err(error) => return Some(Err(blame(&error))),
                 };
