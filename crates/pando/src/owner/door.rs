@@ -52,6 +52,13 @@ impl Door {
         Ok(Some(Arc::clone(&listening)))
     }
 
+    /// Whether the lock file is gone, and with it the volume: no client can find this daemon, and
+    /// the lock on the directory keeps the daemon of what takes the volume's place waiting.
+    pub(super) fn is_lost(&self) -> bool {
+        let lock = self.lock.lock();
+        lock.as_ref().is_some_and(|lock| matches!(lock.is_there(), Ok(false)))
+    }
+
     /// Accepts no more connections, and removes the socket.
     pub(super) fn close(&self) -> io::Result<()> {
         let listening = self.listening.lock();

@@ -518,7 +518,7 @@ impl Server {
                     let is_new = !registry.sessions.were_any();
                     let idle = if is_new { idle.max(FIRST_WITHIN) } else { idle };
                     let quiet = self.clock.monotonic().saturating_sub(registry.last_active);
-                    if registry.sessions.is_empty() && quiet >= idle {
+                    if registry.sessions.is_empty() && (quiet >= idle || self.door.is_lost()) {
                         return Event::Idle;
                     }
                     let rest = idle.saturating_sub(quiet);
