@@ -43,7 +43,8 @@ skip_without_mounts() {
 
 [ -x "$pando" ] || $cargo build --package pando --quiet
 
-work=$(mktemp -d "${TMPDIR:-/var/tmp}/pando-$suite.XXXXXX")
+# Not called after all of $suite: paths of sockets have at most 107 bytes.
+work=$(mktemp -d "${TMPDIR:-/var/tmp}/pando-${suite%-remote}.XXXXXX")
 chmod 755 "$work"
 volume=${PANDO_VOLUME:-$work/volume}
 mnt=$work/mnt
