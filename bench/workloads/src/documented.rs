@@ -15,7 +15,7 @@ const CALLS: [&str; 4] = ["\"$bench\" ", "\"$program\" ", "$bench ", "bench "];
 /// Scripts whose `$program` is another program.
 const OF_OTHERS: [&str; 2] = ["bench/engines.sh", "bench/totals.sh"];
 /// What documents have instead of a value.
-const PLACEHOLDERS: [(&str, &str); 5] = [
+const EXAMPLE_VALUES: [(&str, &str); 5] = [
     ("N", "1000"),
     ("P", "web"),
     ("WORKLOAD", "lookup"),
@@ -70,7 +70,7 @@ fn commands(text: &str) -> Vec<String> {
 fn refusal(command: &str) -> Option<String> {
     let word = |word: &str| {
         let word = word.trim_matches(['[', ']']).to_owned();
-        let known = PLACEHOLDERS.iter().find(|(placeholder, _)| *placeholder == word);
+        let known = EXAMPLE_VALUES.iter().find(|(name, _)| *name == word);
         known.map_or(word, |(_, value)| (*value).to_owned())
     };
     let words: Vec<String> = command.split_whitespace().map(word).filter(|w| w != "...").collect();

@@ -106,7 +106,7 @@ fn a_deleted_snapshot_in_use_is_freed_when_its_last_user_leaves() {
     let mut inside = Inside::of(&source.join(".snapshots/one/a/b"));
     assert!(inside.run("ls -lR . && cat f"));
     world.ok(&["snapshot", "delete", shown(&source), "one"]);
-    assert!(inside.run("ls -l"), "who stands in it sees it still");
+    assert!(inside.run("ls -l"), "a process inside it still sees it");
     assert_eq!(detached(&world), 1, "it is in use");
     inside.leave();
     wait_until("the snapshot is reclaimed", || detached(&world) == 0);
