@@ -507,10 +507,11 @@ fn counting_inodes_reports_progress_and_can_be_cancelled() {
     }
     let limits = QuotaLimits { inodes: Some(10_000), bytes: None };
     let mut told = Vec::new();
-    let ended = v.fs.owner_quota_set_telling(&root, ADA, limits.into(), &mut |done, total| {
-        told.push((done, total));
-        std::ops::ControlFlow::Break(())
-    });
+    let ended =
+        v.fs.owner_quota_set_with_progress(&root, ADA, limits.into(), &mut |done, total| {
+            told.push((done, total));
+            std::ops::ControlFlow::Break(())
+        });
     refused(ended, &FsError::Interrupted);
     assert_eq!(told, [(4096, 9002)]);
     assert_eq!(v.fs.owner_quota_get(&root, ADA).unwrap(), None, "nothing is counted");
@@ -519,14 +520,14 @@ fn counting_inodes_reports_progress_and_can_be_cancelled() {
         told.push((done, total));
         std::ops::ControlFlow::Continue(())
     };
-    v.fs.owner_quota_set_telling(&root, ADA, limits.into(), &mut go_on).expect("counted");
-    v.fs.quota_check_telling(&mut go_on).expect("counted");
+    v.fs.owner_quota_set_with_progress(&root, ADA, limits.into(), &mut go_on).expect("counted");
+    v.fs.quota_check_with_progress(&mut go_on).expect("counted");
     let whole = [(4096, 9002), (8192, 9002), (9002, 9002)];
     assert_eq!(told, [whole, whole].concat());
     assert_eq!(used(&v.fs, ADA), (9001, 0));
     // A directory: cancelling returns to the caller, and the background continues.
     let mut told = 0;
-    let ended = v.fs.quota_set_telling(&root, dir, limits.into(), &mut |done, _| {
+    let ended = v.fs.quota_set_with_progress(&root, dir, limits.into(), &mut |done, _| {
         told = done;
         std::ops::ControlFlow::Break(())
     });

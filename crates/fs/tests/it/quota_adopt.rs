@@ -293,9 +293,9 @@ fn uncharged_directories_are_not_moved_behind_the_charged_ones() {
         }
     }
     let limits = QuotaLimits { inodes: Some(100_000), bytes: None };
-    let halted = v
-        .fs
-        .quota_set_telling(&root, dir, limits.into(), &mut |_, _| std::ops::ControlFlow::Break(()));
+    let halted = v.fs.quota_set_with_progress(&root, dir, limits.into(), &mut |_, _| {
+        std::ops::ControlFlow::Break(())
+    });
     refused(halted, &FsError::Interrupted);
     let is_charged = |name: &&String| used(&v.fs, v.find(dir, name).unwrap().node).is_some();
     let (charged, left): (Vec<&String>, Vec<&String>) = names.iter().partition(is_charged);
@@ -334,7 +334,7 @@ fn what_a_clone_inherits_is_not_marked_after_it_was_taken() {
         std::ops::ControlFlow::Continue(())
     };
     let limits = QuotaLimits { inodes: Some(100_000), bytes: None };
-    let set = v.fs.quota_set_telling(&root, nested, limits.into(), &mut clone_once);
+    let set = v.fs.quota_set_with_progress(&root, nested, limits.into(), &mut clone_once);
     assert_eq!(set.expect("a quota"), limits);
     assert!(then.contains(&true) && then.contains(&false), "the clone was taken in between");
     assert_eq!(charged_in(nested), [true; 600]);

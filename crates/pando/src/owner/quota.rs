@@ -103,14 +103,16 @@ pub(super) fn set(
     let set = match *call {
         Call::OwnerQuotaSet { owner: of, inodes, bytes } => {
             let change = change(inodes, bytes);
-            let set = fs.owner_quota_set_telling(caller, owner(of), change, &mut progress);
+            let set = fs.owner_quota_set_with_progress(caller, owner(of), change, &mut progress);
             set.map_err(Failure::from)
         }
         Call::QuotaSet { path, inodes, bytes } => {
             let change = change(inodes, bytes);
             // The total is not known in advance.
             let mut progress = |done, _| progress(done, 0);
-            at(fs, caller, path, |node| fs.quota_set_telling(caller, node, change, &mut progress))
+            at(fs, caller, path, |node| {
+                fs.quota_set_with_progress(caller, node, change, &mut progress)
+            })
         }
         _ => Err(Failure::new(FailureKind::Protocol, "an unexpected request")),
     };
@@ -132,7 +134,7 @@ pub(super) fn check(
     }
     let mut gone = None;
     let mut progress = |done, total| told(replies, &mut gone, done, total);
-    let found = fs.quota_check_telling(&mut progress);
+    let found = fs.quota_check_with_progress(&mut progress);
     if let Some(gone) = gone {
         return Err(gone);
     }

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         return report_repair(&volume, &repaired.map_err(not_theirs)?, output);
     }
     let listen =
-        || interrupt::says("nothing was changed", "run it again to start over", &bar, output);
+        || interrupt::exits_with("nothing was changed", "run it again to start over", &bar, output);
     let found = match env.device.try_lock("owner.lock") {
         Ok(Some(_alone)) => {
             let announced = store.as_ref().map(|store| host::announce_check(store, &env));

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
     } else {
         "nothing was deleted"
     };
-    interrupt::says(stands, "run the same command again", &bar, output)?;
+    interrupt::exits_with(stands, "run the same command again", &bar, output)?;
     let delete_after = args.delete.then_some(seconds_up(args.grace));
     let answer = session::call(&volume, &Call::Collect { delete_after }, &mut |part| {
         if let Body::Progress { done, total } = part {

@@ -89,12 +89,12 @@ pub(crate) fn background(args: &FarMountArgs) -> Result<()> {
     detach::leave_session();
     let mut report = LaunchReport::new(std::io::stdout());
     let ended = serve(&args.volume, &args.mnt, &args.options, &mut |pid| {
-        report.tell(&Launch::Ready { pid });
+        report.send(&Launch::Ready { pid });
         detach::close_report();
         Ok(())
     });
     if let Err(failure) = &ended {
-        report.tell(&Launch::Failed(failure.clone()));
+        report.send(&Launch::Failed(failure.clone()));
     }
     ended
 }

@@ -138,7 +138,7 @@ fn wait(removals: Removals, output: &mut Output) -> Result<()> {
     let volume = &volume;
     let clock = SystemClock::new();
     let bar = output.progress("records reclaimed");
-    interrupt::says(
+    interrupt::exits_with(
         "what was removed stays removed; its space is reclaimed in the background",
         &format!("`pando status {}` shows how far that is", volume.display()),
         &bar,

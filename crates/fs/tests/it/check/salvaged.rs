@@ -148,7 +148,7 @@ fn a_damaged_header_of_the_log_costs_nothing(engine: Engine) {
         let device = whole.copy();
         device.flip_bit(&path, 8 * byte + byte % 8);
         let place = format!("{engine:?}, {path} at {byte}");
-        let told = repair(&device, Repair::Tell).before;
+        let told = repair(&device, Repair::Report).before;
         assert_eq!(told.problems_count, 1, "{place}: {:?}", told.problems);
         let remedy = told.problems[0].remedy().expect("it can be repaired");
         assert!(told.problems[0].file == path && remedy.contains("header"), "{place}: {remedy}");
