@@ -314,7 +314,7 @@ fn what_a_clone_inherits_is_not_marked_after_it_was_taken() {
     let v = volume();
     let root = root_of();
     let dir = v.dir(ROOT, "d").node;
-    let nested = v.fs.subvolume_create(&root, dir, b"nested", 0o755).expect("room").node;
+    let nested = v.fs.subvolume_create(&root, dir, b"nested", 0o755).expect("space").node;
     let names: Vec<String> = (0..600).map(|n| format!("s{n}")).collect();
     for name in &names {
         let below = v.dir(nested, name).node;

@@ -26,7 +26,7 @@ fn background(fs: &Fs) {
     while fs.background_step(64).expect("background work").more {}
 }
 
-/// The records are what the inodes say, and memory is what the records say.
+/// The records match the inodes, and memory matches the records.
 fn check(v: &Volume) {
     assert_eq!(v.fs.quota_check().expect("a count"), []);
     let root = Caller::root();

@@ -7,7 +7,7 @@ use wire::{
     QuotaOwner,
 };
 
-use super::check::told;
+use super::check::report_progress;
 use super::connection::Replies;
 use super::held::{Held, at};
 
@@ -99,7 +99,7 @@ pub(super) fn set(
     replies: &mut Replies,
 ) -> Result<Answer, Failure> {
     let mut gone = None;
-    let mut progress = |done, total| told(replies, &mut gone, done, total);
+    let mut progress = |done, total| report_progress(replies, &mut gone, done, total);
     let set = match *call {
         Call::OwnerQuotaSet { owner: of, inodes, bytes } => {
             let change = change(inodes, bytes);
@@ -133,7 +133,7 @@ pub(super) fn check(
         return Err(FsError::RootOnly("only root checks quotas").into());
     }
     let mut gone = None;
-    let mut progress = |done, total| told(replies, &mut gone, done, total);
+    let mut progress = |done, total| report_progress(replies, &mut gone, done, total);
     let found = fs.quota_check_with_progress(&mut progress);
     if let Some(gone) = gone {
         return Err(gone);
