@@ -34,7 +34,7 @@ impl Target for Place {
 
     /// Rewrites a failure about this place, or a path above or below it, to the path as the user
     /// types it.
-    fn as_typed(&self, failure: Failure) -> Failure {
+    fn with_typed_path(&self, failure: Failure) -> Failure {
         match self.as_typed(&failure.path.0) {
             Some(path) => failure.at(&path),
             None => failure,
@@ -48,7 +48,7 @@ impl Target for [&Place; 2] {
         &self[0].volume
     }
 
-    fn as_typed(&self, failure: Failure) -> Failure {
+    fn with_typed_path(&self, failure: Failure) -> Failure {
         match self.iter().find_map(|place| place.as_typed(&failure.path.0)) {
             Some(path) => failure.at(&path),
             None => failure,
@@ -415,8 +415,9 @@ mod tests {
         assert_eq!(place.volume, volume.canonicalize().unwrap());
         assert_eq!(Place::locate(&volume).unwrap_err().kind, FailureKind::NotFound);
         assert_eq!(Place::volume(temporary.path()).unwrap_err().kind, FailureKind::NotVolume);
-        let typed =
-            |path: &[u8]| place.as_typed(Failure::new(FailureKind::Other, "").at(path)).path.0;
+        let typed = |path: &[u8]| {
+            place.with_typed_path(Failure::new(FailureKind::Other, "").at(path)).path.0
+        };
         assert_eq!(typed(b"/x:y"), [volume.as_os_str().as_bytes(), b":/x:y"].concat());
     }
 
@@ -428,7 +429,8 @@ mod tests {
             typed: PathBuf::from(typed),
         };
         let typed = |place: &Place, path: &str| {
-            let failure = place.as_typed(Failure::new(FailureKind::Other, "").at(path.as_bytes()));
+            let failure =
+                place.with_typed_path(Failure::new(FailureKind::Other, "").at(path.as_bytes()));
             String::from_utf8(failure.path.0).unwrap()
         };
         let one = place("mnt/./a//b", b"/a/b");

@@ -77,8 +77,8 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     };
     bar.finish_and_clear();
     let mut outcome = outcome.map_err(|failure| match &staged {
-        Some(staged) => staged.with_staged(place.as_typed(failure), &place),
-        None => place.as_typed(failure),
+        Some(staged) => staged.with_staged(place.with_typed_path(failure), &place),
+        None => place.with_typed_path(failure),
     })?;
     let sent = outcome.sent.take().filter(|_| !outcome.interrupted);
     let verified = sent.map(|sent| verified(sent, &place, &interrupted, output)).transpose()?;
@@ -99,7 +99,7 @@ fn verified(
         Export::new(comparison, &bar, interrupted, output).run(connection, &place.inner)
     });
     bar.finish_and_clear();
-    let (outcome, comparison) = compared.map_err(|failure| place.as_typed(failure))?;
+    let (outcome, comparison) = compared.map_err(|failure| place.with_typed_path(failure))?;
     Ok((comparison.verified, outcome.failed))
 }
 
