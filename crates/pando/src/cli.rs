@@ -465,7 +465,7 @@ pub(crate) enum SnapshotVerb {
     Prune {
         /// The directory
         dir: PathBuf,
-        /// How many to keep [default: as the directory's schedule says]
+        /// How many to keep [default: as in the directory's schedule]
         #[arg(long, value_name = "24h7d4w12m", value_parser = retention::keep)]
         keep: Option<Keep>,
         /// How the names of the snapshots begin [default: as in the schedule, or auto]

@@ -2,7 +2,7 @@
 //! reached, and which verbs do.
 //!
 //! Such a volume has no directory here. Wherever a volume is named by its directory, its URL
-//! without a path stands for that, always with the port.
+//! without a path replaces that, always with the port.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -3,7 +3,7 @@
 //!
 //! A [`Channel`] carries frames both ways; one thread receives and any number send. Nothing that
 //! arrives is held in memory beyond a bound that its receiver chooses, and no wait is without end.
-//! [`Grant`] is what the certificate of a client says that it may do; [`certificates`] makes those.
+//! [`Grant`] is what a client may do, by its certificate; [`certificates`] makes those.
 
 pub mod certificates;
 mod channel;

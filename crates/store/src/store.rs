@@ -41,7 +41,7 @@ impl<S: Read + Commit + Snapshot + Durable + Maintain + ?Sized> Store for S {}
 
 /// Changes of a store.
 pub trait Commit {
-    /// Applies a batch atomically. Visible on return; durable as [`crate::Durability`] says.
+    /// Applies a batch atomically. Visible on return; durable as [`crate::Durability`] defines.
     ///
     /// A batch that names an absent tree, or creates one that exists, is refused as a whole. On
     /// `NoSpace` nothing happened.
@@ -121,8 +121,8 @@ pub trait Durable {
         0
     }
 
-    /// Fails if another process has taken the store over, as far as a request now can tell. For
-    /// work outside of the log that only the owner may do. Costs nothing where no other process
+    /// Fails if another process has taken the store over, as far as a request now can determine.
+    /// For work outside of the log that only the owner may do. Costs nothing where no other process
     /// can have the store open.
     fn prove_owner(&self) -> Result<()> {
         Ok(())

@@ -4,8 +4,8 @@
 //! * [`Traced`] wraps any `FileSystem`; [`Recorder`] writes what it saw, by a thread of its own.
 //! * [`TraceReader`] and [`TraceWriter`] are the two ends of a file.
 //! * [`json`], [`Anonymiser`], [`Summary`] and [`generate`] take events one at a time.
-//! * [`Expected`] says which tree a trace found when it began, and [`Order`] which events must wait
-//!   for which others when a trace is replayed.
+//! * [`Expected`] has the tree that a trace found when it began, and [`Order`] which events must
+//!   wait for which others when a trace is replayed.
 //!
 //! Invariants: recording never makes a caller wait for the disk, and never changes an answer. What
 //! reads a trace takes any bytes: those of a trace that somebody made up are an error, or a tree
@@ -67,7 +67,7 @@ pub enum TraceError {
         /// Its number.
         found: u64,
     },
-    /// A line of JSON says something else than an event.
+    /// A line of JSON contains something else than an event.
     #[error("line {line}: {what}")]
     Line {
         /// Its number, from 1.

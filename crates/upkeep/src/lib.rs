@@ -9,9 +9,9 @@
 //! part only. Nothing is removed because a read failed: what is unread may be in use. Front ends
 //! learn what went of what they hold, with no lock and no gate held.
 //!
-//! Where to begin: `background` is the order in which steps take turns; `room` and `removal` are
-//! what an operation does on a full disk. `reclaim` and `scan` know the volume and its policies,
-//! and their own state, but not [`Upkeep`], which owns it; `calls` joins the two.
+//! Where to begin: `background` is the order in which steps take turns; `foreground_reclaim` and
+//! `removal` are what an operation does on a full disk. `reclaim` and `scan` know the volume and
+//! its policies, and their own state, but not [`Upkeep`], which owns it; `calls` joins the two.
 
 pub mod upkeep;
 

@@ -9,7 +9,7 @@
 //! Promises: any bytes are decoded to a message or an error, in memory that the length of the frame
 //! bounds, and a frame has a maximum. The layout of `Hello` and `Welcome` never changes; everything
 //! else is sent only between ends of the same [`VERSION`], and `cargo xtask tidy` refuses a type
-//! that changed without it. A [`Failure`] says what failed and what to do.
+//! that changed without it. A [`Failure`] names what failed and what to do.
 
 mod attr;
 mod bytes;

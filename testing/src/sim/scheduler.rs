@@ -327,7 +327,7 @@ pub fn explore(seeds: std::ops::Range<u64>, replayed: u64, test: impl Fn(u64) + 
         drop(noted);
     }
     let (orders, turns) = (traces.len(), turns / count.max(1));
-    crate::run::say(&format!(
+    crate::run::print_line(&format!(
         "{count} seeds, {orders} orders, {turns} turns each, trace {all:016x}"
     ));
     assert!(orders as u64 * 10 >= count * 9, "{orders} different orders of {count} seeds");

@@ -1,6 +1,6 @@
-//! Who has a volume in an object store open. A daemon announces itself there, and refuses a volume
-//! that another one announces, unless it is to take the volume over. What keeps two daemons apart
-//! in any case is the log: this only keeps a user from replacing one by accident.
+//! Which daemon has a volume in an object store open. A daemon announces itself there, and refuses
+//! a volume that another one announces, unless it is to take the volume over. What keeps two
+//! daemons apart in any case is the log: this only keeps a user from replacing one by accident.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) struct Claim {
     thread: Thread<()>,
 }
 
-/// Tells the thread to end.
+/// Makes the thread end.
 #[derive(Default)]
 struct Ending {
     ends: Mutex<bool>,
@@ -96,8 +96,8 @@ impl Claim {
         }
     }
 
-    /// A function that says for how long other hosts have seen no sign of this daemon, if the next
-    /// one is overdue.
+    /// A function that returns for how long other hosts have seen no sign of this daemon, if the
+    /// next one is overdue.
     pub(crate) fn overdue(&self) -> impl Fn() -> Option<Duration> + Send + Sync + use<> {
         let presence = Arc::clone(&self.presence);
         move || presence.overdue()

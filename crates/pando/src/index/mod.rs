@@ -142,7 +142,7 @@ impl Index<'_> {
                 other => return Err(session::unexpected(&other)),
             }
         }
-        self.bar.suspend(|| problems.tell(output));
+        self.bar.suspend(|| problems.report(output));
         outcome.seconds = clock.monotonic().saturating_sub(begun).as_secs_f64();
         Ok(outcome)
     }

@@ -70,7 +70,7 @@ pub(super) enum Event {
     Unmounted(std::result::Result<(), String>),
 }
 
-/// Says how overdue the daemon's next sign of life is.
+/// Returns how overdue the daemon's next sign of life is.
 pub(super) type Silent = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// State that the daemon's threads share.

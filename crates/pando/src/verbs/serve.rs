@@ -22,8 +22,8 @@ use crate::output::Output;
 use crate::owner::{self, ServeStart};
 use crate::place::{Place, refuse_path};
 
-/// What a volume's thread says.
-enum Said {
+/// The result of a volume's thread.
+enum Outcome {
     Ready,
     Ended(Result<()>),
 }
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
         failure.hint("give another address by --listen")
     })?;
     let server = Arc::new(server);
-    let (say, heard) = sync::channel();
+    let (sender, heard) = sync::channel();
     let share = |bytes: u64| bytes / volumes.len() as u64;
     for (name, volume) in &volumes {
         let start = owner::Start {
@@ -65,22 +65,22 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
             take_over: TakeOver::No,
             serve: Some(ServeStart { server: Arc::clone(&server), name: name.clone() }),
         };
-        let say = say.clone();
+        let sender = sender.clone();
         let run = move || {
-            let mut tell = |launch: &Launch| {
-                let said = match launch {
-                    Launch::Ready { .. } => Said::Ready,
-                    Launch::Taken => Said::Ended(Err(taken(&start.volume))),
-                    Launch::Failed(failure) => Said::Ended(Err(failure.clone())),
+            let mut report = |launch: &Launch| {
+                let outcome = match launch {
+                    Launch::Ready { .. } => Outcome::Ready,
+                    Launch::Taken => Outcome::Ended(Err(taken(&start.volume))),
+                    Launch::Failed(failure) => Outcome::Ended(Err(failure.clone())),
                 };
-                say.send(said).unwrap_or_default();
+                sender.send(outcome).unwrap_or_default();
             };
-            let ended = owner::run(&start, &mut tell);
-            say.send(Said::Ended(ended)).unwrap_or_default();
+            let ended = owner::run(&start, &mut report);
+            sender.send(Outcome::Ended(ended)).unwrap_or_default();
         };
         device::spawn("volume", run).map_err(|error| Launch::not_started(&error))?;
     }
-    drop(say);
+    drop(sender);
     wait(&server, &volumes, &heard, output)
 }
 
@@ -93,31 +93,35 @@ fn taken(volume: &Path) -> Failure {
 fn wait(
     server: &Server,
     volumes: &[(String, PathBuf)],
-    heard: &sync::Receiver<Said>,
+    heard: &sync::Receiver<Outcome>,
     output: &mut Output,
 ) -> Result<()> {
     let (mut ready, mut failed) = (0, Ok(()));
-    while let Ok(said) = heard.recv() {
-        match said {
-            Said::Ready => {
+    while let Ok(outcome) = heard.recv() {
+        match outcome {
+            Outcome::Ready => {
                 ready += 1;
                 if ready == volumes.len() {
-                    say(server.address(), volumes, output)?;
+                    print_serving(server.address(), volumes, output)?;
                 }
             }
-            Said::Ended(Err(failure)) if failed.is_ok() => {
+            Outcome::Ended(Err(failure)) if failed.is_ok() => {
                 failed = Err(failure);
                 let own = rustix::process::getpid();
                 rustix::process::kill_process(own, rustix::process::Signal::TERM)
                     .unwrap_or_default();
             }
-            Said::Ended(_) => {}
+            Outcome::Ended(_) => {}
         }
     }
     failed
 }
 
-fn say(address: SocketAddr, volumes: &[(String, PathBuf)], output: &mut Output) -> Result<()> {
+fn print_serving(
+    address: SocketAddr,
+    volumes: &[(String, PathBuf)],
+    output: &mut Output,
+) -> Result<()> {
     for (name, volume) in volumes {
         let volume = crate::host::shown(volume);
         output.object(&json!({

@@ -53,7 +53,7 @@ pub struct Remote {
     state: Mutex<State>,
     changed: Condvar,
     /// Wakes the thread that reports.
-    told: Condvar,
+    signal: Condvar,
     /// Raised with each new session: what was opened before is not open in it.
     epoch: AtomicU64,
     /// Whether the server lets this client change nothing.
@@ -82,7 +82,7 @@ impl Remote {
             patience: patience.unwrap_or(PATIENCE),
             state: Mutex::new(state),
             changed: Condvar::new(),
-            told: Condvar::new(),
+            signal: Condvar::new(),
             epoch: AtomicU64::new(1),
             read_only: welcome.read_only,
         });
@@ -90,7 +90,7 @@ impl Remote {
         let own = Arc::clone(&remote);
         device::spawn("remote-receive", move || own.keep_connected(channel)).map_err(failed)?;
         let own = Arc::clone(&remote);
-        device::spawn("remote-ping", move || own.keep_telling()).map_err(failed)?;
+        device::spawn("remote-ping", move || own.keep_reporting()).map_err(failed)?;
         Ok(remote)
     }
 
@@ -133,7 +133,7 @@ impl Remote {
         state.forgotten.push((node, lookups));
         if state.forgotten.len() == FORGOTTEN_MAX {
             drop(state);
-            self.told.notify_all();
+            self.signal.notify_all();
         }
     }
 
@@ -166,11 +166,11 @@ impl Remote {
         }
     }
 
-    /// Sends reports that are owed, as far as there is room.
+    /// Sends reports that are owed, as far as there is space.
     fn pay(&self) {
         loop {
             let mut state = self.state.lock();
-            let Some(connection) = state.connection.clone().filter(|_| state.has_room()) else {
+            let Some(connection) = state.connection.clone().filter(|_| state.has_space()) else {
                 return;
             };
             let (call, how) = if let Some(owed) = state.owed.pop_front() {
@@ -218,7 +218,7 @@ impl Remote {
         read(answer).ok_or_else(|| gone("the server answered something else"))
     }
 
-    /// Registers a call and sends it, when there is room for it.
+    /// Registers a call and sends it, when there is space for it.
     fn begin(
         &self,
         cancel: &AtomicBool,
@@ -240,7 +240,7 @@ impl Remote {
                 return Err(FsError::LimitReached("too many wait for locks"));
             }
             let is_free = how.takes.is_none_or(|of| !state.is_ending(of));
-            if is_free && (how.waits_for_lock || state.has_room()) {
+            if is_free && (how.waits_for_lock || state.has_space()) {
                 break;
             }
             // It was not sent, so it may be dropped.
@@ -283,7 +283,7 @@ impl Remote {
         }
     }
 
-    /// Tells the server, once, that nobody waits for a call. Without a server a call ends at once
+    /// Informs the server, once, that nobody waits for a call. Without a server a call ends at once
     /// if it was not executed, or changes nothing. Any other call may have been executed: its
     /// caller would repeat it after "interrupted", so it has to wait.
     fn cancel(&self, id: u64) -> FsResult<()> {
@@ -471,14 +471,14 @@ impl Remote {
     }
 
     /// Returns look-ups, and pings, until the session ends.
-    fn keep_telling(&self) {
+    fn keep_reporting(&self) {
         let mut next_ping = self.clock.monotonic() + PING_EVERY;
         loop {
             let mut state = self.state.lock();
             if state.ended {
                 return;
             }
-            self.told.wait_for(&mut state, FORGET_EVERY);
+            self.signal.wait_for(&mut state, FORGET_EVERY);
             let now = self.clock.monotonic();
             let Some(connection) = state.connection.clone() else { continue };
             let ping = now >= next_ping;

@@ -23,7 +23,7 @@ use super::volume::{Adding, SESSIONS_OF_CLIENT_MAX, Served};
 use super::{Counted, Security, Shared, control};
 use crate::convert;
 
-/// How long a connection may take to prove who it is, and to say what it wants.
+/// How long a connection may take to prove who it is, and to send its hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// Longest hello.
 const HELLO_BYTES_MAX: usize = 16 << 10;
@@ -162,7 +162,7 @@ fn welcome(
             Failure::new(FailureKind::Other, format!("cannot reach the daemon: {error}"))
                 .hint("try again when the volume is mounted on the server")
         })?;
-        say_welcome(channel, &welcome)?;
+        send_welcome(channel, &welcome)?;
         return control::carry(channel, &stream).map_err(protocol);
     }
     let client: Arc<str> = client.into();
@@ -191,7 +191,7 @@ fn exchange(
     welcome: &RemoteWelcome,
 ) -> Result<(), Failure> {
     // Before it is attached: no answer goes out ahead of the welcome.
-    say_welcome(&connection.channel, welcome)?;
+    send_welcome(&connection.channel, welcome)?;
     if !session.attach(connection, welcome.session.attempt, &hello.awaits) {
         let message = "the session has ended, or has a newer connection";
         return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
@@ -208,7 +208,7 @@ fn exchange(
     }
 }
 
-fn say_welcome(channel: &Channel, welcome: &RemoteWelcome) -> Result<(), Failure> {
+fn send_welcome(channel: &Channel, welcome: &RemoteWelcome) -> Result<(), Failure> {
     let mut frame = Vec::new();
     put_head(FrameKind::Welcome, 0, &mut frame);
     encode(welcome, &mut frame);
@@ -259,7 +259,7 @@ fn constant_time_eq(one: &[u8; 16], other: &[u8; 16]) -> bool {
     one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// Receives requests until the connection ends; `Ok`: the client said goodbye.
+/// Receives requests until the connection ends; `Ok`: the client closed it in order.
 fn receive(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
@@ -274,7 +274,8 @@ fn receive(
         }
         match split_head(&frame) {
             Some((FrameKind::Request, id, body)) if id > 0 => {
-                // Before it is counted, whenever it runs: what it says may make the space for it.
+                // Before it is counted, whenever it runs: what it acknowledges may make the space
+                // for it.
                 if let Ok(asked) = decode::<Asked<'_>>(body) {
                     session.acknowledge(&asked.acknowledged);
                 }

@@ -30,7 +30,7 @@ pub use self::volume::{Export, OpenControl};
 
 /// Most connections at once.
 const CONNECTIONS_MAX: usize = 4096;
-/// Most of those that have not said who they are, and of those from one address.
+/// Most of those that have not identified themselves, and of those from one address.
 const STRANGERS_MAX: usize = 64;
 const STRANGERS_OF_ADDRESS_MAX: usize = 24;
 /// Most connections of one client, by the name in its certificate.
@@ -48,7 +48,7 @@ pub type WhoIsLocal = dyn Fn(SocketAddr, SocketAddr) -> Option<(String, Grant)> 
 pub enum Security {
     /// By certificates.
     Tls(ServerTls),
-    /// They are on this machine, which tells whose they are. Only on loopback addresses.
+    /// They are on this machine, whose kernel reports their users. Only on loopback addresses.
     Local(Box<WhoIsLocal>),
 }
 
@@ -76,7 +76,7 @@ struct Shared {
     pool: Arc<Pool>,
     ended: AtomicBool,
     connections: AtomicUsize,
-    /// Where those come from that have not said who they are, the oldest first.
+    /// Where those come from that have not identified themselves, the oldest first.
     strangers: Mutex<Vec<Stranger>>,
     /// How many connections each client has.
     of_client: Mutex<BTreeMap<String, usize>>,
@@ -248,7 +248,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A connection that has not said who it is.
+/// A connection that has not identified itself.
 struct Unknown {
     from: IpAddr,
     link: Arc<dyn Link>,
@@ -264,7 +264,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// It said who it is; `false`: that client has the most.
+    /// It identified itself; `false`: that client has the most.
     fn is_known(&mut self, client: &str) -> bool {
         self.is_no_stranger();
         let mut of_client = self.shared.of_client.lock();

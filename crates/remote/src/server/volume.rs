@@ -156,7 +156,7 @@ impl Served {
         }
     }
 
-    /// Ends the locks of a session, and tells those that waited for them.
+    /// Ends the locks of a session, and wakes those that waited for them.
     pub(super) fn forget_session(&self, id: u64) {
         let granted = self.locks.end_session(id);
         self.granted(&granted);

@@ -8,7 +8,7 @@
 //!
 //! [The beginning](crate::Upkeep::scan_begin) and the end are in `run`; `rows` writes the names of
 //! a directory; `vanish` removes what no longer exists; `links` records inodes with several names;
-//! `skeleton` returns the previous state of directories; `told` is for front ends.
+//! `skeleton` returns the previous state of directories; `notify` is for front ends.
 
 mod api;
 mod links;
