@@ -6,9 +6,9 @@
 //! [`Grant`] is what the certificate of a client says that it may do; [`certificates`] makes those.
 
 pub mod certificates;
-mod channel;
-mod grant;
 mod tls;
+mod grant;
+mod channel;
 
 pub use channel::{Channel, ChannelError};
 pub use grant::{Grant, Ids, NOBODY, Refusal, Users, is_volume_name};
