@@ -35,7 +35,7 @@ impl Target for Place {
     /// Rewrites a failure about this place, or a path above or below it, to the path as the user
     /// types it.
     fn as_typed(&self, failure: Failure) -> Failure {
-        match self.as_typed(&failure.path.0) {
+        match self.typed_form(&failure.path.0) {
             Some(path) => failure.at(&path),
             None => failure,
         }
@@ -49,7 +49,7 @@ impl Target for [&Place; 2] {
     }
 
     fn as_typed(&self, failure: Failure) -> Failure {
-        match self.iter().find_map(|place| place.as_typed(&failure.path.0)) {
+        match self.iter().find_map(|place| place.typed_form(&failure.path.0)) {
             Some(path) => failure.at(&path),
             None => failure,
         }
@@ -108,7 +108,7 @@ impl Place {
 
     /// A path inside the volume in the style in which the user typed this place.
     pub(crate) fn shown(&self, path: &[u8]) -> Vec<u8> {
-        self.as_typed(path)
+        self.typed_form(path)
             .unwrap_or_else(|| [self.volume.as_os_str().as_bytes(), b":", path].concat())
     }
 
@@ -146,7 +146,7 @@ impl Place {
 
     /// A path inside the volume in the style in which the user typed this place; `None` if that is
     /// not known.
-    fn as_typed(&self, path: &[u8]) -> Option<Vec<u8>> {
+    fn typed_form(&self, path: &[u8]) -> Option<Vec<u8>> {
         let rest = path.strip_prefix(b"/")?;
         if far::is_url(self.typed.as_os_str()) {
             return Some([self.volume.as_os_str().as_bytes(), b"/", rest].concat());
