@@ -10,8 +10,8 @@
 //! * What a session holds open lives on without a name until the session ends.
 
 mod client;
-mod convert;
 mod server;
+mod convert;
 
 pub use client::{ConnectError, Control, Proof, Remote, RemoteFs, Target, control, url};
 pub use server::{Export, OpenControl, Security, Server, Settings, WhoIsLocal};

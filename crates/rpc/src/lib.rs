@@ -6,9 +6,9 @@
 //! [`Grant`] is what a client may do, by its certificate; [`certificates`] makes those.
 
 pub mod certificates;
-mod channel;
-mod grant;
 mod tls;
+mod grant;
+mod channel;
 
 pub use channel::{Channel, ChannelError};
 pub use grant::{Grant, Ids, NOBODY, Refusal, Users, is_volume_name};

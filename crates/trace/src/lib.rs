@@ -11,20 +11,24 @@
 //! reads a trace takes any bytes: those of a trace that somebody made up are an error, or a tree
 //! within the bounds of the format.
 
-mod anonymise;
-mod expected;
-mod fields;
-pub mod generate;
-pub mod json;
-mod names;
-mod order;
-mod outcome;
-mod reader;
+// Recording.
+mod traced;
 mod record_call;
 mod recorder;
-mod summary;
-mod traced;
 mod writer;
+mod outcome;
+
+// Reading, and what is made of a trace.
+pub mod json;
+mod anonymise;
+mod summary;
+mod reader;
+pub mod generate;
+mod expected;
+mod order;
+mod names;
+
+mod fields;
 
 pub use anonymise::{Anonymiser, Keep};
 pub use expected::{Expected, Placed};

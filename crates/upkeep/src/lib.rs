@@ -13,28 +13,27 @@
 //! `removal` are what an operation does on a full disk. `reclaim` and `scan` know the volume and
 //! its policies, and their own state, but not [`Upkeep`], which owns it; `calls` joins the two.
 
-pub mod upkeep;
+// The index.
+pub mod search_declared;
+pub mod search_limits;
+pub mod search_upkeep;
+pub mod search_due;
+pub mod search_bases;
 
 // What is due, and operations that need space.
 pub mod background;
 mod calls;
-pub mod foreground_reclaim;
 pub mod removal;
-
-// Space.
-pub mod collect;
-pub mod distinct;
-pub mod reclaim;
+pub mod upkeep;
+pub mod foreground_reclaim;
 
 // Import of directories that exist elsewhere.
 pub mod scan;
 
-// The index.
-pub mod search_bases;
-pub mod search_declared;
-pub mod search_due;
-pub mod search_limits;
-pub mod search_upkeep;
+// Space.
+pub mod collect;
+pub mod reclaim;
+pub mod distinct;
 
 pub use reclaim::Waiting;
 pub use scan::{

@@ -1,9 +1,9 @@
 //! Requirements for every `Device` and every `Blobs`: one suite for the operating system's files
 //! and for the simulated disk, which shows that the simulation behaves like real files.
 
-mod blobs;
-mod device;
 mod random;
+mod device;
+mod blobs;
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ const LEFT: [(&str, usize); 14] = [
 const REEXPORTS_MAX: usize = 8;
 
 /// A path of modules below a crate's root, the last part of which may be an item.
-type Path = Vec<String>;
+pub(super) type Path = Vec<String>;
 
 /// The references of a file to other ones.
 #[derive(Debug, Default)]
@@ -77,6 +77,16 @@ fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
         }
     }
     problems
+}
+
+/// Which other files each file of a crate imports, by the modules' paths below the crate's root.
+pub(super) fn imports(tree: &Tree, name: &str) -> BTreeMap<Path, BTreeSet<Path>> {
+    let modules = modules(tree, name);
+    let paths: BTreeMap<&str, &Path> =
+        modules.iter().map(|(path, module)| (module.file.as_str(), path)).collect();
+    let of = |file: &str| paths.get(file).map(|path| (*path).clone()).unwrap_or_default();
+    let edges = edges(&modules).into_iter();
+    edges.map(|(file, to)| (of(file), to.into_iter().map(of).collect())).collect()
 }
 
 fn spans_folders(cycle: &BTreeSet<String>) -> bool {

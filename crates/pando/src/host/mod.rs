@@ -5,11 +5,11 @@
 //!
 //! A host directory may be deleted while no daemon has the volume open.
 
-mod claim;
-mod closing;
 mod directory;
-mod prices;
+mod claim;
 mod store;
+mod closing;
+mod prices;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

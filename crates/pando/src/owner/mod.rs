@@ -9,45 +9,54 @@
 //! 5. Leave: accept no new connections, let requests under way end, stop background work, close
 //!    the volume. The daemon releases the lock last, so that a successor finds a closed volume.
 
-mod about;
-mod accounts;
-mod admission;
-mod calls;
-mod check;
-mod clusters;
-mod connection;
+// A daemon starts and ends.
 pub(crate) mod detach;
-mod diff;
-mod door;
 mod elect;
-mod export;
-mod far;
-mod find;
-mod find_from;
-mod held;
-mod history;
-mod import;
-mod list;
-mod load;
-mod mounted;
-mod peer_wait;
-mod questions;
-mod quota;
-mod record;
 mod reported;
-mod restore;
-mod scan;
-mod schedule_calls;
-mod schedules;
-mod server;
-mod sessions;
+mod record;
 mod signals;
-mod snapshots;
-mod staged;
-mod streams;
+
+// Connections, and their requests.
+mod far;
+mod server;
+mod admission;
+mod connection;
+mod calls;
+
+// What requests ask for.
+mod list;
+mod find;
+mod questions;
 mod totals;
+mod history;
+mod snapshots;
+mod schedule_calls;
+mod quota;
 mod trash;
+mod clusters;
+mod scan;
+mod check;
+mod import;
+mod diff;
+mod accounts;
+mod staged;
+mod export;
+mod restore;
+mod streams;
+mod find_from;
+
+// What a connection may cost, and what requests share.
+mod mounted;
 mod watch;
+mod load;
+mod sessions;
+mod door;
+mod peer_wait;
+mod held;
+mod about;
+
+// What the daemon does unasked.
+mod schedules;
 
 use device::sync;
 use std::net::SocketAddr;

@@ -1,11 +1,11 @@
 //! The client's side: a connection that is made again when it is lost, and the file system over it.
 
-mod connect;
-mod control;
 mod filesystem;
-mod kept;
 mod remote;
 mod under_way;
+mod kept;
+mod control;
+mod connect;
 
 pub use connect::{ConnectError, Proof, Target, url};
 pub use control::{Control, control};

@@ -4,14 +4,14 @@
 //! sessions whose clients are gone. All that a stranger can cause before its certificate was
 //! verified is one thread for a bounded time, and a bounded number of those.
 
-mod calls;
 mod connection;
-mod control;
+mod volume;
+mod calls;
+mod session;
 mod locks;
 mod outbox;
 mod pool;
-mod session;
-mod volume;
+mod control;
 
 use std::collections::BTreeMap;
 use std::io;

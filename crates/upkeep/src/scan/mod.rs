@@ -10,13 +10,13 @@
 //! a directory; `vanish` removes what no longer exists; `links` records inodes with several names;
 //! `skeleton` returns the previous state of directories; `notify` is for front ends.
 
-mod api;
-mod links;
-mod notify;
-mod rows;
-mod run;
-mod skeleton;
 mod vanish;
+mod rows;
+mod skeleton;
+mod run;
+mod notify;
+mod links;
+mod api;
 
 pub use api::{Listed, ScanInfo, ScanOptions};
 pub use inode::Outside;

@@ -12,11 +12,11 @@
 //!   exist; without that the second tree is not used.
 //! * `renew`: a repair rebuilds the damaged one of both from the other, without following it.
 
-mod complete;
 mod mirrored;
-mod noted;
 mod read;
 mod renew;
+mod complete;
+mod noted;
 
 use std::sync::Arc;
 

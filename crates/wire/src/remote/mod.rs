@@ -6,9 +6,9 @@
 //! `docs/protocol/remote.md` has all of it, byte by byte.
 
 mod answer;
+mod hello;
 mod call;
 mod head;
-mod hello;
 
 pub use answer::{Entry, FsAnswer, FsFailure, Listed, LockHeld, RemoteAttr, Space};
 pub use call::{
