@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Which tests cost most: runs each alone, and prints its CPU time and wall time in seconds, the
-# package and its name, the dearest first. CPU time says more than wall time on a busy machine.
+# package and its name, the dearest first. CPU time is more reliable than wall time on a busy machine.
 #   scripts/slow-tests.sh [NUMBER [PATTERN]]     the 40 dearest; of packages whose directory matches
 # It runs programs that `cargo test --workspace --lib --bins --tests` builds. Those of crates/pando
 # wait for daemons, whose time is not the tests', and are left out.

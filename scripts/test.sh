@@ -2,7 +2,7 @@
 # Everything that CI runs. Stops at the first failure; prints how many tests ran, how long each step
 # took, and what was not tested. Campaigns have a short form here; `make soak` runs them whole.
 # It mounts file systems of several users, for which it needs root and /dev/fuse. If one of them is
-# not available, a variable with the reason says so, and the rest runs:
+# not available, a variable gives the reason, and the rest runs:
 #   SKIP_ROOT='no root here' make test     an ordinary user, who may mount through fusermount3
 #   SKIP_FUSE='no FUSE here' make test     nothing is mounted
 set -euo pipefail
@@ -71,7 +71,7 @@ fi
 if [ ! -w /dev/fuse ] && [ -z "${SKIP_FUSE:-}" ]; then
   cat >&2 <<'TEXT'
 The tests mount file systems, and /dev/fuse is not usable here.
-Give this machine FUSE (`modprobe fuse`; for a container `--device /dev/fuse --cap-add SYS_ADMIN`), or say why not:
+Give this machine FUSE (`modprobe fuse`; for a container `--device /dev/fuse --cap-add SYS_ADMIN`), or give the reason why not:
     SKIP_FUSE='no FUSE in this container' make test
 TEXT
   exit 1

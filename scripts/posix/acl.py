@@ -130,7 +130,7 @@ def shown(path):
 
 
 def as_user(user, umask, act, root):
-    """Makes a call as somebody and tells how it ended."""
+    """Makes a call as somebody and returns how it ended."""
     uid, gid, groups = user
     os.setgroups(groups)
     os.setegid(gid)

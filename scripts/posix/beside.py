@@ -28,7 +28,7 @@ def rename2(old, new, flags):
     call(libc.renameat2, -100, old.encode(), -100, new.encode(), flags)
 
 
-def tell(*words):
+def emit(*words):
     print(*words, flush=True)
 
 
@@ -60,7 +60,7 @@ def show(top):
             path = os.path.join(place, name)
             s = os.lstat(path)
             size = 0 if stat.S_ISDIR(s.st_mode) else s.st_size
-            tell("  ", path, oct(s.st_mode), s.st_uid, s.st_gid, s.st_nlink, size, s.st_rdev)
+            emit("  ", path, oct(s.st_mode), s.st_uid, s.st_gid, s.st_nlink, size, s.st_rdev)
 
 
 def whiteouts():
@@ -97,15 +97,15 @@ def whiteouts():
             ("to/directory", "from/over", WHITEOUT),
             ("from/over", "to/moved-whiteout", 0),
         ]:
-            tell(uid, old, new, flags, as_user(uid, lambda: rename2(f"{top}/{old}", f"{top}/{new}", flags)))
+            emit(uid, old, new, flags, as_user(uid, lambda: rename2(f"{top}/{old}", f"{top}/{new}", flags)))
         os.mkdir(f"{top}/closed")
         open(f"{top}/closed/file", "w").close()
-        tell(uid, "not one's own", as_user(uid, lambda: rename2(f"{top}/closed/file", f"{top}/to/x", WHITEOUT)))
+        emit(uid, "not one's own", as_user(uid, lambda: rename2(f"{top}/closed/file", f"{top}/to/x", WHITEOUT)))
         for kind, device in ((stat.S_IFCHR, 0), (stat.S_IFBLK, 0), (stat.S_IFCHR, os.makedev(1, 3))):
             name = f"{top}/to/made-{kind}-{device}"
-            tell(uid, "mknod", oct(kind), device, as_user(uid, lambda: os.mknod(name, kind | 0o644, device)))
-        tell(uid, "open", as_user(uid, lambda: os.open(f"{top}/to/file", os.O_RDONLY)))
-        tell(uid, "unlink", as_user(uid, lambda: os.unlink(f"{top}/from/link")))
+            emit(uid, "mknod", oct(kind), device, as_user(uid, lambda: os.mknod(name, kind | 0o644, device)))
+        emit(uid, "open", as_user(uid, lambda: os.open(f"{top}/to/file", os.O_RDONLY)))
+        emit(uid, "unlink", as_user(uid, lambda: os.unlink(f"{top}/from/link")))
         show(top)
 
 
@@ -131,7 +131,7 @@ WRITERS = ("write", "truncate", "copy_file_range", "copy_file_range, long", "fal
 
 
 def without_fsetid(act):
-    """What the superuser does who may not keep set-id bits of what he changes (CAP_FSETID)."""
+    """A superuser without CAP_FSETID, who may not keep set-id bits of changed files."""
     def bare():
         head = (ctypes.c_uint32 * 2)(0x20080522, 0)
         sets = (ctypes.c_uint32 * 6)()
@@ -164,21 +164,21 @@ def rights():
                 done = as_user(uid, lambda: writer(what)(path))
                 after = oct(os.stat(path).st_mode)
                 os.chmod(path, 0o755)
-                tell(uid, what, closed, done, after, CAPABILITY in os.listxattr(path))
+                emit(uid, what, closed, done, after, CAPABILITY in os.listxattr(path))
     for what in WRITERS:
         path = f"bare-{what}"
         with open(path, "wb") as file:
             file.write(b"x" * 20000)
         os.chown(path, OWNER, OWNER)
         os.chmod(path, 0o6777)
-        tell("bare", what, as_user(0, without_fsetid(lambda: writer(what)(path))), oct(os.stat(path).st_mode))
+        emit("bare", what, as_user(0, without_fsetid(lambda: writer(what)(path))), oct(os.stat(path).st_mode))
     path = "owner"
     open(path, "w").close()
     for mode in (0o755, 0o644):
         os.chmod(path, mode)
         os.setxattr(path, CAPABILITY, capability)
         os.chown(path, 7, 7)
-        tell("chown", oct(mode), CAPABILITY in os.listxattr(path))
+        emit("chown", oct(mode), CAPABILITY in os.listxattr(path))
 
 
 def times():
@@ -205,11 +205,11 @@ def times():
             # What the kernel has cached is read without a request.
             with open("/proc/sys/vm/drop_caches", "w") as drop:
                 drop.write("1")
-            tell(what, length, noted(path, reader(path, flags)))
+            emit(what, length, noted(path, reader(path, flags)))
     os.symlink("time-10-read", "link")
-    tell("readlink", noted("link", lambda: os.readlink("link")))
+    emit("readlink", noted("link", lambda: os.readlink("link")))
     os.symlink("time-10-read", "followed")
-    tell("followed", noted("followed", lambda: os.stat("followed")))
+    emit("followed", noted("followed", lambda: os.stat("followed")))
 
 
 os.chdir(sys.argv[1])

@@ -71,7 +71,7 @@ def create(path, content=b"", mode=0o644):
 
 
 def as_user(uid, gid, groups, act):
-    """Runs in a child with other rights; tells whether it went well, or the number of its error.
+    """Runs in a child with other rights; returns whether it went well, or the number of its error.
 
     With the user 0: in a child, with the rights that there are."""
     child = os.fork()
@@ -244,7 +244,7 @@ def times():
     create("times", b"x")
     after = int(time.time())
     shown = subprocess.run(["stat", "-c", "%W", "times"], capture_output=True, text=True).stdout
-    check(f"statx tells the birth ({shown.strip()})", before <= int(shown) <= after)
+    check(f"statx has the birth ({shown.strip()})", before <= int(shown) <= after)
     for moment in [-1_500_000_000, 0, 1_234_567_890_123_456_789, -1, 4_102_444_800_000_000_000]:
         os.utime("times", ns=(moment, moment + 1))
         s = os.stat("times")
@@ -422,15 +422,15 @@ def refusals():
 
 
 def child(act):
-    ready, told = os.pipe()
+    ready, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(ready)
         try:
-            act(lambda: os.write(told, b"r"))
+            act(lambda: os.write(writer, b"r"))
         finally:
             os._exit(0)
-    os.close(told)
+    os.close(writer)
     os.read(ready, 1)
     os.close(ready)
     return pid

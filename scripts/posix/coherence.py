@@ -130,8 +130,8 @@ def watched():
         ("os.rename('gone', 'watched/d')", [(MOVED_TO, "d")]),
     ]:
         other.ask(change)
-        told = seen()
-        check(f"events of {change}: {told}", told == expected)
+        events = seen()
+        check(f"events of {change}: {events}", events == expected)
     # Changes by commands are visible at once, and no event reports them: the kernel has none for
     # what a FUSE file system changes by itself (docs/limits.md).
     path = os.path.join(mount, "coherence/watched")
@@ -142,8 +142,8 @@ def watched():
     run("rmr", os.path.join(path, "clone"))
     run("rollback", path, "s")
     check("and a roll-back", sorted(os.listdir("watched")) == ["c", "d"])
-    told = [(kind, name) for kind, name in seen() if name in ("clone", "imported")]
-    check(f"an event tells of a command, against docs/limits.md: {told}", told == [])
+    events = [(kind, name) for kind, name in seen() if name in ("clone", "imported")]
+    check(f"an event names a command, against docs/limits.md: {events}", events == [])
 
 
 os.mkdir(os.path.join(mount, "coherence"))

@@ -37,7 +37,7 @@ def check(what, truth):
 
 def as_nobody(act):
     """In a child that is nobody: what it returns."""
-    back, told = os.pipe()
+    back, writer = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
@@ -46,14 +46,14 @@ def as_nobody(act):
             os.setgroups([])
             os.setgid(NOBODY.pw_gid)
             os.setuid(NOBODY.pw_uid)
-            with os.fdopen(told, "wb") as pipe:
+            with os.fdopen(writer, "wb") as pipe:
                 pickle.dump(act(), pipe)
             code = 0
         except BaseException as error:  # the child must not run the rest
             print(f"damaged: as nobody: {error!r}", file=sys.stderr, flush=True)
         finally:
             os._exit(code)
-    os.close(told)
+    os.close(writer)
     with os.fdopen(back, "rb") as pipe:
         data = pipe.read()
     check("what nobody does", os.waitpid(child, 0)[1] == 0)
@@ -203,7 +203,7 @@ def keep(mount, known):
 def look(mount, known, gone=()):
     """Everything as it must be, or refused: the paths where something is, with what and its error.
 
-    gone: paths that may be missing (after a repair that said so)."""
+    gone: paths that may be missing (after a repair that reported it)."""
     lost, wrong = {}, []
 
     def refused(at, what, number):
@@ -270,15 +270,15 @@ class Case:
         subprocess.run(["cp", "-a", "--sparse=always", self.pristine, self.volume], check=True)
 
     def run(self, *arguments, codes=(0,), nobody=False):
-        """Runs a command; its objects and what it says otherwise."""
+        """Runs a command; its objects and its other output."""
         def act():
             done = subprocess.run([self.copy if nobody else self.pando, *arguments], text=True,
                                   capture_output=True, timeout=300, cwd="/")
             return done.returncode, done.stdout, done.stderr
         code, out, err = as_nobody(act) if nobody else act()
-        said = f"pando {' '.join(arguments)}: code {code}: {out[-1500:]}{err[-1500:]}"
-        check(said, code in codes)
-        check(f"it panics: {said}", "panic" not in err)
+        shown = f"pando {' '.join(arguments)}: code {code}: {out[-1500:]}{err[-1500:]}"
+        check(shown, code in codes)
+        check(f"it panics: {shown}", "panic" not in err)
         return code, out, err
 
     def fsck(self, place, nobody=False, codes=(0, 5)):
@@ -312,7 +312,7 @@ class Case:
         return name, at
 
     def find(self, data, *directories):
-        """Places where something is stored: contents tell them."""
+        """Places where something is stored: contents identify them."""
         for name in self.files(*directories):
             whole = self.read(name)
             at = whole.find(data)
@@ -321,7 +321,7 @@ class Case:
                 at = whole.find(data, at + 1)
 
     def records(self, wanted):
-        """A place among the engine's records for which a check says what is wanted."""
+        """A place among the engine's records for which a check reports the requested part."""
         for name, at in self.places() if wanted is in_part else self.steps():
             self.strike(name, at)
             found = self.fsck(self.volume)
@@ -376,7 +376,7 @@ def newest(case, prefix):
 
 
 def segment(case, who, part):
-    """Where the contents of a file lie."""
+    """The place of the contents of a file."""
     place = next(case.find(contents(f"{who} {part}", 9_000)[4096:4200], "data/open", "data/sealed"), None)
     check(f"contents of {who}'s {part} are nowhere", place is not None)
     return place
@@ -402,14 +402,14 @@ CASES = {
 
 
 def named(found, name, at):
-    """Whether a check names the place: what it tells begins there or before. (An open segment is
+    """Whether a check names the place: what it names begins there or before. (An open segment is
     sealed by the next mount.)"""
     return any(one["file"].replace("data/sealed/", "data/open/") == name.replace("data/sealed/", "data/open/")
                and one["offset"] <= at < one["offset"] + (1 << 20) for one in found)
 
 
 def covered(path, found, known):
-    """Whether a check names what is refused, by one of its names, or something above it, or tells
+    """Whether a check names what is refused, by one of its names, or something above it, or reports
     that so many records of its subvolume cannot be read."""
     places = [one["path"].strip("/") for one in found if one["path"]]
     names = [name for name, one in known.items() if one["number"] == known[path]["number"]]
@@ -505,7 +505,7 @@ def mounted(case, title, place, may):
               if not covered(path, found, case.known)]
     check(f"{title}: refused and not named: {missed[:5]}", not missed)
     _, _, err = case.run("fsck", "--repair", case.volume, codes=(6,))
-    check(f"{title}: it is mounted, and a repair says: {err}", "mounted" in err)
+    check(f"{title}: it is mounted, and a repair prints: {err}", "mounted" in err)
     refusals(case)
     _, _, err = case.run("umount", case.mount, codes=(4,), nobody=True)
     check(f"who did not mount it unmounts it: {err}", "another user" in err)
@@ -517,10 +517,10 @@ def mounted(case, title, place, may):
 
 
 def repaired(case, title, may):
-    """Says what it would do, does it, once as an ordinary user whose the volume is."""
+    """Prints what it would do, does it, once as an ordinary user whose the volume is."""
     before = case.fsck(case.volume, codes=(5,))
     case.run("fsck", "--repair", "--dry-run", case.volume, codes=(5,))
-    check(f"{title}: to say what would be done changes something", case.fsck(case.volume) == before)
+    check(f"{title}: a dry run changes something", case.fsck(case.volume) == before)
     owned = may == "healed"
     if owned:
         subprocess.run(["chown", "-R", "nobody:nogroup", case.volume], check=True)
@@ -548,13 +548,13 @@ def one_case(case, title, strike, may):
     more = [path for path in after if path not in lost]
     check(f"{title}: the repair lost {more[:5]}", not more)
     left = kept(case)
-    told = case.fsck(case.mount)
-    check(f"{title}: {told[:2]} after the repair", bool(told) == (may == "part"))
+    beside = case.fsck(case.mount)
+    check(f"{title}: {beside[:2]} after the repair", bool(beside) == (may == "part"))
     write_on(case, may == "part")
     case.run("umount", case.mount)
     check(f"{title}: fsck after all", bool(case.fsck(case.volume)) == (may == "part"))
     print(f"damaged: {title:24} {name}, byte {at}: {len(lost)} of {len(case.known)} paths refused, "
-          f"{len(after)} after the repair, {left} kept; {len(offline)} findings, then {len(told)} "
+          f"{len(after)} after the repair, {left} kept; {len(offline)} findings, then {len(beside)} "
           f"({time.monotonic() - start:.1f} s)", flush=True)
 
 

@@ -23,11 +23,11 @@ def run(*arguments):
     return done.stdout
 
 
-def room():
+def space():
     """Bytes that the volume takes on its medium, but for the log."""
     run("sync", ".")
-    told = json.loads(run("status", "--json", "."))
-    return told["disk_bytes"] - told["log_bytes"]
+    status = json.loads(run("status", "--json", "."))
+    return status["disk_bytes"] - status["log_bytes"]
 
 
 def digest(path, start=0):
@@ -54,18 +54,18 @@ def copy(path, offset):
 pando = sys.argv[2]
 os.mkdir(os.path.join(sys.argv[1], "extents"))
 os.chdir(os.path.join(sys.argv[1], "extents"))
-empty = room()
+empty = space()
 with open("source", "wb") as file:
     for _ in range(SIZE >> 20):
         file.write(os.urandom(1 << 20))
-before, wanted = room(), digest("source")
+before, wanted = space(), digest("source")
 # Otherwise the reported extents differ from what is written.
 check(f"{SIZE} bytes are seen as {before - empty}", before - empty > SIZE - SLACK)
 offsets = [0, 1 << 20, 12345, 0]
 for n, offset in enumerate(offsets[:-1]):
     copy(f"copy-{n}", offset)
 subprocess.run(["cp", "source", f"copy-{COPIES - 1}"], check=True)
-grown = room() - before
+grown = space() - before
 check(f"{COPIES} copies of {SIZE} bytes take {grown}", grown < SLACK)
 for n, offset in enumerate(offsets):
     check(f"copy {n} reads as it should", digest(f"copy-{n}", offset) == wanted)

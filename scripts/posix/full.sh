@@ -69,9 +69,9 @@ def fill():
         with open(f"f{n}", "rb") as file:
             check(f"f{n} of the full medium", file.read() == contents(n))
     check("a full medium is listed", len(os.listdir("names")) == made)
-    check("what a link says", made == 0 or os.readlink(f"names/{'n' * 200}{made - 1}") == "t" * 4000)
-    room = os.statvfs(".")
-    check(f"statvfs says {room.f_bavail * room.f_frsize} bytes", room.f_bavail * room.f_frsize < 40 << 20)
+    check("what a link contains", made == 0 or os.readlink(f"names/{'n' * 200}{made - 1}") == "t" * 4000)
+    space = os.statvfs(".")
+    check(f"statvfs reports {space.f_bavail * space.f_frsize} bytes", space.f_bavail * space.f_frsize < 40 << 20)
     for n in range(0, whole, 2):
         os.unlink(f"f{n}")
     end = time.monotonic() + 120

@@ -20,7 +20,7 @@ fail() { echo "$suite: $*" >&2; exit 1; }
 # reason.
 not_tested() {
   [ -n "${!3:-}" ] ||
-    fail "$1 cannot be tested: $2. Repair that, or say why it has to be so: $3='the reason' make test"
+    fail "$1 cannot be tested: $2. Repair that, or give the reason: $3='the reason' make test"
   echo "NOT TESTED: $1 ($2; $3: ${!3})"
 }
 

@@ -41,7 +41,7 @@ def fails(number, what, act):
     check(f"{what}: no error", False)
 
 
-def tell(**what):
+def show(**what):
     print(json.dumps(what if user == "root" else {**what, "user": user}), flush=True)
 
 
@@ -62,7 +62,7 @@ def sizes():
     fails(errno.EINVAL, "beyond it", lambda: os.pwrite(fd, b"xx", top))
     os.ftruncate(fd, 10)
     os.unlink("size")
-    tell(limit="file size", bytes=top)
+    show(limit="file size", bytes=top)
 
 
 def attributes():
@@ -81,7 +81,7 @@ def attributes():
         count += 1
         check("attributes are bounded", count < 100)
     check("what is there stays", os.getxattr("x", "user.v") == b"v" * 65536)
-    tell(limit="attributes", values_of_64_kib=count)
+    show(limit="attributes", values_of_64_kib=count)
 
 
 def depth():
@@ -97,7 +97,7 @@ def depth():
         os.chdir("..")
         os.rmdir("d")
     check("back at the top", os.getcwd() == top)
-    tell(limit="depth", directories=1000)
+    show(limit="depth", directories=1000)
 
 
 def hold(start, stop, ready, go):
@@ -119,13 +119,13 @@ def open_files():
     step = min(most - 50, handles)
     os.mkdir("open")
     before, children = memory(), []
-    ready, told = os.pipe()
+    ready, writer = os.pipe()
     waits, go = os.pipe()
     for start in range(0, handles, step):
         child = os.fork()
         if child == 0:
             os.close(go)
-            hold(start, min(start + step, handles), told, waits)
+            hold(start, min(start + step, handles), writer, waits)
         children.append(child)
     os.close(waits)
     got = 0
@@ -135,7 +135,7 @@ def open_files():
     os.close(go)
     for child in children:
         check("an open file without a name", os.waitpid(child, 0)[1] == 0)
-    tell(limit="open files", files=handles, processes=len(children), owner_grew_kib=grown)
+    show(limit="open files", files=handles, processes=len(children), owner_grew_kib=grown)
 
 
 def many_links():
@@ -146,7 +146,7 @@ def many_links():
     check("links are counted", os.stat("first").st_nlink == links)
     if links == 1 << 20:
         fails(errno.EMLINK, "one more", lambda: os.link("first", "links/more"))
-    tell(limit="links", links=links, edge=links == 1 << 20)
+    show(limit="links", links=links, edge=links == 1 << 20)
 
 
 def large_directory():
@@ -182,7 +182,7 @@ def large_directory():
     check(f"{count} of {entries} entries are listed", count == entries)
     check(f"the owner grew by {peak} KiB while a directory was listed", peak < MEMORY_MAX)
     check(f"ls -f took {held} KiB", held < MEMORY_MAX)
-    tell(limit="directory", entries=entries, first_entry_ms=round(statistics.median(first), 2),
+    show(limit="directory", entries=entries, first_entry_ms=round(statistics.median(first), 2),
          first_entry_worst_ms=round(max(first), 2),
          first_entry_of_few_ms=round(statistics.median(first_of_few), 2), listing_s=round(time.perf_counter() - start, 2),
          ls_f_first_bytes_ms=round(streamed, 2), ls_f_first_bytes_of_few_ms=round(streamed_of_few, 2),
@@ -205,7 +205,7 @@ def large_directory():
         for what, ratios in rounds.items():
             ratios.append(took["large", what] / took["small", what])
     ratios = {what: round(statistics.median(values), 2) for what, values in rounds.items()}
-    tell(limit="directory", entries=entries, large_to_small=ratios)
+    show(limit="directory", entries=entries, large_to_small=ratios)
     return (statistics.median(first), statistics.median(first_of_few)), (streamed, streamed_of_few), ratios
 
 

@@ -48,11 +48,11 @@ def load(path):
 def compare(title, theirs, ours):
     theirs, ours = load(theirs), load(ours)
 
-    def told(ends):
+    def listed(ends):
         count = collections.Counter(ends.values())
         return ", ".join(f"{count[status]} {status}" for status in ORDER)
 
-    print(f"{title}: {told(ours)} (ext4: {told(theirs)})")
+    print(f"{title}: {listed(ours)} (ext4: {listed(theirs)})")
     worse = [(case, end, ours.get(case, "absent")) for case, end in sorted(theirs.items())
              if end == "pass" and ours.get(case) != "pass"]
     for case, _, end in worse:

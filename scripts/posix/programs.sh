@@ -185,7 +185,7 @@ PYTHON
 cargo_as_nobody() {
   local toolchain
   toolchain=$(rustc --print sysroot 2>/dev/null) && [ -x "$toolchain/bin/cargo" ] || {
-    not_tested "cargo as nobody" "rustc tells of no toolchain" SKIP_CARGO
+    not_tested "cargo as nobody" "rustc knows no toolchain" SKIP_CARGO
     return
   }
   mkdir "$work/toolchain"
@@ -244,7 +244,7 @@ part_atime() {
   ! "$pando" mount -o suid,dev,strictatime "$volume" "$mnt" > "$work/strictatime.log" 2>&1 || fail "strictatime is taken"
   grep -q 'relatime or noatime' "$work/strictatime.log" || { cat "$work/strictatime.log" >&2; fail "strictatime"; }
   mount_pando suid,dev,noatime
-  findmnt -no OPTIONS "$mnt" | tr ',' '\n' | grep -qx noatime || fail "the table of mounts does not say noatime"
+  findmnt -no OPTIONS "$mnt" | tr ',' '\n' | grep -qx noatime || fail "the table of mounts does not have noatime"
   python3 "$scripts/atime.py" "$mnt" noatime || fail "times of reading"
   "$pando" umount "$mnt" > /dev/null
   # What Linux reserves for itself is accepted, and changes nothing (docs/guide/mounting.md).

@@ -151,14 +151,14 @@ def mapping():
         with mmap.mmap(fd, 40 * BLOCK) as area:
             for page in range(40):
                 area[page * BLOCK] = 1
-            told = 0
+            mapped = 0
             for call in (area.flush, lambda: os.fsync(fd), lambda: os.close(fd)):
                 try:
                     call()
                 except OSError as error:
                     assert error.errno in (errno.EDQUOT, errno.EIO, errno.ENOSPC), error
-                    told += 1
-            assert told, "more than the limit was mapped and written"
+                    mapped += 1
+            assert mapped, "more than the limit was mapped and written"
     as_user(ADA, ADA, [], ada)
     assert used("--user", ADA)[1] <= 65536, used("--user", ADA)
     os.unlink(path("mapped"))
@@ -188,9 +188,9 @@ def groups():
 def directories():
     as_user(BOB, BOB, [], lambda: [os.makedirs(path("tree/a/b")), write(path("tree/a/b/f"), 0, 50_000)])
     quota("set", path("tree"), "--bytes", "200K", "--inodes", "10")
-    room = os.statvfs(path("tree/a"))
-    assert room.f_bavail * room.f_frsize == (204_800 - 50_000) // BLOCK * BLOCK, room
-    assert room.f_favail == 6 and os.statvfs(mount).f_bavail > room.f_bavail, room
+    space = os.statvfs(path("tree/a"))
+    assert space.f_bavail * space.f_frsize == (204_800 - 50_000) // BLOCK * BLOCK, space
+    assert space.f_favail == 6 and os.statvfs(mount).f_bavail > space.f_bavail, space
     as_user(BOB, BOB, [], lambda: refused(write, path("tree/g"), 0, 154_801))
     as_user(BOB, BOB, [], lambda: write(path("tree/g"), 0, 154_800))
     refused(write, path("tree/g"), 154_800, 1)  # those of directories hold for root, too

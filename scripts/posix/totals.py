@@ -90,8 +90,8 @@ def compare(top, who):
             # Like any attribute that begins with `user.`.
             fails(errno.EACCES, f"{place} as {who}", lambda: total(place, NAMES[0]))
             continue
-        told, found = [total(place, name) for name in NAMES], walk(place)
-        check(f"{place} as {who}: it says {told}, a walk finds {found}", told == found)
+        given, found = [total(place, name) for name in NAMES], walk(place)
+        check(f"{place} as {who}: it has {given}, a walk finds {found}", given == found)
     return len(places)
 
 
@@ -213,7 +213,7 @@ def main():
         check(f"{name} is not listed", f"user.pando.{name}" not in os.listxattr("tree"))
         for path in tree.files[:1]:
             fails(errno.ENODATA, f"{name} of a file", lambda: total(path, name))
-    print(f"totals: {done} checks, of {places} directories by the one who made them")
+    print(f"totals: {done} checks, of {places} directories by the user that made them")
 
 
 main()

@@ -411,17 +411,17 @@ class Command(threading.Thread):
         while not self.stop and self.wrong is None:
             done = subprocess.run(self.arguments, capture_output=True, text=True)
             try:
-                told = json.loads(done.stdout.splitlines()[-1])
-                well = done.returncode == 0 and self.judge(told)
+                report = json.loads(done.stdout.splitlines()[-1])
+                well = done.returncode == 0 and self.judge(report)
             except (IndexError, ValueError):
-                told, well = {}, False
+                report, well = {}, False
             if not well:
                 # If it persists it is damage; otherwise the state was read too late.
                 again = subprocess.run(self.arguments, capture_output=True, text=True)
                 self.wrong = f"{' '.join(self.arguments)}: {done.returncode}\n" \
                              f"{done.stdout}{done.stderr}and once more: {again.returncode}\n" \
                              f"{again.stdout}{again.stderr}"
-            for key, value in told.items():
+            for key, value in report.items():
                 if isinstance(value, int):
                     self.most[key] = max(self.most[key], value)
             self.ran += 1
@@ -451,9 +451,9 @@ def run(mount, pando, seed, calls, manifest):
         children[child] = result
     commands = [
         Command([pando, "gc", "--delete", "--grace", "0s", "--json", mount],
-                lambda told: "garbage_bytes" in told),
+                lambda report: "garbage_bytes" in report),
         Command([pando, "fsck", "--json", mount],
-                lambda told: told["clean"] is True and told["findings"] == 0),
+                lambda report: report["clean"] is True and report["findings"] == 0),
     ]
     for command in commands:
         command.start()
@@ -469,10 +469,10 @@ def run(mount, pando, seed, calls, manifest):
         result = children.pop(child)
         if status == 0:
             with open(result) as file:
-                told = json.load(file)
-            total += told["calls"]
-            by.update(told["by"])
-            known.update(told["manifest"])
+                report = json.load(file)
+            total += report["calls"]
+            by.update(report["by"])
+            known.update(report["manifest"])
     for command in commands:
         command.stop = True
     for child in children:

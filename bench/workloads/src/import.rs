@@ -4,7 +4,7 @@
 use std::io::Write as _;
 
 use device::{Clock, SystemClock, Timestamp};
-use fs::{Builder, FileSystem, NewNode, Spot};
+use fs::{Builder, BulkNode, FileSystem, NewNode};
 use inode::{Kind, NodeId, SetAttr, SetTime};
 use program::failure::Result;
 use program::manifest::{Entry, Manifest, Read1};
@@ -103,7 +103,7 @@ fn import(
 /// Makes what a line describes, as the daemon does for an item.
 fn make(
     builder: &mut Builder<'_>,
-    (top, directory): (NodeId, &mut Option<Spot>),
+    (top, directory): (NodeId, &mut Option<BulkNode>),
     entry: &Entry,
 ) -> fs::FsResult<()> {
     let name = entry.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -116,14 +116,14 @@ fn make(
         ..SetAttr::default()
     };
     if entry.kind == Kind::Directory {
-        let made = builder.mkdir(Spot::of(top), name, 0o700)?;
+        let made = builder.mkdir(BulkNode::of(top), name, 0o700)?;
         if let Some(left) = directory.replace(made) {
             builder.release(left);
         }
         return builder.setattr(made, &changes);
     }
     let new = NewNode { kind: Kind::File, mode: 0o600, rdev: 0 };
-    let parent = directory.unwrap_or(Spot::of(top));
+    let parent = directory.unwrap_or(BulkNode::of(top));
     let made = builder.mknod(parent, name, &new)?;
     if entry.size > 0 {
         builder.setattr(made, &SetAttr { size: Some(entry.size), ..SetAttr::default() })?;

@@ -19,16 +19,16 @@ const SHOW_AFTER: Duration = Duration::from_secs(2);
 
 /// A node, or a draft that becomes one.
 #[derive(Debug, Clone, Copy)]
-pub struct Spot {
+pub struct BulkNode {
     node: NodeId,
     /// The draft, and the flush that makes it a node.
     draft: Option<(Draft, u64)>,
 }
 
-impl Spot {
+impl BulkNode {
     /// A node.
-    pub fn of(node: NodeId) -> Spot {
-        Spot { node, draft: None }
+    pub fn of(node: NodeId) -> BulkNode {
+        BulkNode { node, draft: None }
     }
 
     /// The node that it is, or becomes.
@@ -79,18 +79,18 @@ impl<'a> Builder<'a> {
 
     /// Makes what is neither a directory nor a symbolic link. Takes one look-up, as everything that
     /// is made: [`Builder::release`].
-    pub fn mknod(&mut self, parent: Spot, name: &[u8], new: &NewNode) -> FsResult<Spot> {
+    pub fn mknod(&mut self, parent: BulkNode, name: &[u8], new: &NewNode) -> FsResult<BulkNode> {
         let made =
             self.drafted(parent, name, |bulk, dir| bulk.make(dir, name, new).map(Draft::File))?;
         if let Some(spot) = made {
             return Ok(spot);
         }
         let parent = self.resolved(parent)?;
-        self.volume.mknod(&self.caller, parent, name, new).map(|made| Spot::of(made.node))
+        self.volume.mknod(&self.caller, parent, name, new).map(|made| BulkNode::of(made.node))
     }
 
     /// Makes a symbolic link.
-    pub fn symlink(&mut self, parent: Spot, name: &[u8], target: &[u8]) -> FsResult<Spot> {
+    pub fn symlink(&mut self, parent: BulkNode, name: &[u8], target: &[u8]) -> FsResult<BulkNode> {
         let made = self
             .drafted(parent, name, |bulk, dir| bulk.symlink(dir, name, target).map(Draft::File))?;
         if let Some(spot) = made {
@@ -98,22 +98,26 @@ impl<'a> Builder<'a> {
         }
         let parent = self.resolved(parent)?;
         let made = self.volume.symlink(&self.caller, parent, name, target)?;
-        Ok(Spot::of(made.node))
+        Ok(BulkNode::of(made.node))
     }
 
     /// Makes a directory.
-    pub fn mkdir(&mut self, parent: Spot, name: &[u8], mode: u32) -> FsResult<Spot> {
+    pub fn mkdir(&mut self, parent: BulkNode, name: &[u8], mode: u32) -> FsResult<BulkNode> {
         let made = self
             .drafted(parent, name, |bulk, dir| bulk.mkdir(dir, name, mode).map(Draft::Directory))?;
         if let Some(spot) = made {
             return Ok(spot);
         }
         let parent = self.resolved(parent)?;
-        self.volume.mkdir(&self.caller, parent, name, mode).map(|made| Spot::of(made.node))
+        self.volume.mkdir(&self.caller, parent, name, mode).map(|made| BulkNode::of(made.node))
     }
 
     /// The directory among the drafts that has a name, with a look-up.
-    pub fn drafted_directory(&mut self, parent: Spot, name: &[u8]) -> FsResult<Option<Spot>> {
+    pub fn drafted_directory(
+        &mut self,
+        parent: BulkNode,
+        name: &[u8],
+    ) -> FsResult<Option<BulkNode>> {
         let Some(dir) = self.drafted_in(parent)? else { return Ok(None) };
         let bulk = self.bulk.as_ref();
         let found = bulk.and_then(|bulk| bulk.find(dir, name).map(|draft| (bulk, draft)));
@@ -121,14 +125,14 @@ impl<'a> Builder<'a> {
             Some((bulk, draft @ Draft::Directory(_))) => {
                 // What had it before has released it, or shares the look-up.
                 bulk.keep(draft, true);
-                Some(Spot { node: bulk.node(draft), draft: Some((draft, self.flush)) })
+                Some(BulkNode { node: bulk.node(draft), draft: Some((draft, self.flush)) })
             }
             _ => None,
         })
     }
 
     /// Writes to a file.
-    pub fn write(&mut self, spot: Spot, offset: u64, bytes: &[u8]) -> FsResult<()> {
+    pub fn write(&mut self, spot: BulkNode, offset: u64, bytes: &[u8]) -> FsResult<()> {
         let done = self.changed(spot, |bulk, draft| bulk.write(file(draft)?, offset, bytes))?;
         if done {
             return Ok(());
@@ -138,7 +142,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Changes attributes.
-    pub fn setattr(&mut self, spot: Spot, changes: &SetAttr) -> FsResult<()> {
+    pub fn setattr(&mut self, spot: BulkNode, changes: &SetAttr) -> FsResult<()> {
         let done = self.changed(spot, |bulk, draft| match changes.size {
             None => bulk.setattr(draft, changes),
             Some(size) if *changes == (SetAttr { size: Some(size), ..SetAttr::default() }) => {
@@ -154,7 +158,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Sets an extended attribute.
-    pub fn setxattr(&mut self, spot: Spot, name: &[u8], value: &[u8]) -> FsResult<()> {
+    pub fn setxattr(&mut self, spot: BulkNode, name: &[u8], value: &[u8]) -> FsResult<()> {
         let done = self.changed(spot, |bulk, draft| bulk.setxattr(draft, name, value))?;
         if done {
             return Ok(());
@@ -164,7 +168,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Removes an access list, if there is one.
-    pub fn remove_list(&mut self, spot: Spot, name: &[u8]) -> FsResult<()> {
+    pub fn remove_list(&mut self, spot: BulkNode, name: &[u8]) -> FsResult<()> {
         if let Some(draft) = self.draft(spot)? {
             if self.bulk.as_ref().is_some_and(|bulk| !bulk.has_xattr(draft, name)) {
                 return Ok(());
@@ -182,7 +186,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether a directory has a default access list. If that cannot be read, it may have one.
-    pub fn has_xattr(&mut self, spot: Spot, name: &[u8]) -> bool {
+    pub fn has_xattr(&mut self, spot: BulkNode, name: &[u8]) -> bool {
         match (self.draft(spot), &self.bulk) {
             (Ok(Some(draft)), Some(bulk)) => bulk.has_xattr(draft, name),
             _ => !matches!(
@@ -193,7 +197,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Gives up a look-up.
-    pub fn release(&mut self, spot: Spot) {
+    pub fn release(&mut self, spot: BulkNode) {
         match (spot.draft, &self.bulk) {
             (Some((_, flush)), _) if self.lost.contains(&flush) => {}
             (Some((draft, flush)), Some(bulk)) if flush == self.flush => bulk.keep(draft, false),
@@ -202,7 +206,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The node of a spot. It, and what was made in it, is visible then.
-    pub fn node(&mut self, spot: Spot) -> FsResult<NodeId> {
+    pub fn node(&mut self, spot: BulkNode) -> FsResult<NodeId> {
         let node = self.resolved(spot)?;
         if self.bulk.as_ref().is_some_and(|bulk| bulk.is_base(node)) {
             self.flush()?;
@@ -211,7 +215,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The node of a spot, which is visible then; drafts in it stay.
-    fn resolved(&mut self, spot: Spot) -> FsResult<NodeId> {
+    fn resolved(&mut self, spot: BulkNode) -> FsResult<NodeId> {
         if self.draft(spot)?.is_some() {
             self.flush()?;
         }
@@ -219,7 +223,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether something is a draft still.
-    pub fn is_draft(&self, spot: Spot) -> bool {
+    pub fn is_draft(&self, spot: BulkNode) -> bool {
         spot.draft.is_some_and(|(_, flush)| flush == self.flush)
     }
 
@@ -259,7 +263,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The draft of a spot; `None`: it is a node.
-    fn draft(&self, spot: Spot) -> FsResult<Option<Draft>> {
+    fn draft(&self, spot: BulkNode) -> FsResult<Option<Draft>> {
         match spot.draft {
             Some((_, flush)) if self.lost.contains(&flush) => Err(FsError::Stale),
             Some((draft, flush)) if flush == self.flush => Ok(Some(draft)),
@@ -268,7 +272,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The directory in which drafts are made for a spot; `None`: none can be.
-    fn drafted_in(&mut self, spot: Spot) -> FsResult<Option<DirId>> {
+    fn drafted_in(&mut self, spot: BulkNode) -> FsResult<Option<DirId>> {
         match self.draft(spot)? {
             Some(Draft::Directory(dir)) => return Ok(Some(dir)),
             // The ordinary call has the error to report.
@@ -297,10 +301,10 @@ impl<'a> Builder<'a> {
     /// Makes a draft; `None`: to be made by the ordinary call.
     fn drafted(
         &mut self,
-        parent: Spot,
+        parent: BulkNode,
         name: &[u8],
         make: impl Fn(&Bulk<'a>, DirId) -> Result<Draft, Refusal>,
-    ) -> FsResult<Option<Spot>> {
+    ) -> FsResult<Option<BulkNode>> {
         if name == self.volume.header.snapshot_dir {
             // The ordinary call has the error to report.
             return Ok(None);
@@ -311,7 +315,8 @@ impl<'a> Builder<'a> {
             match make(bulk, dir) {
                 Ok(draft) => {
                     bulk.keep(draft, true);
-                    let spot = Spot { node: bulk.node(draft), draft: Some((draft, self.flush)) };
+                    let spot =
+                        BulkNode { node: bulk.node(draft), draft: Some((draft, self.flush)) };
                     if self.since.is_none() {
                         self.since = Some(self.volume.env.clock.monotonic());
                     }
@@ -329,7 +334,7 @@ impl<'a> Builder<'a> {
     /// Changes a draft; `false`: it is a node, to be changed by the ordinary call.
     fn changed(
         &mut self,
-        spot: Spot,
+        spot: BulkNode,
         change: impl Fn(&Bulk<'a>, Draft) -> Result<(), Refusal>,
     ) -> FsResult<bool> {
         let (Some(draft), Some(bulk)) = (self.draft(spot)?, &self.bulk) else { return Ok(false) };

@@ -26,7 +26,7 @@ mod history;
 mod front_end;
 mod open_volume;
 
-pub use builder::{Builder, Spot};
+pub use builder::{Builder, BulkNode};
 pub use bulk::Bulk;
 pub use check::{
     Action, Garbage, GarbageKind, Gc, GcReport, Problem, ProblemKind, Repair, RepairReport,

@@ -9,12 +9,12 @@ use super::{Found, Keys, find};
 use crate::settings::{Settings, Style};
 
 #[derive(Default)]
-struct Given {
+struct TestConfig {
     variables: BTreeMap<&'static str, &'static str>,
     files: BTreeMap<&'static str, &'static str>,
 }
 
-impl UserConfig for Given {
+impl UserConfig for TestConfig {
     fn variable(&self, name: &str) -> Option<String> {
         self.variables.get(name).map(|value| (*value).to_owned())
     }
@@ -30,17 +30,17 @@ impl UserConfig for Given {
 fn given<const V: usize, const F: usize>(
     variables: [(&'static str, &'static str); V],
     files: [(&'static str, &'static str); F],
-) -> Given {
-    let mut given = Given { variables: variables.into(), files: files.into() };
+) -> TestConfig {
+    let mut given = TestConfig { variables: variables.into(), files: files.into() };
     given.variables.insert("HOME", "/home/me");
     given
 }
 
-fn found(given: &Given) -> Found {
+fn found(given: &TestConfig) -> Found {
     find(&Settings::default(), "bucket", given).expect("enough is set")
 }
 
-fn refused(given: &Given) -> String {
+fn refused(given: &TestConfig) -> String {
     find(&Settings::default(), "bucket", given).expect_err("refused").to_string()
 }
 

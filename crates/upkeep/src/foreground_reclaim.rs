@@ -161,7 +161,7 @@ impl Upkeep {
         if hopeless && !self.queue.has_new_orphans() || !self.may_come() {
             // What the log keeps for the index is space too, and expendable.
             let free = self.free_bytes();
-            went_on(self.store.keep_log(&[]).map_err(from_store));
+            succeeded(self.store.keep_log(&[]).map_err(from_store));
             if self.free_bytes() > free {
                 return true;
             }
@@ -229,7 +229,7 @@ impl Upkeep {
     /// until it is done or the monotonic clock reaches `until`. Failures are logged.
     pub fn give_back(&self, until: Duration) -> Reclaimed {
         // The index gives up its space.
-        went_on(self.store.keep_log(&[]).map_err(from_store));
+        succeeded(self.store.keep_log(&[]).map_err(from_store));
         let now = self.env.clock.monotonic();
         // The rest is for what returns the freed space to the disk.
         let removed = self.remove_detached(now + until.saturating_sub(now) / 2);
@@ -247,15 +247,15 @@ impl Upkeep {
     /// Space of contents is reclaimed when the commit that freed it is durable, and that of nodes
     /// with a checkpoint.
     fn clean_up(&self, until: Duration) -> Reclaimed {
-        if !went_on(self.sync()) {
+        if !succeeded(self.sync()) {
             return Reclaimed::default();
         }
         // A rewrite takes space before it frees any.
         let cleaned = self.data.clean_now(&*self.store, until).unwrap_or_else(|error| {
-            went_on::<()>(Err(from_store(error)));
+            succeeded::<()>(Err(from_store(error)));
             data::Cleaned::default()
         });
-        went_on(self.store.checkpoint().map_err(from_store));
+        succeeded(self.store.checkpoint().map_err(from_store));
         Reclaimed { any: cleaned.any, more: cleaned.more }
     }
 
@@ -294,7 +294,7 @@ impl Upkeep {
 
 /// Whether the search for space may continue: a lack of space is not its failure. Any other failure
 /// is logged.
-fn went_on<T>(done: FsResult<T>) -> bool {
+fn succeeded<T>(done: FsResult<T>) -> bool {
     match done {
         Ok(_) | Err(FsError::NoSpace) => true,
         Err(error) => {

@@ -12,7 +12,7 @@ pub(crate) struct Tree {
 }
 
 /// What is read as text.
-const TEXT: [&str; 6] = ["rs", "md", "toml", "sh", "yml", "txt"];
+const TEXT: [&str; 10] = ["rs", "md", "toml", "sh", "yml", "txt", "py", "json", "service", "awk"];
 
 impl Tree {
     /// Reads all files that git tracks, or would.

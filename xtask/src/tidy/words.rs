@@ -1,82 +1,153 @@
 //! Words and phrases that slow a reader down, and for which the field has a word.
 //!
-//! A line that must keep one, a quotation for example, ends with `tidy: keep` and the reason.
+//! They are refused in prose, code, names of files, and as parts of names: `_` and a capital letter
+//! separate words, and so does the end of a line in a paragraph. A line that must keep one, a
+//! quotation for example, ends with `tidy: keep` and the reason.
+
+use std::collections::BTreeMap;
 
 use super::Tree;
 use super::source::is_test;
 
 /// A word or phrase, and what to write instead.
-const REFUSED: [(&str, &str); 32] = [
+const REFUSED: [(&str, &str); 65] = [
     ("the medium", "disk, storage device, or object store: which one"),
+    ("room", "space; size or capacity of a buffer"),
+    ("rooms", "space"),
+    ("roomy", "with spare capacity, large"),
     ("whoever", "the caller, a thread, the daemon: who"),
+    ("who asks", "the caller"),
+    ("who asked", "the caller"),
+    ("one who", "the caller, the user, the thread: which one"),
+    ("who wants", "the caller that wants"),
+    ("who needs", "the caller that needs"),
+    ("he", "it; the user, the process"),
+    ("his", "its; the user's"),
+    ("him", "it; the user"),
+    ("himself", "itself; the user"),
     ("anew", "again; rebuilt, recomputed"),
-    ("be come to", "reach, reachable"),
-    ("comes to be", "becomes"),
+    ("tell", "report, print, return, name; distinguish"),
+    ("tells", "reports, prints, returns, names; distinguishes"),
+    ("telling", "reporting, printing; distinguishing"),
+    ("told", "reported, printed, returned"),
+    ("untold", "unreported, silent"),
+    ("say", "print, record, name; give (an option); for example"),
+    ("says", "prints, contains, has, records"),
+    ("said", "reported, printed, recorded"),
+    ("saying", "reporting, printing"),
+    ("lie", "be stored, be"),
+    ("lies", "is stored, is"),
+    ("stand", "be stored, be; represent"),
+    ("stands", "is stored, is; represents, means"),
+    ("stood", "was stored, was"),
+    ("what is wanted", "what is requested"),
+    ("asked for", "requested"),
+    ("at rest", "idle"),
+    ("aside", "ignored; parked; apart"),
+    ("in the way of", "blocks"),
+    ("lent", "reserved"),
+    ("owner process", "daemon (an owner is a file's)"),
+    ("hollow", "sparse"),
+    ("light node", "underfull node"),
+    ("light nodes", "underfull nodes"),
+    ("written early", "pre-flushed"),
     ("mend", "repair; rebalance (of nodes)"),
     ("mends", "repairs"),
     ("mended", "repaired"),
     ("mending", "repairing"),
-    ("is told", "is reported"),
-    ("are told", "are reported"),
-    ("at rest", "idle"),
-    ("left aside", "ignored"),
-    ("in the way of", "blocks"),
-    ("for want of", "because there is no"),
-    ("to be had", "available"),
-    ("asked for", "requested"),
+    ("mendable", "repairable"),
+    ("be come to", "reach, reachable"),
     ("come to", "reach, become"),
     ("comes to", "reaches, becomes"),
     ("came to", "reached, became"),
     ("comes about", "happens"),
-    ("go on", "continue"),
-    ("goes on", "continues"),
-    ("is said", "is printed, is recorded: where"),
     ("lead to", "point to"),
     ("leads to", "points to"),
-    ("there is no room", "no space is left"),
-    ("no room", "no space"),
-    ("written early", "pre-flushed"),
-    ("lent numbers", "reserved LSNs"),
-    ("hollow blob", "sparse blob"),
-    ("light node", "underfull node"),
+    ("go on", "continue, proceed"),
+    ("goes on", "continues"),
+    ("went on", "continued"),
+    ("for want of", "because there is no"),
+    ("to be had", "available"),
+    ("merge may return", "compaction may free space"),
+    ("while wanted", "with cancellation"),
+    ("nothing is believed", "recovery re-syncs, verifies: what"),
+    ("what is needed of", "live"),
+    ("looks at everything", "verifies every structure"),
+    ("are none of", "are not"),
+    ("is not reached but", "is exceeded only"),
+    ("for as long as the time alone", "while ... only by timeout"),
 ];
 
-/// The same in texts of the product, which people read: in quotes, outside of tests.
-const REFUSED_IN_TEXTS: [(&str, &str); 14] = [
-    ("tell", "print, report, name"),
-    ("tells", "prints, reports, names"),
-    ("told", "printed, reported"),
-    ("say", "give (an option), name, record"),
-    ("says", "contains, has, records"),
-    ("said", "reported, printed"),
-    ("lies", "is, is stored"),
-    ("stands", "is, is stored"),
-    ("leads", "points"),
-    ("he", "the user, the process"),
-    ("his", "the user's"),
-    ("him", "the user"),
-    ("who asks", "the caller"),
-    ("what is wanted", "what is requested"),
+/// Names of types that describe nothing, and what such a type is called.
+const REFUSED_TYPES: [(&str, &str); 6] = [
+    ("Thing", "Target"),
+    ("Spot", "EntrySlot"),
+    ("Sight", "ReadSet"),
+    ("TwoTrees", "MirroredStore"),
+    ("Given", "IdAllocator"),
+    ("Outlook", "CompactionCandidates"),
 ];
+
+/// The same only in texts of the product, which people read: in quotes, outside of tests.
+const REFUSED_IN_TEXTS: [(&str, &str); 1] = [("leads", "points")];
 
 /// This file holds the words.
 const SELF: &str = "xtask/src/tidy/words.rs";
 /// Ends a line that must keep a word; the reason follows.
 const KEEP: &str = "tidy: keep ";
 
+/// A phrase in words, as it is listed, and what to write instead.
+type Phrase = (Vec<&'static str>, &'static str, &'static str);
+/// Phrases by their first word.
+type Phrases = BTreeMap<&'static str, Vec<Phrase>>;
+
+/// A word of a text, in lower case.
+struct Word<'t> {
+    text: &'t str,
+    /// The number of its line, from 0.
+    line: usize,
+    /// Whether nothing but spaces, `_` and the beginning of a line separates it from the one
+    /// before.
+    follows: bool,
+}
+
+/// A phrase that was found: its first and last line, the phrase, and what to write instead.
+type Found = (std::ops::RangeInclusive<usize>, &'static str, &'static str);
+
 /// All rules about words.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
+    let mut phrases = Phrases::new();
+    for (phrase, instead) in REFUSED {
+        let words: Vec<&str> = phrase.split(' ').collect();
+        phrases.entry(words[0]).or_default().push((words, phrase, instead));
+    }
     let mut problems = Vec::new();
-    for (path, text) in tree.texts().filter(|(path, _)| *path != SELF) {
-        for (at, line) in text.lines().enumerate().filter(|(_, line)| !is_kept(line)) {
-            let line = line.to_ascii_lowercase();
-            problems.extend(
-                REFUSED.iter().filter(|(word, _)| has(&line, word)).map(|(word, instead)| {
-                    format!("{path}:{}: \"{word}\": write {instead}", at + 1)
-                }),
-            );
+    for (path, _) in tree.sizes() {
+        for (_, phrase, instead) in found(path, &phrases) {
+            problems.push(format!("{path}: \"{phrase}\" in its name: write {instead}"));
         }
     }
+    for (path, text) in tree.texts().filter(|(path, _)| *path != SELF) {
+        let kept: Vec<bool> = text.lines().map(is_kept).collect();
+        for (lines, phrase, instead) in found(text, &phrases) {
+            if !kept[lines.clone()].contains(&true) {
+                let line = lines.start() + 1;
+                problems.push(format!("{path}:{line}: \"{phrase}\": write {instead}"));
+            }
+        }
+        let is_code = path.strip_suffix(".rs").is_some();
+        for (at, line) in text.lines().enumerate().filter(|(at, _)| is_code && !kept[*at]) {
+            for (name, instead) in REFUSED_TYPES.iter().filter(|(name, _)| declares(line, name)) {
+                problems.push(format!("{path}:{}: {name}: write {instead}", at + 1));
+            }
+        }
+    }
+    in_texts(tree, &mut problems);
+    problems
+}
+
+/// Reports what is refused only in texts of the product.
+fn in_texts(tree: &Tree, problems: &mut Vec<String>) {
     let product = tree.texts().filter(|(path, _)| {
         let is_code = path.strip_suffix(".rs").is_some() && !is_test(path);
         is_code && (path.starts_with("crates/") || path.starts_with("bench/"))
@@ -89,7 +160,56 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
             }
         }
     }
-    problems
+}
+
+/// The phrases in a text or path.
+fn found(text: &str, phrases: &Phrases) -> Vec<Found> {
+    let lower = text.to_ascii_lowercase();
+    let words = words(text, &lower);
+    let mut found = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        for (parts, phrase, instead) in phrases.get(word.text).into_iter().flatten() {
+            let Some(here) = words.get(at..at + parts.len()) else { continue };
+            let is_same = |(word, part): (&Word<'_>, &&str)| word.text == *part;
+            if here.iter().zip(parts).all(is_same) && here[1..].iter().all(|word| word.follows) {
+                found.push((word.line..=here[parts.len() - 1].line, *phrase, *instead));
+            }
+        }
+    }
+    found
+}
+
+/// The words of a text, with those that names consist of; `lower` is the text in lower case.
+fn words<'t>(text: &str, lower: &'t str) -> Vec<Word<'t>> {
+    let mut words = Vec::new();
+    let (mut follows, mut offset) = (false, 0);
+    for (number, line) in text.split('\n').enumerate() {
+        let (mut begin, mut is_start, mut before) = (None, true, ' ');
+        for (at, letter) in line.char_indices().chain([(line.len(), ' ')]) {
+            let is_inside = letter.is_alphanumeric();
+            let is_next = letter.is_uppercase() && before.is_lowercase();
+            if (is_next || !is_inside)
+                && let Some(from) = begin.take()
+            {
+                let text = &lower[offset + from..offset + at];
+                words.push(Word { text, line: number, follows });
+                follows = true;
+            }
+            if is_inside {
+                begin.get_or_insert(at);
+                is_start = false;
+            } else if !matches!(letter, ' ' | '_') {
+                // What begins a line of a comment or table, and what continues a text.
+                let is_marker = is_start && "/!#*>|-".contains(letter);
+                follows &= is_marker || letter == '\\' && at + 1 == line.len();
+            }
+            before = letter;
+        }
+        // An empty line ends a paragraph.
+        follows &= !is_start;
+        offset += line.len() + 1;
+    }
+    words
 }
 
 /// The parts of lines that are in quotes, outside of tests and comments, without what braces
@@ -130,6 +250,11 @@ fn is_kept(line: &str) -> bool {
     line.split_once(KEEP).is_some_and(|(_, reason)| !reason.trim().is_empty())
 }
 
+/// Whether a line declares a type of this name.
+fn declares(line: &str, name: &str) -> bool {
+    ["struct", "enum", "trait", "type"].iter().any(|kind| has(line, &format!("{kind} {name}")))
+}
+
 /// Whether a line has a phrase as whole words.
 fn has(line: &str, phrase: &str) -> bool {
     let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
@@ -144,23 +269,58 @@ mod tests {
     use super::super::Tree;
     use super::check;
 
+    /// What is found in one file.
+    fn of(path: &str, text: &str) -> Vec<String> {
+        check(&Tree::of(&[(path, text)]))
+    }
+
     #[test]
     fn refused_words_are_reported_with_their_lines_unless_kept() {
-        let code = "//! A \"he says\".\nfn f() {\n    let told = '\"';\n    g(\"it {told} \\\n     \
-                    says so\"); // \"tells\"\n}\n\
-                    #[cfg(test)]\nmod tests {\n    g(\"it says\");\n}\n";
-        let tree = Tree::of(&[("crates/a/src/a.rs", code), ("crates/a/tests/it/a.rs", code)]);
-        let texts = check(&tree);
+        let found = of("a.md", "Fine.\nWhoever asks\nwhoevers\n");
+        assert_eq!(found, ["a.md:2: \"whoever\": write the caller, a thread, the daemon: who"]);
+        assert!(of("b.rs", "// whoever: tidy: keep a quotation\n").is_empty());
+        assert_eq!(of("c.rs", "// whoever: tidy: keep \n").len(), 1, "without a reason");
+    }
+
+    #[test]
+    fn refused_words_are_found_in_names() {
+        for name in ["keep_room", "KEEP_ROOM", "KeepRoom", "keepRoom", "room", "ROOM_MAX"] {
+            assert_eq!(of("a.rs", &format!("fn f({name}: u8)\n")).len(), 1, "{name}");
+        }
+        for name in ["keep_rooms_in", "write_anew_now", "it_goes_on", "is_come_to_be", "at_rest"] {
+            assert_eq!(of("a.rs", &format!("let {name} = 1;\n")).len(), 1, "{name}");
+        }
+        for name in ["broom", "roomba", "essays", "retold", "other", "there", "whose"] {
+            assert!(of("a.rs", &format!("let {name} = 1;\n")).is_empty(), "{name}");
+        }
         assert_eq!(
-            texts,
-            ["crates/a/src/a.rs:5: \"says\" in a text: write contains, has, records"]
+            of("src/room.rs", ""),
+            ["src/room.rs: \"room\" in its name: write \
+                                           space; size or capacity of a buffer"]
         );
-        let found = check(&Tree::of(&[
-            ("a.md", "Fine.\nWhoever asks\nwhoevers\n"),
-            ("b.rs", "// whoever: tidy: keep a quotation\n"),
-            ("c.rs", "// whoever: tidy: keep \n"),
-        ]));
-        let instead = "\"whoever\": write the caller, a thread, the daemon: who";
-        assert_eq!(found, [format!("a.md:2: {instead}"), format!("c.rs:1: {instead}")]);
+        assert_eq!(of("a.rs", "struct Spot;\n"), ["a.rs:1: Spot: write EntrySlot"]);
+        assert!(of("a.rs", "// Given a Spot.\n").is_empty(), "they are words in prose");
+    }
+
+    #[test]
+    fn a_phrase_is_found_over_the_end_of_a_line_and_not_over_a_sentence() {
+        let found = of("a.rs", "/// What is kept, and goes\n    /// on.\n");
+        assert_eq!(found, ["a.rs:1: \"goes on\": write continues"]);
+        assert_eq!(of("a.rs", "f(\"it goes \\\n   on\")\n").len(), 1, "a text");
+        assert_eq!(of("a.md", "* it goes\n  on\n").len(), 1, "an item");
+        assert!(of("a.md", "It goes.\nOn the disk\n").is_empty());
+        assert!(of("a.md", "It goes\n\non the disk\n").is_empty());
+        assert!(of("a.rs", "f(goes, on)\n").is_empty());
+        let kept = "// It goes tidy: keep a quotation\n// on\n";
+        assert!(of("a.rs", kept).is_empty(), "{kept}");
+    }
+
+    #[test]
+    fn some_words_are_refused_only_in_texts_of_the_product() {
+        let code = "//! A \"leads\".\nfn f() {\n    let leads = '\"';\n    g(\"it {leads} \\\n     \
+                    leads so\"); // \"leads\"\n}\n\
+                    #[cfg(test)]\nmod tests {\n    g(\"it leads\");\n}\n";
+        let tree = Tree::of(&[("crates/a/src/a.rs", code), ("crates/a/tests/it/a.rs", code)]);
+        assert_eq!(check(&tree), ["crates/a/src/a.rs:5: \"leads\" in a text: write points"]);
     }
 }

@@ -234,8 +234,8 @@ fn any_call_may_fail_while_a_long_log_is_replayed() {
     assert!(opened > 0 && read_only > 0, "{opened}, {read_only}, {refused}");
 }
 
-/// No checkpoint is made where the log changes a node that is rotten, and no leaf was written
-/// early: all that was replayed after it stayed in memory. What is written is part of no state, so
+/// No checkpoint is made where the log changes a node that is rotten, and no leaf was pre-flushed:
+/// all that was replayed after it stayed in memory. What is written is part of no state, so
 /// that an opening which can read the node again misses nothing, whenever the power went.
 #[test]
 fn a_long_log_over_damage_is_replayed_within_the_budget() {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use format::acl::{ACCESS, Acl, DEFAULT};
 use fs::{
-    Builder, Engine, FileSystem, FormatOptions, FsResult, NewNode, OpenOptions, Owner, QuotaLimits,
-    Spot, WalkControl,
+    Builder, BulkNode, Engine, FileSystem, FormatOptions, FsResult, NewNode, OpenOptions, Owner,
+    QuotaLimits, WalkControl,
 };
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use store::{Durability, Store};
@@ -46,11 +46,11 @@ struct Side<'a> {
     caller: Caller,
     builder: Builder<'a>,
     /// `None`: released.
-    made: Vec<Option<Spot>>,
+    made: Vec<Option<BulkNode>>,
 }
 
 impl Side<'_> {
-    fn spot(&self, at: usize) -> FsResult<Spot> {
+    fn spot(&self, at: usize) -> FsResult<BulkNode> {
         self.made.get(at).copied().flatten().ok_or(FsError::Stale)
     }
 
@@ -302,7 +302,7 @@ fn script(engine: Engine, seed: u64) {
                 n => v.fs.lookup(&Caller::root(), ROOT, names[n]).unwrap().node,
             }
         });
-        let made = made.map(|node| Some(Spot::of(node))).collect();
+        let made = made.map(|node| Some(BulkNode::of(node))).collect();
         let builder = Builder::new(&v.fs, &caller, ROOT, memory).unwrap();
         Side { v, caller: caller.clone(), builder, made }
     });
@@ -389,7 +389,7 @@ fn power_is_cut_while_drafts_become_visible(engine: Engine) {
     let top = volume.mkdir(&root, ROOT, b"top", 0o755).unwrap().node;
     volume.sync().unwrap();
     let mut builder = Builder::new(&volume, &root, top, Some(MEMORY)).unwrap();
-    let mut dirs = vec![Spot::of(top)];
+    let mut dirs = vec![BulkNode::of(top)];
     for n in 0..FILES {
         let parent = dirs[n * 7 % dirs.len()];
         let name = format!("{n:0200}").into_bytes();
@@ -453,7 +453,7 @@ fn flush_with_failing_sync(engine: Engine, memory: usize, after: u64) -> Option<
     let root = Caller::root();
     let top = volume.mkdir(&root, ROOT, b"top", 0o755).unwrap().node;
     let mut builder = Builder::new(&volume, &root, top, Some(memory)).unwrap();
-    let dir = builder.mkdir(Spot::of(top), b"dir", 0o755).unwrap();
+    let dir = builder.mkdir(BulkNode::of(top), b"dir", 0o755).unwrap();
     for n in 1..DRAFTS {
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
         let file = builder.mknod(dir, format!("f{n}").as_bytes(), &new).unwrap();

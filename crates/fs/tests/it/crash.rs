@@ -28,7 +28,7 @@ struct How {
     clusters: Arc<AtomicU64>,
 }
 
-/// Opens what a crash left, and looks at everything. Returns the state that it is in, which is
+/// Opens what a crash left, and verifies it. Returns the state that it is in, which is
 /// durable then.
 fn check_disk(medium: &SimDevice, how: &How, states: &States, place: &str) -> States {
     let mut subject = match FsSubject::open(medium, &how.options, &how.base) {

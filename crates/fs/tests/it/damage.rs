@@ -27,7 +27,7 @@ fn ask(subject: &mut FsSubject, op: &Op, place: &str) -> Option<Effect> {
     }
 }
 
-/// Looks at everything that should be there.
+/// Reads everything that should be there.
 fn look(subject: &mut FsSubject, right: &Dump, place: &str) -> Found {
     let mut found = Found::Harmless;
     for (path, node) in &right.nodes {

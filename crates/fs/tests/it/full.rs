@@ -210,7 +210,7 @@ fn contents_reuse_retained_space() {
 }
 
 /// A name more of a file deletes the record that it had as one with a single name. That was taken
-/// for removing, and went on into the space that is kept for what removes.
+/// for removing, and continued into the space that is kept for what removes.
 fn further_names_of_files_leave_the_space_reserved_for_removing_them(engine: Engine) {
     const FILES: usize = 4000;
     let device = SimDevice::new(1);

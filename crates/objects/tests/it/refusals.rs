@@ -290,9 +290,9 @@ fn a_sound_server_passes_the_race() {
     assert!(blobs.create("a", b"bytes").unwrap());
 }
 
-struct Given(Vec<(&'static str, String)>);
+struct TestConfig(Vec<(&'static str, String)>);
 
-impl device::UserConfig for Given {
+impl device::UserConfig for TestConfig {
     fn variable(&self, name: &str) -> Option<String> {
         self.0.iter().find(|(of, _)| *of == name).map(|(_, value)| value.clone())
     }
@@ -303,7 +303,7 @@ impl device::UserConfig for Given {
 }
 
 fn by_name(place: &Place, url: &str, settings: &Settings) -> device::Result<objects::Opened> {
-    let config = Arc::new(Given(vec![
+    let config = Arc::new(TestConfig(vec![
         ("AWS_ACCESS_KEY_ID", place.keys.id.clone()),
         ("AWS_SECRET_ACCESS_KEY", place.keys.secret.clone()),
         ("AWS_ENDPOINT_URL", place.endpoint.clone()),

@@ -63,7 +63,7 @@ impl<R: Read> Archived<'_, R> {
         // What is no archive leaves nothing behind.
         let first = match reader.next() {
             Err(_) if interrupted.load(Ordering::Relaxed) => None,
-            first => first.map_err(told)?,
+            first => first.map_err(failed)?,
         };
         let both = (bar, interrupted);
         let mut tree = Tree::open(
@@ -80,7 +80,7 @@ impl<R: Read> Archived<'_, R> {
             Err(Trouble::Daemon(failure)) => return Err(failure),
             Err(Trouble::Archive(error)) => {
                 tree.abandon()?;
-                return Err(told(error));
+                return Err(failed(error));
             }
             Ok(()) => tree.finish(destination.1)?,
         }
@@ -127,7 +127,7 @@ impl Import {
             if tree.is_interrupted() {
                 return Ok(());
             }
-            tree.go_on()?;
+            tree.proceed()?;
             self.member(reader, tree, member)?;
             next = reader.next()?;
         }
@@ -336,7 +336,7 @@ fn decompressed<'a>(input: impl Read + 'a) -> Result<Box<dyn Read + 'a>> {
     let mut input = BufReader::with_capacity(BUFFER_BYTES, input);
     let mut first = Vec::new();
     let read = input.by_ref().take(6).read_to_end(&mut first);
-    read.map_err(|error| told(ReadError::Input(error)))?;
+    read.map_err(|error| failed(ReadError::Input(error)))?;
     let named = |program: &str| {
         let message = format!("the archive is compressed by {program}");
         let hint = format!("pipe it: {program} -dc FILE | pando import --format tar - DST");
@@ -350,7 +350,7 @@ fn decompressed<'a>(input: impl Read + 'a) -> Result<Box<dyn Read + 'a>> {
         }
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
             let decoder = zstd::Decoder::new(whole);
-            let decoder = decoder.map_err(|error| told(ReadError::Input(error)))?;
+            let decoder = decoder.map_err(|error| failed(ReadError::Input(error)))?;
             Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder)))
         }
         [0xfd, b'7', b'z', b'X', b'Z', 0] => named("xz"),
@@ -359,7 +359,7 @@ fn decompressed<'a>(input: impl Read + 'a) -> Result<Box<dyn Read + 'a>> {
     }
 }
 
-fn told(error: ReadError) -> Failure {
+fn failed(error: ReadError) -> Failure {
     match error {
         ReadError::Input(error) => {
             let message = format!("cannot read the archive: {error}");

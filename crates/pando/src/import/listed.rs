@@ -1,6 +1,6 @@
 //! Imports a list of names with attributes: alone, or with contents from a directory.
 //!
-//! A file without contents is as long as the list says, and one hole. A file of the source whose
+//! A file without contents is as long as in the list, and one hole. A file of the source whose
 //! length is not the one of the list is left out: the list and the source would disagree. The rules
 //! for hostile input are those of archives (`archived`).
 
@@ -148,7 +148,7 @@ impl Import<'_> {
             if tree.is_interrupted() {
                 return Ok(());
             }
-            tree.go_on()?;
+            tree.proceed()?;
             match next {
                 Next::End => return Ok(()),
                 Next::Bad(failure) => tree.fail(failure),
@@ -256,10 +256,10 @@ impl Import<'_> {
         let relative = inner.strip_prefix("/").unwrap_or(inner);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let told = |error: rustix::io::Errno| failure::source("read", inner, &error.into());
+        let failed = |error: rustix::io::Errno| failure::source("read", inner, &error.into());
         let file = rustix::fs::openat2(directory, relative, flags, Mode::empty(), resolve);
-        let file = file.map_err(told)?;
-        let stat = rustix::fs::fstat(&file).map_err(told)?;
+        let file = file.map_err(failed)?;
+        let stat = rustix::fs::fstat(&file).map_err(failed)?;
         if source::kind(&stat) == Kind::File && stat.st_size as u64 == size {
             return Ok(Some(file));
         }
@@ -282,7 +282,7 @@ impl Import<'_> {
         };
         loop {
             let (start, end) = match source::data_range(file, offset, size) {
-                // A source that grew has contents behind the length that the list says.
+                // A source that grew has contents behind the length of the list.
                 Ok(Some((start, _))) if start >= size => return Ok(true),
                 Ok(Some(range)) => range,
                 Ok(None) => return Ok(true),

@@ -23,8 +23,8 @@ const BATCH_ITEMS: u64 = 512;
 /// progress shown is what the daemon has done.
 const WINDOW: usize = 8;
 
-/// After sending nothing for this long, the command tells the daemon that the walk continues: the
-/// daemon ends an import that is silent for five minutes.
+/// After sending nothing for this long, the command sends a sign of life:
+/// the daemon ends an import that is silent for five minutes.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
 /// The stream to the daemon.
@@ -70,8 +70,8 @@ impl Stream {
         self.sent_items.take()
     }
 
-    /// Tells the daemon that the walk continues, after a long time without items.
-    pub(super) fn go_on(&mut self) -> Result<()> {
+    /// Reports to the daemon that the walk continues, after a long time without items.
+    pub(super) fn proceed(&mut self) -> Result<()> {
         if self.clock.monotonic().saturating_sub(self.sent) < SILENT_FOR {
             return Ok(());
         }

@@ -143,12 +143,12 @@ impl<'a> Tree<'a> {
             if let Some(level) = self.levels.pop() {
                 self.put_back(level);
             }
-            self.tell_errors()?;
+            self.report_errors()?;
         }
         self.go_to(&[])?;
         // What failed is known only when everything is done.
         self.stream.wait()?;
-        self.tell_errors()?;
+        self.report_errors()?;
         if let Visible::Whole(name) = visible
             && !self.is_interrupted()
         {
@@ -160,7 +160,7 @@ impl<'a> Tree<'a> {
         }
         self.stream.close()?;
         self.outcome.sent = self.stream.take_kept();
-        self.tell_errors()
+        self.report_errors()
     }
 
     /// Refuses to show what an import of something else left below the hidden name.
@@ -174,7 +174,7 @@ impl<'a> Tree<'a> {
         });
         let Some(left) = left else { return Ok(()) };
         self.stream.close()?;
-        self.tell_errors()?;
+        self.report_errors()?;
         let message = "an earlier import left this, and it is not in what is imported now";
         let hidden = self.destination.escape_ascii();
         let hint = format!("remove the directory {hidden} of the volume, and run it again");
@@ -184,7 +184,7 @@ impl<'a> Tree<'a> {
     /// Makes what was sent so far durable, without ending the import.
     pub(super) fn abandon(&mut self) -> Result<()> {
         self.stream.close()?;
-        self.tell_errors()
+        self.report_errors()
     }
 
     /// Makes a directory, or finds it; its attributes are set at the end. Returns whether it is
@@ -268,14 +268,14 @@ impl<'a> Tree<'a> {
     pub(super) fn push(&mut self, item: &Item<'_>) -> Result<()> {
         self.stream.push(item)?;
         if self.stream.has_errors() {
-            self.tell_errors()?;
+            self.report_errors()?;
         }
         Ok(())
     }
 
-    /// Tells the daemon that the import continues, if it has sent nothing for long.
-    pub(super) fn go_on(&mut self) -> Result<()> {
-        self.stream.go_on()
+    /// Reports to the daemon that the import continues, if it has sent nothing for long.
+    pub(super) fn proceed(&mut self) -> Result<()> {
+        self.stream.proceed()
     }
 
     /// Reports a name that is left out.
@@ -398,7 +398,7 @@ impl<'a> Tree<'a> {
         self.outcome.fail(FailureKind::NotDirectory);
     }
 
-    fn tell_errors(&mut self) -> Result<()> {
+    fn report_errors(&mut self) -> Result<()> {
         let (errors, more) = self.stream.take_errors();
         self.outcome.failed += more;
         self.outcome.imported = self.outcome.imported.saturating_sub(more);

@@ -128,7 +128,7 @@ impl<'a> Walk<'a> {
             }
         }
         self.stream.close()?;
-        self.tell_errors()
+        self.report_errors()
     }
 
     /// Whether a name that differs from what the destination has may replace it.
@@ -167,7 +167,7 @@ impl<'a> Walk<'a> {
                 // Directories keep their current times, so that nothing incomplete looks complete.
                 return Ok(());
             }
-            self.stream.go_on()?;
+            self.stream.proceed()?;
             let Some(name) = level.names.next() else {
                 self.leave()?;
                 continue;
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
                 Err(error) => self.problem(&path, &error),
             }
             if self.stream.has_errors() {
-                self.tell_errors()?;
+                self.report_errors()?;
             }
         }
         Ok(())
@@ -432,7 +432,7 @@ impl<'a> Walk<'a> {
         bar.suspend(|| output.failure(&failure));
     }
 
-    fn tell_errors(&mut self) -> Result<()> {
+    fn report_errors(&mut self) -> Result<()> {
         let (errors, more) = self.stream.take_errors();
         let mut stopped = None;
         for error in errors {

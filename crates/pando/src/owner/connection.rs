@@ -205,12 +205,12 @@ fn try_serve(
             replies.send(Body::Failed(failure))?;
             continue;
         }
-        let goes_on = matches!(
+        let continues = matches!(
             request.call,
             Call::ImportOpen { .. } | Call::ScanOpen { .. } | Call::ReceiveOpen { .. }
         );
         let load = load::load(&request.call);
-        let task = name(&request.call).map(|what| Task { what, goes_on });
+        let task = name(&request.call).map(|what| Task { what, continues });
         let was_idle = work.is_none();
         if was_idle && task.is_some() && !server.set_busy(id, task) {
             return Ok(replies.send_leaving()?);

@@ -355,8 +355,8 @@ mod tests {
         }
         let path = [&b"/a/..".repeat(400)[..], b"/a/b"].concat();
         let from = FindFrom { path: path.as_slice().into(), shown: b"/s/a/b"[..].into() };
-        let (find, go_on) = (question(), AtomicBool::new(false));
-        let places = places(&fs, &root, &from, &find, &go_on).unwrap();
+        let (find, proceed) = (question(), AtomicBool::new(false));
+        let places = places(&fs, &root, &from, &find, &proceed).unwrap();
         assert_eq!(places.snapshots.len(), 3);
         let shown: Vec<_> = places.map(|place| String::from_utf8(place.shown).unwrap()).collect();
         let snapshot = |name| format!("/s/a/.snapshots/{name}/b");

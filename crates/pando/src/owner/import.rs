@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use format::acl::DEFAULT;
-use fs::{Builder, FileSystem, Follow, FsResult, Spot, Volume};
+use fs::{Builder, BulkNode, FileSystem, Follow, FsResult, Volume};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use wire::{
     Answer, Body, Bytes, DecodeError, Failure, FailureKind, ImportAttr, ImportStop, Item,
@@ -60,7 +60,7 @@ pub(super) struct Import<'a> {
     /// Items below a directory that could not be created.
     left_out: u64,
     begun: Option<Begun>,
-    held: BTreeMap<u64, Spot>,
+    held: BTreeMap<u64, BulkNode>,
     /// The name of the only item, when the source is not a directory.
     single: Option<Vec<u8>>,
     /// The parent directory and the present name of a directory that will get another name.
@@ -76,7 +76,7 @@ pub(super) struct Import<'a> {
 }
 
 struct Level {
-    node: Spot,
+    node: BulkNode,
     name: Vec<u8>,
     /// Whether its parent directory has a default access list.
     inherits: bool,
@@ -85,8 +85,8 @@ struct Level {
 }
 
 struct Begun {
-    node: Spot,
-    parent: Spot,
+    node: BulkNode,
+    parent: BulkNode,
     name: Vec<u8>,
     failed: bool,
 }
@@ -107,7 +107,7 @@ impl<'a> Import<'a> {
             }
             let root = fs.resolve(caller, b"/", Follow::Yes).map_err(|e| about(e, path))?;
             let mut import = Import::new(fs, caller, root.node, false)?;
-            import.descend(Spot::of(root.node), b"", false);
+            import.descend(BulkNode::of(root.node), b"", false);
             import.list(root.node, replies)?;
             return Ok((import, true));
         }
@@ -119,8 +119,8 @@ impl<'a> Import<'a> {
             // Nobody else reaches a hidden directory that is new: it has mode 0700.
             let many = trusted && staged.is_some() && !existed;
             let mut import = Import::new(fs, caller, node, many)?;
-            let inherits = import.bequeaths(Spot::of(held.entry.node));
-            import.descend(Spot::of(node), b"", inherits);
+            let inherits = import.bequeaths(BulkNode::of(held.entry.node));
+            import.descend(BulkNode::of(node), b"", inherits);
             if let Some(staged) = staged {
                 import.claim = Some(staged.claim(node).ok_or_else(|| {
                     let message = "another import to this destination is under way";
@@ -138,10 +138,10 @@ impl<'a> Import<'a> {
             Ok((import, existed))
         } else {
             let mut import = Import::new(fs, caller, held.entry.node, false)?;
-            let existed = import.tell_existing(held.entry.node, (name, path), replies)?;
+            let existed = import.report_existing(held.entry.node, (name, path), replies)?;
             // The level gets a lookup of its own; the one of `held` ends with it.
             let parent = fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?;
-            import.descend(Spot::of(parent.node), b"", false);
+            import.descend(BulkNode::of(parent.node), b"", false);
             import.single = Some(name.to_vec());
             Ok((import, existed))
         }
@@ -217,7 +217,7 @@ impl<'a> Import<'a> {
         let parent = self.builder.node(parent).map_err(|error| about(error, name))?;
         let (node, existed) = Import::make_directory(self.fs, &self.caller, parent, name)
             .map_err(|error| about(error, name))?;
-        self.descend(Spot::of(node), name, self.inherits());
+        self.descend(BulkNode::of(node), name, self.inherits());
         if existed {
             self.list(node, replies)?;
         }
@@ -261,7 +261,7 @@ impl<'a> Import<'a> {
     }
 
     /// Sends the entry that has the name of the only item.
-    fn tell_existing(
+    fn report_existing(
         &self,
         parent: NodeId,
         (name, path): (&[u8], &[u8]),
@@ -347,7 +347,7 @@ impl<'a> Import<'a> {
             Item::LinkTo { name, target } => {
                 self.finish(name, 0, |import, name| {
                     let target = import.below(target)?;
-                    let linked = import.link(Spot::of(target), name);
+                    let linked = import.link(BulkNode::of(target), name);
                     import.fs.forget(target, 1);
                     linked
                 });
@@ -356,7 +356,7 @@ impl<'a> Import<'a> {
                 self.finish(name, *hold, |import, name| {
                     import.builder.flush()?;
                     let parent = import.builder.node(import.parent())?;
-                    Ok(Spot::of(import.fs.lookup(&import.caller, parent, name)?.node))
+                    Ok(BulkNode::of(import.fs.lookup(&import.caller, parent, name)?.node))
                 });
             }
         }
@@ -382,7 +382,7 @@ impl<'a> Import<'a> {
     }
 
     /// Makes a directory or finds it; either way with a look-up.
-    fn directory(&mut self, name: &[u8]) -> FsResult<Spot> {
+    fn directory(&mut self, name: &[u8]) -> FsResult<BulkNode> {
         let parent = self.parent();
         if let Some(drafted) = self.builder.drafted_directory(parent, name)? {
             return Ok(drafted);
@@ -390,7 +390,7 @@ impl<'a> Import<'a> {
         match self.builder.mkdir(parent, name, DIRECTORY_MODE_MEANWHILE) {
             Err(FsError::Exists) => {
                 let parent = self.builder.node(parent)?;
-                Import::find_directory(self.fs, &self.caller, parent, name).map(Spot::of)
+                Import::find_directory(self.fs, &self.caller, parent, name).map(BulkNode::of)
             }
             made => {
                 let made = made?;
@@ -402,7 +402,7 @@ impl<'a> Import<'a> {
 
     /// Notifies front ends of a name that an ordinary call made; others are notified when they
     /// become visible.
-    fn made(&self, parent: Spot, name: &[u8], made: Spot) {
+    fn made(&self, parent: BulkNode, name: &[u8], made: BulkNode) {
         if !self.builder.is_draft(made) {
             self.fs.invalidate_entry(parent.id(), name);
         }
@@ -480,7 +480,7 @@ impl<'a> Import<'a> {
         &mut self,
         name: &[u8],
         hold: u64,
-        make: impl FnOnce(&mut Import<'a>, &[u8]) -> FsResult<Spot>,
+        make: impl FnOnce(&mut Import<'a>, &[u8]) -> FsResult<BulkNode>,
     ) {
         let name = self.own_name(name);
         let made = make(self, &name);
@@ -493,7 +493,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn hold(&mut self, name: &[u8], node: Spot, hold: u64) {
+    fn hold(&mut self, name: &[u8], node: BulkNode, hold: u64) {
         let full = hold != 0 && self.held.len() >= HELD_MAX && !self.held.contains_key(&hold);
         if full {
             // The file exists; other names of it will not.
@@ -505,7 +505,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn kept(&mut self, node: Spot, done: FsResult<()>) -> FsResult<Spot> {
+    fn kept(&mut self, node: BulkNode, done: FsResult<()>) -> FsResult<BulkNode> {
         if done.is_err() {
             self.builder.release(node);
         }
@@ -516,18 +516,18 @@ impl<'a> Import<'a> {
         self.single.clone().unwrap_or_else(|| name.to_vec())
     }
 
-    fn parent(&self) -> Spot {
+    fn parent(&self) -> BulkNode {
         self.levels.last().expect("invariant: the first directory stays until the end").node
     }
 
     /// Enters a directory.
-    fn descend(&mut self, node: Spot, name: &[u8], inherits: bool) {
+    fn descend(&mut self, node: BulkNode, name: &[u8], inherits: bool) {
         let bequeaths = self.bequeaths(node);
         self.levels.push(Level { node, name: name.to_vec(), inherits, bequeaths });
     }
 
     /// Whether a directory has a default access list. If that cannot be read, it may have one.
-    fn bequeaths(&mut self, node: Spot) -> bool {
+    fn bequeaths(&mut self, node: BulkNode) -> bool {
         self.builder.has_xattr(node, DEFAULT)
     }
 

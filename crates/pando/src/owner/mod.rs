@@ -136,9 +136,9 @@ pub(crate) struct MountStart {
     pub(crate) options: Vec<String>,
 }
 
-/// Runs the daemon of a volume until it is time to leave. Calls `tell` once with the outcome of
+/// Runs the daemon of a volume until it is time to leave. Calls `report` once with the outcome of
 /// the start, unless the start failed: then it returns the failure.
-pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
+pub(crate) fn run(start: &Start, report: &mut dyn FnMut(&Launch)) -> Result<()> {
     device::raise_descriptor_limit();
     let device = fs::volume_files(&start.volume);
     let device = Arc::new(device.map_err(|error| failure::device(&start.volume, &error))?);
@@ -151,7 +151,7 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     let lock = match elect::elect(start, &env)? {
         Elected::Owner(lock) => lock,
         Elected::Taken => {
-            tell(&Launch::Taken);
+            report(&Launch::Taken);
             return Ok(());
         }
     };
@@ -160,7 +160,7 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     let door = Door::open(lock, device.directory())
         .map_err(|error| failure::io("listen in", &start.volume, &error))?;
     let connected = host::connect(&start.volume, env);
-    let ended = connected.and_then(|(env, store)| own(start, &env, store, &door, tell));
+    let ended = connected.and_then(|(env, store)| own(start, &env, store, &door, report));
     door.close().unwrap_or_default();
     drop(log);
     door.release();
@@ -214,7 +214,7 @@ fn own(
     env: &Env,
     store: Option<Store>,
     door: &Arc<Door>,
-    tell: &mut dyn FnMut(&Launch),
+    report: &mut dyn FnMut(&Launch),
 ) -> Result<()> {
     let (events, inbox) = sync::channel();
     signals::watch(events.clone())
@@ -279,7 +279,7 @@ fn own(
         }
         let exported = start.serve.as_ref().map(|serve| far::export(serve, front, &server));
         let exported = exported.transpose()?;
-        let ended = serve(start, &server, &inbox, tell);
+        let ended = serve(start, &server, &inbox, report);
         // Clients release what they hold before the volume is closed.
         drop(exported);
         ended
@@ -328,10 +328,10 @@ fn serve(
     start: &Start,
     server: &Arc<Server>,
     inbox: &sync::Receiver<Event>,
-    tell: &mut dyn FnMut(&Launch),
+    report: &mut dyn FnMut(&Launch),
 ) -> Result<()> {
     server.start()?;
-    tell(&Launch::Ready { pid: std::process::id() });
+    report(&Launch::Ready { pid: std::process::id() });
     let pid = std::process::id();
     tracing::info!(volume = %start.volume.display(), pid, "the daemon is ready");
     let reason = server.wait(inbox);
@@ -348,7 +348,7 @@ fn serve(
         }
         Event::Unmounted(ended) => {
             // An import runs to its end, while the daemon answers other requests.
-            server.go_on(inbox);
+            server.keep_serving(inbox);
             server.leave();
             ended.map_err(|message| Failure::new(FailureKind::Other, message))
         }

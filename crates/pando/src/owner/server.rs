@@ -538,9 +538,9 @@ impl Server {
 
     /// After the mount is gone: answers as a daemon without a mount until no request that
     /// continues is under way, or an event ends the daemon.
-    pub(super) fn go_on(self: &Arc<Server>, inbox: &Receiver<Event>) {
+    pub(super) fn keep_serving(self: &Arc<Server>, inbox: &Receiver<Event>) {
         self.unmounted.store(true, Ordering::Relaxed);
-        while self.registry.lock().sessions.goes_on(self.clock.monotonic()) {
+        while self.registry.lock().sessions.continues(self.clock.monotonic()) {
             self.keep_socket();
             if inbox.recv_timeout(SHORT).is_ok() {
                 return;

@@ -73,7 +73,7 @@ pub(super) struct Task {
     /// A description for people.
     pub(super) what: &'static str,
     /// It continues after the mount is gone: otherwise the part not yet done would be missing.
-    pub(super) goes_on: bool,
+    pub(super) continues: bool,
 }
 
 /// The current request of a connection.
@@ -88,7 +88,7 @@ pub(super) struct Busy {
 impl Busy {
     /// Whether the request makes no progress because the peer sends no work.
     fn is_silent(&self, now: Duration) -> bool {
-        self.task.goes_on && now.saturating_sub(self.heard) >= SILENT_AFTER
+        self.task.continues && now.saturating_sub(self.heard) >= SILENT_AFTER
     }
 }
 
@@ -306,8 +306,8 @@ impl Sessions {
 
     /// Whether a request is under way that continues after the mount is gone. A stalled request
     /// does not keep the volume from others.
-    pub(super) fn goes_on(&self, now: Duration) -> bool {
-        self.open.values().any(|open| open.at_work(now).is_some_and(|busy| busy.task.goes_on))
+    pub(super) fn continues(&self, now: Duration) -> bool {
+        self.open.values().any(|open| open.at_work(now).is_some_and(|busy| busy.task.continues))
     }
 
     /// Records that a session follows the source of the index.
@@ -371,7 +371,7 @@ impl Sessions {
                 uid: open.who.uid,
                 pid: open.who.pid,
                 request: open.busy.map(|busy| busy.task.what.to_owned()),
-                holds: open.busy.is_some_and(|busy| busy.task.goes_on),
+                holds: open.busy.is_some_and(|busy| busy.task.continues),
                 seconds: now.saturating_sub(since).as_secs(),
                 silent_seconds: now.saturating_sub(heard).as_secs(),
             }
@@ -388,7 +388,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1000);
 
-    const IMPORT: Task = Task { what: "an import", goes_on: true };
+    const IMPORT: Task = Task { what: "an import", continues: true };
 
     fn add(sessions: &mut Sessions, uid: u32, trusted: bool) -> Result<u64, Failure> {
         let (ours, _) = UnixStream::pair().unwrap();
@@ -488,9 +488,9 @@ mod tests {
         let id = add(&mut sessions, 1, false).unwrap();
         sessions.set_busy(id, Some(IMPORT), NOW);
         let later = NOW + SILENT_AFTER;
-        assert!(sessions.goes_on(NOW) && sessions.first_at_work(NOW).is_some());
-        assert!(!sessions.goes_on(later) && sessions.first_at_work(later).is_none());
+        assert!(sessions.continues(NOW) && sessions.first_at_work(NOW).is_some());
+        assert!(!sessions.continues(later) && sessions.first_at_work(later).is_none());
         sessions.heard(id, later);
-        assert!(sessions.goes_on(later));
+        assert!(sessions.continues(later));
     }
 }

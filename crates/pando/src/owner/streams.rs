@@ -49,9 +49,9 @@ pub(super) fn send(
     let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
     let mut emit = |part: &[u8]| {
         let failed = send(Body::Data(part.into())).err();
-        let goes_on = failed.is_none();
+        let continues = failed.is_none();
         broken.set(failed);
-        goes_on
+        continues
     };
     let sent = watch::while_heard(
         peer,
@@ -216,7 +216,7 @@ impl<'a> Receive<'a> {
             }
             Err(error) => {
                 let suspended = self.receiver.take().and_then(|one| one.give_up(Some(&error)));
-                Err(goes_on(failed(error, &self.path), suspended))
+                Err(how_to_continue(failed(error, &self.path), suspended))
             }
         }
     }
@@ -231,7 +231,7 @@ impl<'a> Receive<'a> {
             self.fs.sync().map_err(Failure::from)?;
             let message = "the stream ends before its last record; nothing of it is visible";
             let failure = Failure::new(FailureKind::Interrupted, message).at(&self.path);
-            return Err(goes_on(failure, suspended));
+            return Err(how_to_continue(failure, suspended));
         }
         let received = receiver.finish().map_err(|error| failed(error, &self.path))?;
         self.fs.sync().map_err(Failure::from)?;
@@ -254,7 +254,7 @@ pub(super) fn token(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answe
 }
 
 /// Adds how a stream that failed continues.
-fn goes_on(failure: Failure, suspended: Option<Suspended>) -> Failure {
+fn how_to_continue(failure: Failure, suspended: Option<Suspended>) -> Failure {
     match suspended {
         None => failure,
         Some(Suspended { token }) => {

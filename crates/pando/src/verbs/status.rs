@@ -233,8 +233,8 @@ fn amplification(status: &Status) -> Option<f64> {
 /// little, the ratio means nothing: a replayed log and the volume's own records outweigh them.
 fn written_text(status: &Status) -> String {
     const ENOUGH: u64 = 1 << 20;
-    let told = amplification(status).filter(|_| status.given_bytes >= ENOUGH);
-    let times = told.map_or_else(String::new, |times| format!(" ({times:.1} times)"));
+    let shown = amplification(status).filter(|_| status.given_bytes >= ENOUGH);
+    let times = shown.map_or_else(String::new, |times| format!(" ({times:.1} times)"));
     format!(
         "{} of metadata since the daemon started, for {} in {}{times}",
         size(status.written_bytes),
@@ -362,8 +362,8 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         let trees = output::count(stuck.trees, "tree", "trees");
         format!("{trees} cannot be reclaimed: {}", stuck.failure.message)
     });
-    let told = [("STUCK", &stuck), ("DAMAGED", &status.damaged), ("READ-ONLY", &status.read_only)];
-    for (label, why) in told {
+    let shown = [("STUCK", &stuck), ("DAMAGED", &status.damaged), ("READ-ONLY", &status.read_only)];
+    for (label, why) in shown {
         if let Some(why) = why {
             output.line(&format!("{label:<12}{why}"))?;
         }

@@ -40,9 +40,9 @@ fn an_idle_daemon_ends() {
     let world = World::new();
     // It names its process: the daemon may end before the command does.
     let mut command = World::command(&["status", world.vol(), "--json"]);
-    let told = answer(&command.env("PANDO_IDLE_SECONDS", "1").output().unwrap());
-    let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
-    let pid = told["daemon"]["pid"].as_i64().unwrap() as i32;
+    let reported = answer(&command.env("PANDO_IDLE_SECONDS", "1").output().unwrap());
+    let reported: serde_json::Value = serde_json::from_str(&reported.out).unwrap();
+    let pid = reported["daemon"]["pid"].as_i64().unwrap() as i32;
     wait_until("the owner leaves", || !is_alive(pid));
     assert!(!world.volume.join("control.sock").exists());
     assert_eq!(world.owner(), None);

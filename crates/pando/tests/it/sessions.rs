@@ -163,8 +163,8 @@ fn an_idle_import_session_holds_no_volume() {
         let status = world.status();
         if unmounted.code != 0 {
             assert_eq!(status["daemon"]["mount_point"], serde_json::Value::Null);
-            let said = &unmounted.err;
-            assert!(unmounted.code == 6 && said.contains("pando session end"), "{said}");
+            let printed = &unmounted.err;
+            assert!(unmounted.code == 6 && printed.contains("pando session end"), "{printed}");
         }
         let clock = SystemClock::new();
         while world.run(&["mount", world.vol(), world.mnt()]).code != 0 {
@@ -184,7 +184,7 @@ impl Drop for End<'_> {
 }
 
 /// Keeps creating files, so that it is active.
-fn goes_on(mut import: Connection, ended: &AtomicBool) -> String {
+fn continues(mut import: Connection, ended: &AtomicBool) -> String {
     for number in 0.. {
         let mut items = Items::default();
         let name = format!("{number}").into_bytes();
@@ -207,12 +207,12 @@ fn root_ends_any_session_while_the_volume_is_in_use() {
     let Some((world, import)) = mounted_with_import() else { return };
     let ended = AtomicBool::new(false);
     let last_words = device::scope(|scope| {
-        let at_work = scope.spawn(|| goes_on(import, &ended));
+        let at_work = scope.spawn(|| continues(import, &ended));
         let _end = End(&ended);
         let unmounted = world.run(&["umount", world.mnt()]);
         assert_eq!(unmounted.code, 6, "{}", unmounted.err);
-        let said = unmounted.err;
-        assert!(said.contains("an import for") && said.contains("session end"), "{said}");
+        let printed = unmounted.err;
+        assert!(printed.contains("an import for") && printed.contains("session end"), "{printed}");
         assert_eq!(world.status()["daemon"]["mount_point"], serde_json::Value::Null);
         assert!(world.names("/open/copy").len() > 1);
         let refused = world.fails(6, &["mount", world.vol(), world.mnt()]);

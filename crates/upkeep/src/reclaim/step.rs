@@ -179,7 +179,7 @@ fn step((fs, reclaim): (&Governed, &Reclaim), work: &mut Work, budget: usize) ->
         work.failed.insert(sequence, now + rest);
         reclaim.failures.note(sequence, error, now);
     })?;
-    reclaim.failures.went_on(sequence);
+    reclaim.failures.progressed(sequence);
     reclaim.removed.fetch_add(done, Ordering::Relaxed);
     Ok(done)
 }

@@ -43,7 +43,7 @@ impl Failures {
     }
 
     /// An object was removed, or a part of it.
-    pub(super) fn went_on(&self, sequence: u64) {
+    pub(super) fn progressed(&self, sequence: u64) {
         self.detached.lock().remove(&sequence);
         self.gave_back();
     }

@@ -182,7 +182,7 @@ fn settle_through_errors(v: &Volume) {
     panic!("background work never ends");
 }
 
-/// Pruning went on after a read error without what it had been about to copy, and then gave up
+/// Pruning continued after a read error without what it had been about to copy, and then gave up
 /// the only tree that was whole: files of a snapshot read as zeros.
 #[test]
 fn a_read_error_anywhere_loses_nothing_and_blocks_nothing() {

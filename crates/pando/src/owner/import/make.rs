@@ -2,14 +2,14 @@
 
 use device::Timestamp;
 use format::acl::{ACCESS, DEFAULT};
-use fs::{FileSystem, FsResult, NewNode, Spot, Volume};
+use fs::{BulkNode, FileSystem, FsResult, NewNode, Volume};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::ImportAttr;
 
 use super::{Begun, DIRECTORY_MODE_MEANWHILE, Import, MODE_MEANWHILE, Xattrs};
 
 impl<'a> Import<'a> {
-    pub(super) fn make_node(&mut self, name: &[u8], kind: Kind, rdev: u32) -> FsResult<Spot> {
+    pub(super) fn make_node(&mut self, name: &[u8], kind: Kind, rdev: u32) -> FsResult<BulkNode> {
         let parent = self.parent();
         let new = NewNode { kind, mode: MODE_MEANWHILE, rdev };
         self.replacing(name, |import| import.builder.mknod(parent, name, &new))
@@ -58,7 +58,7 @@ impl<'a> Import<'a> {
     /// this process's mode. Removes inherited access lists that the source does not have.
     pub(super) fn dress(
         &mut self,
-        node: Spot,
+        node: BulkNode,
         attr: &ImportAttr,
         xattrs: &Xattrs<'_>,
         inherits: bool,

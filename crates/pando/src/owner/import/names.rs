@@ -1,7 +1,7 @@
 //! Names that an import gives to what exists: hard links, and the final name of a directory that
 //! was imported under another one, which it gets only if nothing is lost.
 
-use fs::{FileSystem, FsResult, RenameMode, Spot, Volume};
+use fs::{BulkNode, FileSystem, FsResult, RenameMode, Volume};
 use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
 use inode::{FsError, Kind, NodeId};
 use wire::{Failure, FailureKind};
@@ -73,7 +73,7 @@ impl Import<'_> {
     }
 
     /// Gives a node another name, in the current directory.
-    pub(super) fn link(&mut self, target: Spot, name: &[u8]) -> FsResult<Spot> {
+    pub(super) fn link(&mut self, target: BulkNode, name: &[u8]) -> FsResult<BulkNode> {
         self.builder.flush()?;
         let target = self.builder.node(target)?;
         let parent = self.builder.node(self.parent())?;
@@ -81,14 +81,14 @@ impl Import<'_> {
         // It may have this name: to replace it by itself would remove it.
         if let Ok(there) = self.fs.lookup(&self.caller, parent, name) {
             if there.node == target {
-                return Ok(Spot::of(there.node));
+                return Ok(BulkNode::of(there.node));
             }
             self.fs.forget(there.node, 1);
         }
         let made =
             self.replacing(name, |import| import.fs.link(&import.caller, target, parent, name))?;
         self.fs.invalidate_attributes(target);
-        Ok(Spot::of(made.node))
+        Ok(BulkNode::of(made.node))
     }
 
     /// The node at a path below the destination, with a lookup. No symbolic link is followed.

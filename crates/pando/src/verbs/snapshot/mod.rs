@@ -26,7 +26,7 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
             session::write_back(&place.volume, dir, output)?;
             let call = Call::SnapshotCreate { path: &place.inner, name };
             session::perform(&place, &call)?;
-            say(output, "took", "created", &place, name)
+            print_done(output, "took", "created", &place, name)
         }
         SnapshotVerb::List { dir, removed: false, all: false } => {
             list::list(&Place::locate(dir)?, output)
@@ -46,7 +46,7 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
             let (place, name) = (Place::to_change(dir)?, name.as_bytes());
             let call = Call::SnapshotDelete { path: &place.inner, name };
             session::perform(&place, &call)?;
-            say(output, "deleted", "deleted", &place, name)
+            print_done(output, "deleted", "deleted", &place, name)
         }
         SnapshotVerb::Rename { dir, name, new_name } => {
             let place = Place::to_change(dir)?;
@@ -54,7 +54,7 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
             check_name(to)?;
             let call = Call::SnapshotRename { path: &place.inner, from, to };
             session::perform(&place, &call)?;
-            say(output, "renamed to", "renamed", &place, to)
+            print_done(output, "renamed to", "renamed", &place, to)
         }
         SnapshotVerb::Schedule { .. } => schedule::schedule(verb, output),
         SnapshotVerb::Prune { dir, keep, prefix, dry_run } => {
@@ -80,7 +80,13 @@ fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn say(output: &mut Output, verb: &str, key: &str, place: &Place, name: &[u8]) -> Result<()> {
+fn print_done(
+    output: &mut Output,
+    verb: &str,
+    key: &str,
+    place: &Place,
+    name: &[u8],
+) -> Result<()> {
     let mut object = json!({});
     output::put_bytes(&mut object, key, name);
     // The same key as in the output of `list`.
