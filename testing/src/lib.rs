@@ -9,6 +9,7 @@ pub mod device_conformance;
 mod env;
 mod far;
 mod kit;
+pub mod linear;
 mod logged;
 mod mem;
 pub mod memory_fs;

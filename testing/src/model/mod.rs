@@ -10,6 +10,7 @@ mod contents;
 mod drive;
 mod dump;
 mod generate;
+mod histories;
 mod names;
 mod op;
 mod rename;

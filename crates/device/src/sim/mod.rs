@@ -69,8 +69,8 @@ pub trait Scheduler: Send + Sync {
     /// Waits for the first turn of a new thread.
     fn enter(&self, me: Task);
 
-    /// The thread ends; another one runs.
-    fn end(&self, me: Task);
+    /// The thread ends, perhaps by a panic; another one runs.
+    fn end(&self, me: Task, panicked: bool);
 
     /// Waits until a thread has ended.
     fn join(&self, me: Task, other: Task);
@@ -99,6 +99,18 @@ pub(crate) fn with<T>(call: impl FnOnce(&dyn Scheduler, Task) -> T) -> Option<T>
     let restore = Restore(Some(driven));
     let (scheduler, me) = restore.0.as_ref()?;
     Some(call(&**scheduler, *me))
+}
+
+/// Calls a part of a test that is no part of what is driven: meanwhile this thread counts as not
+/// driven. It must not wait for a driven thread.
+pub fn undriven<T>(call: impl FnOnce() -> T) -> T {
+    let mut call = Some(call);
+    let done = with(|_, _| call.take().map(|call| call()));
+    match (done.flatten(), call) {
+        (Some(done), _) => done,
+        (None, Some(call)) => call(),
+        (None, None) => unreachable!("it was called, or is still there"),
+    }
 }
 
 /// Makes this thread driven, or ends that.
