@@ -13,8 +13,8 @@ use format::batch::Ops;
 use format::{Corruption, Reader, Writer};
 use store::{
     Barrier, Batch, CheckProgress, CheckReport, Commit, CommitToken, Cursor, DiffCursor,
-    Durability, Durable, Error, KeyRange, Log, LogOptions, Lsn, Maintain, Pinned, Read, Result,
-    Room, Snapshot, SortedRun, Stats, TreeId,
+    Durability, Durable, Error, KeyRange, Log, LogOptions, LogSpace, Lsn, Maintain, Pinned, Read,
+    Result, Snapshot, SortedRun, Stats, TreeId,
 };
 
 use crate::{MemPinned, MemStore};
@@ -173,7 +173,7 @@ impl Commit for LoggedStore {
                 return Err(Error::ReadOnly(Arc::from("the store was closed")));
             }
             self.memory.check(batch)?;
-            let lsn = self.log.append(batch.as_bytes(), Room::Normal)?;
+            let lsn = self.log.append(batch.as_bytes(), LogSpace::Normal)?;
             let token = self.memory.commit(batch)?;
             assert_eq!(token.0, lsn, "log and oracle count alike");
             token

@@ -8,7 +8,7 @@ use std::time::Duration;
 use device::{Clock, Env, SystemClock};
 use hdrhistogram::Histogram;
 use serde_json::json;
-use store::{Durability, Log, LogOptions, Room};
+use store::{Durability, Log, LogOptions, LogSpace};
 
 use super::Run;
 use super::engine::broken;
@@ -102,7 +102,7 @@ fn measure(
             let mut latencies = histogram();
             for _ in 0..run.args.files {
                 let before = clock.monotonic();
-                let lsn = log.append(&RECORD, Room::Normal).map_err(broken)?;
+                let lsn = log.append(&RECORD, LogSpace::Normal).map_err(broken)?;
                 log.committed(lsn).map_err(broken)?;
                 let nanos = clock.monotonic().saturating_sub(before).as_nanos() as u64;
                 latencies.record(nanos).expect("invariant: the histogram grows");

@@ -44,12 +44,12 @@ pub(super) fn take() -> Notes {
 /// Reserves memory for notes in advance, and touches it, so that recording does not wait for
 /// memory.
 pub(super) fn prepare(notes: usize, bytes: usize) {
-    let mut room = vec![Note::Commit(1); notes];
-    room.clear();
-    NOTES.set(room);
-    let mut room = vec![1; bytes];
-    room.clear();
-    BYTES.set(room);
+    let mut space = vec![Note::Commit(1); notes];
+    space.clear();
+    NOTES.set(space);
+    let mut space = vec![1; bytes];
+    space.clear();
+    BYTES.set(space);
 }
 
 fn note(note: Note, parts: [&[u8]; 2]) {

@@ -19,56 +19,56 @@ impl Core {
     /// Returns `NoSpace` while a checkpoint could not be written after the commit, having tried to
     /// make one.
     #[inline]
-    pub(crate) fn keep_room(&self, need: Need) -> Result<()> {
-        if !self.journal.is_space_query_due() && self.has_room(need, 0) {
+    pub(crate) fn keep_space(&self, need: Need) -> Result<()> {
+        if !self.journal.is_space_query_due() && self.has_space(need, 0) {
             return Ok(());
         }
-        self.look_for_room(need, 0)
+        self.look_for_space(need, 0)
     }
 
     /// The same for `bytes` bytes that are about to be written to their place and are neither in
     /// the log nor in memory.
-    pub(crate) fn keep_room_beside(&self, bytes: u64) -> Result<()> {
-        self.look_for_room(Need::Adds, bytes)
+    pub(crate) fn keep_space_beside(&self, bytes: u64) -> Result<()> {
+        self.look_for_space(Need::Adds, bytes)
     }
 
     #[cold]
-    fn look_for_room(&self, need: Need, beside: u64) -> Result<()> {
+    fn look_for_space(&self, need: Need, beside: u64) -> Result<()> {
         self.journal.queries_space();
-        self.room_held.store(0, Ordering::Relaxed);
+        self.space_held.store(0, Ordering::Relaxed);
         self.look()?;
         // The checkpoint needs to know: it uses the last holes then.
-        self.journal.set_tight(!self.has_room(Need::Adds, 0));
-        if !self.has_room(need, beside) && self.journal.log_bytes_since() > 0 {
+        self.journal.set_tight(!self.has_space(Need::Adds, 0));
+        if !self.has_space(need, beside) && self.journal.log_bytes_since() > 0 {
             let mut state = self.checkpoint.lock();
             match self.checkpoint_locked(&mut state, FREED_MAX) {
                 Ok(()) => {
                     // No checkpoint will write the nodes that only pins keep now.
                     let held = self.nodes.budget.dirty() as u64;
-                    self.room_held.store(held, Ordering::Relaxed);
+                    self.space_held.store(held, Ordering::Relaxed);
                     self.look()?;
                 }
                 Err(error) if error.is_no_space() => {}
                 Err(error) => return Err(error),
             }
         }
-        self.journal.set_tight(!self.has_room(Need::Adds, 0));
-        let room = self.has_room(need, beside);
-        if room { Ok(()) } else { Err(Error::NoSpace("the next checkpoint")) }
+        self.journal.set_tight(!self.has_space(Need::Adds, 0));
+        let space = self.has_space(need, beside);
+        if space { Ok(()) } else { Err(Error::NoSpace("the next checkpoint")) }
     }
 
     /// Whether the free space at the last query is enough for what is to be written now.
     #[inline]
-    fn has_room(&self, need: Need, beside: u64) -> bool {
-        let held = self.room_held.load(Ordering::Relaxed);
+    fn has_space(&self, need: Need, beside: u64) -> bool {
+        let held = self.space_held.load(Ordering::Relaxed);
         let budget = &self.nodes.budget;
         let dirty = (budget.dirty() as u64).saturating_sub(held);
         // Nodes that share a leaf with changed ones are written too, and the pages of the map with
         // the old places of changed nodes: in a large file each of another group.
         let pages = budget.shadowed().min(self.map_groups.load(Ordering::Relaxed));
         let wanted = dirty + dirty / 4 + pages * PAGE_BYTES as u64 + beside;
-        let free = self.room_free.load(Ordering::Relaxed);
-        let kept = self.room_kept.load(Ordering::Relaxed);
+        let free = self.space_free.load(Ordering::Relaxed);
+        let kept = self.space_reserved.load(Ordering::Relaxed);
         let segment = self.options.common.log_segment_bytes;
         let kept = match need {
             Need::Adds => kept,
@@ -83,15 +83,15 @@ impl Core {
     /// Whether `beside` bytes that are about to be written leave too little space.
     pub(crate) fn is_tight(&self, beside: u64) -> Result<bool> {
         self.look()?;
-        Ok(!self.has_room(Need::Adds, beside))
+        Ok(!self.has_space(Need::Adds, beside))
     }
 
     fn look(&self) -> Result<()> {
         let space = self.env.device.space()?;
         let kept = kept_for_checkpoints(&space);
         let kept = kept.max(2 * self.options.common.log_segment_bytes);
-        self.room_kept.store(kept, Ordering::Relaxed);
-        self.room_free.store(space.free_bytes, Ordering::Relaxed);
+        self.space_reserved.store(kept, Ordering::Relaxed);
+        self.space_free.store(space.free_bytes, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -129,10 +129,10 @@ mod tests {
         let changed = core.nodes.budget.shadowed();
         assert!(changed > 100, "{changed} nodes");
         let dirty = core.nodes.budget.dirty() as u64;
-        let kept = core.room_kept.load(Ordering::Relaxed);
-        core.room_free.store(kept + dirty / 4 * 5 + (1 << 20), Ordering::Relaxed);
-        assert!(core.has_room(Need::Adds, 0), "the file is short");
+        let kept = core.space_reserved.load(Ordering::Relaxed);
+        core.space_free.store(kept + dirty / 4 * 5 + (1 << 20), Ordering::Relaxed);
+        assert!(core.has_space(Need::Adds, 0), "the file is short");
         core.map_groups.store(1 << 20, Ordering::Relaxed);
-        assert!(!core.has_room(Need::Adds, 0), "each changed leaf was in a group of its own");
+        assert!(!core.has_space(Need::Adds, 0), "each changed leaf was in a group of its own");
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use format::batch::{Op, Ops, foreign};
-use store::{Batch, CommitToken, Error, Result, Room, TreeId, prefix_end};
+use store::{Batch, CommitToken, Error, LogSpace, Result, TreeId, prefix_end};
 
 use crate::core::Core;
 use crate::gate::Gate;
@@ -55,8 +55,8 @@ impl Core {
         self.journal.check_open()?;
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
         let mut plan = Plan::of(batch)?;
-        self.keep_dirty(plan.makes_room())?;
-        self.keep_room(plan.need)?;
+        self.keep_dirty(plan.frees_space())?;
+        self.keep_space(plan.need)?;
         let mut underfull = Underfull::default();
         let token = match self.commit_warm(batch, &mut plan, &mut underfull)? {
             Some(token) => token,
@@ -179,8 +179,8 @@ impl Core {
     /// sees every batch that was appended.
     fn append(&self, batch: &Batch, plan: &Plan<'_>) -> Result<store::Lsn> {
         self.journal.check_open()?;
-        let room = if plan.makes_room() { Room::Reserve } else { Room::Normal };
-        self.log().append(batch.as_bytes(), room)
+        let space = if plan.frees_space() { LogSpace::Reserve } else { LogSpace::Normal };
+        self.log().append(batch.as_bytes(), space)
     }
 
     /// Handles the result of applying a batch that is in the log.

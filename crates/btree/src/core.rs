@@ -79,10 +79,10 @@ pub struct Core {
     pub(crate) tree_count: AtomicU64,
     /// Free bytes of the disk at the last query, and those of them that are reserved for
     /// checkpoints.
-    pub(crate) room_free: AtomicU64,
-    pub(crate) room_kept: AtomicU64,
+    pub(crate) space_free: AtomicU64,
+    pub(crate) space_reserved: AtomicU64,
     /// Dirty bytes that a checkpoint left, for which no space needs to be reserved.
-    pub(crate) room_held: AtomicU64,
+    pub(crate) space_held: AtomicU64,
     /// Groups of the file, each of which has a page of the map.
     pub(crate) map_groups: AtomicU64,
     /// The last log record when `reclaim` was last called with nothing to reclaim.
@@ -136,9 +136,9 @@ impl Core {
             drops_pending: AtomicU64::new(0),
             trash: AtomicU64::new(0),
             tree_count: AtomicU64::new(0),
-            room_free: AtomicU64::new(0),
-            room_kept: AtomicU64::new(0),
-            room_held: AtomicU64::new(0),
+            space_free: AtomicU64::new(0),
+            space_reserved: AtomicU64::new(0),
+            space_held: AtomicU64::new(0),
             map_groups,
             rested_at: AtomicU64::new(u64::MAX),
             pruned: Mutex::new((TreeId(0), 0)),

@@ -64,7 +64,7 @@ impl<'a> TreeCursor<'a> {
     /// Moves to an entry, and loads its value if that is in an overflow node. Returns `false` when
     /// the value could not be read for the first time at this place: the entry must be copied
     /// again.
-    fn stand(&mut self, at: usize, failed: &mut Option<Pointer>) -> Result<bool> {
+    fn move_to(&mut self, at: usize, failed: &mut Option<Pointer>) -> Result<bool> {
         self.place = Position::On(at);
         self.far = None;
         let Some(cell) = self.copied.far(at) else { return Ok(true) };
@@ -168,7 +168,7 @@ impl Cursor for TreeCursor<'_> {
         let mut failed = None;
         loop {
             let Some(at) = self.step_on()? else { return Ok(None) };
-            if self.stand(at, &mut failed)? {
+            if self.move_to(at, &mut failed)? {
                 return Ok(Some(self.item(at)));
             }
             self.restart(self.copied.key(at).to_vec());
@@ -179,7 +179,7 @@ impl Cursor for TreeCursor<'_> {
         let mut failed = None;
         loop {
             let Some(at) = self.step_back()? else { return Ok(None) };
-            if self.stand(at, &mut failed)? {
+            if self.move_to(at, &mut failed)? {
                 return Ok(Some(self.item(at)));
             }
             // The least key above this one, so that the copy ends with it.

@@ -91,7 +91,7 @@ impl Entries {
 
     /// A copy with the same spare capacity, for a caller that is about to insert: a plain copy
     /// would be copied once more for that.
-    pub(crate) fn roomy_copy(&self) -> Entries {
+    pub(crate) fn copy_with_spare(&self) -> Entries {
         fn copy<T: Copy>(list: &Vec<T>) -> Vec<T> {
             let mut copy = Vec::with_capacity(list.capacity());
             copy.extend_from_slice(list);
@@ -229,7 +229,7 @@ impl Entries {
             self.repack(kept);
         }
         let suffix = &key[self.prefix.len()..];
-        self.make_room(suffix.len() + value.bytes.len());
+        self.grow_buffer(suffix.len() + value.bytes.len());
         if self.slots.len() == self.slots.capacity() {
             self.grow_all(suffix.len() + value.bytes.len());
         }
@@ -272,7 +272,7 @@ impl Entries {
         self.garbage += suffix.len() + old;
         // A compaction that still counts the old bytes must not move them.
         self.slots[at] = Slot { key: 0, value: 0, ..slot };
-        self.make_room(suffix.len() + new);
+        self.grow_buffer(suffix.len() + new);
         self.slots[at] = self.append(&suffix, value);
         self.heads[at] = head_of(&suffix);
     }
@@ -301,7 +301,7 @@ impl Entries {
     }
 
     /// Compacts the heap instead of growing it, if there is enough garbage.
-    fn make_room(&mut self, need: usize) {
+    fn grow_buffer(&mut self, need: usize) {
         let full = self.heap.len() + need > self.heap.capacity();
         if full && self.garbage >= need.max(self.heap.len() / 8) {
             self.repack(self.prefix.len());

@@ -76,9 +76,9 @@ impl LeafData {
     }
 
     /// A copy with spare capacity, for a change.
-    pub(crate) fn roomy_copy(&self) -> LeafData {
+    pub(crate) fn copy_with_spare(&self) -> LeafData {
         let (far, next_far) = (self.far.clone(), self.next_far);
-        LeafData { entries: self.entries.roomy_copy(), far, next_far }
+        LeafData { entries: self.entries.copy_with_spare(), far, next_far }
     }
 
     /// Memory held, in bytes; overflow cells account for themselves.

@@ -32,10 +32,10 @@ mod ingest;
 mod layout;
 mod leaf;
 mod limits;
+#[cfg(test)]
+mod lock_tests;
 mod lost;
 mod lost_nodes;
-#[cfg(test)]
-mod medium_tests;
 mod merge;
 mod nodes;
 mod options;

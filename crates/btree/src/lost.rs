@@ -116,13 +116,13 @@ impl Core {
     fn misses_any(&self, tree: TreeId, whole: &mut Set<usize>) -> bool {
         let Ok(tree) = self.tree(tree) else { return true };
         let root = tree.state.read();
-        self.leads_to_lost(&root.child, whole)
+        self.points_to_lost(&root.child, whole)
     }
 
     /// Recurses once a level, so no deeper than `LEVEL_MAX`. `whole`: changed nodes that reach no
     /// damaged node. The replay searched for every change below a node from the root down, and made
     /// each node on the path a changed one.
-    fn leads_to_lost(&self, child: &Child, whole: &mut Set<usize>) -> bool {
+    fn points_to_lost(&self, child: &Child, whole: &mut Set<usize>) -> bool {
         if let Some(pointer) = child.pointer() {
             return self.nodes.lost.has(pointer);
         }
@@ -133,7 +133,7 @@ impl Core {
         let leads = match node {
             Node::Leaf(leaf) => self.has_lost_value(leaf),
             Node::Interior(interior) => {
-                interior.children.iter().any(|child| self.leads_to_lost(child, whole))
+                interior.children.iter().any(|child| self.points_to_lost(child, whole))
             }
         };
         if !leads {

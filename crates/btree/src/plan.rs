@@ -67,7 +67,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Whether the batch frees space, so that it may use the reserve.
-    pub(crate) fn makes_room(&self) -> bool {
+    pub(crate) fn frees_space(&self) -> bool {
         self.need != Need::Adds
     }
 }

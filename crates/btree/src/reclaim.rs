@@ -23,7 +23,7 @@ impl Core {
             return Ok(false);
         }
         if !self.reclaim_pending() {
-            return Ok(self.give_back_at_rest());
+            return Ok(self.give_back_idle());
         }
         let mut state = self.checkpoint.lock();
         if self.reclaim_pending() {

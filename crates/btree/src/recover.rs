@@ -221,7 +221,7 @@ fn doubt(bad: &Bad, slot: usize, in_turns: bool) -> Option<String> {
         Bad::Damaged(_) if !in_turns => None,
         Bad::Damaged(error) => Some(format!(
             "{other} is damaged, and may have been newer ({error}): an older program wrote \
-             {}, of whose state room may be in use again; copy the volume, then have \
+             {}, whose state may point to space that is in use again; copy the volume, then have \
              `pando fsck --repair` continue from that state",
             SUPERBLOCK_FILES[slot]
         )),

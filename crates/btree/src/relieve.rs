@@ -133,21 +133,21 @@ mod tests {
     #[test]
     fn the_checkpoint_thread_is_notified_once() {
         let store = store();
-        let (before, told) = (store.stats().checkpoints, Arc::new(AtomicU64::new(0)));
-        let count = Arc::clone(&told);
+        let (before, reported) = (store.stats().checkpoints, Arc::new(AtomicU64::new(0)));
+        let count = Arc::clone(&reported);
         store.set_waker(Arc::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
         }));
         let next = fill(&store, 0, CACHE_BYTES / 16 * 9 - (256 << 10));
-        assert_eq!(told.load(Ordering::Relaxed), 0);
+        assert_eq!(reported.load(Ordering::Relaxed), 0);
         assert!(!store.checkpoint_due());
         let next = fill(&store, next, CACHE_BYTES / 32 * 21);
-        assert_eq!((told.load(Ordering::Relaxed), store.stats().checkpoints), (1, before));
+        assert_eq!((reported.load(Ordering::Relaxed), store.stats().checkpoints), (1, before));
         assert!(store.checkpoint_due());
         assert!(store.checkpoint().unwrap());
         assert!(!store.checkpoint_due());
         fill(&store, next, CACHE_BYTES / 32 * 21);
-        assert_eq!(told.load(Ordering::Relaxed), 2);
+        assert_eq!(reported.load(Ordering::Relaxed), 2);
     }
 
     #[test]

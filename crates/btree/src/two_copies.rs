@@ -54,8 +54,8 @@ impl Nodes {
         let (header, _) = node::verify(&good, pointer.unit, pointer.checksum)
             .map_err(|malformed| malformed.located(NODES_FILE, offset))?;
         let length = HEADER_BYTES + header.body as usize;
-        let lies_twice = pointer.units == 2 * block_units(length);
-        Ok(lies_twice.then_some(BadCopy { offset, bytes: good }))
+        let is_twice = pointer.units == 2 * block_units(length);
+        Ok(is_twice.then_some(BadCopy { offset, bytes: good }))
     }
 
     /// The content of either half of a node's units, if that is the node.

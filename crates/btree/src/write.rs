@@ -249,7 +249,7 @@ impl Nodes {
                 break;
             }
             self.budget.add_shadowed(1);
-            let data = state.data.as_ref().map(LeafData::roomy_copy);
+            let data = state.data.as_ref().map(LeafData::copy_with_spare);
             let data = data.expect("invariant: a leaf without content is on disk");
             drop(state);
             *shared = Arc::new(LeafCell::new(&self.budget, data, None));
@@ -269,7 +269,7 @@ impl Nodes {
 
     /// Puts a root with one child above the root.
     pub(crate) fn push_root(&self, root: &mut Root) {
-        assert!(root.level < format::node::LEVEL_MAX, "a tree higher than any medium");
+        assert!(root.level < format::node::LEVEL_MAX, "a tree higher than any disk");
         let child = std::mem::take(&mut root.child);
         root.level += 1;
         let interior =

@@ -137,7 +137,7 @@ pub fn repair(
     // nothing else is done either. Rewriting a superblock would make the state that was found
     // the newest, and the log that of another state, although the log may be the one that is
     // right.
-    let mut can_go_on =
+    let mut can_continue =
         below(&mut repaired, &Fix::LogHeader, || engine::repair_log(env, &header::find(env)?))?;
     let damaged_log = repaired.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
     let mut cut = None;
@@ -146,10 +146,10 @@ pub fn repair(
         Ok(())
     };
     if damaged_log {
-        can_go_on = how == Repair::DoAndCutLog && below(&mut repaired, &Fix::Log, &mut cut_log)?;
+        can_continue = how == Repair::DoAndCutLog && below(&mut repaired, &Fix::Log, &mut cut_log)?;
     }
     repaired.cut = cut;
-    if !can_go_on {
+    if !can_continue {
         repaired.after = if repaired.repaired.is_empty() {
             repaired.before.clone()
         } else {

@@ -155,12 +155,12 @@ impl Allocator {
         let mut state = self.state.lock();
         let current =
             state.current.as_mut().filter(|current| current.segment.id == from.segment)?;
-        let room = if current.next_page == from.page {
+        let space = if current.next_page == from.page {
             self.segment_pages.saturating_sub(current.next_page)
         } else {
             0
         };
-        let run = PageRun { count: from.count.min(room), ..from };
+        let run = PageRun { count: from.count.min(space), ..from };
         current.next_page += run.count;
         let segment = Arc::clone(&current.segment);
         let ticket = self.ticket(&mut state, run);

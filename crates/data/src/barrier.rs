@@ -78,14 +78,14 @@ impl Data {
 
     /// Bounds the unsynced bytes: a writer that finds too many syncs them. For a caller that is
     /// about to write and holds no lock, since a sync may take long.
-    pub fn make_room(&self, bytes: u64) -> Result<()> {
+    pub fn make_space(&self, bytes: u64) -> Result<()> {
         self.bound_unsynced(bytes, self.options.unsynced_bytes_max)
     }
 
     /// The same for a caller that may hold its file, and has no write under way, for which a sync
-    /// would wait. Where a sync waits for a far store, the bound is higher: a writer that made room
-    /// before it took its file then waits here only if others have filled that since.
-    pub(crate) fn make_room_to_write(&self, bytes: u64) -> Result<()> {
+    /// would wait. Where a sync waits for a far store, the bound is higher: a writer that made
+    /// space before it took its file then waits here only if others have filled that since.
+    pub(crate) fn make_space_to_write(&self, bytes: u64) -> Result<()> {
         let times = if self.uploads() { UNSYNCED_TIMES } else { 1 };
         self.bound_unsynced(bytes, self.options.unsynced_bytes_max.saturating_mul(times))
     }

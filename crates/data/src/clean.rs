@@ -21,7 +21,7 @@ use crate::cut::VOLUME_TREE;
 use crate::garbage::{Age, Pick};
 use crate::gc::Bitmap;
 use crate::segments::{OpenSegment, Place, SealedSegment, blob_name, open_path};
-use crate::write::{byte_offset, room};
+use crate::write::{byte_offset, name_space};
 use crate::{Data, Freed};
 
 /// Maximum time that one step punches.
@@ -233,7 +233,7 @@ impl Data {
             pages,
         };
         mark.encode(&mut footer);
-        segment.file.write_at(&footer, byte_offset(pages)).map_err(room)?;
+        segment.file.write_at(&footer, byte_offset(pages)).map_err(name_space)?;
         self.unsynced.fetch_add(footer.len() as u64, Ordering::AcqRel);
         segment.wrote(footer.len() as u64);
         match segment.sync() {

@@ -120,7 +120,7 @@ impl Garbage {
     }
 
     /// Whether this many more runs may be remembered.
-    pub(crate) fn has_room_for(&self, runs: usize) -> bool {
+    pub(crate) fn has_space_for(&self, runs: usize) -> bool {
         let dead: usize = self.dead.values().map(|dead| dead.runs.len()).sum();
         dead + runs <= WAITING_RUNS_LIMIT
     }

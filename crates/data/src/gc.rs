@@ -391,7 +391,7 @@ impl Data {
         let runs = self.dead_runs(marked, segment)?;
         if !runs.is_empty() && self.is_proven(segment)? {
             let mut garbage = self.garbage.lock();
-            if garbage.has_room_for(runs.len()) {
+            if garbage.has_space_for(runs.len()) {
                 // With the maximum age: the cleaner takes them next.
                 let pages = garbage.bury_found(segment, &runs);
                 swept.dead_bytes += pages * u64::from(CHUNK_BYTES);

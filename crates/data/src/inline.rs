@@ -198,7 +198,7 @@ impl InlineRun {
     }
 
     /// Start and bytes of the last record, if `bytes` more fit into it.
-    pub(crate) fn last_with_room_for(&self, bytes: usize) -> Option<(u64, &[u8])> {
+    pub(crate) fn last_with_space_for(&self, bytes: usize) -> Option<(u64, &[u8])> {
         let (start, before) = self.pieces.first()?;
         (before.len() + bytes <= INLINE_EXTENT_BYTES_MAX).then_some((*start, before))
     }

@@ -24,7 +24,7 @@ use store::{Error, Result};
 
 use crate::Data;
 use crate::segments::{OPEN_DIRECTORY, OpenSegment, SealedSegment, blob_name, open_path};
-use crate::write::{byte_offset, room};
+use crate::write::{byte_offset, name_space};
 
 impl Data {
     /// Whether segments are durable only as blobs.
@@ -84,8 +84,8 @@ impl Data {
             pages,
         };
         mark.encode(&mut footer);
-        let written =
-            self.with_relief(|| segment.file.write_at(&footer, byte_offset(pages)).map_err(room));
+        let written = self
+            .with_relief(|| segment.file.write_at(&footer, byte_offset(pages)).map_err(name_space));
         let full = match written {
             Err(error) if error.is_no_space() => true,
             written => written.map(|()| false)?,

@@ -102,7 +102,7 @@ impl Data {
             rest = &rest[taken..];
         }
         while !rest.is_empty() {
-            self.make_room_to_write(rest.len() as u64)?;
+            self.make_space_to_write(rest.len() as u64)?;
             let wanted = pages(rest.len());
             let reservation = self.with_relief(|| self.allocator.reserve(wanted))?;
             let run = reservation.ticket.run;
@@ -136,7 +136,7 @@ impl Data {
         let wanted = bytes.len().min((STORED_BYTES_MAX - stored.stored) as usize);
         let beyond = pages(wanted.saturating_sub(slack));
         let from = PageRun { segment: stored.segment, page: end_page, count: beyond };
-        self.make_room_to_write(wanted as u64)?;
+        self.make_space_to_write(wanted as u64)?;
         let Some(reservation) = self.allocator.grow(from) else { return Ok(0) };
         let added = reservation.ticket.run;
         edits.freed.tickets.push(reservation.ticket);
@@ -165,7 +165,7 @@ impl Data {
     /// Writes to an open segment. The caller has checked the bound of unsynced bytes.
     pub(crate) fn write_to(&self, segment: &OpenSegment, offset: u64, bytes: &[u8]) -> Result<()> {
         let length = bytes.len() as u64;
-        self.with_relief(|| segment.file.write_at(bytes, offset).map_err(room))?;
+        self.with_relief(|| segment.file.write_at(bytes, offset).map_err(name_space))?;
         // Counted here first: a barrier that sees the segment dirty subtracts from this.
         self.unsynced.fetch_add(length, Ordering::AcqRel);
         segment.wrote(length);
@@ -174,7 +174,7 @@ impl Data {
 }
 
 /// Converts a device's error, to one of lacking space where it is that.
-pub(crate) fn room(error: device::Error) -> Error {
+pub(crate) fn name_space(error: device::Error) -> Error {
     if error.is_no_space() { Error::NoSpace("file data") } else { Error::Device(error) }
 }
 
@@ -203,7 +203,7 @@ fn inline(
     owner: ExtentOwner,
 ) -> Result<()> {
     let end = offset + bytes.len() as u64;
-    let (start, merged) = match run.last_with_room_for(bytes.len()) {
+    let (start, merged) = match run.last_with_space_for(bytes.len()) {
         Some((start, before)) => (start, Cow::Owned([before, bytes].concat())),
         None => (offset, Cow::Borrowed(bytes)),
     };

@@ -1,6 +1,6 @@
 //! Verifies the durable state on disk, bypassing the cache. It reads every index and every block of
 //! every run once. It checks their checksums, the order of their keys, that a block begins where
-//! the index says, that filters contain their keys, that deleted ranges ascend, that no run
+//! the index points to, that filters contain their keys, that deleted ranges ascend, that no run
 //! overlaps another, that rows are where runs point to, and that the counts of runs and of value
 //! logs are right.
 //!
@@ -25,7 +25,7 @@ use crate::checkpoint::Durable;
 use crate::core::Core;
 use crate::files::{Files, blob_name, path};
 use crate::ingest::Linked;
-use crate::manifest::{manifest_name, numbers, write_anew};
+use crate::manifest::{manifest_name, numbers, rewrite};
 use crate::names::BLOB_PREFIX;
 use crate::newest::strays_below;
 use crate::options::Options;
@@ -79,7 +79,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     let is_whole = report.findings_count == 0;
     for stray in strays {
         // If the state is damaged, the stray manifest may be needed.
-        report.add(if is_whole { stray.finding() } else { unreadable(&stray.told()) });
+        report.add(if is_whole { stray.finding() } else { unreadable(&stray.corruption()) });
     }
     manifest_holds(&manifest_name(manifest.number), &entries, &mut report);
     let uses = uses.into_iter().map(Arc::from);
@@ -115,7 +115,7 @@ fn manifest_holds(name: &str, entries: &[RunEntry], report: &mut CheckReport) {
 pub(crate) fn closed_log<'a>(env: &'a Env, options: &'a Options) -> Result<ClosedLog<'a>> {
     let (_, newest) = find(env, options)?;
     let from = Lsn(newest.manifest.lsn);
-    let keep = newest.strays.first().map(|stray| stray.told().into());
+    let keep = newest.strays.first().map(|stray| stray.corruption().into());
     let position = position_of(&newest.manifest);
     Ok(ClosedLog { env, options: &options.common, from, certain: true, keep, position })
 }
@@ -137,7 +137,7 @@ pub(crate) fn prepare_cut(log: &ClosedLog<'_>, options: &Options) -> Result<()> 
     let (files, newest) = find(log.env, options)?;
     if files.blobs.answers_may_be_lost() {
         log.cost_of_cut()?;
-        write_anew(log.env, &files, &newest).map_err(not_cut)?;
+        rewrite(log.env, &files, &newest).map_err(not_cut)?;
     }
     Ok(())
 }

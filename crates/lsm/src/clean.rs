@@ -104,18 +104,18 @@ const LEAST_SHARE: u64 = 4;
 /// until it ends. It is also bounded by the space beside the merge, and by half of the longest
 /// blob, because packed rows may be longer than rows. The values of ingested runs go to the same
 /// log, up to the same number of bytes.
-pub(crate) fn most_taken(merged: u64, beside: u64, room: u64, blob_max: u64) -> u64 {
+pub(crate) fn most_taken(merged: u64, beside: u64, space: u64, blob_max: u64) -> u64 {
     let in_blob = (blob_max / 2).min((blob_max / 8 * 7).saturating_sub(beside));
-    merged.max(TAKEN_BYTES).min(room.saturating_sub(merged)).min(in_blob)
+    merged.max(TAKEN_BYTES).min(space.saturating_sub(merged)).min(in_blob)
 }
 
 /// Whether a run of this many bytes may be rewritten only to empty logs.
-pub(crate) fn may_be_written_anew(run: u64, room: u64, blob_max: u64) -> bool {
+pub(crate) fn may_be_rewritten(run: u64, space: u64, blob_max: u64) -> bool {
     // Pointers into a younger log may take slightly more bytes.
-    run <= blob_max / 8 * 7 && most_taken(run, 0, room, blob_max) >= (run / LEAST_SHARE).max(1)
+    run <= blob_max / 8 * 7 && most_taken(run, 0, space, blob_max) >= (run / LEAST_SHARE).max(1)
 }
 
-/// What a manifest says of value logs.
+/// What a manifest records of value logs.
 pub(crate) fn stats(manifest: &RunManifest) -> ValueLogStats {
     let logs: BTreeMap<u64, LogRows> = manifest.logs.iter().map(|log| (log.log, *log)).collect();
     let uses = || manifest.uses.iter().map(Vec::as_slice);
@@ -225,9 +225,9 @@ mod tests {
         assert_eq!(most_taken(10, 10, 9, all), 0);
         assert_eq!(most_taken(0, 0, all, 100), 50);
         assert_eq!(most_taken(60, 60, all, 80), 10, "what else goes to the log fits, too");
-        assert!(may_be_written_anew(100, 125, all) && !may_be_written_anew(100, 124, all));
-        assert!(may_be_written_anew(70, all, 80) && !may_be_written_anew(71, all, 80));
-        assert!(!may_be_written_anew(0, 0, all));
+        assert!(may_be_rewritten(100, 125, all) && !may_be_rewritten(100, 124, all));
+        assert!(may_be_rewritten(70, all, 80) && !may_be_rewritten(71, all, 80));
+        assert!(!may_be_rewritten(0, 0, all));
     }
 
     #[test]

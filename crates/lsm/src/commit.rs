@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use device::sync::MutexGuard;
 use format::batch::{LaneList, Op, Ops, foreign};
-use store::{Batch, CommitToken, Error, Lsn, Need, Result, Room, TreeId};
+use store::{Batch, CommitToken, Error, LogSpace, Lsn, Need, Result, TreeId};
 
 use crate::core::Core;
 use crate::resolve::Resolver;
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     /// Whether it must be alone.
     alone: bool,
     merges: usize,
-    /// The space that the caller says it needs.
+    /// The space that the caller declares it needs.
     need: Need,
     /// The trees that it changes, ascending.
     trees: Vec<TreeId>,
@@ -36,7 +36,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Whether the batch frees space, so that it may use the reserve.
-    fn makes_room(&self) -> bool {
+    fn frees_space(&self) -> bool {
         self.need != Need::Adds
     }
 }
@@ -98,10 +98,10 @@ impl Core {
         }
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
         let plan = Plan { need: batch.need(), ..plan(batch.ops())? };
-        self.admit(plan.makes_room())?;
+        self.admit(plan.frees_space())?;
         let apply = || self.apply(batch.as_bytes(), &plan, Origin::Caller);
         let lsn = match apply() {
-            Err(error) if error.is_no_space() && plan.makes_room() => {
+            Err(error) if error.is_no_space() && plan.frees_space() => {
                 self.relieve_log()?;
                 apply()?
             }
@@ -115,7 +115,7 @@ impl Core {
     pub(crate) fn admit(&self, frees: bool) -> Result<()> {
         self.journal.check_open()?;
         self.keep_memory(frees)?;
-        if frees { Ok(()) } else { self.keep_room() }
+        if frees { Ok(()) } else { self.keep_space() }
     }
 
     /// Logs and applies a batch.
@@ -149,8 +149,8 @@ impl Core {
             self.journal.check_open()?;
         }
         match origin {
-            Origin::Caller if plan.makes_room() => self.log().append(bytes, Room::Reserve),
-            Origin::Caller => self.log().append(bytes, Room::Normal),
+            Origin::Caller if plan.frees_space() => self.log().append(bytes, LogSpace::Reserve),
+            Origin::Caller => self.log().append(bytes, LogSpace::Normal),
             Origin::Log(lsn) => {
                 self.journal.replayed_to(lsn);
                 Ok(lsn)

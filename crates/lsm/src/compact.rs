@@ -120,7 +120,7 @@ impl Core {
 
     /// How many runs the plan would merge now, and their bytes.
     fn next_merge(&self) -> Option<(u64, u64)> {
-        let limits = limits(self.room_to_merge().ok()?, self.files.blobs.bytes_max());
+        let limits = limits(self.space_to_merge().ok()?, self.files.blobs.bytes_max());
         let look = self.look(limits).ok()?;
         let mut candidates = self.candidates.lock();
         let picked = candidates.pick(look, limits)?.layers;
@@ -147,8 +147,8 @@ impl Core {
         let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
         // The code below may read, and compaction does not wait for it.
         drop(merging);
-        let Ok(room) = self.room_to_merge() else { return false };
-        let limits = limits(room, blob_max);
+        let Ok(space) = self.space_to_merge() else { return false };
+        let limits = limits(space, blob_max);
         let Ok(look) = self.look(limits) else { return false };
         self.candidates.lock().pick(look, limits).is_some_and(|merge| merge.returns)
     }
@@ -241,8 +241,8 @@ impl Core {
         let Some(returns) = merging.job.as_ref().map(|job| job.returns) else {
             return self.rest(merging);
         };
-        let room = self.room_to_merge()?;
-        let left = if returns { room.returning } else { room.bytes };
+        let space = self.space_to_merge()?;
+        let left = if returns { space.returning } else { space.bytes };
         let Some(mut job) = merging.job.take().filter(|_| left > 0) else {
             // What it wrote is removed.
             tracing::info!("merge cancelled: no space left on the disk");
@@ -330,9 +330,9 @@ impl Core {
             }
             (state.logs.clone(), state.dead.clone())
         };
-        let room = self.room_to_merge()?;
+        let space = self.space_to_merge()?;
         let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
-        let look = self.look(limits(room, blob_max)).inspect_err(|error| {
+        let look = self.look(limits(space, blob_max)).inspect_err(|error| {
             // The sections that it worked on must be inspected again.
             let section = self.candidates.lock().unlooked().unwrap_or_default();
             self.failed(merging, error, &section);
@@ -341,14 +341,14 @@ impl Core {
             let mut candidates = self.candidates.lock();
             let mut sparse = candidates.sparse(&logs);
             sparse.retain(|log, _| !merging.unreadable_logs.contains(log));
-            let merge = candidates.pick(look, limits(room, blob_max));
+            let merge = candidates.pick(look, limits(space, blob_max));
             let (merge, cleans) = if merge.is_some() {
                 (merge, false)
             } else {
-                let cleaning = clean(&candidates, &sparse, (within(room.bytes), blob_max));
+                let cleaning = clean(&candidates, &sparse, (within(space.bytes), blob_max));
                 let cleans = cleaning.is_some();
-                let most = within(room.returning).min(blob_max / 8 * 7);
-                (cleaning.or_else(|| hollow(&candidates, &dead, most)), cleans)
+                let most = within(space.returning).min(blob_max / 8 * 7);
+                (cleaning.or_else(|| for_its_blob(&candidates, &dead, most)), cleans)
             };
             let Some(merge) = merge else { return Ok(None) };
             let layers = candidates.layers(&merge.layers);
@@ -360,7 +360,7 @@ impl Core {
         let merged: u64 = runs.iter().map(|run| run.bytes()).sum();
         // A run that is rewritten for its pointers has no long values.
         let beside = if cleans { 0 } else { merged };
-        let most = clean::most_taken(merged, beside, within(room.bytes), blob_max);
+        let most = clean::most_taken(merged, beside, within(space.bytes), blob_max);
         let mut emptied =
             clean::emptied(&logs, &sparse, self.options.small_log_bytes, most, uses());
         emptied.retain(|log| !merging.unreadable_logs.contains(log));
@@ -407,8 +407,8 @@ impl Core {
         // runs would write little but manifests. What is held until then must not be what the disk
         // lacks.
         let manifests = 2 * self.manifest_bytes.load(Ordering::Relaxed);
-        let room = self.room_to_merge()?.bytes;
-        if state.pending_bytes >= manifests || room <= state.pending_bytes + manifests {
+        let space = self.space_to_merge()?.bytes;
+        if state.pending_bytes >= manifests || space <= state.pending_bytes + manifests {
             self.write_merges(state)?;
         }
         Ok(())
@@ -438,17 +438,17 @@ impl Core {
 }
 
 /// The share of the disk's space that a merge is planned for.
-fn within(room: u64) -> u64 {
-    room / 8 * 7
+fn within(space: u64) -> u64 {
+    space / 8 * 7
 }
 
 /// The bounds of the next merge into a blob of this many bytes, if the disk has this much space for
 /// it. The merge packs blocks again and builds an index: a part of the space is left for what that
 /// may add.
-fn limits(room: Limits, blob_max: u64) -> Limits {
+fn limits(space: Limits, blob_max: u64) -> Limits {
     Limits {
-        bytes: blob_max.min(within(room.bytes)),
-        returning: blob_max.min(within(room.returning)),
+        bytes: blob_max.min(within(space.bytes)),
+        returning: blob_max.min(within(space.returning)),
     }
 }
 
@@ -457,10 +457,10 @@ fn limits(room: Limits, blob_max: u64) -> Limits {
 fn clean(
     candidates: &CompactionCandidates,
     sparse: &BTreeMap<u64, u64>,
-    (room, blob_max): (u64, u64),
+    (space, blob_max): (u64, u64),
 ) -> Option<Merge> {
     let runs = candidates.pointing(sparse.keys().copied());
-    let may = |run: &&Arc<Run>| clean::may_be_written_anew(run.bytes_to_merge(), room, blob_max);
+    let may = |run: &&Arc<Run>| clean::may_be_rewritten(run.bytes_to_merge(), space, blob_max);
     let pointing = runs.iter().filter(may);
     let pointing = pointing.map(|run| Pointing { id: run.entry.number, uses: &run.uses });
     let id = clean::pick(&pointing.collect::<Vec<_>>(), sparse)?;
@@ -468,7 +468,7 @@ fn clean(
 }
 
 /// The run to rewrite for the space of its blob, of at most this many bytes.
-fn hollow(
+fn for_its_blob(
     candidates: &CompactionCandidates,
     dead: &BTreeMap<u64, u64>,
     most: u64,

@@ -168,7 +168,7 @@ impl Files {
         Ok(bytes)
     }
 
-    /// Checks that a blob exists, has the right length, and is the one that its name says.
+    /// Checks that a blob exists, has the right length, and is the one that its name gives.
     pub(crate) fn check_blob(&self, number: u64, length: u64) -> Result<()> {
         self.check_length(number, length)?;
         self.check_head(number)
@@ -205,7 +205,7 @@ impl Files {
         }
     }
 
-    /// Checks that a blob belongs to this volume and is the one that its name says.
+    /// Checks that a blob belongs to this volume and is the one that its name gives.
     pub(crate) fn check_head(&self, number: u64) -> Result<()> {
         let head = self.read(number, 0, BLOB_HEAD_BYTES, "blob of runs")?;
         match check_blob_head(&head, self.volume, number) {

@@ -153,7 +153,10 @@ impl Forest {
         let Some(top) = stack.layers.first() else { return };
         let is_there = |layer: &Arc<Layer>| self.nodes.contains_key(&layer.id);
         let new = stack.layers.iter().position(is_there).unwrap_or(stack.layers.len());
-        debug_assert!(self.stands(&stack.layers[new..]), "a layer is above the same everywhere");
+        debug_assert!(
+            self.is_adjacent(&stack.layers[new..]),
+            "a layer is above the same everywhere"
+        );
         for at in (0..new).rev() {
             let layer = Arc::clone(&stack.layers[at]);
             let below = stack.layers.get(at + 1).map(|below| below.id);
@@ -170,7 +173,7 @@ impl Forest {
     }
 
     /// Whether these layers are adjacent in it, down to the bottom.
-    fn stands(&self, layers: &[Arc<Layer>]) -> bool {
+    fn is_adjacent(&self, layers: &[Arc<Layer>]) -> bool {
         let Some(top) = layers.first() else { return true };
         let found = self.stack(top.id);
         found.len() == layers.len()

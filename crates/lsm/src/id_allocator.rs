@@ -66,8 +66,8 @@ pub(crate) fn begin(env: &Env, files: &Files, manifest: u64, blob: u64) -> Resul
         Err(error) => return Err(error),
     };
     let is_whole = noted.as_ref().is_some_and(|noted| noted.whole == [true; 2]);
-    // What a damaged place said: at most one reservation above what the other says, or above where
-    // that opening started.
+    // What a damaged place contained: at most one reservation above the other's value, or above
+    // where that opening started.
     let mut further = if is_whole { 0 } else { 2 * AT_ONCE };
     let least = noted.iter().flat_map(|noted| noted.below).max().unwrap_or_default();
     if least == 0 {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use format::batch::{self, Op, Ops};
 use format::run_manifest::{BlobEntry, RunEntry};
 use store::{
-    Ascending, Batch, CommitToken, Cursor, Error, IngestInto, KeyRange, Lsn, Result, Room,
+    Ascending, Batch, CommitToken, Cursor, Error, IngestInto, KeyRange, LogSpace, Lsn, Result,
     SortedRun, TreeId, Writer,
 };
 
@@ -38,11 +38,11 @@ use crate::tree::Tree;
 /// Blocks from which a run gets a blob of its own; a shorter one is committed as a normal batch.
 const BLOCKS_MIN: usize = 4;
 /// Bytes that are written between two checks of the disk's space.
-const ROOM_BYTES: u64 = 1 << 20;
+const SPACE_BYTES: u64 = 1 << 20;
 /// Layers of a tree from which a checkpoint follows an ingestion, so that look-ups stay quick.
 const DEPTH_MAX: usize = 32;
 
-/// What a record says of a run that was already written.
+/// What a record describes of a run that was already written.
 pub(crate) struct Linked {
     pub(crate) tree: TreeId,
     pub(crate) place: IngestInto,
@@ -151,9 +151,9 @@ impl Core {
         let mut looked = 0;
         while let Some(item) = run.next_entry()? {
             if blob.bytes() >= looked {
-                looked = blob.bytes() + ROOM_BYTES;
+                looked = blob.bytes() + SPACE_BYTES;
                 self.journal.check_open()?;
-                self.keep_room_beside(ROOM_BYTES)?;
+                self.keep_space_beside(SPACE_BYTES)?;
                 if looked > self.files.blobs.bytes_max() {
                     return Err(Error::RunTooLong);
                 }
@@ -182,7 +182,7 @@ impl Core {
         written: Written,
     ) -> Result<Lsn> {
         // Reads in advance what it will inspect under the gate.
-        let looked = self.has_room_for(id, place, run);
+        let looked = self.has_space_for(id, place, run);
         let mut state = self.durable.lock();
         state.blobs.insert(blob.number, blob.length);
         let linked =
@@ -202,13 +202,13 @@ impl Core {
     ) -> Result<Lsn> {
         let _gate = self.gate.write();
         self.journal.check_open()?;
-        self.has_room_for(id, place, run)?;
+        self.has_space_for(id, place, run)?;
         let mut record = Vec::new();
         if place == IngestInto::NewTree {
             batch::create_tree(&mut record, id.0);
         }
         batch::link(&mut record, id.0, &blob, &written.entry);
-        let lsn = self.log().append(&record, Room::Normal)?;
+        let lsn = self.log().append(&record, LogSpace::Normal)?;
         self.put_on_tree(state, (id, place), lsn, Run::written(&self.files, written))?;
         Ok(lsn)
     }
@@ -256,7 +256,7 @@ impl Core {
     }
 
     /// Refuses a run that does not fit its target.
-    fn has_room_for(&self, id: TreeId, place: IngestInto, run: &Ascending<'_>) -> Result<()> {
+    fn has_space_for(&self, id: TreeId, place: IngestInto, run: &Ascending<'_>) -> Result<()> {
         self.takes(id, place)?;
         match place {
             IngestInto::Range => self.range_is_empty(id, run),

@@ -93,7 +93,7 @@ pub(crate) fn delete_damaged(files: &Files, damaged: &[Corruption]) {
 
 /// Rewrites the newest state of a store that no process has open, under both names. The number is
 /// above all that were assigned, so a late request of a dead process is always older.
-pub(crate) fn write_anew(env: &Env, files: &Files, newest: &Newest) -> Result<()> {
+pub(crate) fn rewrite(env: &Env, files: &Files, newest: &Newest) -> Result<()> {
     let blobs = numbers(files, BLOB_PREFIX)?.last().map_or(0, |last| last + 1);
     let blobs = blobs.max(newest.manifest.next_blob);
     let number = begin(env, files, newest.greatest + 1, blobs)?.manifest;
@@ -339,7 +339,7 @@ impl Core {
                 Named::Absent if may_lack => continue,
                 Named::Absent => Error::Missing { file: path(&name), record: None },
                 Named::Damaged(bad) => bad.into(),
-                Named::Stray(stray) => stray.told().into(),
+                Named::Stray(stray) => stray.corruption().into(),
                 Named::Foreign(error) | Named::Unread(error) => error,
             };
             found(&name, wrong);

@@ -40,7 +40,7 @@ impl Newest {
     /// The damage of a manifest with a greater number, which is treated as unfinished; or a file
     /// that holds no manifest of its name.
     pub(crate) fn passed_over(&self) -> Option<Corruption> {
-        let stray = || self.strays.first().map(Stray::told);
+        let stray = || self.strays.first().map(Stray::corruption);
         let passed = self.damaged.first().cloned().or_else(stray);
         passed.filter(|_| self.manifest.number < self.greatest)
     }
@@ -110,12 +110,12 @@ pub(crate) fn newest(files: &Files) -> Result<Newest> {
         let is_twice = whole.len() == 2 && number == greatest && damaged.is_empty();
         if let Some(manifest) = whole.into_iter().next() {
             if let Some(newer) = strays.iter().chain(&here).find(|stray| stray.of > number) {
-                return Err(newer.told().into());
+                return Err(newer.corruption().into());
             }
             // What is not of this volume or number, or is of a newer format, is neither of its two
             // copies.
             damaged.extend(foreign.and_then(as_damage));
-            damaged.extend(here.iter().map(Stray::told));
+            damaged.extend(here.iter().map(Stray::corruption));
             let absent = absent.filter(|_| number == greatest);
             return Ok(Newest {
                 manifest,
@@ -138,14 +138,14 @@ pub(crate) fn newest(files: &Files) -> Result<Newest> {
             strays.append(&mut here);
             continue;
         }
-        damaged.extend(here.iter().map(Stray::told));
+        damaged.extend(here.iter().map(Stray::corruption));
         // It was being made, and nothing of the previous manifest was freed for it. If requests may
         // arrive late, a single copy may be from any process.
         if there > 1 || late {
             break;
         }
     }
-    damaged.extend(strays.iter().map(Stray::told));
+    damaged.extend(strays.iter().map(Stray::corruption));
     match damaged.into_iter().next() {
         Some(bad) => Err(bad.into()),
         // Deleted since they were listed: another process has made newer ones.
@@ -164,7 +164,7 @@ pub(crate) struct Stray {
 
 impl Stray {
     /// The error that keeps the store closed, and what to do about it.
-    pub(crate) fn told(&self) -> Corruption {
+    pub(crate) fn corruption(&self) -> Corruption {
         let Stray { name, number, of } = self;
         let own = path(&manifest_name(*of));
         Corruption {

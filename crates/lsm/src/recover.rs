@@ -27,7 +27,7 @@ use crate::files::{DIRECTORY, Files, blob_name, open_blobs, path};
 use crate::id_allocator::{begin, begin_new};
 use crate::ingest::Linked;
 use crate::layer::{Layer, Stack};
-use crate::manifest::{delete_both, delete_damaged, manifest_numbers, numbers, write_anew};
+use crate::manifest::{delete_both, delete_damaged, manifest_numbers, numbers, rewrite};
 use crate::names::{BLOB_PREFIX, COPY_PREFIX, MANIFEST_PREFIX};
 use crate::newest::{Newest, complete, is_own, newest};
 use crate::options::Options;
@@ -109,7 +109,7 @@ pub(crate) fn repair(env: &Env, options: &Options) -> Result<()> {
         if !newest.strays.is_empty() {
             may_pass_over(&files, &newest)?;
         }
-        write_anew(env, &files, &newest)?;
+        rewrite(env, &files, &newest)?;
     }
     if options.blobs.is_some() {
         // Objects are never overwritten.
@@ -140,7 +140,7 @@ pub(crate) fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
         tracing::warn!(%error, name, "cannot read one manifest; using its copy");
     }
     for stray in &newest.strays {
-        tracing::warn!(stray = %stray.told(), "ignoring a misplaced manifest");
+        tracing::warn!(stray = %stray.corruption(), "ignoring a misplaced manifest");
     }
     may_pass_over(files, newest)?;
     match complete(files, newest) {

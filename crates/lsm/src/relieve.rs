@@ -78,21 +78,21 @@ impl Core {
     /// Returns `NoSpace` while a checkpoint could not be written after the commit, having tried to
     /// make one.
     #[inline]
-    pub(crate) fn keep_room(&self) -> Result<()> {
+    pub(crate) fn keep_space(&self) -> Result<()> {
         if !self.journal.is_space_query_due() && !self.journal.is_tight() {
             return Ok(());
         }
-        self.look_for_room(0)
+        self.look_for_space(0)
     }
 
     /// The same for what is neither in the log nor in memory: this many bytes that are about to be
     /// written to their place.
-    pub(crate) fn keep_room_beside(&self, bytes: u64) -> Result<()> {
-        self.look_for_room(bytes)
+    pub(crate) fn keep_space_beside(&self, bytes: u64) -> Result<()> {
+        self.look_for_space(bytes)
     }
 
     #[cold]
-    fn look_for_room(&self, beside: u64) -> Result<()> {
+    fn look_for_space(&self, beside: u64) -> Result<()> {
         self.journal.queries_space();
         let mut tight = self.is_tight(beside)?;
         if tight && self.journal.log_bytes_since() > 0 {
@@ -135,13 +135,13 @@ impl Core {
         let space = self.env.device.space()?;
         // The log takes no segment if less than two are free.
         let log = 2 * self.options.common.log_segment_bytes;
-        let kept = kept_for_checkpoints(&space).max(log) + self.room_of_tombstones();
-        let dirty = self.dirty_bytes() as u64 + self.room_of_manifests();
+        let kept = kept_for_checkpoints(&space).max(log) + self.space_of_tombstones();
+        let dirty = self.dirty_bytes() as u64 + self.space_of_manifests();
         Ok(space.free_bytes < kept + dirty + beside)
     }
 
     /// The space needed to delete everything in the runs.
-    fn room_of_tombstones(&self) -> u64 {
+    fn space_of_tombstones(&self) -> u64 {
         match &self.options.blobs {
             None => self.durable_entries.load(Ordering::Relaxed) * TOMBSTONE_BYTES,
             // They go where the runs are.
@@ -150,14 +150,14 @@ impl Core {
     }
 
     /// The space of the next manifest, under both names.
-    fn room_of_manifests(&self) -> u64 {
+    fn space_of_manifests(&self) -> u64 {
         2 * (self.manifest_bytes.load(Ordering::Relaxed) + MANIFEST_GROWS)
     }
 
     /// Bytes that merges may write to the disk until they end: the next checkpoint has space beside
     /// them, and so do the checkpoints that make deletions durable. A merge that frees space may
     /// use half of what is reserved for these, otherwise a full disk would stay full.
-    pub(crate) fn room_to_merge(&self) -> Result<Limits> {
+    pub(crate) fn space_to_merge(&self) -> Result<Limits> {
         let space = self.env.device.space()?;
         let free = space.free_bytes.saturating_sub(self.dirty_bytes() as u64);
         let kept = kept_for_checkpoints(&space);

@@ -285,7 +285,7 @@ impl<'a> RunIter<'a> {
         self.run.block(block, self.caching).map(Some)
     }
 
-    fn stand(&mut self, content: Option<Arc<Block>>, at: usize) {
+    fn move_to(&mut self, content: Option<Arc<Block>>, at: usize) {
         self.key.clear();
         if let Some(block) = &content {
             block.key_to(at, &mut self.key);
@@ -305,7 +305,7 @@ impl<'a> RunIter<'a> {
             && key > self.index.last_key()
         {
             // No block has anything there, not even a damaged one.
-            self.stand(None, 0);
+            self.move_to(None, 0);
             return Ok(());
         }
         self.block = match (key, self.direction) {
@@ -314,7 +314,7 @@ impl<'a> RunIter<'a> {
             (None, Direction::Backward) => count.saturating_sub(1),
         };
         let Some(content) = self.load(self.block)? else {
-            self.stand(None, 0);
+            self.move_to(None, 0);
             return Ok(());
         };
         // How many entries of the block are before the position.
@@ -327,8 +327,8 @@ impl<'a> RunIter<'a> {
             (Some(Ok(at)), Direction::Backward) => at + usize::from(included),
         };
         match self.direction {
-            Direction::Forward if before < content.len() => self.stand(Some(content), before),
-            Direction::Backward if before > 0 => self.stand(Some(content), before - 1),
+            Direction::Forward if before < content.len() => self.move_to(Some(content), before),
+            Direction::Backward if before > 0 => self.move_to(Some(content), before - 1),
             _ => self.next_block()?,
         }
         Ok(())
@@ -336,7 +336,7 @@ impl<'a> RunIter<'a> {
 
     /// Moves behind the last entry.
     pub(crate) fn end(&mut self) {
-        self.stand(None, 0);
+        self.move_to(None, 0);
     }
 
     fn next_block(&mut self) -> Result<()> {
@@ -352,7 +352,7 @@ impl<'a> RunIter<'a> {
             (Some(content), Direction::Backward) => content.len() - 1,
             _ => 0,
         };
-        self.stand(content, at);
+        self.move_to(content, at);
         Ok(())
     }
 
@@ -365,7 +365,7 @@ impl<'a> RunIter<'a> {
         };
         match next {
             Some(next) => {
-                self.stand(Some(content), next);
+                self.move_to(Some(content), next);
                 Ok(())
             }
             None => self.next_block(),

@@ -277,8 +277,8 @@ impl<E: Engine> Durable for Journaled<E> {
         self.journal().log().refused()
     }
 
-    fn await_room(&self) -> Result<()> {
-        self.journal().log().await_room()
+    fn await_space(&self) -> Result<()> {
+        self.journal().log().await_space()
     }
 
     fn prove_owner(&self) -> Result<()> {

@@ -36,8 +36,8 @@ pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
 pub use journal::{ClosedLog, Journal, LOG_DIRECTORY, Writer};
 pub use journaled::{Engine, IngestInto, Journaled};
 pub use log::{
-    Cut, Grant, Log, LogKey, LogOptions, LogPosition, LogStats, ObjectPlace, Opening, Recovery,
-    Replay, Room, Verified,
+    Cut, Grant, Log, LogKey, LogOptions, LogPosition, LogSpace, LogStats, ObjectPlace, Opening,
+    Recovery, Replay, Verified,
 };
 pub use options::{DIRTY_BYTES_MIN, EngineOptions, kept_for_checkpoints};
 pub use over::Over;

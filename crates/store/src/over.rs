@@ -44,8 +44,8 @@ impl<S: Over> Durable for S {
         self.below().refused_by_log()
     }
 
-    fn await_room(&self) -> Result<()> {
-        self.below().await_room()
+    fn await_space(&self) -> Result<()> {
+        self.below().await_space()
     }
 
     fn prove_owner(&self) -> Result<()> {

@@ -111,7 +111,7 @@ pub trait Durable {
 
     /// Returns when the buffer of the log has space for many records, so that the next commit waits
     /// for none. For a caller that holds no lock. Only a log in a far store makes it wait.
-    fn await_room(&self) -> Result<()> {
+    fn await_space(&self) -> Result<()> {
         Ok(())
     }
 

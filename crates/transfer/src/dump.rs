@@ -225,8 +225,8 @@ impl<'a> Dump<'a> {
     }
 
     fn flush(&mut self) -> Result<()> {
-        let goes_on = (self.emit)(&self.buffer);
+        let continues = (self.emit)(&self.buffer);
         self.buffer.clear();
-        if goes_on { Ok(()) } else { Err(Error::Interrupted) }
+        if continues { Ok(()) } else { Err(Error::Interrupted) }
     }
 }

@@ -122,8 +122,8 @@ impl<'a> Out<'a> {
 
     fn hand_on(&mut self) -> Result<()> {
         self.stream_bytes += self.buffer.len() as u64;
-        let goes_on = self.dry_run || (self.emit)(&self.buffer);
+        let continues = self.dry_run || (self.emit)(&self.buffer);
         self.buffer.clear();
-        if goes_on { Ok(()) } else { Err(Error::Interrupted) }
+        if continues { Ok(()) } else { Err(Error::Interrupted) }
     }
 }

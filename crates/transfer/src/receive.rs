@@ -446,11 +446,11 @@ impl<'a> Receiver<'a> {
     /// nothing stays of an increment, nor of a stream that is damaged or not allowed.
     pub fn give_up(mut self, because: Option<&Error>) -> Option<Suspended> {
         let work = self.work.take()?;
-        let goes_on = match because {
+        let continues = match because {
             None | Some(Error::Cut | Error::Interrupted) => true,
             Some(error) => is_full(error),
         };
-        if !goes_on {
+        if !continues {
             drop_logged(&work.apply.stage);
             return None;
         }

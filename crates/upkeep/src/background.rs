@@ -34,7 +34,7 @@ impl Upkeep {
     pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
         let done = self.first_due(budget);
         if matches!(done, Err(FsError::NoSpace)) {
-            self.reclaim.failures.note_no_room(self.env.clock.monotonic());
+            self.reclaim.failures.note_no_space(self.env.clock.monotonic());
         }
         done
     }

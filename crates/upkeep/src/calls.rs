@@ -33,7 +33,7 @@ impl Upkeep {
         let dropping = self.store.stats().dropping;
         let trees = self.queue.detached() + dropping + u64::from(self.reclaim.is_pruning());
         let waits = trees > 0 || self.freeing_bytes() > 0;
-        if waits && failures.has_no_room(self.env.clock.monotonic()) {
+        if waits && failures.has_no_space(self.env.clock.monotonic()) {
             return Some((trees, FsError::NoSpace));
         }
         failures.trees(dropping)

@@ -35,7 +35,7 @@ const OPERATION: Duration = Duration::from_secs(30);
 const REST: i64 = 1_000_000_000;
 
 /// What is known of the search for space.
-pub struct Room {
+pub struct ForegroundReclaim {
     /// Held by the thread that searches for space.
     pub looking: Mutex<()>,
     /// The last commit when a search found nothing.
@@ -44,16 +44,16 @@ pub struct Room {
     pub nothing_since: AtomicI64,
 }
 
-impl Default for Room {
-    fn default() -> Room {
-        Room::new()
+impl Default for ForegroundReclaim {
+    fn default() -> ForegroundReclaim {
+        ForegroundReclaim::new()
     }
 }
 
-impl Room {
+impl ForegroundReclaim {
     /// No search was made yet.
-    pub fn new() -> Room {
-        Room {
+    pub fn new() -> ForegroundReclaim {
+        ForegroundReclaim {
             looking: Mutex::new(()),
             nothing_at: AtomicU64::new(u64::MAX),
             nothing_since: AtomicI64::new(i64::MIN),
@@ -127,7 +127,7 @@ impl Upkeep {
     /// operation's own error is that there is no space.
     #[cold]
     fn relieve(&self, search: &mut Search) -> bool {
-        let again = self.look_for_room(search);
+        let again = self.look_for_space(search);
         search.refused = Some(self.store.refused_by_log());
         again
     }
@@ -142,7 +142,7 @@ impl Upkeep {
         search.refused.map(|before| self.store.refused_by_log() == before)
     }
 
-    fn look_for_room(&self, search: &mut Search) -> bool {
+    fn look_for_space(&self, search: &mut Search) -> bool {
         if self.options.read_only {
             return false;
         }
@@ -151,9 +151,9 @@ impl Upkeep {
         if now >= end {
             return false;
         }
-        let Some(_looking) = self.room.looking.try_lock() else {
+        let Some(_looking) = self.foreground.looking.try_lock() else {
             let left = end.saturating_sub(self.env.clock.monotonic());
-            return self.room.looking.try_lock_for(left).is_some();
+            return self.foreground.looking.try_lock_for(left).is_some();
         };
         let until = now + SEARCH;
         let hopeless = std::mem::take(&mut search.hopeless) || search.rounds >= ROUNDS_MAX;
@@ -196,8 +196,8 @@ impl Upkeep {
         search.rounds += 1;
         if !given.any || before.is_some_and(|before| free.is_none_or(|free| free <= before)) {
             search.hopeless = true;
-            self.room.nothing_at.store(self.store.last_commit().0.0, Ordering::Release);
-            self.room.nothing_since.store(self.env.clock.now().0, Ordering::Release);
+            self.foreground.nothing_at.store(self.store.last_commit().0.0, Ordering::Release);
+            self.foreground.nothing_since.store(self.env.clock.now().0, Ordering::Release);
         }
         // A checkpoint alone may have freed some.
         true
@@ -214,14 +214,14 @@ impl Upkeep {
             // A holder released it just now.
             return true;
         }
-        if self.store.last_commit().0.0 == self.room.nothing_at.load(Ordering::Acquire) {
+        if self.store.last_commit().0.0 == self.foreground.nothing_at.load(Ordering::Acquire) {
             return false;
         }
         let waits = self.bytes_to_come() > 0
             || self.queue.detached() > 0
             || self.collection_waits()
             || self.store.compaction_may_free_space();
-        let since = self.room.nothing_since.load(Ordering::Acquire);
+        let since = self.foreground.nothing_since.load(Ordering::Acquire);
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
     }
 

@@ -145,14 +145,14 @@ impl Upkeep {
             return Ok(0);
         }
         let now = self.env.clock.monotonic();
-        if is_short_of_room(self, index, 1) {
-            return make_room(self, index, &mut work);
+        if is_short_of_space(self, index, 1) {
+            return make_space(self, index, &mut work);
         }
         if work.swept.is_none_or(|swept| now >= swept + SWEEP_EVERY) {
             sweep(self, index, &mut work)?;
         }
         // One that is begun at the limit is given up again.
-        if is_short_of_room(self, index, 2) {
+        if is_short_of_space(self, index, 2) {
             return Ok(0);
         }
         let Some(id) = pick(self, index, &mut work)? else { return Ok(0) };
@@ -182,7 +182,7 @@ fn begin(fs: &Upkeep, work: &mut Work, id: u64) -> FsResult<()> {
 fn advance(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<()> {
     let Some(mut job) = work.job.take() else { return Ok(()) };
     let mut step = || -> FsResult<Option<u64>> {
-        if is_short_of_room(fs, index, 1) {
+        if is_short_of_space(fs, index, 1) {
             return Err(FsError::NoSpace);
         }
         // Nobody changes these, so that no create copies a node for it.
@@ -233,18 +233,18 @@ fn look(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<bool> {
 }
 
 /// Whether there is less free space than `times` what bases must leave.
-fn is_short_of_room(fs: &Upkeep, index: &Index, times: u64) -> bool {
+fn is_short_of_space(fs: &Upkeep, index: &Index, times: u64) -> bool {
     if fs.env.objects.is_some() {
         return false;
     }
     let Ok(space) = fs.env.device.space() else { return false };
     let policy = index.options().flush;
-    let least = (space.total_bytes / 1024 * u64::from(policy.room_min)).min(policy.room_max);
+    let least = (space.total_bytes / 1024 * u64::from(policy.space_min)).min(policy.space_max);
     space.free_bytes < least * times
 }
 
 /// Frees all space of the index, the files even if no commit succeeds any more.
-fn make_room(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<u64> {
+fn make_space(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<u64> {
     work.asked.clear();
     fs.store.keep_log(&[]).map_err(from_store)?;
     let files = index.sweep(&[]).map_err(from_search)?;

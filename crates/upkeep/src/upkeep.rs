@@ -19,7 +19,7 @@ use volume::own::Own;
 use volume::{Core, OpenError, OpenOptions, VolumeId, VolumeStatus};
 
 use crate::collect::Collecting;
-use crate::foreground_reclaim::Room;
+use crate::foreground_reclaim::ForegroundReclaim;
 use crate::reclaim::Reclaim;
 use crate::scan::Slot;
 use crate::search_bases;
@@ -37,7 +37,7 @@ pub struct Upkeep {
     /// The scan of an index, of which there is one at a time.
     pub scans: Slot,
     /// The search for space.
-    pub room: Room,
+    pub foreground: ForegroundReclaim,
     /// Upkeep of the index.
     pub(crate) index_work: IndexUpkeep,
     /// Steps of background work so far.
@@ -81,7 +81,7 @@ impl Upkeep {
             governed: Governed::open(Ops::open(core)?)?,
             reclaim: Reclaim::new(),
             scans: Slot::default(),
-            room: Room::new(),
+            foreground: ForegroundReclaim::new(),
             index_work: IndexUpkeep::new(),
             turn: AtomicUsize::new(0),
             collecting: Mutex::default(),

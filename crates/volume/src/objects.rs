@@ -60,7 +60,7 @@ impl Core {
                 let waited = objects.store.wait_out(UNDURABLE_MAX, gave_up);
                 waited.map_err(|error| from_store(error.into()))?;
                 // So that a commit does not wait for it with locks held.
-                self.for_caller(|| self.store.await_room().map_err(from_store))
+                self.for_caller(|| self.store.await_space().map_err(from_store))
             }
         }
     }
@@ -89,8 +89,8 @@ impl Core {
 
     /// Waits until a write of so many bytes leaves few enough that are not durable. The caller
     /// holds nothing.
-    pub fn make_room(&self, bytes: u64) -> FsResult<()> {
-        self.for_caller(|| self.data.make_room(bytes).map_err(from_store))
+    pub fn make_space(&self, bytes: u64) -> FsResult<()> {
+        self.for_caller(|| self.data.make_space(bytes).map_err(from_store))
     }
 
     /// Runs something that waits for what is to become durable. In an outage of the object store a

@@ -50,9 +50,9 @@ pub(crate) fn falsify(device: &SimDevice, random: &mut Rng) {
         out.extend(log_record::encode(sum, payload.len() as u32, *lsn, *durable));
         out.extend(payload);
     }
-    let room = bytes.len().saturating_sub(RECORDS_START as usize);
-    out.truncate(room);
-    out.resize(room, 0);
+    let space = bytes.len().saturating_sub(RECORDS_START as usize);
+    out.truncate(space);
+    out.resize(space, 0);
     device.overwrite(path, RECORDS_START, &out);
 }
 

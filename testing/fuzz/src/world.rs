@@ -53,8 +53,8 @@ fn options() -> OpenOptions {
                 rows_min: 8,
                 commits: 10,
                 interval: Duration::from_millis(100),
-                room_min: 0,
-                room_max: 0,
+                space_min: 0,
+                space_max: 0,
                 ..FlushPolicy::default()
             },
             ..IndexOptions::default()

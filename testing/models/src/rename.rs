@@ -133,8 +133,8 @@ impl Model for RenameModel {
     }
 
     fn actions(&self, tree: &Tree, actions: &mut Vec<usize>) {
-        let goes_on = |next: Next| !matches!(next, Next::Done | Next::Aborted);
-        actions.extend((0..tree.renames.len()).filter(|at| goes_on(tree.renames[*at].next)));
+        let continues = |next: Next| !matches!(next, Next::Done | Next::Aborted);
+        actions.extend((0..tree.renames.len()).filter(|at| continues(tree.renames[*at].next)));
     }
 
     fn next_state(&self, last: &Tree, me: usize) -> Option<Tree> {

@@ -229,7 +229,7 @@ pub fn a_lock_has_one_holder<D: DeviceUnderTest>() {
 }
 
 /// The reported disk space is plausible.
-pub fn room_is_told<D: DeviceUnderTest>() {
+pub fn space_is_reported<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let space = device.space().expect("known");
     assert!(space.total_bytes > 0 && space.free_bytes <= space.total_bytes);

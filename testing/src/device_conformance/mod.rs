@@ -51,7 +51,7 @@ macro_rules! device_conformance {
             a_removed_file_stays_while_it_is_open,
             errors_name_the_operation_and_the_file,
             a_lock_has_one_holder,
-            room_is_told,
+            space_is_reported,
             files_are_shared_by_threads,
             random_operations_agree_with_a_vector,
             an_object_is_created_once,

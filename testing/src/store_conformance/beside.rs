@@ -284,7 +284,7 @@ impl Shared<'_> {
 
     /// Allows so many more batches, and waits until the writers have committed `batches` more, or
     /// the store has rejected so many.
-    fn go_on(&self, allowed: u64, batches: u64, refusals: u64) {
+    fn proceed(&self, allowed: u64, batches: u64, refusals: u64) {
         let sum = || loaded(&self.counts)[..CLONER].iter().sum::<u64>();
         let (begun, refused) = (sum(), self.refused.load(Ordering::SeqCst));
         self.allowed.fetch_add(allowed, Ordering::SeqCst);
@@ -366,7 +366,7 @@ pub fn power_may_be_cut_beside_writers_clones_and_runs<E: EngineUnderTest>() {
         let mut random = fastrand::Rng::with_seed(1);
         for seed in 0..E::rounds(45, 600) {
             // Mostly the threads are in the middle of an operation at the cut.
-            shared.go_on(20, random.u64(1..39), u64::MAX);
+            shared.proceed(20, random.u64(1..39), u64::MAX);
             cut::<E>(sim, shared, seed);
         }
     });
@@ -379,16 +379,16 @@ pub fn space_runs_out_beside_writers_clones_and_runs<E: EngineUnderTest>() {
         let _context = Context::new(format!("seed {seed}"));
         beside::<E>(seed, |sim, shared| {
             let mut random = fastrand::Rng::with_seed(seed);
-            shared.go_on(40, 60, u64::MAX);
-            let room = random.u64(128 << 10..1 << 20);
-            sim.device.set_capacity(Some(sim.device.used_bytes() + room));
-            shared.go_on(1500, 2900, 20);
+            shared.proceed(40, 60, u64::MAX);
+            let space = random.u64(128 << 10..1 << 20);
+            sim.device.set_capacity(Some(sim.device.used_bytes() + space));
+            shared.proceed(1500, 2900, 20);
             cut::<E>(sim, shared, seed);
             let counts = loaded(&shared.counts);
             say(&format!("{counts:?}, {} refused", shared.refused.load(Ordering::SeqCst)));
             refused += shared.refused.load(Ordering::SeqCst);
             sim.device.set_capacity(None);
-            shared.go_on(200, 200, u64::MAX);
+            shared.proceed(200, 200, u64::MAX);
             cut::<E>(sim, shared, seed + 1);
         });
     }

@@ -28,13 +28,13 @@ fn recover<E: EngineUnderTest>(
         let found = must(history.check(&*store));
         assert_eq!(store.durable(), store.last_commit(), "what was recovered is durable");
         if (op + policy as u64).is_multiple_of(5) {
-            go_on::<E>(&sim, store, durability, history, found);
+            proceed::<E>(&sim, store, durability, history, found);
         }
     }
 }
 
 /// A recovered store accepts commits, and keeps the recovered state.
-fn go_on<E: EngineUnderTest>(
+fn proceed<E: EngineUnderTest>(
     sim: &SimEnv,
     store: Arc<dyn Store>,
     durability: Durability,

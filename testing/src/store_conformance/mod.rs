@@ -22,8 +22,8 @@ mod patterns;
 mod pins;
 mod random;
 mod reopen;
-mod room_given_back;
 mod space;
+mod space_given_back;
 mod threads;
 mod workload;
 
@@ -45,8 +45,8 @@ pub use patterns::*;
 pub use pins::*;
 pub use random::*;
 pub use reopen::*;
-pub use room_given_back::*;
 pub use space::*;
+pub use space_given_back::*;
 pub use threads::*;
 pub use workload::{Shape, Workload};
 

@@ -14,7 +14,7 @@ use crate::{CrashPolicy, SimEnv};
 const TREE: TreeId = TreeId(20);
 
 /// Space for nodes and more log, beyond that of a new store.
-const ROOM: u64 = 12 << 20;
+const SPACE: u64 = 12 << 20;
 
 /// Puts values until there is no space for one.
 fn fill(store: &dyn Store, history: &History) {
@@ -66,7 +66,7 @@ fn full<E: EngineUnderTest>() -> (SimEnv, Arc<dyn Store>, History) {
     batch.create_tree(TREE);
     history.push(&batch);
     store.commit(&batch).expect("the batch is valid");
-    sim.device.set_capacity(Some(sim.device.used_bytes() + ROOM));
+    sim.device.set_capacity(Some(sim.device.used_bytes() + SPACE));
     fill(&*store, &history);
     (sim, store, history)
 }
@@ -110,7 +110,7 @@ pub fn a_full_disk_stays_readable_and_recovers<E: EngineUnderTest>() {
 
 /// The reserve of a full disk is for batches that declare themselves removals, and not for those
 /// that delete a key in passing.
-pub fn what_is_kept_for_removing_is_for_batches_that_say_so<E: EngineUnderTest>() {
+pub fn the_reserve_for_removing_is_for_batches_that_declare_it<E: EngineUnderTest>() {
     let (_sim, store, _) = full::<E>();
     let commit = |n: u64, deletes: bool, need: Need| {
         let mut batch = Batch::new();

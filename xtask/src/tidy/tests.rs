@@ -163,7 +163,7 @@ fn documents_that_name_missing_files_are_reported() {
         ("nothing", tour.as_str(), "does not mention `crates/a`"),
         ("`crates/a` `crates/b`", &tour, "crates/b does not exist"),
         ("`crates/a` [x](docs/y.md)", &tour, "docs/y.md leads nowhere"),
-        (&format!("{map} `it::go_on...`"), &tour, "no test is called it::go_on..."),
+        (&format!("{map} `it::proceed...`"), &tour, "no test is called it::proceed..."),
         (map, "`crates/a/src/lib.rs::go`", "names 1 functions"),
         (map, &tour.replacen("::go", "::gone", 1), "has no gone"),
         (map, &tour.replacen("a/src", "b/src", 1), "crates/b/src/lib.rs does not exist"),

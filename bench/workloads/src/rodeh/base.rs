@@ -190,8 +190,8 @@ impl Base {
 
     /// Measures its size, and stores the result.
     fn learn(&mut self) -> Result<()> {
-        let mut go_on = |_, _| ControlFlow::Continue(());
-        let report = self.store().check(&mut go_on).map_err(broken)?;
+        let mut proceed = |_, _| ControlFlow::Continue(());
+        let report = self.store().check(&mut proceed).map_err(broken)?;
         if !report.is_clean() {
             let message = format!("the base tree is damaged: {:?}", report.findings);
             return Err(Failure::new(FailureKind::Damaged, message));

@@ -70,7 +70,8 @@ impl Walk<'_, '_> {
             for &unit in pages.gathered.range(first..first + GROUP_UNITS as u64) {
                 let start = (unit - first) as usize;
                 if expected[start..].iter().take(PAGE_UNITS.into()).any(|&count| count != 0) {
-                    let what = format!("unit {unit}: a node and a page of the map lie here");
+                    let what =
+                        format!("unit {unit}: a node and a page of the map are both stored here");
                     self.found(FindingKind::Count, unit, what);
                 }
             }

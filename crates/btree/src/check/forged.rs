@@ -244,8 +244,8 @@ impl Subject {
     }
 
     fn inspect(&self) -> CheckReport {
-        let mut go_on = |_, _| ControlFlow::Continue(());
-        inspect(&self.sim.env(), &Options::default(), &mut go_on).expect("all is readable")
+        let mut proceed = |_, _| ControlFlow::Continue(());
+        inspect(&self.sim.env(), &Options::default(), &mut proceed).expect("all is readable")
     }
 
     /// Asserts that this is found at a unit; other findings follow from it.
@@ -412,7 +412,7 @@ fn a_pointer_with_a_wrong_overflow_flag_is_reported() {
 }
 
 #[test]
-fn a_node_of_another_level_than_its_parent_says_is_found() {
+fn a_node_of_another_level_than_its_parent_records_is_found() {
     let what = "the level below its parent's";
     // There is nothing below a leaf without overflow nodes, so nothing else is found.
     for (kind, level) in [(Kind::Leaf, 1), (Kind::Interior, 0)] {

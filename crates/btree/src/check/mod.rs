@@ -41,8 +41,8 @@ pub(crate) fn check_all(core: &Core) -> Result<CheckReport> {
     let mut state = core.checkpoint.lock();
     let roots = Roots { directory: state.space.directory, catalog: state.catalog };
     let pages = Pages::take(&core.nodes, &mut state.space)?;
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    let mut walk = Walk::new(&core.nodes, &pages, &mut go_on);
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    let mut walk = Walk::new(&core.nodes, &pages, &mut proceed);
     walk.durable(&roots)?;
     let mut report = walk.compare(&pages);
     memory::walk(core, &mut report);

@@ -31,7 +31,7 @@ use crate::checkpoint::{SUPERBLOCK_FILES, write_superblocks};
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
 use crate::recover::{no_state, open_file, open_superblocks};
-use crate::space::{MapRoom, Page, Space, Work, directory_units};
+use crate::space::{MapSpace, Page, Space, Work, directory_units};
 use crate::two_copies::BadCopy;
 
 /// Recounts the references of a store and writes the new map. Fails, with nothing changed, when no
@@ -41,7 +41,7 @@ use crate::two_copies::BadCopy;
 /// nothing else was changed then, because such a store takes no changes.
 pub fn repair(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     let newest = newest_or_none(env, options, &mut Vec::new())?;
-    if newest.beside_another && !leads_to_nodes(env, &newest.superblock)? {
+    if newest.beside_another && !points_to_nodes(env, &newest.superblock)? {
         // That one may be the volume's, and this one may be from elsewhere.
         return Err(no_state().into());
     }
@@ -60,7 +60,7 @@ fn newest_or_none(env: &Env, options: &Options, found: &mut Vec<Finding>) -> Res
 }
 
 /// Whether a superblock points to existing nodes: the checksums in its pointers verify them.
-fn leads_to_nodes(env: &Env, superblock: &Superblock) -> Result<bool> {
+fn points_to_nodes(env: &Env, superblock: &Superblock) -> Result<bool> {
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
     for pointer in [superblock.catalog, superblock.directory] {
         match nodes.read(pointer, |_, _| Ok(())) {
@@ -142,8 +142,8 @@ fn repair_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
     let unit = groups * GROUP_UNITS as u64;
     work.replace_page(groups, Arc::new(vec![0; GROUP_UNITS]));
     work.set(unit, units, 1)?;
-    let room = MapRoom { directory: (unit, units), pages: Vec::new() };
-    let (directory, ..) = work.write(&room)?;
+    let space = MapSpace { directory: (unit, units), pages: Vec::new() };
+    let (directory, ..) = work.write(&space)?;
     let (groups, _) = work.into_parts();
     nodes.file.sync_data()?;
     let superblock = Superblock {
@@ -175,8 +175,8 @@ struct ScannedState {
 
 /// Counts the references of a state, except the one to its directory.
 fn count(nodes: &Nodes, superblock: &Superblock) -> Result<ScannedState> {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    let mut walk = Walk::new(nodes, &Pages::none(), &mut go_on);
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    let mut walk = Walk::new(nodes, &Pages::none(), &mut proceed);
     let catalog = RootRecord { pointer: superblock.catalog, level: superblock.catalog_level };
     walk.durable(&Roots { directory: None, catalog: Some(catalog) })?;
     if let Some(error) = walk.unread {

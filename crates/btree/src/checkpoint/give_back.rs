@@ -133,13 +133,13 @@ impl Core {
     }
 
     fn may_be_listed(&self, length: u64) -> u64 {
-        let free = self.room_free.load(Ordering::Relaxed);
+        let free = self.space_free.load(Ordering::Relaxed);
         (length / LISTED_SHARE).max(LISTED_BYTES_MIN).min(free / LISTED_SHARE_OF_FREE)
     }
 
     /// Punches a part of the list if there was no commit since the last call; returns whether
     /// anything was listed.
-    pub(crate) fn give_back_at_rest(&self) -> bool {
+    pub(crate) fn give_back_idle(&self) -> bool {
         let last = self.log().last().0;
         if self.rested_at.swap(last, Ordering::Relaxed) != last {
             return false;
@@ -249,13 +249,13 @@ mod tests {
     use crate::space::{Space, blocks};
     use crate::{BtreeStore, Options};
 
-    /// A store whose map says, falsely, that its file has `groups` groups with free runs of `hole`
+    /// A store whose map describes, falsely, a file with `groups` groups with free runs of `hole`
     /// units between 16 that are in use.
     fn holes(groups: u64, hole: usize) -> (SimEnv, Arc<BtreeStore>, Vec<(u64, u16)>) {
         let sim = testing::sim_env(1);
         let store = BtreeStore::create(&sim.env(), &Options::with_cache(8 << 20)).unwrap();
         store.engine().nodes.file.set_len(groups * GROUP_BYTES as u64).unwrap();
-        store.engine().room_free.store(u64::MAX, Ordering::Relaxed);
+        store.engine().space_free.store(u64::MAX, Ordering::Relaxed);
         store.engine().journal.set_tight(false);
         let mut state = store.engine().checkpoint.lock();
         state.space = Space::empty();
@@ -304,8 +304,8 @@ mod tests {
         assert_eq!(sim.device.counts().of(Op::Punch), 0);
         assert_eq!(state.space.freed.groups.len(), 500, "however often it was freed");
         drop(state);
-        while store.engine().give_back_at_rest() {}
-        while store.engine().give_back_at_rest() {}
+        while store.engine().give_back_idle() {}
+        while store.engine().give_back_idle() {}
         assert_eq!(sim.device.counts().of(Op::Punch), free.len() as u64);
     }
 
@@ -346,7 +346,7 @@ mod tests {
         assert!(matches!(failed, Err(store::Error::Device(_))), "{failed:?}");
         // A caller that repeats the call while it returns true must not get true forever.
         sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 0));
-        assert!(!store.engine().give_back_at_rest() && !store.engine().give_back_at_rest());
+        assert!(!store.engine().give_back_idle() && !store.engine().give_back_idle());
         let before = sim.device.counts().of(Op::Punch);
         assert!(before < free.len() as u64);
         store.engine().give_back_now().unwrap();
@@ -362,12 +362,12 @@ mod tests {
             |group: u64| free.iter().filter(move |(unit, _)| unit / GROUP_UNITS as u64 == group);
         let core = store.engine();
         give(core, &mut core.checkpoint.lock(), &of(0).copied().collect::<Vec<_>>());
-        core.give_back_at_rest();
+        core.give_back_idle();
         let there = || core.checkpoint.lock().space.freed.groups.contains_key(&0);
         let high: Vec<_> = (8..16).flat_map(of).copied().collect();
         for _ in 0..20 {
             give(core, &mut core.checkpoint.lock(), &high);
-            core.give_back_at_rest();
+            core.give_back_idle();
         }
         assert!(!there(), "it waits for ever");
     }

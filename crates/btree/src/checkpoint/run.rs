@@ -224,11 +224,11 @@ impl Core {
         let left = counts.settle(work, usize::MAX)?;
         assert!(left.is_empty(), "without a bound nothing is left as trash");
         let (cells, bytes, writes) = writer.finish()?;
-        let room = work.reserve_map(counts.groups())?;
+        let space = work.reserve_map(counts.groups())?;
         counts.apply(work)?;
         let mut freed = std::mem::take(&mut counts.freed);
         freed.extend(work.base.directory.map(|old| (old.unit, old.units)));
-        let (directory, map_bytes, map_writes) = work.write(&room)?;
+        let (directory, map_bytes, map_writes) = work.write(&space)?;
         Ok(Written {
             generation,
             lsn: frozen.lsn,

@@ -117,7 +117,7 @@ impl Builder<'_> {
     /// Writes the leaves of the chunk.
     fn write(&mut self) -> Result<()> {
         let core = self.core;
-        core.keep_room_beside(self.chunk_bytes as u64)?;
+        core.keep_space_beside(self.chunk_bytes as u64)?;
         self.chunk_bytes = 0;
         let mut state = core.checkpoint.lock();
         core.log().check()?;

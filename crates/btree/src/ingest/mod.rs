@@ -24,7 +24,7 @@ mod graft;
 
 use format::batch::{self as codec, IngestedLeaf, Op, Ops};
 use format::space_map::GROUP_BYTES;
-use store::{Batch, CommitToken, Error, IngestInto, Result, Room, SortedRun, TreeId};
+use store::{Batch, CommitToken, Error, IngestInto, LogSpace, Result, SortedRun, TreeId};
 
 use crate::commit::malformed;
 use crate::core::Core;
@@ -152,14 +152,14 @@ impl Core {
         let _gate = self.load_and_enter(|gate| gate.write(), load)?;
         self.journal.check_open()?;
         load()?;
-        let lsn = self.log().append(&record, Room::Normal)?;
+        let lsn = self.log().append(&record, LogSpace::Normal)?;
         state.space.ingested.extend_from_slice(written);
         self.apply_logged(&record, underfull)?;
         Ok(CommitToken(lsn))
     }
 
     fn append_and_apply(&self, record: &[u8], underfull: &mut Underfull) -> Result<CommitToken> {
-        let lsn = self.log().append(record, Room::Normal)?;
+        let lsn = self.log().append(record, LogSpace::Normal)?;
         self.apply_logged(record, underfull)?;
         Ok(CommitToken(lsn))
     }

@@ -1,6 +1,6 @@
-//! Free units whose space was not given back to the disk yet: a word for each group says in which
-//! sixty-fourths of it something was freed. So the size of the list is bounded by the file, however
-//! often the same space is used and freed again.
+//! Free units whose space was not given back to the disk yet. A word for each group records in
+//! which sixty-fourths of the group something was freed. So the list is bounded by the file,
+//! however often the same space is used and freed again.
 
 use std::collections::BTreeMap;
 

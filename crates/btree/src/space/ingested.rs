@@ -44,9 +44,9 @@ impl Space {
     /// space is held already, because the log continues a later state than this one; and when the
     /// space is outside the file, or crosses groups.
     pub(crate) fn hold_replayed(&mut self, leaf: &Ingested, groups: u64) -> Result<()> {
-        let mut room: Vec<(u64, u64)> =
+        let mut space: Vec<(u64, u64)> =
             leaf.pointers().map(|at| (at.unit, at.unit + u64::from(at.units))).collect();
-        room.sort_unstable();
+        space.sort_unstable();
         let outside = |&&(unit, end): &&(u64, u64)| {
             let group = unit / GROUP_UNITS as u64;
             unit == end || group >= groups || (end - 1) / GROUP_UNITS as u64 != group
@@ -54,8 +54,8 @@ impl Space {
         let taken = |&&(unit, end): &&(u64, u64)| {
             self.held_at(unit).is_some() || self.held.range(unit..end).next().is_some()
         };
-        let twice = room.windows(2).find(|two| two[0].1 > two[1].0).map(|two| &two[1]);
-        let bad = room.iter().find(outside).or_else(|| room.iter().find(taken)).or(twice);
+        let twice = space.windows(2).find(|two| two[0].1 > two[1].0).map(|two| &two[1]);
+        let bad = space.iter().find(outside).or_else(|| space.iter().find(taken)).or(twice);
         if let Some((unit, end)) = bad {
             let malformed = Malformed {
                 structure: "ingested leaf",

@@ -22,4 +22,4 @@ pub(crate) use counts::{Counts, Death};
 pub(crate) use freed::{Freed, blocks};
 pub(crate) use ingested::Ingested;
 pub(crate) use map::{Page, Space, Work};
-pub(crate) use pages::{MapRoom, PAGE_UNITS, directory_units};
+pub(crate) use pages::{MapSpace, PAGE_UNITS, directory_units};

@@ -138,7 +138,7 @@ impl Space {
 }
 
 /// Space for the map that a checkpoint makes.
-pub(crate) struct MapRoom {
+pub(crate) struct MapSpace {
     /// First unit and number.
     pub(crate) directory: (u64, u16),
     /// First units for gathered pages, ascending; if there are none, or too few, pages are written
@@ -150,7 +150,7 @@ impl Work<'_> {
     /// Finds space for the map, in which the pages of `groups` may still change. Called after all
     /// other space was found, because the directory describes all groups, and before anything is
     /// freed, because freed units still belong to the durable state.
-    pub(crate) fn reserve_map(&mut self, mut groups: BTreeSet<u64>) -> Result<MapRoom> {
+    pub(crate) fn reserve_map(&mut self, mut groups: BTreeSet<u64>) -> Result<MapSpace> {
         let mut pages = Vec::new();
         groups.extend(self.changed.keys());
         groups.extend(self.base.directory.map(|old| old.unit / GROUP_UNITS as u64));
@@ -170,7 +170,7 @@ impl Work<'_> {
         // Finding space may add a group.
         let most = self.groups.len() + 1;
         let units = directory_units(most, gathered + pages.len())?;
-        Ok(MapRoom { directory: (self.alloc(units)?, units), pages })
+        Ok(MapSpace { directory: (self.alloc(units)?, units), pages })
     }
 
     /// Whether space for pages was found in a group.
@@ -189,14 +189,14 @@ impl Work<'_> {
     /// Writes the pages that changed, never over a current one, and the directory. Drops unused
     /// groups at the end. Returns the directory's pointer, the number of bytes written, and the
     /// number of writes.
-    pub(crate) fn write(&mut self, room: &MapRoom) -> Result<(Pointer, u64, u64)> {
+    pub(crate) fn write(&mut self, space: &MapSpace) -> Result<(Pointer, u64, u64)> {
         if let Some(old) = self.base.directory {
             self.set(old.unit, old.units, 0)?;
         }
         self.give_up_groups();
         let file = Arc::clone(&self.nodes.file);
         let mut runs = Runs { file: file.as_ref(), at: 0, run: Vec::new(), bytes: 0, writes: 0 };
-        let mut places = room.pages.iter();
+        let mut places = space.pages.iter();
         let at_the_end = self.pages_at_the_end();
         for group in &at_the_end {
             match self.page(*group) {
@@ -223,7 +223,7 @@ impl Work<'_> {
             entry.checksum = space_map::encode(&mut out, group, self.generation, page);
             runs.put(page_offset(group, entry.copy), &out)?;
         }
-        let (unit, units) = room.directory;
+        let (unit, units) = space.directory;
         out.clear();
         map_directory::encode(&mut out, self.generation, &self.groups);
         let checksum = node::seal(&mut out, unit);

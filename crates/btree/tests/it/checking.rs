@@ -1,5 +1,5 @@
-//! A check finds what was done to a volume, and says where; beside a running store, and on one that
-//! nobody has open, which it leaves as it is.
+//! A check finds damage that was done to a volume, and names the place; on a running store, and on
+//! one that nobody has open, which it leaves unchanged.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,8 @@ const CACHE_BYTES: usize = 64 << 20;
 const IN_THE_LOG: &[u8] = b"in the log";
 
 fn inspected(sim: &SimEnv) -> CheckReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    inspect(&sim.env(), &options(CACHE_BYTES), &mut go_on).expect("the files are there")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    inspect(&sim.env(), &options(CACHE_BYTES), &mut proceed).expect("the files are there")
 }
 
 /// A tree of some hundred leaves with long values among them, clones of it, something dropped,
@@ -42,7 +42,7 @@ fn crashed() -> SimEnv {
     assert!(store.checkpoint().expect("checkpoint"));
     for n in 0..10_u32 {
         commit(&store, |batch| batch.put(TREE, &n.to_be_bytes(), IN_THE_LOG));
-        // Each record says that the one before was durable.
+        // Each record states that the one before was durable.
         store.sync(store.last_commit()).expect("sync");
     }
     sim
@@ -61,7 +61,7 @@ fn nodes(sim: &SimEnv, kind: u8, level: u8) -> Vec<u64> {
     found
 }
 
-/// Where the values of the records lie that a crash makes replay, in order.
+/// Offsets of the values of the records that a crash makes replay, in order.
 fn records(sim: &SimEnv) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     for (path, _) in sim.device.files() {
@@ -110,7 +110,7 @@ fn a_check_can_be_cancelled() {
 
 #[test]
 fn damage_is_found_and_named_by_file_and_offset() {
-    // Kind and level as they stand in a node's header.
+    // Kind and level as in a node's header.
     for (kind, level) in [(1, 0), (2, 1), (3, 0)] {
         let sim = crashed();
         let all = nodes(&sim, kind, level);
@@ -156,7 +156,7 @@ fn damaged_counts_superblocks_and_logs_are_found() {
     assert_eq!(report.findings[0].kind, FindingKind::Unreadable);
     assert!(pages.contains(&report.findings[0].offset) && report.leaves > 40);
     let sim = crashed();
-    // All but the last of the records that are needed: others, which follow, say that they were
+    // All but the last of the records that are needed: the records that follow state that they were
     // durable.
     let places = records(&sim);
     assert_eq!(places.len(), 10, "{places:?}");
@@ -194,8 +194,8 @@ fn a_check_beside_commits_and_checkpoints_finds_nothing() {
             }
         });
         for _ in 0..15 {
-            let mut go_on = |_, _| ControlFlow::Continue(());
-            let report = store.check(&mut go_on).expect("check");
+            let mut proceed = |_, _| ControlFlow::Continue(());
+            let report = store.check(&mut proceed).expect("check");
             assert!(report.is_clean(), "{:#?}", report.findings);
             assert!(report.leaves > 30);
         }

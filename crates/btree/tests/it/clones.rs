@@ -291,7 +291,7 @@ fn a_chain_of_a_thousand_clones_is_dropped_in_any_order() {
     }
 }
 
-/// Keys so long that nodes are many; what they begin with stands once in each.
+/// Keys so long that there are many nodes; each node stores their prefix once.
 fn long_key(n: u32) -> Vec<u8> {
     [[b'k'; 460].as_slice(), &n.to_be_bytes()].concat()
 }

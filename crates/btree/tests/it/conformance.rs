@@ -10,4 +10,4 @@ pub(crate) fn options(durability: Durability) -> Options {
 
 testing::engine_under_test!(Btree, "btree", BtreeStore, options);
 testing::store_conformance!(Btree);
-testing::store_conformance_tests!(Btree: what_is_kept_for_removing_is_for_batches_that_say_so);
+testing::store_conformance_tests!(Btree: the_reserve_for_removing_is_for_batches_that_declare_it);

@@ -163,7 +163,7 @@ fn differences(old: &Model, new: &Model) -> Found {
 
 /// Nothing is passed over in silence, on either side, whatever is rotten.
 #[test]
-fn a_difference_over_damage_is_whole_or_says_where_the_damage_is() {
+fn a_difference_over_damage_is_whole_or_names_the_place_of_the_damage() {
     let (sim, store, clone) = with_clone(7, 6000);
     for n in (0..6000_u32).step_by(211) {
         commit(&store, |batch| batch.put(clone, &n.to_be_bytes(), &[2; 90]));
@@ -175,7 +175,7 @@ fn a_difference_over_damage_is_whole_or_says_where_the_damage_is() {
     store.close().expect("close");
     drop(store);
     let bytes = sim.env().device.open("btree/nodes").and_then(|file| file.len()).expect("length");
-    let (mut whole, mut told) = (0, 0);
+    let (mut whole, mut reported) = (0, 0);
     for unit in 0..bytes / 1024 {
         let medium = sim.device.copy();
         medium.flip_bit("btree/nodes", unit * 8192 + 8 * 200 + unit % 8);
@@ -190,12 +190,12 @@ fn a_difference_over_damage_is_whole_or_says_where_the_damage_is() {
                 }
                 Err(Error::Corrupt(damage)) => {
                     assert!(damage.to_string().contains("btree/nodes"), "unit {unit}: {damage}");
-                    told += 1;
+                    reported += 1;
                 }
                 Err(error) => panic!("unit {unit}: {error}"),
             }
         }
     }
-    println!("{whole} differences were whole, {told} said where the damage is");
-    assert!(whole > 100 && told > 100, "{whole} whole, {told} told");
+    println!("{whole} differences were whole, {reported} named the damage");
+    assert!(whole > 100 && reported > 100, "{whole} whole, {reported} reported");
 }

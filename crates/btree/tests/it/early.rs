@@ -220,7 +220,7 @@ fn power_may_be_cut_while_leaves_are_pre_flushed() {
     checked(&store);
 }
 
-/// A leaf that cannot be pre-flushed stays in memory, or the store says that it takes no more; in
+/// A leaf that cannot be pre-flushed stays in memory, or the store refuses further commits; in
 /// any case what was durable is there.
 #[test]
 fn pre_flushing_a_leaf_may_fail() {

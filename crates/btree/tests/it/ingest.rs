@@ -31,7 +31,7 @@ fn a_run_is_written_once_and_not_logged() {
     let report = checked(&store);
     let written = store.stats().written_bytes - before.0;
     assert_eq!(report.entries, 60_000 + 1);
-    // 15/16 full, and interior nodes, and the log's record of where they lie.
+    // 15/16 full, and interior nodes, and the log's record of where they are.
     assert!(written < size + size / 6, "{written} bytes for {size}");
     assert!(sim.device.counts().of(Op::Write) - before.1 < 40, "in long writes");
     assert_eq!(entries(&*store, TREE), run.into_iter().collect());
@@ -134,7 +134,7 @@ fn a_run_that_fails_leaves_nothing() {
     assert_eq!(checked(&store).entries, before.entries + 85_000);
 }
 
-/// The system tells one sync of bytes that it could not write, and not the next; those may be of
+/// The system reports once, to one sync, that it could not write bytes; those may be of
 /// leaves that were pre-flushed. So no later checkpoint may count on them.
 #[test]
 fn a_failed_sync_of_nodes_ends_all_allocation() {

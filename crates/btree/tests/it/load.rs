@@ -17,7 +17,7 @@ const COUNTER: [u8; 9] = [0; 9];
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) entries: u64,
-    /// How far commits lie apart that follow each other. Odd, and no divisor of `entries`.
+    /// The distance between successive commits. Odd, and no divisor of `entries`.
     pub(crate) step: u64,
     /// One in so many values is in an overflow node, where there are any: no leaf that points to
     /// such a one is pre-flushed.

@@ -1,4 +1,4 @@
-//! What a replay passes over because a node is damaged, and nodes that lie twice, where the disk
+//! What a replay skips because a node is damaged, and nodes that are stored twice, where the disk
 //! fails in other ways than by rot: a sector that does not read, a byte that reads wrong once,
 //! space of a lost node that is used again.
 
@@ -32,8 +32,9 @@ fn a_sector_unreadable_in_both_copies_keeps_the_volume_open() {
             let opened = BtreeStore::open(&env, &options(CACHE_BYTES));
             let value = opened.expect("the other copy is whole").get(TreeId(100), b"tree");
             assert!(value.expect("it reads").is_some(), "{at}");
-            let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
-            let report = inspect(&env, &options(CACHE_BYTES), &mut go_on).expect("it is looked at");
+            let mut proceed = |_, _| std::ops::ControlFlow::Continue(());
+            let report =
+                inspect(&env, &options(CACHE_BYTES), &mut proceed).expect("it is looked at");
             let is_named = report.findings.iter().any(|finding| finding.offset == at);
             assert!(is_named, "{at}: {:?}", report.findings);
         }
@@ -46,7 +47,7 @@ fn leaves(bytes: &[u8]) -> impl Iterator<Item = usize> {
     starts.filter(|&at| bytes[at..at + 4] == format::node::MAGIC && bytes[at + 6] == 1)
 }
 
-/// What the log says of a leaf is passed over where that does not read; wherever in the leaf that
+/// Replay skips the log's records of a leaf that does not read; wherever in the leaf that
 /// was, nobody is shown what was there before the log.
 #[test]
 fn a_leaf_misread_once_is_not_shown_without_its_log_records() {

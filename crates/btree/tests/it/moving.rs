@@ -1,5 +1,5 @@
-//! What checkpoints write lies together after long use too, because they empty sparse regions; and
-//! what is moved is whole, whatever happens beside.
+//! Checkpoints write long runs after long use too, because they empty sparse regions; and
+//! what is moved is whole, whatever happens at the same time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -211,7 +211,7 @@ fn unreadable_nodes_are_not_moved_and_fail_no_checkpoint() {
 }
 
 #[test]
-fn writers_readers_clones_and_pins_go_on_while_leaves_are_moved() {
+fn writers_readers_clones_and_pins_continue_while_leaves_are_moved() {
     let (sim, store, _) = aged(4);
     let before = store.engine().node_writes().moved;
     let done = Arc::new(AtomicBool::new(false));

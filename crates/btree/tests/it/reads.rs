@@ -1,4 +1,4 @@
-//! A disk whose reads of the nodes go wrong as a test says.
+//! A disk whose reads of the nodes fail as a test sets.
 
 use std::sync::Arc;
 

@@ -145,7 +145,7 @@ fn replay_does_not_write_where_a_later_record_has_a_run() {
     }
 }
 
-/// A volume opens however full its medium is: replayed changes then stay in memory.
+/// A volume opens however full its disk is: replayed changes then stay in memory.
 #[test]
 fn a_long_log_is_replayed_on_a_full_disk() {
     let load = Load { entries: 20_000, step: 131, long: Some(20) };
@@ -178,7 +178,7 @@ fn long_log(load: Load, changes: u64) -> SimEnv {
     sim
 }
 
-/// Whatever call fails while a long log is replayed, once or from then on, by refusal or for want
+/// Whatever call fails while a long log is replayed, once or from then on, by an error or for lack
 /// of space: nothing is lost by it, neither for a process that continues with what was opened nor
 /// for one that comes after a kill or a power cut. A superblock that could not be written means
 /// that nobody knows which state is on disk, also where the reason was space.

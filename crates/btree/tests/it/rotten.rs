@@ -78,7 +78,7 @@ fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Corrupt(bad) if bad.file == NODES)
 }
 
-/// Asks for each key, and for all in order: what is answered is right. Tells how many are not.
+/// Reads each key, and all in order: each answer is right. Returns how many keys do not read.
 fn ask(read: &dyn Read, model: &Model, place: &str) -> usize {
     let mut unknown = 0;
     for (&tree, right) in model {
@@ -138,7 +138,7 @@ fn lives_with_it(device: &SimDevice, store: &BtreeStore, place: &str) {
 }
 
 /// A caller that has what is not known elsewhere drops it, and continues.
-fn goes_on_without(device: SimDevice, model: &Model, place: &str) {
+fn continues_without(device: SimDevice, model: &Model, place: &str) {
     let sim = SimEnv::on(device, 2);
     let options = options(CACHE_BYTES);
     let store = BtreeStore::open(&sim.env(), &options).expect("it opens");
@@ -187,7 +187,7 @@ fn a_damaged_node_under_the_log_blocks_only_its_own_keys() {
                 drop(pin);
                 lives_with_it(&sim.device, &store, &place);
                 drop(store);
-                goes_on_without(sim.device.copy(), &right, &place);
+                continues_without(sim.device.copy(), &right, &place);
             }
             Ok(store) => {
                 ask(&*store, &right, &place);

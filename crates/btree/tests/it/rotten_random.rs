@@ -162,7 +162,7 @@ fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Corrupt(bad) if bad.file == NODES)
 }
 
-/// Asks for each key, and for all in order: what is answered is right. Tells how many are not.
+/// Reads each key, and all in order: each answer is right. Returns how many keys do not read.
 fn ask(read: &dyn Read, model: &Model, place: &str) -> usize {
     let mut unknown = 0;
     for (&tree, right) in model {
@@ -199,7 +199,7 @@ fn ask(read: &dyn Read, model: &Model, place: &str) -> usize {
 
 /// What of the trees that the log changes cannot be read goes, where that is in the way; the rest
 /// is right, and takes changes. Whether something was in the way.
-fn goes_on(device: &SimDevice, env: &Env, cache: usize, mut model: Model, place: &str) -> bool {
+fn continues(device: &SimDevice, env: &Env, cache: usize, mut model: Model, place: &str) -> bool {
     let options = options(cache);
     let opened = match BtreeStore::open(env, &options) {
         Ok(opened) => opened,
@@ -268,7 +268,7 @@ fn a_log_of_random_changes_is_replayed_over_damaged_nodes() {
                 device.flip_bit(NODES, byte as u64 * 8 + random.u64(..8));
             }
             let env = SimEnv::on(device.clone(), seed).env();
-            read_only += u32::from(goes_on(&device, &env, cache, model.clone(), &place));
+            read_only += u32::from(continues(&device, &env, cache, model.clone(), &place));
         }
         for round in 0..6 {
             let place = format!("round {round}, for a moment, cache {cache}");
@@ -276,7 +276,7 @@ fn a_log_of_random_changes_is_replayed_over_damaged_nodes() {
             let env = SimEnv::on(device.clone(), seed).env();
             let first = random.u64(..60);
             let env = wrong(env, first..first + random.u64(1..4), random.usize(..300));
-            read_only += u32::from(goes_on(&device, &env, cache, model.clone(), &place));
+            read_only += u32::from(continues(&device, &env, cache, model.clone(), &place));
         }
         println!("{read_only} of 12 were read-only");
     });

@@ -1,4 +1,4 @@
-//! How a checkpoint writes: in long runs, also when what it replaces lies scattered.
+//! How a checkpoint writes: in long runs, also when the nodes that it replaces are scattered.
 
 use btree::BtreeStore;
 use store::Maintain;

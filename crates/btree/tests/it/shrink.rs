@@ -15,7 +15,7 @@ use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
 const OTHER: TreeId = TreeId(TREE.0 + 1);
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Fills two trees alternately, so that their nodes lie between each other's.
+/// Fills two trees alternately, so that their nodes alternate in the file.
 fn fill(store: &BtreeStore, chunks: u32) {
     fill_with(store, chunks, |n| n.to_be_bytes().to_vec());
 }
@@ -92,7 +92,7 @@ fn free_space_is_returned_when_idle_and_in_bulk() {
         assert!(!store.reclaim_step(500).expect("reclaim"));
         most = most.max(store.stats().disk_bytes);
     }
-    // Each round writes all of one tree: what it replaced lies there for a while, and not for ever.
+    // Each round writes all of one tree: the replaced nodes stay for a while, and not for ever.
     assert!(most > rest * 3 / 2, "{most} bytes at most, {rest} when idle");
     assert!(most < rest + (24 << 20), "{most} bytes at most, {rest} when idle");
     reclaim_all(&store);
@@ -178,7 +178,7 @@ fn nothing_is_freed_after_a_failed_superblock_write() {
         let fault = Fault::no_space(FaultOn::Only(Op::Sync), 0).below("btree/super");
         sim.device.inject(fault);
         if close {
-            // Whether it says so or not.
+            // Whether it returns an error or not.
             drop(store.close());
         } else {
             store.checkpoint().expect_err("the superblock");
@@ -195,8 +195,8 @@ fn nothing_is_freed_after_a_failed_superblock_write() {
     }
 }
 
-/// What a checkpoint took that found no space is free again, also where it lies right behind leaves
-/// that the map does not know of yet; and those stay.
+/// Space that a checkpoint took before it ran out is free again, also directly after leaves
+/// that the map does not have yet; and those stay.
 #[test]
 fn a_failed_checkpoint_beside_ingested_leaves_frees_only_its_own_space() {
     let (sim, store) = store(9, CACHE_BYTES);

@@ -25,7 +25,7 @@ const NUMBERS: u64 = 400;
 /// Longest time that a thread may take.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Keys of all threads lie between each other, so writers meet in leaves.
+/// Keys of all threads alternate, so writers meet in leaves.
 fn key(n: u64, owner: u8) -> [u8; 9] {
     let mut key = [owner; 9];
     key[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());

@@ -88,7 +88,7 @@ fn opens_with_either(device: &SimDevice, model: &Model, place: &str) -> u32 {
     opened
 }
 
-/// Opens what a disk holds, in several ways; returns how often. A text says where that was.
+/// Opens what a disk holds, in several ways; returns how often. The text names the case.
 pub(crate) type Opens = fn(&SimDevice, &Model, &str) -> u32;
 
 /// Rounds of changes with a checkpoint each. Power is cut before each operation of a checkpoint;

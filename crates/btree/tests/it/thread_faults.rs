@@ -15,7 +15,7 @@ use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv, sim_env};
 use crate::threads::{OTHER, WRITERS, batch_of, key, recovered, whole_batches};
 use crate::util::{TREE, checked, commit, options};
 
-/// Tells the other threads to end, also when this one panics.
+/// Makes the other threads end, also when this one panics.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -47,29 +47,29 @@ const REFUSALS: u64 = 12;
 const MORE: u64 = 150;
 
 /// Commits until there was no space for a while, and was again; returns how many batches there are.
-fn write_into_little_room(
+fn write_into_little_space(
     store: &BtreeStore,
     writer: u64,
     progress: &Progress,
-    room: &AtomicBool,
+    space: &AtomicBool,
 ) -> u64 {
     let (mut count, mut more) = (0, 0);
     while more < MORE {
         // What begins when there is space again is not refused.
-        let has_room = room.load(Ordering::SeqCst);
+        let has_space = space.load(Ordering::SeqCst);
         match store.commit(&batch_of(writer, count + 1)) {
             Ok(token) => {
                 count += 1;
-                more += u64::from(has_room);
+                more += u64::from(has_space);
                 if count % 7 == 0 {
                     match store.sync(token) {
                         Ok(()) => progress.durable.store(count, Ordering::SeqCst),
-                        Err(error) => assert!(error.is_no_space() && !has_room, "{error:?}"),
+                        Err(error) => assert!(error.is_no_space() && !has_space, "{error:?}"),
                     }
                 }
             }
             Err(error) => {
-                assert!(error.is_no_space() && !has_room, "batch {}: {error:?}", count + 1);
+                assert!(error.is_no_space() && !has_space, "batch {}: {error:?}", count + 1);
                 for (tree, place) in [(TREE, 0), (TREE, u64::MAX), (OTHER, 0)] {
                     let found = counted(store, tree, &key(writer, place));
                     assert_eq!(found, count, "writer {writer}: a refused batch left something");
@@ -110,17 +110,17 @@ fn space_runs_out_and_is_reclaimed_beside_two_writers() {
             batch.create_tree(OTHER);
         });
         assert!(store.checkpoint().expect("checkpoint"));
-        let room_bytes = fastrand::Rng::with_seed(seed).u64(1 << 20..3 << 20);
-        sim.device.set_capacity(Some(sim.device.used_bytes() + room_bytes));
+        let space_bytes = fastrand::Rng::with_seed(seed).u64(1 << 20..3 << 20);
+        sim.device.set_capacity(Some(sim.device.used_bytes() + space_bytes));
         let progress: Vec<Progress> = (0..WRITERS).map(|_| Progress::default()).collect();
-        let (room, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (space, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         let counts: Vec<u64> = device::scope(|scope| {
             let _stop = StopAtEnd(&stop);
-            let (store, room) = (&*store, &room);
+            let (store, space) = (&*store, &space);
             let writers: Vec<_> = (0..WRITERS)
                 .zip(&progress)
                 .map(|(writer, own)| {
-                    scope.spawn(move || write_into_little_room(store, writer, own, room))
+                    scope.spawn(move || write_into_little_space(store, writer, own, space))
                 })
                 .collect();
             scope.spawn(|| {
@@ -139,7 +139,7 @@ fn space_runs_out_and_is_reclaimed_beside_two_writers() {
             let durable = all(&progress, |one| &one.durable);
             recovered(&sim.device.copy(), seed, &durable);
             sim.device.set_capacity(None);
-            room.store(true, Ordering::SeqCst);
+            space.store(true, Ordering::SeqCst);
             writers.into_iter().map(|writer| writer.join().expect("a writer")).collect()
         });
         println!("{counts:?} batches, refused {:?}", all(&progress, |one| &one.refused));
@@ -271,7 +271,7 @@ fn two_trees(seed: u64, durability: Durability) -> (SimEnv, Arc<BtreeStore>, Opt
     (sim, store, options)
 }
 
-/// One run in which something fails; tells whether the store took no more commits by it.
+/// One run in which something fails; returns whether the store refused commits from then on.
 fn fail_one(seed: u64, durability: Durability, fault: Fault) -> bool {
     let place = format!("seed {seed}: {durability:?}, {fault:?}");
     let (sim, store, options) = two_trees(seed, durability);
@@ -353,8 +353,8 @@ fn old_value(n: u64) -> Vec<u8> {
     vec![n as u8; bytes]
 }
 
-/// A disk with a tree of some hundred leaves that nobody has open.
-fn at_rest(options: &Options) -> SimDevice {
+/// A disk with a tree of some hundred leaves that no process has open.
+fn idle_disk(options: &Options) -> SimDevice {
     let sim = sim_env(1);
     let store = BtreeStore::create(&sim.env(), options).expect("create");
     commit(&store, |batch| batch.create_tree(TREE));
@@ -367,7 +367,7 @@ fn at_rest(options: &Options) -> SimDevice {
     sim.device.clone()
 }
 
-/// Keys of writers lie between those that are there.
+/// Keys of writers are between the existing ones.
 fn key_between(n: u64, writer: u64) -> Vec<u8> {
     [[b'k'; 200].as_slice(), &n.to_be_bytes(), &writer.to_be_bytes()].concat()
 }
@@ -495,7 +495,7 @@ fn assert_names(error: &Error, flipped: &[u64]) {
 fn bits_flip_beside_two_readers_and_writers() {
     let mut options = crate::conformance::options(Durability::Async);
     options.common.cache_bytes = 512 << 10;
-    let whole = at_rest(&options);
+    let whole = idle_disk(&options);
     let nodes = nodes(&whole);
     assert!(nodes.len() > 200, "{} nodes", nodes.len());
     let mut errors = 0;

@@ -1,4 +1,4 @@
-//! Nodes of the catalog lie twice: whichever copy of whichever of them is damaged, the store opens
+//! Nodes of the catalog are stored twice: whichever copy of whichever is damaged, the store opens
 //! and misses nothing, a check names it, and repairing writes it again.
 
 use std::ops::ControlFlow;
@@ -50,9 +50,9 @@ pub(crate) fn copies(device: &SimDevice) -> Vec<([u64; 2], u64)> {
     while let Some((pointer, level)) = next.pop() {
         let first = offset(pointer.unit);
         let half = u64::from(pointer.units) / 2 * UNIT_BYTES as u64;
-        let lies = &bytes[first as usize..(first + half) as usize];
+        let stored_bytes = &bytes[first as usize..(first + half) as usize];
         let (header, body) =
-            node::verify(lies, pointer.unit, pointer.checksum).expect("it is whole");
+            node::verify(stored_bytes, pointer.unit, pointer.checksum).expect("it is whole");
         assert!(first.is_multiple_of(4096) && half.is_multiple_of(4096));
         let length = HEADER_BYTES as u64 + u64::from(header.body);
         found.push(([first, first + half], length));
@@ -68,8 +68,8 @@ pub(crate) fn copies(device: &SimDevice) -> Vec<([u64; 2], u64)> {
 }
 
 fn looked_at(sim: &SimEnv) -> CheckReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    inspect(&sim.env(), &options(CACHE_BYTES), &mut go_on).expect("the files are there")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    inspect(&sim.env(), &options(CACHE_BYTES), &mut proceed).expect("the files are there")
 }
 
 fn is_whole(store: &BtreeStore, place: &str) {

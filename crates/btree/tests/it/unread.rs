@@ -66,7 +66,7 @@ fn reads_with_either(device: &SimDevice, model: &Model, place: &str) -> u32 {
         let device = device.copy();
         device.inject(unreadable(path));
         assert!(opens_for_reading(&device, path, Some(model), &place));
-        // Neither is it known what both say.
+        // What both contain is unknown, too.
         device.inject(unreadable(other));
         let before = files(&device);
         let env = SimEnv::on(device.clone(), 1).env();
@@ -145,7 +145,7 @@ fn a_damaged_superblock_is_not_replaced_by_an_older_one_that_was_written_alterna
         let (device, model, before) = aged(seed);
         for newer in [0, 1] {
             let device = written_in_turns(&device, &before, newer);
-            // Both are whole, and from then on they say the same.
+            // Both are whole, and from then on they are equal.
             let whole = device.copy();
             opens(whole.clone(), &model, "both are whole");
             assert_eq!(whole.read_file(PATHS[0]), whole.read_file(PATHS[1]), "seed {seed}");

@@ -56,8 +56,8 @@ pub(crate) fn verify(
     same: impl Fn(&BtreeStore),
 ) -> CheckReport {
     let options = options(cache_bytes);
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    let found = inspect(&sim.env(), &options, &mut go_on).expect("the files are there");
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    let found = inspect(&sim.env(), &options, &mut proceed).expect("the files are there");
     let torn = found.findings.iter().all(|found| found.file.starts_with("btree/super"));
     assert!(torn, "{place}: {:#?}", found.findings);
     let store = BtreeStore::open(&sim.env(), &options).expect("open");
@@ -72,7 +72,7 @@ pub(crate) fn verify(
     found
 }
 
-/// First and last key of each leaf that lies in the file of nodes, and where it does: of leaves
+/// First and last key of each leaf in the file of nodes, and the leaf's place: of leaves
 /// whose keys are numbers.
 pub(crate) fn leaf_keys(bytes: &[u8]) -> Vec<(u32, u32, usize)> {
     let mut found = Vec::new();

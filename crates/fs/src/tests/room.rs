@@ -111,7 +111,7 @@ fn a_thread_that_waits_for_anothers_search_deletes_nothing() {
     assert!(full, "100,000 directories fit into a small medium");
     // All but a moment of the time goes before it waits.
     v.clock.step(Duration::from_millis(29_900));
-    let looking = v.fs.room.looking.lock();
+    let looking = v.fs.foreground.looking.lock();
     let removed = v.fs.unlink(&root, ROOT, b"f");
     assert!(matches!(removed, Err(FsError::NoSpace)), "{removed:?}");
     let removed = v.fs.rmr(&root, ROOT, b"d");
@@ -171,7 +171,7 @@ fn no_trash_is_purged_while_a_collection_is_requested_or_running() {
     assert_eq!(removed(), 1);
     drop(collecting);
     v.clock.step(Duration::ZERO);
-    v.fs.room.nothing_since.store(v.clock.now().0, Ordering::Release);
+    v.fs.foreground.nothing_since.store(v.clock.now().0, Ordering::Release);
     assert!(!v.fs.may_come(), "nothing waits");
     v.fs.queue.request_collection();
     assert!(v.fs.may_come(), "what comes of it is not known");

@@ -132,8 +132,8 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engin
         index.limits = ClusterLimits { directories: 2000, rows: 20_000 };
         index.rows_without_base = 1000;
         index.flush.rows_min = 1000;
-        index.flush.room_min = FlushPolicy::default().room_min;
-        index.flush.room_max = FlushPolicy::default().room_max;
+        index.flush.space_min = FlushPolicy::default().space_min;
+        index.flush.space_max = FlushPolicy::default().space_max;
         let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
         let (fs, clock) = (subject.fs(), subject.clock());
         let mut random = fastrand::Rng::with_seed(seed);

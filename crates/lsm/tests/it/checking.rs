@@ -4,7 +4,8 @@ use format::batch::{Op, Ops};
 use format::run_manifest::RunManifest;
 use lsm::LsmStore;
 use store::{
-    Batch, CheckReport, Commit, Durable, Error, Log, Lsn, Maintain, Replay, Room, SliceRun, TreeId,
+    Batch, CheckReport, Commit, Durable, Error, Log, LogSpace, Lsn, Maintain, Replay, SliceRun,
+    TreeId,
 };
 use testing::{SimEnv, numbered};
 
@@ -71,7 +72,7 @@ fn a_manifest_that_contradicts_itself_is_refused_by_name() {
             "counts of 2^56",
         ),
         (|manifest| manifest.runs[0].entries = u64::MAX, "counts of 2^56"),
-        (stand_otherwise, "the same runs below a run"),
+        (be_ordered_otherwise, "the same runs below a run"),
         (|manifest| manifest.stacks[0] = vec![0, 1, 0], "the same runs below a run"),
     ];
     for (at, (change, what)) in contradictions.into_iter().enumerate() {
@@ -91,7 +92,7 @@ fn a_manifest_that_contradicts_itself_is_refused_by_name() {
 }
 
 /// Two trees have runs in common, and differ below these.
-fn stand_otherwise(manifest: &mut RunManifest) {
+fn be_ordered_otherwise(manifest: &mut RunManifest) {
     let both = [vec![1, 0], vec![0, 1]];
     manifest.trees.truncate(2);
     for (tree, stack) in manifest.trees.iter_mut().zip(0..) {
@@ -190,7 +191,7 @@ fn a_run_record_with_other_operations_is_damage() {
             batch.put(TREE, b"key", b"value");
             record.extend_from_slice(batch.as_bytes());
         }
-        let lsn = log.append(&record, Room::Normal).expect("there is space");
+        let lsn = log.append(&record, LogSpace::Normal).expect("there is space");
         log.sync(lsn).expect("sync");
         log.close().expect("close");
         let opened = LsmStore::open(&sim.env(), &options());

@@ -221,8 +221,8 @@ fn a_store_keeps_the_layout_it_was_created_with() {
     for made in [column(), crate::util::options()] {
         let (sim, store) = store_with(6, &made);
         store.close().expect("close");
-        for told in [crate::util::options(), Options { values_from: 1, ..column() }] {
-            let store = LsmStore::open(&sim.env(), &told).expect("open");
+        for reported in [crate::util::options(), Options { values_from: 1, ..column() }] {
+            let store = LsmStore::open(&sim.env(), &reported).expect("open");
             assert_eq!(logs(&store).values_from, made.values_from);
             fill(&store, 0..100, 0);
             assert_eq!(logs(&store).logs > 0, made.values_from > 0);

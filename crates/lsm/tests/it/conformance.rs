@@ -19,4 +19,4 @@ pub(crate) fn options(durability: Durability) -> Options {
 
 testing::engine_under_test!(Lsm, "lsm", LsmStore, options);
 testing::store_conformance!(Lsm);
-testing::store_conformance_tests!(Lsm: what_is_kept_for_removing_is_for_batches_that_say_so);
+testing::store_conformance_tests!(Lsm: the_reserve_for_removing_is_for_batches_that_declare_it);

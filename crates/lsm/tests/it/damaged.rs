@@ -48,7 +48,8 @@ pub(crate) fn read_past(pin: &dyn Pinned) -> (Model, Vec<LostRange>) {
                 found.insert(item.key.to_vec(), item.value.to_vec());
             }
             Err(Error::Corrupt(_)) => {
-                let range = pin.lost_from(TREE, &at).expect("it can tell").expect("there is one");
+                let range =
+                    pin.lost_from(TREE, &at).expect("it can be determined").expect("there is one");
                 lost.push(range.clone());
                 let Some(to) = range.to else { break };
                 assert!(at < to, "{at:?} {to:?}");
@@ -139,7 +140,7 @@ fn a_damaged_run_does_not_block_other_merges() {
         store.close().expect("close");
         drop(store);
         let files = blobs(&sim.device);
-        let mut told = 0;
+        let mut reported = 0;
         for file in &files {
             let length = sim.device.read_file(file).len();
             // In a block, and in the index.
@@ -149,16 +150,16 @@ fn a_damaged_run_does_not_block_other_merges() {
                 hurt.flip_bit(file, byte as u64 * 8);
                 let store = LsmStore::open(&SimEnv::on(hurt, 1).env(), &options).expect("open");
                 let stats = || store.stats().merges.expect("it merges");
-                told += merges_past(&store);
+                reported += merges_past(&store);
                 let ended = stats().ended;
                 assert!(ended > 0, "{place}: the other tree is merged");
                 four_more(&store, 4);
-                told += merges_past(&store);
+                reported += merges_past(&store);
                 assert!(stats().ended > ended + 1, "{place}: what comes later is merged");
                 assert!(stats().depth < 7, "{place}: {} runs deep", stats().depth);
             }
         }
-        assert!(told > files.len() / 2, "{told} of {files:?}");
+        assert!(reported > files.len() / 2, "{reported} of {files:?}");
     }
 }
 

@@ -38,8 +38,8 @@ fn put(store: &LsmStore, tree: TreeId, from: u32) {
 }
 
 fn inspected(sim: &SimEnv, far: &Arc<FarBlobs>) -> CheckReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    let report = inspect(&sim.env(), &options(far), &mut go_on).expect("the files are there");
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    let report = inspect(&sim.env(), &options(far), &mut proceed).expect("the files are there");
     assert!(report.is_clean(), "{:#?}", report.findings);
     report
 }

@@ -73,7 +73,7 @@ impl<const VALUES_FROM: u64> EngineUnderTest for Far<VALUES_FROM> {
 mod rows {
     testing::store_conformance!(super::Far<0>);
     testing::store_conformance_tests!(super::Far<0>:
-        what_is_kept_for_removing_is_for_batches_that_say_so,
+        the_reserve_for_removing_is_for_batches_that_declare_it,
     );
 }
 

@@ -70,8 +70,8 @@ impl Acknowledged {
     #[track_caller]
     fn are_found(&self, blobs: &Arc<dyn Blobs>, place: &str) {
         let host = sim_env(HOSTS.fetch_add(1, Ordering::Relaxed));
-        let mut go_on = |_, _| ControlFlow::Continue(());
-        let report = inspect(&host.env(), &on(blobs), &mut go_on).expect("inspect");
+        let mut proceed = |_, _| ControlFlow::Continue(());
+        let report = inspect(&host.env(), &on(blobs), &mut proceed).expect("inspect");
         assert!(report.is_clean(), "{place}: {:#?}", report.findings);
         let store = open(blobs).unwrap_or_else(|error| panic!("{place}: {error}"));
         for &key in &*self.0.lock() {
@@ -161,7 +161,7 @@ fn at_every_request(mut race: impl FnMut(u64) -> bool) -> u64 {
     (0..10_000).find(|&at| !race(at)).expect("it ends")
 }
 
-/// Checks a process that was replaced: it acknowledges nothing, and says why.
+/// Checks a process that was replaced: it acknowledges nothing, and reports why.
 #[track_caller]
 fn assert_replaced(result: store::Result<()>, place: &str) {
     let error = result.expect_err("it was replaced");

@@ -48,8 +48,8 @@ fn opened(sim: &SimEnv, far: &Arc<FarBlobs>) -> Arc<LsmStore> {
 /// What an opening finds after a power cut now: a whole store with this many entries.
 fn found(sim: &SimEnv, far: &Arc<FarBlobs>) -> usize {
     let (sim, far) = (after_a_cut(sim), far.copy());
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    let report = inspect(&sim.env(), &options(&far), &mut go_on).expect("the files are there");
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    let report = inspect(&sim.env(), &options(&far), &mut proceed).expect("the files are there");
     assert!(report.is_clean(), "{:#?}", report.findings);
     entries(&*opened(&sim, &far), TREE).len()
 }
@@ -213,13 +213,13 @@ fn of_two_daemons_on_one_full_server_one_continues() {
         put(&first, 1000);
         put(&second, 2000);
         far.take_nothing(None);
-        let (goes_on, ends) = if second_is_first { (&second, &first) } else { (&first, &second) };
-        assert!(goes_on.checkpoint().expect("it came first"));
+        let (continues, ends) = if second_is_first { (&second, &first) } else { (&first, &second) };
+        assert!(continues.checkpoint().expect("it came first"));
         let refused = ends.checkpoint();
         assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
-        put(goes_on, 3000);
-        assert!(goes_on.checkpoint().expect("it continues"));
-        settle(goes_on);
+        put(continues, 3000);
+        assert!(continues.checkpoint().expect("it continues"));
+        settle(continues);
         assert_eq!(found(if second_is_first { &copy } else { &sim }, &far), 300);
     }
 }

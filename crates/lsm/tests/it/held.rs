@@ -58,7 +58,7 @@ fn put(store: &LsmStore, tree: TreeId, numbers: std::ops::Range<u32>, bytes: usi
 }
 
 /// Changes, also of the set of trees, are made, read, and durable after the interval.
-fn goes_on(sim: &SimEnv, store: &LsmStore, round: u32) {
+fn continues(sim: &SimEnv, store: &LsmStore, round: u32) {
     let (one, two) = (TreeId(1000 + u64::from(round)), TreeId(5000 + u64::from(round)));
     let key = round.to_be_bytes();
     commit(store, |batch| batch.put(TREE, &key, b"while it is held"));
@@ -94,7 +94,7 @@ fn no_request_waits_for_a_checkpoint() {
         let calls = Fault::io(FaultOn::AnyChange, u64::from(round)).below("lsm");
         let checkpoint = || assert!(store.checkpoint().expect("checkpoint"));
         let beside = || {
-            goes_on(&sim, &store, round);
+            continues(&sim, &store, round);
             assert!(!store.checkpoint().expect("another thread is at it"));
         };
         if !while_held(&sim, calls, checkpoint, beside) {
@@ -124,7 +124,7 @@ fn no_request_waits_for_a_merge() {
         runs(&store, 4);
         let calls = Fault::io(FaultOn::AnyChange, u64::from(round)).below("lsm");
         let beside = || {
-            goes_on(&sim, &store, round);
+            continues(&sim, &store, round);
             store.checkpoint().expect("it is made, or another thread is at the durable state");
         };
         if !while_held(&sim, calls, || settle(&store), beside) {
@@ -146,7 +146,7 @@ fn checkpoints_are_made_beside_the_end_of_a_merge() {
     let ended = store.stats().merges.expect("it merges").ended;
     let beside = || {
         for n in 0..8 {
-            goes_on(&sim, &store, n);
+            continues(&sim, &store, n);
             put(&store, TREE, 10_000..10_250, 4000);
             assert!(store.checkpoint().expect("nobody is at it"), "round {n}");
         }

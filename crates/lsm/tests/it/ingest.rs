@@ -161,7 +161,7 @@ fn a_run_that_fails_leaves_nothing() {
             let struck = !sim.device.faults_left();
             sim.device.clear_faults();
             let Err(error) = done else {
-                assert!(!struck, "a fault after {failed} was not told");
+                assert!(!struck, "a fault after {failed} was not reported");
                 break;
             };
             assert!(struck && error.is_no_space() == (round == 0), "{error}");

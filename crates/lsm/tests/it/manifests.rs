@@ -200,9 +200,9 @@ fn a_damaged_manifest_is_rewritten_by_opening_and_by_repair() {
         let found = inspected(&SimEnv::on(device.copy(), 1)).findings;
         // A missing copy is also what a crash leaves.
         assert_eq!(found.len(), usize::from(!matches!(rot, Rot::Gone)), "{place}: {found:?}");
-        let told =
+        let reported =
             found.iter().all(|found| found.file == *path && found.remedy == store::Remedy::Rebuild);
-        assert!(told, "{place}: {found:?}");
+        assert!(reported, "{place}: {found:?}");
         let opened = opens(device.copy(), &model, &place);
         repair(&SimEnv::on(device.clone(), 1).env(), &options()).expect("there is one");
         for (device, by) in [(opened, "opening"), (device, "repairing")] {
@@ -445,9 +445,9 @@ fn a_damaged_manifest_that_is_passed_over_deletes_nothing() {
                 let before = files(&device);
                 let sim = SimEnv::on(device, 1);
                 let refused = LsmStore::open(&sim.env(), &options());
-                let told = |bad: &format::Corruption| bad.file == path;
+                let reported = |bad: &format::Corruption| bad.file == path;
                 assert!(
-                    matches!(&refused, Err(Error::Corrupt(bad)) if told(bad)),
+                    matches!(&refused, Err(Error::Corrupt(bad)) if reported(bad)),
                     "{place}, {needed}: {how:?}: {refused:?}"
                 );
                 assert!(files(&sim.device) == before, "{place}, {needed}: {how:?}");
@@ -488,10 +488,10 @@ fn a_misnamed_manifest_is_ignored() {
             let device = crashed.copy();
             let path = format!("lsm/{name}-{other:016x}");
             put(&device, &bytes, &path);
-            let told = inspected(&SimEnv::on(device.copy(), 1)).findings;
-            assert_eq!(told.len(), 1, "{path}: {told:?}");
-            let is_it = told[0].file == path && told[0].remedy == store::Remedy::MoveAway;
-            assert!(is_it, "{path}: {told:?}");
+            let reported = inspected(&SimEnv::on(device.copy(), 1)).findings;
+            assert_eq!(reported.len(), 1, "{path}: {reported:?}");
+            let is_it = reported[0].file == path && reported[0].remedy == store::Remedy::MoveAway;
+            assert!(is_it, "{path}: {reported:?}");
             let before = blobs(&device);
             let sim = SimEnv::on(device.copy(), 1);
             let store = open(&sim);
@@ -555,15 +555,16 @@ fn no_older_state_is_used_where_a_misnamed_manifest_may_be_newer() {
             Ok(_) => panic!("{place}: it opened"),
         };
         assert!(files(&sim.device) == before, "{place}: something was changed");
-        let told = inspected(&sim).findings;
+        let reported = inspected(&sim).findings;
         for name in files_named {
-            let is_told =
-                told.iter().any(|found| format!("{}: {}", found.file, found.what).contains(name));
-            assert!(is_told, "{place}: {name}: {told:?}, {error}");
+            let is_reported = reported
+                .iter()
+                .any(|found| format!("{}: {}", found.file, found.what).contains(name));
+            assert!(is_reported, "{place}: {name}: {reported:?}, {error}");
         }
         assert!(
-            !told.iter().any(|found| found.remedy == store::Remedy::MoveAway),
-            "{place}: {told:?}"
+            !reported.iter().any(|found| found.remedy == store::Remedy::MoveAway),
+            "{place}: {reported:?}"
         );
     };
     let bytes_of = |device: &SimDevice, path: &str| device.read_file(path);

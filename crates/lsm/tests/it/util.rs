@@ -50,8 +50,8 @@ pub(crate) fn checked(store: &LsmStore) -> CheckReport {
 
 /// The findings of a check of a store that no process has open.
 pub(crate) fn inspected(sim: &SimEnv) -> CheckReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    inspect(&sim.env(), &options(), &mut go_on).expect("the files are there")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    inspect(&sim.env(), &options(), &mut proceed).expect("the files are there")
 }
 
 /// Merges and reclaims until nothing is left to do.

@@ -39,7 +39,7 @@ impl Bulk {
         }
         let mut at = offset;
         for piece in bytes.chunks(PIECE_BYTES) {
-            maker.fs.make_room(piece.len() as u64)?;
+            maker.fs.make_space(piece.len() as u64)?;
             self.write_piece(maker, file, at, piece)?;
             at += piece.len() as u64;
         }

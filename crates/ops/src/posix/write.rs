@@ -26,7 +26,7 @@ pub fn write(
     loop {
         let (piece, left) = rest.split_at(rest.len().min(PIECE_BYTES));
         // Before the file is locked: this may wait for the disk or an object store.
-        fs.make_room(piece.len() as u64)?;
+        fs.make_space(piece.len() as u64)?;
         let step = edit(fs, policy, node, |edit| write_piece(edit, caller, at, piece))?;
         if step == Step::Done {
             if left.is_empty() {

@@ -30,7 +30,7 @@ const FREE_PART: u64 = 32;
 /// Most batches that a step of the background deletes of one listing.
 const STEP_BATCHES: usize = 256;
 /// Most batches of an hour that an operation deletes before it searches for space again.
-const ROOM_BATCHES: usize = 1000;
+const SPACE_BATCHES: usize = 1000;
 
 /// What happened to the trash for lack of space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,7 +187,7 @@ fn oldest(fs: &Governed) -> FsResult<Option<(Vec<Batch>, Home)>> {
         let Some(first) = all.first().copied() else { continue };
         if oldest.as_ref().is_none_or(|(other, _)| first < other[0]) {
             all.retain(|batch| batch.hour == first.hour);
-            all.truncate(ROOM_BATCHES);
+            all.truncate(SPACE_BATCHES);
             oldest = Some((all, home));
         }
     }

@@ -247,14 +247,14 @@ impl Index {
         }
         let more: usize = wanted.iter().flatten().map(Vec::len).sum();
         let bytes = more.saturating_mul(size_of::<Before>() + NAME_BYTES);
-        let room = self.room_for_before(view);
-        if more > 0 && bytes > room {
+        let space = self.space_for_before(view);
+        if more > 0 && bytes > space {
             return None;
         }
         let (mut whole, mut taken) = (true, 0);
         for (depth, wanted) in wanted.into_iter().enumerate() {
             let Some(wanted) = wanted else { continue };
-            let left = room.saturating_sub(taken);
+            let left = space.saturating_sub(taken);
             let Some(all) = self.read_layer(view, base, &lists[depth], (wanted, left), cancel)
             else {
                 whole = false;

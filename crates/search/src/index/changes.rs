@@ -4,7 +4,7 @@
 use super::directory_ranges::DirectoryRanges;
 use super::fold::PLACE_BYTES;
 use super::layer::{Layer, PLACED_BYTES};
-use super::packed::{CHUNK_BYTES, GONE, LEAST, Packed, UNREAD, grow, next_room};
+use super::packed::{CHUNK_BYTES, GONE, LEAST, Packed, UNREAD, grow, next_space};
 use crate::Row;
 
 /// Bytes of a change's number while changes are sorted.
@@ -41,8 +41,8 @@ impl Changes {
     }
 
     /// Whether row offsets are not exhausted.
-    pub(super) fn has_room(&self) -> bool {
-        self.rows.has_room()
+    pub(super) fn has_space(&self) -> bool {
+        self.rows.has_space()
     }
 
     fn add(&mut self, place: (u64, u64), at: u32) {
@@ -55,7 +55,7 @@ impl Changes {
     /// Memory that it takes now, and until it is part of a fold: while changes are sorted, and
     /// while the single list of places is copied to grow.
     pub(super) fn memory_bytes(&self) -> usize {
-        let grown = self.keys.len() + next_room(self.keys.len()).max(LEAST);
+        let grown = self.keys.len() + next_space(self.keys.len()).max(LEAST);
         self.keys.capacity() * (PLACED_BYTES + ORDER_BYTES)
             + grown * PLACED_BYTES
             + self.rows.memory_bytes()

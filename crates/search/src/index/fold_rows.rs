@@ -34,13 +34,13 @@ impl Touched {
         let parts: Vec<&[(u64, u64)]> = self.places.chunks(share).collect();
         let count = known.len();
         let times = usize::from(count != 0) + usize::from(parts.len() > 1);
-        let room = RowBudget {
+        let space = RowBudget {
             together: &Together::default(),
             bytes_max: left.saturating_sub(count * PLACED_BYTES),
             place_bytes: times * PLACED_BYTES,
         };
         let read = spread((threads, "fold"), parts.len(), folding.cancelled(), &|at| {
-            rows_at(parts[at], &known, folding, &room)
+            rows_at(parts[at], &known, folding, &space)
         })?;
         let Some(mut layers) = read.and_then(|read| read.into_iter().collect::<Option<Vec<_>>>())
         else {
@@ -67,7 +67,7 @@ fn rows_at(
     places: &[(u64, u64)],
     known: &Layer,
     folding: Folding<'_>,
-    room: &RowBudget<'_>,
+    space: &RowBudget<'_>,
 ) -> Result<Option<Layer>> {
     let Folding { new, records, .. } = folding;
     let (mut layer, mut told) = (Layer::default(), 0);
@@ -94,10 +94,10 @@ fn rows_at(
                 }
             };
             layer.push(place, row.as_ref());
-            let beside = layer.len() * room.place_bytes;
+            let beside = layer.len() * space.place_bytes;
             let bytes = layer.memory_bytes() + beside;
-            if !layer.is_within(room.bytes_max.saturating_sub(beside))
-                || !room.together.is_within(&mut told, bytes, room.bytes_max)
+            if !layer.is_within(space.bytes_max.saturating_sub(beside))
+                || !space.together.is_within(&mut told, bytes, space.bytes_max)
             {
                 return Ok(None);
             }

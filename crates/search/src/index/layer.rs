@@ -154,7 +154,7 @@ impl Layer {
 
     /// Whether it takes at most this much memory and can take more places: offsets have 32 bits.
     pub(crate) fn is_within(&self, bytes_max: usize) -> bool {
-        self.rows.has_room() && self.memory_bytes() <= bytes_max
+        self.rows.has_space() && self.memory_bytes() <= bytes_max
     }
 
     /// Whether the two can be merged.

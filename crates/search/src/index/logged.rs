@@ -236,7 +236,7 @@ impl Reading<'_> {
     /// Removes replaced changes if memory is over the limit.
     fn bounded(&mut self) -> Option<ReadState> {
         let is_within =
-            |this: &Self| this.changes.has_room() && this.memory_bytes() <= this.folding.bytes_max;
+            |this: &Self| this.changes.has_space() && this.memory_bytes() <= this.folding.bytes_max;
         if is_within(self) {
             return None;
         }

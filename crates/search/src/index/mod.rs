@@ -109,9 +109,9 @@ pub struct FlushPolicy {
     pub interval: Duration,
     /// Free disk space, in 1/1024, below which bases are dropped: well above the space that the
     /// store keeps for its checkpoints, which the index must never take.
-    pub room_min: u32,
+    pub space_min: u32,
     /// Free space that is enough however large the disk is, in bytes.
-    pub room_max: u64,
+    pub space_max: u64,
 }
 
 impl Default for FlushPolicy {
@@ -122,8 +122,8 @@ impl Default for FlushPolicy {
             age: Duration::from_secs(900),
             commits: 4096,
             interval: Duration::from_secs(1),
-            room_min: 96,
-            room_max: 256 << 20,
+            space_min: 96,
+            space_max: 256 << 20,
         }
     }
 }

@@ -34,29 +34,29 @@ const PACKED_MAX: usize = 2 + 4 * 8 + 10 * 10;
 pub(super) struct Packed {
     chunks: Vec<Vec<u8>>,
     /// Capacity of all chunks.
-    room: usize,
+    space: usize,
 }
 
 /// Reserves capacity for so many more, and for at least `least`.
 pub(super) fn grow<T>(list: &mut Vec<T>, more: usize, least: usize) {
     if list.capacity() - list.len() < more {
-        list.reserve_exact(next_room(list.len()).max(more).max(least));
+        list.reserve_exact(next_space(list.len()).max(more).max(least));
     }
 }
 
 /// How much a list of this length grows.
-pub(super) fn next_room(length: usize) -> usize {
+pub(super) fn next_space(length: usize) -> usize {
     length / GROWTH
 }
 
 impl Packed {
     /// Memory that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.room + self.chunks.capacity() * size_of::<Vec<u8>>()
+        self.space + self.chunks.capacity() * size_of::<Vec<u8>>()
     }
 
     /// Whether another chunk can be added.
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_space(&self) -> bool {
         self.chunks.len() < CHUNKS_MAX
     }
 
@@ -88,16 +88,16 @@ impl Packed {
         };
         if self.chunks.last().is_none_or(is_full) {
             // Most layers have one row, or a few.
-            let room = if self.chunks.is_empty() { bytes } else { bytes.max(CHUNK_BYTES) };
+            let space = if self.chunks.is_empty() { bytes } else { bytes.max(CHUNK_BYTES) };
             grow(&mut self.chunks, 1, 1);
-            self.chunks.push(Vec::with_capacity(room));
-            self.room += self.chunks[self.chunks.len() - 1].capacity();
+            self.chunks.push(Vec::with_capacity(space));
+            self.space += self.chunks[self.chunks.len() - 1].capacity();
         }
         let number = self.chunks.len() - 1;
         let last = &mut self.chunks[number];
         let before = last.capacity();
         grow(last, bytes, LEAST);
-        self.room += last.capacity() - before;
+        self.space += last.capacity() - before;
         ((number as u32) << CHUNK_BITS | last.len() as u32, last)
     }
 
@@ -105,13 +105,13 @@ impl Packed {
     pub(super) fn append(&mut self, mut other: Packed) -> u32 {
         let start = (self.chunks.len() as u32) << CHUNK_BITS;
         if let Some(last) = other.chunks.last_mut() {
-            other.room -= last.capacity();
+            other.space -= last.capacity();
             last.shrink_to_fit();
-            other.room += last.capacity();
+            other.space += last.capacity();
         }
         self.chunks.reserve_exact(other.chunks.len());
         self.chunks.extend(other.chunks);
-        self.room += other.room;
+        self.space += other.space;
         start
     }
 
@@ -139,7 +139,7 @@ impl Packed {
         let before = &mut self.chunks[..(at >> CHUNK_BITS) as usize];
         // Earlier ones are freed already.
         for chunk in before.iter_mut().rev().take_while(|chunk| chunk.capacity() > 0) {
-            self.room -= chunk.capacity();
+            self.space -= chunk.capacity();
             *chunk = Vec::new();
         }
     }

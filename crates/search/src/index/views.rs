@@ -403,7 +403,7 @@ impl Index {
     }
 
     /// Memory left for more known rows of a view's base.
-    pub(super) fn room_for_before(&self, view: &View) -> usize {
+    pub(super) fn space_for_before(&self, view: &View) -> usize {
         let all = self.delta_bytes.load(Ordering::Relaxed).max(view.delta.memory_bytes());
         self.options.differences_bytes().saturating_sub(all)
     }

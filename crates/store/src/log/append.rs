@@ -5,7 +5,7 @@
 //! before anything is applied, and never by the later write. Invariants of [`State`]: the records
 //! `next - n .. next`, which are `buffered` bytes, are staged, or will be when their threads
 //! release their stages; each entry of `cuts` names the record with which a new segment begins;
-//! `room` is the space left in the segment that contains the last of them.
+//! `space` is the space left in the segment that contains the last of them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,12 +23,12 @@ use super::stage::{Buffers, Stages};
 use super::{LogOptions, LogStats};
 use crate::{Barrier, Error, Lsn, Result};
 
-/// Spare segments that only [`Room::Reserve`] may use.
+/// Spare segments that only [`LogSpace::Reserve`] may use.
 const SPARES_RESERVED: usize = 1;
 
 /// Which space an append may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub enum LogSpace {
     /// Free disk space.
     Normal,
     /// Also the segment reserved so that data can be deleted when the disk is full.
@@ -73,7 +73,7 @@ pub struct Log {
 const ON_ITS_OWN: &str = "the log, on a medium of its own";
 
 /// Bytes of records that a log in objects takes: more than any has.
-const OBJECT_ROOM: u64 = 1 << 62;
+const OBJECT_SPACE: u64 = 1 << 62;
 
 /// A number with a cache line of its own: it changes once in many appends, and reading it must not
 /// fetch a line that each append writes.
@@ -104,7 +104,7 @@ pub(super) struct State {
     /// Number of the next record.
     pub(super) next: u64,
     /// Bytes left in the segment at the buffer's end.
-    pub(super) room: u64,
+    pub(super) space: u64,
     /// Bytes of all records that were appended since opening.
     pub(super) appended: u64,
     /// Bytes of records that no writer has taken yet.
@@ -167,29 +167,29 @@ impl State {
         // The thread that reaches a bound acts on it, so the reservation ends before it.
         let due = if due > 0 { due - 1 } else { most };
         let told = ABOUT_BYTES - self.appended % ABOUT_BYTES - 1;
-        self.room.min(due).min(most).min(told)
+        self.space.min(due).min(most).min(told)
     }
 
     /// Counts records that have numbers.
     #[inline]
     pub(super) fn taken(&mut self, records: u64, bytes: u64) {
-        assert!(bytes <= self.room, "no more is taken than there is space for");
+        assert!(bytes <= self.space, "no more is taken than there is space for");
         self.next += records;
-        self.room -= bytes;
+        self.space -= bytes;
         self.buffered += bytes as usize;
         self.appended += bytes;
     }
 
     /// Begins a new segment after the buffered records.
     fn cut(&mut self, spare: Spare) {
-        self.room = spare.bytes.saturating_sub(RECORDS_START);
+        self.space = spare.bytes.saturating_sub(RECORDS_START);
         self.cuts.push(Cut { first: self.next, spare });
         self.renew = false;
     }
 
     /// Takes a spare segment of at least `need` bytes, if one may be used.
-    fn take_spare(&mut self, need: u64, room: Room) -> Option<Spare> {
-        let kept = if room == Room::Reserve { 0 } else { SPARES_RESERVED };
+    fn take_spare(&mut self, need: u64, space: LogSpace) -> Option<Spare> {
+        let kept = if space == LogSpace::Reserve { 0 } else { SPARES_RESERVED };
         let fits = |spare: &Spare| spare.bytes.saturating_sub(RECORDS_START) >= need;
         // The longest: the reserve may be short.
         let fitting = self.spares.iter().enumerate().filter(|(_, spare)| fits(spare));
@@ -211,7 +211,7 @@ impl Log {
             buffered: 0,
             idle: Buffers::default(),
             cuts: Vec::new(),
-            room: writer.room(),
+            space: writer.space(),
             appended: 0,
             spares: Vec::new(),
             dirty_since: None,
@@ -258,7 +258,7 @@ impl Log {
         let mut log = Log::assemble(env, files, options, Writer::without_files(last + 1));
         log.objects = Some(objects);
         // No other thread has it yet.
-        log.state.lock().room = OBJECT_ROOM;
+        log.state.lock().space = OBJECT_SPACE;
         log
     }
 
@@ -272,7 +272,7 @@ impl Log {
     /// Costs a checksum and a copy; waits only when the buffer is full or a new segment must be
     /// allocated. `NoSpace`: the disk has no space for the record, and nothing happened. The caller
     /// may hold locks, but none that [`Barrier::reach`] needs.
-    pub fn append(&self, payload: &[u8], room: Room) -> Result<Lsn> {
+    pub fn append(&self, payload: &[u8], space: LogSpace) -> Result<Lsn> {
         assert!(!payload.is_empty() && payload.len() <= PAYLOAD_BYTES_MAX, "payload out of bounds");
         let sum = log_record::sum_payload(self.files.seed, payload);
         let bytes = log_record::HEADER_BYTES + payload.len();
@@ -284,17 +284,17 @@ impl Log {
             return Ok(Lsn(lsn));
         }
         let mut state = self.state.lock();
-        if !self.has_room(&state, bytes, room)? {
+        if !self.has_space(&state, bytes, space)? {
             // A thread that makes space may have to write, which takes all stages. The space it
             // made, perhaps from the reserve, must be its own: no other thread gets a number in
             // between.
             drop(stage);
-            self.make_room(&mut state, bytes, room).inspect_err(|error| {
+            self.make_space(&mut state, bytes, space).inspect_err(|error| {
                 if matches!(error, Error::NoSpace(ON_ITS_OWN)) {
                     self.refused.fetch_add(1, Ordering::Release);
                 }
             })?;
-            stage = self.stages.made_room();
+            stage = self.stages.made_space();
         }
         let (lsn, durable, before) = (state.next, state.durable, state.appended);
         state.taken(1, bytes as u64);
@@ -321,11 +321,11 @@ impl Log {
 
     /// Whether the last segment and the buffer can hold a record of `bytes`.
     #[inline]
-    fn has_room(&self, state: &State, bytes: usize, room: Room) -> Result<bool> {
+    fn has_space(&self, state: &State, bytes: usize, space: LogSpace) -> Result<bool> {
         state.check()?;
         let fits = state.buffered == 0 || state.buffered + bytes <= self.options.buffer_bytes_max;
-        let may = !state.in_reserve || room == Room::Reserve;
-        Ok(fits && may && !state.renew && bytes as u64 <= state.room)
+        let may = !state.in_reserve || space == LogSpace::Reserve;
+        Ok(fits && may && !state.renew && bytes as u64 <= state.space)
     }
 
     /// Whether the buffer is full enough to be written.
@@ -368,12 +368,12 @@ impl Log {
 
     /// Returns when there is space for a record of `bytes`, which belongs to the caller while it
     /// holds the lock. The caller holds no stage.
-    fn make_room(&self, state: &mut Locked<'_>, bytes: usize, room: Room) -> Result<()> {
-        while !self.has_room(state, bytes, room)? {
+    fn make_space(&self, state: &mut Locked<'_>, bytes: usize, space: LogSpace) -> Result<()> {
+        while !self.has_space(state, bytes, space)? {
             let buffered = state.buffered;
             if buffered > 0 && buffered + bytes > self.options.buffer_bytes_max {
                 self.write_or_wait(state)?;
-            } else if let Some(spare) = state.take_spare(bytes as u64, Room::Normal) {
+            } else if let Some(spare) = state.take_spare(bytes as u64, LogSpace::Normal) {
                 state.cut(spare);
                 state.in_reserve = false;
             } else {
@@ -382,13 +382,13 @@ impl Log {
                     Ok(()) => {}
                     // The damaged segment has space, so no append is refused.
                     Err(Error::NoSpace(_)) if state.renew => state.renew = false,
-                    Err(Error::NoSpace(what)) if room == Room::Reserve => {
-                        if self.has_room(state, bytes, room)? {
+                    Err(Error::NoSpace(what)) if space == LogSpace::Reserve => {
+                        if self.has_space(state, bytes, space)? {
                             // Another thread has begun the reserved segment.
                             break;
                         }
                         // A record that deletes may use the reserved segment.
-                        let spare = state.take_spare(bytes as u64, Room::Reserve);
+                        let spare = state.take_spare(bytes as u64, LogSpace::Reserve);
                         state.cut(spare.ok_or(Error::NoSpace(what))?);
                         state.in_reserve = true;
                     }
@@ -508,7 +508,7 @@ impl Log {
     /// appends.
     pub fn append_last(&self, payload: &[u8]) -> Result<()> {
         let refused = self.state.lock().refused.take();
-        let appended = self.append(payload, Room::Reserve).and_then(|lsn| self.sync(lsn));
+        let appended = self.append(payload, LogSpace::Reserve).and_then(|lsn| self.sync(lsn));
         let mut state = self.state.lock();
         state.refused = state.refused.take().or(refused);
         appended

@@ -93,7 +93,7 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LogOptions, Room};
+    use super::super::{LogOptions, LogSpace};
     use super::*;
     use crate::{Batch, TreeId};
 
@@ -107,7 +107,7 @@ mod tests {
         for _ in 0..count {
             let mut batch = Batch::new();
             batch.put(TreeId(5), &log.last().0.to_be_bytes(), &[1; 90]);
-            log.append(batch.as_bytes(), Room::Normal).unwrap();
+            log.append(batch.as_bytes(), LogSpace::Normal).unwrap();
         }
     }
 

@@ -242,7 +242,7 @@ mod tests {
     use testing::{Fault, FaultOn, Op};
 
     use super::super::segment::KEPT_SUFFIX;
-    use super::super::{LogOptions, Room};
+    use super::super::{LogOptions, LogSpace};
     use super::*;
     use crate::Error;
 
@@ -261,7 +261,7 @@ mod tests {
 
     fn append(log: &Log, count: u64) {
         for _ in 0..count {
-            log.append(&payload(log.last().0 + 1), Room::Normal).unwrap();
+            log.append(&payload(log.last().0 + 1), LogSpace::Normal).unwrap();
         }
     }
 

@@ -27,7 +27,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use append::{Log, Room};
+pub use append::{Log, LogSpace};
 pub use objects::{Grant, LogPosition, ObjectPlace, Opening};
 pub use options::{LogKey, LogOptions, LogStats, Recovery};
 pub use recover::Replay;

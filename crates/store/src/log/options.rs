@@ -57,7 +57,7 @@ impl Default for LogOptions {
 const RESERVE_BYTES_MAX: u64 = 1 << 20;
 
 impl LogOptions {
-    /// Length of the spare segment that only [`crate::Room::Reserve`] may use.
+    /// Length of the spare segment that only [`crate::LogSpace::Reserve`] may use.
     pub(super) fn reserve_bytes(&self) -> u64 {
         self.segment_bytes.min(RESERVE_BYTES_MAX)
     }

@@ -289,8 +289,8 @@ impl<'a> Scan<'a> {
             }
             let end = self.records(&path, &bytes, &mut next)?;
             if let Some(damage) = damage {
-                let goes_on = firsts.get(at + 1) == Some(&next);
-                if !goes_on && !has_its_length(seed, &bytes, (end, next), self.usual) {
+                let continues = firsts.get(at + 1) == Some(&next);
+                if !continues && !has_its_length(seed, &bytes, (end, next), self.usual) {
                     return Err(damage.into());
                 }
                 self.bad_header(damage, &path, (first, bytes.len() as u64));
@@ -303,7 +303,7 @@ impl<'a> Scan<'a> {
                 continue;
             }
             // The continuation may have another name.
-            if let Some(stray) = self.strays.iter().find(|stray| stray.goes_on_from(next)) {
+            if let Some(stray) = self.strays.iter().find(|stray| stray.continues_from(next)) {
                 return Err(stray.missed(next).into());
             }
             let torn = self.tail(&path, &bytes, end, next)?;

@@ -167,7 +167,7 @@ impl Plan {
         }
         let is_file_gone = is_file_gone(files, &whole, &needed, (next, from))?;
         // Where a segment begins with the next record, the one before it lost only zeros.
-        let goes_on = needed.get(whole.len()) == Some(&next);
+        let continues = needed.get(whole.len()) == Some(&next);
         let mut rescued = None;
         if next <= from.0 {
             whole.clear();
@@ -175,7 +175,7 @@ impl Plan {
                 rescued = Rescued::find(files, usual, first, from)?;
             }
         }
-        let mut missing = whole.last().filter(|_| !goes_on).map_or(0, |part| part.lacks);
+        let mut missing = whole.last().filter(|_| !continues).map_or(0, |part| part.lacks);
         if is_file_gone {
             missing += usual;
         }

@@ -145,7 +145,7 @@ impl Writer {
     }
 
     /// Bytes left in the last segment.
-    pub(super) fn room(&self) -> u64 {
+    pub(super) fn space(&self) -> u64 {
         self.segments.back().map_or(0, |last| last.bytes.saturating_sub(self.offset))
     }
 
@@ -154,7 +154,7 @@ impl Writer {
         if bytes.is_empty() {
             return Ok(());
         }
-        assert!(bytes.len() as u64 <= self.room(), "records were given space when appended");
+        assert!(bytes.len() as u64 <= self.space(), "records were given space when appended");
         self.unsynced = true;
         self.file().write_at(bytes, self.offset)?;
         self.offset += bytes.len() as u64;
@@ -180,7 +180,7 @@ impl Writer {
     pub(super) fn mark(&mut self, seed: u32) -> device::Result<()> {
         let last = self.next - 1;
         let mark = log_record::encode(log_record::sum_payload(seed, &[]), 0, last, last);
-        if mark.len() as u64 <= self.room() {
+        if mark.len() as u64 <= self.space() {
             self.file().write_at(&mark, self.offset)?;
         }
         Ok(())

@@ -56,7 +56,7 @@ impl Stages {
     /// The stage of threads that have made space and must keep the log's lock until they have their
     /// number. It is locked after the log's lock, the others before: no holder of it waits for the
     /// log's lock.
-    pub(super) fn made_room(&self) -> MutexGuard<'_, Staged> {
+    pub(super) fn made_space(&self) -> MutexGuard<'_, Staged> {
         self.0[OWN_STAGES].0.lock()
     }
 

@@ -134,7 +134,7 @@ fn bytes_of(files: &Files, name: u64) -> Result<Vec<u8>> {
 impl Stray {
     /// Whether it may contain what follows a log that ends before a record, or replaces the file
     /// that does.
-    pub(super) fn goes_on_from(&self, next: u64) -> bool {
+    pub(super) fn continues_from(&self, next: u64) -> bool {
         match self.is {
             Is::Another { first, is_copy } => self.name == next || !is_copy && first >= next,
             _ => false,

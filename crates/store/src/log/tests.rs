@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use device::Env;
 
-use super::{Log, LogOptions, Recovery, Room};
+use super::{Log, LogOptions, LogSpace, Recovery};
 use crate::{Barrier, Durability, Error, Lsn, Result};
 
 const VOLUME: [u8; 16] = [9; 16];
@@ -42,7 +42,7 @@ fn payload(lsn: u64) -> Vec<u8> {
 fn append(log: &Log, count: u64) {
     for _ in 0..count {
         let next = log.last().0 + 1;
-        assert_eq!(log.append(&payload(next), Room::Normal).unwrap(), Lsn(next));
+        assert_eq!(log.append(&payload(next), LogSpace::Normal).unwrap(), Lsn(next));
     }
 }
 
@@ -143,7 +143,7 @@ fn record_larger_than_a_segment_gets_one_of_its_own() {
     let log = create(dir.path());
     let large = vec![5; 300 << 10];
     append(&log, 1);
-    log.append(&large, Room::Normal).unwrap();
+    log.append(&large, LogSpace::Normal).unwrap();
     append(&log, 1);
     log.close().unwrap();
     drop(log);
@@ -163,7 +163,7 @@ fn four_threads_share_syncs_and_every_record_is_there() {
             device::spawn("append", move || {
                 for number in 0..500_u16 {
                     let [low, high] = number.to_le_bytes();
-                    let lsn = log.append(&[thread, low, high], Room::Normal).unwrap();
+                    let lsn = log.append(&[thread, low, high], LogSpace::Normal).unwrap();
                     if number % 5 == 0 {
                         log.sync(lsn).unwrap();
                         assert!(log.durable() >= lsn);
@@ -218,7 +218,7 @@ fn barrier_is_reached_before_every_write_and_its_failure_latches() {
     assert!(matches!(log.sync(Lsn(3)), Err(Error::ReadOnly(_))));
     assert_eq!(log.stats().writes, 1, "nothing was written behind a failed barrier");
     barrier.fail.store(0, Ordering::SeqCst);
-    assert!(matches!(log.append(b"x", Room::Normal), Err(Error::ReadOnly(_))));
+    assert!(matches!(log.append(b"x", LogSpace::Normal), Err(Error::ReadOnly(_))));
     assert!(matches!(log.sync(Lsn(3)), Err(Error::ReadOnly(_))));
     assert!(log.sync(Lsn(2)).is_ok(), "what was durable before stays so");
     drop(log);
@@ -266,7 +266,7 @@ fn commits_are_durable_when_the_syncing_thread_waits_for_others() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..10 {
-                    let lsn = log.append(b"record", Room::Normal).unwrap();
+                    let lsn = log.append(b"record", LogSpace::Normal).unwrap();
                     log.committed(lsn).unwrap();
                     assert!(log.durable() >= lsn);
                 }
@@ -427,24 +427,24 @@ fn reserved_space_is_for_records_that_delete() {
     let (sim, log) = full();
     let bytes = vec![7; 1000];
     let mut normal = 0;
-    while log.append(&bytes, Room::Normal).is_ok() {
+    while log.append(&bytes, LogSpace::Normal).is_ok() {
         normal += 1;
     }
     assert!(normal > 0, "a segment has space for some");
     let mut kept = 0;
-    while log.append(&bytes, Room::Reserve).is_ok() {
+    while log.append(&bytes, LogSpace::Reserve).is_ok() {
         kept += 1;
-        let refused = log.append(&bytes, Room::Normal).unwrap_err();
+        let refused = log.append(&bytes, LogSpace::Normal).unwrap_err();
         assert!(refused.is_no_space(), "after {kept}: {refused}");
     }
     assert!(kept >= 60, "{kept} records of 64 KiB");
     log.sync(log.last()).unwrap();
     // With free space both continue, and another segment is reserved.
     sim.device.set_capacity(None);
-    assert_eq!(log.append(&bytes, Room::Normal).unwrap(), Lsn(1 + normal + kept + 1));
+    assert_eq!(log.append(&bytes, LogSpace::Normal).unwrap(), Lsn(1 + normal + kept + 1));
     sim.device.set_capacity(Some(sim.device.used_bytes()));
-    while log.append(&bytes, Room::Normal).is_ok() {}
-    log.append(&bytes, Room::Reserve).unwrap();
+    while log.append(&bytes, LogSpace::Normal).is_ok() {}
+    log.append(&bytes, LogSpace::Reserve).unwrap();
     log.close().unwrap();
 }
 
@@ -452,8 +452,8 @@ fn reserved_space_is_for_records_that_delete() {
 fn unused_reserved_space_is_reserved_again_after_reopening() {
     let (sim, log) = full();
     let bytes = vec![7; 1000];
-    while log.append(&bytes, Room::Normal).is_ok() {}
-    log.append(&bytes, Room::Reserve).unwrap();
+    while log.append(&bytes, LogSpace::Normal).is_ok() {}
+    log.append(&bytes, LogSpace::Reserve).unwrap();
     log.close().unwrap();
     drop(log);
     let open = || {
@@ -461,10 +461,10 @@ fn unused_reserved_space_is_reserved_again_after_reopening() {
         Log::open(&sim.env(), "log", VOLUME, &options(), Lsn(0), &mut replay).unwrap().0
     };
     let log = open();
-    let refused = log.append(&bytes, Room::Normal).unwrap_err();
+    let refused = log.append(&bytes, LogSpace::Normal).unwrap_err();
     assert!(refused.is_no_space(), "{refused}");
     let mut kept = 0;
-    while log.append(&bytes, Room::Reserve).is_ok() {
+    while log.append(&bytes, LogSpace::Reserve).is_ok() {
         kept += 1;
     }
     assert!(kept >= 50, "{kept} records of 64 KiB");
@@ -472,26 +472,26 @@ fn unused_reserved_space_is_reserved_again_after_reopening() {
     drop(log);
     // With free space there is another, and any append may use the rest.
     sim.device.set_capacity(None);
-    open().append(&bytes, Room::Normal).unwrap();
+    open().append(&bytes, LogSpace::Normal).unwrap();
 }
 
 #[test]
 fn adding_threads_do_not_take_space_made_for_a_deleting_one() {
     let (_sim, log) = full();
     let bytes = vec![7; 1000];
-    while log.append(&bytes, Room::Normal).is_ok() {}
+    while log.append(&bytes, LogSpace::Normal).is_ok() {}
     let (done, added) = (std::sync::atomic::AtomicBool::new(false), AtomicU64::new(0));
     let deleted = device::scope(|scope| {
         let add = || {
             while !done.load(Ordering::Relaxed) {
-                let added_one = log.append(&bytes, Room::Normal).is_ok();
+                let added_one = log.append(&bytes, LogSpace::Normal).is_ok();
                 added.fetch_add(u64::from(added_one), Ordering::Relaxed);
             }
         };
         scope.spawn(add);
         scope.spawn(add);
         let deletes: Vec<_> = (0..2)
-            .map(|_| scope.spawn(|| (0..30).all(|_| log.append(&bytes, Room::Reserve).is_ok())))
+            .map(|_| scope.spawn(|| (0..30).all(|_| log.append(&bytes, LogSpace::Reserve).is_ok())))
             .collect();
         let deleted: Vec<bool> = deletes.into_iter().map(|thread| thread.join().unwrap()).collect();
         done.store(true, Ordering::Relaxed);
@@ -554,7 +554,7 @@ fn records_appended_before_an_engine_failure_are_written() {
         let log = create(dir.path());
         append(&log, 3);
         log.fail("the engine cannot continue");
-        let refused = log.append(b"more", Room::Reserve).unwrap_err();
+        let refused = log.append(b"more", LogSpace::Reserve).unwrap_err();
         assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
         assert!(matches!(log.check(), Err(Error::ReadOnly(_))));
         let written = if close { log.close() } else { log.sync(Lsn(3)) };
@@ -573,7 +573,7 @@ fn a_log_whose_directory_another_uses_writes_nothing_more() {
     append(&log, 3);
     let writes = log.stats().writes;
     log.abandon("two logs are in one place");
-    assert!(matches!(log.append(b"more", Room::Normal), Err(Error::ReadOnly(_))));
+    assert!(matches!(log.append(b"more", LogSpace::Normal), Err(Error::ReadOnly(_))));
     for ended in [log.check(), log.close(), log.flush_if_due().map(drop)] {
         assert!(matches!(ended, Err(Error::ReadOnly(_))), "{ended:?}");
     }
@@ -620,7 +620,7 @@ fn reserved_numbers_are_assigned_once_and_without_gaps() {
                 let mut payload = vec![7; random.usize(16..most)];
                 payload[..8].copy_from_slice(&thread.to_le_bytes());
                 payload[8..16].copy_from_slice(&number.to_le_bytes());
-                let lsn = log.append(&payload, Room::Normal).unwrap();
+                let lsn = log.append(&payload, LogSpace::Normal).unwrap();
                 assert!(log.last() >= lsn, "seed {seed}");
                 log.committed(lsn).unwrap();
                 given.push((lsn.0, payload));

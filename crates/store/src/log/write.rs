@@ -205,7 +205,7 @@ impl Log {
     }
 
     /// Waits while a log in objects has so much buffered that an append might wait.
-    pub fn await_room(&self) -> Result<()> {
+    pub fn await_space(&self) -> Result<()> {
         if self.objects.is_none() || !self.is_full() {
             return Ok(());
         }
@@ -289,7 +289,7 @@ impl Log {
 
     /// Whether the last segment is half full and no spare exists.
     pub(super) fn wants_spare(&self, state: &State) -> bool {
-        state.room < self.options.segment_bytes / 2 && state.spares.len() < 2
+        state.space < self.options.segment_bytes / 2 && state.spares.len() < 2
     }
 
     /// Steps 2 to 5. Returns the last record that is certainly durable.

@@ -1,6 +1,6 @@
 //! What an append costs: no call of the device. What was appended is written together.
 
-use store::{Log, LogOptions, Lsn, Room};
+use store::{Log, LogOptions, LogSpace, Lsn};
 use testing::{Op, SimDevice};
 
 use crate::log_script::{VOLUME, env};
@@ -15,7 +15,7 @@ fn appends_call_no_device_and_are_written_together() {
     let log = Log::create(&env(&device), "log", VOLUME, &options).unwrap();
     let before = device.counts();
     for _ in 0..APPENDS {
-        log.append(&[7; BYTES], Room::Normal).unwrap();
+        log.append(&[7; BYTES], LogSpace::Normal).unwrap();
     }
     assert_eq!(device.counts().calls, before.calls, "an append waits for the device");
     log.sync(Lsn(APPENDS)).unwrap();

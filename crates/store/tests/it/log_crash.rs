@@ -78,7 +78,7 @@ fn failed_operation_latches_and_what_was_synced_before_survives() {
             break;
         }
         if ended.is_err() && log.check().is_err() {
-            let refused = log.append(b"more", store::Room::Normal);
+            let refused = log.append(b"more", store::LogSpace::Normal);
             assert!(matches!(refused, Err(store::Error::ReadOnly(_))), "not latched: {refused:?}");
         }
         drop(log);

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use format::log_record;
-use store::{Lsn, Room};
+use store::{LogSpace, Lsn};
 use testing::{CrashPolicy, SimDevice};
 
 use crate::log_script::{
@@ -45,7 +45,7 @@ fn every_flipped_bit_of_a_small_log_is_named_or_harmless() {
     let device = SimDevice::new(1);
     let log = create(&device);
     for lsn in 1..=22 {
-        log.append(&payload(1, lsn), Room::Normal).unwrap();
+        log.append(&payload(1, lsn), LogSpace::Normal).unwrap();
         if lsn % 4 == 0 {
             log.sync(Lsn(lsn)).unwrap();
         }
@@ -93,7 +93,7 @@ fn a_torn_tail_is_reported_and_stays_dropped() {
     let device = SimDevice::new(5);
     let log = create(&device);
     for lsn in 1..=10 {
-        log.append(&payload(1, lsn), Room::Normal).unwrap();
+        log.append(&payload(1, lsn), LogSpace::Normal).unwrap();
         if lsn == 4 {
             log.sync(Lsn(4)).unwrap();
         }
@@ -112,7 +112,7 @@ fn a_torn_tail_is_reported_and_stays_dropped() {
     assert_eq!(check_records(&opened.records, 0, |_| 1), 4);
     assert!(opened.recovery.torn_bytes > 0);
     // A record as long as the torn one: the old record 6 would stand right behind it.
-    opened.log.append(&payload(2, 5), Room::Normal).unwrap();
+    opened.log.append(&payload(2, 5), LogSpace::Normal).unwrap();
     opened.log.close().unwrap();
     drop(opened);
     let opened = open(&medium, 0).unwrap();
@@ -125,7 +125,7 @@ fn damage_before_a_synced_record_is_not_a_torn_tail() {
     let device = SimDevice::new(6);
     let log = create(&device);
     for lsn in 1..=6 {
-        log.append(&payload(1, lsn), Room::Normal).unwrap();
+        log.append(&payload(1, lsn), LogSpace::Normal).unwrap();
         log.sync(Lsn(lsn)).unwrap();
     }
     drop(log);
@@ -142,14 +142,14 @@ fn damage_before_a_synced_record_is_not_a_torn_tail() {
 fn a_mark_in_user_data_proves_nothing() {
     let device = SimDevice::new(1);
     let log = create(&device);
-    log.append(&payload(1, 1), Room::Normal).unwrap();
+    log.append(&payload(1, 1), LogSpace::Normal).unwrap();
     log.sync(Lsn(1)).unwrap();
     // What a user can know: the volume's id, and about which record comes next.
     let sum = log_record::sum_payload(log_record::seed(&VOLUME), &[]);
     let mut forged = log_record::encode(sum, 0, 3, 3).to_vec();
-    log.append(&payload(1, 2), Room::Normal).unwrap();
+    log.append(&payload(1, 2), LogSpace::Normal).unwrap();
     forged.resize(1000, 0);
-    log.append(&forged, Room::Normal).unwrap();
+    log.append(&forged, LogSpace::Normal).unwrap();
     // Written, because the buffer is full, but not synced.
     log.committed(Lsn(3)).unwrap();
     assert_eq!(log.durable(), Lsn(1));

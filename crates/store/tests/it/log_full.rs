@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use store::{Error, Lsn, Room};
+use store::{Error, LogSpace, Lsn};
 use testing::{CrashPolicy, SimDevice};
 
 use crate::log_script::{check_records, create, open, promises, run};
@@ -15,7 +15,7 @@ fn a_full_disk_is_reported_by_append_and_never_by_write() {
     device.set_capacity(Some(device.used_bytes() + (16 << 10)));
     let mut last = 0;
     loop {
-        match log.append(&[3; 100], Room::Normal) {
+        match log.append(&[3; 100], LogSpace::Normal) {
             Ok(lsn) => {
                 last = lsn.0;
                 log.committed(lsn).unwrap();
@@ -31,7 +31,7 @@ fn a_full_disk_is_reported_by_append_and_never_by_write() {
 
     // Deletions continue with the reserve, and end with the same answer.
     let mut deleted = 0;
-    while let Ok(lsn) = log.append(&[1, 2, 3], Room::Reserve) {
+    while let Ok(lsn) = log.append(&[1, 2, 3], LogSpace::Reserve) {
         assert_eq!(lsn.0, last + deleted + 1);
         deleted += 1;
         log.sync(lsn).unwrap();
@@ -43,10 +43,10 @@ fn a_full_disk_is_reported_by_append_and_never_by_write() {
     drop(log);
     let opened = open(&device.after_crash(CrashPolicy::LoseAll, 1), 0).unwrap();
     assert_eq!(opened.records.len() as u64, last + deleted);
-    let refused = opened.log.append(&[0; 3000], Room::Normal);
+    let refused = opened.log.append(&[0; 3000], LogSpace::Normal);
     assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
     opened.log.trim(opened.log.last()).unwrap();
-    opened.log.append(&[0; 3000], Room::Normal).unwrap();
+    opened.log.append(&[0; 3000], LogSpace::Normal).unwrap();
     opened.log.close().unwrap();
 }
 

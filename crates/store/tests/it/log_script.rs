@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::Env;
-use store::{Error, Log, LogOptions, Lsn, Recovery, Result, Room};
+use store::{Error, Log, LogOptions, LogSpace, Lsn, Recovery, Result};
 use testing::{SimDevice, SimEnv};
 
 /// The volume of all these logs.
@@ -51,7 +51,7 @@ pub(crate) fn run(log: &Log, run: u8, seed: u64, steps: u32, promises: &Promises
                 let next = log.last().0 + 1;
                 // Told before it happens: the append itself may write.
                 promises.appended.store(next, Ordering::SeqCst);
-                if let Err(error) = log.append(&payload(run, next), Room::Normal) {
+                if let Err(error) = log.append(&payload(run, next), LogSpace::Normal) {
                     promises.appended.store(next - 1, Ordering::SeqCst);
                     return Err(error);
                 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use device::{Blobs, Clock};
 use format::log_object::{Kind, LogObject};
-use store::{Error, Log, LogObjects, Lsn, ObjectLogSettings, ObjectPlace, Opening, Room};
+use store::{Error, Log, LogObjects, LogSpace, Lsn, ObjectLogSettings, ObjectPlace, Opening};
 use testing::{Call, FarBlobs, Mishap};
 
 use crate::objects_kit::{
@@ -110,7 +110,7 @@ fn a_commit_that_cannot_be_written_is_the_last() {
         append(&opened.log, 1);
         let failed = opened.log.committed(Lsn(2)).expect_err("it has no patience");
         assert!(!failed.is_no_space(), "{failed}");
-        let refused = opened.log.append(&payload(3), Room::Normal).expect_err("the last one");
+        let refused = opened.log.append(&payload(3), LogSpace::Normal).expect_err("the last one");
         assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
         far.take_nothing(None);
         opened.log.close().expect("what was accepted is written");
@@ -190,7 +190,7 @@ fn a_paused_process_acknowledges_nothing_after_it_was_replaced() {
                 assert!(matches!(refused, Error::Replaced(_)), "{refused}");
             }
             assert_eq!(log.durable(), Lsn(4));
-            let refused = log.append(&payload(9), Room::Normal).expect_err("it was replaced");
+            let refused = log.append(&payload(9), LogSpace::Normal).expect_err("it was replaced");
             assert!(refused.to_string().contains("was replaced"), "{refused}");
             assert!(matches!(log.grant(), Err(Error::Replaced(_))));
             append(&next.log, 3);
@@ -475,7 +475,7 @@ fn a_busy_owner_is_sealed() {
         // Before each request of the opening the owner makes three objects.
         for _ in 0..3 {
             let lsn = of_owner.load(Ordering::SeqCst) + 1;
-            if owner.log.append(&payload(lsn), Room::Normal).is_err()
+            if owner.log.append(&payload(lsn), LogSpace::Normal).is_err()
                 || owner.log.sync(Lsn(lsn)).is_err()
             {
                 break;

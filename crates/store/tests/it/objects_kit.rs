@@ -7,8 +7,8 @@ use std::time::Duration;
 use device::sync::{Condvar, Mutex};
 use device::{Blobs, Device, Env};
 use store::{
-    Log, LogKey, LogObjects, LogOptions, LogPosition, Lsn, ObjectLogSettings, ObjectPlace, Opening,
-    Result, Room,
+    Log, LogKey, LogObjects, LogOptions, LogPosition, LogSpace, Lsn, ObjectLogSettings,
+    ObjectPlace, Opening, Result,
 };
 use testing::{FarBlobs, SimEnv, sim_env};
 
@@ -106,7 +106,7 @@ pub(crate) fn payload(lsn: u64) -> Vec<u8> {
 pub(crate) fn append(log: &Log, count: u64) {
     for _ in 0..count {
         let next = log.last().0 + 1;
-        assert_eq!(log.append(&payload(next), Room::Normal).expect("append"), Lsn(next));
+        assert_eq!(log.append(&payload(next), LogSpace::Normal).expect("append"), Lsn(next));
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use device::{Blobs, Device, Env, LocalBlobs, LocalDevice};
 use store::{
-    Barrier, Durability, Log, LogObjects, LogOptions, LogPosition, Lsn, ObjectPlace, Opening,
-    Replay, Result, Room,
+    Barrier, Durability, Log, LogObjects, LogOptions, LogPosition, LogSpace, Lsn, ObjectPlace,
+    Opening, Replay, Result,
 };
 use testing::{CrashPolicy, FarBlobs, SimDevice, SimEnv};
 
@@ -190,7 +190,7 @@ fn records_are_replayed_in_order_after_the_checkpoint() {
         assert_eq!((log.last(), log.durable()), (Lsn(100), Lsn(100)));
         // Some that are not synced, some that are long.
         append(&log, 30);
-        log.append(&vec![7; 30_000], Room::Normal).expect("append");
+        log.append(&vec![7; 30_000], LogSpace::Normal).expect("append");
         append(&log, 3);
         place.checkpoint(&log, 120);
         log.sync(Lsn(134)).expect("sync");
@@ -241,7 +241,7 @@ fn records_of_several_threads_are_durable_when_their_sync_returns() {
                 scope.spawn(move || {
                     for count in 0..50_u64 {
                         let bytes = [&[thread][..], &count.to_le_bytes()].concat();
-                        let lsn = log.append(&bytes, Room::Normal).expect("append");
+                        let lsn = log.append(&bytes, LogSpace::Normal).expect("append");
                         log.sync(lsn).expect("sync");
                         assert!(log.durable() >= lsn);
                         highest.fetch_max(lsn.0, Ordering::Relaxed);
@@ -312,7 +312,7 @@ fn a_log_is_verified_beside_its_writers() {
         let mut batch = store::Batch::new();
         batch.put(store::TreeId(5), b"key", b"value");
         for _ in 0..50 {
-            let lsn = log.append(batch.as_bytes(), Room::Normal).expect("append");
+            let lsn = log.append(batch.as_bytes(), LogSpace::Normal).expect("append");
             log.sync(lsn).expect("sync");
         }
         let mut found = Vec::new();
@@ -385,10 +385,10 @@ fn a_log_that_refuses_writes_what_it_accepted() {
         let log = place.create();
         append(&log, 3);
         log.fail("the engine could not write");
-        log.append(b"more", Room::Normal).expect_err("it refuses");
+        log.append(b"more", LogSpace::Normal).expect_err("it refuses");
         log.sync(Lsn(3)).expect("they have numbers");
         log.append_last(&payload(4)).expect("one more");
-        log.append(b"more", Room::Normal).expect_err("it refuses");
+        log.append(b"more", LogSpace::Normal).expect_err("it refuses");
         drop(log);
         let (log, records) = place.open();
         assert_from(&records, 1, 4);

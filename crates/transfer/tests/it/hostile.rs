@@ -163,7 +163,7 @@ fn a_user_gets_what_a_user_may_make() {
 /// A stream that is cut anywhere, or has any bit flipped, is refused; then the right one is
 /// received.
 #[test]
-fn a_damaged_stream_leaves_nothing_and_a_cut_one_goes_on() {
+fn a_damaged_stream_leaves_nothing_and_a_cut_one_continues() {
     let source = World::new(Engine::Btree, 1);
     source.mkdir("/top");
     source.file("/top/f", &[5; 300]);

@@ -42,7 +42,7 @@ fn cut(fs: &Fs, stream: &[u8]) -> Option<Token> {
 }
 
 #[test]
-fn a_complete_stream_that_is_cut_anywhere_goes_on() {
+fn a_complete_stream_that_is_cut_anywhere_continues() {
     let (world, node, _) = source();
     let whole = world.stream(None, node);
     let ends = whole.len() - 1000..whole.len();
@@ -111,7 +111,7 @@ fn the_rest_of_an_increment_is_neither_sent_nor_received() {
 /// The power fails while a stream is applied: a complete one continues from what was noted last,
 /// and repeats what was applied since. An increment begins again, in place of what is there.
 #[test]
-fn a_stream_goes_on_after_a_crash() {
+fn a_stream_continues_after_a_crash() {
     let (world, before, now) = source();
     let first = world.stream(None, before);
     for (base, node) in [(None, before), (Some(before), now)] {

@@ -125,7 +125,7 @@ impl Emptying {
             match next(view, level)? {
                 Next::Below(below) => {
                     if hangs_in(view, directory, below.ino)? {
-                        self.goes_on_from(below.cookie);
+                        self.continues_from(below.cookie);
                         self.path.push(Level::new(below.ino));
                     } else {
                         looks += self.path.len();
@@ -139,7 +139,7 @@ impl Emptying {
                 Next::Subvolume(found, child) => {
                     drop(entered);
                     looks += self.path.len();
-                    self.goes_on_from(found.cookie);
+                    self.continues_from(found.cookie);
                     let own = self.remove_subvolume(fs, &subvol, directory, (&found, child))?;
                     own.into_iter().for_each(came);
                     done += 1;
@@ -150,7 +150,7 @@ impl Emptying {
                         self.path.pop();
                         done += 1;
                     } else {
-                        self.goes_on_from(FIRST);
+                        self.continues_from(FIRST);
                     }
                 }
             }
@@ -194,7 +194,7 @@ impl Emptying {
     }
 
     /// Where the current directory is read next.
-    fn goes_on_from(&mut self, cookie: u64) {
+    fn continues_from(&mut self, cookie: u64) {
         if let Some(level) = self.path.last_mut() {
             level.from = cookie;
         }
@@ -325,7 +325,7 @@ impl Emptying {
             Ok(gone)
         })?;
         if let Some((last, _)) = gone.last() {
-            self.goes_on_from(last + 1);
+            self.continues_from(last + 1);
         }
         Ok(gone.len() as u64)
     }

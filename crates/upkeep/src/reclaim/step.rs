@@ -35,7 +35,7 @@ use crate::search_bases;
 /// How long an object rests that could not be removed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// The same if the disk was full: other work may free space at any time.
-const REST_WITHOUT_ROOM: Duration = Duration::from_secs(1);
+const REST_WITHOUT_SPACE: Duration = Duration::from_secs(1);
 
 /// How long a replaced tree stays for readers that were about to read it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -155,7 +155,7 @@ fn inherit(fs: &Governed, work: &mut Work) -> FsResult<u64> {
     let unfit = &work.unfit;
     fs.inherit_step(&|heir| unfit.contains_key(&heir)).map_err(|(heir, error)| {
         let full = matches!(error, FsError::NoSpace);
-        let rest = if full { REST_WITHOUT_ROOM } else { REST_AFTER_FAILURE };
+        let rest = if full { REST_WITHOUT_SPACE } else { REST_AFTER_FAILURE };
         work.unfit.insert(heir, now + rest);
         error
     })
@@ -165,7 +165,7 @@ fn inherit(fs: &Governed, work: &mut Work) -> FsResult<u64> {
 /// what rests because there was no space. Returns how much.
 pub fn detached_step(fs: &Governed, reclaim: &Reclaim, budget: usize) -> FsResult<u64> {
     let mut work = reclaim.work.lock();
-    let soon = fs.env.clock.monotonic() + REST_WITHOUT_ROOM;
+    let soon = fs.env.clock.monotonic() + REST_WITHOUT_SPACE;
     work.failed.retain(|_, until| *until > soon);
     step((fs, reclaim), &mut work, budget)
 }
@@ -174,7 +174,7 @@ fn step((fs, reclaim): (&Governed, &Reclaim), work: &mut Work, budget: usize) ->
     let Some((sequence, record)) = next(fs, reclaim, work)? else { return Ok(0) };
     let done = remove((fs, reclaim), work, (sequence, record), budget).inspect_err(|error| {
         let full = matches!(error, FsError::NoSpace);
-        let rest = if full { REST_WITHOUT_ROOM } else { REST_AFTER_FAILURE };
+        let rest = if full { REST_WITHOUT_SPACE } else { REST_AFTER_FAILURE };
         let now = fs.env.clock.monotonic();
         work.failed.insert(sequence, now + rest);
         reclaim.failures.note(sequence, error, now);

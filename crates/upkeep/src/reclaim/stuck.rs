@@ -11,13 +11,13 @@ use device::sync::Mutex;
 use inode::FsError;
 
 /// How long there must be no space before that is reported.
-const TOLD_AFTER: Duration = Duration::from_secs(10);
+const REPORTED_AFTER: Duration = Duration::from_secs(10);
 /// A lack of space that was met so long ago may be over: whatever finds none is tried again sooner.
 const TRIED_WITHIN: Duration = Duration::from_secs(10);
 
 /// When there was no space for background work.
 #[derive(Debug, Clone, Copy)]
-struct NoRoom {
+struct NoSpace {
     first: Duration,
     last: Duration,
 }
@@ -29,14 +29,14 @@ pub struct Failures {
     detached: Mutex<BTreeMap<u64, FsError>>,
     /// Of freeing the nodes of dropped trees.
     nodes: Mutex<Option<FsError>>,
-    no_room: Mutex<Option<NoRoom>>,
+    no_space: Mutex<Option<NoSpace>>,
 }
 
 impl Failures {
     /// An object could not be removed. A lack of space counts for everything that waits.
     pub(super) fn note(&self, sequence: u64, error: &FsError, now: Duration) {
         if matches!(error, FsError::NoSpace) {
-            self.note_no_room(now);
+            self.note_no_space(now);
         } else {
             self.detached.lock().insert(sequence, error.clone());
         }
@@ -49,24 +49,24 @@ impl Failures {
     }
 
     /// Background work found no space.
-    pub(crate) fn note_no_room(&self, now: Duration) {
-        let mut no_room = self.no_room.lock();
-        let first = match &*no_room {
+    pub(crate) fn note_no_space(&self, now: Duration) {
+        let mut no_space = self.no_space.lock();
+        let first = match &*no_space {
             Some(before) if now.saturating_sub(before.last) <= TRIED_WITHIN => before.first,
             _ => now,
         };
-        *no_room = Some(NoRoom { first, last: now });
+        *no_space = Some(NoSpace { first, last: now });
     }
 
     /// Something was freed: there is space, or will be.
     pub fn gave_back(&self) {
-        *self.no_room.lock() = None;
+        *self.no_space.lock() = None;
     }
 
     /// Whether there was no space for a while, and is none now.
-    pub(crate) fn has_no_room(&self, now: Duration) -> bool {
-        self.no_room.lock().is_some_and(|NoRoom { first, last }| {
-            last.saturating_sub(first) >= TOLD_AFTER && now.saturating_sub(last) <= TRIED_WITHIN
+    pub(crate) fn has_no_space(&self, now: Duration) -> bool {
+        self.no_space.lock().is_some_and(|NoSpace { first, last }| {
+            last.saturating_sub(first) >= REPORTED_AFTER && now.saturating_sub(last) <= TRIED_WITHIN
         })
     }
 

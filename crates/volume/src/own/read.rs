@@ -69,7 +69,7 @@ pub(super) fn scan<'a>(
     };
     match scan.engine.scan(VOLUME, scan.range.clone()) {
         Ok(cursor) => scan.cursor = Some(cursor),
-        Err(error) => scan.go_on_in_copies(error)?,
+        Err(error) => scan.continue_in_copies(error)?,
     }
     Ok(Box::new(scan))
 }
@@ -108,7 +108,7 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// Opens the copies at the position of the scan. `error` is what was met.
     #[cold]
-    fn go_on_in_copies(&mut self, error: Error) -> Result<()> {
+    fn continue_in_copies(&mut self, error: Error) -> Result<()> {
         if self.instead_of.is_some() || !is_unreadable(&error) {
             return Err(error);
         }
@@ -159,7 +159,7 @@ impl Scan<'_> {
     fn step(&mut self, way: Way) -> Result<Option<Item<'_>>> {
         let moved = match self.try_move(way) {
             Err(error) if self.instead_of.is_none() => {
-                self.go_on_in_copies(error.clone())?;
+                self.continue_in_copies(error.clone())?;
                 instead(&error, self.try_move(way))?
             }
             moved => moved?,
@@ -199,7 +199,7 @@ impl Cursor for Scan<'_> {
             None => Ok(()),
         };
         match sought {
-            Err(error) if self.instead_of.is_none() => self.go_on_in_copies(error),
+            Err(error) if self.instead_of.is_none() => self.continue_in_copies(error),
             sought => sought,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use device::sync::Mutex;
-use store::{Durability, Log, LogOptions, Lsn, Room};
+use store::{Durability, Log, LogOptions, LogSpace, Lsn};
 use testing::sim::explore;
 use testing::{CrashPolicy, SimDevice};
 
@@ -46,7 +46,7 @@ struct Seen {
 fn commit(log: &Log, device: &SimDevice, seen: &Mutex<Seen>, committer: u8, seed: u64) {
     for record in 0..RECORDS {
         let payload = payload(committer, record);
-        let lsn = log.append(&payload, Room::Normal).unwrap();
+        let lsn = log.append(&payload, LogSpace::Normal).unwrap();
         log.committed(lsn).unwrap();
         let synced = is_sync(seed) || record % 3 == 2;
         if synced && !is_sync(seed) {

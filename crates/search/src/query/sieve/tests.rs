@@ -18,7 +18,7 @@ use crate::query::work::NEVER;
 use crate::row::{Row, RowBuf};
 
 /// A flag that is never set.
-static GOES_ON: AtomicBool = AtomicBool::new(false);
+static CONTINUES: AtomicBool = AtomicBool::new(false);
 
 struct Nothing;
 
@@ -195,13 +195,13 @@ fn column_tests_agree_with_row_tests() {
             let first: Vec<_> = narrow.iter().filter(|one| !is_part(one)).cloned().collect();
             for narrow in [&narrow, &first] {
                 let mut found = Vec::new();
-                let flow = cluster.search_passing(narrow, &sieve, &GOES_ON, &mut |at| {
+                let flow = cluster.search_passing(narrow, &sieve, &CONTINUES, &mut |at| {
                     found.push(at);
                     ControlFlow::Continue(())
                 });
                 assert!(flow.expect("columns").is_continue());
                 assert_eq!(found, want, "{expr:?}\n{narrow:?}");
-                let count = cluster.count_passing(narrow, &sieve, &GOES_ON).expect("columns");
+                let count = cluster.count_passing(narrow, &sieve, &CONTINUES).expect("columns");
                 assert_eq!(count, want.len() as u64, "{expr:?}");
             }
         }
@@ -248,7 +248,7 @@ fn a_zero_byte_in_a_pattern_is_in_no_name() {
     let expr = Expr::Test(Test::Name(glob));
     let ByColumns { narrow, sieve } = expr.by_columns(0, &Nothing).expect("a name");
     let sieve = sieve.expect("names are sifted");
-    assert_eq!(cluster.count_passing(&[], &sieve, &GOES_ON).expect("columns"), 0);
+    assert_eq!(cluster.count_passing(&[], &sieve, &CONTINUES).expect("columns"), 0);
     assert_eq!(narrow.len(), 1);
 }
 

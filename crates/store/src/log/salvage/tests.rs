@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv};
 
 use super::*;
-use crate::Room;
+use crate::LogSpace;
 
 pub(in crate::log) const VOLUME: [u8; 16] = [5; 16];
 pub(in crate::log) const COUNT: u64 = 1000;
@@ -23,7 +23,7 @@ pub(in crate::log) fn made(seed: u64) -> (SimDevice, Vec<(u64, String)>) {
     let sim = testing::sim_env(seed);
     let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
     for lsn in 1..=COUNT {
-        assert_eq!(log.append(&payload(lsn), Room::Normal).unwrap(), Lsn(lsn));
+        assert_eq!(log.append(&payload(lsn), LogSpace::Normal).unwrap(), Lsn(lsn));
     }
     log.close().unwrap();
     let writer = log.writer.lock();

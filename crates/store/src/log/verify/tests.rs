@@ -222,7 +222,7 @@ fn an_old_copy_of_a_segment_is_reported_if_another_file_or_the_state_has_more() 
     let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
     let append = |upto: u64| {
         for lsn in log.last().0 + 1..=upto {
-            log.append(&payload(lsn), crate::Room::Normal).unwrap();
+            log.append(&payload(lsn), crate::LogSpace::Normal).unwrap();
         }
         log.sync(log.last()).unwrap();
         let writer = log.writer.lock();

@@ -1,4 +1,4 @@
-//! Room on disk: used again, given back, and kept while a pin reads it.
+//! Space on disk: used again, given back, and kept while a pin reads it.
 
 use store::{Maintain, Snapshot, TreeId};
 

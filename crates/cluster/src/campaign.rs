@@ -1,0 +1,181 @@
+//! A server that wants to own volumes: it has one lease, under which it advertises itself, and
+//! under which the names of the volumes are that it owns.
+//!
+//! The server calls [`Campaign::step`] about once a second. When its lease has ended, although it
+//! lives, it begins another one; what another server has taken meanwhile stays that server's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::sync::Mutex;
+
+use crate::{Advertised, Coordinator, Error, Lease, Owner, Put, Result, owner_key, server_key};
+
+/// A server's part in the decisions about volumes.
+pub struct Campaign {
+    coordinator: Arc<dyn Coordinator>,
+    name: String,
+    own: Advertised,
+    length: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    lease: Option<Lease>,
+    /// Volumes that this server owns or wants, and what is known of each.
+    volumes: BTreeMap<[u8; 16], Standing>,
+}
+
+/// How things stand with a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// Not asked yet, or the coordinator did not answer.
+    #[default]
+    Unknown,
+    /// This server should own it.
+    Ours,
+    /// Another one does.
+    Theirs(Owner),
+}
+
+impl Campaign {
+    /// A server by its name. `length`: how long its names live when it does not.
+    pub fn new(
+        coordinator: Arc<dyn Coordinator>,
+        name: &str,
+        own: Advertised,
+        length: Duration,
+    ) -> Campaign {
+        let state = Mutex::default();
+        Campaign { coordinator, name: name.to_owned(), own, length, state }
+    }
+
+    /// Wants a volume from now on.
+    pub fn enter(&self, volume: [u8; 16]) {
+        self.state.lock().volumes.entry(volume).or_default();
+    }
+
+    /// How things stood with a volume at the last step.
+    pub fn standing(&self, volume: &[u8; 16]) -> Standing {
+        self.state.lock().volumes.get(volume).cloned().unwrap_or_default()
+    }
+
+    /// Keeps the lease, or begins one, and asks for each volume that another server does not have.
+    /// After an error the standings stay as they were.
+    pub fn step(&self) -> Result<()> {
+        let lease = self.lease()?;
+        let volumes: Vec<_> = self.state.lock().volumes.keys().copied().collect();
+        for volume in volumes {
+            let standing = match self.ask(&volume, lease) {
+                // The next step begins another lease.
+                Err(Error::LeaseEnded) => {
+                    self.state.lock().lease = None;
+                    return Err(Error::LeaseEnded);
+                }
+                standing => standing?,
+            };
+            if let Some(known) = self.state.lock().volumes.get_mut(&volume) {
+                *known = standing;
+            }
+        }
+        Ok(())
+    }
+
+    /// The lease, which lives.
+    fn lease(&self) -> Result<Lease> {
+        let known = self.state.lock().lease;
+        if let Some(lease) = known {
+            match self.coordinator.keep_alive(lease) {
+                Err(Error::LeaseEnded) => {
+                    tracing::warn!(
+                        server = %self.name,
+                        "the lease of this server ended: the coordinator heard nothing in time"
+                    );
+                    self.state.lock().lease = None;
+                }
+                kept => return kept.map(|()| lease),
+            }
+        }
+        let lease = self.coordinator.grant(self.length)?;
+        let (key, value) = (server_key(&self.name), self.own.encode());
+        match self.coordinator.put_if_absent(&key, &value, Some(lease))? {
+            Put::Made(_) => {}
+            // Of this process, under an earlier lease: it would vanish with that.
+            Put::Exists(item) if item.value == value => {
+                self.coordinator.remove(&key, item.revision)?;
+                self.coordinator.revoke(lease)?;
+                return Err(Error::LeaseEnded);
+            }
+            Put::Exists(item) => {
+                self.coordinator.revoke(lease)?;
+                let at = Advertised::decode(&item.value).map_or_else(
+                    |error| error.to_string(),
+                    |other| format!("the one at {}", other.address),
+                );
+                return Err(Error::Refused(format!(
+                    "another server is called {}: {at}; if it ended just now, its name is free \
+                     within {} s",
+                    self.name,
+                    self.length.as_secs()
+                )));
+            }
+        }
+        self.state.lock().lease = Some(lease);
+        Ok(lease)
+    }
+
+    fn ask(&self, volume: &[u8; 16], lease: Lease) -> Result<Standing> {
+        let key = owner_key(volume);
+        let Advertised { instance, address } = self.own.clone();
+        let own = Owner { server: self.name.clone(), instance, address };
+        match self.coordinator.put_if_absent(&key, &own.encode(), Some(lease))? {
+            Put::Made(_) => Ok(Standing::Ours),
+            Put::Exists(item) => {
+                let owner = Owner::decode(&item.value)?;
+                if owner != own {
+                    return Ok(Standing::Theirs(owner));
+                }
+                if item.lease != Some(lease) {
+                    // Made under an earlier lease of this process: it would vanish with that.
+                    self.coordinator.remove(&key, item.revision)?;
+                    return Err(Error::LeaseEnded);
+                }
+                Ok(Standing::Ours)
+            }
+        }
+    }
+
+    /// Wants a volume no more, and lets others have it.
+    pub fn leave(&self, volume: &[u8; 16]) -> Result<()> {
+        let was = self.state.lock().volumes.remove(volume);
+        if was != Some(Standing::Ours) {
+            return Ok(());
+        }
+        let key = owner_key(volume);
+        let Some(item) = self.coordinator.get(&key)? else { return Ok(()) };
+        let is_own = Owner::decode(&item.value)
+            .is_ok_and(|owner| owner.instance == self.own.instance && owner.server == self.name);
+        if is_own {
+            self.coordinator.remove(&key, item.revision)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the lease: what this server owns is free for others at once.
+    pub fn end(&self) -> Result<()> {
+        let lease = {
+            let mut state = self.state.lock();
+            state.volumes.clear();
+            state.lease.take()
+        };
+        lease.map_or(Ok(()), |lease| self.coordinator.revoke(lease))
+    }
+
+    /// Who owns a volume, by the coordinator's word now.
+    pub fn owner(&self, volume: &[u8; 16]) -> Result<Option<Owner>> {
+        let item = self.coordinator.get(&owner_key(volume))?;
+        item.map(|item| Owner::decode(&item.value)).transpose()
+    }
+}

@@ -1,0 +1,20 @@
+//! Which server should own a volume, and where it is served: a [`Coordinator`] keeps names that
+//! vanish with the server that made them, and a [`Campaign`] decides by one such name.
+//!
+//! Invariant: nothing is safe because of what a coordinator says. It may forget everything, be
+//! restored from a day ago, or end the leases of living servers: then a server takes a volume over
+//! that needed no successor, or nobody takes it over. What keeps two servers apart is the claim and
+//! the seal in the volume's store (`store::log`). `docs/protocol/cluster.md` has keys and values.
+
+mod campaign;
+mod coordinator;
+mod etcd;
+mod values;
+
+pub use crate::campaign::{Campaign, Standing};
+pub use crate::coordinator::{Coordinator, Error, Item, Lease, Put, Result};
+pub use crate::etcd::{Etcd, EtcdSettings};
+pub use crate::values::{
+    Advertised, NAME_BYTES_MAX, Owner, VALUE_BYTES_MAX, is_server_name, owner_key, server_key,
+    volume_of_key,
+};

@@ -1,0 +1,4 @@
+//! The coordinator over a real etcd, and over things that are none.
+
+mod etcd;
+mod running;
