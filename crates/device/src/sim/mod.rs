@@ -74,6 +74,11 @@ pub trait Scheduler: Send + Sync {
 
     /// Waits until a thread has ended.
     fn join(&self, me: Task, other: Task);
+
+    /// The fault that this run plants in a protocol.
+    fn mutation(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A driven thread's scheduler and number.
@@ -134,6 +139,11 @@ pub(crate) fn pause(point: Point) {
     if !std::thread::panicking() {
         let _undriven = with(|scheduler, me| scheduler.pause(me, point));
     }
+}
+
+/// The fault that this thread's run plants; `None`: none, or this thread is not driven.
+pub(crate) fn mutation() -> Option<&'static str> {
+    with(|scheduler, _| scheduler.mutation()).flatten()
 }
 
 /// Simulated time; `None` if this thread is not driven.
