@@ -51,7 +51,13 @@ pub enum Fate {
 }
 
 /// Asked before a machine does something that others see.
-pub type Watch = Arc<dyn Fn(Host) -> Fate + Send + Sync>;
+pub trait Watch: Send + Sync {
+    /// What becomes of the machine.
+    fn before(&self, host: Host) -> Fate;
+
+    /// It did it, and is to end now: [`Fate::EndsAfter`].
+    fn ends(&self, host: Host);
+}
 
 /// Delays of messages.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +90,7 @@ struct State {
     divided: BTreeMap<(u8, u8), Duration>,
     dead: BTreeSet<Host>,
     next_port: u16,
-    watch: Option<Watch>,
+    watch: Option<Arc<dyn Watch>>,
 }
 
 /// A network.
@@ -111,7 +117,7 @@ impl SimNet {
     }
 
     /// Asks before each write.
-    pub fn watch(&self, watch: Watch) {
+    pub fn watch(&self, watch: Arc<dyn Watch>) {
         self.state.lock().watch = Some(watch);
     }
 
@@ -199,7 +205,7 @@ impl SimNet {
             }
             state.watch.clone()
         };
-        watch.map_or(Fate::Lives, |watch| watch(host))
+        watch.map_or(Fate::Lives, |watch| watch.before(host))
     }
 }
 
@@ -479,7 +485,12 @@ impl Link for End {
         }
         let arrival = net.arrival(own, self.wire.ends[1 - self.side].place);
         let put = self.put(arrival, bytes);
-        if fate == Fate::EndsAfter { Err(dead()) } else { put }
+        if fate == Fate::EndsAfter {
+            let watch = net.state.lock().watch.clone();
+            watch.iter().for_each(|watch| watch.ends(own));
+            return Err(dead());
+        }
+        put
     }
 
     fn set_patience(&self, read: Option<Duration>, _: Option<Duration>) -> io::Result<()> {

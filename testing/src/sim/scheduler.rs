@@ -40,11 +40,13 @@ pub struct Pace {
     pub interrupted: &'static [u32],
     /// How often time moves while threads can run: once in so many turns.
     pub time_moves: u32,
+    /// A fault to plant (`device::mutated`).
+    pub mutation: Option<&'static str>,
 }
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { interrupted: &[1, 2, 8, 40], time_moves: 50 }
+        Pace { interrupted: &[1, 2, 8, 40], time_moves: 50, mutation: None }
     }
 }
 
@@ -109,6 +111,7 @@ pub struct Scheduler {
     state: Mutex<State>,
     /// How many threads wait, by a hash of the address: most calls of `wake` find that nobody waits.
     waiting: [AtomicUsize; WAIT_SLOTS],
+    mutation: Option<&'static str>,
 }
 
 /// Where threads that wait for an address are counted.
@@ -148,7 +151,7 @@ impl Scheduler {
             failed: None,
         };
         let waiting = [const { AtomicUsize::new(0) }; WAIT_SLOTS];
-        let scheduler = Arc::new(Scheduler { state: Mutex::new(state), waiting });
+        let scheduler = Arc::new(Scheduler { state: Mutex::new(state), waiting, mutation: pace.mutation });
         let driver = Arc::clone(&scheduler);
         let run = AssertUnwindSafe(|| device::sim::run(driver, || body(&scheduler)));
         let result = catch_unwind(run);
@@ -395,6 +398,10 @@ impl device::sim::Scheduler for Scheduler {
 
     fn now(&self) -> Duration {
         self.state.lock().now
+    }
+
+    fn mutation(&self) -> Option<&'static str> {
+        self.mutation
     }
 
     fn begin(&self) -> Task {

@@ -64,7 +64,9 @@ struct State {
     /// Places that do not reach the store, and until when.
     divided: BTreeMap<u8, Duration>,
     dead: BTreeSet<Host>,
-    watch: Option<Watch>,
+    watch: Option<Arc<dyn Watch>>,
+    /// How many answers get lost next.
+    to_lose: u32,
     counts: StoreCounts,
 }
 
@@ -99,6 +101,7 @@ impl SimStore {
             divided: BTreeMap::new(),
             dead: BTreeSet::new(),
             watch: None,
+            to_lose: 0,
             counts: StoreCounts::default(),
         };
         Arc::new(SimStore { objects, clock: SystemClock::new(), state: Mutex::new(state) })
@@ -110,13 +113,18 @@ impl SimStore {
     }
 
     /// Asks before each request.
-    pub fn watch(&self, watch: Watch) {
+    pub fn watch(&self, watch: Arc<dyn Watch>) {
         self.state.lock().watch = Some(watch);
     }
 
     /// From now on so much goes wrong.
     pub fn mishaps(&self, mishaps: Mishaps) {
         self.state.lock().mishaps = mishaps;
+    }
+
+    /// The next request is executed, and its answer gets lost.
+    pub fn lose_next_answer(&self) {
+        self.state.lock().to_lose += 1;
     }
 
     /// Answers nothing for a time.
@@ -226,7 +234,7 @@ impl StoreOf {
             state.counts.requests += 1;
             state.watch.clone()
         };
-        let fate = watch.map_or(Fate::Lives, |watch| watch(self.host));
+        let fate = watch.as_ref().map_or(Fate::Lives, |watch| watch.before(self.host));
         if fate == Fate::EndsBefore {
             return Err(error(ended()));
         }
@@ -253,7 +261,10 @@ impl StoreOf {
         if course == Course::Twice {
             self.later(late);
         }
-        if fate == Fate::EndsAfter || self.is_dead() {
+        if fate == Fate::EndsAfter {
+            watch.iter().for_each(|watch| watch.ends(self.host));
+        }
+        if self.is_dead() {
             return Err(error(ended()));
         }
         if course == Course::LostAnswer {
@@ -281,7 +292,7 @@ impl StoreOf {
     fn course(&self, changes: bool) -> (Course, Duration, Duration, Duration) {
         let now = self.store.clock.monotonic();
         let mut state = self.store.state.lock();
-        let State { random, latency, mishaps, stalled_until, divided, .. } = &mut *state;
+        let State { random, latency, mishaps, stalled_until, divided, to_lose, .. } = &mut *state;
         divided.retain(|_, until| *until > now);
         let held = divided.get(&self.host.place).copied().unwrap_or(now).max(*stalled_until);
         let there = held.saturating_sub(now) + latency.usual.mul_f64(random.f64());
@@ -292,7 +303,10 @@ impl StoreOf {
             limit += share;
             draw < limit
         };
-        let course = if is_within(mishaps.lost_requests) {
+        let course = if *to_lose > 0 {
+            *to_lose -= 1;
+            Course::LostAnswer
+        } else if is_within(mishaps.lost_requests) {
             Course::LostRequest
         } else if is_within(mishaps.lost_answers) {
             Course::LostAnswer
