@@ -235,9 +235,24 @@ impl StoreOf {
             state.watch.clone()
         };
         let fate = watch.as_ref().map_or(Fate::Lives, |watch| watch.before(self.host));
-        if fate == Fate::EndsBefore {
-            return Err(error(ended()));
+        let answer = match fate {
+            Fate::EndsBefore => Err(error(ended())),
+            _ => self.make((operation, name), late, execute),
+        };
+        if fate == Fate::EndsAfter {
+            watch.iter().for_each(|watch| watch.ends(self.host));
         }
+        if self.is_dead() { Err(error(ended())) } else { answer }
+    }
+
+    /// The course of a request.
+    fn make<T>(
+        &self,
+        (operation, name): (&'static str, &str),
+        late: Option<&dyn Fn() -> Late>,
+        execute: Execute<'_, T>,
+    ) -> Result<T> {
+        let error = |error: io::Error| Error::new(operation, name, error);
         let (course, there, back, patience) = self.course(late.is_some());
         let sleep = |time| self.store.clock.sleep(time);
         sleep(there.min(patience));
@@ -261,21 +276,12 @@ impl StoreOf {
         if course == Course::Twice {
             self.later(late);
         }
-        if fate == Fate::EndsAfter {
-            watch.iter().for_each(|watch| watch.ends(self.host));
-        }
-        if self.is_dead() {
-            return Err(error(ended()));
-        }
         if course == Course::LostAnswer {
             self.store.state.lock().counts.lost_answers += 1;
             sleep(patience);
             return Err(error(lost()));
         }
         sleep(back);
-        if self.is_dead() {
-            return Err(error(ended()));
-        }
         answer
     }
 
@@ -303,7 +309,7 @@ impl StoreOf {
             limit += share;
             draw < limit
         };
-        let course = if *to_lose > 0 {
+        let course = if *to_lose > 0 && held == now {
             *to_lose -= 1;
             Course::LostAnswer
         } else if is_within(mishaps.lost_requests) {

@@ -16,6 +16,9 @@ pub(crate) enum Fault {
     /// The server's machine ends before or after its next message or request. `silent`: its
     /// clients learn it by silence.
     Crash { after: bool, silent: bool },
+    /// Nobody reaches the server any more, nor does it reach anybody but the store, where it goes
+    /// on, perhaps after a pause. Another one takes the volume over.
+    Replace(Option<Duration>),
     /// The server's threads do not run for a time.
     Pause(Duration),
     /// Connections of the server break; each with a chance.
@@ -38,6 +41,7 @@ pub(crate) enum Fault {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     pub(crate) crashes: u64,
+    pub(crate) replaced: u64,
     pub(crate) pauses: u64,
     pub(crate) cuts: u64,
     pub(crate) divisions: u64,
@@ -94,7 +98,7 @@ fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fa
     let mut faults = vec![
         (random.u64(length / 8..length), crash(random)),
         (random.u64(..length), Fault::Pause(millis(random, 6_000))),
-        (random.u64(..length), Fault::LoseAnswer),
+        (random.u64(..length / 2), Fault::LoseAnswer),
     ];
     let mishaps = random.u64(..length);
     if random.bool() {
@@ -103,8 +107,10 @@ fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fa
     }
     for _ in 0..random.u32(1..6) {
         let client = random.u8(..clients as u8);
-        let fault = match random.u32(..9) {
+        let fault = match random.u32(..11) {
             0 => crash(random),
+            9 => Fault::Replace(None),
+            10 => Fault::Replace(Some(millis(random, 5_000))),
             1 => Fault::Pause(millis(random, 4_000)),
             2 | 3 => Fault::Cut,
             4 => {
@@ -201,6 +207,10 @@ impl Plan {
                     *current = None;
                     done.crashes += 1;
                 }
+                Fault::Replace(_) => {
+                    *current = None;
+                    done.replaced += 1;
+                }
                 Fault::Pause(_) => done.pauses += 1,
                 Fault::Cut => done.cuts += 1,
                 Fault::Divide { .. } | Fault::DivideStore(_) => done.divisions += 1,
@@ -222,6 +232,13 @@ impl Plan {
                 }
                 self.world.kill(server, silent);
                 return Fate::EndsBefore;
+            }
+            Fault::Replace(pause) => {
+                self.changed.notify_all();
+                net.kill(server, false);
+                if let Some(time) = pause {
+                    scheduler.pause_machine(server.number(), time);
+                }
             }
             Fault::Pause(time) => scheduler.pause_machine(server.number(), time),
             Fault::Cut => {

@@ -75,7 +75,7 @@ fn simulate(
             device::spawn("client", work).expect("a thread")
         })
         .collect();
-    let last = serve_all(&world, &plan);
+    let (last, before) = serve_all(&world, &plan);
     for client in clients {
         client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
@@ -84,6 +84,7 @@ fn simulate(
     // The last crash: what was answered is durable.
     world.kill(last.host, false);
     last.end();
+    before.into_iter().for_each(ServerMachine::end);
     let checked = check(&world, &histories, size);
     let settled = scheduler.settle(SETTLE);
     let mut wrong = checked.err();
@@ -123,20 +124,21 @@ fn client(world: &World, histories: &Histories, plan: &Plan, number: usize, call
     plan.is_done();
 }
 
-/// Keeps a server running until the clients are done; returns the last.
-fn serve_all(world: &Arc<World>, plan: &Plan) -> ServerMachine {
+/// Keeps a server running until the clients are done; returns the last, and those before it: some
+/// do not know that they are not the last.
+fn serve_all(world: &Arc<World>, plan: &Plan) -> (ServerMachine, Vec<ServerMachine>) {
     let mut random = fastrand::Rng::with_seed(world.seed ^ 0x7365_7276);
     let mut server = ServerMachine::start(world, 0);
     plan.serves(server.host);
-    let mut run = 0;
+    let (mut run, mut before) = (0, Vec::new());
     while plan.await_end(server.host) {
         world.clock.sleep(Duration::from_millis(random.u64(..1500)));
         run += 1;
         let next = ServerMachine::start(world, run);
         plan.serves(next.host);
-        std::mem::replace(&mut server, next).end();
+        before.push(std::mem::replace(&mut server, next));
     }
-    server
+    (server, before)
 }
 
 /// Opens the volume as it is after the last crash, and looks for an order of all calls.

@@ -23,6 +23,7 @@ struct Sums {
     calls: u64,
     unknown: u64,
     crashes: u64,
+    replaced: u64,
     pauses: u64,
     cuts: u64,
     divisions: u64,
@@ -37,6 +38,7 @@ impl Sums {
         self.calls += outcome.calls;
         self.unknown += outcome.unknown as u64;
         self.crashes += outcome.faults.crashes;
+        self.replaced += outcome.faults.replaced;
         self.pauses += outcome.faults.pauses;
         self.cuts += outcome.faults.cuts;
         self.divisions += outcome.faults.divisions;
@@ -109,13 +111,14 @@ fn histories_with_crashes_pauses_and_lost_answers_are_linearizable() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     let all = sums.into_inner();
     say(&format!(
-        "{} seeds from {}: {} calls, {} of unknown outcome; {} crashes, {} pauses, {} cuts, {} \
+        "{} seeds from {}: {} calls, {} of unknown outcome; {} crashes, {} replaced, {} pauses, {} cuts, {} \
          divisions, {} lost answers; {} turns, trace {:016x}",
         all.runs,
         seeds.start,
         all.calls,
         all.unknown,
         all.crashes,
+        all.replaced,
         all.pauses,
         all.cuts,
         all.divisions,
