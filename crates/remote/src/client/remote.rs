@@ -446,7 +446,8 @@ impl Remote {
             calls.retain(|_, call| {
                 // Locks ended with the session, and files are not open in the new one.
                 let is_over = call.ends.is_some() || call.is_of_handle;
-                let is_safe = call.is_repeatable || !call.is_sent;
+                let repeats = device::mutated("changes are repeated in a new session");
+                let is_safe = call.is_repeatable || !call.is_sent || repeats;
                 if !is_safe {
                     let text = "the server was restarted: the change may have been made";
                     call.waiting.put(Err(gone(text)));
