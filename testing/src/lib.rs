@@ -16,6 +16,7 @@ mod mem;
 pub mod blobs_conformance;
 mod far;
 pub mod memory_fs;
+pub mod linear;
 pub mod model;
 
 pub use env::{SeededRandom, SimClock, SimEnv, sim_env};

@@ -36,6 +36,7 @@ mod user_config;
 // Time, chance, threads and locks.
 mod map;
 mod random;
+mod mutation;
 pub mod sync;
 mod thread;
 mod clock;
@@ -63,6 +64,7 @@ pub use latch::{Latch, RawLatch};
 pub use local::LocalDevice;
 pub use local_blobs::LocalBlobs;
 pub use map::{FastHasher, Map, Set};
+pub use mutation::mutated;
 pub use net::{Link, Listener, Net, SystemNet};
 pub use objects::Objects;
 pub use overlay::Overlay;

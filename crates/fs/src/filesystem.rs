@@ -10,11 +10,13 @@ use ops::posix::{
     readdir, readlink, rename, rmdir, seek, setattr, statfs, symlink, tmpfile, totals, unlink,
     write, xattr,
 };
+use store::Durability;
 use vfs::{
     Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
     SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 use volume::Atime;
+use volume::error::from_store;
 
 use crate::Fs;
 
@@ -177,6 +179,14 @@ impl FileSystem for Fs {
 
     fn sync_all(&self) -> FsResult<()> {
         self.sync()
+    }
+
+    fn settle(&self) -> FsResult<()> {
+        let seen = self.store.last_commit();
+        let is_settled = self.options.durability != Durability::Sync
+            || self.store.durable() >= seen
+            || device::mutated("answers rest on what is not durable");
+        if is_settled { Ok(()) } else { self.store.sync(seen).map_err(from_store) }
     }
 
     fn readdir(

@@ -50,7 +50,9 @@ const CLAIMS_MAX: usize = 16;
 /// A new id. The operating system's entropy: no two openings have the same.
 fn opening_id(env: &Env) -> [u8; 16] {
     let mut id = [0; 16];
-    env.random.fill(&mut id);
+    if !device::mutated("openings have one id") {
+        env.random.fill(&mut id);
+    }
     id
 }
 
@@ -211,6 +213,9 @@ fn make_claim(files: &Files, manifest: &RunManifest) -> Result<bool> {
             // from it.
             (_, Err(error)) | (Err(error), _) => return Err(error.into()),
         }
+    }
+    if device::mutated("no listing after a claim") {
+        return Ok(true);
     }
     match listed(files, manifest.number)? {
         Listed::Newest => Ok(true),

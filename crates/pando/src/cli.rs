@@ -35,7 +35,7 @@ pub(crate) use program::EngineArg;
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 use serve::{CLUSTER_HELP, SERVE_HELP};
-pub(crate) use serve::{CertsArgs, ClusterVerb, PORT, ServeArgs};
+pub(crate) use serve::{CertsArgs, ClusterVerb, EtcdArgs, PORT, ServeArgs};
 pub(crate) use session::SessionVerb;
 pub(crate) use stream::{DumpArgs, LoadArgs, ReceiveArgs, SendArgs};
 pub(crate) use trace::{MixArg, ReplayArgs, Timing, TraceVerb};

@@ -13,5 +13,5 @@ mod client;
 mod server;
 mod convert;
 
-pub use client::{ConnectError, Control, Proof, Remote, RemoteFs, Target, control, url};
-pub use server::{Export, OpenControl, Security, Server, Settings, WhoIsLocal};
+pub use client::{ConnectError, Control, Place, Proof, Remote, RemoteFs, Target, control, url};
+pub use server::{Export, OpenControl, Security, Server, Settings, Warrant, WhoIsLocal};

@@ -128,6 +128,19 @@ pub trait Durable {
         Ok(())
     }
 
+    /// Until when answers may be given from memory, by the monotonic clock of the store's
+    /// environment; `None`: always, for no other process can have the store open. Asks the far
+    /// store if the last proof is too old. [`Error::Replaced`]: another process has the store.
+    fn granted_until(&self) -> Result<Option<Duration>> {
+        Ok(None)
+    }
+
+    /// From when on changes may be acknowledged to other processes: an earlier opening may have
+    /// answered from memory until then. By the same clock.
+    fn serve_from(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Makes everything durable and refuses further commits. Called once, before the last drop; a
     /// store that is dropped without it recovers as after a crash.
     fn close(&self) -> Result<()>;

@@ -410,6 +410,10 @@ impl FileSystem for Traced {
         self.call(None, |fs| fs.sync_all(), |_| Event::new(Call::Sync))
     }
 
+    fn settle(&self) -> FsResult<()> {
+        self.inner.settle()
+    }
+
     fn readdir(
         &self,
         caller: &Caller,

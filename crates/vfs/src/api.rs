@@ -350,6 +350,13 @@ pub trait FileSystem: Send + Sync {
     /// Makes everything durable.
     fn sync_all(&self) -> FsResult<()>;
 
+    /// Waits until everything that calls have seen is durable, if changes are durable when they
+    /// return. A change is seen before that, and a crash may undo it. So a server waits before it
+    /// sends an answer that rests on what other callers changed.
+    fn settle(&self) -> FsResult<()> {
+        Ok(())
+    }
+
     /// Lists a directory from just after `cookie` (0: from the start), without `.` and `..`,
     /// until `take` stops it, or to the end. Cookies are greater than 2 and less than 2^63.
     fn readdir(

@@ -401,6 +401,10 @@ impl FileSystem for Observed {
         self.time(Operation::Sync, |fs| fs.sync_all())
     }
 
+    fn settle(&self) -> FsResult<()> {
+        self.inner.settle()
+    }
+
     fn readdir(
         &self,
         caller: &Caller,

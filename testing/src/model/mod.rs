@@ -10,6 +10,7 @@ mod attributes;
 mod drive;
 mod dump;
 mod generate;
+mod histories;
 mod names;
 mod rename;
 mod resolve;

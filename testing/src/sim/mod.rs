@@ -4,7 +4,8 @@
 //! and directories with their durable and pending state (`medium`), the state after a power cut
 //! (`crash`), faults on order (`fault`), the handles for the code under test (`device`, `file`),
 //! and remote objects, which are stored on the simulated disk as well (`objects`). Beside them,
-//! with the feature `sim`, a scheduler by whose seed threads run (`scheduler`).
+//! with the feature `sim`, what a simulation of several machines takes: a scheduler by whose seed
+//! threads run (`scheduler`), a network (`net`), and an object store behind it (`store`).
 //!
 //! The model of the disk:
 //! * A file's bytes and length are durable after `sync_data`. Of the writes since, any subset may
@@ -17,6 +18,8 @@
 //!   durable, although reads return them: this is what Linux does.
 //! * Space is counted in blocks of 4096 bytes. A write that does not fit writes the part that fits.
 
+#[cfg(feature = "sim")]
+mod net;
 mod objects;
 mod device;
 mod file;
@@ -27,12 +30,18 @@ mod ranges;
 mod fault;
 #[cfg(feature = "sim")]
 mod scheduler;
+#[cfg(feature = "sim")]
+mod store;
 #[cfg(test)]
 mod tests;
 
 pub use crash::CrashPolicy;
 pub use device::{Counts, SimDevice};
 pub use fault::{Fault, FaultError, FaultOn, Op};
+#[cfg(feature = "sim")]
+pub use net::{Delays, Fate, Host, SimNet, Watch};
 pub use objects::SimObjects;
 #[cfg(feature = "sim")]
-pub use scheduler::{Run, Scheduler, explore};
+pub use scheduler::{Machine, Pace, Run, Scheduler, explore};
+#[cfg(feature = "sim")]
+pub use store::{Latency, Mishaps, SimStore, StoreCounts};

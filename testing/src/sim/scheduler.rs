@@ -8,28 +8,50 @@
 //! Time is simulated. It moves when no thread can run, to the next time for which one waits; now
 //! and then also while threads can run, as on a machine that is slow.
 //!
+//! Threads belong to a machine, the one of the thread that started them. A test may pause a machine,
+//! as SIGSTOP does: its threads do not run for a time, wherever they are.
+//!
 //! A run in which no thread can run, and none waits for a time, is a deadlock. The scheduler then
 //! prints what each thread waits for, and all of them panic.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use device::sim::{Point, Task};
+use device::sim::{Point, Task, undriven};
 use device::sync::{Condvar, Mutex, MutexGuard};
 
-/// Most turns of a run: a test takes a few thousand.
+/// Most turns of a run: a test takes a few thousand, a simulation a few ten thousand.
 const TURNS_MAX: u64 = 10_000_000;
 /// Real time without a change of turns after which a thread must be waiting for something that the
 /// scheduler does not know, a standard library's lock for example.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// How often a thread that could continue is interrupted: once in so many points. A seed draws
-/// one, so that some runs change at each point, and others let threads run far.
-const INTERRUPTED: [u32; 4] = [1, 2, 8, 40];
-/// How often time moves while threads can run: once in so many turns.
-const TIME_MOVES: u32 = 50;
+/// Counters of waiting threads, by a hash of what they wait for.
+const WAIT_SLOTS: usize = 256;
+
+/// How a seed drives threads.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// How often a thread that could continue is interrupted: once in so many points. A seed draws
+    /// one, so that some runs change at each point, and others let threads run far.
+    pub interrupted: &'static [u32],
+    /// How often time moves while threads can run: once in so many turns.
+    pub time_moves: u32,
+    /// A fault to plant (`device::mutated`).
+    pub mutation: Option<&'static str>,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { interrupted: &[1, 2, 8, 40], time_moves: 50, mutation: None }
+    }
+}
+
+/// The number of a machine; the first thread of a run is on machine 0.
+pub type Machine = u32;
 
 /// What a run was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +62,8 @@ pub struct Run {
     pub turns: u64,
     /// Simulated time.
     pub time: Duration,
+    /// How many threads ended by a panic.
+    pub panics: usize,
 }
 
 /// What a driven thread does.
@@ -58,11 +82,17 @@ enum Doing {
 struct State {
     random: fastrand::Rng,
     interrupted: u32,
+    time_moves: u32,
     threads: Vec<Thread>,
+    /// Machines whose threads do not run, and until when.
+    paused: BTreeMap<Machine, Duration>,
+    /// Those that could run, as `pick` found them.
+    ready: Vec<Task>,
     running: Option<Task>,
     now: Duration,
     turns: u64,
     trace: u64,
+    panics: usize,
     /// Why the run cannot continue.
     failed: Option<String>,
 }
@@ -73,11 +103,20 @@ struct Thread {
     woken: bool,
     /// Signalled when it is its turn.
     turn: Arc<Condvar>,
+    machine: Machine,
 }
 
 /// Drives threads by a seed.
 pub struct Scheduler {
     state: Mutex<State>,
+    /// How many threads wait, by a hash of the address: most calls of `wake` find that nobody waits.
+    waiting: [AtomicUsize; WAIT_SLOTS],
+    mutation: Option<&'static str>,
+}
+
+/// Where threads that wait for an address are counted.
+fn wait_slot(on: usize) -> usize {
+    (on >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - 8)
 }
 
 impl Scheduler {
@@ -86,30 +125,91 @@ impl Scheduler {
     ///
     /// A panic of `body` is passed on.
     pub fn run<T: Send>(seed: u64, body: impl FnOnce() -> T + Send) -> (T, Run) {
+        Scheduler::drive(seed, Pace::default(), |_| body())
+    }
+
+    /// The same at another pace, for a body that uses the scheduler.
+    pub fn drive<T: Send>(
+        seed: u64,
+        pace: Pace,
+        body: impl FnOnce(&Arc<Scheduler>) -> T + Send,
+    ) -> (T, Run) {
         let mut random = fastrand::Rng::with_seed(seed);
-        let interrupted = INTERRUPTED[random.usize(..INTERRUPTED.len())];
+        let interrupted = pace.interrupted[random.usize(..pace.interrupted.len())];
         let state = State {
             random,
             interrupted,
+            time_moves: pace.time_moves,
             threads: Vec::new(),
+            paused: BTreeMap::new(),
+            ready: Vec::new(),
             running: None,
             now: Duration::ZERO,
             turns: 0,
             trace: seed,
+            panics: 0,
             failed: None,
         };
-        let scheduler = Arc::new(Scheduler { state: Mutex::new(state) });
+        let waiting = [const { AtomicUsize::new(0) }; WAIT_SLOTS];
+        let scheduler =
+            Arc::new(Scheduler { state: Mutex::new(state), waiting, mutation: pace.mutation });
         let driver = Arc::clone(&scheduler);
-        let result = catch_unwind(AssertUnwindSafe(|| device::sim::run(driver, body)));
+        let run = AssertUnwindSafe(|| device::sim::run(driver, || body(&scheduler)));
+        let result = catch_unwind(run);
         let state = scheduler.state.lock();
         let left = state.threads.iter().filter(|thread| thread.doing != Doing::Ended).count();
-        let run = Run { trace: state.trace, turns: state.turns, time: state.now };
+        let State { trace, turns, now: time, panics, .. } = *state;
+        let run = Run { trace, turns, time, panics };
         match result {
             Ok(result) => {
                 assert_eq!(left, 0, "a run joins the threads that it started");
                 (result, run)
             }
             Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Puts the calling thread, and those that it will start, on a machine.
+    pub fn move_to(&self, machine: Machine) {
+        undriven(|| {
+            let mut state = self.state.lock();
+            let me = state.running.expect("invariant: the caller runs");
+            state.threads[me].machine = machine;
+        });
+    }
+
+    /// Pauses a machine: its threads do not run for a time.
+    pub fn pause_machine(&self, machine: Machine, time: Duration) {
+        undriven(|| {
+            let mut state = self.state.lock();
+            let until = state.now.saturating_add(time);
+            state.paused.insert(machine, until);
+        });
+        device::yield_now();
+    }
+
+    /// Waits until all other threads have ended, in simulated time; returns what those do that have
+    /// not ended after `most`.
+    pub fn settle(&self, most: Duration) -> Result<(), String> {
+        let clock = device::SystemClock::new();
+        let until = device::Clock::monotonic(&clock).saturating_add(most);
+        loop {
+            let (left, now) = undriven(|| {
+                let state = self.state.lock();
+                let me = state.running;
+                let mut all = state.threads.iter().enumerate();
+                let is_left = |(task, thread): (usize, &Thread)| {
+                    Some(task) != me && thread.doing != Doing::Ended
+                };
+                (all.any(is_left), state.now)
+            });
+            if !left {
+                return Ok(());
+            }
+            if now >= until {
+                return Err(undriven(|| self.state.lock().describe()));
+            }
+            device::Clock::sleep(&clock, Duration::from_millis(500));
         }
     }
 }
@@ -146,33 +246,54 @@ impl State {
             self.fail("the run does not end");
         }
         assert!(self.turns < 2 * TURNS_MAX, "threads that unwind do not end");
-        let timers = self.threads.iter().filter_map(|thread| thread.doing.until()).min();
-        if let Some(next) = timers
-            && (self.ready().is_empty() || self.random.u32(..TIME_MOVES) == 0)
-        {
-            self.now = self.now.max(next);
-            for thread in &mut self.threads {
-                if thread.doing.until().is_some_and(|until| until <= self.now) {
-                    (thread.doing, thread.woken) = (Doing::Ready, false);
-                }
-            }
+        self.look();
+        if !self.ready.is_empty() && self.random.u32(..self.time_moves) == 0 {
+            self.advance();
+            self.look();
         }
-        if self.ready().is_empty() {
+        while self.ready.is_empty() {
             let all_ended = self.threads.iter().all(|thread| thread.doing == Doing::Ended);
             if all_ended {
                 return None;
             }
-            self.fail("deadlock: each thread waits for another");
+            if !self.advance() {
+                self.fail("deadlock: each thread waits for another");
+            }
+            self.look();
         }
-        let ready = self.ready();
-        let next = ready[self.random.usize(..ready.len())];
+        let next = self.ready[self.random.usize(..self.ready.len())];
         self.note(next as u64);
         Some(next)
     }
 
-    fn ready(&self) -> Vec<Task> {
-        let all = self.threads.iter().enumerate();
-        all.filter(|(_, thread)| thread.doing == Doing::Ready).map(|(task, _)| task).collect()
+    /// Moves time to the next moment for which anything waits; `false`: there is none.
+    fn advance(&mut self) -> bool {
+        let timers = self.threads.iter().filter_map(|thread| thread.doing.until());
+        let Some(next) = timers.chain(self.paused.values().copied()).min() else { return false };
+        self.now = self.now.max(next);
+        for thread in &mut self.threads {
+            if thread.doing.until().is_some_and(|until| until <= self.now) {
+                (thread.doing, thread.woken) = (Doing::Ready, false);
+            }
+        }
+        let now = self.now;
+        self.paused.retain(|_, until| *until > now);
+        true
+    }
+
+    /// Finds the threads that could run.
+    fn look(&mut self) {
+        let State { threads, ready, paused, .. } = self;
+        ready.clear();
+        let all = threads.iter().enumerate();
+        let could = all.filter(|(_, thread)| {
+            thread.doing == Doing::Ready && !paused.contains_key(&thread.machine)
+        });
+        ready.extend(could.map(|(task, _)| task));
+    }
+
+    fn is_paused(&self, me: Task) -> bool {
+        !self.paused.is_empty() && self.paused.contains_key(&self.threads[me].machine)
     }
 
     fn give(&mut self, next: Option<Task>) {
@@ -191,25 +312,31 @@ impl State {
 
     /// Lets all threads end: each panics where it waits.
     fn fail(&mut self, why: &str) {
+        self.paused.clear();
         if self.failed.is_none() {
-            let doing = self.threads.iter().enumerate().map(|(task, thread)| {
-                let what = match thread.doing {
-                    Doing::Ready => "could run".to_owned(),
-                    Doing::Waiting { on: 0, .. } => "sleeps".to_owned(),
-                    Doing::Waiting { on, .. } => format!("waits for {on:#x}"),
-                    Doing::Joining(other) => format!("waits for the end of thread {other}"),
-                    Doing::Ended => "has ended".to_owned(),
-                };
-                format!("thread {task} {what}")
-            });
-            let doing: Vec<String> = doing.collect();
-            self.failed = Some(format!("{why}: {}", doing.join("; ")));
+            self.failed = Some(format!("{why}: {}", self.describe()));
         }
         for thread in &mut self.threads {
             if thread.doing != Doing::Ended {
                 thread.doing = Doing::Ready;
             }
         }
+    }
+
+    /// What all threads do that have not ended.
+    fn describe(&self) -> String {
+        let all = self.threads.iter().enumerate();
+        let doing = all.filter(|(_, thread)| thread.doing != Doing::Ended).map(|(task, thread)| {
+            let what = match thread.doing {
+                Doing::Ready => "could run".to_owned(),
+                Doing::Waiting { on: 0, .. } => "sleeps".to_owned(),
+                Doing::Waiting { on, .. } => format!("waits for {on:#x}"),
+                Doing::Joining(other) => format!("waits for the end of thread {other}"),
+                Doing::Ended => "has ended".to_owned(),
+            };
+            format!("thread {task} {what}")
+        });
+        doing.collect::<Vec<_>>().join("; ")
     }
 
     /// Panics if the run cannot continue. A thread that unwinds tries again what it waits for.
@@ -235,7 +362,8 @@ impl device::sim::Scheduler for Scheduler {
         state.check();
         state.note(1000 + point as u64);
         let most = state.interrupted;
-        if point == Point::Yield || state.random.u32(..most) == 0 {
+        let is_paused = state.is_paused(me);
+        if point == Point::Yield || is_paused || state.random.u32(..most) == 0 {
             next_turn(state, me);
         }
     }
@@ -245,13 +373,18 @@ impl device::sim::Scheduler for Scheduler {
         state.check();
         state.note(2000);
         state.threads[me].doing = Doing::Waiting { on, until };
+        self.waiting[wait_slot(on)].fetch_add(1, Ordering::Relaxed);
         next_turn(state, me);
+        self.waiting[wait_slot(on)].fetch_sub(1, Ordering::Relaxed);
         let state = self.state.lock();
         state.check();
         state.threads[me].woken
     }
 
     fn wake(&self, on: usize, most: usize) {
+        if self.waiting[wait_slot(on)].load(Ordering::Relaxed) == 0 {
+            return;
+        }
         let mut state = self.state.lock();
         let state = &mut *state;
         let waits =
@@ -268,10 +401,15 @@ impl device::sim::Scheduler for Scheduler {
         self.state.lock().now
     }
 
+    fn mutation(&self) -> Option<&'static str> {
+        self.mutation
+    }
+
     fn begin(&self) -> Task {
         let mut state = self.state.lock();
         let turn = Arc::new(Condvar::new());
-        state.threads.push(Thread { doing: Doing::Ready, woken: false, turn });
+        let machine = state.running.map_or(0, |parent| state.threads[parent].machine);
+        state.threads.push(Thread { doing: Doing::Ready, woken: false, turn, machine });
         let task = state.threads.len() - 1;
         if task == 0 {
             state.running = Some(0);
@@ -283,9 +421,13 @@ impl device::sim::Scheduler for Scheduler {
         await_turn(self.state.lock(), me);
     }
 
-    fn end(&self, me: Task) {
+    fn end(&self, me: Task, panicked: bool) {
         let mut state = self.state.lock();
         state.threads[me].doing = Doing::Ended;
+        state.panics += usize::from(panicked);
+        if me == 0 && panicked {
+            state.fail("the first thread of the run panicked");
+        }
         for thread in &mut state.threads {
             if thread.doing == Doing::Joining(me) {
                 thread.doing = Doing::Ready;

@@ -31,8 +31,7 @@ fn address<T>(of: &T) -> usize {
 /// Takes a lock by trying; returns whether it was taken before the time was over, or `None` if this
 /// thread is not driven.
 fn driven_lock(on: usize, most: Option<Duration>, mut take: impl FnMut() -> bool) -> Option<bool> {
-    let now = super::now()?;
-    let until = most.map(|most| now.saturating_add(most));
+    let until = with(|scheduler, _| most.map(|most| scheduler.now().saturating_add(most)))?;
     pause(Point::Lock);
     loop {
         if take() {

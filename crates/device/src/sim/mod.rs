@@ -69,11 +69,16 @@ pub trait Scheduler: Send + Sync {
     /// Waits for the first turn of a new thread.
     fn enter(&self, me: Task);
 
-    /// The thread ends; another one runs.
-    fn end(&self, me: Task);
+    /// The thread ends, perhaps by a panic; another one runs.
+    fn end(&self, me: Task, panicked: bool);
 
     /// Waits until a thread has ended.
     fn join(&self, me: Task, other: Task);
+
+    /// The fault that this run plants in a protocol.
+    fn mutation(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A driven thread's scheduler and number.
@@ -101,6 +106,18 @@ pub(crate) fn with<T>(call: impl FnOnce(&dyn Scheduler, Task) -> T) -> Option<T>
     Some(call(&**scheduler, *me))
 }
 
+/// Calls a part of a test that is no part of what is driven: meanwhile this thread counts as not
+/// driven. It must not wait for a driven thread.
+pub fn undriven<T>(call: impl FnOnce() -> T) -> T {
+    let mut call = Some(call);
+    let done = with(|_, _| call.take().map(|call| call()));
+    match (done.flatten(), call) {
+        (Some(done), _) => done,
+        (None, Some(call)) => call(),
+        (None, None) => unreachable!("it was called, or is still there"),
+    }
+}
+
 /// Makes this thread driven, or ends that.
 pub(crate) fn set(driven: Option<Driven>) {
     DRIVEN.with(|cell| *cell.borrow_mut() = driven);
@@ -122,6 +139,11 @@ pub(crate) fn pause(point: Point) {
     if !std::thread::panicking() {
         let _undriven = with(|scheduler, me| scheduler.pause(me, point));
     }
+}
+
+/// The fault that this thread's run plants; `None`: none, or this thread is not driven.
+pub(crate) fn mutation() -> Option<&'static str> {
+    with(|scheduler, _| scheduler.mutation()).flatten()
 }
 
 /// Simulated time; `None` if this thread is not driven.

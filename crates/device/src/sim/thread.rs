@@ -23,7 +23,7 @@ fn drive<T>((scheduler, task): Driven, body: impl FnOnce() -> T) -> T {
     set(Some((Arc::clone(&scheduler), task)));
     let result = catch_unwind(AssertUnwindSafe(body));
     set(None);
-    scheduler.end(task);
+    scheduler.end(task, result.is_err());
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 

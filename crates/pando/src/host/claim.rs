@@ -28,6 +28,9 @@ pub(crate) enum TakeOver {
     No,
     /// Replace the other daemon: its changes that are not durable are lost.
     Yes,
+    /// Replace it without looking whether it lives: servers have agreed who owns the volume, and
+    /// answer only what is durable.
+    Agreed,
 }
 
 /// The announcement of this process. A thread of its own repeats it, from before the volume is
@@ -52,7 +55,13 @@ impl Claim {
         forget_last(store, env)?;
         let volume = store.volume.0;
         let before = Presence::openings(&*store.blobs).map_err(failed)?;
-        match Presence::watch(&*store.blobs, volume, &*env.clock).map_err(failed)? {
+        let seen = match take_over {
+            TakeOver::Agreed => Verdict::Nobody,
+            TakeOver::No | TakeOver::Yes => {
+                Presence::watch(&*store.blobs, volume, &*env.clock).map_err(failed)?
+            }
+        };
+        match seen {
             Verdict::Alive(sign) if take_over == TakeOver::No => return Err(refused(store, &sign)),
             Verdict::Alive(sign) => tracing::warn!("taking the volume over from {}", who(&sign)),
             Verdict::Silent(sign) => {

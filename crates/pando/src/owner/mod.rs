@@ -47,6 +47,7 @@ mod find_from;
 
 // What a connection may cost, and what requests share.
 mod mounted;
+mod warrant;
 mod watch;
 mod load;
 mod sessions;
@@ -80,6 +81,7 @@ use elect::Elected;
 pub(crate) use elect::alone;
 pub(crate) use record::TraceStart;
 use server::{Event, Server, Silent};
+pub(crate) use warrant::Deposed;
 
 /// How long open files may delay the end of a mount after a signal.
 const LAZY_PATIENCE: Duration = Duration::from_secs(5);
@@ -114,9 +116,18 @@ pub(crate) struct ServeStart {
     pub(crate) server: Arc<remote::Server>,
     /// What its clients call the volume.
     pub(crate) name: String,
+    /// Why this server should own the volume no more, if other servers can take it over.
+    pub(crate) deposed: Option<Arc<Deposed>>,
 }
 
 impl Start {
+    /// The same for a volume that this server should own until it is deposed: it replaces whatever
+    /// process had it, for the servers have agreed.
+    pub(crate) fn served_while(self, deposed: Arc<Deposed>) -> Start {
+        let serve = self.serve.map(|serve| ServeStart { deposed: Some(deposed), ..serve });
+        Start { take_over: TakeOver::Agreed, serve, ..self }
+    }
+
     /// What the volume is opened for, if that takes it for itself.
     fn uses_alone(&self) -> Option<&'static str> {
         match (&self.mount, &self.serve) {
@@ -269,7 +280,7 @@ fn own(
         Some(options) => {
             let (front, started) = record::wrapped(start.trace.as_ref(), &options, observed, env)?;
             recording = started;
-            mount(front, &options, events).map(Some)
+            mount(front, &options, events.clone()).map(Some)
         }
     });
     let was_made = served.is_ok();
@@ -277,7 +288,8 @@ fn own(
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
         }
-        let exported = start.serve.as_ref().map(|serve| far::export(serve, front, &server));
+        let exported =
+            start.serve.as_ref().map(|serve| far::export(serve, front, (&server, &fs), &events));
         let exported = exported.transpose()?;
         let ended = serve(start, &server, &inbox, report);
         // Clients release what they hold before the volume is closed.
@@ -345,6 +357,15 @@ fn serve(
             unmount(server);
             server.leave();
             Ok(())
+        }
+        Event::Replaced(why) => {
+            // Its clients go to the next owner.
+            if let Some(serve) = &start.serve {
+                serve.server.remove(&serve.name);
+            }
+            server.leave();
+            let message = format!("{}: {why}", host::shown(&start.volume));
+            Err(Failure::new(FailureKind::Busy, message).hint("another server may serve it"))
         }
         Event::Unmounted(ended) => {
             // An import runs to its end, while the daemon answers other requests.

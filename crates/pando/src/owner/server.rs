@@ -68,6 +68,8 @@ pub(super) enum Event {
     Idle,
     /// The mount is gone, cleanly or with an error.
     Unmounted(std::result::Result<(), String>),
+    /// Another server owns the volume, or is to, and why.
+    Replaced(String),
 }
 
 /// Returns how overdue the daemon's next sign of life is.

@@ -8,6 +8,7 @@ pub(crate) mod mount;
 pub(crate) mod mount_far;
 pub(crate) mod mount_helper;
 pub(crate) mod serve;
+mod serve_cluster;
 pub(crate) mod umount;
 
 // What is in a volume.

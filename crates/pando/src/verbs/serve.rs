@@ -21,6 +21,7 @@ use crate::loopback;
 use crate::output::Output;
 use crate::owner::{self, ServeStart};
 use crate::place::{Place, refuse_path};
+use crate::verbs::serve_cluster;
 
 /// The result of a volume's thread.
 enum Outcome {
@@ -51,9 +52,8 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
         failure.hint("give another address by --listen")
     })?;
     let server = Arc::new(server);
-    let (sender, heard) = sync::channel();
     let share = |bytes: u64| bytes / volumes.len() as u64;
-    for (name, volume) in &volumes {
+    let start = |(name, volume): &(String, PathBuf)| {
         let start = owner::Start {
             volume: volume.clone(),
             mount: None,
@@ -63,8 +63,20 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
             metrics: args.metrics,
             trace: None,
             take_over: TakeOver::No,
-            serve: Some(ServeStart { server: Arc::clone(&server), name: name.clone() }),
+            serve: Some(ServeStart {
+                server: Arc::clone(&server),
+                name: name.clone(),
+                deposed: None,
+            }),
         };
+        (name.clone(), start)
+    };
+    let starts: Vec<(String, owner::Start)> = volumes.iter().map(start).collect();
+    if !args.etcd.etcd.is_empty() {
+        return serve_cluster::run(&args.etcd, &server, starts, output);
+    }
+    let (sender, heard) = sync::channel();
+    for (_, start) in starts {
         let sender = sender.clone();
         let run = move || {
             let mut report = |launch: &Launch| {

@@ -7,7 +7,7 @@ mod kept;
 mod control;
 mod connect;
 
-pub use connect::{ConnectError, Proof, Target, url};
+pub use connect::{ConnectError, Place, Proof, Target, url};
 pub use control::{Control, control};
 pub use filesystem::RemoteFs;
 pub use remote::Remote;

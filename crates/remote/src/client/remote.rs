@@ -30,6 +30,9 @@ const PING_EVERY: Duration = Duration::from_secs(8);
 const FORGET_EVERY: Duration = Duration::from_millis(100);
 /// How long the server may be silent: it answers pings.
 const SILENCE_MAX: Duration = Duration::from_secs(25);
+/// The same two if another server may take over: one that hangs must be noticed.
+const PING_EVERY_OF_SEVERAL: Duration = Duration::from_secs(1);
+const SILENCE_MAX_OF_SEVERAL: Duration = Duration::from_secs(5);
 /// How long a call waits for a server to come back: less than a server keeps a session.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// Pause between two attempts to connect: at first and at most.
@@ -354,10 +357,16 @@ impl Remote {
         }
     }
 
+    /// Whether another server may take over.
+    fn has_several(&self) -> bool {
+        self.target.places.len() > 1
+    }
+
     fn receive(&self, channel: &Channel) -> String {
+        let silence = if self.has_several() { SILENCE_MAX_OF_SEVERAL } else { SILENCE_MAX };
         let mut frame = Vec::new();
         loop {
-            if let Err(error) = channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX) {
+            if let Err(error) = channel.receive(&mut frame, FRAME_BYTES_MAX, silence) {
                 return error.to_string();
             }
             match split_head(&frame) {
@@ -437,7 +446,8 @@ impl Remote {
             calls.retain(|_, call| {
                 // Locks ended with the session, and files are not open in the new one.
                 let is_over = call.ends.is_some() || call.is_of_handle;
-                let is_safe = call.is_repeatable || !call.is_sent;
+                let repeats = device::mutated("changes are repeated in a new session");
+                let is_safe = call.is_repeatable || !call.is_sent || repeats;
                 if !is_safe {
                     let text = "the server was restarted: the change may have been made";
                     call.waiting.put(Err(gone(text)));
@@ -472,7 +482,8 @@ impl Remote {
 
     /// Returns look-ups, and pings, until the session ends.
     fn keep_reporting(&self) {
-        let mut next_ping = self.clock.monotonic() + PING_EVERY;
+        let every = if self.has_several() { PING_EVERY_OF_SEVERAL } else { PING_EVERY };
+        let mut next_ping = self.clock.monotonic() + every;
         loop {
             let mut state = self.state.lock();
             if state.ended {
@@ -486,7 +497,7 @@ impl Remote {
                 if ping { std::mem::take(&mut state.acknowledged) } else { Vec::new() };
             drop(state);
             if ping {
-                next_ping = now + PING_EVERY;
+                next_ping = now + every;
                 let mut frame = Vec::new();
                 put_head(FrameKind::Ping, 0, &mut frame);
                 encode(&acknowledged, &mut frame);

@@ -134,10 +134,22 @@ fn welcome(
     // Only clients that may use a volume learn that it exists.
     let volume = shared.volumes.lock().get(&name).cloned().filter(|_| grant.has_volume(&name));
     let Some(volume) = volume else {
+        let elsewhere = shared.elsewhere.lock().get(&name).cloned();
+        if let Some(address) = elsewhere.filter(|_| grant.has_volume(&name)) {
+            let mut frame = Vec::new();
+            put_head(FrameKind::Moved, 0, &mut frame);
+            frame.extend_from_slice(address.as_bytes());
+            channel.send(&frame).unwrap_or_default();
+            return Ok(());
+        }
         let message = format!("this server has no volume {name} for this client");
         return Err(Failure::new(FailureKind::NotFound, message)
             .hint("use a name of `pando serve` that the certificate has"));
     };
+    if !volume.may_answer() {
+        let message = "another server has taken the volume over";
+        return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
+    }
     let mut welcome = RemoteWelcome {
         magic: REMOTE_MAGIC,
         version,
@@ -292,9 +304,7 @@ fn receive(
             Some((FrameKind::Ping, number, body)) => {
                 let have: Vec<u64> = decode(body).map_err(|error| broken(&error.to_string()))?;
                 session.acknowledge(&have);
-                let mut pong = Vec::new();
-                put_head(FrameKind::Pong, number, &mut pong);
-                connection.send(pong);
+                pong(shared, session, connection, number);
             }
             Some((FrameKind::Cancel, id, _)) => {
                 if session.give_up(id) {
@@ -306,6 +316,35 @@ fn receive(
             _ => return Err(broken("a message that no client sends here")),
         }
     }
+}
+
+/// Answers a ping: with the first pong after an answer its client knows that this process owned the
+/// volume when the answer arrived.
+fn pong(shared: &Shared, session: &Arc<Session>, connection: &Arc<Connection>, number: u64) {
+    if session.volume.is_known_to_be_ours() {
+        connection.send(pong_frame(number));
+        return;
+    }
+    // One thread finds out for all pings that arrive before it begins.
+    if connection.awaits_pong(number) {
+        return;
+    }
+    let (own, leaves_by) = (Arc::clone(session), Arc::clone(connection));
+    let run = Box::new(move || {
+        let Some(number) = leaves_by.next_pong() else { return };
+        if own.volume.may_answer() {
+            leaves_by.send(pong_frame(number));
+        } else {
+            leaves_by.close();
+        }
+    });
+    shared.pool.put(&session.client, Work { bytes: 0, may_begin: Box::new(|| true), run });
+}
+
+fn pong_frame(number: u64) -> Vec<u8> {
+    let mut pong = Vec::new();
+    put_head(FrameKind::Pong, number, &mut pong);
+    pong
 }
 
 /// Has a request executed.
@@ -343,7 +382,14 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
         }
     };
     let executing = Executing::new(session, id, &asked.who);
-    let outcome = executing.run(&asked);
+    let mut outcome = executing.run(&asked);
+    // A change was made durable with all that it rests on. Anything else may rest on changes that
+    // others have not been told of yet.
+    let rests =
+        !matches!(outcome, Ok(Outcome::Later)) && (outcome.is_err() || !asked.call.changes());
+    if rests && let Err(error) = session.volume.fs.settle() {
+        outcome = Err(error);
+    }
     let frame = match &outcome {
         Ok(Outcome::Later) => return,
         Ok(outcome) => calls::frame(id, Ok(outcome)),

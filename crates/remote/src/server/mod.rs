@@ -26,7 +26,7 @@ use rpc::{Grant, ServerTls};
 
 use self::pool::Pool;
 use self::volume::Served;
-pub use self::volume::{Export, OpenControl};
+pub use self::volume::{Export, OpenControl, Warrant};
 
 /// Most connections at once.
 const CONNECTIONS_MAX: usize = 4096;
@@ -73,6 +73,8 @@ struct Shared {
     listener: Arc<dyn Listener>,
     settings: Settings,
     volumes: Mutex<BTreeMap<String, Arc<Served>>>,
+    /// Where volumes are served that are not served here.
+    elsewhere: Mutex<BTreeMap<String, String>>,
     pool: Arc<Pool>,
     ended: AtomicBool,
     connections: AtomicUsize,
@@ -94,6 +96,7 @@ impl Server {
             listener,
             settings,
             volumes: Mutex::default(),
+            elsewhere: Mutex::default(),
             pool: Pool::start()?,
             ended: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
@@ -120,6 +123,15 @@ impl Server {
         }
         volumes.insert(export.name.clone(), Arc::new(Served::new(export)));
         true
+    }
+
+    /// Tells clients which server has a volume, HOST:PORT, while it is not served here.
+    pub fn set_elsewhere(&self, name: &str, address: Option<String>) {
+        let mut elsewhere = self.shared.elsewhere.lock();
+        match address {
+            Some(address) => elsewhere.insert(name.to_owned(), address),
+            None => elsewhere.remove(name),
+        };
     }
 
     /// Serves a volume no more: its sessions end, and what they hold is released.

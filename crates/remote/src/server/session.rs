@@ -131,13 +131,16 @@ impl Session {
     ) -> bool {
         let mut state = self.state.lock();
         // (A hello that was under way for long names an old attempt.)
-        if state.ended || state.attempt.is_some_and(|last| attempt <= last) {
+        let is_old = state.attempt.is_some_and(|last| attempt <= last)
+            && !device::mutated("a stale hello is accepted");
+        if state.ended || is_old {
             return false;
         }
         state.attempt = Some(attempt);
         let mut unawaited = Vec::new();
         state.requests.retain(|id, seen| {
-            let awaited = awaits.contains(id);
+            let awaited =
+                awaits.contains(id) && !device::mutated("a new connection forgets answers");
             if let (Seen::Running(_), false) = (&*seen, awaited) {
                 unawaited.push(*id);
             }
@@ -199,18 +202,24 @@ impl Session {
         let mut state = self.state.lock();
         // What an earlier connection still had on its way may have been repeated on this one, and
         // its answer forgotten.
-        let Some(connection) = state.connection.clone().filter(|own| Arc::ptr_eq(own, on)) else {
+        let is_current = |own: &Arc<Connection>| {
+            Arc::ptr_eq(own, on) || device::mutated("requests of an old connection are executed")
+        };
+        let Some(connection) = state.connection.clone().filter(is_current) else {
             return Arrived::Superseded;
         };
         match state.requests.get(&id) {
-            Some(Seen::Running(_)) => return Arrived::Known,
+            Some(Seen::Running(_)) if !device::mutated("a repeat of what runs is executed") => {
+                return Arrived::Known;
+            }
+            Some(Seen::Answered(_)) if device::mutated("the answer of a repeat is forgotten") => {}
             Some(Seen::Answered(answer)) => {
                 let answer = answer.clone();
                 drop(state);
                 connection.send(answer);
                 return Arrived::Known;
             }
-            Some(Seen::Repeatable) | None => {}
+            Some(Seen::Running(_) | Seen::Repeatable) | None => {}
         }
         // Twice as many as a client may have in flight: some may be answered and not acknowledged.
         if state.requests.len() >= 2 * REQUESTS_MAX || state.ended {
@@ -246,6 +255,11 @@ impl Session {
 
     /// Keeps the answer to a request, and sends it if there is a connection.
     pub(super) fn answered(&self, id: u64, frame: Vec<u8>, is_repeatable: bool) {
+        // Looked at when the answer is ready: what was read from memory may be out of date by now.
+        if !self.volume.may_answer() {
+            self.hang_up();
+            return;
+        }
         let mut state = self.state.lock();
         if state.ended {
             return;

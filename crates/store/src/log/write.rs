@@ -44,7 +44,7 @@ impl Log {
     /// Returns when the record, and all before it, are durable. Concurrent callers share one write
     /// and one sync.
     pub fn sync(&self, lsn: Lsn) -> Result<()> {
-        if self.durable() >= lsn {
+        if self.durable() >= lsn || device::mutated("answers before they are durable") {
             return Ok(());
         }
         let mut state = self.state.lock();

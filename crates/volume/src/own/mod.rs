@@ -93,9 +93,13 @@ pub fn is_damage(error: &Error) -> bool {
 /// Whether the copies can answer despite an error: damage, or a read that the operating system
 /// failed for any reason but a resource shortage of the process. Nothing is abandoned, removed or
 /// rebuilt for it, unlike for damage.
+///
+/// A request to an object store that has no answer, or an error of the service, has no number of
+/// the operating system. It says nothing of what the store has: a volume that opened despite it
+/// would take no changes because of an outage of a second.
 pub(crate) fn is_unreadable(error: &Error) -> bool {
     match error {
-        Error::Device(error) => !error.is_shortage() && !error.is_no_space(),
+        Error::Device(error) => error.os.is_some() && !error.is_shortage() && !error.is_no_space(),
         error => is_damage(error),
     }
 }

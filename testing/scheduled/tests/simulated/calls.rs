@@ -1,0 +1,176 @@
+//! Calls of a history, and what the model says of them.
+//!
+//! All calls of one part of the volume use two directories that stay; what they make and remove is
+//! in those. Files are open in slots, whose numbers are never used again.
+
+use device::Timestamp;
+use inode::{Caller, Kind, SetAttr};
+use testing::linear::{Record, Sequential};
+use testing::model::{Effect, ErrorKind, FsModel, Op, OpPath, RenameStyle, Target, Verdict};
+
+/// Permission bits of what calls make.
+pub(crate) const FILE_MODE: u32 = 0o644;
+pub(crate) const DIRECTORY_MODE: u32 = 0o755;
+/// Directories of a part.
+pub(crate) const DIRECTORIES: usize = 2;
+
+/// A name in one of the directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) directory: usize,
+    pub(crate) name: u8,
+}
+
+impl Place {
+    pub(crate) fn name(self) -> Vec<u8> {
+        vec![b'a' + self.name]
+    }
+
+    fn path(self) -> OpPath {
+        vec![directory_name(self.directory), self.name()]
+    }
+}
+
+pub(crate) fn directory_name(directory: usize) -> Vec<u8> {
+    format!("dir{directory}").into_bytes()
+}
+
+/// A call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Call {
+    MakeFile(Place),
+    MakeDirectory(Place),
+    Unlink(Place),
+    Rmdir(Place),
+    Rename(Place, Place, RenameStyle),
+    Look(Place),
+    List(usize),
+    /// Looks a file up, and opens it.
+    Open(usize, Place),
+    Close(usize),
+    Stat(usize),
+    Read(usize),
+    Write {
+        slot: usize,
+        offset: u64,
+        length: usize,
+        seed: u64,
+    },
+    Append {
+        slot: usize,
+        length: usize,
+        seed: u64,
+    },
+    Truncate(usize, u64),
+}
+
+impl Call {
+    /// Whether it changes the volume.
+    pub(crate) fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Call::Look(_)
+                | Call::List(_)
+                | Call::Open(..)
+                | Call::Close(_)
+                | Call::Stat(_)
+                | Call::Read(_)
+        )
+    }
+}
+
+pub(crate) type Answer = Result<Effect, ErrorKind>;
+pub(crate) type Event = Record<Call, Answer>;
+
+/// Longest file that is read.
+pub(crate) const READ_BYTES: usize = 4096;
+
+/// One part of the volume, as the model has it.
+#[derive(Clone)]
+pub(crate) struct Part(FsModel);
+
+impl Part {
+    pub(crate) fn new() -> Part {
+        let mut model = FsModel::new(Timestamp(0), b".snapshots");
+        for directory in 0..DIRECTORIES {
+            let op = Op::Mkdir { path: vec![directory_name(directory)], mode: DIRECTORY_MODE };
+            assert!(model.apply(Timestamp(0), &Caller::root(), &op).is_ok());
+        }
+        Part(model)
+    }
+
+    fn verdict(&mut self, call: &Call) -> Verdict {
+        let file = |slot: &usize| Target::Slot(*slot);
+        let op = match call {
+            Call::MakeFile(at) => Op::Mknod { path: at.path(), kind: Kind::File, mode: FILE_MODE },
+            Call::MakeDirectory(at) => Op::Mkdir { path: at.path(), mode: DIRECTORY_MODE },
+            Call::Unlink(at) => Op::Unlink { path: at.path() },
+            Call::Rmdir(at) => Op::Rmdir { path: at.path() },
+            Call::Rename(from, to, style) => {
+                Op::Rename { from: from.path(), to: to.path(), style: *style }
+            }
+            Call::Look(at) => Op::Stat { target: Target::Path(at.path()) },
+            Call::List(directory) => Op::List { path: vec![directory_name(*directory)] },
+            Call::Open(slot, at) => {
+                let stat = self.op(&Op::Stat { target: Target::Path(at.path()) });
+                if stat.is_ok() {
+                    self.op(&Op::Open { slot: *slot, path: at.path() });
+                }
+                return stat;
+            }
+            Call::Close(slot) => Op::Close { slot: *slot },
+            Call::Stat(slot) => Op::Stat { target: file(slot) },
+            Call::Read(slot) => Op::Read { target: file(slot), offset: 0, length: READ_BYTES },
+            Call::Write { slot, offset, length, seed } => {
+                let target = file(slot);
+                Op::Write { target, offset: *offset, length: *length, seed: *seed }
+            }
+            Call::Append { slot, length, seed } => {
+                return self.0.append(Timestamp(0), *slot, *length, *seed);
+            }
+            Call::Truncate(slot, size) => {
+                let changes = SetAttr { size: Some(*size), ..SetAttr::default() };
+                Op::SetAttr { target: file(slot), changes }
+            }
+        };
+        self.op(&op)
+    }
+
+    fn op(&mut self, op: &Op) -> Verdict {
+        self.0.apply(Timestamp(0), &Caller::root(), op)
+    }
+}
+
+/// Without times: calls have none of their own in the model.
+pub(crate) fn timeless(answer: Answer) -> Answer {
+    answer.map(|effect| match effect {
+        Effect::Stat(mut stat) => {
+            (stat.mtime, stat.ctime) = (0, 0);
+            Effect::Stat(stat)
+        }
+        effect => effect,
+    })
+}
+
+impl Sequential for Part {
+    type Call = Call;
+    type Answer = Answer;
+
+    fn apply(&mut self, call: &Call, answer: Option<&Answer>) -> bool {
+        let verdict = self.verdict(call);
+        let fits = match (answer, &verdict) {
+            (None, verdict) => verdict.is_ok() && call.changes(),
+            // The answer of a change without a result of its own.
+            (Some(Ok(Effect::Done)), Verdict::Ok(_)) => true,
+            (Some(answer), verdict) => verdict.admits(answer),
+        };
+        if fits && matches!(call, Call::Close(_) | Call::Unlink(_) | Call::Rename(..)) {
+            self.0.drop_unreachable();
+        }
+        fits
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.0.fingerprint()
+    }
+}

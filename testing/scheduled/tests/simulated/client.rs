@@ -1,0 +1,461 @@
+//! A client of a served volume: random calls one after the other, each noted with its answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use device::sync::Mutex;
+use device::{Clock, SystemClock};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr};
+use remote::{Remote, RemoteFs};
+use testing::model::{Effect, Listed, Op, RenameStyle, Stat, blame};
+use vfs::{Entry, FileSystem, FsResult, NewNode, RenameMode, WalkControl};
+
+use crate::calls::{
+    Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, Place, READ_BYTES, directory_name,
+    timeless,
+};
+
+/// Names in a directory.
+const NAMES: u8 = 4;
+/// Files that a client has open.
+const OPEN_MAX: usize = 3;
+/// Flags of open(2): O_RDWR.
+const READ_WRITE: u32 = 2;
+
+/// What all clients did, for each part of the volume.
+pub(crate) struct Histories {
+    clock: AtomicU64,
+    parts: Vec<Mutex<Vec<Event>>>,
+    calls: AtomicU64,
+    next_slot: AtomicU64,
+    /// Answers that no call may have, whatever the order.
+    pub(crate) faults: Mutex<Vec<String>>,
+}
+
+impl Histories {
+    pub(crate) fn new(parts: usize) -> Histories {
+        Histories {
+            clock: AtomicU64::new(0),
+            parts: (0..parts).map(|_| Mutex::default()).collect(),
+            calls: AtomicU64::new(0),
+            next_slot: AtomicU64::new(0),
+            faults: Mutex::default(),
+        }
+    }
+
+    /// Calls so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn of_part(&self, part: usize) -> Vec<Event> {
+        self.parts[part].lock().clone()
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A file that is open.
+#[derive(Clone, Copy)]
+struct Open {
+    node: NodeId,
+    epoch: u64,
+    part: usize,
+}
+
+/// What a client does its calls with: a mount, or the volume itself.
+pub(crate) struct Client<'a> {
+    number: usize,
+    fs: &'a dyn FileSystem,
+    histories: &'a Histories,
+    random: fastrand::Rng,
+    /// Directories of the parts, looked up in this epoch.
+    directories: BTreeMap<(usize, usize), NodeId>,
+    epoch: u64,
+    open: BTreeMap<usize, Open>,
+}
+
+/// The mount of a client.
+pub(crate) struct Mounted {
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) fs: RemoteFs,
+}
+
+fn part_name(part: usize) -> Vec<u8> {
+    format!("part{part}").into_bytes()
+}
+
+/// Makes the directories that stay.
+pub(crate) fn make_directories(fs: &dyn FileSystem, parts: usize) -> FsResult<()> {
+    let root = Caller::root();
+    for part in 0..parts {
+        let made = fs.mkdir(&root, NodeId::ROOT, &part_name(part), DIRECTORY_MODE)?.node;
+        for directory in 0..DIRECTORIES {
+            let name = directory_name(directory);
+            let below = fs.mkdir(&root, made, &name, DIRECTORY_MODE)?;
+            fs.forget(below.node, 1);
+        }
+        fs.forget(made, 1);
+    }
+    fs.sync_all()
+}
+
+impl<'a> Client<'a> {
+    pub(crate) fn new(
+        number: usize,
+        fs: &'a dyn FileSystem,
+        histories: &'a Histories,
+        seed: u64,
+    ) -> Client<'a> {
+        let random = fastrand::Rng::with_seed(seed ^ ((number as u64 + 1) << 32));
+        let (directories, open) = (BTreeMap::new(), BTreeMap::new());
+        Client { number, fs, histories, random, directories, epoch: fs.epoch(), open }
+    }
+
+    /// Makes so many calls.
+    pub(crate) fn run(&mut self, calls: usize) {
+        let clock = SystemClock::new();
+        for _ in 0..calls {
+            let part = self.random.usize(..self.histories.parts.len());
+            let call = self.draw(part);
+            self.make(part, call);
+            if self.random.u32(..4) == 0 {
+                clock.sleep(Duration::from_millis(self.random.u64(..20)));
+            }
+        }
+        let open: Vec<usize> = self.open.keys().copied().collect();
+        open.into_iter().for_each(|slot| self.close(slot));
+    }
+
+    /// Looks at everything, as the last calls of a history.
+    pub(crate) fn look_at_all(&mut self) {
+        for part in 0..self.histories.parts.len() {
+            for directory in 0..DIRECTORIES {
+                self.make(part, Call::List(directory));
+                for name in 0..NAMES {
+                    let slot = self.fresh_slot();
+                    self.make(part, Call::Open(slot, Place { directory, name }));
+                    if self.open.contains_key(&slot) {
+                        self.make(part, Call::Read(slot));
+                        self.make(part, Call::Stat(slot));
+                        self.close(slot);
+                    }
+                }
+            }
+        }
+    }
+
+    fn fresh_slot(&self) -> usize {
+        self.histories.next_slot.fetch_add(1, Ordering::Relaxed) as usize
+    }
+
+    fn place(&mut self) -> Place {
+        let directory = self.random.usize(..DIRECTORIES);
+        Place { directory, name: self.random.u8(..NAMES) }
+    }
+
+    fn draw(&mut self, part: usize) -> Call {
+        let of_part = self.open.iter().filter(|(_, open)| open.part == part);
+        let slots: Vec<usize> = of_part.map(|(slot, _)| *slot).collect();
+        if let Some(&slot) = slots.get(self.random.usize(..slots.len().max(1)))
+            && self.random.u32(..100) < 55
+        {
+            let (length, seed) = (self.random.usize(1..24), self.random.u64(..));
+            return match self.random.u32(..100) {
+                0..35 => Call::Append { slot, length, seed },
+                35..65 => Call::Read(slot),
+                65..75 => Call::Stat(slot),
+                75..87 => Call::Write { slot, offset: self.random.u64(..40), length, seed },
+                87..94 => Call::Truncate(slot, self.random.u64(..30)),
+                _ => Call::Close(slot),
+            };
+        }
+        let at = self.place();
+        match self.random.u32(..100) {
+            0..22 => Call::MakeFile(at),
+            22..30 => Call::MakeDirectory(at),
+            30..42 => Call::Unlink(at),
+            42..48 => Call::Rmdir(at),
+            48..62 => {
+                let style = match self.random.u32(..4) {
+                    0 => RenameStyle::NoReplace,
+                    1 => RenameStyle::Exchange,
+                    _ => RenameStyle::Replace,
+                };
+                Call::Rename(at, self.place(), style)
+            }
+            62..72 => Call::Look(at),
+            72..80 => Call::List(at.directory),
+            _ if slots.len() < OPEN_MAX => Call::Open(self.fresh_slot(), at),
+            _ => Call::Close(slots[0]),
+        }
+    }
+
+    /// Ends a file's open, which never fails.
+    fn close(&mut self, slot: usize) {
+        if let Some(open) = self.open.get(&slot) {
+            let part = open.part;
+            self.make(part, Call::Close(slot));
+        }
+    }
+
+    /// What a new session of the client no longer has open.
+    fn leave_old(&mut self) {
+        let epoch = self.fs.epoch();
+        if epoch != self.epoch {
+            self.epoch = epoch;
+            self.directories.clear();
+        }
+        let is_old = |(_, open): &(&usize, &Open)| open.epoch != epoch;
+        let old: Vec<usize> = self.open.iter().filter(is_old).map(|(slot, _)| *slot).collect();
+        for slot in old {
+            self.close(slot);
+        }
+    }
+
+    fn make(&mut self, part: usize, call: Call) {
+        if let Call::Close(slot) = call
+            && let Some(open) = self.open.remove(&slot)
+        {
+            if open.epoch == self.fs.epoch() {
+                self.fs.released(&Caller::root(), open.node);
+                self.fs.forget(open.node, 1);
+            }
+            let (begun, ended) = (self.histories.tick(), self.histories.tick());
+            return self.note(part, call, Some(Ok(Effect::Done)), begun, ended);
+        }
+        self.histories.calls.fetch_add(1, Ordering::Relaxed);
+        self.leave_old();
+        if self.slot_of(&call).is_some_and(|slot| !self.open.contains_key(&slot)) {
+            return;
+        }
+        for _ in 0..20 {
+            let begun = self.histories.tick();
+            let done = self.execute(part, &call);
+            let ended = self.histories.tick();
+            match done {
+                Ok(effect) => {
+                    return self.note(part, call, Some(timeless(Ok(effect))), begun, ended);
+                }
+                // Its directory, or its file, is of an earlier session.
+                Err(Failed::Call(FsError::Stale) | Failed::Directory(FsError::Stale)) => {
+                    self.directories.clear();
+                    if let Some(slot) = self.slot_of(&call) {
+                        return self.close(slot);
+                    }
+                }
+                Err(Failed::Directory(error)) if !matches!(error, FsError::NotFound) => {
+                    return self.lost(&error);
+                }
+                Err(Failed::Directory(error)) => {
+                    let text = format!("a directory that stays is not there: {error}");
+                    return self.histories.faults.lock().push(text);
+                }
+                Err(Failed::Call(error @ (FsError::Io(_) | FsError::Interrupted))) => {
+                    self.lost(&error);
+                    if call.changes() {
+                        self.note(part, call, None, begun, ended);
+                    }
+                    return;
+                }
+                Err(Failed::Call(error)) => {
+                    self.is_expected(&call, &error);
+                    let answer = Some(Err(blame(&error)));
+                    return self.note(part, call, answer, begun, ended);
+                }
+            }
+        }
+        let text = format!("{call:?} of client {} finds no session", self.number);
+        self.histories.faults.lock().push(text);
+    }
+
+    /// A call has no answer. It may not be without a server for long.
+    fn lost(&self, error: &FsError) {
+        let text = error.to_string();
+        if text.contains("no connection") {
+            let text = format!("client {}: {text}", self.number);
+            self.histories.faults.lock().push(text);
+        }
+    }
+
+    /// No order explains an error that has nothing to do with names and files.
+    fn is_expected(&self, call: &Call, error: &FsError) {
+        let is_expected = matches!(
+            error,
+            FsError::NotFound
+                | FsError::Exists
+                | FsError::NotDirectory
+                | FsError::IsDirectory
+                | FsError::NotEmpty
+                | FsError::InvalidArgument(_)
+        );
+        if !is_expected {
+            let text = format!("client {}: {call:?}: {error}", self.number);
+            self.histories.faults.lock().push(text);
+        }
+    }
+
+    fn slot_of(&self, call: &Call) -> Option<usize> {
+        match *call {
+            Call::Stat(slot)
+            | Call::Read(slot)
+            | Call::Append { slot, .. }
+            | Call::Write { slot, .. }
+            | Call::Truncate(slot, _) => Some(slot),
+            _ => None,
+        }
+    }
+
+    fn note(&self, part: usize, call: Call, answer: Option<Answer>, begun: u64, ended: u64) {
+        let event = Event { client: self.number, call, answer, begun, ended };
+        self.histories.parts[part].lock().push(event);
+    }
+
+    fn directory(&mut self, part: usize, directory: usize) -> Result<NodeId, Failed> {
+        if let Some(node) = self.directories.get(&(part, directory)) {
+            return Ok(*node);
+        }
+        let root = Caller::root();
+        let find = || {
+            let above = self.fs.lookup(&root, NodeId::ROOT, &part_name(part))?.node;
+            let found = self.fs.lookup(&root, above, &directory_name(directory));
+            self.fs.forget(above, 1);
+            Ok(found?.node)
+        };
+        let node = find().map_err(Failed::Directory)?;
+        self.directories.insert((part, directory), node);
+        Ok(node)
+    }
+
+    fn made(&self, entry: &Entry) -> Effect {
+        self.fs.forget(entry.node, 1);
+        Effect::Stat(Stat::of(&entry.attr))
+    }
+
+    fn execute(&mut self, part: usize, call: &Call) -> Result<Effect, Failed> {
+        let root = Caller::root();
+        let at = |place: &Place| (place.directory, place.name());
+        Ok(match call {
+            Call::MakeFile(place) => {
+                let (directory, name) = at(place);
+                let new = NewNode { kind: Kind::File, mode: FILE_MODE, rdev: 0 };
+                let directory = self.directory(part, directory)?;
+                self.made(&self.fs.mknod(&root, directory, &name, &new)?)
+            }
+            Call::MakeDirectory(place) => {
+                let (directory, name) = at(place);
+                let directory = self.directory(part, directory)?;
+                self.made(&self.fs.mkdir(&root, directory, &name, DIRECTORY_MODE)?)
+            }
+            Call::Unlink(place) => {
+                let (directory, name) = at(place);
+                let directory = self.directory(part, directory)?;
+                self.fs.unlink(&root, directory, &name)?;
+                Effect::Done
+            }
+            Call::Rmdir(place) => {
+                let (directory, name) = at(place);
+                let directory = self.directory(part, directory)?;
+                self.fs.rmdir(&root, directory, &name)?;
+                Effect::Done
+            }
+            Call::Rename(from, to, style) => {
+                let ((from, name), (to, new_name)) = (at(from), at(to));
+                let (from, to) = (self.directory(part, from)?, self.directory(part, to)?);
+                let mode = match style {
+                    RenameStyle::Replace => RenameMode::Replace,
+                    RenameStyle::NoReplace => RenameMode::NoReplace,
+                    RenameStyle::Exchange => RenameMode::Exchange,
+                    RenameStyle::Whiteout => RenameMode::Whiteout,
+                };
+                self.fs.rename(&root, (from, &name), (to, &new_name), mode)?;
+                Effect::Done
+            }
+            Call::Look(place) => {
+                let (directory, name) = at(place);
+                let directory = self.directory(part, directory)?;
+                self.made(&self.fs.lookup(&root, directory, &name)?)
+            }
+            Call::List(directory) => {
+                let directory = self.directory(part, *directory)?;
+                Effect::List(self.list(directory)?)
+            }
+            Call::Open(slot, place) => {
+                let (directory, name) = at(place);
+                let directory = self.directory(part, directory)?;
+                let epoch = self.fs.epoch();
+                let entry = self.fs.lookup(&root, directory, &name)?;
+                self.opened(*slot, part, &entry, epoch);
+                Effect::Stat(Stat::of(&entry.attr))
+            }
+            Call::Close(_) => Effect::Done,
+            _ => self.of_open(call)?,
+        })
+    }
+
+    /// Keeps a file open that was looked up.
+    fn opened(&mut self, slot: usize, part: usize, entry: &Entry, epoch: u64) {
+        let root = Caller::root();
+        let is_file = entry.attr.kind == Kind::File;
+        if is_file && self.fs.open(&root, entry.node, READ_WRITE).is_ok() {
+            self.open.insert(slot, Open { node: entry.node, epoch, part });
+        } else {
+            self.fs.forget(entry.node, 1);
+        }
+    }
+
+    fn list(&self, directory: NodeId) -> FsResult<Vec<Listed>> {
+        let mut listed = Vec::new();
+        self.fs.readdir(&Caller::root(), directory, 0, &mut |entry| {
+            listed.push(Listed { name: entry.name.to_vec(), kind: entry.kind });
+            WalkControl::Continue
+        })?;
+        listed.sort();
+        Ok(listed)
+    }
+
+    fn of_open(&mut self, call: &Call) -> Result<Effect, Failed> {
+        let root = Caller::root();
+        let slot = self.slot_of(call).expect("the other calls have none");
+        let node = self.open.get(&slot).ok_or(Failed::Call(FsError::Stale))?.node;
+        Ok(match call {
+            Call::Stat(_) => Effect::Stat(Stat::of(&self.fs.getattr(&root, node)?)),
+            Call::Read(_) => {
+                let mut bytes = vec![0; READ_BYTES];
+                let read = self.fs.read(&root, node, 0, &mut bytes)?;
+                bytes.truncate(read);
+                Effect::Bytes(bytes)
+            }
+            Call::Append { length, seed, .. } => {
+                self.fs.append(&root, node, &Op::write_bytes(*length, *seed))?;
+                Effect::Done
+            }
+            Call::Write { offset, length, seed, .. } => {
+                self.fs.write(&root, node, *offset, &Op::write_bytes(*length, *seed))?;
+                Effect::Done
+            }
+            Call::Truncate(_, size) => {
+                let changes = SetAttr { size: Some(*size), ..SetAttr::default() };
+                Effect::Stat(Stat::of(&self.fs.setattr(&root, node, &changes)?))
+            }
+            _ => Effect::Done,
+        })
+    }
+}
+
+/// Why a call has no result.
+enum Failed {
+    Call(FsError),
+    /// The directory that it is in was not found.
+    Directory(FsError),
+}
+
+impl From<FsError> for Failed {
+    fn from(error: FsError) -> Failed {
+        Failed::Call(error)
+    }
+}

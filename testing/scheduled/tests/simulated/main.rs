@@ -1,0 +1,17 @@
+//! Servers, clients, and the log in an object store, in a simulated world that a seed determines:
+//! the real code of all of them under one scheduler (`testing::sim`), with faults, and checkers.
+
+#[cfg(test)]
+mod calls;
+#[cfg(test)]
+mod client;
+#[cfg(test)]
+mod mutations;
+#[cfg(test)]
+mod plan;
+#[cfg(test)]
+mod run;
+#[cfg(test)]
+mod seeds;
+#[cfg(test)]
+mod world;

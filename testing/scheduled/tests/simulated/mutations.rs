@@ -1,0 +1,71 @@
+//! Faults planted in the protocol: some seed finds each of them.
+//!
+//! The code asks `device::mutated` where a mutated protocol would differ. A mutation that no seed
+//! finds says that the simulation does not reach that part of the protocol.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use testing::FarBlobs;
+use testing::run::{rounds, say};
+
+use crate::run::{Size, run};
+use crate::seeds::SIZE;
+use crate::world::formatted;
+
+/// Seeds that are tried for each.
+const SEEDS: u64 = 400;
+
+/// Returns how a seed shows that something is wrong.
+fn fails(seed: u64, size: Size, objects: &Arc<FarBlobs>, mutation: &'static str) -> Option<String> {
+    // A mutated program may come to what it calls impossible.
+    match catch_unwind(AssertUnwindSafe(|| run(seed, size, objects, Some(mutation)).0.wrong)) {
+        Ok(wrong) => wrong,
+        Err(panic) => {
+            Some(panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_owned()))
+        }
+    }
+}
+
+fn is_found(mutation: &'static str) {
+    let objects = formatted(SIZE.parts);
+    let most = rounds(SEEDS, 20 * SEEDS);
+    for seed in 0..most {
+        if let Some(wrong) = fails(seed, SIZE, &objects, mutation) {
+            let short: String = wrong.chars().take(200).collect();
+            say(&format!("{mutation}: found by seed {seed}: {short}"));
+            return;
+        }
+    }
+    panic!("no seed below {most} finds: {mutation}");
+}
+
+macro_rules! mutations {
+    ($($name:ident: $mutation:literal;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                is_found($mutation);
+            }
+        )*
+    };
+}
+
+mutations! {
+    answers_before_they_are_durable: "answers before they are durable";
+    answers_that_rest_on_what_is_not_durable: "answers rest on what is not durable";
+    a_record_before_its_contents: "a record before the contents that it names";
+    a_log_that_is_not_sealed: "a log is not sealed";
+    a_taken_name_that_counts_as_made: "a taken name counts as made";
+    a_lost_answer_that_counts_as_made: "a lost answer counts as made";
+    objects_behind_a_hole: "objects behind a hole are acknowledged";
+    no_listing_after_a_claim: "no listing after a claim";
+    no_listing_after_a_manifest: "no listing after a manifest";
+    openings_with_one_id: "openings have one id";
+    an_answer_forgotten: "the answer of a repeat is forgotten";
+    answers_forgotten_by_a_new_connection: "a new connection forgets answers";
+    a_repeat_of_what_runs: "a repeat of what runs is executed";
+    a_stale_hello: "a stale hello is accepted";
+    requests_of_an_old_connection: "requests of an old connection are executed";
+    changes_repeated_in_a_new_session: "changes are repeated in a new session";
+}

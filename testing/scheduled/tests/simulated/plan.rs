@@ -1,0 +1,268 @@
+//! What goes wrong in a run, and when: counted in messages and requests, as a seed draws it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use device::Clock;
+use device::sync::{Condvar, Mutex};
+use testing::sim::{Fate, Host, Mishaps, Watch};
+
+use crate::world::World;
+
+/// A fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The server's machine ends before or after its next message or request. `silent`: its
+    /// clients learn it by silence.
+    Crash { after: bool, silent: bool },
+    /// Nobody reaches the server any more, nor does it reach anybody but the store, where it goes
+    /// on, perhaps after a pause. Another one takes the volume over.
+    Replace(Option<Duration>),
+    /// The server's threads do not run for a time.
+    Pause(Duration),
+    /// Connections of the server break; each with a chance.
+    Cut,
+    /// Nothing passes between the server and a client, to one of the two sides or both.
+    Divide { client: u8, time: Duration, to: bool, from: bool },
+    /// The server does not reach the store.
+    DivideStore(Duration),
+    /// The store answers nothing.
+    Stall(Duration),
+    /// The store takes nothing more.
+    Fill(Duration),
+    /// The answer of the next request to the store is lost.
+    LoseAnswer,
+    /// From now on requests get lost, land late, or twice.
+    Mishaps(bool),
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Faults {
+    pub(crate) crashes: u64,
+    pub(crate) replaced: u64,
+    pub(crate) pauses: u64,
+    pub(crate) cuts: u64,
+    pub(crate) divisions: u64,
+}
+
+/// Injects faults into a world.
+pub(crate) struct Plan {
+    world: Arc<World>,
+    /// Messages and requests so far.
+    count: AtomicU64,
+    state: Mutex<State>,
+    /// The server ended, or the clients are done.
+    pub(crate) changed: Condvar,
+}
+
+struct State {
+    /// The last is next.
+    faults: Vec<(u64, Fault)>,
+    server: Option<Host>,
+    /// How many clients still make calls.
+    clients: usize,
+    done: Faults,
+    story: Vec<String>,
+    /// Of a crash under way.
+    silent: bool,
+}
+
+/// A plan that its world holds.
+struct Weakly(Weak<Plan>);
+
+impl Watch for Weakly {
+    fn before(&self, host: Host) -> Fate {
+        self.0.upgrade().map_or(Fate::Lives, |plan| plan.next(host))
+    }
+
+    fn ends(&self, host: Host) {
+        if let Some(plan) = self.0.upgrade() {
+            let silent = plan.state.lock().silent;
+            plan.world.kill(host, silent);
+        }
+    }
+}
+
+fn millis(random: &mut fastrand::Rng, most: u64) -> Duration {
+    Duration::from_millis(random.u64(1..most))
+}
+
+/// Faults of a run, each with the number of messages and requests after which it happens. At least
+/// one crash, one pause and one lost answer, within what the clients certainly need.
+fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fault)> {
+    let crash = |random: &mut fastrand::Rng| Fault::Crash {
+        after: random.bool(),
+        silent: random.u32(..4) == 0,
+    };
+    let mut faults = vec![
+        (random.u64(length / 8..length), crash(random)),
+        (random.u64(..length), Fault::Pause(millis(random, 6_000))),
+        (random.u64(..length / 2), Fault::LoseAnswer),
+    ];
+    let mishaps = random.u64(..length);
+    if random.bool() {
+        faults.push((mishaps, Fault::Mishaps(true)));
+        faults.push((random.u64(mishaps..length + 1), Fault::Mishaps(false)));
+    }
+    for _ in 0..random.u32(1..6) {
+        let client = random.u8(..clients as u8);
+        let fault = match random.u32(..11) {
+            0 => crash(random),
+            9 => Fault::Replace(None),
+            10 => Fault::Replace(Some(millis(random, 5_000))),
+            1 => Fault::Pause(millis(random, 4_000)),
+            2 | 3 => Fault::Cut,
+            4 => {
+                let (to, from) = (random.bool(), random.bool());
+                Fault::Divide { client, time: millis(random, 30_000), to, from: from || !to }
+            }
+            5 => Fault::DivideStore(millis(random, 8_000)),
+            6 => Fault::Stall(millis(random, 4_000)),
+            7 => Fault::Fill(millis(random, 3_000)),
+            _ => Fault::LoseAnswer,
+        };
+        faults.push((random.u64(..length), fault));
+    }
+    faults.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    faults
+}
+
+impl Plan {
+    /// A plan for a world with so many clients, of which each causes at least `length` messages
+    /// and requests. `None`: nothing goes wrong.
+    pub(crate) fn new(world: &Arc<World>, clients: usize, length: Option<u64>) -> Arc<Plan> {
+        let mut random = fastrand::Rng::with_seed(world.seed ^ 0x706c_616e);
+        let faults = length.map(|length| draw(&mut random, clients, length)).unwrap_or_default();
+        let done = Faults::default();
+        let state = State { faults, server: None, clients, done, story: Vec::new(), silent: false };
+        let plan = Arc::new(Plan {
+            world: Arc::clone(world),
+            count: AtomicU64::new(0),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let own = || Arc::new(Weakly(Arc::downgrade(&plan)));
+        world.net.watch(own());
+        world.store.watch(own());
+        plan
+    }
+
+    pub(crate) fn done(&self) -> Faults {
+        self.state.lock().done
+    }
+
+    /// What went wrong, and when.
+    pub(crate) fn story(&self) -> String {
+        self.state.lock().story.join("\n")
+    }
+
+    /// Another machine is the server now.
+    pub(crate) fn serves(&self, host: Host) {
+        let now = self.world.clock.monotonic();
+        let mut state = self.state.lock();
+        state.server = Some(host);
+        state.story.push(format!("{now:?}: server {} starts", host.run));
+    }
+
+    /// A client is done.
+    pub(crate) fn is_done(&self) {
+        let mut state = self.state.lock();
+        state.clients -= 1;
+        if state.clients == 0 {
+            // What has not happened does not happen any more.
+            state.faults.clear();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until the server has ended; `false`: the clients are done.
+    pub(crate) fn await_end(&self, server: Host) -> bool {
+        let mut state = self.state.lock();
+        self.changed
+            .wait_while(&mut state, |state| state.clients > 0 && state.server == Some(server));
+        state.clients > 0
+    }
+
+    /// Before a message or request.
+    fn next(&self, host: Host) -> Fate {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let (fault, server) = {
+            let mut state = self.state.lock();
+            let Some(server) = state.server else { return Fate::Lives };
+            let due = state.faults.last().is_some_and(|(at, fault)| {
+                *at <= count && (host == server || !matches!(fault, Fault::Crash { .. }))
+            });
+            let Some((_, fault)) = due.then(|| state.faults.pop()).flatten() else {
+                return Fate::Lives;
+            };
+            let now = self.world.clock.monotonic();
+            tracing::info!(?fault, ?now, count, "injected");
+            state.story.push(format!("{now:?}, message {count} of {host:?}: {fault:?}"));
+            let State { done, server: current, .. } = &mut *state;
+            match fault {
+                Fault::Crash { .. } => {
+                    *current = None;
+                    done.crashes += 1;
+                }
+                Fault::Replace(_) => {
+                    *current = None;
+                    done.replaced += 1;
+                }
+                Fault::Pause(_) => done.pauses += 1,
+                Fault::Cut => done.cuts += 1,
+                Fault::Divide { .. } | Fault::DivideStore(_) => done.divisions += 1,
+                _ => {}
+            }
+            (fault, server)
+        };
+        self.inject(fault, server)
+    }
+
+    fn inject(&self, fault: Fault, server: Host) -> Fate {
+        let World { net, store, scheduler, .. } = &*self.world;
+        match fault {
+            Fault::Crash { after, silent } => {
+                self.changed.notify_all();
+                if after {
+                    self.state.lock().silent = silent;
+                    return Fate::EndsAfter;
+                }
+                self.world.kill(server, silent);
+                return Fate::EndsBefore;
+            }
+            Fault::Replace(pause) => {
+                self.changed.notify_all();
+                net.kill(server, false);
+                if let Some(time) = pause {
+                    scheduler.pause_machine(server.number(), time);
+                }
+            }
+            Fault::Pause(time) => scheduler.pause_machine(server.number(), time),
+            Fault::Cut => {
+                net.cut(server.place, 2);
+            }
+            Fault::Divide { client, time, to, from } => {
+                let client = World::client_host(usize::from(client)).place;
+                if to {
+                    net.divide(server.place, client, time);
+                }
+                if from {
+                    net.divide(client, server.place, time);
+                }
+            }
+            Fault::DivideStore(time) => store.divide(server.place, time),
+            Fault::Stall(time) => store.stall(time),
+            Fault::Fill(time) => store.fill(time),
+            Fault::LoseAnswer => store.lose_next_answer(),
+            Fault::Mishaps(begin) => store.mishaps(if begin {
+                Mishaps { lost_requests: 20, lost_answers: 30, late: 20, twice: 30 }
+            } else {
+                Mishaps::default()
+            }),
+        }
+        Fate::Lives
+    }
+}

@@ -1,0 +1,162 @@
+//! One run: servers, clients, faults, and what must hold in the end.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::Clock;
+use fs::Fs;
+use testing::FarBlobs;
+use testing::linear::{Violation, linearize};
+use testing::sim::{Host, Pace, Run, Scheduler};
+
+use crate::calls::Part;
+use crate::client::{Client, Histories};
+use crate::plan::{Faults, Plan};
+use crate::world::{ServerMachine, World};
+
+/// Most states that a search for an order examines; a run takes some thousand.
+const STEPS_MAX: usize = 2_000_000;
+/// How long threads may take to end when all is done.
+const SETTLE: Duration = Duration::from_secs(3_600);
+
+/// How much a run does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) clients: usize,
+    pub(crate) calls: usize,
+    pub(crate) parts: usize,
+    pub(crate) faults: bool,
+}
+
+/// What a run was.
+#[derive(Debug, Clone)]
+pub(crate) struct Outcome {
+    /// What was wrong.
+    pub(crate) wrong: Option<String>,
+    pub(crate) calls: u64,
+    pub(crate) unknown: usize,
+    pub(crate) faults: Faults,
+    pub(crate) lost_answers: u64,
+}
+
+/// Runs a seed.
+pub(crate) fn run(
+    seed: u64,
+    size: Size,
+    objects: &Arc<FarBlobs>,
+    mutation: Option<&'static str>,
+) -> (Outcome, Run) {
+    let pace = Pace { interrupted: &[40, 200, 1000], time_moves: 200, mutation };
+    let (mut outcome, run) =
+        Scheduler::drive(seed, pace, |scheduler| simulate(seed, size, objects, scheduler));
+    if run.panics > 0 && outcome.wrong.is_none() {
+        outcome.wrong = Some(format!("{} threads panicked", run.panics));
+    }
+    (outcome, run)
+}
+
+fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Scheduler>) -> Outcome {
+    let world = World::new(seed, scheduler, objects);
+    let histories = Arc::new(Histories::new(size.parts));
+    // A call takes a message each way, and a change a request.
+    let length = size.faults.then_some((size.clients * size.calls * 2) as u64);
+    let plan = Plan::new(&world, size.clients, length);
+    let clients: Vec<_> = (0..size.clients)
+        .map(|number| {
+            let (world, histories, plan) =
+                (Arc::clone(&world), Arc::clone(&histories), Arc::clone(&plan));
+            let work = move || client(&world, &histories, &plan, number, size.calls);
+            device::spawn("client", work).expect("a thread")
+        })
+        .collect();
+    let (last, before) = serve_all(&world, &plan);
+    for client in clients {
+        client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+    world.net.heal();
+    world.store.heal();
+    // The last crash: what was answered is durable.
+    world.kill(last.host, false);
+    last.end();
+    before.into_iter().for_each(ServerMachine::end);
+    let checked = check(&world, &histories, size);
+    let settled = scheduler.settle(SETTLE);
+    let mut wrong = checked.err();
+    tracing::info!(?wrong, "checked");
+    let faults = world.faults.lock().iter().chain(&*histories.faults.lock()).cloned().collect();
+    let faults: Vec<String> = faults;
+    if !faults.is_empty() {
+        wrong = Some(faults.join("\n"));
+    }
+    if let (None, Err(left)) = (&wrong, settled) {
+        wrong = Some(format!("threads do not end: {left}"));
+    }
+    if let Some(wrong) = &mut wrong {
+        wrong.push_str(&format!("\nfaults:\n{}", plan.story()));
+    }
+    let unknown = (0..size.parts)
+        .map(|part| histories.of_part(part).iter().filter(|event| event.answer.is_none()).count());
+    Outcome {
+        wrong,
+        calls: histories.calls(),
+        unknown: unknown.sum(),
+        faults: plan.done(),
+        lost_answers: world.store.counts().lost_answers,
+    }
+}
+
+fn client(world: &World, histories: &Histories, plan: &Plan, number: usize, calls: usize) {
+    world.scheduler.move_to(World::client_host(number).number());
+    match world.mount(number) {
+        Ok(mounted) => {
+            Client::new(number, &mounted.fs, histories, world.seed).run(calls);
+            mounted.remote.end();
+        }
+        Err(error) => histories.faults.lock().push(error),
+    }
+    plan.is_done();
+}
+
+/// Keeps a server running until the clients are done; returns the last, and those before it: some
+/// do not know that they are not the last.
+fn serve_all(world: &Arc<World>, plan: &Plan) -> (ServerMachine, Vec<ServerMachine>) {
+    let mut random = fastrand::Rng::with_seed(world.seed ^ 0x7365_7276);
+    let mut server = ServerMachine::start(world, 0);
+    plan.serves(server.host);
+    let (mut run, mut before) = (0, Vec::new());
+    while plan.await_end(server.host) {
+        world.clock.sleep(Duration::from_millis(random.u64(..1500)));
+        run += 1;
+        let next = ServerMachine::start(world, run);
+        plan.serves(next.host);
+        before.push(std::mem::replace(&mut server, next));
+    }
+    (server, before)
+}
+
+/// Opens the volume as it is after the last crash, and looks for an order of all calls.
+fn check(world: &World, histories: &Histories, size: Size) -> Result<(), String> {
+    let host = Host { place: 3, run: 1000 };
+    let fs = world.open(host).map_err(|error| format!("the volume does not open: {error}"))?;
+    Client::new(size.clients, &*fs, histories, world.seed).look_at_all();
+    for part in 0..size.parts {
+        let history = histories.of_part(part);
+        match linearize(&Part::new(), &history, STEPS_MAX) {
+            Ok(()) => {}
+            Err(Violation::NotLinearizable { placed: (placed, all), text }) => {
+                return Err(format!("part {part}: {placed} of {all} calls have an order: {text}"));
+            }
+            Err(Violation::TooLong(steps)) => {
+                return Err(format!("part {part}: no order found in {steps} steps"));
+            }
+        }
+    }
+    fs.close().map_err(|error| format!("the volume does not close: {error}"))?;
+    drop(fs);
+    let env = world.offline(Host { place: 4, run: 1001 });
+    let env = env.map_err(|error| format!("no check: {error}"))?;
+    let report = Fs::check_offline(&env, &mut |_, _| ControlFlow::Continue(()));
+    let report = report.map_err(|error| format!("no check: {error}"))?;
+    if report.is_clean() { Ok(()) } else { Err(format!("a check finds {report:?}")) }
+}
