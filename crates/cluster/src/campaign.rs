@@ -29,7 +29,7 @@ struct State {
     volumes: BTreeMap<[u8; 16], Standing>,
 }
 
-/// How things stand with a volume.
+/// The state of a volume in the campaign.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Standing {
     /// Not asked yet, or the coordinator did not answer.
@@ -58,7 +58,7 @@ impl Campaign {
         self.state.lock().volumes.entry(volume).or_default();
     }
 
-    /// How things stood with a volume at the last step.
+    /// The state of a volume at the last step.
     pub fn standing(&self, volume: &[u8; 16]) -> Standing {
         self.state.lock().volumes.get(volume).cloned().unwrap_or_default()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// [`Error::Unreachable`] the caller does not know whether a change was made: it reads.
 pub trait Coordinator: Send + Sync {
     /// Begins a lease. It ends when this time has passed without `keep_alive`, or soon after,
-    /// even if the one who asked does not live. Counted from some moment after the call began.
+    /// even if the process that began it is dead. Counted from some moment after the call began.
     fn grant(&self, length: Duration) -> Result<Lease>;
 
     /// Lets the time of a lease begin again. [`Error::LeaseEnded`]: its names are gone.
@@ -58,7 +58,7 @@ pub enum Put {
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No answer in time, or an answer that says that it does not work now. A change may have been
+    /// No answer in time, or an answer that reports a temporary fault. A change may have been
     /// made.
     #[error("{0}")]
     Unreachable(String),

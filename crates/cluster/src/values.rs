@@ -15,7 +15,7 @@ const ROOT: &str = "pando/1/";
 /// Name of the key of a volume's owner, below the volume.
 const OWNER: &str = "/owner";
 
-/// What a server says of itself.
+/// What a server announces of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advertised {
     /// Random, of this process: another one with the same name has another.

@@ -130,7 +130,7 @@ fn an_etcd_that_is_gone_and_comes_back_changes_no_owner() {
 }
 
 #[test]
-fn a_full_etcd_says_so_and_what_it_has_is_read() {
+fn a_full_etcd_reports_that_and_what_it_has_is_read() {
     let Some(etcd) = Running::start("--quota-backend-bytes 65536") else { return };
     let own = etcd.coordinator();
     let value = vec![5; 8192];
@@ -142,7 +142,7 @@ fn a_full_etcd_says_so_and_what_it_has_is_read() {
 }
 
 #[test]
-fn users_are_asked_for_their_password() {
+fn the_password_of_a_user_is_required() {
     let Some(etcd) = Running::start("") else { return };
     etcd.post("auth/user/add", r#"{"name":"root","password":"secret"}"#);
     etcd.post("auth/user/grant", r#"{"user":"root","role":"root"}"#);

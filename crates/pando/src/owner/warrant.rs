@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long the store may not answer before another server gets the volume: it may reach it.
 const CUT_OFF: Duration = Duration::from_secs(4);
 
-/// Tells why this server should own a volume no more, if that is so.
+/// Returns why this server should own a volume no more, if that is so.
 pub(crate) type Deposed = dyn Fn() -> Option<String> + Send + Sync;
 
 /// The right of this process to answer for its volume.
@@ -34,7 +34,7 @@ pub(super) struct Owned {
     /// Until when answers may be sent, in nanoseconds of the monotonic clock.
     until: AtomicU64,
     ended: AtomicBool,
-    /// Told once that it has ended.
+    /// Gets one message when it has ended.
     events: Mutex<Option<Sender<Event>>>,
 }
 

@@ -1,7 +1,7 @@
-//! `pando serve --etcd`: several servers stand by for volumes in object stores; one serves each.
+//! `pando serve --etcd`: several servers wait for volumes in object stores; one serves each.
 //!
 //! A thread keeps this server's lease and asks who should own each volume. A thread for each volume
-//! runs its daemon while this server should own it, and stands by otherwise. What etcd says only
+//! runs its daemon while this server should own it, and waits otherwise. The state in etcd only
 //! decides who tries: the claim and the seal in the volume's store decide who owns it.
 
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ const LEASE: Duration = Duration::from_secs(3);
 const STEP_EVERY: Duration = Duration::from_millis(300);
 /// Most time for a call, over all members of etcd.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a volume's thread looks how things stand.
+/// How often a volume's thread reads the state of its volume.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Pause after a volume could not be opened, or was lost: others go first.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -54,14 +54,14 @@ struct Shared {
     ending: AtomicBool,
 }
 
-/// What a thread says.
-enum Said {
+/// A change that a thread reports.
+enum StateChange {
     Serving(String),
     Standby(String, String),
     Ended,
 }
 
-/// Stands by for volumes, and serves those that this server should own, until a signal.
+/// Waits for volumes, and serves those that this server should own, until a signal.
 pub(super) fn run(
     args: &EtcdArgs,
     server: &Arc<Server>,
@@ -82,29 +82,29 @@ pub(super) fn run(
     for seat in &seats {
         shared.campaign.enter(seat.volume);
     }
-    let (say, heard) = sync::channel();
+    let (changes, heard) = sync::channel();
     let mut volumes: Vec<(String, [u8; 16], PathBuf)> = Vec::new();
     for seat in seats {
         volumes.push((seat.name.clone(), seat.volume, seat.start.volume.clone()));
-        let (shared, say) = (Arc::clone(&shared), say.clone());
+        let (shared, changes) = (Arc::clone(&shared), changes.clone());
         let run = move || {
-            hold(&shared, seat, &say);
-            say.send(Said::Ended).unwrap_or_default();
+            hold(&shared, seat, &changes);
+            changes.send(StateChange::Ended).unwrap_or_default();
         };
         device::spawn("volume", run).map_err(|error| Launch::not_started(&error))?;
     }
     let stepping = {
         let (shared, volumes) = (Arc::clone(&shared), volumes.clone());
-        device::spawn("campaign", move || keep(&shared, &volumes, &say))
+        device::spawn("campaign", move || keep(&shared, &volumes, &changes))
             .map_err(|error| failure::thread(&error))?
     };
     let mut left = volumes.len();
     while left > 0 {
         match heard.recv() {
-            Ok(Said::Ended) => left -= 1,
-            Ok(Said::Serving(name)) => say_state(&shared, &name, &volumes, None, output)?,
-            Ok(Said::Standby(name, owner)) => {
-                say_state(&shared, &name, &volumes, Some(&owner), output)?;
+            Ok(StateChange::Ended) => left -= 1,
+            Ok(StateChange::Serving(name)) => print_state(&shared, &name, &volumes, None, output)?,
+            Ok(StateChange::Standby(name, owner)) => {
+                print_state(&shared, &name, &volumes, Some(&owner), output)?;
             }
             Err(_) => break,
         }
@@ -208,15 +208,19 @@ fn watch_signals(shared: &Arc<Shared>) -> Result<()> {
     device::spawn("signals", watch).map(drop).map_err(|error| failure::thread(&error))
 }
 
-/// Keeps the lease, and tells clients where volumes are that are not served here.
-fn keep(shared: &Shared, volumes: &[(String, [u8; 16], PathBuf)], say: &sync::Sender<Said>) {
+/// Keeps the lease, and redirects clients to where volumes are that are not served here.
+fn keep(
+    shared: &Shared,
+    volumes: &[(String, [u8; 16], PathBuf)],
+    changes: &sync::Sender<StateChange>,
+) {
     let mut failed = false;
     let mut owners: Vec<Option<String>> = vec![None; volumes.len()];
     while !shared.ending.load(Ordering::SeqCst) {
         match shared.campaign.step() {
             Ok(()) if std::mem::take(&mut failed) => tracing::info!("etcd answers again"),
             Ok(()) | Err(Error::LeaseEnded) => {}
-            // What is served goes on: the store says whose it is.
+            // What is served continues: the store decides whose it is.
             Err(error) if !std::mem::replace(&mut failed, true) => {
                 tracing::warn!(%error, "etcd does not answer: no server takes a volume over");
             }
@@ -232,7 +236,7 @@ fn keep(shared: &Shared, volumes: &[(String, [u8; 16], PathBuf)], say: &sync::Se
             if *known != address {
                 if let Some(owner) = owner {
                     let who = format!("{} at {}", owner.server, owner.address);
-                    say.send(Said::Standby(name.clone(), who)).unwrap_or_default();
+                    changes.send(StateChange::Standby(name.clone(), who)).unwrap_or_default();
                 }
                 *known = address;
             }
@@ -242,7 +246,7 @@ fn keep(shared: &Shared, volumes: &[(String, [u8; 16], PathBuf)], say: &sync::Se
 }
 
 /// Runs the daemon of a volume whenever this server should own it.
-fn hold(shared: &Arc<Shared>, seat: Seat, say: &sync::Sender<Said>) {
+fn hold(shared: &Arc<Shared>, seat: Seat, changes: &sync::Sender<StateChange>) {
     let Seat { name, volume, start } = seat;
     let is_ours = || shared.campaign.standing(&volume) == Standing::Ours;
     let is_ending = || shared.ending.load(Ordering::SeqCst);
@@ -261,15 +265,17 @@ fn hold(shared: &Arc<Shared>, seat: Seat, say: &sync::Sender<Said>) {
         }
         tracing::info!(volume = %name, "this server takes the volume");
         let failed = Mutex::new(None);
-        let mut tell = |launch: &Launch| match launch {
-            Launch::Ready { .. } => say.send(Said::Serving(name.clone())).unwrap_or_default(),
+        let mut report = |launch: &Launch| match launch {
+            Launch::Ready { .. } => {
+                changes.send(StateChange::Serving(name.clone())).unwrap_or_default()
+            }
             Launch::Taken => {
                 let message = "another process of this machine has the volume open";
                 *failed.lock() = Some(Failure::new(FailureKind::Busy, message));
             }
             Launch::Failed(failure) => *failed.lock() = Some(failure.clone()),
         };
-        let ended = owner::run(&start, &mut tell);
+        let ended = owner::run(&start, &mut report);
         match ended.err().or_else(|| failed.lock().take()) {
             Some(failure) if !is_ending() => {
                 tracing::error!(volume = %name, %failure, "the volume is served here no more");
@@ -286,7 +292,7 @@ fn hold(shared: &Arc<Shared>, seat: Seat, say: &sync::Sender<Said>) {
     }
 }
 
-fn say_state(
+fn print_state(
     shared: &Shared,
     name: &str,
     volumes: &[(String, [u8; 16], PathBuf)],

@@ -119,7 +119,7 @@ pub enum ConnectError {
     #[error("{0}")]
     Broken(#[from] ChannelError),
     /// It does not have the volume, and the one that it names does not either.
-    #[error("{0} says that {1} has the volume, which does not")]
+    #[error("{0} names {1} as the server of the volume, which does not have it")]
     Elsewhere(Place, Place),
     /// It does not speak this protocol.
     #[error("{0} speaks another protocol")]
@@ -140,8 +140,8 @@ impl ConnectError {
         }
     }
 
-    /// Whether it is the one to be told to people, of two servers'.
-    fn says_more_than(&self, other: Option<&ConnectError>) -> bool {
+    /// Whether its message explains more than another server's.
+    fn explains_more_than(&self, other: Option<&ConnectError>) -> bool {
         let is_away = matches!(
             self,
             ConnectError::Unreachable(..) | ConnectError::Broken(_) | ConnectError::Unknown(..)
@@ -180,13 +180,13 @@ pub(super) fn connect(
                     last = Some(ConnectError::Elsewhere(place, next));
                     break;
                 }
-                // Of one server that is all there is to say.
+                // Of one server that is the whole answer.
                 Err(error @ ConnectError::Refused(_)) if target.places.len() == 1 => {
                     return Err(error);
                 }
                 Err(error) => {
-                    // Why a server refuses says more than that another one is down.
-                    if error.says_more_than(last.as_ref()) {
+                    // Why a server refuses explains more than that another one is down.
+                    if error.explains_more_than(last.as_ref()) {
                         last = Some(error);
                     }
                     break;

@@ -384,7 +384,7 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
     let executing = Executing::new(session, id, &asked.who);
     let mut outcome = executing.run(&asked);
     // A change was made durable with all that it rests on. Anything else may rest on changes that
-    // others have not been told of yet.
+    // no answer has announced yet.
     let rests =
         !matches!(outcome, Ok(Outcome::Later)) && (outcome.is_err() || !asked.call.changes());
     if rests && let Err(error) = session.volume.fs.settle() {

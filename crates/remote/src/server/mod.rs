@@ -125,7 +125,7 @@ impl Server {
         true
     }
 
-    /// Tells clients which server has a volume, HOST:PORT, while it is not served here.
+    /// Redirects clients to the server that has a volume, HOST:PORT, while it is not served here.
     pub fn set_elsewhere(&self, name: &str, address: Option<String>) {
         let mut elsewhere = self.shared.elsewhere.lock();
         match address {

@@ -95,8 +95,8 @@ pub fn is_damage(error: &Error) -> bool {
 /// rebuilt for it, unlike for damage.
 ///
 /// A request to an object store that has no answer, or an error of the service, has no number of
-/// the operating system. It says nothing of what the store has: a volume that opened despite it
-/// would take no changes because of an outage of a second.
+/// the operating system. It proves nothing about what the store has: a volume that opened despite
+/// it would take no changes because of an outage of a second.
 pub(crate) fn is_unreadable(error: &Error) -> bool {
     match error {
         Error::Device(error) => error.os.is_some() && !error.is_shortage() && !error.is_no_space(),

@@ -1,4 +1,4 @@
-//! Calls of a history, and what the model says of them.
+//! Calls of a history, and the model's answers to them.
 //!
 //! All calls of one part of the volume use two directories that stay; what they make and remove is
 //! in those. Files are open in slots, whose numbers are never used again.

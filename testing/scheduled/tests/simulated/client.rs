@@ -131,7 +131,7 @@ impl<'a> Client<'a> {
         open.into_iter().for_each(|slot| self.close(slot));
     }
 
-    /// Looks at everything, as the last calls of a history.
+    /// Reads everything, as the last calls of a history.
     pub(crate) fn look_at_all(&mut self) {
         for part in 0..self.histories.parts.len() {
             for directory in 0..DIRECTORIES {

@@ -1,13 +1,13 @@
 //! Faults planted in the protocol: some seed finds each of them.
 //!
 //! The code asks `device::mutated` where a mutated protocol would differ. A mutation that no seed
-//! finds says that the simulation does not reach that part of the protocol.
+//! finds shows that the simulation does not reach that part of the protocol.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use testing::FarBlobs;
-use testing::run::{rounds, say};
+use testing::run::{print_line, rounds};
 
 use crate::run::{Size, run};
 use crate::seeds::SIZE;
@@ -18,7 +18,7 @@ const SEEDS: u64 = 400;
 
 /// Returns how a seed shows that something is wrong.
 fn fails(seed: u64, size: Size, objects: &Arc<FarBlobs>, mutation: &'static str) -> Option<String> {
-    // A mutated program may come to what it calls impossible.
+    // A mutated program may reach what it calls impossible.
     match catch_unwind(AssertUnwindSafe(|| run(seed, size, objects, Some(mutation)).0.wrong)) {
         Ok(wrong) => wrong,
         Err(panic) => {
@@ -33,7 +33,7 @@ fn is_found(mutation: &'static str) {
     for seed in 0..most {
         if let Some(wrong) = fails(seed, SIZE, &objects, mutation) {
             let short: String = wrong.chars().take(200).collect();
-            say(&format!("{mutation}: found by seed {seed}: {short}"));
+            print_line(&format!("{mutation}: found by seed {seed}: {short}"));
             return;
         }
     }

@@ -16,8 +16,8 @@ pub(crate) enum Fault {
     /// The server's machine ends before or after its next message or request. `silent`: its
     /// clients learn it by silence.
     Crash { after: bool, silent: bool },
-    /// Nobody reaches the server any more, nor does it reach anybody but the store, where it goes
-    /// on, perhaps after a pause. Another one takes the volume over.
+    /// Nobody reaches the server any more, nor does it reach anybody but the store, where it
+    /// continues, perhaps after a pause. Another one takes the volume over.
     Replace(Option<Duration>),
     /// The server's threads do not run for a time.
     Pause(Duration),
