@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::sync::Mutex;
-use testing::run::{rounds, say};
+use testing::run::{print_line, rounds};
 
 use crate::run::{Outcome, Size, run};
 use crate::world::formatted;
@@ -111,7 +111,7 @@ fn histories_with_crashes_pauses_and_lost_answers_are_linearizable() {
     let wrong = wrong.into_inner();
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     let all = sums.into_inner();
-    say(&format!(
+    print_line(&format!(
         "{} seeds from {}: {} calls, {} of unknown outcome; {} crashes, {} replaced, {} pauses, {} cuts, {} \
          divisions, {} lost answers; {} turns, trace {:016x}",
         all.runs,
