@@ -7,7 +7,7 @@ use device::sync::{Condvar, Mutex};
 use device::{Blobs, Clock, Env, Objects, SystemClock, Thread};
 use fs::{Engine, FormatOptions, Fs, Layout, OpenOptions};
 use program::Background;
-use remote::{Export, Proof, Remote, RemoteFs, Security, Server, Settings, Target};
+use remote::{Export, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target};
 use rpc::Grant;
 use store::Durability;
 use testing::sim::{Delays, Host, Latency, Scheduler, SimNet, SimStore};
@@ -99,7 +99,8 @@ impl World {
     pub(crate) fn mount(&self, client: usize) -> Result<Mounted, String> {
         let host = World::client_host(client);
         let proof = Proof::Local(|_, _| Ok(()));
-        let target = Target { host: SERVERS.into(), port: PORT, volume: VOLUME.into(), proof };
+        let places = vec![Place { host: SERVERS.into(), port: PORT }];
+        let target = Target { places, volume: VOLUME.into(), proof };
         // A program that mounts tries again while there is no server.
         let mut last = String::new();
         for _ in 0..300 {
@@ -229,7 +230,7 @@ fn listen(world: &World, host: Host, fs: &Arc<Fs>, orders: &Orders) -> Result<()
     };
     let volume: Arc<dyn FileSystem> = Arc::new(fs.with_virtual_dirs());
     let control = Box::new(|_: &str, _| Err(std::io::ErrorKind::Unsupported.into()));
-    server.add(Export { name: VOLUME.to_owned(), fs: volume, control });
+    server.add(Export { name: VOLUME.to_owned(), fs: volume, control, warrant: None });
     let mut ends = orders.ends.lock();
     orders.changed.wait_while(&mut ends, |ends| !*ends);
     drop(ends);
