@@ -19,7 +19,7 @@ pub fn entries(store: &dyn Read, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
         assert!(all.last().is_none_or(|(last, _)| last[..] < *item.key), "keys come in order");
         all.push((item.key.to_vec(), item.value.to_vec()));
     }
-    // Of a sorted list the map is built without looking for places.
+    // The list is sorted, so the map is built without looking for places.
     all.into_iter().collect()
 }
 

@@ -153,7 +153,7 @@ impl Leaf {
 
 #[derive(Default)]
 struct Interior {
-    /// Of its children's, 0 being leaves, one more.
+    /// One more than the level of its children; leaves have 0.
     level: u8,
     keys: Vec<Key>,
     children: Vec<u32>,

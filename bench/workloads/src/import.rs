@@ -17,7 +17,7 @@ use super::volume::{Volume, broken, caller};
 
 /// Files of a directory.
 const A_DIRECTORY: u64 = 1000;
-/// Of how many names one is made by single calls.
+/// The share of names that single calls make: one of so many.
 const SINGLE: u64 = 10;
 
 pub(super) fn run(run: &Run<'_>, volume: &Volume, output: &mut Output) -> Result<()> {

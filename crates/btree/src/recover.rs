@@ -164,7 +164,7 @@ fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Chosen> {
             Err(error) if error.is_shortage() => return Err(error.into()),
             Err(error) => {
                 tracing::warn!(path, %error, "a superblock could not be read");
-                // Of two errors, report the one that a retry may clear.
+                // If both fail, report the error that a retry may clear.
                 bad = Some(Bad::Unread(error));
                 continue;
             }

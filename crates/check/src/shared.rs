@@ -148,7 +148,7 @@ impl Checker<'_, '_> {
         };
         let of = record.source.0;
         if of != 0 && !record.read_only {
-            // Of clones of which no copy was taken only the last is remembered.
+            // If no copy was taken of clones, only the last is remembered.
             let lineage = self.table.subvolumes.get(&of).map_or(0, |source| source.lineage);
             self.clean.clones.insert((lineage, record.root), clean.clone());
             if !self.table.sources.contains(&tree_of) {

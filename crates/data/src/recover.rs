@@ -14,7 +14,7 @@
 //! Where only blobs are durable ([`crate::Options::upload_from`]), files of open segments are
 //! removed: no surviving record names them.
 //!
-//! Of two files of one segment, one is removed only if the other was read and is intact. Otherwise
+//! If a segment has two files, one is removed only if the other was read and is intact. Otherwise
 //! both are kept, and reported ([`Data::held_back`]): anyone may have given them these names.
 
 use std::collections::BTreeMap;

@@ -261,7 +261,8 @@ impl Numbers {
         let (row, at, width) = (row.saturating_sub(first), narrow(u64::from(at)), u32::from(width));
         let patched = self
             .patches(at, rows, width, patches)
-            // Of several for one row the last counts, as when all patches of a block are applied.
+            // If a row has several patches the last counts, as when all patches of a block are
+            // applied.
             .rev()
             .find_map(|(patched, offset)| (patched == row).then_some(offset));
         let offset = patched.unwrap_or_else(|| {

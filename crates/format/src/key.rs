@@ -308,7 +308,7 @@ impl Counter {
 /// A parsed key of a subvolume's tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed {
-    /// Of a directory itself (cookie 0), or of an entry in it.
+    /// A part of a directory itself (cookie 0), or of an entry in it.
     Entry {
         /// Inode of the directory.
         directory: u64,
@@ -317,7 +317,7 @@ pub enum Parsed {
         /// What the record holds.
         part: Part,
     },
-    /// Of a linked inode.
+    /// A part of a linked inode.
     Linked {
         /// The inode.
         ino: u64,

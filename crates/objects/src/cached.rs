@@ -167,7 +167,7 @@ impl CachedBlobs {
         let path = self.path(chunk);
         let write = || {
             self.device.create_dir(path.rsplit_once('/').unwrap_or_default().0)?;
-            // Of another object with the same hash, or not whole.
+            // The file is of another object with the same hash, or not whole.
             if self.device.metadata(&path)?.is_some() {
                 self.device.remove(&path)?;
             }

@@ -153,7 +153,7 @@ impl S3Blobs {
 
     /// The server answers, and these keys may list. Its errors are those of what a user has set.
     fn first_contact(&self) -> Result<()> {
-        // Of any name: what the bucket has is not of interest.
+        // Any prefix does: what the bucket has is not of interest.
         self.server.list_within("probe/", FIRST)
     }
 

@@ -24,9 +24,9 @@ use crate::owners::share;
 /// What was counted, or what the records contain.
 #[derive(Default)]
 pub struct Found {
-    /// Of directories, by domain and subvolume; `None`: not looked at.
+    /// Charges of directories, by domain and subvolume; `None`: not counted.
     domains: Option<BTreeMap<(u64, u64), Charged>>,
-    /// Of users and groups, by subvolume; empty when they are not looked at.
+    /// Charges of users and groups, by subvolume; empty when they are not counted.
     pub owners: BTreeMap<(u64, Owner), Charged>,
     with_owners: bool,
     /// Domains whose records are damaged, with their directories: where each is (subvolume and

@@ -20,9 +20,9 @@ use crate::TraceError;
 /// A published workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
-    /// Of FPFS.
+    /// The mix of FPFS.
     Hp,
-    /// Of IndexFS.
+    /// The mix of IndexFS.
     Linkedin,
 }
 

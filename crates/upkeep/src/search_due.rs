@@ -47,12 +47,12 @@ pub struct Changes {
     given: u64,
     now: u64,
     counted: BTreeMap<u64, Counted>,
-    /// Of bases that were begun since opening: what the store had been given before, and the tree
+    /// Bases that were begun since opening: what the store had been given before, and the tree
     /// that they are clones of.
     begun: BTreeMap<u64, (u64, u64)>,
 }
 
-/// Of a subvolume.
+/// What was counted of a subvolume.
 struct Counted {
     /// Its base when it was counted; 0: none, and all rows differ.
     base: u64,

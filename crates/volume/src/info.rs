@@ -211,7 +211,7 @@ pub struct VolumeStatus {
     pub written_bytes: u64,
     /// Writes since opening, likewise.
     pub writes: u64,
-    /// Of the two, what checkpoints wrote: bytes and writes.
+    /// Bytes and writes of checkpoints among the two.
     pub checkpoint_written: (u64, u64),
     /// Bytes of them that merges wrote, and that ingested runs took.
     pub merge_bytes: u64,
@@ -435,9 +435,9 @@ pub enum LimitChange {
 /// Changes of the limits of a quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotaChange {
-    /// Of files, directories and other inodes.
+    /// Limit of files, directories and other inodes.
     pub inodes: LimitChange,
-    /// Of bytes.
+    /// Limit of bytes.
     pub bytes: LimitChange,
 }
 
@@ -530,7 +530,7 @@ pub struct SubvolumeCounts {
 /// Bounds on the subvolumes of a volume.
 #[derive(Debug, Clone, Copy)]
 pub struct SubvolumeBounds {
-    /// How many that exist one user has made at most.
+    /// Most existing subvolumes that one user has made.
     pub of_user: u64,
     /// With how many that exist, of all users, users that are bound make no more.
     pub of_all: u64,

@@ -82,7 +82,7 @@ impl Orphan {
 #[repr(Rust, packed(4))]
 struct Node {
     dir: u64,
-    /// Of an entry its cookie, which is at least 256; else one of those below.
+    /// The cookie of an entry, which is at least 256; else one of those below.
     cookie: u64,
     lookups: u32,
 }

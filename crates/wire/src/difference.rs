@@ -17,6 +17,6 @@ pub struct Difference {
     pub new: Option<(Bytes, Attr)>,
     /// What differs, where there are both.
     pub fields: Vec<Field>,
-    /// Of a name that was created or removed: the inode is in both states under other names.
+    /// For a name that was created or removed: the inode is in both states under other names.
     pub is_link: bool,
 }

@@ -37,11 +37,11 @@ impl Sums {
 /// How many of the sums of each kind are returned, the largest first. `None`: all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Top {
-    /// Of owners, and of groups.
+    /// Number of owners, and of groups.
     pub owners: Option<u32>,
-    /// Of extensions.
+    /// Number of extensions.
     pub extensions: Option<u32>,
-    /// Of the directories with the largest direct contents, at most [`DIRECTORIES_MAX`].
+    /// Number of the directories with the largest direct contents, at most [`DIRECTORIES_MAX`].
     pub directories: u32,
 }
 

@@ -69,7 +69,7 @@ fn every_workload_reports_its_fields() {
 #[test]
 fn the_baseline_does_the_same_in_the_same_run() {
     for workload in ["create-deep", "stat", "list", "rename", "unlink"] {
-        // Of one round, the ratio is that of the two rates, except that each is of its own sum.
+        // With one round, the ratio is that of the two rates, except that each is of its own sum.
         let line = bench(&[workload, "--files", "5000", "--yardstick", "--rounds", "1"]);
         let rates = number(&line, "ops_per_second") / number(&line, "yardstick_ops_per_second");
         is_about(&line, "ratio", rates);
@@ -151,7 +151,7 @@ fn threads_on_one_tree_are_compared_with_threads_on_a_store_each() {
     let line = bench(&["two-threads", "--files", "2000", "--rounds", "1"]);
     for layout in ["ranges", "alternating", "trees"] {
         for work in ["insert", "update", "get", "mixed", "scan"] {
-            // Of one round.
+            // These fields are of one round.
             let field = |what: &str| format!("{layout}_{work}_{what}");
             do_not_fall(
                 &line,

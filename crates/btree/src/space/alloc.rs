@@ -131,8 +131,8 @@ impl Work<'_> {
                     let first = group * GROUP_UNITS as u64;
                     return Ok(Some((first + start as u64, first + end as u64)));
                 }
-                // Of the durable map only: units that this checkpoint took are free again if it
-                // fails.
+                // The durable map alone decides: units that this checkpoint took are free again if
+                // it fails.
                 let longest = self.base.longest(group).min(units - 1);
                 if index == 0 && !self.changed.contains_key(&group) && !self.reserves_in(group) {
                     self.base.set_longest(group, longest);

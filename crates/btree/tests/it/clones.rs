@@ -103,7 +103,7 @@ fn a_node_is_shared_by_more_than_sixteen_bits_count() {
     for chunk in 0..CLONES / 1000 {
         commit(&store, |batch| {
             for n in chunk * 1000..chunk * 1000 + 1000 {
-                // Of the source, of the clone before, and of any other.
+                // Clones the source, the clone before, or any other.
                 let source = match n % 3 {
                     _ if n == 0 => TREE,
                     0 => clone(n - 1),

@@ -224,7 +224,7 @@ fn writers_readers_clones_and_pins_continue_while_leaves_are_moved() {
                 let mut random = fastrand::Rng::with_seed(u64::from(writer));
                 let mut model = Model::new();
                 for version in 0..3000 {
-                    // Of its own keys.
+                    // The writer has keys of its own.
                     let key = random.u32(..KEYS / 2) * 2 + writer;
                     put(&store, &mut model, TREE, key, version);
                     let read = store.get(TREE, &key.to_be_bytes()).expect("read");

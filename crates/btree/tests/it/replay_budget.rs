@@ -80,7 +80,7 @@ fn power_may_be_cut_while_a_long_log_is_replayed() {
     }
     drop(store);
     let options = options(1 << 20);
-    // Of a process that was killed, all that it gave to the system is there, until now.
+    // A killed process loses nothing that it gave to the system, until now.
     let written = {
         let store = BtreeStore::open(&SimEnv::on(sim.device.copy(), 1).env(), &options);
         load.whole(&store.expect("open"), "killed")

@@ -172,7 +172,7 @@ struct Outcome {
 struct Shared {
     stop: AtomicBool,
     failed: AtomicBool,
-    /// Of the thread that makes checkpoints.
+    /// Rounds of the thread that makes checkpoints.
     rounds: AtomicU64,
 }
 
@@ -284,7 +284,7 @@ fn fail_one(seed: u64, durability: Durability, fault: Fault) -> bool {
     } else {
         assert_eq!(outcome.acknowledged, [BATCHES; WRITERS as usize], "{place}");
     }
-    // Of each writer the last batch may be there though it was not acknowledged.
+    // The last batch of each writer may be there though it was not acknowledged.
     let whole = |store: &BtreeStore, least: &[u64], when: &str| {
         let found = whole_batches(store, least, &format!("{place}, {when}"));
         for (found, &acknowledged) in found.iter().zip(&outcome.acknowledged) {

@@ -209,7 +209,7 @@ fn overlapping_extents_report_no_hole_and_are_copied_whole() {
         let refused = share(&volume, from, length);
         assert!(matches!(refused, Err(Error::Corrupt(_))), "{from}: {refused:?}");
     }
-    // Of what one extent alone covers a copy is made, also behind the shorter one.
+    // A copy takes what one extent alone covers, also behind the shorter one.
     share(&volume, 25_000, 10_000).unwrap();
     let mut copy = vec![0xee; 10_000];
     let file = FileRef { tree: TreeId(32), ino: 22 };

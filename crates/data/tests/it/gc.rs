@@ -270,7 +270,7 @@ fn a_collection_reports_freed_disk_space_once() {
     }
 }
 
-/// Of one segment they cannot be freed; the others do not wait for that.
+/// Pages of one segment cannot be freed; the others do not wait for that.
 #[test]
 fn unfreeable_pages_do_not_keep_others_from_being_freed() {
     let volume = held_by_a_clone(true);

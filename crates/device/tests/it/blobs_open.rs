@@ -5,7 +5,7 @@ use std::sync::Arc;
 use device::{Blobs, Device, LocalBlobs, LocalDevice};
 use testing::{Op, SimDevice};
 
-/// Of more objects than are kept open, those that are read again and again are not opened again,
+/// If there are more objects than are kept open, those that are read often are not opened again,
 /// whatever their names are.
 #[test]
 fn objects_that_are_read_often_stay_open() {

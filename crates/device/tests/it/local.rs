@@ -244,7 +244,7 @@ fn only_the_allowed_link_is_followed() {
     assert!(device.create("d/log/a").is_err());
 }
 
-/// Of a volume that is somebody else's the superuser follows the log only to what is theirs, too.
+/// In another user's volume the superuser follows the log only to files of that user.
 #[test]
 fn root_follows_another_users_log_link_only_to_that_users_files() {
     if !rustix::process::geteuid().is_root() {

@@ -40,7 +40,7 @@ pub struct Difference {
     pub new: Option<(Vec<u8>, Attr)>,
     /// What differs, where there are both.
     pub fields: Fields,
-    /// Of a name that was created or removed: whether the inode is in both states under other
+    /// For a name that was created or removed: whether the inode is in both states under other
     /// names.
     pub is_link: bool,
 }

@@ -235,7 +235,7 @@ fn another_executor_makes_the_same_changes_of_the_same_operations() {
     println!("seed {seed}");
     let (one, other) = (volume_with_directories(), volume_with_directories());
     let mut rngs = [fastrand::Rng::with_seed(seed), fastrand::Rng::with_seed(seed)];
-    // Of a user who owns none of the directories.
+    // The user owns none of the directories.
     let watches = [&one, &other].map(|(.., fs)| fs.arrivals.watch(1000));
     let (mut done, mut limited) = (0, 0);
     for _ in 0..600 {

@@ -440,7 +440,7 @@ fn users_with_a_limit_in_a_clone_cannot_copy_a_directory_around_it() {
     }
 }
 
-/// Of a clone itself, in which a directory is charged whose quota begins in what was cloned.
+/// The clone itself charges a directory whose quota begins in what was cloned.
 #[test]
 fn users_with_a_limit_in_part_of_a_clone_cannot_copy_it() {
     let v = volume();

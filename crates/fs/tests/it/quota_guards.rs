@@ -126,7 +126,7 @@ fn a_snapshot_around_a_quota_is_cloned_by_root_only() {
     set(&v.fs, quota, Some(10), None);
     let taken = v.fs.snapshot_create(&root, dir, b"s").expect("root may").root;
     refused(v.fs.clone_dir(&ada, taken, ROOT, b"c").map(drop), &NOT);
-    // Of a part of it that is not around the quota anybody may have one.
+    // Anybody may clone a part of it that is not around the quota.
     let free = v.find(taken, "free").unwrap().node;
     v.fs.clone_dir(&ada, free, ROOT, b"free").expect("no limit held in it");
     set(&v.fs, quota, None, None);

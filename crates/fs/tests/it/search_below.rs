@@ -1,4 +1,4 @@
-//! Of a clone of a directory only the part below that directory is compared with the inherited
+//! In a clone of a directory only the part below that directory is compared with the inherited
 //! base, and searches and totals of it equal those of a walk: whatever was moved into it and out of
 //! it, before it was made and since.
 

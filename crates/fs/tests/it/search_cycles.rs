@@ -75,6 +75,6 @@ fn totals_of_a_directory_with_two_names_are_returned() {
     link(&v, v.dir(ROOT, "z").node, twice);
     // The root, a, a/b, a/b/c, z, z/again, z/again/c.
     assert_eq!(found(&v).expect("a search"), 7);
-    // Of the two names of b, the first counts; what is below it is read twice.
+    // The first of the two names of b counts; what is below it is read twice.
     assert_eq!(totals(&v).expect("totals"), 6);
 }

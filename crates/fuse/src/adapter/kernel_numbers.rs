@@ -175,7 +175,7 @@ impl KernelNumbers {
         }
         let (slot, low) = (number >> INODE_BITS, number & INODE_MASK);
         if slot == 0 {
-            // Of this session, or of an earlier one, and forgotten.
+            // The number is of this session, or of an earlier one, and forgotten.
             return Vec::new();
         }
         if slot & VIRTUAL != 0 {

@@ -91,7 +91,7 @@ fn permanent_server_errors_are_reported_with_the_servers_message() {
         assert!(!error.is_not_found(), "only the code for an object that is absent: {error}");
         assert_eq!(error.is_no_space(), status == 507, "{error}");
     }
-    // Of an object that could not be made it is asked once more whether it is there.
+    // If an object could not be made, another request looks whether it is there.
     for _ in 0..4 {
         objects.order("PUT", Mishap::Status(503, words.clone()));
     }

@@ -115,7 +115,7 @@ fn a_process_that_closes_while_it_is_watched_is_gone() {
     assert!(waited < PERIOD * 2, "{waited:?}");
 }
 
-/// Of one that is dead and one that lives, the living one is reported.
+/// Of a dead process and a living one, the living one is reported.
 #[test]
 fn the_living_process_is_reported_and_not_the_dead_one() {
     let far = FarBlobs::new();

@@ -159,7 +159,7 @@ fn web_pages_are_no_answers() {
     assert!(blobs.read_at("a", &mut [0; 4], 0).is_err_and(is_unread));
 }
 
-/// Of an object in a bucket that is gone, nobody may conclude that it was deleted.
+/// If a bucket is gone, nobody may conclude that an object in it was deleted.
 #[test]
 fn a_missing_bucket_is_no_missing_object() {
     let (objects, place) = ordered();

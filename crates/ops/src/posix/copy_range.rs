@@ -28,7 +28,7 @@ use crate::ranges::{self, Source};
 enum Progress {
     /// This many bytes were copied.
     Copied(u64),
-    /// Its own contents had to move first.
+    /// The target's own contents had to move first; the caller tries again.
     Again,
 }
 

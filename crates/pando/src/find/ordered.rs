@@ -53,7 +53,7 @@ struct Waiting {
     rank: Rank,
     place: usize,
     start: Rc<[u8]>,
-    /// Without its path, which is in the rank.
+    /// A row without its path, which is in the rank.
     found: Found,
 }
 

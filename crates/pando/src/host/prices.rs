@@ -13,11 +13,11 @@ const DAY_SECONDS: f64 = 86_400.0;
 /// Prices in dollars.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Prices {
-    /// Of a thousand requests that create or list.
+    /// Price of a thousand requests that create or list.
     pub(crate) writes: f64,
-    /// Of a thousand requests that read.
+    /// Price of a thousand requests that read.
     pub(crate) reads: f64,
-    /// Of a gigabyte for a month.
+    /// Price of a gigabyte for a month.
     pub(crate) month: f64,
 }
 

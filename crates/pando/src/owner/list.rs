@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(fs.status().unwrap().nodes, 0);
     }
 
-    /// Of a deep tree the path is in memory once, and of a wide tree only some names.
+    /// The path in a deep tree is in memory once, and only some names of a wide tree are.
     #[test]
     fn pending_directories_of_a_listing_are_bounded() {
         const DEEP: usize = 100;

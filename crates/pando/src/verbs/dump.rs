@@ -28,7 +28,7 @@ pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<()> {
         Err(failure) if is_of_the_present(&place, &failure) => {}
         done => return done,
     }
-    // Of the present: a snapshot keeps it as it is meanwhile.
+    // The dump is of the present: a snapshot keeps it as it is meanwhile.
     let name = format!("dump-{}", std::process::id()).into_bytes();
     let path = &place.inner[..];
     session::perform(&place, &Call::SnapshotCreate { path, name: &name })?;

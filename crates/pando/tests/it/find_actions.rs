@@ -186,7 +186,7 @@ fn a_search_stops_at_its_limit_from_any_number_of_paths() {
         scene.agree(&starts, &split("-maxdepth 0 -print0 -quit"));
         scene.agree(&starts, &split("-maxdepth 0 -quit"));
         scene.agree(&starts, &split("-maxdepth 0 -type f -quit -o -print0"));
-        // Of several rows, any one is found.
+        // Any one of several rows may be found.
         let words = [scene.expression(), split("-print0 -quit")].concat();
         let every = [words[..words.len() - 1].to_vec()].concat();
         let (theirs, ours) = programs(&starts);

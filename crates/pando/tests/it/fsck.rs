@@ -97,7 +97,7 @@ fn damage_is_named_and_ends_with_its_own_code(engine: &str) {
                 continue;
             }
             assert_eq!(answer.code, 5, "{}", answer.err);
-            // Of data with two copies, the other copy is read.
+            // Data with two copies is read from the other copy.
             let reported = ["unreadable", "one of two copies"];
             let matches = |line: &&str| reported.iter().any(|reported| line.contains(reported));
             let line = answer.out.lines().find(matches);

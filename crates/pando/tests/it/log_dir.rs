@@ -153,7 +153,7 @@ fn nothing_is_written_if_there_is_no_log() {
     }
 }
 
-/// Of several processes that create volumes with one log at once, one gets it, and its volume is
+/// If several processes create volumes with one log at once, one gets it, and its volume is
 /// complete.
 #[test]
 fn one_of_many_openers_gets_a_log() {

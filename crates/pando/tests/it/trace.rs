@@ -104,7 +104,7 @@ fn a_replay_makes_the_tree_that_was_recorded(engine: &str) {
     );
     let count = |call: &str| info["calls"][call]["count"].as_u64().unwrap_or(0);
     assert_eq!((count("rename"), count("link"), count("symlink")), (3, 1, 1));
-    // Of directories also refused ones: the kernel asks for those names first.
+    // Refused directories are counted, too: the kernel asks for those names first.
     assert_eq!((count("mkdir"), count("rmdir")), (3, 2));
     assert!(count("open") > 3 && count("release") > 40 && count("write") >= 41);
     assert_eq!(fs::metadata(trace).unwrap().mode() & 0o777, 0o600);

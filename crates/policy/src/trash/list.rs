@@ -22,7 +22,7 @@ pub(super) struct Whence {
 }
 
 impl Whence {
-    /// Of a directory that is there, and names below that need not be.
+    /// Finds it from a directory that is there, and names below that need not be.
     pub(super) fn find(fs: &Governed, dir: NodeId, rest: &[Vec<u8>]) -> FsResult<Whence> {
         let (subvol, ino) = fs.place(fs.real(dir))?;
         let view = View::new(&*fs.store, subvol.tree());

@@ -42,7 +42,7 @@ struct Candidate {
     /// The directory of the trash that it is in.
     dir: u64,
     found: Found,
-    /// Of a directory: when it was made, and when its status changed last.
+    /// For a directory: when it was made, and when its status changed last.
     directory: Option<(i64, i64)>,
 }
 

@@ -45,7 +45,7 @@ impl Tree {
 
     /// Adds a directory below one that is known.
     pub(crate) fn add(&mut self, place: Place, parent: Place, name: &[u8]) {
-        // Of a directory with two names, which is damage, the first counts.
+        // If a directory has two names, which is damage, the first counts.
         let (Some(&above), false) = (self.at.get(&parent), self.has(place)) else { return };
         let depth = self.nodes[above as usize].depth + 1;
         if depth > self.deepest {

@@ -31,7 +31,7 @@ pub(super) enum Test {
     Range(u64, u64),
     /// One of these, ascending.
     Set(Vec<u64>),
-    /// Of the bits in the first number, exactly those in the second are set.
+    /// A mask, and those of its bits that are set; the others of it are clear.
     Bits(u64, u64),
     /// One of these bits is set.
     SomeBit(u64),

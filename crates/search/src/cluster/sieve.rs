@@ -70,7 +70,7 @@ impl<'a> Sieve<'a> {
         }
     }
 
-    /// Of the permission bits in `mask`, exactly those in `set` are set.
+    /// Exactly the permission bits in `set` are set, of those in `mask`.
     pub(crate) fn mode(mask: u32, set: u32) -> Sieve<'a> {
         let test = Test::Bits(mask.into(), set.into());
         Sieve::Number(NumberTest { column: ColumnId::Mode, test })

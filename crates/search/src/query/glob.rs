@@ -508,7 +508,7 @@ impl Class {
 
 /// What the parts of a pattern cost at each letter of a text. The parts before the first star and
 /// after the last one are compared once. A literal between two stars costs the same at any length.
-/// Of the others, each letter, `?` and member of a set counts.
+/// Each letter, `?` and member of a set counts in the other parts.
 fn weight(parts: &[Part]) -> usize {
     let pieces: Vec<&[Part]> = parts.split(|part| *part == Part::Many).collect();
     let between = pieces.get(1..pieces.len() - 1).unwrap_or_default();

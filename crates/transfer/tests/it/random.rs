@@ -132,7 +132,7 @@ impl History<'_> {
                 }
             }
             1 if attr.kind == Kind::Directory => {
-                // A directory moves below what was in it.
+                // Moves a directory below one that was in it.
                 let all = self.all();
                 let below =
                     all.iter().find(|there| there.0 == node && there.3.kind == Kind::Directory);

@@ -80,11 +80,11 @@ impl Release {
 /// points to goes with the name.
 pub struct Round<'a> {
     fs: &'a Governed,
-    /// Of subvolumes, whether a tree that waits is in them or in one that they are mounted in.
+    /// By subvolume, whether a tree that waits is in it or in one that it is mounted in.
     near: BTreeMap<u64, bool>,
-    /// Of slots, the subvolume, where that is near.
+    /// By slot, the subvolume, if that is near.
     slots: BTreeMap<u64, Option<u64>>,
-    /// Of directories, whether they are in a tree that waits.
+    /// By directory, whether it is in a tree that waits.
     inside: BTreeMap<Place, bool>,
     pub(crate) reads_left: usize,
     /// Nodes that it may yet look at.

@@ -48,7 +48,7 @@ pub struct Reclaim {
     work: Mutex<Work>,
     removed: AtomicU64,
     pruning: AtomicBool,
-    /// Of subvolumes that were detached with the tree that they were mounted in: that tree. By
+    /// Subvolumes that were detached with the tree that they were mounted in: that tree, by
     /// their numbers among what is detached.
     origins: Mutex<BTreeMap<u64, u64>>,
     /// What users wait for that failed.
@@ -78,7 +78,7 @@ pub(super) struct Work {
 /// How far the removal of a tree is.
 #[derive(Debug, Clone, Default)]
 pub struct Waiting {
-    /// Of it and the subvolumes that were mounted in it, how many wait to be reclaimed.
+    /// How many of it and the subvolumes that were mounted in it wait to be reclaimed.
     pub trees: u64,
     /// How many of them an open file or a working directory holds.
     pub held: u64,

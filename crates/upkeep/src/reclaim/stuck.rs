@@ -27,7 +27,7 @@ struct NoSpace {
 pub struct Failures {
     /// By the number of the detached object.
     detached: Mutex<BTreeMap<u64, FsError>>,
-    /// Of freeing the nodes of dropped trees.
+    /// The failure of freeing the nodes of dropped trees.
     nodes: Mutex<Option<FsError>>,
     no_space: Mutex<Option<NoSpace>>,
 }

@@ -53,7 +53,7 @@ impl Links {
                 None => fresh.push(path),
             }
         }
-        // Of names that are alike but for their ends, how many there are.
+        // How many names differ only in their ends.
         let mut alike: BTreeMap<Box<[u8]>, u32> = BTreeMap::new();
         for path in fresh {
             let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);

@@ -157,7 +157,7 @@ fn background_work_gives_nothing_back_of_files_whose_names_were_exchanged(engine
 
 fn a_second_file_of_a_segment_is_reported_and_both_are_kept(engine: Engine) {
     let made = made(engine, 64);
-    // Of one that is open, a file that is none in its place; of one that is sealed, a copy of
+    // An open segment gets a file that is none in its place; a sealed one gets a copy of
     // another under the name of its next generation.
     let crashed = made.crashed.copy();
     let files = crashed.files();

@@ -367,7 +367,7 @@ fn cut(store: &dyn Store, batch: &mut Batch, tree: TreeId, key: &[u8]) {
     batch.put(tree, key, &value[..value.len() / 2]);
 }
 
-/// Of what does not decode nothing is known: nothing that it may name or own is given away.
+/// A record that does not decode is unknown: nothing that it may name or own is given away.
 fn a_record_that_does_not_decode_costs_nothing_else(engine: Engine) {
     let made = made(engine, 3);
     let cases: [(&str, Change); 4] = [

@@ -69,7 +69,7 @@ fn a_record_of_a_subvolume_comes_back_from_its_copy(engine: Engine) {
     }
 }
 
-/// Of which no copy is left, either.
+/// The record has no copy left, either.
 fn a_subvolume_whose_record_is_gone_is_kept(engine: Engine) {
     let made = made(engine, 62);
     for (what, is_it) in SUBVOLUMES {

@@ -101,7 +101,7 @@ fn doubling_clones_are_each_one_commit(engine: Engine) {
         assert_eq!(commits, 1);
         assert!(bytes < 2048, "round {round}: {bytes} bytes");
     }
-    // Of 65,536 subvolumes only those on an accessed path are copied.
+    // Only those of 65,536 subvolumes are copied that are on an accessed path.
     let mut at = top;
     for round in (0..16).rev() {
         at = v.find(at, &format!("c{round}")).expect("the way down").node;

@@ -45,7 +45,7 @@ fn a_user_has_a_share_of_the_subvolumes_and_root_has_no_bound() {
     names_limit(&v.fs.subvolume_create(&ada, dir, b"more", 0o755), "this user");
     names_limit(&v.fs.rollback(&ada, dir, b"1"), "this user");
     assert_eq!(v.sorted(dir), ["clone"], "nothing was changed");
-    // Of all there are six with the root now.
+    // All users together have six with the root now.
     v.fs.snapshot_create(&bob, other, b"1").expect("the last of all");
     names_limit(&v.fs.snapshot_create(&bob, other, b"2"), "the volume");
     v.fs.snapshot_create(&root(), other, b"2").expect("root has no bound");

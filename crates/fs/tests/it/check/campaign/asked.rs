@@ -22,7 +22,7 @@ use crate::subject::{Base, FsSubject};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) what: String,
-    /// Of what; `None`: of no path.
+    /// The path that it is about; `None`: no path.
     pub(super) path: Option<OpPath>,
     pub(super) why: String,
 }

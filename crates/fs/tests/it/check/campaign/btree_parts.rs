@@ -86,7 +86,7 @@ pub(super) fn places(media: &Media, top: &Top, found: &mut Vec<Place>) -> u64 {
 /// A node at the top of something.
 struct Root<'k> {
     hub: Hub<'k>,
-    /// Of its leaves and of its interior nodes.
+    /// Names of its leaves and of its interior nodes.
     names: [&'static str; 2],
     level: u8,
 }

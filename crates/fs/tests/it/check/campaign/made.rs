@@ -145,7 +145,7 @@ fn wear(fs: &Fs, seed: u64, round: u64) {
         let changed = node(fs, many, format!("of many {}", 3 * n + 1).as_bytes());
         fs.write(&root, changed, 0, &bytes(round * 100 + n, 150)).expect("there is space");
     }
-    // Of another tree, of which the top directory is none.
+    // These are in another tree, whose top directory is none of them.
     let clone = node(fs, NodeId::ROOT, b"clone");
     for n in 1..24 {
         let changed = node(fs, clone, format!("small {n}").as_bytes());

@@ -192,7 +192,7 @@ impl Case<'_> {
                 // What the log's file was called is not known, but which record is missing.
                 Damage::Gone if place.path.starts_with("log/") => why.contains("log/"),
                 Damage::Gone => is_named,
-                // Of a segment without a byte.
+                // The segment has no byte.
                 Damage::Cut if why.ends_with("is missing") => is_named,
                 _ => is_named && why.contains("byte "),
             };
@@ -281,7 +281,7 @@ impl Case<'_> {
                     && problem.what.starts_with("keys from")
                     && subvolumes.any(|subvolume| *subvolume == problem.subvolume)
             });
-            // Of contents the place only, where the names to them do not read either.
+            // The place alone is reported for contents, if the names to them do not read either.
             let reported_without_names = self.damage == Damage::Other
                 && report.problems.iter().any(|problem| {
                     let place = format!("{} is damaged at byte {}:", problem.file, problem.offset);

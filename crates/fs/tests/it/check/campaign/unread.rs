@@ -82,7 +82,7 @@ fn read_errors_are_reported_and_the_rest_is_checked() {
                 seen.insert(place.structure);
                 let is_reported = report.problems.iter().any(|problem| is_of(problem, &place));
                 assert!(is_reported, "{what}:\n{}", reported(&report));
-                // Of what keeps the volume closed at least the engine's own is checked.
+                // If the volume stays closed, at least the engine's own structures are checked.
                 let rest = report.data_bytes + report.store.bytes;
                 assert!(rest > 0, "{what}: nothing else is checked");
                 let mut proceed = |_, _| ControlFlow::Continue(());

@@ -16,7 +16,7 @@ use super::run::{Table, assert_struck, campaign, name, shown};
 use crate::script::scale;
 use crate::subject::Base;
 
-/// Of these a whole earlier one has to be put back in its place.
+/// A whole earlier one of these has to be put back in its place.
 const OLD_BTREE: &[&str] = &[
     "contents in an open segment",
     "interior node",
@@ -30,7 +30,7 @@ const OLD_BTREE: &[&str] = &[
     "superblock",
 ];
 
-/// Of these a whole earlier one, or one of an earlier file of that kind: its files are never
+/// A whole earlier one of these, or one of an earlier file of that kind: its files are never
 /// written over.
 const OLD_LSM: &[&str] = &[
     "block of a run",
@@ -43,7 +43,7 @@ const OLD_LSM: &[&str] = &[
     "run of the volume's own tree",
 ];
 
-/// Of these on either engine.
+/// The same on either engine.
 const OLD_ANY: &[&str] = &["cluster of the index", "manifest of the index"];
 
 #[expect(clippy::print_stdout, reason = "the seed comes first, and the table is documented")]
