@@ -24,6 +24,8 @@ mod export;
 mod far;
 mod find;
 mod find_from;
+#[cfg(test)]
+mod fresh;
 mod held;
 mod history;
 mod import;
