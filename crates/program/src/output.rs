@@ -106,6 +106,18 @@ impl Output {
         wrote.map_err(|error| Self::broken(&error))
     }
 
+    /// Writes the contents of files for people to read: for a terminal, without what controls it.
+    pub fn contents(&mut self, bytes: &[u8]) -> Result<()> {
+        if !self.terminal {
+            return self.raw(bytes);
+        }
+        for chunk in bytes.utf8_chunks() {
+            self.raw(harmless(chunk.valid()).as_bytes())?;
+            self.raw(chunk.invalid().escape_ascii().to_string().as_bytes())?;
+        }
+        Ok(())
+    }
+
     /// Flushes standard output.
     pub fn flush(&mut self) -> Result<()> {
         let flushed = self.out.flush();

@@ -28,7 +28,11 @@ pub struct MemStore {
     durability: Durability,
     gets: AtomicU64,
     moves: AtomicU64,
+    on_read: Mutex<Option<OnRead>>,
 }
+
+/// Called at each read.
+type OnRead = Arc<dyn Fn() + Send + Sync>;
 
 struct State {
     trees: Arc<Trees>,
@@ -85,6 +89,7 @@ impl MemStore {
             durability,
             gets: AtomicU64::new(0),
             moves: AtomicU64::new(0),
+            on_read: Mutex::new(None),
         }
     }
 
@@ -120,6 +125,19 @@ impl MemStore {
     /// Entries that cursors moved to so far; those of pinned states do not count.
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Has something called before each look-up, and each entry that a cursor moves to.
+    pub fn set_on_read(&self, call: impl Fn() + Send + Sync + 'static) {
+        *self.on_read.lock() = Some(Arc::new(call));
+    }
+
+    fn note_read(&self, count: &AtomicU64) {
+        count.fetch_add(1, Ordering::Relaxed);
+        let call = self.on_read.lock().clone();
+        if let Some(call) = call {
+            call();
+        }
     }
 
     /// The scan after `scans` more fails, once, as on a bad disk.
@@ -201,7 +219,7 @@ impl Source for MemStore {
     }
 
     fn note_move(&self) {
-        self.moves.fetch_add(1, Ordering::Relaxed);
+        self.note_read(&self.moves);
     }
 }
 
@@ -215,7 +233,7 @@ fn get_from(trees: &Trees, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8]
 
 impl Read for MemStore {
     fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.note_read(&self.gets);
         let state = self.state.lock();
         get_from(&state.trees, tree, key, found)
     }

@@ -99,6 +99,11 @@ impl Admin {
         ledger
     }
 
+    /// Whether a thread has it, for tests of what is done meanwhile.
+    pub fn is_locked(&self) -> bool {
+        self.ledger.is_locked()
+    }
+
     /// The ledger, for a caller that makes subvolumes: bounds hold for it, and in an outage of the
     /// object store it waits before it holds anything.
     pub(crate) fn lock_for(&self, fs: &Core, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {

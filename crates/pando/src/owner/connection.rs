@@ -500,3 +500,25 @@ fn answer_scan<'a>(
         _ => scan::info(server),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::fresh;
+
+    /// That a silent connection ends is tested with a daemon; here, after how long.
+    #[test]
+    fn an_import_may_be_silent_for_longer_but_not_for_ever() {
+        let fs = fresh::volume();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let (root, mut replies) = (Caller::root(), Replies::new(Outgoing::for_tests(ours)));
+        let (import, _) = Import::open(&fs, &root, b"/", (true, None), true, &mut replies).unwrap();
+        assert_eq!(Work::default().silence_max(), Some(SILENCE_MAX));
+        let mut work = Work { import: Some(import), ..Work::default() };
+        assert_eq!(work.silence_max(), Some(SILENT_IMPORT_MAX));
+        work.import = None;
+        let call = Call::ReceiveOpen { path: b"/copy", name: None, force: false, hold: false };
+        work.receive = Some(Receive::open(&fs, &root, &call).unwrap());
+        assert_eq!(work.silence_max(), Some(SILENT_STREAM_MAX));
+    }
+}

@@ -51,6 +51,16 @@ pub(super) fn export(
     send: Send<'_>,
     found: impl FnOnce(),
 ) -> Result<(), Failure> {
+    export_levels(fs, (caller, path, LEVELS_MAX), send, found)
+}
+
+/// The same of a tree of at most so many directories below one another.
+fn export_levels(
+    fs: &Volume,
+    (caller, path, levels_max): (&Caller, &[u8], usize),
+    send: Send<'_>,
+    found: impl FnOnce(),
+) -> Result<(), Failure> {
     let held = Held::resolve(fs, caller, path, Follow::Yes)?;
     found();
     let mut walk = Walk {
@@ -59,6 +69,7 @@ pub(super) fn export(
         send,
         items: Vec::new(),
         levels: Vec::new(),
+        levels_max,
         seen: BTreeSet::new(),
         waiting_bytes: 0,
         contents: vec![0; DATA_BYTES],
@@ -85,6 +96,7 @@ struct Walk<'a> {
     /// Items that are not sent yet.
     items: Vec<u8>,
     levels: Vec<Level>,
+    levels_max: usize,
     /// Files with several names that were sent.
     seen: BTreeSet<NodeId>,
     waiting_bytes: usize,
@@ -167,7 +179,7 @@ impl Walk<'_> {
     }
 
     fn enter(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<(), Failure> {
-        if self.levels.len() >= LEVELS_MAX {
+        if self.levels.len() >= self.levels_max {
             return self.unread(name, &FsError::InvalidArgument(TOO_DEEP));
         }
         let allowed = self.fs.access(self.caller, node, READ | EXECUTE);
@@ -384,4 +396,50 @@ impl Walk<'_> {
 
 fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {
     xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::fresh;
+
+    #[test]
+    fn a_directory_that_is_too_deep_is_reported_and_the_rest_is_exported() {
+        let (fs, root) = (fresh::volume(), Caller::root());
+        let make = |parent, name: &[u8]| {
+            let node = fs.mkdir(&root, parent, name, 0o755).unwrap().node;
+            fs.forget(node, 1);
+            node
+        };
+        let deep = make(make(NodeId::ROOT, b"a"), b"b");
+        make(make(deep, b"c"), b"d");
+        make(deep, b"e");
+        make(NodeId::ROOT, b"f");
+        let sent = |levels_max| {
+            let (mut entered, mut unread) = (Vec::new(), Vec::new());
+            let mut send = |body| {
+                let Body::Exported(Bytes(items)) = body else { panic!("{body:?}") };
+                let mut items = &items[..];
+                while let Some(item) = ExportItem::next(&mut items) {
+                    match item.unwrap() {
+                        ExportItem::Enter { name, .. } => entered.push(name.to_vec()),
+                        ExportItem::Unread { name, message, .. } => {
+                            assert!(message.contains(TOO_DEEP), "{message}");
+                            unread.push(name.to_vec());
+                        }
+                        ExportItem::Leave => {}
+                        other => panic!("{other:?}"),
+                    }
+                }
+                Ok(())
+            };
+            export_levels(&fs, (&root, b"/", levels_max), &mut send, || ()).unwrap();
+            entered.sort();
+            (entered.join(&b' '), unread.join(&b' '))
+        };
+        assert_eq!(sent(3), (b" a b f".to_vec(), b"c e".to_vec()));
+        assert_eq!(sent(4), (b" a b c e f".to_vec(), b"d".to_vec()));
+        assert_eq!(sent(5), (b" a b c d e f".to_vec(), Vec::new()));
+        assert_eq!(fs.status().unwrap().nodes, 0);
+    }
 }

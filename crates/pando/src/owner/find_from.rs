@@ -180,11 +180,21 @@ pub(super) fn in_snapshot(
     path: &[u8],
     follow: Follow,
 ) -> Option<Vec<u8>> {
+    snapshot_that_exists(fs, caller, path, &mut |path| node(fs, caller, path, follow).is_ok())
+}
+
+/// The first path of those that `DIR@SNAPSHOT` may mean which `exists`.
+fn snapshot_that_exists(
+    fs: &Volume,
+    caller: &Caller,
+    path: &[u8],
+    exists: &mut dyn FnMut(&[u8]) -> bool,
+) -> Option<Vec<u8>> {
     let signs = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@');
     let mut left = WALKED_MAX;
     let mut try_path = |candidate: Vec<u8>, names: usize| {
         left = left.checked_sub(names + 1)?;
-        Some(node(fs, caller, &candidate, follow).is_ok().then_some(candidate))
+        Some(exists(&candidate).then_some(candidate))
     };
     // Requested once: there may be any number.
     let mut all_removed: Option<Vec<KeptSnapshot>> = None;
@@ -313,13 +323,11 @@ fn shown_in(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use fs::{FileSystem, FormatOptions, Fs, OpenOptions};
+    use fs::FileSystem;
     use search::query::Expr;
-    use testing::{MemStore, sim_env};
 
     use super::*;
+    use crate::owner::fresh;
 
     fn question() -> Find {
         Find {
@@ -338,15 +346,35 @@ mod tests {
         }
     }
 
+    /// Each sign at the end is tried at each directory above it.
+    #[test]
+    fn a_path_with_many_signs_is_looked_up_a_bounded_number_of_times() {
+        let fs = fresh::volume();
+        let tried = |path: &str| {
+            let (mut looked_up, mut names) = (0, 0);
+            let mut exists = |path: &[u8]| {
+                looked_up += 1;
+                names += components(path).len();
+                false
+            };
+            let found = snapshot_that_exists(&fs, &Caller::root(), path.as_bytes(), &mut exists);
+            assert_eq!(found, None);
+            (looked_up, names)
+        };
+        // Eight signs of 30: a snapshot of each of the 11 directories from the last one to `/`.
+        let path = format!("{}{}", "/d".repeat(10), "@z".repeat(30));
+        assert_eq!(tried(&path).0, SIGNS_MAX * 11);
+        let path = format!("/{}x@y", "d/../".repeat(6000));
+        let (looked_up, names) = tried(&path);
+        assert!((50..200).contains(&looked_up), "{looked_up}");
+        assert!((WALKED_MAX - 20_000..=WALKED_MAX).contains(&names), "{names}");
+    }
+
     /// Each place was built in full for each snapshot of each directory on the way, and there were
     /// as many of a directory as the path passed it: 10 GB for one request.
     #[test]
     fn a_path_in_all_snapshots_asks_each_directory_once_and_builds_one_path_at_a_time() {
-        let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
-        let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
-        let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default())
-            .unwrap()
-            .with_virtual_dirs();
+        let fs = fresh::volume();
         let root = Caller::root();
         let node = fs.mkdir(&root, NodeId::ROOT, b"a", 0o755).unwrap().node;
         let below = fs.mkdir(&root, node, b"b", 0o755).unwrap().node;

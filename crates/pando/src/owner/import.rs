@@ -32,21 +32,15 @@ const ERROR_PATHS_BYTES_MAX: usize = 64 << 10;
 /// Longest path of an error; of a longer path only the end is reported.
 const ERROR_PATH_BYTES_MAX: usize = 4096;
 
-/// Deepest nesting of directories in an import.
-const LEVELS_MAX: usize = 65_536;
-
-/// Most files that an import holds because more names of them may follow.
-const HELD_MAX: usize = 1 << 20;
-
 /// Permission bits until an item has its own.
 const MODE_MEANWHILE: u32 = 0o600;
 const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
 
-const TOO_DEEP: &str = "an import is at most 65,536 directories deep";
-const TOO_MANY_HELD: &str = "an import keeps the links of at most 1,048,576 files";
-
+mod bounds;
 mod make;
 mod names;
+
+use bounds::{BOUNDS, Bounds, TOO_DEEP, TOO_MANY_HELD};
 
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
 type OwnedXattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -56,6 +50,7 @@ pub(super) struct Import<'a> {
     fs: &'a Volume,
     caller: Caller,
     builder: Builder<'a>,
+    bounds: Bounds,
     levels: Vec<Level>,
     /// Items below a directory that could not be created.
     left_out: u64,
@@ -159,6 +154,7 @@ impl<'a> Import<'a> {
             fs,
             caller: caller.clone(),
             builder,
+            bounds: BOUNDS,
             levels: Vec::new(),
             left_out: 0,
             begun: None,
@@ -211,7 +207,7 @@ impl<'a> Import<'a> {
         let Some(parent) = parent else {
             return Err(Failure::new(FailureKind::Protocol, "no directory to restore into"));
         };
-        if self.levels.len() >= LEVELS_MAX {
+        if self.levels.len() >= self.bounds.levels {
             return Err(about(FsError::InvalidArgument(TOO_DEEP), name));
         }
         let parent = self.builder.node(parent).map_err(|error| about(error, name))?;
@@ -367,7 +363,7 @@ impl<'a> Import<'a> {
             self.left_out += 1;
             return;
         }
-        if self.levels.len() >= LEVELS_MAX {
+        if self.levels.len() >= self.bounds.levels {
             self.failed(name, &FsError::InvalidArgument(TOO_DEEP));
             self.left_out = 1;
             return;
@@ -494,7 +490,8 @@ impl<'a> Import<'a> {
     }
 
     fn hold(&mut self, name: &[u8], node: BulkNode, hold: u64) {
-        let full = hold != 0 && self.held.len() >= HELD_MAX && !self.held.contains_key(&hold);
+        let full =
+            hold != 0 && self.held.len() >= self.bounds.held && !self.held.contains_key(&hold);
         if full {
             // The file exists; other names of it will not.
             self.failed(name, &FsError::InvalidArgument(TOO_MANY_HELD));

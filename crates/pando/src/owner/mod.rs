@@ -59,6 +59,9 @@ mod about;
 // What the daemon does unasked.
 mod schedules;
 
+#[cfg(test)]
+mod fresh;
+
 use device::sync;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -29,11 +29,11 @@ impl PeerWait {
         self.before.store(0, Ordering::Relaxed);
     }
 
-    fn begin(&self, now: Duration) {
+    pub(super) fn begin(&self, now: Duration) {
         self.since.store(millis(now) + 1, Ordering::Relaxed);
     }
 
-    fn end(&self, now: Duration) {
+    pub(super) fn end(&self, now: Duration) {
         let since = self.since.swap(0, Ordering::Relaxed).saturating_sub(1);
         let took = millis(now).saturating_sub(since);
         if took >= millis(WAITS) {
@@ -116,5 +116,32 @@ mod tests {
         wait.reset();
         wait.begin(second(80));
         assert_eq!(wait.waited(second(82)), Some(second(2)));
+    }
+
+    /// A stream records when a write waits for its peer, and when it does no more.
+    #[test]
+    fn a_write_waits_until_its_peer_reads() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let (wait, clock) = (Arc::new(PeerWait::default()), device::SystemClock::new());
+        let mut outgoing = Outgoing::new(ours, Arc::clone(&wait), Arc::new(clock));
+        let later = Duration::from_secs(1 << 20);
+        outgoing.write_all(b"read at once").unwrap();
+        assert_eq!(wait.waited(later), None, "it does not wait");
+        while outgoing.write(&[0; 4096]).is_ok() {}
+        assert_eq!(wait.waited(later), None, "a failed write does not wait, either");
+        outgoing.stream().set_nonblocking(false).unwrap();
+        let waiting = Arc::clone(&wait);
+        let writer = device::spawn("writer", move || outgoing.write_all(&[0; 4096])).unwrap();
+        while waiting.waited(later).is_none() {
+            device::yield_now();
+        }
+        theirs.set_nonblocking(true).unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        while waiting.waited(later).is_some() {
+            io::Read::read(&mut theirs, &mut buffer).unwrap_or_default();
+            device::yield_now();
+        }
+        writer.join().unwrap().unwrap();
     }
 }

@@ -493,4 +493,85 @@ mod tests {
         sessions.heard(id, later);
         assert!(sessions.continues(later));
     }
+
+    const MOUNT_WAITS: Duration = Duration::from_secs(20);
+
+    /// A request whose peer does not read its answer, for so long.
+    fn unread(sessions: &mut Sessions, waits: Duration) -> (u64, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let who = Who { uid: 1, pid: 1, trusted: false };
+        let id = sessions.add(ours, who, None, NOW).unwrap();
+        sessions.set_busy(id, Some(Task { what: "a search", goes_on: true }), NOW);
+        sessions.get(id).unwrap().wait().begin(NOW.checked_sub(waits).unwrap());
+        theirs.set_nonblocking(true).unwrap();
+        (id, theirs)
+    }
+
+    /// Whether a peer sees the end of its connection.
+    fn is_ended(mut theirs: &UnixStream) -> bool {
+        std::io::Read::read(&mut theirs, &mut [0]).is_ok_and(|bytes| bytes == 0)
+    }
+
+    #[test]
+    fn a_request_whose_answer_is_not_read_holds_nothing() {
+        let mut sessions = Sessions::default();
+        let (id, _theirs) = unread(&mut sessions, Duration::ZERO);
+        let soon = NOW + Duration::from_secs(5);
+        assert!(sessions.goes_on(soon) && sessions.first_at_work(soon).is_some());
+        // Before a mount gives up.
+        let later = NOW + MOUNT_WAITS / 2;
+        assert!(!sessions.goes_on(later) && sessions.first_at_work(later).is_none());
+        sessions.get(id).unwrap().wait().end(later);
+        assert!(sessions.goes_on(later) && sessions.first_at_work(later).is_some());
+    }
+
+    #[test]
+    fn only_connections_whose_peers_do_not_read_are_cut_off() {
+        let mut sessions = Sessions::default();
+        let (_, reads) = unread(&mut sessions, Duration::from_secs(1));
+        let (_, stalled) = unread(&mut sessions, MOUNT_WAITS);
+        sessions.cut_off_stalled(NOW);
+        assert!(is_ended(&stalled) && !is_ended(&reads));
+    }
+
+    /// The waits of one request are not those of the next, nor those of each message of an import.
+    #[test]
+    fn waits_of_requests_and_messages_do_not_add_up() {
+        for is_message in [true, false] {
+            let mut sessions = Sessions::default();
+            let (id, _theirs) = unread(&mut sessions, Duration::ZERO);
+            let wait = sessions.get(id).unwrap().wait();
+            let mut now = NOW;
+            for _ in 0..5 {
+                now += Duration::from_secs(8);
+                wait.end(now);
+                if is_message {
+                    sessions.heard(id, now);
+                } else {
+                    sessions.set_busy(id, Some(IMPORT), now);
+                }
+                wait.begin(now);
+            }
+            let soon = now + Duration::from_secs(5);
+            assert!(sessions.goes_on(soon), "messages: {is_message}");
+        }
+    }
+
+    #[test]
+    fn a_follower_is_known_while_it_is_connected() {
+        let mut sessions = Sessions::default();
+        let other = add(&mut sessions, 0, true).unwrap();
+        let id = add(&mut sessions, 7, false).unwrap();
+        assert_eq!(sessions.followed(), None);
+        for (by, unwatched) in [(ScanWatch::Inotify, 3), (ScanWatch::Fanotify, 0)] {
+            sessions.set_follows(id, by, unwatched);
+            assert_eq!(sessions.followed(), Some(Followed { by, pid: 1, uid: 7, unwatched }));
+        }
+        // It is idle, and keeps nobody waiting.
+        assert!(!sessions.goes_on(NOW) && sessions.first_at_work(NOW).is_none());
+        sessions.remove(other);
+        assert!(sessions.followed().is_some());
+        sessions.remove(id);
+        assert_eq!(sessions.followed(), None);
+    }
 }

@@ -228,7 +228,7 @@ fn patch(places: [&Place; 2], difference: &Difference, output: &mut Output) -> R
     wrote.and_then(|()| text.flush()).map_err(|error| {
         Failure::new(FailureKind::Other, format!("cannot write a diff: {error}"))
     })?;
-    output.raw(&text)
+    output.contents(&text)
 }
 
 /// The contents of a file below a place, at most a little more than are compared.

@@ -48,7 +48,7 @@ fn is_of_the_present(place: &Place, failure: &Failure) -> bool {
 
 fn lines(place: &Place, path: &[u8], memory: u64, output: &mut Output) -> Result<()> {
     let answer = session::call(place, &Call::Dump { path, memory }, &mut |body| match body {
-        Body::Data(bytes) => output.raw(&bytes.0),
+        Body::Data(bytes) => output.contents(&bytes.0),
         _ => Ok(()),
     })?;
     match answer {

@@ -338,6 +338,10 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         (
             "on disk",
             match disk_bytes(status) {
+                // The present log may be longer than all was then.
+                Some(bytes) if status.store.is_some() => {
+                    format!("{} when last measured; log {}", size(bytes), size(status.log_bytes))
+                }
                 Some(bytes) => format!("{}, of that log {}", size(bytes), size(status.log_bytes)),
                 None => "not measured yet".to_owned(),
             },

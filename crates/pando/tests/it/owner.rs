@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::world::{PATIENCE, World, answer, is_alive, signal, wait_until};
+use crate::world::{IDLE_SECONDS, PANDO, PATIENCE, World, answer, is_alive, signal, wait_until};
 
 #[test]
 fn concurrent_commands_on_a_volume_without_a_daemon_all_work() {
@@ -257,4 +257,21 @@ fn a_command_that_needs_the_volume_exclusively_reports_the_import_that_holds_it(
     assert!(import.wait().unwrap().success());
     world.ok(&["fsck", "--repair", world.vol()]);
     assert_eq!(world.names("/copy").len(), 40);
+}
+
+/// Each connection and each cached file takes descriptors: the daemon raises its soft limit.
+#[test]
+fn a_daemon_uses_all_descriptors_that_it_may() {
+    let world = World::new();
+    let list = format!("ulimit -Sn 128 && exec \"$0\" ls {}", world.at("/"));
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", &list, PANDO]).env("PANDO_IDLE_SECONDS", IDLE_SECONDS);
+    let listed = answer(&command.stdin(Stdio::null()).output().unwrap());
+    assert_eq!(listed.code, 0, "{}", listed.err);
+    let limits = format!("/proc/{}/limits", world.owner().unwrap());
+    let limits = std::fs::read_to_string(limits).unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let mut words = line.split_whitespace();
+    let (soft, hard) = (words.next().unwrap(), words.next().unwrap());
+    assert!(soft == hard && hard != "128", "{line}");
 }

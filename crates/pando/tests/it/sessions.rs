@@ -235,6 +235,35 @@ fn root_ends_any_session_while_the_volume_is_in_use() {
     world.umount();
 }
 
+/// Neither root nor the daemon's user: a user whose volume a daemon of root serves.
+#[test]
+fn the_user_that_owns_the_volume_ends_any_session() {
+    if !is_root() {
+        return;
+    }
+    let world = World::without_volume();
+    let nobody = Nobody::new(&world);
+    fs::create_dir(&world.volume).unwrap();
+    std::os::unix::fs::chown(&world.volume, Some(NOBODY), Some(NOBODY)).unwrap();
+    let formatted = nobody.run(&["format", world.vol()]);
+    assert_eq!(formatted.code, 0, "{}", formatted.err);
+    world.ok(&["ls", &world.at("/")]);
+    let daemon = format!("/proc/{}/status", world.owner().unwrap());
+    let daemon = fs::read_to_string(daemon).unwrap();
+    assert!(daemon.contains("\nUid:\t0\t0"), "the daemon is not root's: {daemon}");
+    let mut other = as_user(NOBODY - 1, || connect(&world.volume).unwrap());
+    assert!(matches!(other.ask(Call::Status), Ok(Answer::Status(_))));
+    let sessions = nobody.run(&["session", "list", world.vol(), "--json"]);
+    let seen: Vec<serde_json::Value> =
+        sessions.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of_other = seen.iter().find(|session| session["uid"] == NOBODY - 1);
+    let id = of_other.expect("the session of another user")["id"].to_string();
+    let ended = nobody.run(&["session", "end", world.vol(), &id]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let said = other.receive().unwrap_err();
+    assert!(said.message.contains(&format!("user {NOBODY} ended this session")), "{said:?}");
+}
+
 /// A client that requests much and reads nothing is cut off.
 #[test]
 fn a_session_that_waits_for_its_reader_is_ended_too() {

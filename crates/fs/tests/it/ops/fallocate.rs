@@ -1,9 +1,9 @@
 //! `fallocate`.
 
 use fs::{Allocate, FileSystem};
-use inode::{Caller, FsError, SetAttr};
+use inode::{Caller, FsError, NodeId, SetAttr};
 
-use crate::support::{ROOT, refused, user, volume};
+use crate::support::{ROOT, Volume, refused, user, volume};
 
 #[test]
 fn holes_and_zeros_keep_neighbouring_bytes() {
@@ -66,4 +66,36 @@ fn allocation_clears_set_id_bits_except_for_root() {
             assert_eq!(attr.mode, left, "{mode:?} by {}", caller.uid);
         }
     }
+}
+
+/// Scans until an allocation of more than there is space for is refused: each but the last one is
+/// made to fail.
+fn scans_of(v: &Volume, node: NodeId) -> u64 {
+    for scans in 0..100 {
+        v.store.fail_scan_after(scans);
+        match v.fs.fallocate(&Caller::root(), node, (0, 1 << 60), Allocate::Grow) {
+            Err(FsError::NoSpace) => {
+                v.store.fail_scan_after(u64::MAX);
+                return scans;
+            }
+            Err(FsError::Io(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("it scans on");
+}
+
+/// The extents of a file are counted with the file locked, at most 4,096 at a time.
+#[test]
+fn extents_are_counted_in_steps() {
+    let v = volume();
+    let scans = [10, 2 * 4096 + 1].map(|extents: u64| {
+        let file = v.file(ROOT, &format!("of {extents}")).node;
+        v.write(file, 0, &[1; 5000]);
+        for at in 1..extents {
+            v.write(file, at << 16, b"x");
+        }
+        scans_of(&v, file)
+    });
+    assert_eq!(scans[1], scans[0] + 2, "{scans:?}");
 }

@@ -111,6 +111,27 @@ fn doubling_clones_are_each_one_commit(engine: Engine) {
     assert!(clones < 300, "{clones}");
 }
 
+/// However long the row of copies of copies, none is refused: a copy waits until the oldest that
+/// inherits from the same directory has all.
+#[test]
+fn copies_of_copies_are_made_without_end() {
+    let v = volume();
+    let mut last = with_nested(&v, "d", 2);
+    for round in 0..70 {
+        let name = format!("c{round}");
+        v.fs.clone_dir(&root(), last, home(), name.as_bytes()).expect("a copy of a copy");
+        last = v.find(home(), &name).expect("the copy").node;
+        // One of its own, beside those that it inherits.
+        v.fs.subvolume_create(&root(), last, format!("o{round}").as_bytes(), 0o755).expect("space");
+    }
+    let nested = v.sorted(last);
+    assert_eq!(nested.len(), 72, "{nested:?}");
+    let file = v.find(v.find(last, "n1").expect("it is inherited").node, "f").expect("a file");
+    assert_eq!(v.read(file.node), b"before");
+    super::settle(&v);
+    assert_whole(&v.fs);
+}
+
 #[test]
 fn a_change_below_a_clones_source_copies_to_the_clone_first() {
     let v = volume();

@@ -1,0 +1,13 @@
+//! A fresh volume in memory, for tests of what the daemon does with one.
+
+use std::sync::Arc;
+
+use fs::{FormatOptions, Fs, OpenOptions, Volume};
+use testing::{MemStore, sim_env};
+
+pub(super) fn volume() -> Volume {
+    let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
+    let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
+    let opened = Fs::open_on(env.env(), store, header, &OpenOptions::default());
+    opened.unwrap().with_virtual_dirs()
+}

@@ -1,0 +1,109 @@
+//! What an import keeps at most, and its messages beyond that.
+
+/// The most that an import keeps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Deepest nesting of directories.
+    pub(super) levels: usize,
+    /// Files that it holds because more names of them may follow.
+    pub(super) held: usize,
+}
+
+pub(super) const BOUNDS: Bounds = Bounds { levels: 65_536, held: 1 << 20 };
+
+pub(super) const TOO_DEEP: &str = "an import is at most 65,536 directories deep";
+pub(super) const TOO_MANY_HELD: &str = "an import keeps the links of at most 1,048,576 files";
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use fs::{FileSystem, Follow, Volume};
+    use inode::Caller;
+    use wire::{Answer, ImportAttr, Item, Items};
+
+    use super::*;
+    use crate::owner::connection::Replies;
+    use crate::owner::fresh;
+    use crate::owner::import::Import;
+    use crate::owner::peer_wait::Outgoing;
+
+    const ATTR: ImportAttr = ImportAttr { mode: 0o644, owner: None, atime: 0, mtime: 0 };
+
+    /// Imports into the root of a volume; returns the paths and messages of the errors.
+    fn errors(fs: &Volume, bounds: Bounds, items: &[Item<'_>]) -> Vec<(String, String)> {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let (root, mut replies) = (Caller::root(), Replies::new(Outgoing::for_tests(ours)));
+        let (mut import, _) =
+            Import::open(fs, &root, b"/", (true, None), true, &mut replies).unwrap();
+        import.bounds = bounds;
+        let mut encoded = Items::default();
+        for item in items {
+            encoded.push(item);
+        }
+        import.items(encoded.as_bytes());
+        let Answer::Imported { errors, more } = import.close().unwrap() else { unreachable!() };
+        assert_eq!(more, 0);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        errors.into_iter().map(|error| (text(&error.path.0), error.message)).collect()
+    }
+
+    fn there(fs: &Volume, path: &str) -> bool {
+        let found = fs.resolve(&Caller::root(), path.as_bytes(), Follow::No);
+        found.map(|entry| fs.forget(entry.node, 1)).is_ok()
+    }
+
+    fn file(name: &[u8], hold: u64) -> Item<'_> {
+        Item::File { name, attr: ATTR, xattrs: Vec::new(), data: b"x", hold }
+    }
+
+    #[test]
+    fn a_directory_that_is_too_deep_is_left_out_alone() {
+        let fs = fresh::volume();
+        let leave = || Item::Leave { attr: ATTR, xattrs: Vec::new() };
+        let items = [
+            Item::Enter { name: b"a" },
+            Item::Enter { name: b"b" },
+            Item::Enter { name: b"c" },
+            Item::Enter { name: b"d" },
+            file(b"lost", 0),
+            leave(),
+            leave(),
+            file(b"file", 0),
+            leave(),
+            Item::Enter { name: b"beside" },
+            leave(),
+            leave(),
+        ];
+        // The root of the volume is the first directory.
+        let failed = errors(&fs, Bounds { levels: 3, ..BOUNDS }, &items);
+        let [(path, message)] = &failed[..] else { panic!("{failed:?}") };
+        assert!(path == "a/b/c" && message.contains(TOO_DEEP), "{failed:?}");
+        assert!(there(&fs, "/a/b/file") && there(&fs, "/a/beside"));
+        assert!(!there(&fs, "/a/b/c"));
+        assert_eq!(errors(&fs, Bounds { levels: 5, ..BOUNDS }, &items), []);
+        assert!(there(&fs, "/a/b/c/d/lost"));
+        assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+
+    #[test]
+    fn an_import_that_holds_too_many_files_reports_each_further_one() {
+        let fs = fresh::volume();
+        let items = [
+            file(b"one", 1),
+            file(b"two", 2),
+            // A number that is held already takes no further place.
+            file(b"again", 2),
+            file(b"three", 3),
+            Item::Link { name: b"of one", held: 1 },
+            Item::Link { name: b"of three", held: 3 },
+        ];
+        let failed = errors(&fs, Bounds { held: 2, ..BOUNDS }, &items);
+        let [(three, held), (of_three, _)] = &failed[..] else { panic!("{failed:?}") };
+        assert!(three == "three" && held.contains(TOO_MANY_HELD), "{failed:?}");
+        assert_eq!(of_three, "of three");
+        let names = ["/one", "/two", "/again", "/three", "/of one"];
+        assert!(names.iter().all(|name| there(&fs, name)) && !there(&fs, "/of three"));
+        assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+}

@@ -1,0 +1,119 @@
+//! No name and no message reaches a terminal as an escape sequence, whichever verb prints it.
+
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use wire::{
+    Body, Failure, FailureKind, HELLO_MAGIC, Hello, Reply, Request, VERSION, Welcome, decode,
+    encode, read_frame, write_frame,
+};
+
+use crate::world::{IDLE_SECONDS, PANDO, World};
+
+/// Clears a terminal.
+const CLEARS: &str = "\x1b[2J";
+
+/// What a command shows on a terminal, on which its standard error is, too.
+fn shown(arguments: &[&str]) -> String {
+    let words: Vec<_> = arguments.iter().map(|word| format!("'{word}'")).collect();
+    let output = Command::new("script")
+        .args(["--quiet", "--command", &format!("{PANDO} {}", words.join(" ")), "/dev/null"])
+        .env("PANDO_IDLE_SECONDS", IDLE_SECONDS)
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a command that must show the harmless part of [`CLEARS`].
+fn assert_harmless(arguments: &[&str]) {
+    let shown = shown(arguments);
+    // The line of progress is erased.
+    let lines = shown.replace("\x1b[K", "").replace("\x1b[2K", "");
+    assert!(lines.contains("[2J"), "{arguments:?}: {shown:?}");
+    assert!(!lines.contains(['\x1b', '\u{9b}']), "{arguments:?}: {shown:?}");
+}
+
+#[test]
+fn names_in_findings_and_comparisons_do_not_control_a_terminal() {
+    let world = World::new();
+    let source = world.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    // With a control character that JSON need not escape.
+    let name = format!("a{CLEARS}\u{9b}b");
+    std::fs::write(source.join(&name), vec![5; 300_000]).unwrap();
+    let text = format!("t{CLEARS}t");
+    std::fs::write(source.join(&text), b"one\n").unwrap();
+    let (source, d) = (source.to_str().unwrap().to_owned(), world.at("/d"));
+    world.ok(&["import", &source, &d]);
+    world.ok(&["snapshot", "create", &d, &text]);
+    std::fs::write(Path::new(&source).join(&text), format!("{CLEARS} two\n")).unwrap();
+    let other = world.at(&format!("/d/{text}"));
+    world.ok(&["import", &format!("{source}/{text}"), &other]);
+    let (old, gone) = (format!("{d}@{text}"), format!("/none{CLEARS}"));
+    for arguments in [
+        &["diff", &old, &d][..],
+        &["diff", "-p", &old, &d],
+        &["history", &other],
+        &["snapshot", "list", &d],
+        &["dump", &d],
+        &["snapshot", "delete", &d, &gone],
+        &["info", &d],
+        &["ls", &gone],
+        &["trace", "info", &gone],
+        &["session", "list", &gone],
+        &["mount", &gone, &gone],
+        &["import", &gone, &d],
+        &["frob", &gone],
+    ] {
+        assert_harmless(arguments);
+    }
+    world.close();
+    let mut segments = ["data/open", "data/sealed"]
+        .into_iter()
+        .flat_map(|directory| std::fs::read_dir(world.volume.join(directory)).unwrap());
+    let segment = segments.next().unwrap().unwrap().path();
+    let bytes = std::fs::read(&segment).unwrap();
+    let at = bytes.chunks(4096).position(|page| page == [5; 4096]).unwrap() as u64 * 4096;
+    let segment = std::fs::OpenOptions::new().write(true).open(segment).unwrap();
+    segment.write_all_at(&[9], at + 5000).unwrap();
+    assert_harmless(&["fsck", world.vol()]);
+    assert_harmless(&["cat", &world.at(&format!("/d/{name}"))]);
+}
+
+/// Answers one request with a failure, as the daemon of another user may.
+fn answer(mut stream: UnixStream) {
+    let mut frame = Vec::new();
+    let mut message = Vec::new();
+    read_frame(&mut stream, &mut frame).unwrap();
+    assert_eq!(decode::<Hello>(&frame).unwrap().version, VERSION);
+    let welcome = Welcome { magic: HELLO_MAGIC, version: VERSION, pid: 1, mount_point: None };
+    encode(&welcome, &mut message);
+    write_frame(&mut stream, &message).unwrap();
+    read_frame(&mut stream, &mut frame).unwrap();
+    let id = decode::<Request<'_>>(&frame).unwrap().id;
+    let failure = Failure::new(FailureKind::Other, format!("it says {CLEARS}"));
+    let failure = failure.at(format!("/x{CLEARS}").as_bytes()).hint(format!("do {CLEARS}"));
+    message.clear();
+    encode(&Reply { id, body: Body::Failed(failure) }, &mut message);
+    write_frame(&mut stream, &message).unwrap();
+    stream.flush().unwrap();
+}
+
+#[test]
+fn messages_of_a_daemon_do_not_control_a_terminal() {
+    let world = World::new();
+    let listener = UnixListener::bind(world.volume.join("control.sock")).unwrap();
+    device::scope(|scope| {
+        scope.spawn(|| answer(listener.accept().unwrap().0));
+        let shown = shown(&["ls", &world.at("/")]);
+        for part in ["it says", "/x", "do "] {
+            assert!(shown.contains(part), "{part}: {shown:?}");
+        }
+        assert!(shown.contains("[2J") && !shown.contains('\x1b'), "{shown:?}");
+    });
+}
