@@ -152,6 +152,9 @@ impl Scheduler {
         };
         let waiting = [const { AtomicUsize::new(0) }; WAIT_SLOTS];
         let scheduler = Arc::new(Scheduler { state: Mutex::new(state), waiting, mutation: pace.mutation });
+        // A process has some locks of its own, which a thread of another run must not hold.
+        static ONE: Mutex<()> = Mutex::new(());
+        let _alone = ONE.lock();
         let driver = Arc::clone(&scheduler);
         let run = AssertUnwindSafe(|| device::sim::run(driver, || body(&scheduler)));
         let result = catch_unwind(run);

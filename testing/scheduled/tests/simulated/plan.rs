@@ -193,7 +193,13 @@ impl Plan {
             let mut state = self.state.lock();
             let Some(server) = state.server else { return Fate::Lives };
             let due = state.faults.last().is_some_and(|(at, fault)| {
-                *at <= count && (host == server || !matches!(fault, Fault::Crash { .. }))
+                let fits = match fault {
+                    Fault::Crash { .. } => host == server,
+                    // Before that it could take the volume over from its successor.
+                    Fault::Replace(_) => *self.world.serves.lock() == Some(server),
+                    _ => true,
+                };
+                *at <= count && fits
             });
             let Some((_, fault)) = due.then(|| state.faults.pop()).flatten() else {
                 return Fate::Lives;

@@ -33,6 +33,8 @@ pub(crate) struct World {
     pub(crate) net: Arc<SimNet>,
     pub(crate) store: Arc<SimStore>,
     pub(crate) clock: SystemClock,
+    /// The last server that has opened the volume.
+    pub(crate) serves: Mutex<Option<Host>>,
     /// Why a server could not end as it should.
     pub(crate) faults: Mutex<Vec<String>>,
 }
@@ -54,8 +56,8 @@ impl World {
         net.name(SERVERS, SERVER_PLACES.map(|place| Host { place, run: 0 }.address(PORT)).into());
         let store = SimStore::new(seed, objects.copy(), Latency::default());
         let (clock, scheduler) = (SystemClock::new(), Arc::clone(scheduler));
-        let faults = Mutex::default();
-        Arc::new(World { seed, scheduler, net, store, clock, faults })
+        let (serves, faults) = (Mutex::default(), Mutex::default());
+        Arc::new(World { seed, scheduler, net, store, clock, serves, faults })
     }
 
     /// A machine with an empty disk, and the objects as it reaches them.
@@ -226,6 +228,7 @@ fn listen(world: &World, host: Host, fs: &Arc<Fs>, orders: &Orders) -> Result<()
     let volume: Arc<dyn FileSystem> = Arc::new(fs.with_virtual_dirs());
     let control = Box::new(|_: &str, _| Err(std::io::ErrorKind::Unsupported.into()));
     server.add(Export { name: VOLUME.to_owned(), fs: volume, control });
+    *world.serves.lock() = Some(host);
     let mut ends = orders.ends.lock();
     orders.changed.wait_while(&mut ends, |ends| !*ends);
     drop(ends);
