@@ -264,7 +264,7 @@ impl Plan {
             Fault::Fill(time) => store.fill(time),
             Fault::LoseAnswer => store.lose_next_answer(),
             Fault::Mishaps(begin) => store.mishaps(if begin {
-                Mishaps { lost_requests: 20, lost_answers: 30, late: 20, twice: 30 }
+                Mishaps { lost_requests: 10, lost_answers: 15, late: 10, twice: 20 }
             } else {
                 Mishaps::default()
             }),
