@@ -7,7 +7,7 @@
 #                            times, and a TOLERANCE of 3 %, because that build is optimized less
 #   PROGRAM=FILE bench/counts.sh    the same of a program that is already built
 # Counts depend on the compiler, the C library and what the processor offers: on others than the table's nothing is
-# compared, which the last line says.
+# compared, which the last line reports.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
@@ -93,7 +93,7 @@ awk -F'\t' -v tolerance="$tolerance" '
   {
     line($1, $2, was[$1, $2], $3)
     seen++
-    # An opening replays thousands of creates: one of them stands for it.
+    # An opening replays thousands of creates: one of them represents it.
     if ($2 != "open after crash") { sum[$1] += $3; sum_was[$1] += was[$1, $2] }
   }
   END {

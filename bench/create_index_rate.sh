@@ -35,16 +35,16 @@ for number in range(rounds):
         lines[how].append(json.loads(done.stdout.splitlines()[-1]))
         shutil.rmtree(volume)
 cost = {how: statistics.median(of) for how, of in spent.items()}
-told = {
+result = {
     "bench": "create-index-rate", "files": files, "rounds": rounds,
     "processor_seconds": round(cost["with"], 2), "processor_without_index": round(cost["without"], 2),
 }
 for what in ("fill", "sequential", "scattered"):
     rate = {how: statistics.median(line[what + "_per_second"] for line in of) for how, of in lines.items()}
-    told[what + "_per_second"] = round(rate["with"])
-    told[what + "_without_index"] = round(rate["without"])
-    told[what + "_slower_percent"] = round(100 * (rate["without"] / rate["with"] - 1), 1)
-print(json.dumps(told))
+    result[what + "_per_second"] = round(rate["with"])
+    result[what + "_without_index"] = round(rate["without"])
+    result[what + "_slower_percent"] = round(100 * (rate["without"] / rate["with"] - 1), 1)
+print(json.dumps(result))
 PY
 python3 "$work/rounds.py" "$bench" "$files" "$work" "${ROUNDS:-3}" &
 running=$!

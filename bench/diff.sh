@@ -44,13 +44,13 @@ for change in range(1000):
 times = []
 for run in range(10):
     begun = time.monotonic()
-    told = subprocess.run([pando, "diff", "--stat", "--json", top + "@s", top],
+    result = subprocess.run([pando, "diff", "--stat", "--json", top + "@s", top],
                           check=True, capture_output=True)
     times.append((time.monotonic() - begun) * 1000)
 warm = sorted(times[1:])
 print(json.dumps({"bench": "diff", "engine": engine, "files": files, "first_ms": round(times[0], 1),
                   "least_ms": round(warm[0], 1), "median_ms": round(statistics.median(warm), 1),
-                  "found": json.loads(told.stdout)}))
+                  "found": json.loads(result.stdout)}))
 END
     "$pando" umount "$work/mnt-$engine"
 done

@@ -58,8 +58,8 @@ class Volume:
             if left == 1:
                 raise SystemExit(done.stderr)
             time.sleep(0.1)
-        told = subprocess.run([pando, "status", "--json", self.volume], check=True, capture_output=True, text=True)
-        return int(re.search(r'"pid": *(\d+)', told.stdout)[1])
+        result = subprocess.run([pando, "status", "--json", self.volume], check=True, capture_output=True, text=True)
+        return int(re.search(r'"pid": *(\d+)', result.stdout)[1])
 
     def down(self, pando):
         subprocess.run([pando, "umount", self.mount], check=True, stdout=subprocess.DEVNULL)

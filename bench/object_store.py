@@ -243,8 +243,8 @@ def steps(subject, endpoint, tar, bare, given):
     sent = {kind: after[kind] - before.get(kind, 0) for kind in after}
     found["fsync, median, ms"] = (median, sent)
     found["fsync, worst, ms"] = (worst, {})
-    if told := subject.commits():
-        print(f"commits by time: {told}", file=sys.stderr)
+    if by_time := subject.commits():
+        print(f"commits by time: {by_time}", file=sys.stderr)
     return found
 
 
@@ -265,7 +265,7 @@ def subjects(given, place, endpoint, mount):
             yield name, Juice(given.juicefs, own, endpoint, mount, writeback)
 
 
-def told(sent):
+def describe(sent):
     names = {"create": "create", "read": "read", "list": "list", "head": "head", "delete": "delete"}
     parts = [f"{sent[kind]} {name}" for kind, name in names.items() if sent.get(kind)]
     for kind, name in (("bytes_out", "out"), ("bytes_in", "in")):
@@ -323,7 +323,7 @@ def main():
     for step in next(iter(results.values())):
         cells = [f"{results[name][step][0]:.2f}" if step in results[name] else "" for name in columns]
         requests = [
-            f"{name}: {told(results[name][step][1])}"
+            f"{name}: {describe(results[name][step][1])}"
             for name in columns
             if name != "local" and step in results[name]
         ]

@@ -21,7 +21,7 @@ def rise(share):
 
 
 def picture(title, curves, place, ticks):
-    """Curves of 101 values each; `place` tells where between 0 and 1 a value stands."""
+    """Curves of 101 values each; `place` maps a value to a place between 0 and 1."""
     across = lambda value: LEFT + place(value) * (WIDTH - LEFT - RIGHT)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
            f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',

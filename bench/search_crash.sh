@@ -4,7 +4,7 @@
 # and by a new owner once more with a full one. One JSON object; what it is at goes to standard error.
 # KIND=modes changes their modes alone. KIND=all makes changes of all kinds (search_changes.py), among
 # them names, links, directories, snapshots, roll-backs and clones; at the end it mounts the volume
-# again, and fails unless `pando find` and a walk by `find` tell the same of all that is there; COMPARE=0
+# again, and fails unless `pando find` and a walk by `find` agree on all that is there; COMPARE=0
 # leaves that out, which takes half an hour with 8 million files.
 # VOLDIR is a volume that `pando-bench search --volume VOLDIR` left, or is made with FILES files on
 # ENGINE. It stays, changed. As root; drops caches. With 1 million files and 200,000 changes it takes
@@ -46,7 +46,7 @@ seconds() { # COMMAND...: wall seconds, its output to nowhere
 }
 # Bytes that the owner had the disk read since it began.
 read_bytes() { awk '/^read_bytes/ { print $2 }' "/proc/$(owner)/io"; }
-say() { echo "$(date +%T) $*" >&2; }
+log() { echo "$(date +%T) $*" >&2; }
 ask() { "$pando" find "$volume:/" -name "$name" | grep -q .; }
 change() {
   if [ "$kind" = modes ]; then
@@ -72,7 +72,7 @@ sys.exit(any(background[work] for work in ("detached", "dropping", "prunes", "co
     sleep 0.2
   done
 }
-# Fails unless a walk and the index tell the same, line by line: at the third time at the latest, for the
+# Fails unless a walk and the index agree, line by line: at the third time at the latest, for the
 # background may prune a clone between the two, by which names beside it count as links no more.
 compare() { # EXPRESSION...
   local walked indexed format='%P %y %s %m %n %U %G %T@ %l\0'
@@ -86,10 +86,10 @@ compare() { # EXPRESSION...
   exit 1
 }
 if [ ! -e "$volume" ]; then
-  say "making $volume"
+  log "making $volume"
   "$bench" search --engine "$engine" --files "$files" --queries 5 --volume "$volume" >/dev/null
 fi
-say "mounting"
+log "mounting"
 "$pando" mount "$volume" "$mounted" >&2
 (cd "$mounted" && "$pando" find . -type f -print0) |
   shuf -z -n "$((changes + 1))" --random-source=<(yes) >"$list.all"
@@ -97,15 +97,15 @@ say "mounting"
 name=$(tail -z -n 1 "$list.all" | tr -d '\0')
 name=${name##*/}
 head -z -n -1 "$list.all" >"$list"
-say "changing"
+log "changing"
 changing=$(seconds change)
 killed=1
 kill_owner
 umount -l "$mounted"
-say "syncing"
+log "syncing"
 sync
 echo 3 >/proc/sys/vm/drop_caches
-say "opening"
+log "opening"
 opened=1
 open=$(seconds "$pando" status "$volume")
 open_bytes=$(read_bytes)
@@ -125,7 +125,7 @@ open_warm=$(seconds "$pando" status "$volume")
 first_warm=$(seconds ask)
 totals=$(seconds "$pando" du -s "$volume:/")
 if [ "$kind" != modes ] && [ "${COMPARE:-1}" != 0 ]; then
-  say "comparing with a walk"
+  log "comparing with a walk"
   "$pando" mount "$volume" "$mounted" >&2
   settle
   for expression in "-type d" "-type f" "-type l" "-perm 0604" "-links +1 -type f" "-uid 1003" "-size +100k" \
@@ -136,7 +136,7 @@ if [ "$kind" != modes ] && [ "${COMPARE:-1}" != 0 ]; then
   done
   "$pando" umount "$mounted" >&2
 fi
-say "done"
+log "done"
 engine=$("$pando" status --json "$volume" | python3 -c 'import json, sys; print(json.load(sys.stdin)["engine"])')
 echo "{\"bench\": \"search-crash\", \"engine\": \"$engine\", \"kind\": \"$kind\"," \
   "\"changes\": $changes, \"changing_seconds\": $changing," \

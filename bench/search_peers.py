@@ -45,7 +45,7 @@ def draw(kind, rows, rng):
         length = min(rng.randint(4, 10), len(row["name"]))
         at = rng.randint(0, len(row["name"]) - length)
         query["part"] = row["name"][at : at + length]
-        # All its threes of letters, which is what an index without places can tell.
+        # All its threes of letters, which is what an index without places can determine.
         threes = [query["part"][i : i + 3] for i in range(max(1, length - 2))]
         query["match"] = " AND ".join('"' + three.replace('"', '""') + '"' for three in threes)
     return query

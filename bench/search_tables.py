@@ -11,7 +11,7 @@ import sys
 SETS = {"1": "1 name, owner", "2": "2 the same below a directory",
         "3": "3 owner, near a time, at least a size", "name": "exact name",
         "substring": "4 to 10 letters of a name"}
-# Read off the curves of Fig. 4 (creates a second; all sizes) and told in the text (5 and 6).
+# Read off the curves of Fig. 4 (creates a second; all sizes) and taken from the text (5 and 6).
 PAPER_CREATES = "1,500 to 2,500"
 PAPER_SWEEP = {500: "2,800", 40_000: "about 1,400"}
 PAPER_POSTMARK = (1729, 1688)

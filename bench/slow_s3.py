@@ -125,10 +125,10 @@ class Handler(BaseHTTPRequestHandler):
         path, query, _ = self.begin()
         if "counts" in query:
             with LOCK:
-                told = {**COUNTS, "most_at_once": UNDER_WAY[1], "objects": len(OBJECTS)}
-                told["bytes"] = sum(map(len, OBJECTS.values()))
+                result = {**COUNTS, "most_at_once": UNDER_WAY[1], "objects": len(OBJECTS)}
+                result["bytes"] = sum(map(len, OBJECTS.values()))
                 UNDER_WAY[1] = UNDER_WAY[0]
-            self.answer(200, json.dumps(told).encode())
+            self.answer(200, json.dumps(result).encode())
         elif any(name in query for name in RULES):
             self.answer(501, b"<Error><Code>NotImplemented</Code></Error>")
         elif "location" in query:

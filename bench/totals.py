@@ -5,7 +5,7 @@
 
 Reads user.pando.rbytes of the root 50 times and of 500 random directories, each once unmeasured
 before, and runs `pando du -s`, `pando du -d 1`, `pando summary` and counts by `pando find` of the root
-ten times as whole commands. Prints one JSON object for each who asks and what is asked; `value` is what
+ten times as whole commands. Prints one JSON object for each caller and request; `value` is what
 the root reaches.
 """
 import json
@@ -47,9 +47,9 @@ def ask(engine, label, who, directories):
         except PermissionError:
             pass
     du = [pando, "du", "-s", "-b", "."]
-    told = int(subprocess.run(du, check=True, capture_output=True).stdout.split(b"\t")[0])
-    if told != value:
-        sys.exit(f"{who}: du tells {told}, the attribute {value}")
+    counted = int(subprocess.run(du, check=True, capture_output=True).stdout.split(b"\t")[0])
+    if counted != value:
+        sys.exit(f"{who}: du prints {counted}, the attribute {value}")
     run = lambda *words: subprocess.run([pando, *words, "."], check=True, capture_output=True)
     find = lambda *words: subprocess.run([pando, "find", ".", *words], check=True, capture_output=True)
     asked = {

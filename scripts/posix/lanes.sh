@@ -6,8 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 case ${1:-} in
-  quick) fsx=20 acl=1500 kills=2 load=400 limits=quick outside=quick ;;
-  whole) fsx=300 acl=8000 kills=20 load=4000 limits= outside= ;;
+  quick) fsx=20 acl=1500 kills=2 load=400 limits=quick outside=quick backup=quick ;;
+  whole) fsx=300 acl=8000 kills=20 load=4000 limits= outside= backup= ;;
   *) sed -n '4,5p' "$0" >&2 && exit 2 ;;
 esac
 fsx=${FSX_SECONDS:-$fsx}
@@ -40,6 +40,8 @@ first_lane() {
   suite trash.sh
   # shellcheck disable=SC2086 # none by default
   suite limits.sh $limits
+  # shellcheck disable=SC2086
+  suite backup.sh $backup
 }
 
 second_lane() {

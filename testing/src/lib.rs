@@ -4,20 +4,20 @@
 //! cut at any write or sync. [`FarBlobs`] are objects behind an unreliable connection. Other crates
 //! do not write doubles of their own for these.
 
-pub mod blobs_conformance;
-pub mod device_conformance;
+pub mod store_conformance;
 mod env;
-mod far;
 mod kit;
-pub mod linear;
+pub mod device_conformance;
+mod split;
+pub mod sim;
+pub mod run;
 mod logged;
 mod mem;
+pub mod blobs_conformance;
+mod far;
 pub mod memory_fs;
+pub mod linear;
 pub mod model;
-pub mod run;
-pub mod sim;
-mod split;
-pub mod store_conformance;
 
 pub use env::{SeededRandom, SimClock, SimEnv, sim_env};
 pub use far::{Call, FarBlobs, Mishap};

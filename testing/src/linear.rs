@@ -75,8 +75,7 @@ pub fn linearize<S: Sequential>(
 ) -> Result<(), Violation> {
     let mut search = Search::new(history);
     let mut seen: HashSet<(u64, u64)> = HashSet::new();
-    let mut stack =
-        vec![Frame { state: initial.clone(), set: 0, next: search.next(), by: None }];
+    let mut stack = vec![Frame { state: initial.clone(), set: 0, next: search.next(), by: None }];
     let (mut best, mut best_order, mut tried) = (0, Vec::new(), 0);
     while let Some(frame) = stack.last_mut() {
         if search.left == 0 {

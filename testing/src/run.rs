@@ -36,14 +36,14 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            say(&self.0);
+            print_line(&self.0);
         }
     }
 }
 
 /// Prints a line that the test harness shows when the test fails.
 #[expect(clippy::print_stdout, reason = "the harness captures standard output, and only that")]
-pub fn say(line: &str) {
+pub fn print_line(line: &str) {
     println!("{line}");
 }
 

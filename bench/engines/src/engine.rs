@@ -1,12 +1,12 @@
 //! What every engine is asked. One operation is one atomic change, except where an engine's own
-//! file says otherwise.
+//! file describes something else.
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::ours::Ours;
 
-/// A program that measures stops at the first error, and tells it.
+/// A program that measures stops at the first error, and reports it.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Longest time that a change stays volatile in every engine: the default of ours.
@@ -18,7 +18,7 @@ pub(crate) trait Engine {
 
     fn delete(&mut self, key: &[u8]) -> Result<()>;
 
-    /// Hands the value to `found` without copying it, where the engine can; tells whether the key
+    /// Hands the value to `found` without copying it, where the engine can; returns whether the key
     /// is there.
     fn get(&mut self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool>;
 

@@ -11,7 +11,7 @@ pub(crate) const VALUE_BYTES: usize = 100;
 const FIRST_PARENT: u64 = 1000;
 const KIND: u8 = 1;
 
-/// Whether a key is one of those that are inserted at first, or lies beside one.
+/// Whether a key is one of those that are inserted at first, or adjacent to one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     There,

@@ -144,7 +144,7 @@ impl Leaf {
         part
     }
 
-    /// Copies of both halves; the right one's first key stands between them.
+    /// Copies of both halves; the right one's first key is between them.
     fn halves(&self) -> (Leaf, Leaf) {
         let middle = self.keys.len() / 2;
         (self.part(0, middle), self.part(middle, self.keys.len()))

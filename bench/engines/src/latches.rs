@@ -47,7 +47,7 @@ impl Options {
     }
 }
 
-/// Which threads work, on what, and how their keys lie.
+/// Which threads work, on what, and how their keys are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Set {
     Ranges,

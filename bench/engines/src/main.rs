@@ -6,21 +6,21 @@
 //! median of the rounds. `bench/engines.sh` does both. `pando-engines latches` measures ways to
 //! latch one tree in memory (decision 0006).
 
-mod engine;
-mod fjall;
-mod keys;
-mod latched_tree;
 mod latches;
-mod map;
-mod options;
-mod ours;
-mod page_cache;
+mod latched_tree;
 mod phases;
 mod process;
-mod redb;
+mod options;
+mod page_cache;
+mod keys;
+mod table;
+mod engine;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
-mod table;
+mod redb;
+mod ours;
+mod map;
+mod fjall;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
 //! Keeping the operating system's page cache empty for a directory: not all engines can read past
-//! it, so a thread tells the kernel every few milliseconds to forget the files' clean pages.
+//! it, so a thread makes the kernel forget every few milliseconds the files' clean pages.
 //! Between two rounds an engine reads a few dozen blocks, so that hardly any is found there again.
 
 use std::fs::File;

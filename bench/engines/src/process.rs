@@ -1,4 +1,4 @@
-//! What the operating system tells of this process and of a directory.
+//! What the operating system reports of this process and of a directory.
 
 use std::path::Path;
 use std::time::Duration;

@@ -92,7 +92,7 @@ fn median(lines: &[Value], engine: &str, field: &str) -> Option<f64> {
         .collect();
     all.sort_by(f64::total_cmp);
     let upper = all.get(all.len() / 2).copied()?;
-    // Of an even number the better of the two in the middle does not stand for both.
+    // Of an even number the better of the two in the middle does not represent both.
     let lower = all.get((all.len() - 1) / 2).copied()?;
     Some((f64::midpoint(lower, upper) * 1000.0).round() / 1000.0)
 }

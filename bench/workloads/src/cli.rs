@@ -208,7 +208,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_enum, default_value = "home")]
     pub(crate) profile: Profile,
     /// Memory for the search index, such as 80M; 0: no index, and searches walk; the
-    /// search workload takes ten bytes a file unless told
+    /// search workload takes ten bytes a file unless set
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse)]
     pub(crate) index_cache: Option<u64>,
     /// Keep no index for searches, as --index-cache 0

@@ -5,43 +5,50 @@
 //! operations on an ordered map: `tap` records every request to the store, byte for byte, and
 //! `yardstick` replays them.
 
-mod bare;
-mod cli;
+// Workloads on a volume.
+mod counts;
+mod latency;
+mod create_scattered;
+mod import;
+mod postmark;
+mod group_commit;
 mod clone;
 mod clone_lookups;
 mod clones_scale;
-mod cluster_search;
-mod column_style;
-mod counts;
-mod create_scattered;
-#[cfg(test)]
-mod documented;
-mod engine;
-mod files;
-mod fill;
-mod group_commit;
-mod import;
-mod latency;
-mod measure;
-mod median;
-mod memory;
-mod meter;
-mod name_query;
-mod namespace;
-mod postmark;
 mod recover;
 mod reopen;
-mod report;
-mod rodeh;
 mod scattered;
 mod search;
 mod search_clones;
+mod name_query;
+
+// Workloads on a bare store.
 mod stall;
-mod tap;
+mod rodeh;
 mod two_threads;
-mod volume;
 mod write_amplification;
+mod column_style;
+mod fill;
+mod cluster_search;
+
+// What workloads share.
+mod namespace;
+mod bare;
+mod meter;
+mod measure;
+mod report;
+mod files;
+mod volume;
+mod engine;
 mod yardstick;
+mod tap;
+mod memory;
+mod median;
+
+mod cli;
+
+#[cfg(test)]
+mod documented;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -226,7 +226,7 @@ impl Namespace {
         let word = &self.words[zipf(random, WORDS)];
         let mut name = word.to_vec();
         name.extend_from_slice(format!("{}", number % 1000).as_bytes());
-        // Two children of one parent may have drawn the same; the number tells them apart.
+        // Two children of one parent may have drawn the same; the number distinguishes them.
         if random.u8(..4) == 0 || number >= 1000 {
             name.extend_from_slice(format!("-{number:x}").as_bytes());
         }

@@ -9,57 +9,67 @@
 //! the last checkpoint and the log behind it. A node is verified against the checksum in its parent
 //! at every read from disk. A clone of a tree is one record, whatever the tree holds.
 
-mod ahead;
-mod budget;
-mod cell;
-mod changed;
+// The engine as a store, and opening it.
+mod store;
 mod check;
-mod checkpoint;
-mod checkpoint_reserve;
-mod codec;
-mod commit;
-mod copied;
-mod core;
-mod cursor;
-mod diff;
+mod recover;
+mod replay;
+mod lost;
+
+// A commit: what it needs is loaded, then it is logged and applied.
 mod ensure;
-mod entries;
-mod evict;
-mod gate;
-#[cfg(test)]
-mod gate_tests;
 mod ingest;
+mod split;
+mod commit;
+mod plan;
+mod write;
+mod range_delete;
+mod merge;
+mod underfull;
+mod stripes;
+mod gate;
+
+// Readers.
+mod pin;
+mod visit;
+mod diff;
+mod cursor;
+mod ahead;
+
+// Checkpoints, and what they free.
+mod checkpoint_reserve;
+mod relieve;
+mod reclaim;
+mod checkpoint;
+mod changed;
+mod preflush;
+mod two_copies;
+mod space;
+
+// Trees, their nodes in memory, and the cache.
 mod layout;
+mod evict;
+mod core;
+mod options;
+mod prune;
+mod copied;
+mod tree;
+mod lost_nodes;
+mod nodes;
+mod codec;
+mod cell;
+mod ring;
 mod leaf;
 mod limits;
+mod entries;
+mod budget;
+
+#[cfg(test)]
+mod gate_tests;
 #[cfg(test)]
 mod lock_tests;
-mod lost;
-mod lost_nodes;
-mod merge;
-mod nodes;
-mod options;
-mod pin;
-mod plan;
-mod preflush;
-mod prune;
-mod range_delete;
-mod reclaim;
-mod recover;
-mod relieve;
-mod replay;
-mod ring;
 #[cfg(test)]
 mod ring_tests;
-mod space;
-mod split;
-mod store;
-mod stripes;
-mod tree;
-mod two_copies;
-mod underfull;
-mod visit;
-mod write;
 
 pub use crate::check::{inspect, repair};
 pub use crate::layout::NodeWrites;

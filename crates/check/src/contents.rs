@@ -1,4 +1,4 @@
-//! Extents of one file: they do not overlap, can be read, and add up to what the inode says.
+//! Extents of one file: they do not overlap, can be read, and add up to what the inode records.
 
 use format::entry_record::Target;
 use format::extent::{Extent, Stored, decode, encode_stored};
@@ -90,7 +90,7 @@ impl Checker<'_, '_> {
             self.about_file(tree, place, ino, problem)?;
         }
         if !scan.lost.is_empty() {
-            let what = format!("where its contents lie cannot be read, from byte {end} on");
+            let what = format!("the addresses of its contents cannot be read, from byte {end} on");
             let bad = &scan.lost[0].damage;
             let problem = Problem::new(ProblemKind::Unreadable, what);
             let problem = problem.in_file(&bad.file, bad.offset);

@@ -14,7 +14,7 @@ use super::look::{self, Look};
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
 
 impl Checker<'_, '_> {
-    /// Checks the copies. Their absence is reported only if the volume says that it has them: an
+    /// Checks the copies. Their absence is reported only if the volume records that it has them: an
     /// older volume gets copies when it is opened for writing.
     pub(super) fn check_copies(&mut self) -> FsResult<()> {
         let has_copies = self.fs.own.noted().has_copies();

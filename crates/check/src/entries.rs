@@ -25,7 +25,7 @@ pub(super) struct Last {
     names: Vec<Vec<u8>>,
 }
 
-/// What an entry said is stored beside it, and what was found of that.
+/// The data stored beside an entry, as the entry announces it, and what was found of it.
 pub(super) struct Attached {
     cookie: u64,
     named: Named,
@@ -187,15 +187,15 @@ impl Checker<'_, '_> {
         dir.entries += 1;
         let problem = match named.target {
             Target::Tombstone | Target::Embedded(_) => None,
-            Target::Linked(kind) => self.leads_to_linked(tree, dir, (cookie, named), kind)?,
+            Target::Linked(kind) => self.points_to_linked(tree, dir, (cookie, named), kind)?,
             Target::Directory => {
                 dir.subdirectories += 1;
-                self.leads_to_directory(tree, dir, (cookie, named))?
+                self.points_to_directory(tree, dir, (cookie, named))?
             }
             Target::Subvolume(id) => {
                 tree.mounts.insert(dir.ino);
                 dir.subdirectories += 1;
-                self.leads_to_subvolume(tree, dir, (cookie, named), id)?
+                self.points_to_subvolume(tree, dir, (cookie, named), id)?
             }
         };
         if let Some(problem) = problem {
@@ -219,7 +219,7 @@ impl Checker<'_, '_> {
         Problem::new(ProblemKind::Name, what.to_owned()).repaired_by(fix)
     }
 
-    fn leads_to_linked(
+    fn points_to_linked(
         &mut self,
         tree: &mut Tree,
         dir: &Directory,
@@ -256,7 +256,7 @@ impl Checker<'_, '_> {
         Ok(None)
     }
 
-    fn leads_to_directory(
+    fn points_to_directory(
         &mut self,
         tree: &mut Tree,
         dir: &Directory,
@@ -317,7 +317,7 @@ impl Checker<'_, '_> {
         Ok(Some(Problem::new(ProblemKind::Name, what).repaired_by(fix)))
     }
 
-    fn leads_to_subvolume(
+    fn points_to_subvolume(
         &mut self,
         tree: &Tree,
         dir: &Directory,
@@ -421,7 +421,7 @@ impl Checker<'_, '_> {
                 let Some(wrong) = wrong else { return Ok(()) };
                 let fix = match wrong.remedy {
                     Remedy::Note(how, inode) => {
-                        Some(says(tree, (dir.ino, cookie), &named, inode, how))
+                        Some(corrected(tree, (dir.ino, cookie), &named, inode, how))
                     }
                     Remedy::Keep => Some(keep_bulk(tree, dir, cookie)),
                     Remedy::Nothing => None,
@@ -432,7 +432,7 @@ impl Checker<'_, '_> {
             Some((named, Some(inode))) => {
                 let right = InodeRecord { has_xattrs: true, ..inode };
                 let how = "note that they are there";
-                let fix = says(tree, (dir.ino, cookie), &named, right, how);
+                let fix = corrected(tree, (dir.ino, cookie), &named, right, how);
                 let problem = Problem::new(ProblemKind::Name, unknown()).repaired_by(fix);
                 Problem { ino: named.ino, ..problem }
             }
@@ -505,7 +505,7 @@ impl Checker<'_, '_> {
                     Some(InodeRecord { has_xattrs: false, mode, ..inode })
                 };
                 let place = (dir.ino, attached.cookie);
-                let fix = less.map(|less| says(tree, place, &attached.named, less, how));
+                let fix = less.map(|less| corrected(tree, place, &attached.named, less, how));
                 Problem { fix, ..problem }
             };
             let problem = self.at(problem, (tree.subvol, dir.ino), name)?;
@@ -542,7 +542,7 @@ impl Checker<'_, '_> {
 }
 
 /// The entry with a corrected inode.
-fn says(
+fn corrected(
     tree: &Tree,
     (dir, cookie): (u64, u64),
     named: &Named,

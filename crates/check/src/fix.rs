@@ -50,7 +50,7 @@ impl Checks<'_> {
             }
             Fix::OwnTree(first, id) => self.own_tree(*first, *id),
             Fix::Directory(tree, ino, place) => execute_alone(&self, |plan| {
-                let record = self.directory_anew(plan, *tree, *ino, *place)?;
+                let record = self.rebuilt_directory(plan, *tree, *ino, *place)?;
                 plan.put_directory(*tree, *ino, &record);
                 Ok(())
             }),
@@ -74,7 +74,7 @@ impl Checks<'_> {
 
     /// Rebuilds the record of a directory from what is in it. Only root may enter it until an
     /// administrator has inspected it.
-    pub(super) fn directory_anew(
+    pub(super) fn rebuilt_directory(
         self,
         plan: &Plan,
         tree: TreeId,

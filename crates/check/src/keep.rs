@@ -77,7 +77,7 @@ impl Checks<'_> {
             }
             Stray::Entries(ino) => {
                 let cookie = self.name(plan, view, kept, (&name, ino, Target::Directory))?;
-                let record = self.directory_anew(plan, tree, ino, (kept, cookie))?;
+                let record = self.rebuilt_directory(plan, tree, ino, (kept, cookie))?;
                 plan.put_directory(tree, ino, &record);
             }
             Stray::Linked(ino) => {

@@ -21,36 +21,45 @@
 //! one commit (`fix`, `keep`), and then checks the volume again, until nothing repairable is left.
 //! So after a crash anywhere the next run continues.
 
-mod answers;
+// Checks of a volume, and the repairs.
 mod collect;
+mod repair;
+mod offline;
+
+// What is checked: trees, contents and files.
+mod shared;
+mod linked;
+mod tree;
+mod entries;
 mod contents;
+mod lists;
+mod small;
+mod segments;
+mod index;
+mod unnamed;
+
+// What is checked: records of the volume itself.
+mod table;
+mod missing;
 mod copies;
 mod counters;
-mod entries;
-mod fix;
-mod index;
-mod join;
-mod keep;
-mod linked;
-mod lists;
-pub mod look;
-mod missing;
-mod mounted;
+mod answers;
 mod mounts;
-mod offline;
-mod problem;
 mod quota;
 mod quota_place;
-mod repair;
-mod segments;
-mod sets;
-mod shared;
-mod small;
-mod table;
-mod tree;
-mod unnamed;
-mod unread;
+
+// How a problem is repaired.
+mod fix;
+mod join;
+mod keep;
+mod mounted;
+
+// What a check finds, and how records are read.
 mod whereabouts;
+mod problem;
+pub mod look;
+mod unread;
+mod sets;
 
 use std::ops::Deref;
 use std::sync::Arc;

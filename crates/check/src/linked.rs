@@ -90,7 +90,7 @@ impl Checker<'_, '_> {
         if let Some(done) = at.take() {
             self.finish_linked(tree, &done, &scan.lost)?;
         }
-        self.tell_lost(tree, &scan.lost);
+        self.report_lost(tree, &scan.lost);
         tree.lost.append(&mut scan.lost);
         Ok(())
     }
@@ -182,7 +182,7 @@ impl Checker<'_, '_> {
         self.links_of(tree, inode, &record, lost)
     }
 
-    /// An inode has as many names as it says; one without names waits to be removed.
+    /// An inode has as many names as it counts; one without names waits to be removed.
     fn links_of(
         &mut self,
         tree: &Tree,
@@ -226,7 +226,7 @@ impl Checker<'_, '_> {
         self.about(tree, ino, Problem::new(ProblemKind::Name, what).repaired_by(fix))
     }
 
-    /// Whether what is stored beside an inode is what the inode says; reports it if not.
+    /// Whether the data beside an inode is what the inode records; reports it if not.
     fn linked_beside(
         &mut self,
         tree: &Tree,
@@ -234,8 +234,8 @@ impl Checker<'_, '_> {
         record: &LinkedRecord,
     ) -> FsResult<bool> {
         let ino = inode.ino;
-        let says = record.inode;
-        if let Some(wrong) = self.small_contents(tree.id, ino, &says, inode.bulk)? {
+        let recorded = record.inode;
+        if let Some(wrong) = self.small_contents(tree.id, ino, &recorded, inode.bulk)? {
             let fix = match wrong.remedy {
                 Remedy::Note(how, inode) => {
                     Some(put(tree, ino, &LinkedRecord { inode, ..*record }, how))
@@ -250,14 +250,14 @@ impl Checker<'_, '_> {
                 return Ok(false);
             }
         }
-        if inode.xattrs == says.has_xattrs {
+        if inode.xattrs == recorded.has_xattrs {
             return Ok(true);
         }
         let what = "attributes are missing, or unexpected".to_owned();
         let mut right = *record;
         right.inode.has_xattrs = inode.xattrs;
         if !inode.xattrs {
-            right.inode.mode = without_lost_list(says.mode);
+            right.inode.mode = without_lost_list(recorded.mode);
         }
         let fix = put(tree, ino, &right, "note what is there");
         self.about(tree, ino, Problem::new(ProblemKind::Contents, what).repaired_by(fix))?;
@@ -286,7 +286,7 @@ impl Checker<'_, '_> {
         self.about(tree, inode.ino, Problem::new(ProblemKind::Name, what).repaired_by(fix))
     }
 
-    /// Each extent belongs to an inode that says it has extents.
+    /// Each extent belongs to an inode that records extents.
     pub(super) fn owners_of_extents(&mut self, tree: &mut Tree) -> FsResult<()> {
         let mut scan = Scan::new(self.pin, tree.id, &key::EXTENTS_PREFIX)?;
         let mut last = None;

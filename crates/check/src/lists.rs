@@ -1,4 +1,4 @@
-//! Access lists: if a mode says that there is one, a whole one is among the attributes.
+//! Access lists: if a mode has the flag of a list, a whole one is among the attributes.
 //!
 //! A lost list cannot be rebuilt. The bits of the group class were its mask, so a repair clears
 //! them all: nobody gets more rights than the list granted.
@@ -21,7 +21,7 @@ pub(super) fn may_list(xattrs: &Result<XattrRecord, Malformed>) -> bool {
     xattrs.as_ref().map_or(true, |xattrs| access_of(xattrs).is_some())
 }
 
-/// Whether a mode says that there is a list although there is none.
+/// Whether a mode has the flag of a list although there is no list.
 pub(super) fn lacks_list(mode: u32, listed: bool) -> bool {
     mode & HAS_ACL != 0 && !listed
 }

@@ -1,5 +1,5 @@
 //! Records of the volume's own that only their copy has whole. Both trees change in one batch, so
-//! no crash leaves this state: the record was lost, and its content is what the copy says. The
+//! no crash leaves this state: the record was lost, and its content is what the copy has. The
 //! check treats the record as present, so that nothing is removed for lack of it. A repair restores
 //! it.
 

@@ -131,7 +131,7 @@ impl Checker<'_, '_> {
         if self.table.subvolume_waits(id) {
             return Ok(());
         }
-        let (what, fix) = match self.leads_to(id, record)? {
+        let (what, fix) = match self.points_to(id, record)? {
             Look::Unknown => return Ok(()),
             Look::Found(()) => {
                 let value = SubvolumeRecord { detached: false, ..record.clone() }.encode();
@@ -148,9 +148,9 @@ impl Checker<'_, '_> {
         self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).repaired_by(fix))
     }
 
-    /// Whether a name points to a subvolume where its record says, and is itself reachable. What is
-    /// above it may be repaired first.
-    fn leads_to(&mut self, id: u64, record: &SubvolumeRecord) -> FsResult<Look<()>> {
+    /// Whether a name points to a subvolume where its record places it, and is itself reachable.
+    /// What is above it may be repaired first.
+    fn points_to(&mut self, id: u64, record: &SubvolumeRecord) -> FsResult<Look<()>> {
         let if_so = |is: bool| if is { Look::Found(()) } else { Look::Absent };
         if record.snapshot {
             let named = |name: &(u64, u64, Vec<u8>, u64)| (name.0, name.3) == (record.lineage, id);
@@ -194,7 +194,7 @@ impl Checker<'_, '_> {
                 && touches(&self.table.lost, &format::inherited_record::inherited(above))
     }
 
-    /// Records of inheritance belong to copies that say that they inherit.
+    /// Records of inheritance belong to copies whose records have the flag.
     pub(super) fn check_inherited(&mut self) {
         let mut wrong = Vec::new();
         for (&id, record) in &self.table.subvolumes {

@@ -62,7 +62,7 @@ pub fn observed(env: &Env) -> Env {
     Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), objects, ..env.clone() }
 }
 
-/// Checks a volume with a header, apart from the header's files: `bad` says what is wrong with
+/// Checks a volume with a header, apart from the header's files: `bad` lists what is wrong with
 /// them.
 fn check_as(
     env: &Env,
@@ -87,7 +87,7 @@ fn check_as(
         Ok(fs) => fs,
         Err(error) => {
             let mut report = refused(error, store, bad)?;
-            tell_cut(&looked, header, &mut report);
+            report_cut(&looked, header, &mut report);
             return Ok(report);
         }
     };
@@ -101,7 +101,7 @@ fn check_as(
 }
 
 /// Reports what truncating the log costs, if the log is damaged.
-fn tell_cut(env: &Env, header: &VolumeHeader, report: &mut VolumeReport) {
+fn report_cut(env: &Env, header: &VolumeHeader, report: &mut VolumeReport) {
     let is_damaged = report.problems.iter().any(|problem| problem.fix == Some(super::Fix::Log));
     if is_damaged && !report.unread {
         let cost = opening::engine::cost_of_cut(env, header);
@@ -125,7 +125,7 @@ fn refused(
     for finding in &store.findings {
         report.add(Problem::of_store(finding));
     }
-    let told = |file: &str, offset| {
+    let is_reported = |file: &str, offset| {
         store.findings.iter().any(|finding| finding.file == file && finding.offset == offset)
     };
     report.unread |= store.unread;
@@ -146,7 +146,7 @@ fn refused(
         {
             None
         }
-        OpenError::Damaged(bad) if told(&bad.file, bad.offset) => None,
+        OpenError::Damaged(bad) if is_reported(&bad.file, bad.offset) => None,
         OpenError::Damaged(bad) | OpenError::HeaderDamaged(bad) => {
             let what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
             let problem = Problem::new(ProblemKind::Unreadable, what);

@@ -197,7 +197,7 @@ impl Problem {
 
     /// How a repair fixes it, in words; `None`: it cannot be repaired.
     pub fn remedy(&self) -> Option<String> {
-        self.fix.as_ref().map(Fix::told)
+        self.fix.as_ref().map(Fix::description)
     }
 }
 
@@ -271,7 +271,7 @@ pub enum Fix {
 }
 
 impl Fix {
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         match self {
             Fix::Edits(what, _) => (*what).to_owned(),
             Fix::Directory(_, ino, _) => format!("rebuild the record of directory {ino}"),

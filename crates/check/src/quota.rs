@@ -19,7 +19,7 @@ impl Checker<'_, '_> {
     pub(super) fn check_quotas(&mut self) -> FsResult<()> {
         self.check_quota_records()?;
         self.check_quota_places()?;
-        let differences = match self.fs.quota_differences(self.pin, &mut Counting::untold()) {
+        let differences = match self.fs.quota_differences(self.pin, &mut Counting::silent()) {
             Ok(differences) => differences,
             Err(error) => {
                 let unread = [ProblemKind::Unreadable, ProblemKind::Structure];
@@ -74,7 +74,7 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let mut found = Found::damaged(damaged.iter().map(|(_, domain)| *domain));
-        let known = count_subvolumes(self.pin, &mut found, &mut Counting::untold());
+        let known = count_subvolumes(self.pin, &mut found, &mut Counting::silent());
         for (what, domain) in damaged {
             let key = key::quota(domain).to_vec();
             let (remedy, edit) = match known.is_ok().then(|| found.first_directory(domain)) {

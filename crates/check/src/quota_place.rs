@@ -24,7 +24,7 @@ use volume::subvol::VOLUME;
 use super::look::{self, Look};
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
 
-/// A quota that is not where it says.
+/// A quota that is not where its record places it.
 struct Displaced {
     domain: u64,
     record: QuotaRecord,
@@ -59,7 +59,7 @@ impl Checker<'_, '_> {
         }
         let mut found = Found::damaged(displaced.iter().map(|one| one.domain));
         // What cannot be read may be the directory that carries it.
-        let known = count_subvolumes(self.pin, &mut found, &mut Counting::untold()).is_ok();
+        let known = count_subvolumes(self.pin, &mut found, &mut Counting::silent()).is_ok();
         for one in displaced {
             let Displaced { domain, record, ref directory, charged, .. } = one;
             let how = match domain_of(directory) {
@@ -79,16 +79,16 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// Whether a quota is not where it says; unknown counts as yes.
+    /// Whether a quota is not where its record places it; unknown counts as yes.
     fn displaced(&self, domain: u64, record: QuotaRecord) -> FsResult<Option<Displaced>> {
         let Some(of) = self.table.subvolumes.get(&record.subvolume) else { return Ok(None) };
-        let is_at_rest = record.adopting_from.is_none()
+        let is_idle = record.adopting_from.is_none()
             && !of.detached
             && !self.table.has_detached(record.subvolume);
         let charges = key::quota_charges(domain, record.subvolume);
         let charged = look::get(self.pin, VOLUME, &charges, Charged::decode)?.found();
         let charged = charged.map_or(0, |charged| charged.inodes);
-        if !is_at_rest || charged <= 0 {
+        if !is_idle || charged <= 0 {
             return Ok(None);
         }
         let tree = TreeId(of.tree);

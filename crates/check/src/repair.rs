@@ -61,7 +61,7 @@ impl RepairReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repair {
     /// Report what would be done, and change nothing.
-    Tell,
+    Report,
     /// Repair.
     Do,
     /// Repair, and truncate a damaged log: acknowledged changes after the damage are lost.
@@ -124,7 +124,7 @@ pub fn repair(
 ) -> Result<RepairReport, OpenError> {
     let before = check_offline(env, progress)?;
     let mut repaired = RepairReport { before, ..RepairReport::default() };
-    if how == Repair::Tell || repaired.before.is_clean() || repaired.before.stopped {
+    if how == Repair::Report || repaired.before.is_clean() || repaired.before.stopped {
         repaired.after = repaired.before.clone();
         return Ok(repaired);
     }

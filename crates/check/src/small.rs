@@ -1,4 +1,4 @@
-//! Small contents, which are stored beside an inode: it says that they exist, and its size is
+//! Small contents, which are stored beside an inode: its record has the flag, and its size is
 //! theirs.
 //!
 //! Both are always written together, and so are those of files without data in a segment. So if
@@ -32,7 +32,7 @@ pub(super) enum Remedy {
 }
 
 impl Checker<'_, '_> {
-    /// Compares what an inode says of small contents with the bytes that are stored.
+    /// Compares what an inode records of small contents with the bytes that are stored.
     pub(super) fn small_contents(
         &self,
         tree: TreeId,

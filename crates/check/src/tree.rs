@@ -54,7 +54,7 @@ pub(super) struct Tree {
     pub(super) directories: InoSet,
     /// Directories in which subvolumes are mounted.
     pub(super) mounts: BTreeSet<u64>,
-    /// Inodes that say that they have extents.
+    /// Inodes that record extents.
     pub(super) extended: InoSet,
     /// Linked inodes that an entry led to.
     pub(super) linked: InoSet,
@@ -194,11 +194,11 @@ impl Checker<'_, '_> {
     }
 
     /// Reports what cannot be read of a tree.
-    pub(super) fn tell_lost(&mut self, tree: &Tree, lost: &[LostRange]) {
+    pub(super) fn report_lost(&mut self, tree: &Tree, lost: &[LostRange]) {
         for range in lost {
             let what = format!(
                 "keys {} of tree {} cannot be read: {}",
-                told_range(range),
+                describe_range(range),
                 tree.id.0,
                 range.damage
             );
@@ -253,7 +253,7 @@ impl Checker<'_, '_> {
         if let Some(done) = at.take() {
             self.finish(tree, done, &scan.lost)?;
         }
-        self.tell_lost(tree, &scan.lost);
+        self.report_lost(tree, &scan.lost);
         tree.lost.append(&mut scan.lost);
         self.headless(tree);
         Ok(())
@@ -522,7 +522,7 @@ impl Checker<'_, '_> {
 }
 
 /// A range of keys in words: which directories and inodes it covers.
-fn told_range(range: &LostRange) -> String {
+fn describe_range(range: &LostRange) -> String {
     let key_in_words = |key: &[u8]| match key::parse(key) {
         Ok(Parsed::Entry { directory, cookie, .. }) => {
             format!("directory {directory}, cookie {cookie:x}")

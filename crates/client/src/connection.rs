@@ -321,7 +321,7 @@ mod tests {
         failure.message
     }
 
-    /// Another user's process that listens and says nothing must not keep a command for ever.
+    /// Another user's process that listens and sends nothing must not keep a command for ever.
     #[test]
     fn a_foreign_daemon_that_does_not_answer_is_given_up() {
         let volume = tempfile::tempdir().expect("a directory");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_leads_to_the_process_that_listens() {
+    fn a_connection_reaches_the_process_that_listens() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let process = peer_process(ours.as_fd()).expect("this process");
         rustix::process::pidfd_send_signal(&process, rustix::process::Signal::CHILD)

@@ -31,12 +31,12 @@ impl<W: Write> LaunchReport<W> {
     }
 
     /// Sends the report; a second report is dropped, and so is one without a reader.
-    pub fn tell(&mut self, launch: &Launch) {
+    pub fn send(&mut self, launch: &Launch) {
         if let Some(mut to) = self.0.take() {
             let mut bytes = Vec::new();
             encode(launch, &mut bytes);
-            let told = write_frame(&mut to, &bytes).and_then(|()| to.flush());
-            if let Err(error) = told {
+            let sent = write_frame(&mut to, &bytes).and_then(|()| to.flush());
+            if let Err(error) = sent {
                 tracing::debug!(%error, "no process reads the launch report");
             }
         }

@@ -6,12 +6,12 @@
 //! was sent is never sent twice. Who is at the other end is known from the kernel ([`peer()`]), not
 //! from what was sent. A silent or slow peer delays a caller only as long as it allows ([`Timed`]).
 
-mod connection;
-mod launch;
 mod owner;
-mod peer;
-mod socket;
+mod connection;
 mod timed;
+mod socket;
+mod peer;
+mod launch;
 
 pub use connection::{Connection, Opened};
 pub use launch::{Launch, LaunchReport};

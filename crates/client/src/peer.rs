@@ -50,7 +50,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 }
 
 /// A descriptor of the peer's process, which no other process gets when the number is used again.
-/// The error says that the process is gone, or out of sight.
+/// The error: the process is gone, or out of sight.
 ///
 /// A kernel before 6.5 has no descriptor with the socket. Then the process with the peer's number
 /// is opened, if it is the peer's user's: a number that is used again since leads at worst to

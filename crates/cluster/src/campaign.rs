@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use device::sync::Mutex;
 
-use crate::{Advertised, Coordinator, Error, Lease, Owner, Put, Result, owner_key, server_key};
+use crate::coordinator::{Coordinator, Error, Lease, Put, Result};
+use crate::values::{Advertised, Owner, owner_key, server_key};
 
 /// A server's part in the decisions about volumes.
 pub struct Campaign {

@@ -7,10 +7,10 @@ use std::time::Duration;
 /// [`Error::Unreachable`] the caller does not know whether a change was made: it reads.
 pub trait Coordinator: Send + Sync {
     /// Begins a lease. It ends when this time has passed without `keep_alive`, or soon after,
-    /// whatever happened to the one who asked. Counted from some moment after the call began.
+    /// even if the one who asked does not live. Counted from some moment after the call began.
     fn grant(&self, length: Duration) -> Result<Lease>;
 
-    /// Lets a lease begin anew. [`Error::LeaseEnded`]: its names are gone.
+    /// Lets the time of a lease begin again. [`Error::LeaseEnded`]: its names are gone.
     fn keep_alive(&self, lease: Lease) -> Result<()>;
 
     /// Ends a lease, and removes its names. One that has ended is no error.

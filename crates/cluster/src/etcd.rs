@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 
-use crate::{Coordinator, Error, Item, Lease, Put, Result};
+use crate::coordinator::{Coordinator, Error, Item, Lease, Put, Result};
 
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 8 << 20;

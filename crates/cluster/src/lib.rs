@@ -7,9 +7,10 @@
 //! the seal in the volume's store (`store::log`). `docs/protocol/cluster.md` has keys and values.
 
 mod campaign;
-mod coordinator;
 mod etcd;
 mod values;
+
+mod coordinator;
 
 pub use crate::campaign::{Campaign, Standing};
 pub use crate::coordinator::{Coordinator, Error, Item, Lease, Put, Result};

@@ -244,12 +244,12 @@ impl Data {
             match self.verify_extent(&stored) {
                 Ok(()) => check.bytes += u64::from(stored.length),
                 Err(error @ (Error::Corrupt(_) | Error::Missing { .. })) => {
-                    check.suspect(pages_of(&stored), told(&error), false);
+                    check.suspect(pages_of(&stored), cause(&error), false);
                 }
                 Err(Error::Device(error)) if !error.is_not_found() && !error.is_unread() => {
                     return Err(error.into());
                 }
-                Err(error) => check.suspect(pages_of(&stored), told(&error), false),
+                Err(error) => check.suspect(pages_of(&stored), cause(&error), false),
             }
         }
         Ok(more)
@@ -413,8 +413,8 @@ impl MarkRead {
         let mark = Mark::decode(bytes);
         let is_same = mark.as_ref().is_ok_and(|mark| right.is_same_segment(mark));
         // A mark that is never allowed there was not written as this file's mark.
-        let may_stand = |kind: MarkKind| (kind == MarkKind::Footer) == (offset > 0);
-        let is_other = mark.as_ref().is_ok_and(|mark| may_stand(mark.kind) && !is_same);
+        let may_be_there = |kind: MarkKind| (kind == MarkKind::Footer) == (offset > 0);
+        let is_other = mark.as_ref().is_ok_and(|mark| may_be_there(mark.kind) && !is_same);
         MarkRead { bad: right.check(mark, file, offset).err(), is_other, is_same }
     }
 
@@ -425,6 +425,6 @@ impl MarkRead {
 }
 
 /// An error as text.
-fn told(error: &Error) -> String {
+fn cause(error: &Error) -> String {
     error.to_string()
 }

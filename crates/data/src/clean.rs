@@ -261,7 +261,7 @@ impl Data {
         let now = self.env.clock.monotonic();
         let mut garbage = self.garbage.lock();
         if done.is_err() && self.segments.get(segment).is_some() {
-            garbage.set_aside(&runs, now);
+            garbage.put_off_all(&runs, now);
         }
         garbage.end_of_freeing();
         drop(garbage);

@@ -132,7 +132,7 @@ impl Garbage {
     }
 
     /// Takes back the pages of a segment that could not be cleaned.
-    pub(crate) fn set_aside(&mut self, runs: &[PageRun], now: Duration) {
+    pub(crate) fn put_off_all(&mut self, runs: &[PageRun], now: Duration) {
         self.put_back(runs, Some(u64::MAX), now);
         if let Some(first) = runs.first() {
             self.touch(first.segment, now).failed = true;

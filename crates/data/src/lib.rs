@@ -16,28 +16,37 @@
 //! blobs), `barrier` and `upload` (durability); then `read`, `extents`, `truncate`, `share`,
 //! `settle`; then `clean`, `gc` and `rewrite` (space), `proof` (identity of files), and `check`.
 
-mod alloc;
-mod barrier;
-mod check;
-mod clean;
-mod cut;
-mod data;
-mod extents;
-mod garbage;
-mod gc;
-mod inline;
-mod options;
-mod proof;
-mod read;
+// Opening, and checks.
 mod recover;
-mod rewrite;
-mod segments;
-mod settle;
+mod check;
+mod proof;
+
+// Calls.
 mod share;
 mod truncate;
+mod extents;
+mod inline;
+mod read;
+
+// Durability.
+mod barrier;
 mod upload;
-mod window;
+mod settle;
+
+// Space.
+mod rewrite;
+mod clean;
+mod gc;
+
+// The handle, how bytes are written, and segments.
+mod data;
 mod write;
+mod cut;
+mod garbage;
+mod alloc;
+mod segments;
+mod window;
+mod options;
 
 pub use alloc::PageRun;
 pub use check::{ContentCheck, SegmentFault, SegmentFaultKind, Suspicion};

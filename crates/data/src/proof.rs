@@ -43,12 +43,12 @@ impl Right {
         if mark.kind == self.kind && self.is_same_segment(&mark) {
             return Ok(mark);
         }
-        let told = |kind: MarkKind, segment: u64, generation: u32| match generation {
+        let description = |kind: MarkKind, segment: u64, generation: u32| match generation {
             0 => format!("{kind:?} of segment {segment:016x}"),
             _ => format!("{kind:?} of segment {segment:016x}, generation {generation}"),
         };
-        let expected = told(self.kind, self.segment, self.generation) + " of this volume";
-        let mut found = told(mark.kind, mark.segment, mark.generation);
+        let expected = description(self.kind, self.segment, self.generation) + " of this volume";
+        let mut found = description(mark.kind, mark.segment, mark.generation);
         if mark.volume != self.volume {
             found += " of another volume";
         }

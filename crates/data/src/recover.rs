@@ -177,7 +177,7 @@ impl Data {
         let segment = Arc::new(OpenSegment::new(id, file, checked.is_ok()));
         self.segments.insert_open(Arc::clone(&segment));
         if let Err(bad) = checked {
-            // It is read, and not sealed: a footer would assert what only its name says.
+            // It is read, and not sealed: a footer would assert what only its name gives.
             self.segments.doubt(id, &bad);
             return Ok(None);
         }

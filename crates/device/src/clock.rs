@@ -1,6 +1,6 @@
 //! Time: wall clock for timestamps that users see, monotonic clock for everything else.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point in wall-clock time: nanoseconds since 1970-01-01 UTC, negative before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,14 +21,21 @@ pub trait Clock: Send + Sync {
 /// The operating system's clocks.
 #[derive(Debug)]
 pub struct SystemClock {
-    start: Instant,
+    start: Duration,
+}
+
+/// Time since the machine was started, with the time that it was suspended: what another machine
+/// may count on is over when a suspended one continues.
+fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
 }
 
 impl SystemClock {
     /// Creates a clock whose monotonic time starts now.
-    #[expect(clippy::disallowed_methods, reason = "this is the seam")]
     pub fn new() -> SystemClock {
-        SystemClock { start: Instant::now() }
+        SystemClock { start: since_boot() }
     }
 }
 
@@ -59,7 +66,7 @@ impl Clock for SystemClock {
         if let Some(now) = crate::sim::now() {
             return now;
         }
-        self.start.elapsed()
+        since_boot().saturating_sub(self.start)
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the seam")]

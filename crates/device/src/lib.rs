@@ -5,38 +5,47 @@
 //! operating system with the simulator (`testing::SimDevice`) and cut the power at any write or
 //! fsync.
 
-mod blobs;
+// Files of a volume directory, and wrappers.
+mod overlay;
+mod direct;
+mod file_system;
+mod local;
+mod guarded;
+mod fanotify;
+mod latch;
+mod slot;
+
+// Objects, and wrappers.
+mod objects;
 mod blobs_below;
 mod blobs_overlay;
 mod blobs_patient;
 mod blobs_timed;
-mod clock;
-mod descriptors;
-mod direct;
-mod directories;
-mod error;
-mod fanotify;
-mod file;
-mod file_system;
-mod guarded;
 mod interruptible;
-mod latch;
-mod local;
 mod local_blobs;
-mod map;
-mod mutation;
-mod net;
-mod objects;
-mod open_files;
-mod overlay;
-mod random;
 mod shared_dir;
-#[cfg(feature = "sim")]
-pub mod sim;
-mod slot;
+mod directories;
+mod open_files;
+mod blobs;
+mod descriptors;
+
+// The network, and the user.
+mod net;
+mod user_config;
+
+// Time, chance, threads and locks.
+mod map;
+mod random;
+mod mutation;
 pub mod sync;
 mod thread;
-mod user_config;
+mod clock;
+#[cfg(feature = "sim")]
+pub mod sim;
+
+// What files are, and what fails.
+mod file;
+mod error;
 
 pub use blobs::{Blobs, Found, ReadPart, STAGED, check_name, compare, part_of, valid_name};
 pub use blobs_below::BlobsBelow;

@@ -262,7 +262,7 @@ impl Device for LocalDevice {
         let mut entries = Vec::new();
         for (name, kind) in self.names(directory)? {
             let directory = match kind {
-                // The file system does not say.
+                // The file system does not report it.
                 FileType::Unknown => {
                     let path = if directory.is_empty() {
                         name.clone()

@@ -1,9 +1,9 @@
 //! Sessions of clients, and the first answer to each of their requests
 //! (`docs/format/answer-record.md`).
 //!
-//! They are in a tree of their own, which no snapshot or clone has: what a client was told stays
-//! true whatever is rolled back. A request is named by its session and its number. Its answer is in
-//! the batch that made its change, so both are there or neither.
+//! They are in a tree of their own, which no snapshot or clone has: a client's answer stays
+//! valid whatever is rolled back. A request is named by its session and its number. Its answer is
+//! in the batch that made its change, so both are there or neither.
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};

@@ -188,7 +188,7 @@ pub enum Record<'a> {
         /// Whether it is of a directory, which is empty by now.
         is_directory: bool,
     },
-    /// Sets an inode aside under a number.
+    /// Parks an inode under a number.
     Park {
         /// A path of it.
         path: &'a [u8],
@@ -197,7 +197,7 @@ pub enum Record<'a> {
         /// Whether the name stays.
         keeps_name: bool,
     },
-    /// Gives an inode that was set aside a name.
+    /// Gives an inode that was parked a name.
     Place {
         /// The path of the name.
         path: &'a [u8],

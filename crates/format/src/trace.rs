@@ -1,10 +1,10 @@
 //! Traces of the calls of a mount (`docs/format/trace.md`): a header, then blocks of events.
 //!
-//! A block stands alone: it has a checksum, and the first event of its payload refers to nothing
-//! before it. So whatever a crash leaves of a trace is readable up to the last whole block. Blocks
-//! are numbered and carry the number of their trace, so that a block that is missing, repeated or
-//! from another trace is found. The last block of a trace that ended has no events: a trace without
-//! it was cut.
+//! A block is self-contained: it has a checksum, and the first event of its payload refers to
+//! nothing before it. So whatever a crash leaves of a trace is readable up to the last whole block.
+//! Blocks are numbered and carry the number of their trace, so that a block that is missing,
+//! repeated or from another trace is found. The last block of a trace that ended has no events: a
+//! trace without it was cut.
 
 mod calls;
 mod events;

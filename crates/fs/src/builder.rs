@@ -3,7 +3,7 @@
 //!
 //! Drafts are made visible when they take much memory, when an ordinary call may depend on them,
 //! and when [`Builder::flush`] is called. If that fails, the drafts of that time are lost, each use
-//! of one is an error, and [`Builder::lost`] says so from then on.
+//! of one is an error, and [`Builder::lost`] counts them from then on.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

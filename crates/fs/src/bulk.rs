@@ -1,5 +1,5 @@
-//! Many inodes at once, as programs call it: `ops::bulk` with the policies of the volume, and with
-//! room made for it.
+//! Many inodes at once, as programs call it: `ops::bulk` with the policies of the volume. Without
+//! space it reclaims some in the foreground.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Bulk<'_> {
     fn with<T>(&self, run: impl Fn(&mut Drafts, &Maker<'_>) -> Drafted<T>) -> Drafted<T> {
         let policy = self.fs.policies();
         let maker = Maker { fs: self.fs, policy: &policy, caller: &self.caller };
-        let done = self.fs.with_room(|| match run(&mut self.drafts.borrow_mut(), &maker) {
+        let done = self.fs.with_space(|| match run(&mut self.drafts.borrow_mut(), &maker) {
             Err(Refusal::Error(error)) => Err(error),
             refused => Ok(refused),
         });

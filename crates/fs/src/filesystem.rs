@@ -54,7 +54,7 @@ impl FileSystem for Fs {
     }
 
     fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
-        self.with_room(|| setattr::setattr(self, &self.policies(), caller, node, changes))
+        self.with_space(|| setattr::setattr(self, &self.policies(), caller, node, changes))
     }
 
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
@@ -76,11 +76,11 @@ impl FileSystem for Fs {
         name: &[u8],
         new: &NewNode,
     ) -> FsResult<Entry> {
-        self.with_room(|| mknod::mknod(self, &self.policies(), caller, parent, name, new))
+        self.with_space(|| mknod::mknod(self, &self.policies(), caller, parent, name, new))
     }
 
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry> {
-        self.with_room(|| mkdir::mkdir(self, &self.policies(), caller, parent, name, mode))
+        self.with_space(|| mkdir::mkdir(self, &self.policies(), caller, parent, name, mode))
     }
 
     fn symlink(
@@ -90,11 +90,11 @@ impl FileSystem for Fs {
         name: &[u8],
         target: &[u8],
     ) -> FsResult<Entry> {
-        self.with_room(|| symlink::symlink(self, &self.policies(), caller, parent, name, target))
+        self.with_space(|| symlink::symlink(self, &self.policies(), caller, parent, name, target))
     }
 
     fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
-        self.with_room(|| link::link(self, &self.policies(), caller, node, parent, name))
+        self.with_space(|| link::link(self, &self.policies(), caller, node, parent, name))
     }
 
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
@@ -136,11 +136,11 @@ impl FileSystem for Fs {
     }
 
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
-        self.with_room(|| write::write(self, &self.policies(), caller, node, offset, bytes))
+        self.with_space(|| write::write(self, &self.policies(), caller, node, offset, bytes))
     }
 
     fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
-        self.with_room(|| tmpfile::tmpfile(self, &self.policies(), caller, parent, mode))
+        self.with_space(|| tmpfile::tmpfile(self, &self.policies(), caller, parent, mode))
     }
 
     fn seek(&self, caller: &Caller, node: NodeId, offset: u64, what: Seek) -> FsResult<u64> {
@@ -159,7 +159,7 @@ impl FileSystem for Fs {
             // A failed request for space does not empty the trash: otherwise anyone could have the
             // trash deleted by requesting much.
             Allocate::Grow | Allocate::Keep => run(),
-            Allocate::Punch | Allocate::Zero | Allocate::ZeroKeep => self.with_room(run),
+            Allocate::Punch | Allocate::Zero | Allocate::ZeroKeep => self.with_space(run),
         }
     }
 
@@ -170,7 +170,7 @@ impl FileSystem for Fs {
         to: (NodeId, u64),
         length: u64,
     ) -> FsResult<u64> {
-        self.with_room(|| copy_range::copy_range(self, &self.policies(), caller, from, to, length))
+        self.with_space(|| copy_range::copy_range(self, &self.policies(), caller, from, to, length))
     }
 
     fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()> {
@@ -230,7 +230,7 @@ impl FileSystem for Fs {
         mode: SetXattr,
     ) -> FsResult<()> {
         match self
-            .with_room(|| xattr::setxattr(self, &self.policies(), caller, node, name, value, mode))
+            .with_space(|| xattr::setxattr(self, &self.policies(), caller, node, name, value, mode))
         {
             Err(FsError::FileTooLarge) => Err(FsError::NoSpace),
             result => result,

@@ -12,8 +12,6 @@
 //! error that names the place, and never taken for absent.
 
 mod filesystem;
-mod front_end;
-mod open_volume;
 mod snapshots;
 mod verbs;
 
@@ -21,9 +19,12 @@ mod verbs;
 mod builder;
 mod bulk;
 mod compare;
+mod paths;
 mod find;
 mod history;
-mod paths;
+
+mod front_end;
+mod open_volume;
 
 pub use builder::{Builder, Spot};
 pub use bulk::Bulk;

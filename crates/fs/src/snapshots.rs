@@ -14,11 +14,11 @@ use crate::Fs;
 
 impl Snapshots for Fs {
     fn take_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<()> {
-        self.with_room(|| self.snapshot_create(caller, directory, name).map(drop))
+        self.with_space(|| self.snapshot_create(caller, directory, name).map(drop))
     }
 
     fn delete_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<()> {
-        self.with_room(|| self.snapshot_delete(caller, directory, name))
+        self.with_space(|| self.snapshot_delete(caller, directory, name))
     }
 
     fn rename_snapshot(
@@ -28,7 +28,7 @@ impl Snapshots for Fs {
         from: &[u8],
         to: &[u8],
     ) -> FsResult<()> {
-        self.with_room(|| self.snapshot_rename(caller, directory, from, to))
+        self.with_space(|| self.snapshot_rename(caller, directory, from, to))
     }
 
     fn find_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<Entry> {

@@ -73,7 +73,7 @@ impl Fs {
         (**self).hold(&self.policies(), caller, snapshot, name)
     }
 
-    /// Clones a directory, which may lie in a snapshot, with the subvolumes below it, which the
+    /// Clones a directory, which may be in a snapshot, with the subvolumes below it, which the
     /// clone inherits.
     ///
     /// Owners and modes stay as they are, and the way into the clone is the caller's own choice

@@ -5,11 +5,11 @@
 //! `contents` (open, read, write, sync), `listing` (directories). All of it runs on the transport's
 //! threads and holds no lock.
 
+mod listing;
 mod advice;
 mod attributes;
 mod contents;
 mod kernel_numbers;
-mod listing;
 mod locks;
 mod names;
 mod reads;

@@ -6,25 +6,30 @@
 //! returns; what a map stored, before `msync`, `fsync` or `munmap` does. What changed without the
 //! kernel's knowledge is invalidated before the answer to the command that changed it.
 
-mod adapter;
-mod attach;
-mod attr;
-mod capability;
-mod detach;
-mod errno;
-mod error;
-mod groups;
-mod kernel;
+// A mount begins, and ends.
 mod mount;
-mod mountinfo;
-mod notify;
-mod options;
 mod place;
 mod remount;
+mod detach;
+mod attach;
+mod mountinfo;
 mod source;
+
+// Requests of the kernel become calls.
+mod kernel;
 mod transport;
+mod adapter;
+mod groups;
+mod capability;
 mod turns;
 mod write_back;
+
+// The way back.
+mod notify;
+mod attr;
+mod errno;
+mod error;
+mod options;
 
 pub use detach::{InUse, Unmounted, unmount};
 pub use error::MountError;

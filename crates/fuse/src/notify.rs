@@ -14,7 +14,7 @@
 //! Reporting never blocks. The set of names is bounded: beyond the bound it is replaced by "all
 //! names", which makes the kernel look up every name again at its next use. A kernel without that
 //! feature gets only the directories: it reads their listings and attributes again, and keeps names
-//! that it looked up for as long as `entry-timeout` says. The sets of nodes are bounded by the
+//! that it looked up for as long as `entry-timeout` allows. The sets of nodes are bounded by the
 //! number of inodes that the kernel holds.
 //!
 //! The notifier ends when the mount is closed: it keeps the connection open, and on an open
@@ -214,7 +214,7 @@ impl Queue {
     /// Sends all; returns whether the mount is gone.
     fn send(&self, notifier: &dyn Notifier, pending: &Pending) -> bool {
         let mut gone = false;
-        let mut told = |result: io::Result<()>| match result {
+        let mut note = |result: io::Result<()>| match result {
             Ok(()) => {}
             // Nothing was cached, or the kernel is dropping its inode at this moment.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -222,11 +222,11 @@ impl Queue {
             Err(error) => tracing::warn!(%error, "an invalidation was refused by the kernel"),
         };
         if pending.all_names || pending.nodes.contains(&ROOT) && self.root_moved() {
-            told(notifier.all_names());
+            note(notifier.all_names());
         }
         let can_expire = notifier.can_expire();
         for (parent, name) in &pending.names {
-            told(if can_expire {
+            note(if can_expire {
                 notifier.expire(*parent, name)
             } else {
                 notifier.name(*parent, name)
@@ -236,13 +236,13 @@ impl Queue {
             self.drop_late(pending.names.iter().cloned(), Late::IfRenewed);
         }
         for node in &pending.nodes {
-            told(notifier.node(*node));
+            note(notifier.node(*node));
         }
         for ((node, offset), end) in &pending.parts {
-            told(notifier.contents(*node, *offset, end - offset));
+            note(notifier.contents(*node, *offset, end - offset));
         }
         for node in pending.attributes.difference(&pending.nodes) {
-            told(notifier.attributes(*node));
+            note(notifier.attributes(*node));
         }
         gone
     }
@@ -250,8 +250,8 @@ impl Queue {
     /// Queues names for the second thread to drop.
     fn drop_late(&self, names: impl Iterator<Item = Named>, when: Late) {
         let mut late = self.late.lock();
-        let room = LATE_MAX.saturating_sub(late.len());
-        late.extend(names.take(room).map(|name| (name, when)));
+        let space = LATE_MAX.saturating_sub(late.len());
+        late.extend(names.take(space).map(|name| (name, when)));
         self.late_arrived.notify_one();
     }
 

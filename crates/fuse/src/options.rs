@@ -20,7 +20,7 @@ use std::time::Duration;
 /// one by one, so this only bounds the harm of a lost invalidation.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// When reading changes the time of last read. The file system itself must be opened with the same
-/// setting: this one only tells the kernel what to show.
+/// setting: this one only sets what the kernel shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atime {
     /// Never (`noatime`).

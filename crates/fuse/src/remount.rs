@@ -71,9 +71,9 @@ fn starts(word: &str, own: &str) -> bool {
 
 /// The flags that a mount has.
 fn present(place: &Path, volume: &Path) -> Result<MountOptions, MountError> {
-    let room = rustix::fs::statvfs(place)
+    let space = rustix::fs::statvfs(place)
         .map_err(|error| MountError::system(format!("looking at {}", place.display()), error))?;
-    let has = |flag| room.f_flag.contains(flag);
+    let has = |flag| space.f_flag.contains(flag);
     let mut options = MountOptions::new(volume, place);
     options.read_only = has(StatVfsMountFlags::RDONLY);
     options.suid = !has(StatVfsMountFlags::NOSUID);

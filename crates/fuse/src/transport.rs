@@ -1,8 +1,8 @@
 //! The interface to the FUSE protocol: carries requests to the adapter and answers back.
 //!
 //! `kernel/` is the one implementation, which reads and writes the device by itself. It can be
-//! replaced (by FUSE over io_uring, say) without other changes, because no other code knows a
-//! structure of the protocol.
+//! replaced (by FUSE over io_uring, for example) without other changes, because no other code knows
+//! a structure of the protocol.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,14 +1,14 @@
 //! Attributes, names and permission rules, shared by the namespace and search.
 
-mod attr;
-mod caller;
-mod change;
-mod errors;
-mod id;
-mod name;
-mod name_hash;
 mod outside;
 pub mod permissions;
+mod attr;
+mod id;
+mod caller;
+mod name;
+mod errors;
+mod change;
+mod name_hash;
 mod units;
 
 pub use attr::{Attr, Kind, SetAttr, SetTime};

@@ -6,53 +6,64 @@
 //! (`rows`). A numbered manifest lists the runs of each tree (`manifest`). A read descends a tree's
 //! `layer`s, newest first; a scan `merge`s them.
 
-mod appender;
-mod blob;
-mod candidates;
-mod check;
-mod check_rows;
-mod checkpoint;
-mod clean;
-mod collect;
-mod commit;
-mod compact;
-mod core;
-mod cursor;
-mod diff;
-mod drops;
-mod exchange;
-mod fenced;
-mod files;
-mod flatten;
-mod forest;
-mod id_allocator;
-mod ingest;
-mod key;
-mod layer;
-mod limit;
-mod lost;
-mod manifest;
-mod mem;
-mod merge;
-mod names;
-mod nested;
-mod newest;
-mod options;
-mod pin;
-mod plan;
-mod quarantine;
-mod ranges;
-mod recover;
-mod relieve;
-mod resolve;
-mod rows;
-mod run;
-mod sparse_blobs;
-mod staged;
+// The engine as a store, and opening it.
 mod store;
-mod tree;
+mod fenced;
+mod check;
+mod recover;
+mod check_rows;
+mod lost;
+
+// A commit.
+mod ingest;
+mod commit;
+mod resolve;
+mod staged;
+
+// Readers.
+mod pin;
 mod visit;
+mod diff;
+mod cursor;
+
+// Checkpoints: trees in memory become runs.
+mod checkpoint;
+mod relieve;
+mod manifest;
+mod newest;
+
+// Merges, and the space of what they replace.
+mod flatten;
+mod compact;
+mod candidates;
+mod plan;
+mod exchange;
+mod merge;
+mod collect;
+mod clean;
+mod sparse_blobs;
+mod forest;
+mod drops;
+mod quarantine;
+mod limit;
+
+// Trees: layers in memory, and runs in blobs.
+mod core;
+mod tree;
+mod layer;
+mod run;
+mod rows;
+mod blob;
+mod appender;
+mod id_allocator;
+mod mem;
+mod ranges;
+mod key;
 mod waiting;
+mod files;
+mod nested;
+mod names;
+mod options;
 
 pub use crate::check::{inspect, repair};
 pub use crate::options::{BlobStore, Options, Policy};

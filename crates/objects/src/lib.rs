@@ -7,22 +7,29 @@
 //! condition is refused when the store is opened. Unanswered requests are retried; if the answer to
 //! a creation was lost, comparing the object's bytes shows whether it succeeded.
 
-mod ahead;
-mod aws;
-mod cache_index;
-mod cached;
-mod explain;
-mod location;
+// A location becomes a store.
 mod open;
-mod presence;
-mod probe;
-mod prompt;
-mod request;
+mod location;
 mod rules;
+mod prompt;
+
+// What a volume has of it.
+mod presence;
+mod cached;
+mod ahead;
+mod cache_index;
+
+// Requests.
 mod s3;
+mod probe;
 mod server;
-mod settings;
+mod request;
 mod traffic;
+
+// Credentials, and what a refusal means.
+mod explain;
+mod aws;
+mod settings;
 
 pub use crate::aws::Keys;
 pub use crate::cached::{CacheStats, CachedBlobs};

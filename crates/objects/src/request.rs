@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of an error text that is read.
-const SAID_BYTES: u64 = 512;
+const TEXT_BYTES: u64 = 512;
 
 /// The result of a request: the answer, or a transport error.
 pub(crate) type Answer = std::result::Result<Response<Body>, ureq::Error>;
@@ -82,22 +82,22 @@ impl Asked<'_> {
 
     /// An unexpected answer, with what to check and the server's error text.
     pub(crate) fn unexpected<T>(&self, mut answer: Response<Body>) -> Tried<T> {
-        let mut said = Vec::new();
+        let mut text = Vec::new();
         // If the connection broke, the text received before is included.
-        drop(answer.body_mut().as_reader().take(SAID_BYTES).read_to_end(&mut said));
-        let said = String::from_utf8_lossy(&said);
-        let refusal = Refusal::of(&answer, &said, self.clock.now().0 / 1_000_000_000);
+        drop(answer.body_mut().as_reader().take(TEXT_BYTES).read_to_end(&mut text));
+        let text = String::from_utf8_lossy(&text);
+        let refusal = Refusal::of(&answer, &text, self.clock.now().0 / 1_000_000_000);
         let advice = refusal.advice(self.target, self.operation);
         let advice = advice.map_or_else(String::new, |advice| format!("{advice}; "));
         // Markup helps nobody.
-        let said = match (refusal.is_page, element(&said, "Message")) {
+        let text = match (refusal.is_page, element(&text, "Message")) {
             (true, _) => String::new(),
             (false, Some(words)) if !refusal.code.is_empty() => {
                 format!("{}: {words}", refusal.code)
             }
-            (false, _) => said.trim().to_owned(),
+            (false, _) => text.trim().to_owned(),
         };
-        let message = format!("{advice}the server answered {} {said}", refusal.status);
+        let message = format!("{advice}the server answered {} {text}", refusal.status);
         let error = self.error(io::Error::new(refusal.kind(), message.trim_end().to_owned()));
         if refusal.passes() { Tried::Failed(error) } else { Tried::Refused(error) }
     }

@@ -237,7 +237,7 @@ impl Limits {
 fn agent(place: &Place, limits: &Limits) -> Result<Agent> {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
-        // A signature is for one host. The answer tells the region.
+        // A signature is for one host. The answer names the region.
         .max_redirects(0)
         .max_redirects_will_error(false)
         .max_idle_connections(IDLE_CONNECTIONS)

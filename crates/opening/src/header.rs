@@ -53,7 +53,7 @@ pub struct HeaderFault {
     pub what: String,
     /// Whether it reads well, and contradicts the other file.
     pub contradicts: bool,
-    /// Whether the other file tells what belongs there.
+    /// Whether the other file has what belongs there.
     pub is_repairable: bool,
 }
 

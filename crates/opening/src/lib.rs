@@ -3,5 +3,5 @@
 //! The only crate above the engines that names one.
 
 pub mod create;
-pub mod engine;
 pub mod header;
+pub mod engine;

@@ -14,7 +14,9 @@
 //! Where to begin: `posix/unlink.rs` for an operation, `plan` for what it yields, `execute` for
 //! what becomes of it, `subvolumes/snapshot.rs` for a verb.
 
-pub mod operations;
+// Answers that are kept for repeats; many inodes at once.
+pub mod once;
+pub mod bulk;
 
 // The calls of a file system.
 pub mod handles;
@@ -25,20 +27,19 @@ pub mod path_of;
 pub mod search_call;
 pub mod subvolumes;
 
-// How a change is planned and executed.
+// What calls on contents share.
+pub mod ranges;
 pub mod contents;
 pub mod edit;
-pub mod execute;
 pub mod object;
-pub mod once;
 pub mod orphan;
-pub mod plan;
-pub mod policy;
-pub mod ranges;
-pub mod reach;
 
-// Many inodes at once.
-pub mod bulk;
+// How a change is planned and executed.
+pub mod operations;
+pub mod policy;
+pub mod plan;
+pub mod execute;
+pub mod reach;
 
 // What is left to be done later.
 pub mod queue;

@@ -349,7 +349,7 @@ impl Plan {
         self.untimed = dir;
     }
 
-    /// Has what is removed go elsewhere: where, only the policy knows that says so.
+    /// Redirects what is removed: only the policy that calls this knows where.
     pub fn redirect(&mut self, redirect: Box<dyn Any>) {
         self.redirect = Some(redirect);
     }

@@ -35,7 +35,7 @@ pub(crate) use program::EngineArg;
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 use serve::{CLUSTER_HELP, SERVE_HELP};
-pub(crate) use serve::{CertsArgs, ClusterVerb, PORT, ServeArgs};
+pub(crate) use serve::{CertsArgs, ClusterVerb, EtcdArgs, PORT, ServeArgs};
 pub(crate) use session::SessionVerb;
 pub(crate) use stream::{DumpArgs, LoadArgs, ReceiveArgs, SendArgs};
 pub(crate) use trace::{MixArg, ReplayArgs, Timing, TraceVerb};
@@ -465,7 +465,7 @@ pub(crate) enum SnapshotVerb {
     Prune {
         /// The directory
         dir: PathBuf,
-        /// How many to keep [default: as the directory's schedule says]
+        /// How many to keep [default: as in the directory's schedule]
         #[arg(long, value_name = "24h7d4w12m", value_parser = retention::keep)]
         keep: Option<Keep>,
         /// How the names of the snapshots begin [default: as in the schedule, or auto]

@@ -2,7 +2,7 @@
 //! reached, and which verbs do.
 //!
 //! Such a volume has no directory here. Wherever a volume is named by its directory, its URL
-//! without a path stands for that, always with the port.
+//! without a path replaces that, always with the port.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use client::Connection;
 use device::{Clock, SystemClock, SystemNet};
-use remote::{ConnectError, Proof, Target};
+use remote::{ConnectError, Place, Proof, Target};
 use rpc::{ClientTls, Files};
 use wire::remote::Asker;
 use wire::{Failure, FailureKind};
@@ -77,7 +77,8 @@ pub(crate) fn split(argument: &Path) -> Option<Result<(PathBuf, Vec<u8>)>> {
 }
 
 fn invalid(message: &str) -> Failure {
-    Failure::new(FailureKind::Invalid, message).hint("expected pando://HOST[:PORT]/VOLUME[/path]")
+    Failure::new(FailureKind::Invalid, message)
+        .hint("expected pando://HOST[:PORT][,HOST[:PORT]...]/VOLUME[/path]")
 }
 
 fn parse(rest: &[u8]) -> Result<(PathBuf, Vec<u8>)> {
@@ -91,10 +92,16 @@ fn parse(rest: &[u8]) -> Result<(PathBuf, Vec<u8>)> {
     if !rpc::is_volume_name(volume) {
         return Err(invalid("the URL names no volume"));
     }
-    let (host, port) = host_and_port(place)?;
-    let url = remote::url(host, port, volume);
+    let url = remote::url(&places(place)?, volume);
     let inner = if inner.is_empty() { b"/".to_vec() } else { inner.to_vec() };
     Ok((PathBuf::from(url), inner))
+}
+
+/// Where servers of the volume may be: hosts with commas between.
+fn places(text: &str) -> Result<Vec<Place>> {
+    let place =
+        |text| host_and_port(text).map(|(host, port)| Place { host: host.to_owned(), port });
+    text.split(',').map(place).collect()
 }
 
 fn host_and_port(place: &str) -> Result<(&str, u16)> {
@@ -124,17 +131,19 @@ pub(crate) fn target(volume: &Path) -> Result<Target> {
     let wrong = || invalid("not a volume of a server").at(volume.as_os_str().as_bytes());
     let text = volume.to_str().and_then(|text| text.strip_prefix("pando://")).ok_or_else(wrong)?;
     let (place, name) = text.split_once('/').ok_or_else(wrong)?;
-    let (host, port) = host_and_port(place)?;
-    let proof = proof(host)?;
-    Ok(Target { host: host.to_owned(), port, volume: name.to_owned(), proof })
+    let places = places(place)?;
+    let proof = proof(&places)?;
+    Ok(Target { places, volume: name.to_owned(), proof })
 }
 
 /// The certificates of this client. Without any, servers on this machine can be reached, if they
 /// are of root or of the same user.
-fn proof(host: &str) -> Result<Proof> {
+fn proof(places: &[Place]) -> Result<Proof> {
     let given = std::env::var_os(CERTIFICATES).filter(|given| !given.is_empty());
-    let is_here = host == "localhost"
-        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    let is_here = places.iter().all(|Place { host, .. }| {
+        host == "localhost"
+            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    });
     let directory = match given {
         Some(given) => PathBuf::from(given),
         None if is_here => return Ok(Proof::Local(loopback::check_server)),
@@ -237,7 +246,14 @@ mod tests {
         }
         assert!(split(Path::new("pando://::1/v")).is_some_and(|split| split.is_err()));
         assert!(split(Path::new("/pando://h/v")).is_none());
-        let target = target(Path::new("pando://[::1]:7440/v")).unwrap();
-        assert_eq!((&target.host[..], target.port, &target.volume[..]), ("::1", 7440, "v"));
+        let two = "pando://127.0.0.1:1,[::1]:7440/v";
+        assert_eq!(parsed("pando://127.0.0.1:1,[::1]/v/x"), expected(two, "/x"));
+        for wrong in ["pando://a,/v", "pando://,a/v"] {
+            assert!(split(Path::new(wrong)).is_some_and(|split| split.is_err()), "{wrong}");
+        }
+        let target = target(Path::new(two)).unwrap();
+        let place = |host: &str, port| Place { host: host.to_owned(), port };
+        assert_eq!(target.places, [place("127.0.0.1", 1), place("::1", 7440)]);
+        assert_eq!((target.to_string(), &target.volume[..]), (two.to_owned(), "v"));
     }
 }

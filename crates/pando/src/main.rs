@@ -1,29 +1,37 @@
 //! `pando`: composes the crates below. Parses the command line, runs one verb, and turns its
 //! result into an exit code.
 
-mod access;
-mod archive;
+// The command line, and its verbs.
 mod cli;
-mod cli_totals;
-mod environment;
-mod export;
-mod failure;
-mod far;
-mod find;
-mod host;
-mod import;
-mod index;
-mod loopback;
-mod metrics;
-mod mounts;
-mod names;
-mod owner;
-mod place;
-mod replay;
-mod retention;
-mod session;
-mod spawn;
 mod verbs;
+mod cli_totals;
+
+// The daemon.
+mod owner;
+mod metrics;
+mod retention;
+
+// What verbs have of their own.
+mod import;
+mod export;
+mod index;
+mod find;
+mod archive;
+mod replay;
+mod access;
+mod names;
+
+// How an argument becomes a volume, and a connection to its daemon.
+mod place;
+mod far;
+mod session;
+mod host;
+mod mounts;
+mod loopback;
+mod spawn;
+mod environment;
+
+mod failure;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

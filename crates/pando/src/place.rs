@@ -34,7 +34,7 @@ impl Target for Place {
 
     /// Rewrites a failure about this place, or a path above or below it, to the path as the user
     /// types it.
-    fn told(&self, failure: Failure) -> Failure {
+    fn with_typed_path(&self, failure: Failure) -> Failure {
         match self.as_typed(&failure.path.0) {
             Some(path) => failure.at(&path),
             None => failure,
@@ -48,7 +48,7 @@ impl Target for [&Place; 2] {
         &self[0].volume
     }
 
-    fn told(&self, failure: Failure) -> Failure {
+    fn with_typed_path(&self, failure: Failure) -> Failure {
         match self.iter().find_map(|place| place.as_typed(&failure.path.0)) {
             Some(path) => failure.at(&path),
             None => failure,
@@ -415,8 +415,10 @@ mod tests {
         assert_eq!(place.volume, volume.canonicalize().unwrap());
         assert_eq!(Place::locate(&volume).unwrap_err().kind, FailureKind::NotFound);
         assert_eq!(Place::volume(temporary.path()).unwrap_err().kind, FailureKind::NotVolume);
-        let told = |path: &[u8]| place.told(Failure::new(FailureKind::Other, "").at(path)).path.0;
-        assert_eq!(told(b"/x:y"), [volume.as_os_str().as_bytes(), b":/x:y"].concat());
+        let typed = |path: &[u8]| {
+            place.with_typed_path(Failure::new(FailureKind::Other, "").at(path)).path.0
+        };
+        assert_eq!(typed(b"/x:y"), [volume.as_os_str().as_bytes(), b":/x:y"].concat());
     }
 
     #[test]
@@ -426,21 +428,22 @@ mod tests {
             inner: inner.to_vec(),
             typed: PathBuf::from(typed),
         };
-        let told = |place: &Place, path: &str| {
-            let failure = place.told(Failure::new(FailureKind::Other, "").at(path.as_bytes()));
+        let typed = |place: &Place, path: &str| {
+            let failure =
+                place.with_typed_path(Failure::new(FailureKind::Other, "").at(path.as_bytes()));
             String::from_utf8(failure.path.0).unwrap()
         };
         let one = place("mnt/./a//b", b"/a/b");
-        assert_eq!(told(&one, "/a/b"), "mnt/./a//b");
-        assert_eq!(told(&one, "/a/b/c/d"), "mnt/./a//b/c/d");
-        assert_eq!(told(&one, "/a/"), "mnt/./a");
-        assert_eq!(told(&one, "/"), "mnt");
-        assert_eq!(told(&one, "/other"), "/other");
-        assert_eq!(told(&one, "name"), "name");
-        assert_eq!(told(&place("b", b"/a/b"), "/a"), ".");
+        assert_eq!(typed(&one, "/a/b"), "mnt/./a//b");
+        assert_eq!(typed(&one, "/a/b/c/d"), "mnt/./a//b/c/d");
+        assert_eq!(typed(&one, "/a/"), "mnt/./a");
+        assert_eq!(typed(&one, "/"), "mnt");
+        assert_eq!(typed(&one, "/other"), "/other");
+        assert_eq!(typed(&one, "name"), "name");
+        assert_eq!(typed(&place("b", b"/a/b"), "/a"), ".");
         // The path passes through a link: the directories above are not the ones in the typed
         // path.
         let other = place("mnt/link", b"/a/b");
-        assert_eq!((told(&other, "/a/b"), told(&other, "/a")), ("mnt/link".into(), "/a".into()));
+        assert_eq!((typed(&other, "/a/b"), typed(&other, "/a")), ("mnt/link".into(), "/a".into()));
     }
 }

@@ -18,7 +18,7 @@ pub(crate) trait Target {
     fn volume(&self) -> &Path;
 
     /// Rewrites a failure of a call in terms of the argument that the user typed.
-    fn told(&self, failure: Failure) -> Failure {
+    fn with_typed_path(&self, failure: Failure) -> Failure {
         failure
     }
 }
@@ -29,7 +29,7 @@ impl Target for Path {
     }
 
     /// A permission failure that names no path inside the volume is about the volume.
-    fn told(&self, failure: Failure) -> Failure {
+    fn with_typed_path(&self, failure: Failure) -> Failure {
         if failure.kind == FailureKind::Permission && failure.path.0.is_empty() {
             return failure.at(self.as_os_str().as_bytes());
         }
@@ -42,8 +42,8 @@ impl Target for PathBuf {
         self
     }
 
-    fn told(&self, failure: Failure) -> Failure {
-        self.as_path().told(failure)
+    fn with_typed_path(&self, failure: Failure) -> Failure {
+        self.as_path().with_typed_path(failure)
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn call(
     part: &mut dyn FnMut(Body) -> Result<()>,
 ) -> Result<Answer> {
     with(target.volume(), |mut connection| connection.call(call.clone(), part))
-        .map_err(|failure| target.told(failure))
+        .map_err(|failure| target.with_typed_path(failure))
 }
 
 /// Makes one call whose answer has no parts.

@@ -13,17 +13,19 @@
 //! directories and of users, over `volume::account`; `trash::place` finds where a name goes, and
 //! `trash::keep` moves it there.
 
-pub mod governed;
-pub mod policies;
+// The trash.
+pub mod trash;
 
 // Quotas of directories, of users and groups.
-pub mod owners;
+pub mod quota_copies;
 pub mod quota;
 pub mod quota_adopt;
 pub mod quota_check;
-pub mod quota_copies;
+pub mod owners;
 mod settings;
 
-pub mod trash;
+// All of them, as operations see them.
+pub mod policies;
+pub mod governed;
 
 pub use governed::Governed;

@@ -330,20 +330,20 @@ impl Governed {
         owner: Owner,
         limits: QuotaLimits,
     ) -> FsResult<()> {
-        self.set_owner_limits(caller, (owner, limits.into()), &mut Counting::untold()).map(drop)
+        self.set_owner_limits(caller, (owner, limits.into()), &mut Counting::silent()).map(drop)
     }
 
     /// Like [`Governed::owner_quota_set`], for some limits only; returns those in force. `progress`
     /// receives how many inodes were counted and an estimate of their total, and may cancel the
     /// count: then no limit is set.
-    pub fn owner_quota_set_telling(
+    pub fn owner_quota_set_with_progress(
         &self,
         caller: &Caller,
         owner: Owner,
         change: QuotaChange,
         progress: CheckProgress<'_>,
     ) -> FsResult<QuotaLimits> {
-        self.set_owner_limits(caller, (owner, change), &mut Counting::told(progress))
+        self.set_owner_limits(caller, (owner, change), &mut Counting::reporting(progress))
     }
 
     fn set_owner_limits(

@@ -1,8 +1,8 @@
 //! Quotas of directories: domains of accounting, like XFS projects.
 //!
-//! A quota directory begins a domain. Whatever is created in it belongs to it; its record says so,
-//! together with the subvolume in which it was charged. Only that subvolume returns charges. So
-//! what a clone or a snapshot inherits is charged to no one, and never twice.
+//! A quota directory begins a domain. Whatever is created in it belongs to it; its record has a
+//! flag for that, together with the subvolume in which it was charged. Only that subvolume returns
+//! charges. So what a clone or a snapshot inherits is charged to no one, and never twice.
 //!
 //! 1. Before a batch is committed its growth is reserved in memory, where the limits are
 //!    ([`Account`]): so no two writers can both get the last byte. Shrinking counts when it is

@@ -103,20 +103,20 @@ impl Governed {
     /// Sets the limits of a quota directory, or makes a directory one: its contents are then
     /// charged in steps, while other operations run. Only root may.
     pub fn quota_set(&self, caller: &Caller, dir: NodeId, limits: QuotaLimits) -> FsResult<()> {
-        self.set_quota(caller, (dir, limits.into()), &mut Counting::untold()).map(drop)
+        self.set_quota(caller, (dir, limits.into()), &mut Counting::silent()).map(drop)
     }
 
     /// Like `quota_set`, for some limits only; returns those in force. `progress` receives
     /// how many inodes were charged; their total is not known. It may cancel: then the background
     /// continues.
-    pub fn quota_set_telling(
+    pub fn quota_set_with_progress(
         &self,
         caller: &Caller,
         dir: NodeId,
         change: QuotaChange,
         progress: CheckProgress<'_>,
     ) -> FsResult<QuotaLimits> {
-        self.set_quota(caller, (dir, change), &mut Counting::told(progress))
+        self.set_quota(caller, (dir, change), &mut Counting::reporting(progress))
     }
 
     fn set_quota(

@@ -21,7 +21,7 @@ use volume::{QuotaDifference, QuotaOf, account};
 use crate::Governed;
 use crate::owners::share;
 
-/// What was counted, or what the records say.
+/// What was counted, or what the records contain.
 #[derive(Default)]
 pub struct Found {
     /// Of directories, by domain and subvolume; `None`: not looked at.
@@ -35,7 +35,7 @@ pub struct Found {
 }
 
 /// How many inodes are counted between two reports.
-const TOLD_EVERY: u64 = 4096;
+const REPORT_EVERY: u64 = 4096;
 
 /// Receives the progress of a count, and may cancel it.
 pub struct Counting<'p> {
@@ -46,12 +46,12 @@ pub struct Counting<'p> {
 
 impl<'p> Counting<'p> {
     /// No progress is reported.
-    pub fn untold() -> Counting<'static> {
+    pub fn silent() -> Counting<'static> {
         Counting { progress: None, done: 0, total: 0 }
     }
 
     /// `progress` receives how many inodes were counted, and an estimate of their total.
-    pub fn told(progress: CheckProgress<'p>) -> Counting<'p> {
+    pub fn reporting(progress: CheckProgress<'p>) -> Counting<'p> {
         Counting { progress: Some(progress), done: 0, total: 0 }
     }
 
@@ -62,12 +62,12 @@ impl<'p> Counting<'p> {
 
     /// Some more were counted.
     pub fn did(&mut self, more: u64) -> FsResult<()> {
-        let before = self.done / TOLD_EVERY;
+        let before = self.done / REPORT_EVERY;
         self.done += more;
-        if before == self.done / TOLD_EVERY { Ok(()) } else { self.tell() }
+        if before == self.done / REPORT_EVERY { Ok(()) } else { self.report() }
     }
 
-    fn tell(&mut self) -> FsResult<()> {
+    fn report(&mut self) -> FsResult<()> {
         let total = self.total.max(self.done);
         let Some(progress) = &mut self.progress else { return Ok(()) };
         if progress(self.done, total).is_break() { Err(FsError::Interrupted) } else { Ok(()) }
@@ -117,17 +117,17 @@ impl Governed {
     /// everything that is stored, in one state, while the volume is in use.
     pub fn quota_check(&self) -> FsResult<Vec<QuotaDifference>> {
         let pin = self.store.pin().map_err(from_store)?;
-        self.quota_differences(&*pin, &mut Counting::untold())
+        self.quota_differences(&*pin, &mut Counting::silent())
     }
 
     /// Like `quota_check`. `progress` receives how many inodes were counted and an estimate
     /// of their total, and may cancel the count.
-    pub fn quota_check_telling(
+    pub fn quota_check_with_progress(
         &self,
         progress: CheckProgress<'_>,
     ) -> FsResult<Vec<QuotaDifference>> {
         let pin = self.store.pin().map_err(from_store)?;
-        self.quota_differences(&*pin, &mut Counting::told(progress))
+        self.quota_differences(&*pin, &mut Counting::reporting(progress))
     }
 
     /// The same in a state of the store.
@@ -229,7 +229,7 @@ pub fn count_subvolumes(
     for subvolume in subvolumes {
         count(pin, &subvolume, found, counting)?;
     }
-    counting.tell()
+    counting.report()
 }
 
 fn count(

@@ -87,7 +87,7 @@ impl Governed {
             }
             return Ok(());
         }
-        if inside.of_read_only.is_some() && !self.leads_to(inside)? {
+        if inside.of_read_only.is_some() && !self.points_to(inside)? {
             // The copy has its own by now, which is checked.
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl Governed {
     }
 
     /// Whether the entry of a copy points to a subvolume that the copy may inherit.
-    fn leads_to(&self, inside: &Inside) -> FsResult<bool> {
+    fn points_to(&self, inside: &Inside) -> FsResult<bool> {
         let (holder, directory) = inside.holder;
         let Some(record) = read_record(&*self.store, SubvolId(inside.id))? else {
             return Ok(false);

@@ -1,5 +1,5 @@
 //! Ctrl-C: either it sets a flag, or it ends the program with a message. The message of a command
-//! that only waits for the daemon says what is already done, and how to continue.
+//! that only waits for the daemon names what is already done, and how to continue.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use crate::failure::Result;
 use crate::output::Output;
 
 /// From now on an interrupt ends the program with this message and hint.
-pub fn says(message: &str, hint: &str, bar: &ProgressBar, output: &Output) -> Result<()> {
+pub fn exits_with(message: &str, hint: &str, bar: &ProgressBar, output: &Output) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(unwatched)?;
     let failure =
         Failure::new(FailureKind::Interrupted, format!("interrupted; {message}")).hint(hint);

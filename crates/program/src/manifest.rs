@@ -437,8 +437,8 @@ mod tests {
             (b"f 0644 0 0 x 1 1 1 1:1 path\0\0", "size"),
             (b"f 0644 0 0 0 99999999999999999999 1 1 1:1 path\0\0", "time"),
         ] {
-            let told = bad(line);
-            assert!(told.contains(why), "{}: {told}", line.escape_ascii());
+            let reported = bad(line);
+            assert!(reported.contains(why), "{}: {reported}", line.escape_ascii());
         }
         // The rest can be read.
         let long = [b"{\"path\":\"", &vec![b'x'; 3 << 20][..], b"\",\"kind\":\"f\"}\n"].concat();

@@ -388,10 +388,11 @@ mod tests {
 
     #[test]
     fn short_sizes_are_those_of_du() {
-        let told = [0, 1023, 1024, 1025, 9 << 10, 10_189, 10_190, 10_241, (1 << 20) - 1, 1 << 20]
-            .map(short_size);
+        let formatted =
+            [0, 1023, 1024, 1025, 9 << 10, 10_189, 10_190, 10_241, (1 << 20) - 1, 1 << 20]
+                .map(short_size);
         let want = ["0", "1023", "1.0K", "1.1K", "9.0K", "10K", "10K", "11K", "1.0M", "1.0M"];
-        assert_eq!(told, want);
+        assert_eq!(formatted, want);
         assert_eq!(short_size(5 << 63), "40E");
         let hours = [1, 2000].map(|hours| count(hours, "hour", "hours"));
         assert_eq!(hours, ["1 hour", "2,000 hours"]);

@@ -5,7 +5,7 @@ use inode::{Attr, FsError, Ino, NodeId, SetAttr, SetTime, Slot};
 use vfs::{Allocate, RenameMode, SetXattr, StatFs};
 use wire::remote::{Changes, FsFailure, NewTime, Node, RemoteAttr, Renaming, Space};
 
-/// What a refusal of the server says here: the words are in the server's log.
+/// The text here for a refusal of the server: the reason is in the server's log.
 const THERE: &str = "the server refuses it";
 
 pub(crate) fn failure(error: &FsError) -> FsFailure {

@@ -2,16 +2,16 @@
 //! it was given; [`RemoteFs`] is a file system that asks a server.
 //!
 //! What holds between the two:
-//! * The server checks every permission. The client's certificate says for whom it may ask; nothing
-//!   else that a client says is believed.
+//! * The server checks every permission. The client's certificate names the users for whom it may
+//!   act; nothing else that a client claims is believed.
 //! * A session names nodes by numbers that the server returned to it; any other number is stale.
 //! * A change is executed once: a client repeats it with its number, and gets the first answer. If
 //!   the server has lost the session, the client reports an error instead of a repeat.
 //! * What a session holds open lives on without a name until the session ends.
 
 mod client;
-mod convert;
 mod server;
+mod convert;
 
-pub use client::{ConnectError, Control, Proof, Remote, RemoteFs, Target, control, url};
-pub use server::{Export, OpenControl, Security, Server, Settings, WhoIsLocal};
+pub use client::{ConnectError, Control, Place, Proof, Remote, RemoteFs, Target, control, url};
+pub use server::{Export, OpenControl, Security, Server, Settings, Warrant, WhoIsLocal};

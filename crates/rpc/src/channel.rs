@@ -259,7 +259,7 @@ impl Channel {
         }
     }
 
-    /// Sends what TLS itself has to say; returns whether both sides know each other.
+    /// Sends the pending records of TLS itself; returns whether both sides know each other.
     fn flush(&self) -> Result<bool, ChannelError> {
         let Some(tls) = &self.tls else { return Ok(true) };
         let mut out = self.out.lock();

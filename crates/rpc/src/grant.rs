@@ -1,14 +1,14 @@
 //! What a client may do, and for whom it may ask.
 //!
-//! The certificate of a client says it, as a URI: `pando:grant?uids=...`. A word that is not known
-//! refuses the certificate: it may be a limit.
+//! The certificate of a client contains it, as a URI: `pando:grant?uids=...`. A word that is not
+//! known refuses the certificate: it may be a limit.
 
 use std::fmt;
 
 use inode::{Caller, Ends, Enforce};
 use wire::remote::Asker;
 
-/// The user and group that root of a client is, unless its certificate says otherwise.
+/// The user and group that root of a client is, unless its certificate names others.
 pub const NOBODY: u32 = 65_534;
 /// How the URI begins.
 const SCHEME: &str = "pando:grant?";
@@ -133,7 +133,8 @@ impl Grant {
                 (uid, gid, groups)
             }
         };
-        // Only root keeps what a change would end: a client that says otherwise gains nothing.
+        // Only root keeps what a change would end: a client that claims the right gains
+        // nothing.
         let ends = match uid {
             0 => Ends { set_id: who.ends & 1 != 0, capabilities: who.ends & 2 != 0 },
             _ => Ends { set_id: true, capabilities: true },
@@ -142,7 +143,7 @@ impl Grant {
         Ok(Caller { uid, gid, groups, umask, pid: 0, enforce: Enforce::Here, ends })
     }
 
-    /// The URI that says it.
+    /// The URI of the grant.
     pub fn to_uri(&self) -> String {
         let list = |ids: &[u32]| {
             let texts: Vec<_> = ids.iter().map(u32::to_string).collect();
@@ -165,7 +166,8 @@ impl Grant {
         format!("{SCHEME}{users}&root={root}&access={access}&volumes={volumes}")
     }
 
-    /// What a URI says; `None`: it is no grant, or one that this program does not understand whole.
+    /// The grant of a URI; `None`: it is no grant, or one that this program does not understand
+    /// whole.
     pub fn from_uri(uri: &str) -> Option<Grant> {
         let rest = uri.strip_prefix(SCHEME)?;
         let mut found: [Option<&str>; 6] = [None; 6];
@@ -249,7 +251,7 @@ mod tests {
                 assert!(cut.is_none_or(|cut| cut.volumes != grant.volumes), "{}", &uri[..end]);
             }
             assert_eq!(Grant::from_uri(&format!("{uri}&until=monday")), None);
-            assert_eq!(Grant::from_uri(&format!("{uri}&root=keep")), None, "said twice");
+            assert_eq!(Grant::from_uri(&format!("{uri}&root=keep")), None, "twice");
         }
     }
 

@@ -3,12 +3,12 @@
 //!
 //! A [`Channel`] carries frames both ways; one thread receives and any number send. Nothing that
 //! arrives is held in memory beyond a bound that its receiver chooses, and no wait is without end.
-//! [`Grant`] is what the certificate of a client says that it may do; [`certificates`] makes those.
+//! [`Grant`] is what a client may do, by its certificate; [`certificates`] makes those.
 
 pub mod certificates;
-mod channel;
-mod grant;
 mod tls;
+mod grant;
+mod channel;
 
 pub use channel::{Channel, ChannelError};
 pub use grant::{Grant, Ids, NOBODY, Refusal, Users, is_volume_name};

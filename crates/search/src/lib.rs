@@ -5,19 +5,25 @@
 //! of the tree), and the tree's current contents are the base and the difference from it. So a
 //! create writes nothing to the index, and no index entry can be stale.
 
-pub mod aggregate;
-mod assemble;
-pub mod cluster;
-mod condition;
-mod error;
+// What answers a query.
 pub mod index;
-mod matches;
-mod path;
-pub mod query;
-mod row;
-mod sort;
-mod stored;
+pub mod aggregate;
 mod walk;
+mod sort;
+
+// The language.
+pub mod query;
+mod matches;
+mod condition;
+
+// Rows, and where they are.
+mod stored;
+pub mod cluster;
+mod assemble;
+mod row;
+mod path;
+
+mod error;
 
 pub use assemble::{
     CARRY_NOTHING, NamedEntry, Records, Searchable, VOLUME, of_directory, of_inode,

@@ -53,7 +53,7 @@ pub enum Remedy {
     CutLog,
     /// The store does not need the file: an administrator may move it away.
     MoveAway,
-    /// An administrator must rename, restore or move the file, as the finding's text says.
+    /// An administrator must rename, restore or move the file, as the finding's text instructs.
     ByHand,
     /// Unreferenced space that is kept, because something unreadable may refer to it.
     Keep,

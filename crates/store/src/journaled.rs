@@ -285,6 +285,14 @@ impl<E: Engine> Durable for Journaled<E> {
         self.journal().log().prove_owner()
     }
 
+    fn granted_until(&self) -> Result<Option<Duration>> {
+        Ok(self.journal().log().grant()?.map(|grant| grant.until()))
+    }
+
+    fn serve_from(&self) -> Duration {
+        self.journal().log().serve_from()
+    }
+
     fn close(&self) -> Result<()> {
         let (engine, journal) = (&self.engine, self.journal());
         {

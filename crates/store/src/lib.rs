@@ -11,22 +11,27 @@
 //! is refused (`NoSpace`, a limit) changed nothing. After a write or sync that failed, the store is
 //! read-only until it is opened again (`ReadOnly`). Damage is an error that names file and byte.
 
-mod batch;
-mod check;
-mod error;
-mod journal;
+// A store around an engine.
 mod journaled;
-mod log;
+mod journal;
 mod options;
 mod over;
-mod pattern;
+
+// The log.
+mod log;
+
+// The traits, and what their calls take.
 mod pinned;
-mod place;
-mod range;
-mod read;
-mod run;
-mod stats;
 mod store;
+mod batch;
+mod pattern;
+mod run;
+mod read;
+mod range;
+mod check;
+mod stats;
+mod place;
+mod error;
 mod types;
 
 pub use batch::{Batch, BatchFull, Need};

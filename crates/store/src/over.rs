@@ -52,6 +52,14 @@ impl<S: Over> Durable for S {
         self.below().prove_owner()
     }
 
+    fn granted_until(&self) -> Result<Option<Duration>> {
+        self.below().granted_until()
+    }
+
+    fn serve_from(&self) -> Duration {
+        self.below().serve_from()
+    }
+
     fn close(&self) -> Result<()> {
         self.below().close()
     }

@@ -73,8 +73,8 @@ impl Default for ObjectLogSettings {
             in_flight: 8,
             patience: Duration::from_secs(600),
             pause: Duration::from_millis(100),
-            grant: Duration::from_secs(3),
-            drain: Duration::from_secs(2),
+            grant: Duration::from_secs(2),
+            drain: Duration::from_secs(1),
             objects_max: 1024,
         }
     }

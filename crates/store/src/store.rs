@@ -41,7 +41,7 @@ impl<S: Read + Commit + Snapshot + Durable + Maintain + ?Sized> Store for S {}
 
 /// Changes of a store.
 pub trait Commit {
-    /// Applies a batch atomically. Visible on return; durable as [`crate::Durability`] says.
+    /// Applies a batch atomically. Visible on return; durable as [`crate::Durability`] defines.
     ///
     /// A batch that names an absent tree, or creates one that exists, is refused as a whole. On
     /// `NoSpace` nothing happened.
@@ -121,11 +121,24 @@ pub trait Durable {
         0
     }
 
-    /// Fails if another process has taken the store over, as far as a request now can tell. For
-    /// work outside of the log that only the owner may do. Costs nothing where no other process
+    /// Fails if another process has taken the store over, as far as a request now can determine.
+    /// For work outside of the log that only the owner may do. Costs nothing where no other process
     /// can have the store open.
     fn prove_owner(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Until when answers may be given from memory, by the monotonic clock of the store's
+    /// environment; `None`: always, for no other process can have the store open. Asks the far
+    /// store if the last proof is too old. [`Error::Replaced`]: another process has the store.
+    fn granted_until(&self) -> Result<Option<Duration>> {
+        Ok(None)
+    }
+
+    /// From when on changes may be acknowledged to other processes: an earlier opening may have
+    /// answered from memory until then. By the same clock.
+    fn serve_from(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Makes everything durable and refuses further commits. Called once, before the last drop; a

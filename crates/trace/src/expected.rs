@@ -1,4 +1,4 @@
-//! The tree that a trace expects: what was there when it began, as far as its events say.
+//! The tree that a trace expects: what was there when it began, as far as its events show.
 //!
 //! A name was there if an event finds, lists or removes it before any event creates it. Attributes,
 //! targets and extended attributes are those of the first event that shows them, unless an event

@@ -340,7 +340,7 @@ impl<E> Generator<'_, E> {
         Ok(())
     }
 
-    /// Removes the newest directory that is empty. Its place stays, and stands for its parent.
+    /// Removes the newest directory that is empty. Its place stays, and refers to its parent.
     fn rmdir(&mut self) -> Result<bool, E> {
         if self.spare.last().is_none_or(|place| place + 1 != self.directories.len()) {
             return Ok(false);

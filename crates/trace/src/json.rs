@@ -154,7 +154,8 @@ impl Line {
         })
     }
 
-    /// The number of events that were not recorded, if it is the line that says so, the last one.
+    /// The number of events that were not recorded, if it is the line with that number, the last
+    /// one.
     pub fn dropped(&self) -> Result<Option<u64>, TraceError> {
         if self.object.contains_key("call") {
             return Ok(None);

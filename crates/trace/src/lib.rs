@@ -4,27 +4,31 @@
 //! * [`Traced`] wraps any `FileSystem`; [`Recorder`] writes what it saw, by a thread of its own.
 //! * [`TraceReader`] and [`TraceWriter`] are the two ends of a file.
 //! * [`json`], [`Anonymiser`], [`Summary`] and [`generate`] take events one at a time.
-//! * [`Expected`] says which tree a trace found when it began, and [`Order`] which events must wait
-//!   for which others when a trace is replayed.
+//! * [`Expected`] has the tree that a trace found when it began, and [`Order`] which events must
+//!   wait for which others when a trace is replayed.
 //!
 //! Invariants: recording never makes a caller wait for the disk, and never changes an answer. What
 //! reads a trace takes any bytes: those of a trace that somebody made up are an error, or a tree
 //! within the bounds of the format.
 
-mod anonymise;
-mod expected;
-mod fields;
-pub mod generate;
-pub mod json;
-mod names;
-mod order;
-mod outcome;
-mod reader;
+// Recording.
+mod traced;
 mod record_call;
 mod recorder;
-mod summary;
-mod traced;
 mod writer;
+mod outcome;
+
+// Reading, and what is made of a trace.
+pub mod json;
+mod anonymise;
+mod summary;
+mod reader;
+pub mod generate;
+mod expected;
+mod order;
+mod names;
+
+mod fields;
 
 pub use anonymise::{Anonymiser, Keep};
 pub use expected::{Expected, Placed};
@@ -67,7 +71,7 @@ pub enum TraceError {
         /// Its number.
         found: u64,
     },
-    /// A line of JSON says something else than an event.
+    /// A line of JSON contains something else than an event.
     #[error("line {line}: {what}")]
     Line {
         /// Its number, from 1.

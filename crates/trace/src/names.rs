@@ -1,4 +1,4 @@
-//! Which name points to which inode at a place of a trace: what the events before it say.
+//! Which name points to which inode at a place of a trace: as the events before it show.
 
 use std::collections::BTreeMap;
 

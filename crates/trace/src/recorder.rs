@@ -1,9 +1,10 @@
 //! Records events: callers add them to a buffer, and one thread compresses and writes them.
 //!
 //! Invariants: a caller waits for a lock that is held for the copy of an event, never for the disk.
-//! The buffer is bounded: when it is full, events are counted and dropped, and the next block says
-//! how many. A write that fails ends the trace and nothing else; what was written stays readable,
-//! because an incomplete block is cut off again. Events reach the file within [`FLUSH_EVERY`].
+//! The buffer is bounded: when it is full, events are counted and dropped, and the next block
+//! records how many. A write that fails ends the trace and nothing else; what was written stays
+//! readable, because an incomplete block is cut off again. Events reach the file within
+//! [`FLUSH_EVERY`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -131,9 +132,9 @@ impl Recorder {
         if state.stopped || state.ending {
             return;
         }
-        let room = self.shared.limits.buffer_bytes.saturating_sub(state.waiting_bytes);
+        let space = self.shared.limits.buffer_bytes.saturating_sub(state.waiting_bytes);
         let bytes = state.writing.bytes() + fields.len();
-        if fields.len() > EVENT_BYTES_MAX || bytes > room {
+        if fields.len() > EVENT_BYTES_MAX || bytes > space {
             state.dropped += 1;
             return;
         }

@@ -34,7 +34,7 @@ impl Source<'_> {
             Err(FsError::PastEnd) => self.size,
             found => found?.min(self.size),
         };
-        // A range has a length, whatever a damaged file says.
+        // A range has a length, whatever a damaged file contains.
         if hole > from { Ok((true, hole)) } else { Err(FsError::Stale) }
     }
 

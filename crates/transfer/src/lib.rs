@@ -5,21 +5,28 @@
 //! record. Sending reads a snapshot with the rights of the caller. What is received is built in a
 //! subvolume of its own and becomes visible at once, when the whole stream was verified.
 
+// Metadata as lines.
+mod load;
+mod dump;
+
+// Sending.
+mod send;
+mod increment;
+mod full;
+mod plan;
+mod job;
+mod out;
+
+// Receiving.
+mod receive;
+mod stage;
+
+// What both share.
+mod walk;
 mod attributes;
 mod contents;
-mod dump;
-mod error;
-mod full;
-mod increment;
-mod job;
-mod load;
-mod out;
-mod plan;
-mod receive;
-mod send;
-mod stage;
 mod token;
-mod walk;
+mod error;
 
 pub use dump::dump;
 pub use error::{Error, Result};

@@ -2,7 +2,7 @@
 //! lead from the one to the other.
 //!
 //! 1. From the deepest path of the old state upwards, names go that are not in the new state. What
-//!    has another name in the new state is parked: set aside under a number. So a directory is
+//!    has another name in the new state is parked: kept under a number. So a directory is
 //!    empty before it is removed, and no step uses a path that an earlier one has changed.
 //! 2. From the top of the new state downwards, names are made: of what was parked, and of what is
 //!    new. So each is made in a directory that is there.
@@ -19,7 +19,7 @@ use inode::{Kind, NodeId};
 pub(crate) enum Leave {
     /// The name goes.
     Remove { is_directory: bool },
-    /// The inode is set aside under a number.
+    /// The inode is parked under a number.
     Park { number: u64, keeps_name: bool },
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Leave {
 pub(crate) enum Arrive {
     /// A new inode, or a further name of one.
     New,
-    /// One that was set aside.
+    /// One that was parked.
     Place { number: u64, keeps_parked: bool },
 }
 
@@ -50,7 +50,7 @@ struct Group {
     has_contents: bool,
 }
 
-/// An inode whose name in one of the states no change tells.
+/// An inode of which no change has a name in one of the states.
 pub(crate) enum Unnamed {
     /// It gets names, and has others in the old state.
     Old(NodeId),

@@ -1,5 +1,5 @@
-//! Applies a stream: builds a subvolume aside, and makes it visible at once when the whole stream
-//! was verified.
+//! Applies a stream: builds a subvolume out of sight, and makes it visible at once when the whole
+//! stream was verified.
 //!
 //! The stream is not trusted. Each record is checked by its checksum and applied as a call of the
 //! caller's; names are names, so no path leaves the subvolume, and no link is followed. Permission

@@ -227,7 +227,7 @@ fn close(fs: &Fs, caller: &Caller, directory: NodeId) -> FsResult<()> {
 type Place = (usize, NodeId, Vec<u8>);
 
 /// Stages that are in use. It is not part of a volume, because nothing else asks a volume which
-/// streams it receives; the address tells volumes that are open in one process apart.
+/// streams it receives; the address distinguishes volumes that are open in one process.
 static ACTIVE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
 
 /// Keeps others from receiving the same stream at the same place.

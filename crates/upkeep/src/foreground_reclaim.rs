@@ -106,11 +106,11 @@ impl Upkeep {
     /// Runs an operation that may need space. If there is none, it is reclaimed from what waits to
     /// be freed, and then from the trash.
     #[inline]
-    pub fn with_room<T>(&self, run: impl Fn() -> FsResult<T>) -> FsResult<T> {
+    pub fn with_space<T>(&self, run: impl Fn() -> FsResult<T>) -> FsResult<T> {
         self.searching(&mut Search::default(), run)
     }
 
-    /// Like `with_room`; the search reports what it found if there is no space in the end.
+    /// Like `with_space`; the search reports what it found if there is no space in the end.
     #[inline]
     pub fn searching<T>(&self, search: &mut Search, run: impl Fn() -> FsResult<T>) -> FsResult<T> {
         loop {

@@ -9,32 +9,31 @@
 //! part only. Nothing is removed because a read failed: what is unread may be in use. Front ends
 //! learn what went of what they hold, with no lock and no gate held.
 //!
-//! Where to begin: `background` is the order in which steps take turns; `room` and `removal` are
-//! what an operation does on a full disk. `reclaim` and `scan` know the volume and its policies,
-//! and their own state, but not [`Upkeep`], which owns it; `calls` joins the two.
+//! Where to begin: `background` is the order in which steps take turns; `foreground_reclaim` and
+//! `removal` are what an operation does on a full disk. `reclaim` and `scan` know the volume and
+//! its policies, and their own state, but not [`Upkeep`], which owns it; `calls` joins the two.
 
-pub mod upkeep;
+// The index.
+pub mod search_declared;
+pub mod search_limits;
+pub mod search_upkeep;
+pub mod search_due;
+pub mod search_bases;
 
 // What is due, and operations that need space.
 pub mod background;
 mod calls;
-pub mod foreground_reclaim;
 pub mod removal;
-
-// Space.
-pub mod collect;
-pub mod distinct;
-pub mod reclaim;
+pub mod upkeep;
+pub mod foreground_reclaim;
 
 // Import of directories that exist elsewhere.
 pub mod scan;
 
-// The index.
-pub mod search_bases;
-pub mod search_declared;
-pub mod search_due;
-pub mod search_limits;
-pub mod search_upkeep;
+// Space.
+pub mod collect;
+pub mod reclaim;
+pub mod distinct;
 
 pub use reclaim::Waiting;
 pub use scan::{

@@ -15,7 +15,7 @@ impl Upkeep {
     pub fn removing<T>(&self, run: impl Fn(&dyn Policy) -> FsResult<T>) -> FsResult<T> {
         let policies = self.policies();
         if !self.trash.is_on() {
-            return self.with_room(|| run(&policies));
+            return self.with_space(|| run(&policies));
         }
         let mut search = Search::default();
         match self.searching(&mut search, || run(&policies)) {

@@ -2,7 +2,7 @@
 //!
 //! A base is due by how many rows differ from it. Counting those by comparing trees costs as much
 //! as there is to count, and later writers must copy what is compared. So the first estimate is an
-//! upper bound: how much was given to the store. The next is how many rows the log says were
+//! upper bound: how much was given to the store. The next is how many rows the log counts as
 //! changed; a row that is changed repeatedly counts once there (`Distinct`). Names that are
 //! created and removed again do not differ, and there may be any number of those. So a sample of
 //! the rows is looked up in both trees, and a base is due only if half of what makes one due is
@@ -103,12 +103,12 @@ impl Changes {
         }
         let trees = self.counted.values().map(|counted| (counted.tree, Distinct::default()));
         let mut changed: BTreeMap<u64, Distinct> = trees.collect();
-        let mut is_told = true;
+        let mut is_counted = true;
         let whole = pinned.logged_since(CommitToken(since), &mut |mut ops| {
-            is_told = ops.all(|op| note(&mut changed, &op));
-            is_told
+            is_counted = ops.all(|op| note(&mut changed, &op));
+            is_counted
         });
-        if !whole || !is_told {
+        if !whole || !is_counted {
             self.counted.clear();
         }
         for counted in self.counted.values_mut() {
@@ -128,9 +128,9 @@ impl Changes {
         behind: CommitToken,
     ) {
         let mut changed = BTreeMap::from([(tree, Distinct::default())]);
-        let (mut is_of_base, mut is_told) = (false, true);
+        let (mut is_of_base, mut is_counted) = (false, true);
         let whole = pinned.logged_since(behind, &mut |mut ops| {
-            is_told = ops.all(|op| match op {
+            is_counted = ops.all(|op| match op {
                 Ok(Op::CloneTree { source, target, .. }) if target == base => {
                     is_of_base = source == tree;
                     is_of_base
@@ -142,9 +142,9 @@ impl Changes {
                 ) if made == tree => false,
                 op => note(&mut changed, &op),
             });
-            is_told
+            is_counted
         });
-        let is_all = whole && is_told && is_of_base;
+        let is_all = whole && is_counted && is_of_base;
         if let (true, Some(since)) = (is_all, changed.remove(&tree)) {
             self.insert(id, Counted { base, tree, rows: 0, since });
         }

@@ -155,7 +155,7 @@ impl Upkeep {
             freed_bytes: data.reclaimed_bytes,
             collecting,
             read_only: self.why_read_only(),
-            damaged: self.own.noted().told().or_else(|| self.held_back()),
+            damaged: self.own.noted().message().or_else(|| self.held_back()),
         })
     }
 

@@ -69,7 +69,7 @@ pub enum RenameMode {
     /// Swaps the two.
     Exchange,
     /// Like `Replace`, and leaves a whiteout under the old name: a character device 0:0, which
-    /// tells an overlay file system that the name does not exist.
+    /// makes the name absent for an overlay file system.
     Whiteout,
     /// Like `NoReplace`, and leaves a whiteout.
     NoReplaceWhiteout,
@@ -249,7 +249,7 @@ pub trait FileSystem: Send + Sync {
     /// Changes attributes; implements chmod, chown, truncate and utimens.
     fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr>;
 
-    /// Whether the caller may read (4), write (2) and execute (1), as the bits of `mask` say.
+    /// Whether the caller may read (4), write (2) and execute (1), as the bits of `mask` require.
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()>;
 
     /// The target of a symbolic link.
@@ -358,7 +358,7 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Lists a directory from just after `cookie` (0: from the start), without `.` and `..`,
-    /// until `take` says stop or the end. Cookies are greater than 2 and less than 2^63.
+    /// until `take` stops it, or to the end. Cookies are greater than 2 and less than 2^63.
     fn readdir(
         &self,
         caller: &Caller,
@@ -463,7 +463,7 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// Takes, changes or ends a lock; `wait` says whether to wait for others.
+    /// Takes, changes or ends a lock; with `wait` it waits for others.
     fn lock(
         &self,
         _caller: &Caller,

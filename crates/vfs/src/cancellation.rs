@@ -20,7 +20,7 @@ pub fn with_cancellation<T>(cancel: &Arc<AtomicBool>, run: impl FnOnce() -> T) -
     done
 }
 
-/// The flag that says that no caller waits for this thread any more.
+/// The flag that is set when no caller waits for this thread any more.
 pub fn cancel() -> Arc<AtomicBool> {
     CANCEL.with(|own| own.borrow().clone()).unwrap_or_default()
 }

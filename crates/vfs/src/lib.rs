@@ -6,11 +6,11 @@
 //! [`Observed`] reports each call and its duration. [`with_cancellation`] ends searches that no
 //! caller waits for.
 
-mod api;
+mod virtual_dirs;
+mod resolve;
 mod cancellation;
 mod observed;
-mod resolve;
-mod virtual_dirs;
+mod api;
 
 pub use api::{
     Allocate, DirEntry, Entry, FileLock, FileSystem, Follow, FsResult, Invalidate, LockKind,

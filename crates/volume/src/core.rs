@@ -35,7 +35,7 @@ pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>;
 pub struct Core {
     /// Clocks, entropy, devices.
     pub env: Env,
-    /// What `volume.pando` says.
+    /// The content of `volume.pando`.
     pub header: VolumeHeader,
     /// How it was opened. Read-only also where nothing may change.
     pub options: OpenOptions,
@@ -84,8 +84,8 @@ impl Core {
     ) -> Result<Core, OpenError> {
         let damaged = OpenError::inconsistent;
         // Damage that the store works around: no changes are allowed, as in a read-only volume.
-        let kept_from = match own.noted().told() {
-            Some(told) if own::is_of_own(&store.unknown()) => Some(Arc::from(told)),
+        let kept_from = match own.noted().message() {
+            Some(message) if own::is_of_own(&store.unknown()) => Some(Arc::from(message)),
             _ => store.read_only().or_else(|| options.read_only_because.clone()),
         };
         let read_only = options.read_only || kept_from.is_some();
@@ -166,7 +166,7 @@ impl Core {
         }
         self.options.read_only = true;
         if self.kept_from.is_none() {
-            self.kept_from = self.own.noted().told().map(Arc::from);
+            self.kept_from = self.own.noted().message().map(Arc::from);
         }
         Ok(())
     }
@@ -195,7 +195,7 @@ impl Core {
     }
 
     /// Files of contents that free nothing, because they are not proven to be the segments that
-    /// their names say.
+    /// their names give.
     pub fn held_back(&self) -> Option<String> {
         let found = self.data.held_back();
         found.first().map(|first| {

@@ -75,7 +75,7 @@ pub struct FormatOptions {
     pub root_gid: u32,
     /// Permission bits of the root directory.
     pub root_mode: u32,
-    /// The home of the inodes that the volume makes: 0 for one that stands alone.
+    /// The home of the inodes that the volume makes: 0 for a volume that is in no cluster.
     pub inode_home: u16,
 }
 
@@ -329,7 +329,7 @@ pub struct ScheduleInfo {
     pub gid: u32,
     /// When it last took a snapshot, or was set.
     pub last: Timestamp,
-    /// What it says.
+    /// Its content.
     pub schedule: Schedule,
 }
 

@@ -12,33 +12,33 @@
 //! subvolume as it is ([`subvol`]). What a front end holds stays known until it forgets it
 //! ([`nodes`]).
 
-pub mod core;
-
-// Tables in memory.
-pub mod arrivals;
-pub mod locks;
-pub mod nodes;
-pub mod numbers;
-pub mod slots;
-pub mod subvol;
-
 // Records as they are seen.
-pub mod account;
+pub mod permit;
+pub mod load;
 pub mod attributes;
 pub mod inherited;
-pub mod load;
-pub mod permit;
-pub mod readable;
 pub mod view;
+
+pub mod core;
 
 // The volume's own records, twice; where contents are.
 pub mod objects;
 pub mod own;
+pub mod readable;
+
+// Tables in memory.
+pub mod numbers;
+pub mod slots;
+pub mod subvol;
+pub mod nodes;
+pub mod locks;
+pub mod arrivals;
+pub mod account;
 
 // What callers see.
+pub mod open_error;
 pub mod error;
 pub mod info;
-pub mod open_error;
 
 pub use crate::core::Core;
 pub use info::{

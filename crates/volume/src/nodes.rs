@@ -469,7 +469,7 @@ mod tests {
         let first = Location::Entry { dir: 1, cookie: 256 };
         table.look_up(node, first);
         table.look_up(node, Location::Linked);
-        assert_eq!(table.location(node), Some(first), "the first location stands");
+        assert_eq!(table.location(node), Some(first), "the first location stays");
         table.relocate(node, Location::Linked);
         assert_eq!(table.forget(node, 1), None);
         assert_eq!(table.forget(node, 1), Some(Location::Linked));

@@ -1,4 +1,4 @@
-//! Iterates over the records of a tree past damage, and says where it was.
+//! Iterates over the records of a tree past damage, and reports where it was.
 
 use std::sync::Arc;
 

@@ -60,7 +60,7 @@ impl SlotTable {
 }
 
 impl Slots {
-    /// As the counter of subvolumes says at opening.
+    /// As in the counter of subvolumes at opening.
     pub fn open(next: u64) -> Slots {
         Slots { has_later: AtomicBool::new(key::generation(next) > 0), ..Slots::default() }
     }

@@ -57,7 +57,7 @@ pub struct Unlimited {
 }
 
 impl Unlimited {
-    /// Never 0, which stands for nothing known.
+    /// Never 0, which means unknown.
     fn encoded(self) -> u64 {
         (self.changes << 1 | u64::from(self.as_read_only)) + 1
     }

@@ -103,7 +103,7 @@ pub fn os_words(text: String) -> String {
     words + rest
 }
 
-/// A failed request. Nothing was changed, unless the message says what was.
+/// A failed request. Nothing was changed, unless the message names what was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {

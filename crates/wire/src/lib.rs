@@ -9,27 +9,34 @@
 //! Promises: any bytes are decoded to a message or an error, in memory that the length of the frame
 //! bounds, and a frame has a maximum. The layout of `Hello` and `Welcome` never changes; everything
 //! else is sent only between ends of the same [`VERSION`], and `cargo xtask tidy` refuses a type
-//! that changed without it. A [`Failure`] says what failed and what to do.
+//! that changed without it. A [`Failure`] names what failed and what to do.
 
-mod attr;
-mod bytes;
+// Requests and answers.
 mod call;
-mod codec;
-mod difference;
-mod export;
-mod failure;
-mod find;
-mod frame;
-mod history;
-mod import;
-pub mod remote;
 mod reply;
-mod retention;
-mod scan;
+
+// What they carry.
+mod history;
 mod status;
-mod stream;
+mod find;
 mod totals;
+mod difference;
 mod trash;
+mod retention;
+mod export;
+mod import;
+mod attr;
+mod scan;
+mod stream;
+mod failure;
+
+// Served volumes.
+pub mod remote;
+
+// Frames.
+mod frame;
+mod codec;
+mod bytes;
 
 pub use attr::{Attr, Kind};
 pub use bytes::Bytes;

@@ -36,7 +36,7 @@ pub struct Schedule {
 pub struct Scheduled {
     /// The directory.
     pub path: Bytes,
-    /// What it says.
+    /// Its content.
     pub schedule: Schedule,
     /// The user who set it, with whose rights it acts.
     pub uid: u32,

@@ -9,23 +9,23 @@
 //! A *worker* process runs cases; the *supervisor* detects that it dies or hangs, and records the
 //! input.
 
-mod clusters;
-pub mod decoders;
-mod kernel;
-mod messages;
-mod mutate;
 mod operations;
-mod queries;
-mod random;
-mod sealed_log;
-mod sealed_runs;
 mod structures;
-pub mod supervise;
-pub mod target;
+pub mod decoders;
+mod sealed_runs;
+mod sealed_log;
+mod messages;
+mod queries;
 mod values;
-mod verbs;
+pub mod supervise;
 pub mod worker;
+mod clusters;
+mod kernel;
+mod verbs;
 mod world;
+mod random;
+pub mod target;
+mod mutate;
 
 use target::Target;
 

@@ -99,7 +99,7 @@ fn answer(verb: Verb) -> std::io::Result<bool> {
             };
             println!("fuzzing {name}: seed {}, {cpu_seconds} CPU seconds", run.seed);
             let outcome = run.run(&std::env::current_exe()?)?;
-            Ok(told(&run, &outcome))
+            Ok(report(&run, &outcome))
         }
         Verb::Replay { files } => {
             let mut well = true;
@@ -137,7 +137,7 @@ fn answer(verb: Verb) -> std::io::Result<bool> {
 }
 
 /// Prints the result of a run; returns whether it is good.
-fn told(run: &Run, outcome: &Outcome) -> bool {
+fn report(run: &Run, outcome: &Outcome) -> bool {
     let mut well = outcome.findings == 0;
     for target in chosen(run.part, run.only.as_deref()) {
         let (executions, understood) = outcome.counts.get(target.name).copied().unwrap_or((0, 0));

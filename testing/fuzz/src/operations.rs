@@ -96,7 +96,7 @@ fn run_calls(bytes: &[u8]) -> bool {
     assert_eq!(world.damage, None, "nobody damaged anything");
     let succeeded = world.succeeded;
     if world.random.bool() {
-        world.close().expect("a medium without faults takes everything");
+        world.close().expect("a disk without faults takes everything");
     }
     let report = check(&device).expect("a volume without damage is looked at");
     assert!(report.is_clean(), "{:#?}", report.problems);
@@ -134,10 +134,10 @@ fn filled(input: Input) -> (SimDevice, Rng) {
     world.calls(calls);
     let mut random = Rng::with_seed(world.random.u64(..));
     if random.u8(..3) == 0 {
-        world.fs.sync().expect("a medium without faults takes everything");
+        world.fs.sync().expect("a disk without faults takes everything");
         return (device.copy(), random);
     }
-    world.close().expect("a medium without faults takes everything");
+    world.close().expect("a disk without faults takes everything");
     (device, random)
 }
 
@@ -203,7 +203,7 @@ fn run_falsified(bytes: &[u8]) -> bool {
     });
     let fs = fs.expect("a volume without damage opens");
     falsify(&*captured.expect("invariant: a volume that opened has a store"), &mut random);
-    fs.close().expect("a medium without faults takes everything");
+    fs.close().expect("a disk without faults takes everything");
     seen(fs);
     use_falsified(&device, random)
 }
@@ -270,7 +270,7 @@ fn falsify(store: &dyn Store, random: &mut Rng) {
             }
         }
     }
-    store.commit(&batch).expect("a medium without faults takes everything");
+    store.commit(&batch).expect("a disk without faults takes everything");
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub(crate) fn falsify(device: &SimDevice, random: &mut Rng) {
     }
 }
 
-/// Appends a falsified copy of a run to its blob, and returns what the manifest is to say of it.
+/// Appends a falsified copy of a run to its blob, and returns what the manifest is to record of it.
 fn falsify_run(
     blob: &mut Vec<u8>,
     volume: [u8; 16],

@@ -101,12 +101,12 @@ impl Run {
             let beat = Beat::read(&worker.heartbeat).unwrap_or_default();
             let used = beat.cpu_millis as f64 / 1000.0;
             outcome.cpu_seconds += used;
-            let mut told = String::new();
+            let mut text = String::new();
             if let Some(mut output) = worker.child.stdout.take() {
-                output.read_to_string(&mut told)?;
+                output.read_to_string(&mut text)?;
             }
             if status.is_some_and(|status| status.code().is_some_and(|code| code <= 1)) {
-                outcome.count(&told);
+                outcome.count(&text);
                 continue;
             }
             outcome.deaths += 1;
@@ -191,8 +191,8 @@ impl Run {
 
 impl Outcome {
     /// Parses a worker's output: a line for each target, and one for the findings.
-    fn count(&mut self, told: &str) {
-        for line in told.lines() {
+    fn count(&mut self, text: &str) {
+        for line in text.lines() {
             let mut words = line.split_whitespace();
             let name = words.next().unwrap_or_default();
             let mut number = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0_u64);

@@ -202,14 +202,14 @@ impl Case<'_> {
         let Case { target, seed, number } = self;
         let file = directory.join(format!("{}.{seed}-{number}.case", target.name));
         std::fs::write(&file, input)?;
-        let told = format!(
+        let text = format!(
             "{}: seed {seed}, case {number}, {} bytes\n{what}\n\nagain with:\n  \
              cargo run --package pando-fuzz -- replay {}\n",
             target.name,
             input.len(),
             file.display()
         );
-        std::fs::write(file.with_extension("txt"), told)?;
+        std::fs::write(file.with_extension("txt"), text)?;
         Ok(file)
     }
 }

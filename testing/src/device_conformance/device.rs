@@ -122,7 +122,7 @@ pub fn a_punched_range_reads_as_zero_and_is_free<D: DeviceUnderTest>() {
 }
 
 /// Punched ranges occupy no space, and all others do.
-pub fn holes_are_told<D: DeviceUnderTest>() {
+pub fn holes_are_reported<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
     file.write_at(&vec![5; 1 << 20], 0).expect("there is space");

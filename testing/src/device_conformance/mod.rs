@@ -1,9 +1,9 @@
 //! Requirements for every `Device` and every `Blobs`: one suite for the operating system's files
 //! and for the simulated disk, which shows that the simulation behaves like real files.
 
-mod blobs;
-mod device;
 mod random;
+mod device;
+mod blobs;
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ macro_rules! device_conformance {
             a_cut_file_forgets_what_was_cut,
             reserved_space_is_allocated_and_reads_as_zero,
             a_punched_range_reads_as_zero_and_is_free,
-            holes_are_told,
+            holes_are_reported,
             directories_list_their_names_in_order,
             a_rename_replaces_and_keeps_handles,
             a_removed_file_stays_while_it_is_open,

@@ -13,7 +13,8 @@ use super::verdict::{Effect, Verdict};
 impl FsModel {
     /// A hash of everything that calls can see, but for times and inode numbers.
     pub fn fingerprint(&self) -> u64 {
-        let mut print = Print { model: self, hash: 0xcbf2_9ce4_8422_2325, numbers: BTreeMap::new() };
+        let mut print =
+            Print { model: self, hash: 0xcbf2_9ce4_8422_2325, numbers: BTreeMap::new() };
         print.node(self.root);
         for (slot, key) in &self.slots {
             print.number(*slot as u64);

@@ -5,19 +5,19 @@
 //! and clones as deep copies. If POSIX allows several errors, the model returns all that apply, and
 //! any of them is correct.
 
-mod attributes;
 mod contents;
+mod attributes;
 mod drive;
 mod dump;
 mod generate;
 mod histories;
 mod names;
-mod op;
 mod rename;
 mod resolve;
+mod versions;
 mod state;
 mod verdict;
-mod versions;
+mod op;
 
 #[cfg(test)]
 mod tests;

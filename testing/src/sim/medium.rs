@@ -71,7 +71,7 @@ pub(super) struct Medium {
     pub(super) next: u64,
     pub(super) blocks_used: u64,
     pub(super) blocks_max: Option<u64>,
-    /// The size that the disk says it has, all of it free, however much is on it.
+    /// The size that the disk reports, all of it free, however much is on it.
     pub(super) stated: Option<u64>,
 }
 

@@ -18,16 +18,16 @@
 //!   durable, although reads return them: this is what Linux does.
 //! * Space is counted in blocks of 4096 bytes. A write that does not fit writes the part that fits.
 
-mod content;
-mod crash;
-mod device;
-mod fault;
-mod file;
-mod medium;
 #[cfg(feature = "sim")]
 mod net;
 mod objects;
+mod device;
+mod file;
+mod crash;
+mod medium;
+mod content;
 mod ranges;
+mod fault;
 #[cfg(feature = "sim")]
 mod scheduler;
 #[cfg(feature = "sim")]

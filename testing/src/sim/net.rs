@@ -162,7 +162,8 @@ impl SimNet {
             let mut state = self.state.lock();
             state.dead.insert(host);
             let is_of = |ear: &Arc<Ear>| ear.host == host;
-            let of_host: Vec<_> = state.listeners.values().filter(|ear| is_of(ear)).cloned().collect();
+            let of_host: Vec<_> =
+                state.listeners.values().filter(|ear| is_of(ear)).cloned().collect();
             state.listeners.retain(|_, ear| !is_of(ear));
             of_host
         };

@@ -151,10 +151,11 @@ impl Scheduler {
             failed: None,
         };
         let waiting = [const { AtomicUsize::new(0) }; WAIT_SLOTS];
-        let scheduler = Arc::new(Scheduler { state: Mutex::new(state), waiting, mutation: pace.mutation });
         // A process has some locks of its own, which a thread of another run must not hold.
         static ONE: Mutex<()> = Mutex::new(());
         let _alone = ONE.lock();
+        let scheduler =
+            Arc::new(Scheduler { state: Mutex::new(state), waiting, mutation: pace.mutation });
         let driver = Arc::clone(&scheduler);
         let run = AssertUnwindSafe(|| device::sim::run(driver, || body(&scheduler)));
         let result = catch_unwind(run);
@@ -471,7 +472,7 @@ pub fn explore(seeds: std::ops::Range<u64>, replayed: u64, test: impl Fn(u64) + 
         drop(noted);
     }
     let (orders, turns) = (traces.len(), turns / count.max(1));
-    crate::run::say(&format!(
+    crate::run::print_line(&format!(
         "{count} seeds, {orders} orders, {turns} turns each, trace {all:016x}"
     ));
     assert!(orders as u64 * 10 >= count * 9, "{orders} different orders of {count} seeds");

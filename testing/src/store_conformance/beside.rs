@@ -12,7 +12,7 @@ use store::{Batch, Durability, Read, Result, SliceRun, Store, TreeId};
 use super::engine::{EngineUnderTest, fresh};
 use super::reopen::open;
 use crate::kit::{commit, entries};
-use crate::run::{Context, say};
+use crate::run::{Context, print_line};
 use crate::{CrashPolicy, SimEnv};
 
 const TREE: TreeId = TreeId(20);
@@ -385,7 +385,7 @@ pub fn space_runs_out_beside_writers_clones_and_runs<E: EngineUnderTest>() {
             shared.proceed(1500, 2900, 20);
             cut::<E>(sim, shared, seed);
             let counts = loaded(&shared.counts);
-            say(&format!("{counts:?}, {} refused", shared.refused.load(Ordering::SeqCst)));
+            print_line(&format!("{counts:?}, {} refused", shared.refused.load(Ordering::SeqCst)));
             refused += shared.refused.load(Ordering::SeqCst);
             sim.device.set_capacity(None);
             shared.proceed(200, 200, u64::MAX);

@@ -11,7 +11,7 @@ use super::history::History;
 use super::ingest::Entries;
 use super::workload::{Shape, Workload};
 use crate::kit::numbered;
-use crate::run::{Context, say};
+use crate::run::{Context, print_line};
 use crate::{CrashPolicy, SimDevice, SimEnv, sim_env};
 
 /// A disk with a store on it, and the store's expected contents.
@@ -190,7 +190,7 @@ fn flip_bits<E: EngineUnderTest>(subject: &Subject, seed: u64, oldest: Lsn) {
             let was_found = is_found::<E>(device, &files, &subject.history, oldest);
             *found.entry(was_found).or_default() += 1;
         }
-        say(&format!("{path}: {} flips found, {} harmless", found[&true], found[&false]));
+        print_line(&format!("{path}: {} flips found, {} harmless", found[&true], found[&false]));
     }
 }
 

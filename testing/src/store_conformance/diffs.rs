@@ -3,7 +3,7 @@
 use store::{DiffCursor, Error, KeyRange, Pinned, Result, TreeId};
 
 use super::engine::{EngineUnderTest, fresh};
-use super::random::{aside, commit_both};
+use super::random::{commit_both, step_beside};
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
 use crate::run::show;
@@ -30,7 +30,7 @@ pub fn differences_between_pins_are_exact<E: EngineUnderTest>() {
         for round in 0..E::rounds(300, 2000) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
-            aside(&*store, &oracle, &mut work);
+            step_beside(&*store, &oracle, &mut work);
             if round % 40 == 7 {
                 store.checkpoint().expect("checkpoint");
             }

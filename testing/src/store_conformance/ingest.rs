@@ -6,7 +6,7 @@ use store::{Batch, Commit, Durability, Error, SliceRun, Store, TreeId};
 
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
-use super::random::{aside, commit_both, must};
+use super::random::{commit_both, must, step_beside};
 use super::reopen::open;
 use super::workload::{Shape, Workload};
 use super::{same_store, same_tree};
@@ -81,7 +81,7 @@ pub fn a_run_has_the_effect_of_puts<E: EngineUnderTest>() {
                 }
                 commit_both(&*store, &oracle, &batch);
             }
-            aside(&*store, &oracle, &mut work);
+            step_beside(&*store, &oracle, &mut work);
         }
         let trees = work.trees().to_vec();
         must(same_store(&*store, &oracle, &trees));

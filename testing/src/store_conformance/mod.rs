@@ -4,28 +4,28 @@
 //! [`store_conformance!`](macro@crate::store_conformance) in its `tests/it`. Each function compares
 //! the engine with [`crate::MemStore`], on a simulated disk, by printed seeds.
 
-mod batches;
-mod beside;
-mod compare;
-mod crash;
-mod cursors;
-mod damage;
-mod diffs;
-mod engine;
-mod faults;
-mod history;
-mod ingest;
 mod killed;
+mod faults;
+mod damage;
+mod patterns;
+mod ingest;
+mod beside;
+mod crash;
 mod large;
 mod partial;
-mod patterns;
 mod pins;
-mod random;
-mod reopen;
-mod space;
 mod space_given_back;
+mod space;
 mod threads;
+mod reopen;
+mod history;
+mod diffs;
+mod cursors;
+mod random;
+mod compare;
 mod workload;
+mod batches;
+mod engine;
 
 pub use batches::*;
 pub use beside::*;

@@ -11,7 +11,7 @@ use store::{
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
 use super::ingest::cut_everywhere;
-use super::random::{aside, commit_both, must};
+use super::random::{commit_both, must, step_beside};
 use super::reopen::open;
 use super::workload::{Shape, Workload};
 use super::{same_store, same_tree};
@@ -105,7 +105,7 @@ pub fn a_snapshot_by_patterns_has_exactly_the_matches<E: EngineUnderTest>() {
             assert_eq!(found, expected, "one commit, numbers have no gaps");
             must(same_tree(&*store, &oracle, target));
             adopt(&mut work, target);
-            aside(&*store, &oracle, &mut work);
+            step_beside(&*store, &oracle, &mut work);
             let refused = store.clone_matching(source, target, &patterns);
             assert!(matches!(refused, Err(Error::TreeExists(tree)) if tree == target));
             let (absent, target) = (work.new_tree(), work.new_tree());

@@ -7,7 +7,7 @@ use store::{Batch, KeyRange, Pinned, SharedWalk, TreeId};
 use super::compare::{same_diff, same_tree};
 use super::cursors::walk_in;
 use super::engine::{EngineUnderTest, fresh};
-use super::random::{aside, commit_both, must};
+use super::random::{commit_both, must, step_beside};
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
 use crate::{MemPinned, MemStore};
@@ -22,7 +22,7 @@ pub fn a_pin_shows_its_state<E: EngineUnderTest>() {
         for _ in 0..E::rounds(300, 2000) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
-            aside(&*store, &oracle, &mut work);
+            step_beside(&*store, &oracle, &mut work);
             if work.random.u8(0..12) == 0 {
                 let pin = store.pin().expect("pin");
                 let expected = oracle.pin_state();

@@ -26,7 +26,7 @@ pub(super) fn commit_both(store: &dyn Store, oracle: &MemStore, batch: &Batch) -
 }
 
 /// One step of background work or of reading.
-pub(super) fn aside(store: &dyn Store, oracle: &MemStore, work: &mut Workload) {
+pub(super) fn step_beside(store: &dyn Store, oracle: &MemStore, work: &mut Workload) {
     match work.random.u32(0..100) {
         0..30 => {
             let (tree, key) = (work.tree(), work.key());
@@ -74,7 +74,7 @@ pub fn random_operations_agree_with_the_oracle<E: EngineUnderTest>() {
         for _ in 0..E::rounds(700, 4000) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
-            aside(&*store, &oracle, &mut work);
+            step_beside(&*store, &oracle, &mut work);
         }
         let trees: Vec<TreeId> = work.trees().to_vec();
         must(same_store(&*store, &oracle, &trees));

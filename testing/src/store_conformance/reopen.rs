@@ -7,7 +7,7 @@ use store::{Barrier, Durability, Error, Store, TreeId};
 
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
-use super::random::{aside, must};
+use super::random::{must, step_beside};
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
 use crate::{CrashPolicy, SimEnv, sim_env};
@@ -70,7 +70,7 @@ pub fn random_operations_survive_reopening<E: EngineUnderTest>() {
         for round in 0..E::rounds(25, 100) {
             history.run(&*store, &mut work, 15);
             for _ in 0..10 {
-                aside(&*store, history.oracle(), &mut work);
+                step_beside(&*store, history.oracle(), &mut work);
             }
             match round % 3 {
                 0 => store.close().expect("close"),

@@ -36,7 +36,7 @@ fn fill(store: &dyn Store, history: &History) {
             assert!(error.is_no_space(), "{error:?}");
         }
     }
-    panic!("600 MB fit into a full medium");
+    panic!("600 MB fit into a full disk");
 }
 
 /// Commits a batch, with background work in between until it succeeds.

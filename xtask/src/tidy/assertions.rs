@@ -45,7 +45,7 @@ fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
     let problems = found.iter().map(|(package, places)| {
         format!(
             "{package}: {} assertions hold for any error; the table in \
-             xtask/src/tidy/assertions.rs says {}, and may only shrink: {}",
+             xtask/src/tidy/assertions.rs allows {}, and may only shrink: {}",
             places.len(),
             allowed(package).map_or(0, |(_, count)| *count),
             places.join(" ")

@@ -2,7 +2,7 @@
 
 use super::Tree;
 
-/// From the top down: a crate may use those that stand after it. `testing` may be used by tests
+/// From the top down: a crate may use those that come after it. `testing` may be used by tests
 /// only.
 const LAYERS: [&str; 30] = [
     "xtask",
@@ -47,8 +47,8 @@ const KNOW_ONLY: [(&str, &[&str]); 29] = [
     (
         "pando",
         &[
-            "remote", "cluster", "rpc", "program", "fuse", "client", "wire", "transfer", "fs", "trace", "vfs",
-            "search", "inode", "objects", "store", "format", "device",
+            "remote", "cluster", "rpc", "program", "fuse", "client", "wire", "transfer", "fs",
+            "trace", "vfs", "search", "inode", "objects", "store", "format", "device",
         ],
     ),
     (
@@ -93,11 +93,11 @@ const KNOW_ONLY: [(&str, &[&str]); 29] = [
     ("btree", &["store", "format", "device"]),
     ("lsm", &["store", "format", "device"]),
     ("store", &["format", "device"]),
-    // `format` and `device` know none of ours: none stands below both, and neither the other.
+    // `format` and `device` know none of ours: none is below both, and neither the other.
     ("format", &[]),
 ];
 
-/// Crates of the repository that stand beside the layers: what is measured against, what fuzzes all
+/// Crates of the repository beside the layers: what is measured against, what fuzzes all
 /// of them, models of protocols, and threads in orders that a seed determines.
 const BESIDE: [&str; 6] = [
     "testing/fuzz/",
@@ -186,7 +186,7 @@ fn beside(path: &str, directory: &str, text: &str, problems: &mut Vec<String>) {
     }
 }
 
-/// Rows of the code map are in the order of the layers, and every layer says what it may know.
+/// Rows of the code map are in the order of the layers, and every layer lists what it may know.
 fn order(map: &str, problems: &mut Vec<String>) {
     let rows = map.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let layers = |name: &&str| LAYERS.contains(name) && !["testing", "xtask"].contains(name);

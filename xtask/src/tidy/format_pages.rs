@@ -157,7 +157,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// The modules that a page says it describes.
+/// The modules that a page describes, by its header.
 fn sources(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(source)
 }

@@ -1,4 +1,4 @@
-//! Failures that users read say what to do next: `Failure::new` without `.hint` in its statement is
+//! Failures that users read name the next step: `Failure::new` without `.hint` in its statement is
 //! counted in [`LEFT`], by package. The counts may only shrink.
 //!
 //! Failures of the kind `Protocol` have their hint from `Failure::new`. Others get theirs where the

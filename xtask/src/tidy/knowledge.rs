@@ -3,7 +3,7 @@
 
 use super::Tree;
 
-/// Modules of `format` that say what keys and values of a volume mean.
+/// Modules of `format` that define what keys and values of a volume mean.
 const NAMESPACE: [&str; 23] = [
     "acl",
     "answer_record",
@@ -30,7 +30,7 @@ const NAMESPACE: [&str; 23] = [
     "xattr_record",
 ];
 
-/// Modules of `format` that the store, its engines or the index need, which say nothing of keys.
+/// Modules of `format` that the store, its engines or the index need, which define no keys.
 const STRUCTURES: [&str; 30] = [
     "batch",
     "cached_chunk",

@@ -3,8 +3,8 @@
 //! Both sides of a connection compare `VERSION`, because messages have no field names: with
 //! changed types and an equal version, one side would misread the other. [`FINGERPRINT`] is the
 //! checksum of all types that cross the socket, without comments; a change of it must come with a
-//! new version. And the daemon answers every call: its `match` has a default, so no compiler says
-//! that one was forgotten.
+//! new version. And the daemon answers every call: its `match` has a default, so no compiler
+//! reports that one was forgotten.
 
 use super::Tree;
 
@@ -64,7 +64,7 @@ fn changed(tree: &Tree) -> Vec<String> {
             version + 1
         )],
         (false, false) => {
-            vec![format!("{SELF}: set FINGERPRINT to ({version}, {sum:#010x}), as VERSION says")]
+            vec![format!("{SELF}: set FINGERPRINT to ({version}, {sum:#010x}), as in VERSION")]
         }
     }
 }
@@ -158,7 +158,7 @@ mod tests {
         assert!(found.len() == 1 && found[0].contains("raise VERSION"), "{found:?}");
         let text = CALL.replace("= 3", &format!("= {}", FINGERPRINT.0 + 1));
         let found = changed(&Tree::of(&[(VERSIONED, &text)]));
-        assert!(found.len() == 1 && found[0].contains("as VERSION says"), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains("as in VERSION"), "{found:?}");
     }
 
     #[test]

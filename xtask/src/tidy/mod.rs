@@ -2,23 +2,24 @@
 //!
 //! Each rule is a function from text to problems, so that a test can feed it a bad file.
 
+mod hints;
+mod names;
+mod documents;
+mod order;
+mod cycles;
+mod texts;
+mod words;
+mod source;
 mod assertions;
 mod crates;
-mod cycles;
 mod decisions;
-mod documents;
 mod format_pages;
-mod hints;
 mod knowledge;
 mod messages;
-mod names;
 mod plans;
 mod queries;
 mod records;
-mod source;
-mod texts;
 mod tree;
-mod words;
 mod wrappers;
 
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(source::check_sizes(&tree));
     problems.extend(crates::check(&tree));
     problems.extend(cycles::check(&tree));
+    problems.extend(order::check(&tree));
     problems.extend(plans::check(&tree));
     problems.extend(texts::check(&tree));
     problems.extend(words::check(&tree));

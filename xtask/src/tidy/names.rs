@@ -62,7 +62,7 @@ fn questions(tree: &Tree, problems: &mut Vec<String>) {
     }
 }
 
-/// Every kind of extension has a section that says what refuses a change in which a place was
+/// Every kind of extension has a section that names what refuses a change in which a place was
 /// forgotten.
 fn extensions(tree: &Tree, problems: &mut Vec<String>) {
     let sections = sections(tree.text(EXTEND).unwrap_or_default(), "## ");

@@ -2,7 +2,7 @@
 //! (`crates/ops/src/plan.rs`).
 //!
 //! What commits a batch of its own is listed in [`OWN`], with the reason. The counts may only
-//! shrink: more is a problem, and fewer is one until the table says so.
+//! shrink: more is a problem, and fewer is one until the table has the new count.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn check_against(tree: &Tree, own: &[(&str, usize)]) -> Vec<String> {
         if count != allowed {
             problems.push(format!(
                 "{file}: {count} batches are committed beside plans; the table in \
-                 xtask/src/tidy/plans.rs says {allowed}, and may only shrink: make them plans \
+                 xtask/src/tidy/plans.rs allows {allowed}, and may only shrink: make them plans \
                  (crates/ops/src/execute.rs)"
             ));
         }
@@ -101,7 +101,7 @@ mod tests {
         assert!(more[0].contains("upkeep.rs: 1 batches"), "{more:?}");
         assert_eq!(more.len(), 1);
         let fewer = check_against(&tree, &[("crates/upkeep/src/upkeep.rs", 2)]);
-        assert!(fewer[0].contains("says 2"), "{fewer:?}");
+        assert!(fewer[0].contains("allows 2"), "{fewer:?}");
         let all = [("crates/upkeep/src/upkeep.rs", 1), ("crates/fs/src/gone.rs", 1)];
         let gone = check_against(&tree, &all);
         assert!(gone[0].contains("gone.rs: 0 batches"), "{gone:?}");

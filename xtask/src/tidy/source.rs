@@ -30,7 +30,7 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<String> {
     problems
 }
 
-/// A file opens with what it is, where it stands in the flow, and its invariants.
+/// A file opens with what it is, where it is in the flow, and its invariants.
 fn header(path: &str, text: &str, problems: &mut Vec<String>) {
     if !text.starts_with("//! ") {
         problems.push(format!("{path}:1: a file opens with //! and what it is"));
@@ -104,8 +104,8 @@ fn statements(path: &str, text: &str, problems: &mut Vec<String>) {
 /// Files that do not belong into a repository of source.
 pub(crate) fn check_sizes(tree: &Tree) -> Vec<String> {
     let too_large = |&(path, size): &(&str, u64)| size > FILE_BYTES_MAX && path != "Cargo.lock";
-    let say = |(path, size)| format!("{path}: {size} bytes, at most {FILE_BYTES_MAX}");
-    tree.sizes().filter(too_large).map(say).collect()
+    let message = |(path, size)| format!("{path}: {size} bytes, at most {FILE_BYTES_MAX}");
+    tree.sizes().filter(too_large).map(message).collect()
 }
 
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {

@@ -81,8 +81,9 @@ fn compared(path: &str, text: &str) -> Vec<String> {
     let mut numbers: Vec<usize> = found.into_iter().map(|at| line(&lines, at)).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let say = |number| format!("{path}:{number}: a text for people is compared: decide by a value");
-    numbers.into_iter().map(say).collect()
+    let message =
+        |number| format!("{path}:{number}: a text for people is compared: decide by a value");
+    numbers.into_iter().map(message).collect()
 }
 
 fn at(found: regex::Match<'_>) -> usize {

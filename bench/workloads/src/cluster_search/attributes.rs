@@ -232,11 +232,11 @@ fn in_turn(queries: usize, ways: &mut [&mut dyn FnMut(usize) -> usize]) -> Vec<(
             times.push(best);
         }
     }
-    let told = times.into_iter().zip(found).map(|(mut times, found)| {
+    let results = times.into_iter().zip(found).map(|(mut times, found)| {
         times.sort_unstable();
         (micros(times[queries / 2]), micros(times[queries * 99 / 100]), found)
     });
-    told.collect()
+    results.collect()
 }
 
 /// One object for each way to store each attribute, and for each query and way.
@@ -260,20 +260,21 @@ pub(super) fn measure(rows: &[RowBuf], keys: &[Key], sorted: &Sorted) -> Vec<Val
             let queries: Vec<Asked> =
                 (0..ASKS).map(|_| asked(class, &there, &counts, keys)).collect();
             let narrow = |number: usize| queries[number].narrow.as_slice();
-            let mut told = of_clusters(&ways, ASKS, &narrow);
+            let mut results = of_clusters(&ways, ASKS, &narrow);
             let by_index = &mut |number: usize| alone.by_index(&queries[number]);
             let by_column = &mut |number: usize| alone.by_column(&queries[number]);
             let names = ["index".to_owned(), "column".to_owned()];
-            told.extend(names.into_iter().zip(in_turn(ASKS, &mut [by_index, by_column])));
+            results.extend(names.into_iter().zip(in_turn(ASKS, &mut [by_index, by_column])));
             for way in ways.iter().filter(|way| ["records", "turn-1"].contains(&&*way.name)) {
                 let read = &mut |number: usize| {
                     way.cluster.release();
                     search(&way.cluster, narrow(number))
                 };
                 let first = in_turn(ASKS, &mut [read]);
-                told.extend(first.into_iter().map(|told| (format!("{}, read", way.name), told)));
+                results
+                    .extend(first.into_iter().map(|first| (format!("{}, read", way.name), first)));
             }
-            objects.extend(of_class(kind, class, rows.len(), told));
+            objects.extend(of_class(kind, class, rows.len(), results));
         }
         for class in CLASSES {
             let queries: Vec<_> = (0..QUERIES).map(|_| query(class, rows, keys, sorted)).collect();
@@ -313,8 +314,8 @@ fn of_clusters<'q>(
         ways.iter().map(|way| |number: usize| search(&way.cluster, narrow(number))).collect();
     let mut asks: Vec<&mut dyn FnMut(usize) -> usize> =
         asks.iter_mut().map(|ask| ask as &mut dyn FnMut(usize) -> usize).collect();
-    let told = in_turn(queries, &mut asks);
-    ways.iter().map(|way| way.name.clone()).zip(told).collect()
+    let results = in_turn(queries, &mut asks);
+    ways.iter().map(|way| way.name.clone()).zip(results).collect()
 }
 
 fn of_way(kind: &str, way: &Way, rows: u64) -> Value {
@@ -333,9 +334,9 @@ fn of_class(
     kind: &str,
     class: &str,
     rows: usize,
-    told: Vec<(String, (f64, f64, usize))>,
+    results: Vec<(String, (f64, f64, usize))>,
 ) -> Vec<Value> {
-    let expected = told[0].1.2;
+    let expected = results[0].1.2;
     let object = |(way, (median, p99, found)): (String, (f64, f64, usize))| {
         assert_eq!(found, expected, "{kind} {class} by {way}");
         json!({
@@ -343,5 +344,5 @@ fn of_class(
             "way": way, "matches": found, "median_us": median, "p99_us": p99,
         })
     };
-    told.into_iter().map(object).collect()
+    results.into_iter().map(object).collect()
 }

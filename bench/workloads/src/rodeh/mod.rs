@@ -7,10 +7,10 @@
 //! the speed of the disk and of an ordered map. From that follows the throughput of a structure
 //! that needs no index and no processor time.
 
-mod base;
-mod ideal;
 mod report;
+mod ideal;
 mod work;
+mod base;
 
 use std::time::Duration;
 

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_is_what_the_paper_says() {
+    fn a_mix_is_as_in_the_paper() {
         for mix in [Mix::Search100, Mix::Search80, Mix::Modify, Mix::Insert, Mix::Age] {
             let mut draws = Draws::new(work(mix, 1), 0);
             let mut counts = [0_u32; 3];

@@ -6,10 +6,10 @@
 //! has the sample from which the queries are drawn. One JSON object for the filling, one for each
 //! set.
 
-mod fill;
-mod picture;
-mod place;
 mod queries;
+mod fill;
+mod place;
+mod picture;
 
 use std::time::Duration;
 

@@ -11,12 +11,12 @@
 //! [`inspect`] for a store that no process has open, which changes nothing, not even a torn log.
 //! [`repair()`] rebuilds the counts.
 
-mod beside;
-mod counts;
-mod memory;
-mod offline;
 mod repair;
+mod offline;
+mod memory;
+mod counts;
 mod walk;
+mod beside;
 
 #[cfg(test)]
 mod forged;

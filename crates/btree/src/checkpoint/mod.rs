@@ -16,16 +16,17 @@
 //! overwritten; after it, the new one. A failure before it, such as a full disk, needs no undo: no
 //! cell has recorded a place, and the new map is discarded, because it is a copy.
 
-mod freeze;
-mod gather;
-#[cfg(test)]
-mod gather_tests;
-mod give_back;
 mod publish;
 mod run;
+mod write;
+mod gather;
+mod give_back;
 mod shed;
 mod state;
-mod write;
+mod freeze;
+
+#[cfg(test)]
+mod gather_tests;
 
 pub(crate) use freeze::Frozen;
 pub(crate) use publish::{SUPERBLOCK_FILES, create_superblocks, write_superblocks};

@@ -6,15 +6,16 @@
 //! counts describe exactly the durable state, writers never touch them, and a crash leaves nothing
 //! to repair.
 
-mod alloc;
 mod clean;
-mod counts;
-mod freed;
+mod alloc;
+mod pages;
 mod ingested;
+mod counts;
+mod map;
+mod freed;
+
 #[cfg(test)]
 mod kept_tests;
-mod map;
-mod pages;
 
 pub(crate) use alloc::BLOCK_UNITS;
 pub(crate) use clean::region;

@@ -10,7 +10,7 @@ use device::spawn;
 use device::sync::Mutex;
 use format::node::UNIT_BYTES;
 use store::{Durable, Error, Maintain, Read, Snapshot, TreeId};
-use testing::run::say;
+use testing::run::print_line;
 use testing::{CrashPolicy, SimDevice, SimEnv};
 
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
@@ -81,7 +81,9 @@ fn many_rounds(clones: bool) -> (NodeWrites, f64) {
         longest = longest.max(ratio);
         if version % 10 == 0 {
             let now = store.engine().node_writes();
-            say(&format!("round {version}: {now:?}, the file {ratio:.2} times what is in it"));
+            print_line(&format!(
+                "round {version}: {now:?}, the file {ratio:.2} times what is in it"
+            ));
         }
     }
     assert_eq!(entries(&*store, TREE), model);

@@ -143,7 +143,7 @@ fn stays_closed(place: &Path, secret: &Path, make_link: fn(&Path, &Path)) {
     let (other, clock) = (other.unwrap(), SystemClock::new());
     let mut mode = 0o600;
     while mode == 0o600 && clock.monotonic() < Duration::from_secs(2) {
-        // It may be told that something else is there.
+        // It may report that another file is there.
         bind(volume.path()).map(drop).unwrap_or_default();
         mode = std::fs::metadata(secret).unwrap().permissions().mode() & 0o777;
     }
@@ -215,7 +215,7 @@ fn the_kernel_reports_the_peers_ids() {
 fn launch_reports_round_trip() {
     let failed = Launch::Failed(Failure::new(FailureKind::NoSpace, "full"));
     let mut bytes = Vec::new();
-    LaunchReport::new(&mut bytes).tell(&failed);
+    LaunchReport::new(&mut bytes).send(&failed);
     assert_eq!(Launch::read(&mut bytes.as_slice()), failed);
     assert!(matches!(Launch::read(&mut [].as_slice()), Launch::Failed(_)));
 }

@@ -1,3 +1,5 @@
+//! The coordinator over a real etcd, and over things that are none.
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -85,11 +87,11 @@ fn one_server_owns_a_volume_until_it_ends_or_is_silent() {
     two.step().expect("it answers");
     assert_eq!(one.standing(&VOLUME), Standing::Ours);
     assert_eq!(two.standing(&VOLUME), theirs("one", "11"));
-    // A name is one process's, whoever else has it.
+    // A name belongs to one process.
     let again = campaign(&etcd, "one", "33");
     let refused = again.step().expect_err("the name is taken");
     assert!(matches!(&refused, Error::Refused(why) if why.contains("one.example")), "{refused}");
-    // It goes on, and keeps what it has.
+    // The first one keeps what it has.
     for _ in 0..3 {
         one.step().expect("it answers");
     }

@@ -1,4 +1,4 @@
-//! The coordinator over a real etcd, and over things that are none.
+//! Tests of the coordinator.
 
 mod etcd;
 mod running;

@@ -116,7 +116,7 @@ fn a_damaged_record_is_a_typed_error() {
     assert_eq!(volume.sim.device.files(), before);
 }
 
-/// Lays one file out so that a long extent of another one lies over the shorter ones of its own,
+/// Lays one file out so that a long extent of another one overlaps the shorter ones of its own,
 /// and returns what either has.
 fn overlapped(volume: &mut Volume) -> (FileRef, Vec<u8>, Vec<u8>) {
     let file = FileRef { tree: TreeId(32), ino: 20 };
@@ -227,7 +227,7 @@ fn a_change_of_overlapping_extents_loses_none() {
         all.into_iter().filter(|(key, _)| key.starts_with(&own)).collect::<Vec<_>>()
     };
     let before = extents(&volume);
-    // What would be left of both lies behind the same byte; or one begins where the other
+    // What would be left of both begins at the same byte; or one begins where the other
     // continues.
     for (at, length) in [(12_000, 3_000), (5_000, 10_000), (9_000, 1_000)] {
         let refused = volume.write(32, 20, at, &pattern(3, length)).unwrap_err();
@@ -254,8 +254,8 @@ fn a_change_of_overlapping_extents_loses_none() {
     assert!(extents(&volume).is_empty());
 }
 
-/// A record with every checksum right may say anything: this one lies beyond all that a file can
-/// have, and ends beyond all that there are numbers for.
+/// A record with every checksum right may contain anything: this one starts beyond all that a file
+/// can have, and ends beyond all that there are numbers for.
 #[test]
 fn an_extent_at_an_impossible_offset_is_freed_with_its_file() {
     let mut volume = Volume::new(14);

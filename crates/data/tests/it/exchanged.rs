@@ -24,9 +24,9 @@ fn rename(sim: &SimEnv, from: &str, to: &str) {
 
 /// As an administrator who restores a directory's files under each other's names.
 fn exchange(sim: &SimEnv, one: &str, other: &str) {
-    rename(sim, one, "data/aside");
+    rename(sim, one, "data/moved");
     rename(sim, other, one);
-    rename(sim, "data/aside", other);
+    rename(sim, "data/moved", other);
 }
 
 /// A file beside what is there.
@@ -79,10 +79,10 @@ fn a_segment_whose_file_is_another_ones_is_not_freed() {
             give_back(&mut volume);
             let after = [one, other].map(|segment| volume.sim.device.read_file(&sealed(segment)));
             assert!(before == after, "{punches}: {one}, {other}: of {files:?}");
-            let told = volume.data.held_back();
+            let reported = volume.data.held_back();
             for segment in [one, other] {
-                let is_told = told.iter().any(|bad| bad.file == sealed(segment));
-                assert!(is_told, "{punches}: {segment} of {told:?}");
+                let is_reported = reported.iter().any(|bad| bad.file == sealed(segment));
+                assert!(is_reported, "{punches}: {segment} of {reported:?}");
             }
             exchange(&volume.sim, &sealed(one), &sealed(other));
             volume.reopen().unwrap();
@@ -148,12 +148,12 @@ fn a_foreign_mark_is_not_overwritten() {
     let before = volume.sim.device.read_file(&sealed(0));
     volume.data.repair_marks(0).unwrap_err();
     assert!(volume.sim.device.read_file(&sealed(0)) == before);
-    // Half of the evidence is enough: the footer alone says so.
+    // Half of the evidence is enough: the footer alone proves it.
     volume.sim.device.flip_bit(&sealed(1), 3);
     volume.data.repair_marks(1).unwrap_err();
 }
 
-/// What stands under the name of a sealed segment need not be it.
+/// A file under the name of a sealed segment need not be that segment.
 #[test]
 fn an_open_segment_outlives_a_file_with_its_name_that_is_not_it() {
     let whole = filled(true).sim.device.read_file(&sealed(0));
@@ -164,7 +164,7 @@ fn an_open_segment_outlives_a_file_with_its_name_that_is_not_it() {
     let junk = [Vec::new(), vec![0; 5000], damaged, whole[..whole.len() / 2].to_vec()];
     for (case, junk) in junk.iter().enumerate() {
         for is_known in [true, false] {
-            testing::run::say(&format!("case {case}, put there while open: {is_known}"));
+            testing::run::print_line(&format!("case {case}, put there while open: {is_known}"));
             let mut volume = Volume::new(1);
             for ino in 1..4 {
                 volume.write(32, ino, 0, &pattern(ino, 40_000)).unwrap();
@@ -184,8 +184,8 @@ fn an_open_segment_outlives_a_file_with_its_name_that_is_not_it() {
             volume.clean(true).unwrap();
             volume.data.seal_all();
             volume.verify();
-            let told = volume.data.held_back();
-            assert!(told.iter().any(|bad| bad.file == sealed(0)), "{told:?}");
+            let reported = volume.data.held_back();
+            assert!(reported.iter().any(|bad| bad.file == sealed(0)), "{reported:?}");
             assert!(volume.sim.device.read_file(&sealed(0)) == *junk);
             // Taken away, all continues.
             volume.sim.device.delete(&sealed(0));
@@ -220,8 +220,8 @@ fn an_incomplete_generation_replaces_none() {
         put(&volume.sim, &later(1), &junk);
         volume.reopen().unwrap();
         volume.verify();
-        let told = volume.data.held_back();
-        assert!(told.iter().any(|bad| bad.file == later(1)), "{told:?}");
+        let reported = volume.data.held_back();
+        assert!(reported.iter().any(|bad| bad.file == later(1)), "{reported:?}");
         volume.sim.device.delete(&later(1));
     }
     volume.reopen().unwrap();

@@ -85,8 +85,8 @@ fn after_a_failed_sync_nothing_is_written_until_the_volume_is_opened_again() {
     crate::support::verify(&store, &data, &durable);
 }
 
-/// The operating system tells one sync of a failure, and the next one that all is well. Who waited
-/// for the first must not believe the second.
+/// The operating system reports a failure to one sync, and success to the next. A thread that
+/// waited for the first must not believe the second.
 #[test]
 fn waiters_of_a_failed_sync_fail_too() {
     let mut volume = Volume::new(1);
@@ -99,7 +99,7 @@ fn waiters_of_a_failed_sync_fail_too() {
     volume.sim.device.watch(move |_, _| {
         first_began.store(true, Ordering::SeqCst);
         wait_for(&second_comes);
-        // It has nothing to do between saying so and waiting.
+        // It has nothing to do between reporting that and waiting.
         std::thread::park_timeout(Duration::from_millis(100));
     });
     let data = &volume.data;
@@ -112,7 +112,7 @@ fn waiters_of_a_failed_sync_fail_too() {
         });
         let first = first.join().unwrap().unwrap_err();
         assert!(matches!(first, Error::Device(_)), "{first}");
-        // The waiter must not be told that lost bytes are durable.
+        // No success may be returned to the waiter of lost bytes.
         let second = second.join().unwrap().unwrap_err();
         assert!(matches!(second, Error::Device(_) | Error::ReadOnly(_)), "{second}");
     });
@@ -202,17 +202,17 @@ fn a_failed_segment_hides_no_other() {
     volume.verify();
 }
 
-/// They were counted neither as dead nor as given back, and `status` said that all was done.
+/// They were counted neither as dead nor as given back, and `status` reported that all was done.
 #[test]
 fn pages_being_freed_count_as_dead_until_they_are() {
     let mut volume = dead();
     volume.clean(true).unwrap();
     let asked: Arc<OnceLock<Weak<Data>>> = Arc::default();
     let least = Arc::new(AtomicU64::new(u64::MAX));
-    let (data, told) = (Arc::clone(&asked), Arc::clone(&least));
+    let (data, reported) = (Arc::clone(&asked), Arc::clone(&least));
     let hook = move || {
         let stats = data.get().and_then(Weak::upgrade).unwrap().stats();
-        told.fetch_min(stats.dead_bytes, Ordering::Relaxed);
+        reported.fetch_min(stats.dead_bytes, Ordering::Relaxed);
         true
     };
     volume.data = open_hooked(&volume.sim, &volume.store, &volume.options, Box::new(hook)).unwrap();

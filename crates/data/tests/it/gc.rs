@@ -227,7 +227,7 @@ fn held_by_a_clone(punches: bool) -> Volume {
     volume
 }
 
-/// Marks, and frees at once what nothing names: what was told before, how much was told to have
+/// Marks, and frees at once what nothing names: what was reported before, how much was reported
 /// come free, and by how much less the disk has.
 fn pass(volume: &Volume) -> (u64, u64, u64) {
     let horizon = volume.data.horizon();
@@ -247,11 +247,11 @@ fn pass(volume: &Volume) -> (u64, u64, u64) {
 fn a_collection_reports_freed_disk_space_once() {
     for punches in [true, false] {
         let mut volume = held_by_a_clone(punches);
-        let (told, freed, gained) = pass(&volume);
+        let (reported, freed, gained) = pass(&volume);
         assert_eq!(freed, gained, "{punches}");
-        assert!(told > 700_000 && freed > 400_000, "{punches}: {freed} of {told}");
+        assert!(reported > 700_000 && freed > 400_000, "{punches}: {freed} of {reported}");
         if punches {
-            assert_eq!(told, freed);
+            assert_eq!(reported, freed);
         }
         let left = pass(&volume);
         assert_eq!((left.1, left.2), (0, 0), "{punches}: {left:?}");
@@ -263,9 +263,9 @@ fn a_collection_reports_freed_disk_space_once() {
         assert!(check_records(&volume.store), "counts are exact after a collection");
         volume.reopen().unwrap();
         // Where pages cannot be punched, what was open before is copied now.
-        let (told, freed, gained) = pass(&volume);
+        let (reported, freed, gained) = pass(&volume);
         assert_eq!(freed, gained, "{punches}");
-        assert!(told == left.0 && (freed == 0 || !punches), "{punches}: {freed} of {told}");
+        assert!(reported == left.0 && (freed == 0 || !punches), "{punches}: {freed} of {reported}");
         volume.verify();
     }
 }
@@ -275,12 +275,12 @@ fn a_collection_reports_freed_disk_space_once() {
 fn unfreeable_pages_do_not_keep_others_from_being_freed() {
     let volume = held_by_a_clone(true);
     volume.sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 0));
-    let (told, freed, gained) = pass(&volume);
+    let (reported, freed, gained) = pass(&volume);
     assert!(!volume.sim.device.faults_left(), "it struck");
     assert_eq!(freed, gained);
-    assert!(0 < freed && freed < told, "{freed} of {told}");
+    assert!(0 < freed && freed < reported, "{freed} of {reported}");
     let (_, later, gained) = pass(&volume);
-    assert_eq!((later, gained), (told - freed, told - freed), "the rest, when it can be");
+    assert_eq!((later, gained), (reported - freed, reported - freed), "the rest, when it can be");
     volume.verify();
 }
 

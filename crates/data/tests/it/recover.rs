@@ -57,7 +57,7 @@ fn writes_after_a_lost_segment_outlive_its_pages() {
                 volume.release(32, 9).unwrap();
             }
             volume.clean(true).unwrap();
-            testing::run::say(&format!("case {case}, {dead} files were removed before"));
+            testing::run::print_line(&format!("case {case}, {dead} files were removed before"));
             volume.verify();
             // And a number whose count went is not met again while anything may name it.
             volume.reopen().unwrap();

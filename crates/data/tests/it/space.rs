@@ -1,4 +1,4 @@
-//! Room on a real disk: rewriting a file again and again does not fill it.
+//! Space on a real disk: rewriting a file again and again does not fill it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use format::key;
 use format::segment::PAGES_MAX;
 use store::{Batch, Commit, Durable, TreeId};
 use testing::MemStore;
-use testing::run::{say, slow};
+use testing::run::{print_line, slow};
 
 const FILE: FileRef = FileRef { tree: TreeId(32), ino: 1 };
 const OWNER: ExtentOwner = ExtentOwner { birth: 1, last_clone: 0 };
@@ -67,7 +67,7 @@ fn twenty_random_rewrites_leave_less_than_twice_the_size() {
     store.sync(store.last_commit()).unwrap();
     while data.clean_step(&*store).unwrap() {}
     let after = data.disk_bytes().unwrap();
-    say(&format!("{size} bytes: at most {most}, {after} at the end; {:?}", data.stats()));
+    print_line(&format!("{size} bytes: at most {most}, {after} at the end; {:?}", data.stats()));
     assert!(most < 2 * size, "{most} bytes on disk");
     assert!(after < 2 * size, "{after} bytes on disk at the end");
 }

@@ -1,6 +1,6 @@
 //! A volume of files without a namespace: a store, the data, and a model of what files hold.
 //!
-//! A file's size stands beside its extents, under a key of its own, so that a crash takes both
+//! A file's size is stored beside its extents, under a key of its own, so that a crash takes both
 //! back together. After every commit the model's state is kept under the commit's number.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ pub(crate) type Contents = BTreeMap<(u64, u64), Arc<Vec<u8>>>;
 /// The model after each commit.
 pub(crate) type History = Arc<Mutex<BTreeMap<Lsn, Contents>>>;
 
-/// What stands for a subvolume.
+/// The record of a subvolume.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subvolume {
     pub(crate) last_clone: u64,
@@ -411,7 +411,7 @@ impl Volume {
         Ok((marked.report().clone(), swept))
     }
 
-    /// Closes and opens the data on the same medium.
+    /// Closes and opens the data on the same disk.
     pub(crate) fn reopen(&mut self) -> store::Result<()> {
         self.sync()?;
         let objects = self.objects.as_ref();
@@ -501,7 +501,7 @@ pub(crate) fn check_records(store: &MemStore) -> bool {
     equal
 }
 
-/// Bytes that tell where they belong, so that a mix-up shows.
+/// Bytes that encode where they belong, so that a mix-up shows.
 pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut bytes = vec![0; length];

@@ -26,7 +26,7 @@ fn objects_that_are_read_often_stay_open() {
 }
 
 /// A process that may have few descriptors reads more objects than that: those that were kept open
-/// are closed, where an error was told before. In a process of its own, as the limit is of all.
+/// are closed, where an error was returned before. In a process of its own, as the limit is of all.
 #[test]
 fn when_descriptors_run_out_cached_files_are_closed() {
     const CHILD: &str = "PANDO_TEST_FEW_DESCRIPTORS";
@@ -34,8 +34,8 @@ fn when_descriptors_run_out_cached_files_are_closed() {
         let name = "blobs_open::when_descriptors_run_out_cached_files_are_closed";
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
         let child = child.args(["--exact", name]).env(CHILD, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&child.stdout);
-        assert!(child.status.success() && said.contains("1 passed"), "{said}");
+        let printed = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && printed.contains("1 passed"), "{printed}");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -158,12 +158,12 @@ fn a_read_only_directory_is_read_and_locked_and_reported() {
             .env(READ_ONLY, directory.path())
             .output();
         let Ok(run) = run else { return };
-        let said = String::from_utf8_lossy(&run.stdout);
-        if !said.contains("running 1 test") {
+        let printed = String::from_utf8_lossy(&run.stdout);
+        if !printed.contains("running 1 test") {
             println!("skipped: nothing can be mounted here");
             return;
         }
-        assert!(run.status.success(), "{said}");
+        assert!(run.status.success(), "{printed}");
     }
 }
 
@@ -237,7 +237,7 @@ fn only_the_allowed_link_is_followed() {
     device.sync_dir("log").unwrap();
     assert_eq!(device.list("log").unwrap(), ["b"]);
     assert!(elsewhere.path().join("b").exists());
-    assert!(!device.is_elsewhere("log").unwrap(), "on the same medium");
+    assert!(!device.is_elsewhere("log").unwrap(), "on the same device");
     // Only the log of the volume itself.
     device.create_dir("d").unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), directory.path().join("d/log")).unwrap();

@@ -1,5 +1,5 @@
-//! What lies below an overlay shows through it, and nothing that is done to it gets there. It is no
-//! medium: space, and what directories refuse, are not those of one.
+//! The device below an overlay shows through it, and no write to the overlay reaches it. It is no
+//! disk: space, and what directories refuse, are not those of one.
 
 use std::sync::Arc;
 

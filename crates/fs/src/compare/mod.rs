@@ -11,12 +11,12 @@
 //! Memory is bounded: beyond `run::INODES_MAX` inodes the trees are compared again, for one
 //! range of inode numbers after the other.
 
-mod change;
-mod gather;
-mod judge;
-mod mounts;
 mod run;
+mod judge;
+mod gather;
+mod mounts;
 mod side;
+mod change;
 
 pub use change::{Compared, Difference, Fields};
 pub use inode::{ChangeKind, Field};

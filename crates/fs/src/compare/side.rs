@@ -119,7 +119,7 @@ impl<'a> Side<'a> {
                 break known.is_open;
             }
             if chain.len() > DEPTH_MAX {
-                return Err(inconsistent(self.half.tree, "directories lie in one another", at));
+                return Err(inconsistent(self.half.tree, "directories contain each other", at));
             }
             let record = self.directory(at)?.filter(|record| !record.detached);
             let Some(record) = record.filter(|_| !self.apart.contains(&at)) else {
@@ -162,7 +162,7 @@ impl<'a> Side<'a> {
         let mut at = name.directory;
         while at != self.half.root {
             if names.len() > DEPTH_MAX {
-                return Err(inconsistent(self.half.tree, "directories lie in one another", at));
+                return Err(inconsistent(self.half.tree, "directories contain each other", at));
             }
             let slot = self.slot(at)?;
             names.push(self.name(at, slot)?);

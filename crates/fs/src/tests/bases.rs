@@ -57,8 +57,8 @@ fn totals_are_returned_if_a_record_names_a_missing_base() {
             groups: false,
             cancel: &AtomicBool::new(false),
         };
-        let told = fs.aggregate(&question).expect("totals are returned");
-        assert_eq!(told, fs.aggregate_by_walking(&question).expect("a walk"));
+        let reported = fs.aggregate(&question).expect("totals are returned");
+        assert_eq!(reported, fs.aggregate_by_walking(&question).expect("a walk"));
     };
     ask();
     let bases = all(&fs).expect("they are listed");
@@ -115,7 +115,7 @@ fn a_base_named_only_by_an_older_state_is_released() {
 }
 
 /// Bases were removed before the records that name them, for which there was no space then.
-fn remove_all_without_room(engine: Engine) {
+fn remove_all_without_space(engine: Engine) {
     let device = SimDevice::new(2);
     let env = SimEnv::on(device.clone(), 2).env();
     let format = FormatOptions { engine, ..FormatOptions::default() };
@@ -151,18 +151,18 @@ fn remove_all_without_room(engine: Engine) {
     assert!(removed > 0 && all(&fs).expect("they are listed").is_empty(), "{engine:?}");
     fs.sync().expect("it is written");
     drop(fs);
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    let report = Fs::check_offline(&env, &mut go_on).expect("it answers");
-    let told: Vec<_> = report.problems.iter().map(|problem| &problem.what).collect();
-    assert!(told.is_empty(), "{engine:?}: {told:#?}");
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    let report = Fs::check_offline(&env, &mut proceed).expect("it answers");
+    let reported: Vec<_> = report.problems.iter().map(|problem| &problem.what).collect();
+    assert!(reported.is_empty(), "{engine:?}: {reported:#?}");
 }
 
 #[test]
 fn without_space_no_record_names_a_deleted_base() {
-    remove_all_without_room(Engine::Btree);
+    remove_all_without_space(Engine::Btree);
 }
 
 #[test]
 fn without_space_no_record_names_a_deleted_base_on_the_log_structured_engine() {
-    remove_all_without_room(Engine::Lsm);
+    remove_all_without_space(Engine::Lsm);
 }

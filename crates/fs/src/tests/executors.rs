@@ -110,7 +110,7 @@ impl Read for Noting<'_> {
 
 /// Another executor. It plans without locks; then it locks, checks that all that was read is still
 /// there, and commits the volume's tree and the subvolume's as two batches, as two stores would.
-/// What the node table says of a place is in the records that are read there, too.
+/// What the node table has for a place is in the records that are read there, too.
 fn execute_elsewhere<O: Operation>(fs: &Fs, operation: &mut O) -> FsResult<O::Answer> {
     let subvol = fs.root_subvol()?;
     let (entered, policies) = (fs.enter(&subvol)?, fs.policies());

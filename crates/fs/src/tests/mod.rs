@@ -6,5 +6,5 @@ mod executors;
 mod notices;
 mod owned;
 mod release;
-mod room;
 mod snapshots;
+mod space;

@@ -71,15 +71,15 @@ fn no_gate_is_held_when_front_ends_are_notified_of_what_reclaiming_removed() {
     let file = fs.mknod(&root, tree, b"file", &new).expect("there is space").node;
     fs.link(&root, file, NodeId::ROOT, b"other").expect("there is space");
     fs.subvolume_create(&root, tree, b"subvolume", 0o755).expect("there is space");
-    let told = Arc::new(Waits::default());
-    told.fs.set(Arc::downgrade(&fs)).expect("it is set once");
-    fs.set_invalidate(Arc::<Waits>::clone(&told));
+    let reported = Arc::new(Waits::default());
+    reported.fs.set(Arc::downgrade(&fs)).expect("it is set once");
+    fs.set_invalidate(Arc::<Waits>::clone(&reported));
     fs.rmr(&root, NodeId::ROOT, b"tree").expect("root may");
     fs.forget(tree, 1);
     for _ in 0..100 {
         fs.background_step(100).expect("there is space");
     }
-    let seen = told.seen.lock();
+    let seen = reported.seen.lock();
     println!("{seen:?}");
     for notice in ["entry", "node", "attributes"] {
         assert!(seen.iter().any(|(what, _)| *what == notice), "no {notice} was notified: {seen:?}");

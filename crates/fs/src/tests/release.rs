@@ -56,13 +56,13 @@ fn names_outside_the_trees_that_wait_are_not_invalidated() {
     file(old, b"f");
     fs.snapshot_create(&root, old, b"one").expect("a snapshot");
     fs.rollback(&root, old, b"one").expect("rolled back");
-    let told = Arc::new(LetGo::default());
-    fs.set_invalidate(Arc::<LetGo>::clone(&told));
+    let reported = Arc::new(LetGo::default());
+    fs.set_invalidate(Arc::<LetGo>::clone(&reported));
     for _ in 0..100 {
         fs.background_step(100).expect("there is space");
     }
     let names = [b"*", b"d", b"f"];
-    assert_eq!(*told.0.lock(), names.map(|name| (old, name.to_vec())).into());
+    assert_eq!(*reported.0.lock(), names.map(|name| (old, name.to_vec())).into());
 }
 
 /// A front end may hold millions of nodes; each round looks at some of them.

@@ -425,7 +425,7 @@ fn power_is_cut_while_drafts_become_visible(engine: Engine) {
 }
 
 /// The log takes the commit of a flush, and its sync fails: the names may be there after the next
-/// opening, so their contents must be, too. The builder tells how many drafts are lost.
+/// opening, so their contents must be, too. The builder reports how many drafts are lost.
 fn contents_stay_when_a_commit_is_in_doubt(engine: Engine) {
     for memory in [MEMORY, fs::BULK_MEMORY] {
         let mut kept = 0;

@@ -30,7 +30,7 @@ struct How {
 
 /// Opens what a crash left, and looks at everything. Returns the state that it is in, which is
 /// durable then.
-fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) -> States {
+fn check_disk(medium: &SimDevice, how: &How, states: &States, place: &str) -> States {
     let mut subject = match FsSubject::open(medium, &how.options, &how.base) {
         Ok(subject) => subject,
         Err(error) => panic!("{place}, in {}: does not open: {error}", states.doing),
@@ -79,7 +79,7 @@ fn check_crash(medium: &SimDevice, op: u64, how: &How, states: &Mutex<States>) {
         let seed = op * 3 + policy as u64;
         let after = medium.after_crash(policy, seed);
         let place = format!("before operation {op}, {policy:?} {seed}");
-        check_medium(&after, how, &states, &place);
+        check_disk(&after, how, &states, &place);
     }
     if op.is_multiple_of(scale(4, 1)) {
         check_killed(medium, op, how, &states);
@@ -90,9 +90,9 @@ fn check_crash(medium: &SimDevice, op: u64, how: &How, states: &Mutex<States>) {
 /// closed the volume, power is cut.
 fn check_killed(medium: &SimDevice, op: u64, how: &How, states: &States) {
     let left = medium.copy();
-    let found = check_medium(&left, how, states, &format!("killed before operation {op}"));
+    let found = check_disk(&left, how, states, &format!("killed before operation {op}"));
     let cut = left.after_crash(CrashPolicy::LoseAll, op);
-    check_medium(&cut, how, &found, &format!("killed before operation {op}, later cut"));
+    check_disk(&cut, how, &found, &format!("killed before operation {op}, later cut"));
 }
 
 /// How many points there were, and how many clusters of the index were read after them. Of every
@@ -137,7 +137,7 @@ fn enumerate_all(seeds: u64, base: &Base) {
         "{points} crash points, {} ways each; {clusters} clusters",
         CrashPolicy::at(0).count()
     );
-    assert!(points > 100, "the script is too short to tell anything: {points}");
+    assert!(points > 100, "the script is too short to prove anything: {points}");
     assert!(clusters > points / 3, "the index is hardly used after crashes: {clusters} clusters");
 }
 
@@ -236,7 +236,7 @@ fn crash_after_faults(base: &Base, seeds: u64) {
         for policy in CrashPolicy::ALL {
             let medium = device.after_crash(policy, seed);
             let place = format!("seed {seed}, after a fault on {on:?}, {policy:?}");
-            check_medium(&medium, &how, &states, &place);
+            check_disk(&medium, &how, &states, &place);
         }
     }
 }

@@ -104,7 +104,7 @@ fn flip_bits(medium: &SimDevice, right: &Dump, count: u64, seed: u64) -> (u64, u
         for bit in bits(medium, &path, length, count, seed) {
             let place = format!("seed {seed}: bit {bit} of {path}");
             let damaged = medium.copy();
-            // Which it is, the header of the volume says.
+            // The engine is in the header of the volume.
             let base = Base::Engine(Engine::default());
             damaged.flip_bit(&path, bit);
             let found = match FsSubject::open(&damaged, &options(Durability::Async), &base) {

@@ -14,11 +14,11 @@ use crate::script::{Script, Step, check_state, options, scale};
 use crate::subject::{Base, FsSubject, SetClock};
 
 on_each_engine!(
-    what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index,
-    further_names_of_files_leave_the_room_that_is_kept_for_removing_them,
-    a_write_to_a_full_medium_is_refused_without_a_sync_each,
-    a_write_that_is_refused_though_room_is_told_of_ends_soon,
-    who_finds_no_room_on_a_medium_that_fails_is_told_soon,
+    the_contents_of_a_full_disk_can_be_removed_again_and_again_beside_an_index,
+    further_names_of_files_leave_the_space_reserved_for_removing_them,
+    a_write_to_a_full_disk_is_refused_without_a_sync_each,
+    a_write_that_is_refused_though_space_is_reported_ends_soon,
+    an_operation_without_space_on_a_failing_disk_fails_soon,
 );
 
 #[test]
@@ -57,7 +57,7 @@ fn run(base: &Base, seeds: u64) {
                     latched = true;
                     break;
                 }
-                Step::Failed => panic!("seed {seed}: a full medium is no I/O error"),
+                Step::Failed => panic!("seed {seed}: a full disk is no I/O error"),
             }
         }
         script.compare();
@@ -114,14 +114,14 @@ fn some_background(fs: &Fs, steps: usize) {
         match fs.background_step(64) {
             Ok(progress) if !progress.more => return,
             Ok(_) | Err(FsError::NoSpace) => {}
-            Err(error) => panic!("a full medium is no other failure: {error}"),
+            Err(error) => panic!("a full disk is no other failure: {error}"),
         }
     }
 }
 
 /// The index and the nodes that its bases keep took the space that checkpoints need. Then nothing
 /// could be removed any more, not even the index.
-fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engine: Engine) {
+fn the_contents_of_a_full_disk_can_be_removed_again_and_again_beside_an_index(engine: Engine) {
     for seed in 0..scale(3, 60) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
@@ -150,7 +150,7 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engin
             assert!(made * 10 > first, "round {round}: {made} directories, {first} at first");
             fs.rmr(&Caller::root(), NodeId::ROOT, name.as_bytes()).expect("removing goes always");
             let mut steps = 0;
-            let waits = || fs.status().expect("it tells");
+            let waits = || fs.status().expect("it answers");
             while waits().detached + waits().dropping > 0 {
                 some_background(fs, 16);
                 clock.sleep(Duration::from_millis(100));
@@ -190,7 +190,7 @@ fn contents_reuse_retained_space() {
         for &file in &files {
             fs.write(&root, file, 0, &[byte; 200]).expect("there is space");
         }
-        let made = || fs.status().expect("it tells").checkpoints;
+        let made = || fs.status().expect("it answers").checkpoints;
         let before = made();
         (0..100).take_while(|_| made() == before).for_each(|_| some_background(fs, 1));
         assert!(made() > before, "a checkpoint is due");
@@ -211,7 +211,7 @@ fn contents_reuse_retained_space() {
 
 /// A name more of a file deletes the record that it had as one with a single name. That was taken
 /// for removing, and went on into the space that is kept for what removes.
-fn further_names_of_files_leave_the_room_that_is_kept_for_removing_them(engine: Engine) {
+fn further_names_of_files_leave_the_space_reserved_for_removing_them(engine: Engine) {
     const FILES: usize = 4000;
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
@@ -248,7 +248,7 @@ fn further_names_of_files_leave_the_room_that_is_kept_for_removing_them(engine: 
         }
     }
     println!("{made} directories, then {linked} further names");
-    assert!(linked <= FILES / 20, "{linked} names were given to files on a full medium");
+    assert!(linked <= FILES / 20, "{linked} names were given to files on a full disk");
     // And all of them can be removed.
     for n in 0..FILES {
         let name = format!("f{n}");
@@ -260,13 +260,13 @@ fn further_names_of_files_leave_the_room_that_is_kept_for_removing_them(engine: 
             }
             Err(error) => panic!("{name}: {error}"),
         });
-        assert!(done, "{name} cannot be removed from a full medium");
+        assert!(done, "{name} cannot be removed from a full disk");
     }
 }
 
 /// The space of removed files is available at once to an operation that needs it, without the
 /// background and without a trash.
-fn removed_gives_room(engine: Engine) {
+fn removed_gives_space(engine: Engine) {
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
     options.index = None;
@@ -295,7 +295,7 @@ fn removed_gives_room(engine: Engine) {
     fs.unlink(&root, NodeId::ROOT, b"second").expect("it goes");
     // The clock is stopped, so that nothing is punched for its age.
     subject.background(1000).expect("background work");
-    let space = fs.statfs(NodeId::ROOT).expect("it tells");
+    let space = fs.statfs(NodeId::ROOT).expect("it answers");
     let free = space.blocks_free * u64::from(space.block_bytes);
     assert!(free + (2 << 20) >= first, "{free} bytes are free of {first}");
 
@@ -316,15 +316,15 @@ fn removed_gives_room(engine: Engine) {
 
 #[test]
 fn removed_files_free_space_for_the_next_write() {
-    removed_gives_room(Engine::Btree);
+    removed_gives_space(Engine::Btree);
 }
 
 #[test]
 fn removed_files_free_space_on_the_log_structured_engine() {
-    removed_gives_room(Engine::Lsm);
+    removed_gives_space(Engine::Lsm);
 }
 
-fn a_write_to_a_full_medium_is_refused_without_a_sync_each(engine: Engine) {
+fn a_write_to_a_full_disk_is_refused_without_a_sync_each(engine: Engine) {
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
     options.index = None;
@@ -348,7 +348,7 @@ fn a_write_to_a_full_medium_is_refused_without_a_sync_each(engine: Engine) {
 
 /// Pages that a refused write wrote are freed at once, and were taken for new space: the write was
 /// retried until the segment had no page left. `space` does not include a quota.
-fn a_write_that_is_refused_though_room_is_told_of_ends_soon(engine: Engine) {
+fn a_write_that_is_refused_though_space_is_reported_ends_soon(engine: Engine) {
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
     options.index = None;
@@ -369,7 +369,7 @@ fn a_write_that_is_refused_though_room_is_told_of_ends_soon(engine: Engine) {
 }
 
 /// Everything that would free space fails: the log, the engine's files, contents, or all of it.
-fn who_finds_no_room_on_a_medium_that_fails_is_told_soon(engine: Engine) {
+fn an_operation_without_space_on_a_failing_disk_fails_soon(engine: Engine) {
     let files = if engine == Engine::Btree { "btree/" } else { "lsm/" };
     let faults = ["", "log/", "data/", files].map(|path| (FaultOn::AnySync, path));
     let faults = faults.into_iter().chain([(FaultOn::Only(Op::Write), files)]);
@@ -452,5 +452,5 @@ fn a_removal_that_waits_for_space_is_reported_until_there_is_some() {
     device.set_capacity(None);
     wait(30);
     assert!(fs.stuck().is_none(), "{:?}", fs.stuck());
-    assert_eq!(fs.status().expect("it tells").detached, 0);
+    assert_eq!(fs.status().expect("it answers").detached, 0);
 }

@@ -8,7 +8,7 @@ use fs::{Engine, FileSystem, FormatOptions, Fs, NewNode, OpenError, OpenOptions,
 use inode::{Caller, Kind, NodeId};
 use testing::{CrashPolicy, SimDevice};
 
-use crate::check::{assert_clean, check, env_of, repair, told};
+use crate::check::{assert_clean, check, env_of, repair, reported};
 
 const FILES: [&str; 2] = ["volume.pando", "volume.copy"];
 const ENGINES: [Engine; 2] = [Engine::Btree, Engine::Lsm];
@@ -73,9 +73,9 @@ fn assert_whole(device: &SimDevice, right: &[u8], place: &str) {
 fn assert_repaired(hurt: &SimDevice, path: &str, right: &[u8], place: &str) {
     let before = FILES.map(|path| hurt.files().iter().any(|(name, _)| name == path));
     let found = check(hurt);
-    assert_eq!(found.problems.len(), 1, "{place}: {}", told(&found));
-    assert_eq!(found.problems[0].file, path, "{place}: {}", told(&found));
-    assert!(found.problems[0].remedy().is_some(), "{place}: {}", told(&found));
+    assert_eq!(found.problems.len(), 1, "{place}: {}", reported(&found));
+    assert_eq!(found.problems[0].file, path, "{place}: {}", reported(&found));
+    assert!(found.problems[0].remedy().is_some(), "{place}: {}", reported(&found));
     assert_eq!(before, FILES.map(|path| hurt.files().iter().any(|(name, _)| name == path)));
     let opened = open(&hurt.copy()).map(drop);
     if path == FILES[0] {
@@ -159,8 +159,8 @@ fn a_missing_copy_is_rebuilt() {
     assert_whole(&device, &right, "in the end");
 }
 
-/// The store's own files say whose they are: what is another volume's is refused, and no header is
-/// written from it.
+/// The store's own files identify their volume: what is another volume's is refused, and no header
+/// is written from it.
 #[test]
 fn another_volumes_header_is_refused() {
     for engine in ENGINES {
@@ -201,12 +201,16 @@ fn damage_of_both_is_reported_for_both() {
     assert!(matches!(open(&device).map(drop), Err(OpenError::Damaged(_))));
     let found = check(&device);
     let files: Vec<_> = found.problems.iter().map(|problem| problem.file.as_str()).collect();
-    assert_eq!(files, FILES, "{}", told(&found));
-    assert!(found.problems.iter().all(|problem| problem.remedy().is_none()), "{}", told(&found));
+    assert_eq!(files, FILES, "{}", reported(&found));
+    assert!(
+        found.problems.iter().all(|problem| problem.remedy().is_none()),
+        "{}",
+        reported(&found)
+    );
 }
 
 /// A version that is not ours is refused in either file, and nothing is written, unless all else
-/// says that it is damage.
+/// shows that it is damage.
 #[test]
 fn a_newer_version_of_either_is_refused() {
     let (device, right) = volume(Engine::Btree);
@@ -220,8 +224,8 @@ fn a_newer_version_of_either_is_refused() {
         put(&hurt, FILES[1], copy);
         let refused = |error| matches!(error, Err(OpenError::NewerFormat { found: 4, .. }));
         assert!(refused(open(&hurt.copy()).map(drop)));
-        let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
-        assert!(refused(Fs::repair(&env_of(&hurt), Repair::Do, &mut go_on).map(drop)));
+        let mut proceed = |_, _| std::ops::ControlFlow::Continue(());
+        assert!(refused(Fs::repair(&env_of(&hurt), Repair::Do, &mut proceed).map(drop)));
         assert_eq!(&hurt.read_file(FILES[0]), main);
         assert_eq!(&hurt.read_file(FILES[1]), copy);
     }
@@ -230,9 +234,9 @@ fn a_newer_version_of_either_is_refused() {
 /// What an interrupted call of `format` left is a whole volume, or none: no repair makes one of it,
 /// and the next call starts over.
 fn whole_or_nothing(left: &SimDevice, engine: Engine, place: &str) -> bool {
-    let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
+    let mut proceed = |_, _| std::ops::ControlFlow::Continue(());
     let repaired = left.copy();
-    match Fs::repair(&env_of(&repaired), Repair::DoAndCutLog, &mut go_on) {
+    match Fs::repair(&env_of(&repaired), Repair::DoAndCutLog, &mut proceed) {
         Ok(_) | Err(OpenError::NotAVolume) => {}
         Err(error) => panic!("{place}: {error}"),
     }

@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "tests stop at what they do not expect, and say what they are at"
+    reason = "tests stop at what they do not expect, and print their progress"
 )]
 
 /// Tests that run on each engine: of each function that is named, one for the B-tree and one for

@@ -1,6 +1,6 @@
 //! The last inode and the last subvolume that a volume can have, and slots that are reused:
 //! counters are set near their ends, because no test can count so far. Anything beyond is refused
-//! as `docs/limits.md` says, and changes nothing: neither the contents, nor the trash, whose
+//! as in `docs/limits.md`, and changes nothing: neither the contents, nor the trash, whose
 //! removal would free no number.
 
 use format::key::{self, Counter};
@@ -92,7 +92,7 @@ fn the_last_inode_number_is_used_and_the_next_refused() {
         let mut subject = opened(&device, &base);
         let (fs, root) = (subject.fs(), Caller::root());
         let inside = directory(fs);
-        let free = |fs: &Fs| fs.statfs(NodeId::ROOT).expect("it tells").inodes_free;
+        let free = |fs: &Fs| fs.statfs(NodeId::ROOT).expect("it answers").inodes_free;
         assert_eq!(free(fs), 3, "{place}");
         for name in ["last but two", "last but one", "last"] {
             let made = fs.mknod(&root, inside, name.as_bytes(), &FILE).expect("a number");
@@ -260,7 +260,7 @@ fn a_refused_copy_uses_no_number() {
 fn unused_inode_numbers_are_available_after_reopening() {
     for engine in Engine::ALL {
         let (device, base) = filled(engine);
-        let free = |fs: &Fs| fs.statfs(NodeId::ROOT).expect("it tells").inodes_free;
+        let free = |fs: &Fs| fs.statfs(NodeId::ROOT).expect("it answers").inodes_free;
         let subject = opened(&device, &base);
         let first = free(subject.fs());
         closed(subject);

@@ -14,7 +14,7 @@ use crate::objects::{ROOT, URL, env_of, formatted, make, open, read, try_open};
 use crate::support::refused;
 
 /// While the store accepts nothing, reads continue, a sync waits, and after some time changes do.
-/// Nothing is lost, and `status` says since when.
+/// Nothing is lost, and `status` reports since when the store is unreachable.
 #[test]
 fn an_outage_makes_changes_wait_and_loses_nothing() {
     let far = formatted();

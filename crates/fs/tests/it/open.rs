@@ -147,19 +147,19 @@ fn a_volume_opened_read_only_accepts_no_changes() {
     fs.background_step(10).expect("nothing to do");
 }
 
-/// The error said that the volume was opened so, although it was not.
+/// The error claimed that the volume was opened so, although it was not.
 #[test]
 fn refused_changes_report_why_the_volume_is_read_only() {
     let env = sim_env(9);
     Fs::format(&env.env(), &FormatOptions::default()).expect("an empty directory");
     env.device.inject(Fault::io(FaultOn::Only(Op::Read), 0).forever().below("btree/super-1"));
     let fs = Fs::open(env.env(), &OpenOptions::default()).expect("the other is enough");
-    let mut go_on = |_, _| ControlFlow::Continue(());
+    let mut proceed = |_, _| ControlFlow::Continue(());
     let root = Caller::root();
     let refused = [
         fs.mkdir(&root, ROOT, b"a", 0o755).map(drop),
         fs.snapshot_create(&root, ROOT, b"s").map(drop),
-        fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on).map(drop),
+        fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut proceed).map(drop),
         fs.access(&root, ROOT, 2),
     ];
     for (at, refused) in refused.into_iter().enumerate() {

@@ -84,10 +84,10 @@ impl Model {
             let bytes = after.bytes() - had.unwrap_or(0);
             let (has_files, has_bytes) = charges.get(&owner).copied().unwrap_or_default();
             let (max_files, max_bytes) = self.limits.get(&owner).copied().unwrap_or_default();
-            let room = |has: i64, more: i64, max: Option<i64>| {
+            let space = |has: i64, more: i64, max: Option<i64>| {
                 more <= 0 || max.is_none_or(|max| has + more <= max)
             };
-            room(has_files, files, max_files) && room(has_bytes, bytes, max_bytes)
+            space(has_files, files, max_files) && space(has_bytes, bytes, max_bytes)
         };
         let was = |owner: fn(u32) -> Owner, id: fn(&Object) -> u32| {
             before.map(|object| (owner(id(object)), object.bytes()))

@@ -219,8 +219,8 @@ fn wrong_charges_are_reported_and_the_volume_opens_with_damaged_records() {
     let again = v.reopened();
     assert_eq!(again.quota_check().expect("a count"), found);
     let report = again.check_volume(&mut |_, _| std::ops::ControlFlow::Continue(())).unwrap();
-    let told = |kind| report.problems.iter().filter(|problem| problem.kind == kind).count();
-    assert_eq!(told(fs::ProblemKind::Quota), 3, "{:?}", report.problems);
+    let reported = |kind| report.problems.iter().filter(|problem| problem.kind == kind).count();
+    assert_eq!(reported(fs::ProblemKind::Quota), 3, "{:?}", report.problems);
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     again.mknod(&user(7), ROOT, b"g", &new).expect("damage limits nobody");
 }
@@ -506,31 +506,32 @@ fn counting_inodes_reports_progress_and_can_be_cancelled() {
         v.fs.forget(file, 1);
     }
     let limits = QuotaLimits { inodes: Some(10_000), bytes: None };
-    let mut told = Vec::new();
-    let ended = v.fs.owner_quota_set_telling(&root, ADA, limits.into(), &mut |done, total| {
-        told.push((done, total));
-        std::ops::ControlFlow::Break(())
-    });
+    let mut reported = Vec::new();
+    let ended =
+        v.fs.owner_quota_set_with_progress(&root, ADA, limits.into(), &mut |done, total| {
+            reported.push((done, total));
+            std::ops::ControlFlow::Break(())
+        });
     refused(ended, &FsError::Interrupted);
-    assert_eq!(told, [(4096, 9002)]);
+    assert_eq!(reported, [(4096, 9002)]);
     assert_eq!(v.fs.owner_quota_get(&root, ADA).unwrap(), None, "nothing is counted");
-    let mut told = Vec::new();
-    let mut go_on = |done, total| {
-        told.push((done, total));
+    let mut reported = Vec::new();
+    let mut proceed = |done, total| {
+        reported.push((done, total));
         std::ops::ControlFlow::Continue(())
     };
-    v.fs.owner_quota_set_telling(&root, ADA, limits.into(), &mut go_on).expect("counted");
-    v.fs.quota_check_telling(&mut go_on).expect("counted");
+    v.fs.owner_quota_set_with_progress(&root, ADA, limits.into(), &mut proceed).expect("counted");
+    v.fs.quota_check_with_progress(&mut proceed).expect("counted");
     let whole = [(4096, 9002), (8192, 9002), (9002, 9002)];
-    assert_eq!(told, [whole, whole].concat());
+    assert_eq!(reported, [whole, whole].concat());
     assert_eq!(used(&v.fs, ADA), (9001, 0));
     // A directory: cancelling returns to the caller, and the background continues.
-    let mut told = 0;
-    let ended = v.fs.quota_set_telling(&root, dir, limits.into(), &mut |done, _| {
-        told = done;
+    let mut reported = 0;
+    let ended = v.fs.quota_set_with_progress(&root, dir, limits.into(), &mut |done, _| {
+        reported = done;
         std::ops::ControlFlow::Break(())
     });
-    if told > 0 {
+    if reported > 0 {
         refused(ended, &FsError::Interrupted);
     }
     background(&v.fs);
@@ -580,7 +581,7 @@ fn impossible_charges_stop_nothing() {
     let again = v.reopened();
     again.rmr(&root, ROOT, b"clone").expect("it goes");
     background(&again);
-    assert_eq!(again.status().expect("it tells").detached, 0);
+    assert_eq!(again.status().expect("it answers").detached, 0);
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn used(fs: &Fs, node: NodeId) -> (u64, u64) {
     (quota.inodes, quota.bytes)
 }
 
-/// The records are what the inodes say, and memory is what the records say.
+/// The records match the inodes, and memory matches the records.
 fn check(v: &Volume) {
     assert_eq!(v.fs.quota_check().expect("a count"), []);
     let here = v.fs.quota_list(&Caller::root()).expect("a list");

@@ -293,9 +293,9 @@ fn uncharged_directories_are_not_moved_behind_the_charged_ones() {
         }
     }
     let limits = QuotaLimits { inodes: Some(100_000), bytes: None };
-    let halted = v
-        .fs
-        .quota_set_telling(&root, dir, limits.into(), &mut |_, _| std::ops::ControlFlow::Break(()));
+    let halted = v.fs.quota_set_with_progress(&root, dir, limits.into(), &mut |_, _| {
+        std::ops::ControlFlow::Break(())
+    });
     refused(halted, &FsError::Interrupted);
     let is_charged = |name: &&String| used(&v.fs, v.find(dir, name).unwrap().node).is_some();
     let (charged, left): (Vec<&String>, Vec<&String>) = names.iter().partition(is_charged);
@@ -314,7 +314,7 @@ fn what_a_clone_inherits_is_not_marked_after_it_was_taken() {
     let v = volume();
     let root = root_of();
     let dir = v.dir(ROOT, "d").node;
-    let nested = v.fs.subvolume_create(&root, dir, b"nested", 0o755).expect("room").node;
+    let nested = v.fs.subvolume_create(&root, dir, b"nested", 0o755).expect("space").node;
     let names: Vec<String> = (0..600).map(|n| format!("s{n}")).collect();
     for name in &names {
         let below = v.dir(nested, name).node;
@@ -334,7 +334,7 @@ fn what_a_clone_inherits_is_not_marked_after_it_was_taken() {
         std::ops::ControlFlow::Continue(())
     };
     let limits = QuotaLimits { inodes: Some(100_000), bytes: None };
-    let set = v.fs.quota_set_telling(&root, nested, limits.into(), &mut clone_once);
+    let set = v.fs.quota_set_with_progress(&root, nested, limits.into(), &mut clone_once);
     assert_eq!(set.expect("a quota"), limits);
     assert!(then.contains(&true) && then.contains(&false), "the clone was taken in between");
     assert_eq!(charged_in(nested), [true; 600]);

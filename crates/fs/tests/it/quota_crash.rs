@@ -12,7 +12,7 @@ use store::{Batch, Durability, TreeId};
 use testing::{CrashPolicy, SimDevice};
 
 use crate::check::volume::falsify;
-use crate::check::{check, repair, told};
+use crate::check::{check, repair, reported};
 use crate::owner_quota::limit;
 use crate::quota::{Work, set};
 use crate::script::{options, scale};
@@ -20,7 +20,7 @@ use crate::subject::{Base, FsSubject};
 
 on_each_engine!(
     a_wrong_charge_is_repaired_and_the_limit_holds_again,
-    limits_that_do_not_decode_are_told_and_the_quota_begins_again_without,
+    limits_that_do_not_decode_are_reported_and_the_quota_begins_again_without,
 );
 
 /// Both engines in turn.
@@ -30,7 +30,7 @@ fn base(seed: u64) -> Base {
 
 fn open(medium: &SimDevice, place: &str) -> FsSubject {
     let options = options(Durability::Async);
-    // The header says which engine it is.
+    // The engine is in the header.
     let base = Base::Engine(Engine::default());
     FsSubject::open(medium, &options, &base).unwrap_or_else(|error| panic!("{place}: {error}"))
 }
@@ -45,7 +45,7 @@ fn charged(fs: &Fs) -> Vec<(QuotaOf, u64, u64)> {
         .collect()
 }
 
-/// The records are what the inodes say, as they are and when background work is done.
+/// The records match the inodes, as they are and when background work is done.
 fn check_left(medium: &SimDevice, place: &str) {
     let subject = open(medium, place);
     assert_eq!(subject.fs().quota_check().expect("a count"), [], "{place}");
@@ -84,7 +84,7 @@ fn a_crash_at_every_write_and_sync_leaves_charges_in_step_with_the_files() {
     }
     let points = points.load(Ordering::SeqCst);
     println!("{points} crash points, {} ways each", CrashPolicy::ALL.len());
-    assert!(points > 100, "the script is too short to tell anything: {points}");
+    assert!(points > 100, "the script is too short to prove anything: {points}");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn writes_without_space_charge_nobody() {
         fs.close().expect("it closes");
         let place = format!("seed {seed}");
         let again = open(&device, &place);
-        assert_eq!(charged(again.fs()), here, "{place}: memory is what the records say");
+        assert_eq!(charged(again.fs()), here, "{place}: memory matches the records");
     }
     assert!(refused > 20, "the disk was hardly ever full: {refused}");
 }
@@ -140,10 +140,10 @@ fn a_wrong_charge_is_repaired_and_the_limit_holds_again(engine: Engine) {
             store.commit(&batch).expect("there is space");
         });
         let report = check(&device);
-        assert_eq!(report.problems.len(), 1, "{}", told(&report));
+        assert_eq!(report.problems.len(), 1, "{}", reported(&report));
         assert_eq!(report.problems[0].kind, ProblemKind::Quota);
         let repaired = repair(&device);
-        assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
+        assert!(repaired.after.is_clean(), "{}", reported(&repaired.after));
         let again = open(&device, "repaired");
         assert_eq!(charged(again.fs()), right);
         again.fs().close().expect("it closes");
@@ -154,7 +154,7 @@ fn a_wrong_charge_is_repaired_and_the_limit_holds_again(engine: Engine) {
     assert!(matches!(refused, Err(FsError::QuotaExceeded)));
 }
 
-fn limits_that_do_not_decode_are_told_and_the_quota_begins_again_without(engine: Engine) {
+fn limits_that_do_not_decode_are_reported_and_the_quota_begins_again_without(engine: Engine) {
     let device = SimDevice::new(1);
     let subject = FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
     let (fs, root) = (subject.fs(), Caller::root());
@@ -176,11 +176,11 @@ fn limits_that_do_not_decode_are_told_and_the_quota_begins_again_without(engine:
         store.commit(&batch).expect("there is space");
     });
     let report = check(&device);
-    assert_eq!(report.problems.len(), 4, "{}", told(&report));
+    assert_eq!(report.problems.len(), 4, "{}", reported(&report));
     assert!(report.problems.iter().all(|problem| problem.kind == ProblemKind::Quota));
     open(&device, "damaged").fs().close().expect("it opens and closes");
     let repaired = repair(&device);
-    assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
+    assert!(repaired.after.is_clean(), "{}", reported(&repaired.after));
     let again = open(&device, "repaired");
     let quota = again.fs().quota_get(dir).expect("a node").expect("the quota is there");
     assert_eq!((quota.directory, quota.inodes), (dir, 2));

@@ -26,7 +26,7 @@ fn background(fs: &Fs) {
     while fs.background_step(64).expect("background work").more {}
 }
 
-/// The records are what the inodes say, and memory is what the records say.
+/// The records match the inodes, and memory matches the records.
 fn check(v: &Volume) {
     assert_eq!(v.fs.quota_check().expect("a count"), []);
     let root = Caller::root();
@@ -272,7 +272,7 @@ fn a_cancelled_count_leaves_nothing_behind() {
         v.fs.forget(file, 1);
     };
     for round in 0..2 {
-        let ended = v.fs.owner_quota_set_telling(&root, ADA, limits.into(), &mut |_, _| {
+        let ended = v.fs.owner_quota_set_with_progress(&root, ADA, limits.into(), &mut |_, _| {
             made(&format!("beside{round}"));
             ControlFlow::Break(())
         });
@@ -299,7 +299,7 @@ fn a_clone_removed_during_its_count_is_not_charged() {
     v.fs.forget(clone, 1);
     let limits = QuotaLimits { inodes: Some(10_000), bytes: None };
     let mut gone = false;
-    v.fs.owner_quota_set_telling(&root, ADA, limits.into(), &mut |_, _| {
+    v.fs.owner_quota_set_with_progress(&root, ADA, limits.into(), &mut |_, _| {
         if !gone {
             v.fs.rmr(&root, ROOT, b"clone").expect("it goes");
             background(&v.fs);

@@ -26,7 +26,7 @@ fn background(fs: &Fs) {
     while fs.background_step(64).expect("background work").more {}
 }
 
-/// The records are what the inodes say, and memory is what the records say.
+/// The records match the inodes, and memory matches the records.
 fn check(v: &Volume) {
     assert_eq!(v.fs.quota_check().expect("a count"), []);
     let (here, there) = (&v.fs, v.reopened());
@@ -169,9 +169,9 @@ fn a_clone_charges_only_names_that_are_made_in_it() {
             check(&v);
         };
         let inherited = v.find(clone, "f").unwrap().node;
-        v.fs.link(&user(7), inherited, clone, b"new").expect("there is room");
+        v.fs.link(&user(7), inherited, clone, b"new").expect("there is space");
         own(1);
-        v.fs.link(&user(7), inherited, clone, b"newer").expect("there is room");
+        v.fs.link(&user(7), inherited, clone, b"newer").expect("there is space");
         own(2);
         for (left, name) in [(1, &b"new"[..]), (0, b"g"), (0, b"f")] {
             v.fs.unlink(&user(7), clone, name).expect("it goes");
@@ -204,7 +204,7 @@ fn names_of_an_old_volume_stay_free_and_later_ones_are_charged() {
     assert_eq!(old.len(), bytes.len() - 1);
     let mut batch = Batch::new();
     batch.put(tree, &key, &old);
-    v.store.commit(&batch).expect("room");
+    v.store.commit(&batch).expect("space");
     set(&v.fs, dir, None, Some(10 * NAME_BYTES));
     limit(&v.fs, ADA, None, Some(10 * NAME_BYTES));
     let charged = |names: u64| {
@@ -215,13 +215,13 @@ fn names_of_an_old_volume_stay_free_and_later_ones_are_charged() {
         check(&v);
     };
     charged(0);
-    v.fs.link(&user(7), file, dir, b"4").expect("there is room");
+    v.fs.link(&user(7), file, dir, b"4").expect("there is space");
     charged(1);
     for (left, name) in [(0, b"4"), (0, b"3"), (0, b"2")] {
         v.fs.unlink(&user(7), dir, name).expect("it goes");
         charged(left);
     }
-    v.fs.link(&user(7), file, dir, b"5").expect("there is room");
+    v.fs.link(&user(7), file, dir, b"5").expect("there is space");
     charged(1);
 }
 
@@ -234,7 +234,7 @@ fn names_in_a_trash_stay_charged() {
     v.fs.trash_set(&root, ROOT, Some(3600)).expect("a trash");
     set(&v.fs, dir, None, Some(1 << 20));
     limit(&v.fs, ADA, None, Some(1 << 20));
-    v.fs.link(&user(7), file, dir, b"g").expect("there is room");
+    v.fs.link(&user(7), file, dir, b"g").expect("there is space");
     v.fs.unlink(&user(7), dir, b"g").expect("it is kept");
     assert_eq!((used(&v.fs, dir).1, used_by(&v.fs, ADA).1), (NAME_BYTES, NAME_BYTES));
     check(&v);

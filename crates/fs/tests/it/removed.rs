@@ -68,9 +68,9 @@ fn a_large_file_that_was_held_open_goes_in_steps(engine: Engine) {
     assert!(steps > EXTENTS / BATCH, "{steps} steps");
     assert!(removed >= EXTENTS, "{removed} records");
     fs.close().expect("it is written");
-    let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
-    let found = Fs::check_offline(&env.env(), &mut go_on).expect("it is there");
-    assert!(found.is_clean(), "{}", crate::check::told(&found));
+    let mut proceed = |_, _| std::ops::ControlFlow::Continue(());
+    let found = Fs::check_offline(&env.env(), &mut proceed).expect("it is there");
+    assert!(found.is_clean(), "{}", crate::check::reported(&found));
     assert_eq!(found.extents, 0);
 }
 
@@ -123,8 +123,8 @@ fn names_made_where_a_removed_directory_was_emptied_go_too(engine: Engine) {
     fs.forget(held, 1);
     settle(&fs);
     fs.close().expect("it is written");
-    let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
-    let found = Fs::check_offline(&env.env(), &mut go_on).expect("it is there");
-    assert!(found.is_clean(), "{}", crate::check::told(&found));
+    let mut proceed = |_, _| std::ops::ControlFlow::Continue(());
+    let found = Fs::check_offline(&env.env(), &mut proceed).expect("it is there");
+    assert!(found.is_clean(), "{}", crate::check::reported(&found));
     assert_eq!((found.files, found.directories), (0, 1), "{found:?}");
 }

@@ -224,7 +224,7 @@ fn options(started: i64) -> ScanOptions {
 }
 
 /// Passes a directory and everything below to a scan; stops after `budget` directories.
-fn tell(
+fn pass(
     scan: &mut Scan<'_>,
     source: &Source,
     mut dir: ScanDirectory,
@@ -247,7 +247,7 @@ fn tell(
             return Ok(false);
         }
         *budget -= 1;
-        if !tell(scan, source, child, number, budget, part)? {
+        if !pass(scan, source, child, number, budget, part)? {
             return Ok(false);
         }
     }
@@ -259,9 +259,9 @@ fn scan(fs: &Fs, source: &Source, mut budget: usize, part: usize) -> bool {
     let mut scan = fs.scan_begin(&options(5)).expect("an index of this source");
     let top = &source.nodes[&TOP];
     let root = scan.root(&top.attr, &top.xattrs()).expect("a root");
-    let complete = tell(&mut scan, source, root, TOP, &mut budget, part).expect("space");
+    let complete = pass(&mut scan, source, root, TOP, &mut budget, part).expect("space");
     if complete {
-        scan.finish(6, 0).expect("all directories were told of");
+        scan.finish(6, 0).expect("all directories were reported of");
     }
     complete
 }
@@ -448,13 +448,13 @@ fn follow(fs: &Fs, before: &Source, after: &Source) {
         for (number, child) in below {
             let all = child.is_new() || child.was().is_none_or(|(_, was, _)| was != number);
             if all {
-                tell(&mut scan, after, child, number, &mut usize::MAX.clone(), 5).expect("space");
+                pass(&mut scan, after, child, number, &mut usize::MAX.clone(), 5).expect("space");
             } else {
                 scan.close(child, Names::Some).expect("space");
             }
         }
     }
-    scan.finish(6, 0).expect("all directories were told of");
+    scan.finish(6, 0).expect("all directories were reported of");
 }
 
 fn paths_of(source: &Source, number: u64, path: &[u8], paths: &mut BTreeMap<Vec<u8>, u64>) {
@@ -475,7 +475,7 @@ fn only_scans_change_an_index_and_its_files_have_no_contents() {
     source.put(TOP, b"dir".to_vec(), Kind::Directory);
     assert!(scan(fs, &source, usize::MAX, 10));
     let root = Caller::root();
-    let file = fs.lookup(&root, ROOT, b"file").expect("it was told");
+    let file = fs.lookup(&root, ROOT, b"file").expect("it was reported");
     refused(fs.read(&root, file.node, 0, &mut [0; 10]), &FsError::Elsewhere);
     let read_only = FsError::ReadOnly(String::new());
     refused(fs.write(&root, file.node, 0, b"x"), &read_only);
@@ -509,14 +509,14 @@ fn lists_of_the_source_decide_who_sees_what() {
     check(fs, &source);
     let group = Caller { gid: 20, ..user(12) };
     for (who, sees) in [(&user(11), true), (&group, false), (&user(10), true)] {
-        let dir = fs.resolve(&Caller::root(), b"/dir", fs::Follow::Yes).expect("it was told");
+        let dir = fs.resolve(&Caller::root(), b"/dir", fs::Follow::Yes).expect("it was reported");
         let inside = fs.lookup(who, dir.node, b"inside");
         assert_eq!(inside.is_ok(), sees, "{who:?}");
-        let one = fs.lookup(&Caller::root(), ROOT, b"one").expect("it was told");
+        let one = fs.lookup(&Caller::root(), ROOT, b"one").expect("it was reported");
         assert_eq!(fs.access(who, one.node, 4).is_ok(), sees, "{who:?}");
     }
-    let inside = fs.resolve(&Caller::root(), b"/dir/inside", fs::Follow::Yes).expect("told");
-    assert!(fs.access(&group, inside.node, 4).is_ok(), "the mode says all");
+    let inside = fs.resolve(&Caller::root(), b"/dir/inside", fs::Follow::Yes).expect("reported");
+    assert!(fs.access(&group, inside.node, 4).is_ok(), "the mode decides");
 }
 
 #[test]
@@ -629,6 +629,6 @@ fn a_base_is_put_in_place_though_scans_swap_the_tree_while_it_is_made(engine: En
     }
     let mut random = fastrand::Rng::with_seed(3);
     crate::search::compare(fs, &mut random, 4, "after scans");
-    let stats = fs.index_stats().expect("it tells").expect("there is an index");
+    let stats = fs.index_stats().expect("it answers").expect("there is an index");
     assert!(stats.bases > 0, "{stats:?}");
 }

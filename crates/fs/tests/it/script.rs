@@ -53,7 +53,7 @@ pub(crate) struct Script {
 /// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// As the model says.
+    /// As in the model.
     Done,
     /// For lack of space; the model was reset.
     NoSpace,

@@ -488,7 +488,7 @@ fn clones_with_a_change_each_take_nothing_of_the_index(engine: Engine) {
         make(source, &format!("file{number}"));
     }
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");
-    let stats = || fs.index_stats().expect("it tells").expect("there is an index");
+    let stats = || fs.index_stats().expect("it answers").expect("there is an index");
     let before = stats().disk_bytes;
     assert!(before > 0);
     for number in 0..clones {

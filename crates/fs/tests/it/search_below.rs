@@ -164,7 +164,7 @@ impl Changing {
     }
 
     fn stats(&self) -> index::IndexStats {
-        self.fs().index_stats().expect("it tells").expect("there is an index")
+        self.fs().index_stats().expect("it answers").expect("there is an index")
     }
 
     /// Compares searches, counts and totals.

@@ -64,7 +64,7 @@ fn named(pattern: &str) -> Expr {
 }
 
 fn stats(fs: &Fs) -> IndexStats {
-    fs.index_stats().expect("it tells").expect("there is an index")
+    fs.index_stats().expect("it answers").expect("there is an index")
 }
 
 /// Bytes that a search of all rows has read of the disk.

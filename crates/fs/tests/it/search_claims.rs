@@ -45,7 +45,7 @@ fn flushed(v: &Volume) -> (u64, u64) {
     v.fs.index_flush(ROOT).expect("a flush goes well");
     assert_eq!(ask(&v.fs, &named(b"f*7")).matched, 10);
     assert_eq!(ask(&v.fs, &named(b"d*")).matched, 5);
-    let stats = v.fs.index_stats().expect("it tells").expect("there is an index");
+    let stats = v.fs.index_stats().expect("it answers").expect("there is an index");
     (stats.clusters, stats.rows)
 }
 

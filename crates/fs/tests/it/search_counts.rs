@@ -116,10 +116,10 @@ pub(crate) fn check_counts(
             min_depth: random.u32(..2),
             ..everything_below(fs, *node, &caller, (&expr, Fields::ATTRIBUTES))
         };
-        let told = |outcome: search::Outcome| (outcome.matched, outcome.unreadable);
-        let counted = fs.search_counted(&request).map(told).map_err(|error| error.to_string());
+        let reported = |outcome: search::Outcome| (outcome.matched, outcome.unreadable);
+        let counted = fs.search_counted(&request).map(reported).map_err(|error| error.to_string());
         let walked = fs.search_by_walking(&request, &mut |_| ControlFlow::Continue(()));
-        let walked = walked.map(told).map_err(|error| error.to_string());
+        let walked = walked.map(reported).map_err(|error| error.to_string());
         let name = String::from_utf8_lossy(path);
         assert_eq!(counted, walked, "{place}: {name} for {caller:?}: {expr:?}");
     }

@@ -182,7 +182,7 @@ fn rewritten_clusters_are_skipped_by_declared_attributes() {
     assert_eq!((ask(fs, &there).matched, ask(fs, &absent).matched), (1, 0));
     assert!(ask(fs, &absent).rows_tested >= 50);
     fs.declare_searchable(&[b"user.tag".to_vec(), b"user.a".to_vec()]).expect("it is declared");
-    assert_eq!(fs.searchable().expect("it tells"), [b"user.a".to_vec(), b"user.tag".to_vec()]);
+    assert_eq!(fs.searchable().expect("it answers"), [b"user.a".to_vec(), b"user.tag".to_vec()]);
     // The base is older than that.
     assert_eq!((ask(fs, &there).matched, ask(fs, &absent).matched), (1, 0));
     for _ in 0..20 {
@@ -214,7 +214,7 @@ fn impossible_attribute_names_are_not_declared() {
     }
     let many: Vec<Vec<u8>> = (0..65).map(|n| format!("user.{n}").into_bytes()).collect();
     refused(v.fs.declare_searchable(&many), &FsError::InvalidArgument(""));
-    assert!(v.fs.searchable().expect("it tells").is_empty(), "all or none");
+    assert!(v.fs.searchable().expect("it answers").is_empty(), "all or none");
     v.fs.declare_searchable(&many[..64]).expect("so many can be");
 }
 

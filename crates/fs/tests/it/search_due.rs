@@ -88,7 +88,7 @@ fn first_query(fs: &Fs) -> (u64, Outcome) {
     let below = everything_below(fs, NodeId::ROOT, &root, (&all, Fields::NONE));
     let request = Request { min_depth: 1, ..below };
     let found = fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search");
-    let stats = fs.index_stats().expect("it tells").expect("there is an index");
+    let stats = fs.index_stats().expect("it answers").expect("there is an index");
     (stats.delta_rows, found)
 }
 
@@ -178,7 +178,7 @@ fn scan(fs: &Fs, directories: u64, files: u64, size: u64) {
         scan.names(&mut child, &rows, &mut |_, _| {}).expect("space");
         scan.close(child, Names::All).expect("space");
     }
-    scan.finish(6, 0).expect("all directories were told of");
+    scan.finish(6, 0).expect("all directories were reported of");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn the_difference_is_counted_without_comparing_trees() {
         let again = FsSubject::open(&crashed, &options(), base).expect("it opens");
         for (device, subject) in [(&device, &subject), (&crashed, &again)] {
             settle(subject);
-            let stats = subject.fs().index_stats().expect("it tells").expect("an index");
+            let stats = subject.fs().index_stats().expect("it answers").expect("an index");
             assert_ne!(manifests(device), before, "{engine:?}");
             assert_eq!((stats.compared, stats.logged), (0, 1), "{engine:?}");
             check(subject.fs(), 2002, &format!("{engine:?}"));
@@ -355,7 +355,7 @@ fn the_log_is_not_read_for_each_of_many_subvolumes() {
         let (base, crashed) = (subject.base(), device.after_crash(CrashPolicy::LoseAll, 1));
         let again = FsSubject::open(&crashed, &options, base).expect("it opens");
         settle(&again);
-        let stats = again.fs().index_stats().expect("it tells").expect("an index");
+        let stats = again.fs().index_stats().expect("it answers").expect("an index");
         assert!(stats.compared >= 32, "{engine:?}: {stats:?}");
     }
 }

@@ -114,7 +114,7 @@ struct Shared<'a> {
     failed: AtomicBool,
 }
 
-/// Says that a thread panicked.
+/// Records that a thread panicked.
 struct Watch<'a>(&'a AtomicBool);
 
 impl Drop for Watch<'_> {
@@ -139,7 +139,7 @@ impl Shared<'_> {
     }
 
     /// Whether enough was asked and flushed for a writer's next call. It may be beside a flush.
-    fn may_go_on(&self, at: u64) -> bool {
+    fn may_continue(&self, at: u64) -> bool {
         let flushed = (self.flushes.load(Ordering::SeqCst) + 1) * STEPS_A_FLUSH;
         at / STEPS_A_QUERY <= self.asked.load(Ordering::SeqCst)
             && self.total() < flushed + STEPS_A_FLUSH / 2
@@ -148,7 +148,7 @@ impl Shared<'_> {
     fn write(&self, writer: usize) {
         let _watch = Watch(&self.failed);
         for (at, step) in self.plans[writer].steps.iter().enumerate() {
-            while !self.may_go_on(at as u64) && !self.failed.load(Ordering::SeqCst) {
+            while !self.may_continue(at as u64) && !self.failed.load(Ordering::SeqCst) {
                 device::yield_now();
             }
             self.change(writer, step);
@@ -230,7 +230,7 @@ impl Shared<'_> {
         }
         let all = WRITERS * DIRECTORIES.len() * OLD;
         assert_eq!(old, if kind == 0 { all } else { 0 }, "{place}: {expr:?}");
-        let stats = self.fs.index_stats().expect("it tells").expect("there is an index");
+        let stats = self.fs.index_stats().expect("it answers").expect("there is an index");
         let note = |count: &AtomicU64, is_so: bool| {
             count.fetch_add(u64::from(is_so), Ordering::SeqCst);
         };

@@ -64,7 +64,7 @@ fn entries(device: &SimDevice, fs: &Fs) -> Vec<ClusterEntry> {
         names.iter().filter_map(|name| Some((name, name.strip_prefix("manifest-")?))).collect();
     let [(name, base)] = manifests[..] else { panic!("one base is wanted: {names:?}") };
     let base = u64::from_str_radix(base, 16).expect("a number");
-    let volume = fs.status().expect("it tells").id.0;
+    let volume = fs.status().expect("it answers").id.0;
     Manifest::decode(&read(device, name), volume, base).expect("a manifest").clusters
 }
 
@@ -105,12 +105,12 @@ fn clusters_are_rebuilt_when_their_limits_change() {
         let fs = subject.fs();
         fill(fs);
         fs.index_flush(NodeId::ROOT).expect("a flush goes well");
-        assert_eq!(fs.cluster_limits().expect("it tells"), ClusterLimits::default());
+        assert_eq!(fs.cluster_limits().expect("it answers"), ClusterLimits::default());
         assert_eq!(sizes(&device, fs), [(DIRECTORIES + 2, ROWS)]);
         for (directories, rows) in [(15, 40), (100, 10), (3, 1000), (40, 200), (1, 10)] {
             let limits = ClusterLimits { directories, rows };
             let set = fs.set_cluster_limits(Some(directories), Some(rows)).expect("it is set");
-            assert_eq!((set, fs.cluster_limits().expect("it tells")), (limits, limits));
+            assert_eq!((set, fs.cluster_limits().expect("it answers")), (limits, limits));
             // Nothing of the tree changed since the last.
             fs.index_flush(NodeId::ROOT).expect("a flush goes well");
             check(&sizes(&device, fs), limits, ROWS);
@@ -136,7 +136,7 @@ fn reopened(device: &SimDevice, subject: &FsSubject, limits: ClusterLimits) {
     let copy = device.copy();
     let subject = FsSubject::open(&copy, &options(), subject.base()).expect("it opens");
     let (fs, root) = (subject.fs(), Caller::root());
-    assert_eq!(fs.cluster_limits().expect("it tells"), limits);
+    assert_eq!(fs.cluster_limits().expect("it answers"), limits);
     let written = |fs: &Fs| -> BTreeSet<(u64, u32)> {
         entries(&copy, fs).iter().map(|entry| (entry.owner, entry.number)).collect()
     };
@@ -196,6 +196,6 @@ fn limits_that_make_no_sense_are_refused_and_change_nothing(engine: Engine) {
         let refused = fs.set_cluster_limits(directories, rows);
         let Err(FsError::InvalidArgument(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains("1000000"), "{why}");
-        assert_eq!(fs.cluster_limits().expect("it tells"), ClusterLimits::default());
+        assert_eq!(fs.cluster_limits().expect("it answers"), ClusterLimits::default());
     }
 }

@@ -98,7 +98,7 @@ impl Namespace {
 }
 
 fn logged(fs: &Fs) -> u64 {
-    fs.index_stats().expect("it tells").expect("there is an index").logged
+    fs.index_stats().expect("it answers").expect("there is an index").logged
 }
 
 /// A volume with a base and changes since, of which the last are not checkpointed.
@@ -149,7 +149,7 @@ fn the_log_yields_the_difference_to_a_base() {
         for seed in 0..4 {
             let device = SimDevice::new(seed);
             let subject = changed(&device, engine, seed, &quiet());
-            assert!(subject.fs().status().expect("it tells").checkpoints > 0);
+            assert!(subject.fs().status().expect("it answers").checkpoints > 0);
             let crashed = device.after_crash(CrashPolicy::ALL[seed as usize % 3], seed);
             let again = FsSubject::open(&crashed, &quiet(), subject.base()).expect("it opens");
             let fs = again.fs();
@@ -215,13 +215,13 @@ fn the_log_is_read_if_the_difference_fits_in_memory_once() {
             let again = again.expect("it opens");
             let place = format!("{engine:?}, {cache_bytes} bytes");
             compare(again.fs(), &mut fastrand::Rng::with_seed(seed), 30, &place);
-            again.fs().index_stats().expect("it tells").expect("there is an index")
+            again.fs().index_stats().expect("it answers").expect("there is an index")
         };
-        let roomy = query(256 << 20);
-        assert_eq!(roomy.logged, 1, "{engine:?}: {roomy:?}");
+        let ample = query(256 << 20);
+        assert_eq!(ample.logged, 1, "{engine:?}: {ample:?}");
         // Lists of places count three times, and there are many among so few rows.
-        let shares = (20..60).step_by(2).map(|tenths| roomy.delta_bytes as usize * tenths / 10);
+        let shares = (20..60).step_by(2).map(|tenths| ample.delta_bytes as usize * tenths / 10);
         let tight = shares.map(|share| query(share * 2)).find(|stats| stats.logged == 1);
-        assert!(tight.is_some(), "{engine:?}: {roomy:?}");
+        assert!(tight.is_some(), "{engine:?}: {ample:?}");
     }
 }

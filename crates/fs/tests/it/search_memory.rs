@@ -95,7 +95,7 @@ impl Volume {
         let found = search(fs);
         assert_eq!(found.matched as usize, FILES + FILES / 100, "{place}");
         assert!(found.clusters > 0 && found.clusters_read > 0, "{place}: {found:?}");
-        let stats = fs.index_stats().expect("it tells").expect("there is an index");
+        let stats = fs.index_stats().expect("it answers").expect("there is an index");
         assert_eq!(stats.delta_rows, differing, "{place}");
         compare(fs, &mut fastrand::Rng::with_seed(1), 10, place);
     }

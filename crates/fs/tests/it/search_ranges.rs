@@ -32,7 +32,7 @@ const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
 fn stats(fs: &Fs) -> IndexStats {
-    fs.index_stats().expect("it tells").expect("there is an index")
+    fs.index_stats().expect("it answers").expect("there is an index")
 }
 
 /// Goes to a name in a directory, does something there, and lets go of it.

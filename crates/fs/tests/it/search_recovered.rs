@@ -235,7 +235,7 @@ impl World {
     }
 
     fn note(&mut self) {
-        let stats = self.fs().index_stats().expect("it tells").expect("there is an index");
+        let stats = self.fs().index_stats().expect("it answers").expect("there is an index");
         self.used.logged += stats.logged;
         self.used.merged += stats.merged;
         self.used.below += stats.below;

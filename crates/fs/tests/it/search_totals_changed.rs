@@ -24,9 +24,9 @@ on_each_engine!(
     totals_are_those_of_a_walk_where_changes_take_all_memory,
     what_changed_is_looked_up_once,
     counts_by_columns_look_at_no_row_that_did_not_change,
-    a_directory_that_only_gained_names_is_told_with_all_that_it_holds,
+    a_directory_that_only_gained_names_is_reported_with_all_that_it_holds,
     the_largest_are_those_of_a_walk_whatever_changed,
-    where_the_largest_shrank_the_next_are_told,
+    where_the_largest_shrank_the_next_are_reported,
     what_bases_had_is_kept_in_the_memory_for_differences,
 );
 
@@ -240,7 +240,7 @@ fn totals_are_those_of_a_walk_where_changes_take_all_memory(engine: Engine) {
 }
 
 fn stats(fs: &Fs) -> index::IndexStats {
-    fs.index_stats().expect("it tells").expect("there is an index")
+    fs.index_stats().expect("it answers").expect("there is an index")
 }
 
 /// Totals of all.
@@ -310,7 +310,7 @@ fn counts_by_columns_look_at_no_row_that_did_not_change(engine: Engine) {
 
 /// Its own row, which changes with it, is in the cluster of the directory above: in that of its
 /// names nothing is as before but what came.
-fn a_directory_that_only_gained_names_is_told_with_all_that_it_holds(engine: Engine) {
+fn a_directory_that_only_gained_names_is_reported_with_all_that_it_holds(engine: Engine) {
     let (device, root) = (SimDevice::new(1), Caller::root());
     let mut options = options(64 << 20);
     let index = options.index.as_mut().expect("an index");
@@ -404,7 +404,7 @@ fn the_largest_are_those_of_a_walk_whatever_changed(engine: Engine) {
 
 /// Those of a cluster that are known without reading it hold nothing any more, and what the others
 /// hold, which did not change, is more than what any of another cluster does.
-fn where_the_largest_shrank_the_next_are_told(engine: Engine) {
+fn where_the_largest_shrank_the_next_are_reported(engine: Engine) {
     let (device, root) = (SimDevice::new(1), Caller::root());
     let mut options = options(64 << 20);
     let index = options.index.as_mut().expect("an index");

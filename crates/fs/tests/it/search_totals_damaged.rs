@@ -19,7 +19,7 @@ use crate::script;
 use crate::search::{Everybody, everything_below};
 use crate::subject::{Base, FsSubject};
 
-on_each_engine!(damage_of_what_a_base_had_does_not_keep_totals_from_being_told);
+on_each_engine!(damage_of_what_a_base_had_does_not_keep_totals_from_being_reported);
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 const DIRECTORIES: usize = 160;
@@ -86,18 +86,18 @@ fn check(fs: &Fs, place: &str) -> bool {
         cancel: &AtomicBool::new(false),
     };
     // First, for what others read is in memory then.
-    let told = fs.aggregate(&question);
+    let reported = fs.aggregate(&question);
     let Ok(walked) = fs.aggregate_by_walking(&question) else { return false };
     if !searches(fs) {
         return false;
     }
-    let told = told.unwrap_or_else(|error| panic!("{place}: {error}"));
-    assert_eq!(told.total, walked.total, "{place}");
-    assert_eq!(told.largest, walked.largest, "{place}");
+    let reported = reported.unwrap_or_else(|error| panic!("{place}: {error}"));
+    assert_eq!(reported.total, walked.total, "{place}");
+    assert_eq!(reported.largest, walked.largest, "{place}");
     true
 }
 
-fn damage_of_what_a_base_had_does_not_keep_totals_from_being_told(engine: Engine) {
+fn damage_of_what_a_base_had_does_not_keep_totals_from_being_reported(engine: Engine) {
     let (device, base) = closed(engine);
     let (mut whole, mut failed) = (0, 0);
     for (path, _) in device.files() {

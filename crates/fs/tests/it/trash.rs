@@ -82,11 +82,11 @@ fn shape(v: &Volume, dir: NodeId) -> BTreeMap<String, String> {
             let links = (attr.kind != Kind::Directory).then_some(attr.nlink);
             let mtime = (attr.kind != Kind::Directory).then_some(attr.mtime);
             let times = (mtime, attr.btime);
-            let said = format!(
+            let message = format!(
                 "{:?} {:o} {}:{} {times:?} {} {links:?} {bytes:?} {xattr:?}",
                 attr.kind, attr.mode, attr.uid, attr.gid, attr.size
             );
-            all.insert(path.clone(), said);
+            all.insert(path.clone(), message);
             if attr.kind == Kind::Directory {
                 left.push((path, entry.node));
             }
@@ -324,7 +324,7 @@ fn old_hours_are_purged_whole() {
     assert_eq!(v.fs.trash_empty(&root, ROOT).expect("it is emptied"), 2);
     assert_eq!(listed(&v.fs, ROOT), [""; 0]);
     background(&v.fs);
-    assert_eq!(v.fs.status().expect("it tells").detached, 0);
+    assert_eq!(v.fs.status().expect("it answers").detached, 0);
 }
 
 #[test]

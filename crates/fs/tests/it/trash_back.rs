@@ -9,7 +9,7 @@ use crate::trash::{listed, on, path, restore};
 
 const DAY: u64 = 86_400;
 
-/// It said that it was restored, and did nothing.
+/// The command reported a restored directory, and did nothing.
 #[test]
 fn an_empty_directory_whose_name_is_taken_is_not_listed_as_restorable() {
     let v = volume();

@@ -31,8 +31,8 @@ fn batch(v: &Volume, home: NodeId) -> NodeId {
     v.find(trash, &first).expect("it is listed").node
 }
 
-#[expect(clippy::print_stdout, reason = "tells which case failed")]
-fn take_room(engine: Engine, beside: bool) {
+#[expect(clippy::print_stdout, reason = "prints which case failed")]
+fn take_space(engine: Engine, beside: bool) {
     println!("{engine:?}, others at it: {beside}");
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
@@ -76,8 +76,8 @@ fn take_room(engine: Engine, beside: bool) {
 #[test]
 fn a_write_without_space_purges_only_the_oldest_hours() {
     for beside in [false, true] {
-        take_room(Engine::Btree, beside);
-        take_room(Engine::Lsm, beside);
+        take_space(Engine::Btree, beside);
+        take_space(Engine::Lsm, beside);
     }
 }
 
@@ -119,11 +119,11 @@ fn users_with_a_limited_group_cannot_snapshot_through_a_mount() {
     };
     let dir = v.fs.mkdir(&bob, ROOT, b"p", 0o755).expect("made").node;
     let group = SetAttr { gid: Some(200), ..SetAttr::default() };
-    v.fs.setattr(&bob, dir, &group).expect("his group");
+    v.fs.setattr(&bob, dir, &group).expect("bob's group");
     limit(&v.fs, Owner::Group(200), None, Some(1 << 20));
     // What the kernel reports of the caller.
-    let told = Caller { groups: Vec::new(), enforce: Enforce::Kernel, ..bob };
-    let taken = v.fs.snapshot_create(&told, dir, b"s").map(drop);
+    let reported = Caller { groups: Vec::new(), enforce: Enforce::Kernel, ..bob };
+    let taken = v.fs.snapshot_create(&reported, dir, b"s").map(drop);
     refused(taken, &FsError::NotPermitted(""));
 }
 
@@ -213,14 +213,14 @@ fn an_existing_trash_directory_is_reused() {
     let home = v.dir(ROOT, "shared").node;
     chmod(&v, home, 0o1777);
     let planted = v.fs.mkdir(&bob, home, b".trash", 0o700).expect("there is no trash yet");
-    let his = v.fs.mkdir(&bob, ROOT, b"his", 0o700).expect("made").node;
+    let bobs = v.fs.mkdir(&bob, ROOT, b"bobs", 0o700).expect("made").node;
     on(&v, home);
     let trash = v.find(home, ".trash").expect("it is there");
     assert_eq!(trash.node, planted.node);
     assert_eq!((trash.attr.uid, trash.attr.mode), (0, 0o1777), "as the directory that has it");
     lose(&v, &ada, home, "f");
     let hour = v.names(trash.node).remove(0);
-    let moved = v.fs.rename(&bob, (trash.node, hour.as_bytes()), (his, b"x"), RenameMode::Replace);
+    let moved = v.fs.rename(&bob, (trash.node, hour.as_bytes()), (bobs, b"x"), RenameMode::Replace);
     refused(moved, &FsError::NotPermitted(""));
     // Also where the directory is closed later.
     chmod(&v, home, 0o700);
@@ -267,10 +267,10 @@ fn restoring_creates_no_directories_of_other_users() {
     chmod(&v, dir, 0o777);
     let top = v.fs.mkdir(&ada, dir, b"top", 0o777).expect("made").node;
     chmod(&v, top, 0o2777);
-    lose(&v, &bob, top, "his");
+    lose(&v, &bob, top, "bobs");
     v.fs.forget(top, 1);
     v.fs.rmdir(&ada, dir, b"top").expect("it is empty");
-    v.fs.restore(&bob, (ROOT, &path("pub/top/his")), None, &OPTIONS).expect("it is his");
+    v.fs.restore(&bob, (ROOT, &path("pub/top/bobs")), None, &OPTIONS).expect("bob owns it");
     let made = v.find(dir, "top").expect("it was made").attr;
     assert_eq!((made.uid, made.gid, made.mode), (8, 8, 0o777));
 }

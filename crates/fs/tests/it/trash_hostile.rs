@@ -157,8 +157,8 @@ fn files_removed_from_a_closed_directory_are_closed_in_the_trash() {
     chmod(&v, sub, 0o700);
     lose(&v, &ada, sub, "hers");
     v.fs.setattr(&Caller::root(), sub, &owner).unwrap();
-    lose(&v, &bob, sub, "his");
-    assert_eq!(seen_by(&v, &bob), ["pub/top/sub/his", "pub/top/sub/open"]);
+    lose(&v, &bob, sub, "bobs");
+    assert_eq!(seen_by(&v, &bob), ["pub/top/sub/bobs", "pub/top/sub/open"]);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn two_owners_of_one_path_share_nothing() {
     on(&v);
     let (ada, bob) = (user(7), user(8));
     let dir = open_dir(&v);
-    for (owner, mode, name) in [(&ada, 0o700, "hers"), (&bob, 0o755, "his")] {
+    for (owner, mode, name) in [(&ada, 0o700, "adas"), (&bob, 0o755, "bobs")] {
         let d = v.fs.mkdir(owner, dir, b"d", mode).expect("made").node;
         lose(&v, owner, d, name);
         v.fs.forget(d, 1);
@@ -177,10 +177,10 @@ fn two_owners_of_one_path_share_nothing() {
         v.fs.restore(&bob, (ROOT, &path("pub/d/hers")), None, &OPTIONS),
         &FsError::AccessDenied,
     );
-    v.fs.restore(&bob, (ROOT, &path("pub/d")), None, &OPTIONS).expect("his own");
+    v.fs.restore(&bob, (ROOT, &path("pub/d")), None, &OPTIONS).expect("bob's own");
     let back = v.find(dir, "d").expect("it is back");
     assert_eq!((back.attr.uid, back.attr.mode), (8, 0o755));
-    assert_eq!(v.names(back.node), ["his"], "and none of hers");
+    assert_eq!(v.names(back.node), ["bobs"], "and none of ada's");
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn check_kept(medium: &SimDevice, engine: Engine, count: usize, place: &str) {
     assert_clean(medium, place);
 }
 
-#[expect(clippy::print_stdout, reason = "tells how much was tried")]
+#[expect(clippy::print_stdout, reason = "prints how much was tried")]
 fn crash(engine: Engine, seeds: u64) {
     let points = Arc::new(AtomicU64::new(0));
     for seed in 0..seeds {
@@ -194,7 +194,7 @@ fn crash(engine: Engine, seeds: u64) {
     }
     let points = points.load(Ordering::SeqCst);
     println!("{points} crash points, {} ways each", CrashPolicy::ALL.len());
-    assert!(points > 20 * seeds, "the script is too short to tell anything: {points}");
+    assert!(points > 20 * seeds, "the script is too short to prove anything: {points}");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn fill(engine: Engine, keep: Option<u64>) -> (usize, u64) {
 
 /// No write and no removal is refused while there is anything in the trash, and its contents take
 /// no space from the rest.
-#[expect(clippy::print_stdout, reason = "tells how much there was space for")]
+#[expect(clippy::print_stdout, reason = "prints how much there was space for")]
 fn full(engine: Engine) {
     let (kept, with) = fill(engine, Some(KEEP));
     let (_, without) = fill(engine, None);

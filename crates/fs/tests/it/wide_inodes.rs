@@ -22,7 +22,7 @@ use crate::search::everything_below;
 
 on_each_engine!(
     all_numbers_of_an_inode_agree,
-    the_counter_of_the_root_says_that_numbers_may_be_wide,
+    the_counter_of_the_root_records_that_numbers_may_be_wide,
     numbers_of_another_home_are_its_own,
 );
 
@@ -199,19 +199,19 @@ fn features(device: &SimDevice) -> format::kept_twice::Features {
 }
 
 /// Programs that do not know wide inodes refuse a volume that has some, and open all others.
-fn the_counter_of_the_root_says_that_numbers_may_be_wide(engine: Engine) {
+fn the_counter_of_the_root_records_that_numbers_may_be_wide(engine: Engine) {
     let device = formatted(engine, 0);
     assert!(!features(&device).wide_inodes, "{engine:?}: a new volume");
     next_ino(&device, key::NARROW_INO_MAX - (1 << 36));
     let fs = opened(&device);
     fill(&fs);
-    let left = fs.statfs(NodeId::ROOT).expect("it tells").inodes_free;
+    let left = fs.statfs(NodeId::ROOT).expect("it answers").inodes_free;
     assert!(left < 1 << 37, "{left}");
     fs.close().expect("it closes");
     drop(fs);
     let fs = opened(&device);
     fill_more(&fs);
-    let left = fs.statfs(NodeId::ROOT).expect("it tells").inodes_free;
+    let left = fs.statfs(NodeId::ROOT).expect("it answers").inodes_free;
     assert!(left > 1 << 48, "{left}: the next opening has all numbers");
     // Roll-backs write the counter, too.
     fs.snapshot_create(&root(), NodeId::ROOT, b"s").expect("a snapshot");

@@ -1,10 +1,11 @@
 //! Decides whether a listing of a large directory carries attributes.
 //!
-//! The kernel asks for attributes with every listing (`kernel/session.rs` says why), and makes an
-//! inode of each entry that has them. In a directory with millions of entries that costs memory in
-//! the kernel and in this process, which a reader of names alone does not need. So a reader of a
-//! large directory gets names alone, unless a process looks its names up while it is read. The
-//! table is lossy: a collision or a race costs look-ups, or unneeded attributes, and nothing else.
+//! The kernel asks for attributes with every listing (`kernel/session.rs` has the reason), and
+//! makes an inode of each entry that has them. In a directory with millions of entries that costs
+//! memory in the kernel and in this process, which a reader of names alone does not need. So a
+//! reader of a large directory gets names alone, unless a process looks its names up while it is
+//! read. The table is lossy: a collision or a race costs look-ups, or unneeded attributes, and
+//! nothing else.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -64,13 +64,13 @@ impl Adapter {
         self.fs.statfs(self.node(number)).map_err(failed("statfs", number))
     }
 
-    /// An extended attribute. `room` is the caller's buffer; 0 asks for the length.
+    /// An extended attribute. `size` is the caller's buffer; 0 asks for the length.
     pub(crate) fn getxattr(
         &self,
         who: Who,
         number: u64,
         name: &[u8],
-        room: u32,
+        size: u32,
     ) -> Answer<Vec<u8>> {
         let total = self.is_computed(name);
         let caller = if total { self.searcher(who) } else { self.caller(who) };
@@ -78,11 +78,11 @@ impl Adapter {
             .fs
             .getxattr(&caller, self.node(number), name)
             .map_err(failed("getxattr", number))?;
-        fitting(value, room)
+        fitting(value, size)
     }
 
-    /// The names of all extended attributes. `room` as for `getxattr`.
-    pub(crate) fn listxattr(&self, who: Who, number: u64, room: u32) -> Answer<Vec<u8>> {
+    /// The names of all extended attributes. `size` as for `getxattr`.
+    pub(crate) fn listxattr(&self, who: Who, number: u64, size: u32) -> Answer<Vec<u8>> {
         let names = self
             .fs
             .listxattr(&self.caller(who), self.node(number))
@@ -90,7 +90,7 @@ impl Adapter {
         if names.len() > XATTR_BYTES_MAX {
             return Err(Errno::TOO_BIG);
         }
-        fitting(names, room)
+        fitting(names, size)
     }
 
     /// Sets an extended attribute.
@@ -125,6 +125,6 @@ impl Adapter {
     }
 }
 
-fn fitting(bytes: Vec<u8>, room: u32) -> Answer<Vec<u8>> {
-    if room != 0 && bytes.len() > room as usize { Err(Errno::RANGE) } else { Ok(bytes) }
+fn fitting(bytes: Vec<u8>, size: u32) -> Answer<Vec<u8>> {
+    if size != 0 && bytes.len() > size as usize { Err(Errno::RANGE) } else { Ok(bytes) }
 }

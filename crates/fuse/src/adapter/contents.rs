@@ -96,8 +96,8 @@ impl Adapter {
         Ok(Who { uid: attr.uid, gid: attr.gid, ..who })
     }
 
-    /// The rights for a change of contents if the kernel does not say what it ends. The code checks
-    /// for the superuser only if there are bits to keep.
+    /// The rights for a change of contents if the kernel does not send what it ends. The code
+    /// checks for the superuser only if there are bits to keep.
     fn changing(&self, who: Who, node: NodeId) -> Caller {
         let mut caller = self.caller(who);
         let bears = |mode| without_set_id(mode) != mode;

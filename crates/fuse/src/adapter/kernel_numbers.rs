@@ -102,7 +102,8 @@ impl KernelNumbers {
         if node.ino().is_narrow() && !is_taken {
             return natural;
         }
-        // Look-ups of virtual directories are not counted, so it is not known who has a number.
+        // Look-ups of virtual directories are not counted, so it is not known which process has a
+        // number.
         if !is_taken && node.slot().0 & VIRTUAL == 0 {
             self.insert(&mut table, natural, node);
             if !may_be_held(NodeId::narrow(natural)) {
@@ -166,7 +167,7 @@ impl KernelNumbers {
         }
     }
 
-    /// The nodes, the most likely ones first, that a number from a handle may stand for. The kernel
+    /// The nodes, the most likely ones first, that a number from a handle may mean. The kernel
     /// compares the generation of what is found with the handle's.
     pub(crate) fn candidates(&self, uppers: impl FnOnce() -> Vec<u64>, number: u64) -> Vec<NodeId> {
         if let Some(node) = self.entered(number) {

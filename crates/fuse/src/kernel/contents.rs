@@ -264,9 +264,9 @@ pub(super) fn readdir(
 }
 
 pub(super) fn statfs(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
-    let room = adapter.statfs(request.node)?;
-    reply.u64(room.blocks).u64(room.blocks_free).u64(room.blocks_available);
-    reply.u64(room.inodes).u64(room.inodes_free);
-    reply.u32(room.block_bytes).u32(room.name_bytes_max).u32(room.block_bytes).zeros(28);
+    let space = adapter.statfs(request.node)?;
+    reply.u64(space.blocks).u64(space.blocks_free).u64(space.blocks_available);
+    reply.u64(space.inodes).u64(space.inodes_free);
+    reply.u32(space.block_bytes).u32(space.name_bytes_max).u32(space.block_bytes).zeros(28);
     Ok(())
 }

@@ -6,17 +6,17 @@
 //! `numbers` has the constants of the protocol. Structures are those of
 //! `include/uapi/linux/fuse.h`, in the byte order of the machine.
 
-mod clone_channel;
-mod contents;
 mod loopback;
-mod names;
-mod numbers;
-mod reply;
-mod request;
-mod serve;
 mod session;
-mod shares;
+mod serve;
+mod names;
 mod slow;
+mod shares;
+mod contents;
+mod clone_channel;
+mod request;
+mod reply;
+mod numbers;
 
 pub use loopback::Loopback;
 pub(crate) use session::KernelTransport;

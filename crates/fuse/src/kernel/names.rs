@@ -196,11 +196,11 @@ pub(super) fn setxattr(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> 
 }
 
 pub(super) fn getxattr(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
-    let room = request.arguments.u32()?;
+    let size = request.arguments.u32()?;
     request.arguments.skip(4)?;
     let name = request.arguments.name()?;
-    let value = adapter.getxattr(request.who, request.node, name, room)?;
-    sized(reply, room, &value);
+    let value = adapter.getxattr(request.who, request.node, name, size)?;
+    sized(reply, size, &value);
     Ok(())
 }
 
@@ -209,15 +209,15 @@ pub(super) fn listxattr(
     request: Asked<'_, '_>,
     reply: &mut Reply,
 ) -> Answer<()> {
-    let room = request.arguments.u32()?;
-    let names = adapter.listxattr(request.who, request.node, room)?;
-    sized(reply, room, &names);
+    let size = request.arguments.u32()?;
+    let names = adapter.listxattr(request.who, request.node, size)?;
+    sized(reply, size, &names);
     Ok(())
 }
 
 /// The bytes, or their length for a caller without a buffer.
-fn sized(reply: &mut Reply, room: u32, bytes: &[u8]) {
-    if room == 0 {
+fn sized(reply: &mut Reply, size: u32, bytes: &[u8]) {
+    if size == 0 {
         reply.u32(bytes.len() as u32).u32(0);
     } else {
         reply.raw(bytes);

@@ -110,7 +110,7 @@ pub(super) const OPEN_DIRECT_IO: u32 = 1;
 pub(super) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(super) const OPEN_CACHE_DIR: u32 = 1 << 3;
 pub(super) const OPEN_NO_FLUSH: u32 = 1 << 5;
-/// A write comes from the page cache, of a mapping: the kernel does not say which process stored
+/// A write comes from the page cache, of a mapping: the kernel does not know which process stored
 /// it.
 pub(super) const WRITE_CACHE: u32 = 1;
 /// A write ends the rights that the file gives to users who execute it.

@@ -123,17 +123,17 @@ impl Reply {
         self.u32(libc::major(rdev)).u32(libc::minor(rdev)).u32(0).u32(0).zeros(14 * 8);
     }
 
-    /// An entry of a listing, if it fits in `room` bytes of body: with attributes for
+    /// An entry of a listing, if it fits in `size` bytes of body: with attributes for
     /// `readdirplus`; the kernel caches them for `times`.
     pub(super) fn listed(
         &mut self,
         entry: &Listed<'_>,
         times: Option<&Timeouts>,
-        room: usize,
+        size: usize,
     ) -> bool {
         let head = if times.is_some() { ENTRY_BYTES } else { 0 };
         let length = (head + DIRENT_BYTES + entry.name.len()).next_multiple_of(8);
-        if self.bytes.len() - REPLY_HEADER_BYTES + length > room {
+        if self.bytes.len() - REPLY_HEADER_BYTES + length > size {
             return false;
         }
         match (times, entry.attr) {

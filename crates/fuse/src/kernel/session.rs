@@ -406,7 +406,7 @@ fn send_built(channel: &OwnedFd, reply: &mut Reply, unique: u64, error: i32, bod
 }
 
 impl KernelNotifier {
-    fn tell(&self, code: i32, build: impl FnOnce(&mut Reply)) -> io::Result<()> {
+    fn notify(&self, code: i32, build: impl FnOnce(&mut Reply)) -> io::Result<()> {
         let mut message = Reply::default();
         message.clear();
         build(&mut message);
@@ -416,8 +416,8 @@ impl KernelNotifier {
 }
 
 impl KernelNotifier {
-    fn tell_of_name(&self, (parent, name): (u64, &[u8]), flags: u32) -> io::Result<()> {
-        self.tell(notify::INVAL_ENTRY, |message| {
+    fn notify_name(&self, (parent, name): (u64, &[u8]), flags: u32) -> io::Result<()> {
+        self.notify(notify::INVAL_ENTRY, |message| {
             message.u64(parent).u32(name.len() as u32).u32(flags).raw(name).raw(&[0]);
         })
     }
@@ -425,11 +425,11 @@ impl KernelNotifier {
 
 impl Notifier for KernelNotifier {
     fn name(&self, parent: u64, name: &[u8]) -> io::Result<()> {
-        self.tell_of_name((parent, name), 0)
+        self.notify_name((parent, name), 0)
     }
 
     fn expire(&self, parent: u64, name: &[u8]) -> io::Result<()> {
-        self.tell_of_name((parent, name), notify::EXPIRE_ONLY)
+        self.notify_name((parent, name), notify::EXPIRE_ONLY)
     }
 
     fn can_expire(&self) -> bool {
@@ -438,26 +438,26 @@ impl Notifier for KernelNotifier {
 
     fn node(&self, node: u64) -> io::Result<()> {
         // All of it, from the first byte on.
-        self.tell(notify::INVAL_INODE, |message| {
+        self.notify(notify::INVAL_INODE, |message| {
             message.u64(node).u64(0).u64(0);
         })
     }
 
     fn contents(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
-        self.tell(notify::INVAL_INODE, |message| {
+        self.notify(notify::INVAL_INODE, |message| {
             message.u64(node).u64(offset).u64(length);
         })
     }
 
     fn attributes(&self, node: u64) -> io::Result<()> {
         // From a byte before the first on: the kernel takes that for attributes, no page.
-        self.tell(notify::INVAL_INODE, |message| {
+        self.notify(notify::INVAL_INODE, |message| {
             message.u64(node).u64(-1_i64 as u64).u64(0);
         })
     }
 
     fn all_names(&self) -> io::Result<()> {
-        self.tell(notify::INC_EPOCH, |_| {})
+        self.notify(notify::INC_EPOCH, |_| {})
     }
 
     fn can_drop_all_names(&self) -> bool {

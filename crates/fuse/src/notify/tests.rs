@@ -21,11 +21,11 @@ fn names_are_bounded_whatever_the_kernel_can_do() {
 /// Records what it receives, and answers that it is cached; for the root it answers that it is
 /// gone.
 struct Held {
-    told: Arc<Told>,
+    notified: Arc<Notified>,
 }
 
 /// Nodes that were reported, and whether they were reported whole.
-type Told = Mutex<Vec<(u64, bool)>>;
+type Notified = Mutex<Vec<(u64, bool)>>;
 
 impl Notifier for Held {
     fn name(&self, _: u64, _: &[u8]) -> io::Result<()> {
@@ -44,7 +44,7 @@ impl Notifier for Held {
         if node == ROOT {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
-        self.told.lock().push((node, true));
+        self.notified.lock().push((node, true));
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl Notifier for Held {
     }
 
     fn attributes(&self, node: u64) -> io::Result<()> {
-        self.told.lock().push((node, false));
+        self.notified.lock().push((node, false));
         Ok(())
     }
 
@@ -66,10 +66,10 @@ impl Notifier for Held {
     }
 }
 
-fn queue() -> (Queue, std::sync::Weak<Told>) {
-    let told = Arc::new(Told::default());
-    let there = Arc::downgrade(&told);
-    (queue_to(Box::new(Held { told })), there)
+fn queue() -> (Queue, std::sync::Weak<Notified>) {
+    let notified = Arc::new(Notified::default());
+    let there = Arc::downgrade(&notified);
+    (queue_to(Box::new(Held { notified })), there)
 }
 
 fn queue_to(notifier: Box<dyn Notifier>) -> Queue {
@@ -87,30 +87,30 @@ fn queue_to(notifier: Box<dyn Notifier>) -> Queue {
 
 #[test]
 fn a_node_invalidated_whole_is_not_invalidated_again_for_its_attributes() {
-    let (queue, told) = queue();
-    let told = told.upgrade().expect("the queue holds it");
+    let (queue, notified) = queue();
+    let notified = notified.upgrade().expect("the queue holds it");
     queue.attributes(NodeId::narrow(7));
     queue.node(NodeId::narrow(7));
     queue.attributes(NodeId::narrow(8));
     queue.attributes(NodeId::narrow(8));
-    assert!(!queue.settle(Duration::ZERO), "attributes alone are something to tell");
+    assert!(!queue.settle(Duration::ZERO), "attributes alone are something to send");
     queue.node(NodeId::ROOT);
     queue.run();
-    assert_eq!(*told.lock(), [(7, true), (8, false)]);
+    assert_eq!(*notified.lock(), [(7, true), (8, false)]);
 }
 
 /// Takes as long to drop a name as the test likes.
 struct Slow {
     dropped: Mutex<bool>,
     expired: Mutex<u64>,
-    may_go_on: Mutex<bool>,
+    may_continue: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Notifier for Arc<Slow> {
     fn name(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        let mut may_go_on = self.may_go_on.lock();
-        self.changed.wait_while(&mut may_go_on, |may_go_on| !*may_go_on);
+        let mut may_continue = self.may_continue.lock();
+        self.changed.wait_while(&mut may_continue, |may_continue| !*may_continue);
         *self.dropped.lock() = true;
         self.changed.notify_all();
         Ok(())
@@ -152,7 +152,7 @@ fn no_request_waits_until_entries_below_a_name_are_dropped() {
     let slow = Arc::new(Slow {
         dropped: Mutex::new(false),
         expired: Mutex::new(0),
-        may_go_on: Mutex::new(false),
+        may_continue: Mutex::new(false),
         changed: Condvar::new(),
     });
     let queue = queue_to(Box::new(Arc::clone(&slow)));
@@ -164,11 +164,11 @@ fn no_request_waits_until_entries_below_a_name_are_dropped() {
             assert!(queue.settle(Duration::from_secs(60)), "it waits for what takes long");
         }
         assert_eq!((*slow.expired.lock(), *slow.dropped.lock()), (2, false));
-        let mut may_go_on = slow.may_go_on.lock();
-        *may_go_on = true;
+        let mut may_continue = slow.may_continue.lock();
+        *may_continue = true;
         slow.changed.notify_all();
-        slow.changed.wait_while(&mut may_go_on, |_| !*slow.dropped.lock());
-        drop(may_go_on);
+        slow.changed.wait_while(&mut may_continue, |_| !*slow.dropped.lock());
+        drop(may_continue);
         queue.close();
     });
 }
@@ -244,7 +244,7 @@ fn the_connection_is_let_go_of_when_serving_ends() {
 }
 
 #[test]
-fn the_connection_is_let_go_of_when_the_kernel_says_that_it_is_gone() {
+fn the_connection_is_let_go_of_when_the_kernel_reports_that_it_is_gone() {
     let (queue, connection) = queue();
     queue.node(NodeId::ROOT);
     // Returns by itself: the first notice is answered with ENODEV.

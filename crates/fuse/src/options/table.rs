@@ -25,7 +25,7 @@ const HELP_COLUMN: usize = 26;
 pub(super) enum Set {
     /// Sets fields; it takes no value.
     Flag(fn(&mut MountOptions)),
-    /// What its value is called, and how that sets fields. An error says what it should have been.
+    /// What its value is called, and how that sets fields. An error names the right values.
     Value(&'static str, fn(&mut MountOptions, &str) -> Result<(), &'static str>),
     /// Refused, for this reason.
     Refused(&'static str),

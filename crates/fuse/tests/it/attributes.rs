@@ -67,20 +67,20 @@ fn extended_attributes() {
     assert_eq!(rustix::fs::getxattr_query(&path, "user.k"), Ok(5));
     let mut short = [0; 3];
     assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut short), Err(Errno::RANGE));
-    let mut room = [0; 64];
-    assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut room), Ok(5));
-    assert_eq!(&room[..5], b"value");
+    let mut space = [0; 64];
+    assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut space), Ok(5));
+    assert_eq!(&space[..5], b"value");
     set(b"", XattrFlags::empty()).unwrap();
-    assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut room), Ok(0));
+    assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut space), Ok(0));
     assert_eq!(rustix::fs::listxattr_query(&path), Ok(7));
-    assert_eq!(rustix::fs::listxattr(&path, &mut room), Ok(7));
-    assert_eq!(&room[..7], b"user.k\0");
+    assert_eq!(rustix::fs::listxattr(&path, &mut space), Ok(7));
+    assert_eq!(&space[..7], b"user.k\0");
     rustix::fs::removexattr(&path, "user.k").unwrap();
-    assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut room), Err(Errno::NODATA));
+    assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut space), Err(Errno::NODATA));
     let long = vec![b'l'; 65536];
     rustix::fs::setxattr(&path, "user.long", &long, XattrFlags::empty()).unwrap();
-    let mut room = vec![0; 65536];
-    assert_eq!(rustix::fs::getxattr(&path, "user.long", &mut room), Ok(65536));
+    let mut space = vec![0; 65536];
+    assert_eq!(rustix::fs::getxattr(&path, "user.long", &mut space), Ok(65536));
 }
 
 #[test]
@@ -165,10 +165,10 @@ fn set_id_bits_end_in_the_call_that_changes_the_file() {
 #[test]
 fn space_is_shown() {
     let Some(rig) = mounted("") else { return };
-    let room = rustix::fs::statvfs(rig.path("")).unwrap();
-    assert_eq!((room.f_bsize, room.f_frsize, room.f_blocks), (4096, 4096, 1000));
-    assert_eq!((room.f_bfree, room.f_bavail, room.f_files), (600, 500, 77));
-    assert_eq!(room.f_namemax, 255);
+    let space = rustix::fs::statvfs(rig.path("")).unwrap();
+    assert_eq!((space.f_bsize, space.f_frsize, space.f_blocks), (4096, 4096, 1000));
+    assert_eq!((space.f_bfree, space.f_bavail, space.f_files), (600, 500, 77));
+    assert_eq!(space.f_namemax, 255);
 }
 
 /// Totals may take as long as a search of everything.

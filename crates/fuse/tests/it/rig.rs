@@ -62,15 +62,15 @@ pub(crate) fn mounted_with(options: &str, fs: MemoryFs) -> Option<Rig> {
 }
 
 /// A directory with a place to mount on, if FUSE is usable.
-#[expect(clippy::print_stdout, reason = "a test that did nothing says so")]
+#[expect(clippy::print_stdout, reason = "a test that did nothing reports it")]
 pub(crate) fn places() -> Option<TempDir> {
     if let Some(reason) = std::env::var_os("SKIP_FUSE").filter(|reason| !reason.is_empty()) {
-        println!("skipped, for SKIP_FUSE says: {}", reason.to_string_lossy());
+        println!("skipped, for SKIP_FUSE is: {}", reason.to_string_lossy());
         return None;
     }
     let root = rustix::process::geteuid().is_root();
     if let Some(reason) = std::env::var_os("SKIP_ROOT").filter(|one| !root && !one.is_empty()) {
-        println!("skipped, for SKIP_ROOT says: {}", reason.to_string_lossy());
+        println!("skipped, for SKIP_ROOT is: {}", reason.to_string_lossy());
         return None;
     }
     assert!(

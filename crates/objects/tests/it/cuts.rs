@@ -1,4 +1,4 @@
-//! Power cuts at requests: what a server has stays when the power of who asked it is cut, so a
+//! Power cuts at requests: what a server has stays when the power of its client is cut, so a
 //! store is opened from what the cut left of the disk, with the objects as they are then.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::{fresh_prefix, open_for_engine as open};
 
 const TREE: TreeId = TreeId(32);
 
-/// Told how many requests that change something there were, before each.
+/// Called with the number of earlier requests that change something, before each.
 type Watcher = Box<dyn Fn(u64) + Send + Sync>;
 
 /// Objects on a server, with an observer of the requests.
@@ -28,7 +28,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn tell(&self) {
+    fn notify(&self) {
         let watcher = self.watcher.lock().clone();
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         if let Some(watcher) = watcher {
@@ -39,12 +39,12 @@ impl Watched {
 
 impl Blobs for Watched {
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
-        self.tell();
+        self.notify();
         self.blobs.create(name, bytes)
     }
 
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
-        self.tell();
+        self.notify();
         self.blobs.adopt(name, device, path)
     }
 
@@ -61,7 +61,7 @@ impl Blobs for Watched {
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        self.tell();
+        self.notify();
         self.blobs.delete(name)
     }
 

@@ -11,8 +11,8 @@
 //! * `store_conformance_damaged`: the bytes are the server's, and a test cannot flip one of them;
 //!   what comes of that is tested where the disk has them (`far_suite` of the engine), and of
 //!   bytes that change on their way in `mishaps`.
-//! * `store_conformance_bounded`: how much space there is a test says of the disk, and a server
-//!   has as much as it has. One that says that it is full, at each request in turn, is among the
+//! * `store_conformance_bounded`: there a test sets the space of the disk, and a server
+//!   has as much as it has. One that reports that it is full, at each request in turn, is among the
 //!   rest.
 //!
 //! A request takes a hundred times what a read of memory does, so runs are shorter (`SPARED`).
@@ -40,7 +40,7 @@ fn options(durability: Durability, blobs: Arc<dyn Blobs>) -> Options {
 mod alone {
     use super::*;
 
-    /// The file of the disk that says below which prefix its objects are.
+    /// The file of the disk with the prefix of its objects.
     const PREFIX: &str = "prefix";
 
     /// A store that has a prefix of the server for itself.

@@ -69,7 +69,7 @@ fn is_third_partys() -> bool {
 static THIRD_PARTY: AtomicBool = AtomicBool::new(false);
 
 /// A place on the server of these tests.
-#[expect(clippy::print_stderr, reason = "a run says what it was on")]
+#[expect(clippy::print_stderr, reason = "a run prints what it was on")]
 fn whole_server() -> Place {
     let given = |name: &str| std::env::var(name).ok();
     let or = |name: &str, default: &str| given(name).unwrap_or_else(|| default.to_owned());

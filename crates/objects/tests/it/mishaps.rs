@@ -169,13 +169,13 @@ fn an_object_is_attributed_to_its_writer_after_lost_answers() {
     }
     assert!(blobs.create("a", b"own").unwrap());
     // Somebody else is quicker, while the first request is lost.
-    objects.order("PUT", Mishap::Overtaken(b"his".to_vec()));
+    objects.order("PUT", Mishap::Overtaken(b"its".to_vec()));
     assert!(!blobs.create("b", b"own").unwrap());
     objects.order("PUT", Mishap::Overtaken(b"longer than that".to_vec()));
     assert!(!blobs.create("c", b"own").unwrap());
-    assert_eq!(objects.bytes("/b").as_deref(), Some(&b"his"[..]));
+    assert_eq!(objects.bytes("/b").as_deref(), Some(&b"its"[..]));
     // Nobody asked in vain: it is taken, whatever it is.
-    assert!(!blobs.create("b", b"his").unwrap());
+    assert!(!blobs.create("b", b"its").unwrap());
 }
 
 /// A request that meets another for the same name, and what became of that one.
@@ -187,9 +187,9 @@ fn a_conflict_is_retried() {
     meet();
     assert!(blobs.create("a", b"own").unwrap(), "the other one was not carried out");
     meet();
-    objects.order("PUT", Mishap::Overtaken(b"his".to_vec()));
+    objects.order("PUT", Mishap::Overtaken(b"its".to_vec()));
     assert!(!blobs.create("b", b"own").unwrap(), "the other one was");
-    assert_eq!(objects.bytes("/b").as_deref(), Some(&b"his"[..]));
+    assert_eq!(objects.bytes("/b").as_deref(), Some(&b"its"[..]));
     (0..4).for_each(|_| meet());
     let error = blobs.create("c", b"own").unwrap_err();
     assert!(error.message.contains("409"), "{error}");

@@ -37,7 +37,7 @@ pub(crate) fn start(asked: Option<&str>, place: &Place) -> Option<(String, Strin
 }
 
 /// Runs one of the known servers.
-#[expect(clippy::print_stderr, reason = "who has it installed wants to know")]
+#[expect(clippy::print_stderr, reason = "a user who installed it wants to know")]
 fn run(name: &str, place: &Place) -> Option<String> {
     /// Held until the process ends.
     static RUNNING: OnceLock<Child> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! Servers that refuse, settings that are wrong, and servers that must not be used: each error says
-//! what to check.
+//! Servers that refuse, settings that are wrong, and servers that must not be used: each error
+//! names what to check.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn refused(status: u16, headers: &str, body: &str) -> String {
 }
 
 #[test]
-fn a_refusal_says_what_to_check() {
+fn a_refusal_names_what_to_check() {
     for (status, named, advice) in [
         (403, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
         (403, "SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY"),
@@ -152,7 +152,7 @@ fn web_pages_are_no_answers() {
     assert!(blobs.read_at("a", &mut [0; 4], 0).is_err_and(is_unread));
     assert!(blobs.length("a").is_err_and(is_page));
     assert!(blobs.delete("a").is_err_and(is_page));
-    // A page about a page that is missing says nothing of an object.
+    // A page about a page that is missing proves nothing about an object.
     objects.order("GET", Mishap::Answer(404, html.to_owned(), page.to_owned()));
     assert!(blobs.length("a").is_err_and(is_page));
     objects.order("GET", Mishap::Answer(404, html.to_owned(), page.to_owned()));

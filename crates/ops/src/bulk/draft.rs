@@ -20,7 +20,7 @@ use crate::Ops;
 use crate::plan::Plan;
 use crate::posix::xattr;
 
-/// Numbers that nothing reaches, and the record that says so.
+/// Numbers that nothing reaches, and the record that lists them.
 #[derive(Clone, Copy)]
 pub(super) struct Intent {
     pub(super) sequence: u64,

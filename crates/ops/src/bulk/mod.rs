@@ -21,11 +21,11 @@
 
 mod change;
 mod contents;
-mod draft;
 mod flush;
-mod make;
 mod run;
+mod make;
 mod state;
+mod draft;
 
 pub use draft::{DirId, Draft, FileId};
 pub use state::{Bulk, Drafted, MEMORY, Maker, Refusal};

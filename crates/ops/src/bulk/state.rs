@@ -24,7 +24,7 @@ const CONTENTS_BYTES: u64 = 256 << 20;
 const SMALL_BYTES: usize = 1 << 20;
 /// Least memory for drafts.
 const MEMORY_MIN: usize = 64 << 10;
-/// Memory for drafts where the caller does not say otherwise.
+/// Memory for drafts unless the caller sets another.
 pub const MEMORY: usize = 8 << 20;
 
 /// On whose behalf drafts are made, and what sees them.
@@ -43,7 +43,7 @@ pub struct Maker<'a> {
 pub enum Refusal {
     /// The same must be done after a flush, by the ordinary operation or as a draft.
     Flush,
-    /// The name exists, and no draft has it: only the ordinary operation says what follows.
+    /// The name exists, and no draft has it: only the ordinary operation decides what follows.
     Stored,
     /// The ordinary operation would fail so.
     Error(FsError),

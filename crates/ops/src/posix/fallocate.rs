@@ -36,19 +36,19 @@ pub fn fallocate(
         .checked_add(length)
         .filter(|&end| end <= FILE_BYTES_MAX)
         .ok_or(FsError::FileTooLarge)?;
-    let (room, held) = match mode {
+    let (space, held) = match mode {
         Allocate::Grow | Allocate::Keep => {
-            let room = super::statfs::statfs(fs)?;
-            let room = room.blocks_available.saturating_mul(u64::from(room.block_bytes));
+            let space = super::statfs::statfs(fs)?;
+            let space = space.blocks_available.saturating_mul(u64::from(space.block_bytes));
             // Counted only if it decides: a file may have millions of extents.
-            let fits = end - offset <= room;
-            (room, if fits { 0 } else { held(fs, caller, node, (offset, end))? })
+            let fits = end - offset <= space;
+            (space, if fits { 0 } else { held(fs, caller, node, (offset, end))? })
         }
         Allocate::Punch | Allocate::Zero | Allocate::ZeroKeep => (u64::MAX, 0),
     };
     loop {
         let step =
-            edit(fs, policy, node, |edit| apply(edit, caller, (offset, end), mode, (room, held)))?;
+            edit(fs, policy, node, |edit| apply(edit, caller, (offset, end), mode, (space, held)))?;
         if step == Step::Done {
             return Ok(());
         }
@@ -85,7 +85,7 @@ fn apply(
     caller: &Caller,
     (offset, end): (u64, u64),
     mode: Allocate,
-    (room, held): (u64, u64),
+    (space, held): (u64, u64),
 ) -> FsResult<Step> {
     edit.plan.on_behalf(caller);
     let owned = edit.inode.owned();
@@ -100,7 +100,7 @@ fn apply(
         Allocate::Grow | Allocate::Keep => {
             let held =
                 if inode.has_extents { held } else { inode.size.min(end).saturating_sub(offset) };
-            if (end - offset).saturating_sub(held) > room {
+            if (end - offset).saturating_sub(held) > space {
                 return Err(FsError::NoSpace);
             }
         }

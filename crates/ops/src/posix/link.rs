@@ -1,7 +1,7 @@
 //! `link`: another name for an inode.
 //!
 //! An inode with one name is stored beside that name. Its second name moves it under a number of
-//! its own, `L`, with a reference back to each name; both names then say where it is.
+//! its own, `L`, with a reference back to each name; both names then point to it.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};

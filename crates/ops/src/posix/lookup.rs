@@ -202,7 +202,7 @@ pub fn missing(fs: &Ops, subvol: &Subvol, dir: u64) -> FsError {
     }
 }
 
-/// The attributes of what a name points to, and where it lies.
+/// The attributes of what a name points to, and where it is.
 #[inline]
 pub fn attributes_of(
     fs: &Ops,

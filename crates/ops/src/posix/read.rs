@@ -18,7 +18,7 @@ use crate::policy::Policy;
 const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
 
 /// Reads at `offset` until the buffer is full or the file ends, and updates the time of last read
-/// as `atime` says.
+/// as `atime` requires.
 pub fn read(
     fs: &Ops,
     policy: &dyn Policy,

@@ -12,7 +12,7 @@ use super::read::{is_stale, note};
 use crate::Ops;
 use crate::policy::Policy;
 
-/// The target of a symbolic link; `atime` says whether to update the time of last read.
+/// The target of a symbolic link; `atime` decides whether to update the time of last read.
 pub fn readlink(fs: &Ops, policy: &dyn Policy, node: NodeId, atime: Atime) -> FsResult<Vec<u8>> {
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);

@@ -18,28 +18,28 @@ const FREE_BYTES: u64 = 1 << 50;
 
 /// The space of the disk, within the limits of the quota that a node is in.
 pub fn statfs_at(fs: &Ops, policy: &dyn Policy, node: NodeId) -> FsResult<StatFs> {
-    let room = statfs(fs)?;
+    let space = statfs(fs)?;
     // What has no record (a directory of snapshots), or one that cannot be read, has no quota.
     match policy.limits_at(node) {
-        Ok(Some(quota)) => Ok(limited(room, &quota)),
-        Ok(None) | Err(_) => Ok(room),
+        Ok(Some(quota)) => Ok(limited(space, &quota)),
+        Ok(None) | Err(_) => Ok(space),
     }
 }
 
-fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
+fn limited(mut space: StatFs, quota: &QuotaInfo) -> StatFs {
     if let Some(most) = quota.limits.bytes {
         let left = most.saturating_sub(quota.bytes) / BLOCK_BYTES;
-        let free = room.blocks_free.min(left);
-        (room.blocks_free, room.blocks_available) = (free, room.blocks_available.min(left));
-        room.blocks = room.blocks.min(quota.bytes.div_ceil(BLOCK_BYTES).saturating_add(left));
-        room.blocks = room.blocks.max(free);
+        let free = space.blocks_free.min(left);
+        (space.blocks_free, space.blocks_available) = (free, space.blocks_available.min(left));
+        space.blocks = space.blocks.min(quota.bytes.div_ceil(BLOCK_BYTES).saturating_add(left));
+        space.blocks = space.blocks.max(free);
     }
     if let Some(most) = quota.limits.inodes {
         let left = most.saturating_sub(quota.inodes);
-        room.inodes_free = room.inodes_free.min(left);
-        room.inodes = room.inodes.min(quota.inodes.saturating_add(left));
+        space.inodes_free = space.inodes_free.min(left);
+        space.inodes = space.inodes.min(quota.inodes.saturating_add(left));
     }
-    room
+    space
 }
 
 /// The space of the disk; that of an object store is not limited.

@@ -1,5 +1,5 @@
-//! What a rename leaves behind on request: a whiteout, which tells an overlay file system that the
-//! name does not exist. It is a character device 0:0, which points to no device, so any user may
+//! What a rename leaves behind on request: a whiteout, which hides a name below in an overlay file
+//! system. It is a character device 0:0, which points to no device, so any user may
 //! create one.
 
 use format::entry_record::{EntryRecord, Target};

@@ -3,7 +3,7 @@
 //! `user.` follows the permissions of files and directories, and of sticky directories the
 //! owner; `trusted.` is root's; `security.` is read by all and set by root. Of `system.` there are
 //! the two access control lists, which the owner sets: one list goes with the mode, and is kept
-//! beside it only where it says more.
+//! beside it only where it grants more.
 
 use format::acl::{ACCESS, Acl, BYTES_MAX, DEFAULT};
 use format::xattr_record::{NAME_BYTES_MAX, TOTAL_BYTES_MAX, VALUE_BYTES_MAX, XattrRecord};

@@ -440,7 +440,7 @@ impl Ops {
         }
     }
 
-    /// One step of giving heirs what they inherit; tells how much was done, 0 when none is left
+    /// One step of giving heirs what they inherit; returns how much was done, 0 when none is left
     /// that can be given to now.
     pub fn inherit_step(&self, resting: &dyn Fn(u64) -> bool) -> Result<u64, (u64, FsError)> {
         if !self.admin.may_inherit() {

@@ -2,7 +2,7 @@
 //! each one's directory has, or had.
 //!
 //! A snapshot is named under the lineage and number of its directory. The directory is there as
-//! long as a live subvolume of the lineage points to it. No record says where a removed one was:
+//! long as a live subvolume of the lineage points to it. No record has where a removed one was:
 //! the snapshot's own tree does, which is a copy of the source's tree with all that was above the
 //! directory, until it is pruned.
 
@@ -51,17 +51,17 @@ impl Ops {
         if groups.is_empty() {
             return Ok(found);
         }
-        let standing = Standing::read(self)?;
+        let reachable = Reachable::read(self)?;
         let (mut roots, mut leads) = (BTreeMap::new(), None);
         for ((lineage, ino), snapshots) in groups {
-            let there = match standing.directory(lineage, ino, caller) {
+            let there = match reachable.directory(lineage, ino, caller) {
                 // One state for all: what is renamed meanwhile is in it once.
-                Ok(None) => match self.lead_to(&mut leads, lineage, ino) {
+                Ok(None) => match self.names_point_to(&mut leads, lineage, ino) {
                     Ok(false) => Ok(None),
-                    Ok(true) => self.standing_directory(lineage, ino, caller),
+                    Ok(true) => self.reachable_directory(lineage, ino, caller),
                     Err(error) => Err(error),
                 },
-                Err(FsError::Stale) => self.standing_directory(lineage, ino, caller),
+                Err(FsError::Stale) => self.reachable_directory(lineage, ino, caller),
                 there => there,
             };
             let there = match there {
@@ -74,7 +74,7 @@ impl Ops {
                 continue;
             }
             if there.is_none() && !roots.contains_key(&lineage) {
-                roots.insert(lineage, standing.roots(lineage)?);
+                roots.insert(lineage, reachable.roots(lineage)?);
             }
             for id in snapshots {
                 let Some(record) = read_record(&*self.store, SubvolId(id))? else { continue };
@@ -84,8 +84,8 @@ impl Ops {
                 }
                 let path = match &there {
                     Some(there) => there.path.clone(),
-                    None if !standing.shows(id, &record, caller)? => None,
-                    None => standing.path_then(id, &record, &roots[&lineage], caller)?,
+                    None if !reachable.shows(id, &record, caller)? => None,
+                    None => reachable.path_then(id, &record, &roots[&lineage], caller)?,
                 };
                 found.push(KeptSnapshot {
                     snapshot: info(id, &record),
@@ -100,17 +100,19 @@ impl Ops {
 
     /// The node of the directory that a snapshot is of, where that was not removed. By number
     /// a caller reaches it only where the path is open to it. Of a directory that was removed,
-    /// [`Standing::was_open`] decides.
+    /// [`Reachable::was_open`] decides.
     pub(super) fn directory_of_snapshot(
         &self,
         caller: &Caller,
         (id, record): (SubvolId, &SubvolumeRecord),
     ) -> FsResult<Option<NodeId>> {
-        match self.standing_directory(record.lineage, record.root, caller)? {
+        match self.reachable_directory(record.lineage, record.root, caller)? {
             Some(There { path: None, .. }) if !caller.is_root() => {
                 Err(FsError::NotPermitted("the path to its directory is not searchable"))
             }
-            None if !caller.is_root() && !Standing::read(self)?.was_open(id, record, caller)? => {
+            None if !caller.is_root()
+                && !Reachable::read(self)?.was_open(id, record, caller)? =>
+            {
                 Err(FsError::NotPermitted(
                     "directories of others above it were removed too, or are closed: only root \
                      reaches it by number",
@@ -121,7 +123,7 @@ impl Ops {
     }
 
     /// Whether names point to a directory, in a state that is read once.
-    fn lead_to(&self, leads: &mut Option<Leads>, lineage: u64, ino: u64) -> FsResult<bool> {
+    fn names_point_to(&self, leads: &mut Option<Leads>, lineage: u64, ino: u64) -> FsResult<bool> {
         let leads = match leads {
             Some(leads) => leads,
             none => none.insert(Leads::read(&*self.store)?),
@@ -131,14 +133,14 @@ impl Ops {
 
     /// The directory of a lineage and number, if it is reachable. It is not, only if no name
     /// leads there in one state: what is renamed meanwhile may be nowhere where one looks.
-    pub(super) fn standing_directory(
+    pub(super) fn reachable_directory(
         &self,
         lineage: u64,
         ino: u64,
         caller: &Caller,
     ) -> FsResult<Option<There>> {
         for _ in 0..ATTEMPTS_MAX {
-            match Standing::read(self)?.directory(lineage, ino, caller) {
+            match Reachable::read(self)?.directory(lineage, ino, caller) {
                 Ok(None) if !Leads::read(&*self.store)?.to(lineage, ino)? => return Ok(None),
                 Ok(None) | Err(FsError::Stale) => {}
                 found => return found,
@@ -164,7 +166,7 @@ impl Ops {
                 Err(error) => return Err(error),
             }
         }
-        let there = self.standing_directory(record.lineage, record.root, &Caller::root())?;
+        let there = self.reachable_directory(record.lineage, record.root, &Caller::root())?;
         Ok(there.map(|there| (there.subvol, record.root)))
     }
 
@@ -217,7 +219,7 @@ impl Ops {
 
 /// What is reachable from the volume's root by names: subvolumes that are neither snapshots nor
 /// removed, and where they are mounted.
-struct Standing<'a> {
+struct Reachable<'a> {
     fs: &'a Ops,
     root: u64,
     live: BTreeMap<u64, SubvolumeRecord>,
@@ -241,8 +243,8 @@ struct Above {
     open: bool,
 }
 
-impl Standing<'_> {
-    fn read(fs: &Ops) -> FsResult<Standing<'_>> {
+impl Reachable<'_> {
+    fn read(fs: &Ops) -> FsResult<Reachable<'_>> {
         let mut live = BTreeMap::new();
         let mut by_lineage: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
@@ -256,7 +258,7 @@ impl Standing<'_> {
             }
             Ok(())
         })?;
-        Ok(Standing { fs, root: fs.root_subvol()?.id.0, live, by_lineage })
+        Ok(Reachable { fs, root: fs.root_subvol()?.id.0, live, by_lineage })
     }
 
     /// The directory of a lineage and number, if it is reachable.

@@ -44,7 +44,7 @@ pub struct Ledger {
     stored: Cell<Option<[u64; 3]>>,
     /// Who makes subvolumes, and how many users have.
     shares: RefCell<Shares>,
-    /// What the counter of the root says that a program must know.
+    /// The features in the counter of the root that a program must know.
     features: Cell<Features>,
     /// The volume's root and the features, where the next batch is to write them.
     root_to_write: Cell<Option<(u64, Features)>>,
@@ -157,7 +157,7 @@ impl Admin {
         ended
     }
 
-    /// Begins the epoch after one that has ended, after the commit that says so and before the
+    /// Begins the epoch after one that has ended, after the commit that records that and before the
     /// gates open.
     pub fn begin_epoch_after(&self, ended: u64) {
         self.epoch.store(ended + 1, Ordering::Release);
@@ -166,7 +166,7 @@ impl Admin {
 
 impl Ledger {
     /// Makes subvolumes for another maker, whose share of what exists bounds it or not; returns
-    /// who has the ledger, for [`Ledger::end_as`].
+    /// the user that has the ledger, for [`Ledger::end_as`].
     pub(super) fn begin_as(&mut self, fs: &Core, maker: u32, is_bound: bool) -> FsResult<Makes> {
         self.shares.get_mut().begin_as(fs, maker, is_bound)
     }
@@ -248,7 +248,7 @@ impl Ledger {
         sequence
     }
 
-    /// Says that the counters were committed, or that nobody knows.
+    /// Notes that the counters were committed, or that this is unknown.
     pub fn wrote(&self, is_certain: bool) {
         let counts = self.counts();
         self.committed.set(counts);
@@ -404,7 +404,7 @@ impl Ledger {
         let mut found = Vec::new();
         for &home in &mounts.crowded {
             let mut at = home;
-            // Damaged records may lie in a circle.
+            // Damaged records may form a circle.
             for _ in 0..=mounts.places.len() {
                 if tops.iter().any(|top| top.subvolume == at) {
                     found.push(home);
@@ -440,7 +440,7 @@ impl Ledger {
         self.reached.insert(heir, to);
     }
 
-    /// Notes what a copy inherits, after the commit that says so.
+    /// Notes what a copy inherits, after the commit that records it.
     pub(super) fn inherited(&mut self, copy: u64, homes: Vec<Home>) {
         if homes.is_empty() {
             self.reached.remove(&copy);

@@ -3,30 +3,37 @@
 //!
 //! Order of what is taken: the ledger, gates of subvolumes by their numbers, striped locks.
 
-mod above;
-pub mod access;
-mod clone;
-mod copied;
-mod copy;
-mod correct;
+// The verbs.
 mod create;
-mod execute;
-pub mod heirs_below;
+mod clone;
+mod rollback;
+mod received;
+mod rename;
+mod link;
+mod rmr;
+mod correct;
+mod retention;
+pub mod snapshot;
+
+// What a copy inherits.
 mod inherit;
 mod kept;
 mod leads;
-mod ledger;
-mod link;
-mod mounts;
-mod nested;
+pub mod heirs_below;
+
+// How a copy is planned and executed.
+mod copy;
+mod copied;
+mod execute;
+
+// Subvolumes, and who may do it.
+mod above;
 pub mod owned;
-mod received;
-mod rename;
-mod retention;
-mod rmr;
-mod rollback;
+mod nested;
+mod ledger;
+mod mounts;
 mod shares;
-pub mod snapshot;
+pub mod access;
 
 pub use above::parent_of_root;
 pub use copied::Copied;

@@ -50,7 +50,7 @@ pub(super) fn below(
     let mut found: Vec<Member> = Vec::new();
     let mut seen = BTreeSet::from([subvol.id.0]);
     directly(fs, ledger, subvol, dir, &mut found)?;
-    // Whatever is mounted in one of those is below as well. Damaged records may lie in a circle.
+    // Whatever is mounted in one of those is below as well. Damaged records may form a circle.
     let mut next = 0;
     while next < found.len() {
         if !seen.insert(found[next].subvol.id.0) {
@@ -128,7 +128,7 @@ fn directly_inside(
 
 /// Adds those that are mounted in a subvolume itself, in the order of their numbers.
 ///
-/// Each directory in which others are mounted is looked at once: clones stand beside one another,
+/// Each directory in which others are mounted is looked at once: clones are often in one directory,
 /// and making the next must not cost more the more there are.
 fn directly(
     fs: &Ops,

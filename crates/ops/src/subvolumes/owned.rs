@@ -209,10 +209,10 @@ impl<'a> OwnedTree<'a> {
             self.check_owner(&record)?;
             if let Some((above, cookie)) = from {
                 let place = place_of(fs, (id, dir), &record, above)?;
-                // Damaged records may lie in a circle. Each is in one place, so that a circle that
+                // Damaged records may form a circle. Each is in one place, so that a circle that
                 // is come into leads through where this began. It may have moved meanwhile.
                 if (place != (above, cookie) || (id, dir) == start)
-                    && leads_to(fs, (above, cookie), (id, dir))?
+                    && points_to(fs, (above, cookie), (id, dir))?
                 {
                     return Err(inconsistent(
                         tree,
@@ -275,7 +275,7 @@ fn directories_in(
 }
 
 /// Whether an entry of a directory points to a directory.
-fn leads_to(
+fn points_to(
     fs: &Ops,
     ((id, dir), cookie): ((SubvolId, u64), u64),
     to: (SubvolId, u64),
@@ -290,7 +290,7 @@ fn leads_to(
     }))
 }
 
-/// The directory that a directory is in, and the cookie of its entry there, as its record says, or
+/// The directory that a directory is in, and the cookie of its entry there, from its record, or
 /// as that of its subvolume does when it was reached from another.
 fn place_of(
     fs: &Ops,

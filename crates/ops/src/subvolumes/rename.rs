@@ -1,5 +1,5 @@
 //! Renames that touch subvolumes: of the name of a subvolume, inside a subvolume or into another
-//! one. What lies inside a subvolume does not leave it by rename; the caller copies it.
+//! one. What is inside a subvolume does not leave it by rename; the caller copies it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -187,7 +187,7 @@ fn plan_names(
 /// A subvolume cannot be mounted below itself.
 fn check_no_loop(fs: &Ops, child: u64, target: &Side<'_>) -> FsResult<()> {
     let mut at = target.subvol.id;
-    // Damaged records may lie in a circle.
+    // Damaged records may form a circle.
     let mut seen = BTreeSet::new();
     while seen.insert(at.0) {
         if at.0 == child {

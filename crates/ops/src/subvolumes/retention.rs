@@ -55,7 +55,7 @@ impl Ops {
         }
         let key = retention::schedule_key(subvol.lineage, ino);
         if schedule.is_some() && self.schedule_at(&key)?.is_none() {
-            self.make_room_for_schedule(caller)?;
+            self.make_space_for_schedule(caller)?;
         }
         self.execute_with_ledger(|plan| {
             let present = self.schedule_at(&key)?;
@@ -111,7 +111,7 @@ impl Ops {
 
     /// The directory of a schedule; `None` if it was removed.
     pub fn schedule_directory(&self, of: &ScheduleInfo) -> FsResult<Option<NodeId>> {
-        let there = self.standing_directory(of.lineage, of.directory, &Caller::root())?;
+        let there = self.reachable_directory(of.lineage, of.directory, &Caller::root())?;
         Ok(there.map(|there| node_of(there.subvol, of.directory)))
     }
 
@@ -238,7 +238,7 @@ impl Ops {
     }
 
     /// Forgets schedules of removed directories before another one would be refused for them.
-    fn make_room_for_schedule(&self, caller: &Caller) -> FsResult<()> {
+    fn make_space_for_schedule(&self, caller: &Caller) -> FsResult<()> {
         let all = self.schedules()?;
         if check_schedules(caller, &all).is_err() {
             let own = |one: &&ScheduleInfo| caller.is_root() || one.uid == caller.uid;

@@ -24,7 +24,7 @@ const RATES_MAX: usize = 4096;
 /// Who makes subvolumes now, and what users have.
 #[derive(Default)]
 pub(super) struct Shares {
-    /// Who has the ledger; 0: the superuser, or the volume itself.
+    /// The user that has the ledger; 0: the superuser, or the volume itself.
     maker: u32,
     /// Whether bounds hold for them.
     is_bound: bool,
@@ -36,7 +36,7 @@ pub(super) struct Shares {
     rates: Map<u32, Rate>,
 }
 
-/// Who has the ledger, and whether bounds hold for them.
+/// The user that has the ledger, and whether bounds hold for them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Makes {
     maker: u32,

@@ -19,7 +19,7 @@ pub(crate) fn text(value: &[u8]) -> Option<String> {
     Some(parts.join(","))
 }
 
-/// The list that a text stands for, in the form of Linux; `None` if it is none. Accepts names and
+/// The list of a text, in the form of Linux; `None` if it is none. Accepts names and
 /// numbers, a number as a fourth field, and entries on lines of their own. Effective rights after
 /// `#` are ignored.
 pub(crate) fn parse(text: &[u8]) -> Option<Vec<u8>> {
@@ -106,12 +106,12 @@ mod tests {
     #[test]
     fn other_programs_texts_are_read() {
         let want = Acl { users: vec![(1000, 5)], mask: Some(5), ..Acl::of_mode(0o740) };
-        for told in [
+        for text in [
             "user::rwx,user:nosuchname:r-x:1000,group::r--,mask::r-x,other::---",
             "user::rwx\nuser:1000:r-x\t#effective:r-x\ngroup::r--\nmask:r-x\nother:---\n",
             "u::rwx,u:1000:rx,g::r,m::rx,o::-",
         ] {
-            assert_eq!(parse(told.as_bytes()), Some(want.encode()), "{told}");
+            assert_eq!(parse(text.as_bytes()), Some(want.encode()), "{text}");
         }
         for refused in [
             "user::rwx,group::r--",

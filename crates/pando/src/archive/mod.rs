@@ -4,13 +4,14 @@
 //! The crate `tar` was not enough: it does not read GNU's sparse formats of pax archives, nor times
 //! before 1970, and it bounds the memory of a hostile header by nothing.
 
+pub(crate) mod read;
+pub(crate) mod pax;
+pub(crate) mod write;
 pub(crate) mod acl;
 pub(crate) mod path;
-pub(crate) mod pax;
-pub(crate) mod read;
+
 #[cfg(test)]
 mod tests;
-pub(crate) mod write;
 
 /// Bytes of a block.
 pub(crate) const BLOCK: usize = 512;

@@ -1,4 +1,4 @@
-//! Names of members, which are below the destination whatever they say.
+//! Names of members, which are below the destination whatever they contain.
 //!
 //! A leading slash is ignored, as by other programs, and so are `.` and empty parts. A name with
 //! `..` is refused: it could only be meant to lead out, or around something.

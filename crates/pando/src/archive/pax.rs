@@ -48,7 +48,7 @@ impl Sparse {
 }
 
 impl Records {
-    /// Applies the records of a header. The error says what is wrong with it.
+    /// Applies the records of a header. The error names what is wrong with it.
     pub(crate) fn apply(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         const MALFORMED: &str = "a pax header with a malformed record";
         while !bytes.is_empty() {
@@ -69,7 +69,7 @@ impl Records {
     }
 
     fn record(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
-        // An empty value takes back what a global header said.
+        // An empty value takes back what a global header set.
         let text = || (!value.is_empty()).then(|| value.to_vec());
         let counted = |what| if value.is_empty() { Ok(None) } else { some(number(value), what) };
         match key {

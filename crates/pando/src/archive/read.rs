@@ -114,11 +114,11 @@ impl<R: Read> Reader<R> {
                 return Err(ReadError::Malformed(at, "a member with too many headers".into()));
             }
             let bytes = self.extended(at, &block)?;
-            let told = |what: &str| ReadError::Malformed(at, what.to_owned());
+            let malformed = |what: &str| ReadError::Malformed(at, what.to_owned());
             match kind {
                 b'g' => {
-                    self.global.apply(&bytes).map_err(told)?;
-                    // What the member's own header said has precedence.
+                    self.global.apply(&bytes).map_err(malformed)?;
+                    // The member's own header has precedence.
                     let own = std::mem::replace(&mut records, self.global.clone());
                     if own != Records::default() {
                         records = own;
@@ -126,7 +126,7 @@ impl<R: Read> Reader<R> {
                 }
                 b'L' => name = Some(until_nul(&bytes).to_vec()),
                 b'K' => link = Some(until_nul(&bytes).to_vec()),
-                _ => records.apply(&bytes).map_err(told)?,
+                _ => records.apply(&bytes).map_err(malformed)?,
             }
         }
     }
@@ -207,7 +207,7 @@ impl<R: Read> Reader<R> {
         records: Records,
         (name, link): (Option<Vec<u8>>, Option<Vec<u8>>),
     ) -> Result<Member, ReadError> {
-        let told = |what: &str| ReadError::Malformed(at, what.to_owned());
+        let malformed = |what: &str| ReadError::Malformed(at, what.to_owned());
         let is_gnu = block.get(257..265) == Some(b"ustar  \0");
         let is_pax = records != Records::default();
         let sparse = &records.sparse;
@@ -215,7 +215,7 @@ impl<R: Read> Reader<R> {
         let path = path.unwrap_or_else(|| own_path(block, is_gnu));
         if records.too_many {
             let shown = path.get(..SHOWN_MAX).unwrap_or(&path).escape_ascii();
-            return Err(told(&format!("{shown} has more attributes than a file may have")));
+            return Err(malformed(&format!("{shown} has more attributes than a file may have")));
         }
         let link = records.link.clone().or(link);
         let link = link.unwrap_or_else(|| until_nul(&block[157..257]).to_vec());
@@ -224,7 +224,7 @@ impl<R: Read> Reader<R> {
             Some(size) => size,
             None => field(&block[124..136])
                 .and_then(|size| u64::try_from(size).ok())
-                .ok_or_else(|| told("a header with a malformed size"))?,
+                .ok_or_else(|| malformed("a header with a malformed size"))?,
         };
         // Only a pax archive has contents with a hard link; a header of others may hold the size.
         let stored = match kind {
@@ -236,13 +236,13 @@ impl<R: Read> Reader<R> {
         };
         // Offsets in the archive must not overflow.
         if stored > i64::MAX as u64 {
-            return Err(told("a header with a malformed size"));
+            return Err(malformed("a header with a malformed size"));
         }
         (self.left, self.pad) = (stored, padding(stored) as u64);
         let own = |range: std::ops::Range<usize>| field(&block[range]);
         let id = |pax: Option<u32>, range, what: &str| match pax {
             Some(id) => Ok(id),
-            None => own(range).and_then(|id| u32::try_from(id).ok()).ok_or_else(|| told(what)),
+            None => own(range).and_then(|id| u32::try_from(id).ok()).ok_or_else(|| malformed(what)),
         };
         let owners = block[257..262] == *b"ustar";
         let text = |pax: &Option<Vec<u8>>, range: std::ops::Range<usize>| match pax {
@@ -252,17 +252,17 @@ impl<R: Read> Reader<R> {
         };
         let mtime = match records.mtime {
             Some(mtime) => mtime,
-            None => {
-                own(136..148).map(nanos).ok_or_else(|| told("a header with a malformed time"))?
-            }
+            None => own(136..148)
+                .map(nanos)
+                .ok_or_else(|| malformed("a header with a malformed time"))?,
         };
-        let mode = own(100..108).ok_or_else(|| told("a header with a malformed mode"))?;
+        let mode = own(100..108).ok_or_else(|| malformed("a header with a malformed mode"))?;
         let rdev = match kind {
             MemberKind::Node(Kind::CharDevice | Kind::BlockDevice) => {
                 let number = |range| own(range).and_then(|number| u32::try_from(number).ok());
                 let (major, minor) = (number(329..337), number(337..345));
                 let numbers = major.zip(minor);
-                numbers.and_then(device).ok_or_else(|| told("a malformed device number"))?
+                numbers.and_then(device).ok_or_else(|| malformed("a malformed device number"))?
             }
             _ => 0,
         };
@@ -422,7 +422,7 @@ impl<R: Read> Reader<R> {
 
     fn failed(&self, error: io::Error) -> ReadError {
         match error.kind() {
-            // What a decoder says about compressed data that ends too soon.
+            // The message of a decoder about compressed data that ends too soon.
             ErrorKind::UnexpectedEof => ReadError::Cut(self.at),
             _ => ReadError::Input(error),
         }

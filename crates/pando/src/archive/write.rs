@@ -215,7 +215,7 @@ pub(super) fn time(nanos: i64) -> String {
 }
 
 fn sparse_map(ranges: &[(u64, u64)], size: u64) -> Vec<u8> {
-    // An empty range stands for a hole at the end.
+    // An empty range means a hole at the end.
     let end = ranges.last().map_or(0, |(start, length)| start + length);
     let last = (end < size).then_some((size, 0));
     let mut text = format!("{}\n", ranges.len() + usize::from(last.is_some()));
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn times_are_decimal_fractions() {
-        let told = [0, 1, 1_500_000_000, -1_500_000_000, -1, i64::MIN, i64::MAX].map(time);
+        let encoded = [0, 1, 1_500_000_000, -1_500_000_000, -1, i64::MIN, i64::MAX].map(time);
         let want = [
             "0",
             "0.000000001",
@@ -271,6 +271,6 @@ mod tests {
             "-9223372036.854775808",
             "9223372036.854775807",
         ];
-        assert_eq!(told, want);
+        assert_eq!(encoded, want);
     }
 }

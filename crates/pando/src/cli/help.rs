@@ -54,7 +54,7 @@ fn grouped(command: &Command) -> String {
     text
 }
 
-/// Makes `pando help VERB...` what it stands for: `pando VERB... --help`.
+/// Replaces `pando help VERB...` by what it means: `pando VERB... --help`.
 pub(crate) fn rewrite(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let verb = arguments.iter().skip(1).position(|argument| !argument.as_bytes().starts_with(b"-"));
     if let Some(at) = verb.map(|at| at + 1)

@@ -20,7 +20,7 @@ Examples:
   pando search flush /mnt/vol";
 
 const LIMITS_HELP: &str = "\
-The index holds a volume in clusters, each of whole directories that lie together: at most 2000
+The index holds a volume in clusters, each of whole directories close together: at most 2000
 directories and 20000 inodes, unless other limits are set here. A directory with more names than
 that may hold up to twice as many, and is then divided. A search reads whole columns of those
 clusters that may have matches, and changes are written a cluster at a time: smaller clusters suit

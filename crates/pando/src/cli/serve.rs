@@ -20,7 +20,10 @@ While a volume is served here, it has no other mount; mount pando://localhost/NA
 Examples:
   pando serve /data/vol                                  # on this machine: pando://localhost/vol
   pando serve --listen 0.0.0.0:7440 --cert server.pem --key server.key --ca ca.pem \\
-      home=/data/home s3://bucket/archive";
+      home=/data/home s3://bucket/archive
+  pando serve --etcd http://etcd1:2379,http://etcd2:2379 --name files1 --advertise files1:7440 \\
+      --listen 0.0.0.0:7440 --cert server.pem --key server.key --ca ca.pem s3://bucket/archive
+  # The same with --name files2 on another machine; clients: pando://files1,files2/archive";
 
 pub(super) const CLUSTER_HELP: &str = "\
 Examples:
@@ -58,6 +61,35 @@ pub(crate) struct ServeArgs {
     /// Answer scrapes of Prometheus there, of a server of one volume
     #[arg(long, value_name = "HOST:PORT", value_parser = metrics::parse)]
     pub(crate) metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdArgs,
+}
+
+/// How servers agree that take over from each other.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for servers that take over from each other")]
+pub(crate) struct EtcdArgs {
+    /// Members of etcd, by which servers agree on who serves a volume in an object store
+    #[arg(long, value_name = "URL", value_delimiter = ',', requires = "name")]
+    pub(crate) etcd: Vec<String>,
+    /// The name of this server, its own among those of this etcd
+    #[arg(long, value_name = "NAME", requires = "etcd")]
+    pub(crate) name: Option<String>,
+    /// Where clients reach this server; default: where it listens
+    #[arg(long, value_name = "HOST:PORT", requires = "etcd")]
+    pub(crate) advertise: Option<String>,
+    /// The authority of etcd's certificates, in PEM; default: public ones
+    #[arg(long, value_name = "FILE", requires = "etcd")]
+    pub(crate) etcd_ca: Option<PathBuf>,
+    /// The certificate of this program for etcd, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["etcd", "etcd_key"])]
+    pub(crate) etcd_cert: Option<PathBuf>,
+    /// The private key of that certificate
+    #[arg(long, value_name = "FILE", requires_all = ["etcd", "etcd_cert"])]
+    pub(crate) etcd_key: Option<PathBuf>,
+    /// The user of etcd; its password is in PANDO_ETCD_PASSWORD
+    #[arg(long, value_name = "NAME", requires = "etcd")]
+    pub(crate) etcd_user: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

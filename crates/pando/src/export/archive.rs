@@ -57,12 +57,12 @@ impl Archive {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out.write_all(bytes).map_err(|error| self.told(&error))?;
+        self.out.write_all(bytes).map_err(|error| self.failed(&error))?;
         self.length += bytes.len() as u64;
         Ok(())
     }
 
-    fn told(&self, error: &io::Error) -> Failure {
+    fn failed(&self, error: &io::Error) -> Failure {
         if let Some((_, path)) = &self.file {
             return failure::io("write", path, error);
         }
@@ -148,15 +148,15 @@ impl Sink for Archive {
         let mut end = Vec::new();
         write::end(self.length, &mut end);
         self.write(&end)?;
-        self.out.flush().map_err(|error| self.told(&error))?;
+        self.out.flush().map_err(|error| self.failed(&error))?;
         if let Some((file, path)) = &self.file {
-            file.sync_all().map_err(|error| self.told(&error))?;
+            file.sync_all().map_err(|error| self.failed(&error))?;
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let opened = rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty());
             // A directory that the caller may write to and not read cannot be opened.
             if let Ok(parent) = opened {
-                rustix::fs::fsync(&parent).map_err(|error| self.told(&error.into()))?;
+                rustix::fs::fsync(&parent).map_err(|error| self.failed(&error.into()))?;
             }
         }
         self.finished = true;

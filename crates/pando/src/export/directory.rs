@@ -71,7 +71,7 @@ impl Directory {
         self.destination.join(OsStr::from_bytes(path))
     }
 
-    fn told(&self, doing: &str, path: &[u8], error: rustix::io::Errno) -> Failure {
+    fn failed(&self, doing: &str, path: &[u8], error: rustix::io::Errno) -> Failure {
         failure::io(doing, &self.at(path), &error.into())
     }
 
@@ -95,23 +95,23 @@ impl Directory {
         let mode = Mode::from_raw_mode(0o600);
         let made =
             rustix::fs::openat(self.parent()?, self.name(path)?, flags | OFlags::CLOEXEC, mode);
-        made.map_err(|error| self.told("create", path, error))
+        made.map_err(|error| self.failed("create", path, error))
     }
 
     /// Sets everything that an open file or directory keeps; times last.
     fn dress(&mut self, file: &impl AsFd, one: &Exported<'_>) -> Result<()> {
         let Exported { path, attr, xattrs } = *one;
-        let told = |error| self.told("set the attributes of", path, error);
+        let failed = |error| self.failed("set the attributes of", path, error);
         if self.keep_owner {
             let (uid, gid) = (Uid::from_raw(attr.uid), Gid::from_raw(attr.gid));
-            rustix::fs::fchown(file, Some(uid), Some(gid)).map_err(told)?;
+            rustix::fs::fchown(file, Some(uid), Some(gid)).map_err(failed)?;
         }
-        rustix::fs::fchmod(file, mode(attr)).map_err(told)?;
+        rustix::fs::fchmod(file, mode(attr)).map_err(failed)?;
         self.set_xattrs(path, xattrs, &|name, value| {
             rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
         });
-        let told = |error| self.told("set the times of", path, error);
-        rustix::fs::futimens(file, &times(attr)).map_err(told)
+        let failed = |error| self.failed("set the times of", path, error);
+        rustix::fs::futimens(file, &times(attr)).map_err(failed)
     }
 
     /// What cannot be set is reported, and the export continues.
@@ -128,7 +128,7 @@ impl Directory {
             }
             if let Err(error) = set(OsStr::from_bytes(name), value) {
                 let doing = format!("set {} of", name.escape_ascii());
-                let failure = self.told(&doing, path, error);
+                let failure = self.failed(&doing, path, error);
                 self.problems.push(failure);
             }
         }
@@ -142,7 +142,7 @@ impl Directory {
                     offset += written as u64;
                 }
                 Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(self.told("write below", b"", error)),
+                Err(error) => return Err(self.failed("write below", b"", error)),
             }
         }
         Ok(())
@@ -153,10 +153,10 @@ impl Sink for Directory {
     fn enter(&mut self, one: &Exported<'_>) -> Result<()> {
         let (parent, name) = (self.parent()?, self.name(one.path)?);
         let made = rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(0o700));
-        made.map_err(|error| self.told("create", one.path, error))?;
+        made.map_err(|error| self.failed("create", one.path, error))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(parent, &name, flags, Mode::empty());
-        let opened = opened.map_err(|error| self.told("open", one.path, error))?;
+        let opened = opened.map_err(|error| self.failed("open", one.path, error))?;
         safe::check_own(&opened, &self.at(one.path))?;
         self.levels.push(opened);
         Ok(())
@@ -178,7 +178,7 @@ impl Sink for Directory {
     fn begin(&mut self, one: &Exported<'_>, ranges: &[(u64, u64)]) -> Result<()> {
         let file = self.make_file(one.path)?;
         let sized = rustix::fs::ftruncate(&file, one.attr.size);
-        sized.map_err(|error| self.told("set the length of", one.path, error))?;
+        sized.map_err(|error| self.failed("set the length of", one.path, error))?;
         let ranges: Vec<_> = ranges.into();
         self.file = Some(Begun { file, ranges: ranges.into_iter(), current: (0, 0) });
         Ok(())
@@ -229,25 +229,25 @@ impl Sink for Directory {
         };
         let device = matches!(attr.kind, Kind::CharDevice | Kind::BlockDevice);
         if made == Err(rustix::io::Errno::PERM) && device {
-            let failure = self.told("create the device", path, rustix::io::Errno::PERM);
+            let failure = self.failed("create the device", path, rustix::io::Errno::PERM);
             self.problems.push(failure);
             return Ok(true);
         }
-        made.map_err(|error| self.told("create", path, error))?;
-        let told = |error| self.told("set the attributes of", path, error);
+        made.map_err(|error| self.failed("create", path, error))?;
+        let failed = |error| self.failed("set the attributes of", path, error);
         if self.keep_owner {
             let (uid, gid) = (Uid::from_raw(attr.uid), Gid::from_raw(attr.gid));
             let flags = AtFlags::SYMLINK_NOFOLLOW;
-            rustix::fs::chownat(parent, &name, Some(uid), Some(gid), flags).map_err(told)?;
+            rustix::fs::chownat(parent, &name, Some(uid), Some(gid), flags).map_err(failed)?;
         }
         if kind.is_some() {
             let flags = AtFlags::empty();
-            rustix::fs::chmodat(parent, &name, mode(attr), flags).map_err(told)?;
+            rustix::fs::chmodat(parent, &name, mode(attr), flags).map_err(failed)?;
         }
         let whole = self.at(path);
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let timed = rustix::fs::utimensat(parent, &name, &times(attr), flags);
-        timed.map_err(|error| self.told("set the times of", path, error))?;
+        timed.map_err(|error| self.failed("set the times of", path, error))?;
         self.set_xattrs(path, xattrs, &|name, value| {
             rustix::fs::lsetxattr(&whole, name, value, XattrFlags::empty())
         });
@@ -268,7 +268,7 @@ impl Sink for Directory {
             }
         };
         if let Err(error) = linked {
-            let failure = self.told("link", one.path, error);
+            let failure = self.failed("link", one.path, error);
             self.problems.push(failure);
         }
         Ok(())
@@ -277,7 +277,7 @@ impl Sink for Directory {
     fn finish(&mut self) -> Result<()> {
         match self.levels.first() {
             Some(parent) => {
-                rustix::fs::syncfs(parent).map_err(|error| self.told("make durable", b"", error))
+                rustix::fs::syncfs(parent).map_err(|error| self.failed("make durable", b"", error))
             }
             None => Ok(()),
         }

@@ -129,7 +129,7 @@ impl<'a, S: Sink> Export<'a, S> {
             other => return Err(session::unexpected(&other)),
         }
         self.sink.finish()?;
-        self.tell_problems();
+        self.report_problems();
         self.outcome.seconds = clock.monotonic().as_secs_f64();
         Ok((self.outcome, self.sink))
     }
@@ -141,7 +141,7 @@ impl<'a, S: Sink> Export<'a, S> {
             self.item(&item)?;
         }
         self.bar.inc(self.outcome.exported - before);
-        self.tell_problems();
+        self.report_problems();
         if self.interrupted.load(Ordering::Relaxed) {
             let failure = Failure::new(FailureKind::Interrupted, "interrupted");
             return Err(failure.hint("remove what was written, and run it again"));
@@ -262,7 +262,7 @@ impl<'a, S: Sink> Export<'a, S> {
         bar.suspend(|| output.failure(failure));
     }
 
-    fn tell_problems(&mut self) {
+    fn report_problems(&mut self) {
         for problem in self.sink.problems() {
             self.fail(&problem);
         }

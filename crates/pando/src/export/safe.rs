@@ -29,10 +29,10 @@ pub(super) fn open(directory: &Path) -> Result<OwnedFd> {
 }
 
 fn opened(above: &impl AsFd, name: &Path, path: &Path) -> Result<OwnedFd> {
-    let told = |error: rustix::io::Errno| failure::io("open", path, &error.into());
+    let failed = |error: rustix::io::Errno| failure::io("open", path, &error.into());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let at = rustix::fs::openat(above, name, flags, Mode::empty()).map_err(told)?;
-    let stat = rustix::fs::fstat(&at).map_err(told)?;
+    let at = rustix::fs::openat(above, name, flags, Mode::empty()).map_err(failed)?;
+    let stat = rustix::fs::fstat(&at).map_err(failed)?;
     let ours = stat.st_uid == 0 || is_own(&stat);
     if ours && (stat.st_mode & GROUP_AND_OTHERS_WRITE == 0 || stat.st_mode & STICKY != 0) {
         return Ok(at);

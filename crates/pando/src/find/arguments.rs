@@ -207,8 +207,8 @@ fn meant(typed: &Path) -> Option<Failure> {
     let (key, value) = (&word[..colon], &word[colon..]);
     let meant = meant_key(key).filter(|_| typed.symlink_metadata().is_err())?;
     let message = format!("unknown search field '{}:'", key.escape_ascii());
-    let said = [&bytes[..bytes.len() - word.len()], meant.as_bytes(), value].concat();
-    Some(wrong(message).hint(format!("use '{}', if you mean that", said.escape_ascii())))
+    let meant = [&bytes[..bytes.len() - word.len()], meant.as_bytes(), value].concat();
+    Some(wrong(message).hint(format!("use '{}', if you mean that", meant.escape_ascii())))
 }
 
 fn sort(text: &[u8]) -> Result<Sort> {

@@ -1,14 +1,14 @@
 //! `pando find`, except for the conversation with the daemon: the request, and how results are
 //! printed.
 
-mod arguments;
 mod around;
 mod format;
-pub(crate) mod like;
 mod list;
-mod ordered;
 mod print;
 mod times;
+mod ordered;
+pub(crate) mod like;
+mod arguments;
 
 pub(crate) use arguments::{Arguments, FindPath, HELP};
 pub(crate) use around::Around;

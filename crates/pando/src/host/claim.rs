@@ -1,6 +1,6 @@
-//! Who has a volume in an object store open. A daemon announces itself there, and refuses a volume
-//! that another one announces, unless it is to take the volume over. What keeps two daemons apart
-//! in any case is the log: this only keeps a user from replacing one by accident.
+//! Which daemon has a volume in an object store open. A daemon announces itself there, and refuses
+//! a volume that another one announces, unless it is to take the volume over. What keeps two
+//! daemons apart in any case is the log: this only keeps a user from replacing one by accident.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,6 +28,9 @@ pub(crate) enum TakeOver {
     No,
     /// Replace the other daemon: its changes that are not durable are lost.
     Yes,
+    /// Replace it without looking whether it lives: servers have agreed who owns the volume, and
+    /// answer only what is durable.
+    Agreed,
 }
 
 /// The announcement of this process. A thread of its own repeats it, from before the volume is
@@ -38,7 +41,7 @@ pub(crate) struct Claim {
     thread: Thread<()>,
 }
 
-/// Tells the thread to end.
+/// Makes the thread end.
 #[derive(Default)]
 struct Ending {
     ends: Mutex<bool>,
@@ -52,7 +55,13 @@ impl Claim {
         forget_last(store, env)?;
         let volume = store.volume.0;
         let before = Presence::openings(&*store.blobs).map_err(failed)?;
-        match Presence::watch(&*store.blobs, volume, &*env.clock).map_err(failed)? {
+        let seen = match take_over {
+            TakeOver::Agreed => Verdict::Nobody,
+            TakeOver::No | TakeOver::Yes => {
+                Presence::watch(&*store.blobs, volume, &*env.clock).map_err(failed)?
+            }
+        };
+        match seen {
             Verdict::Alive(sign) if take_over == TakeOver::No => return Err(refused(store, &sign)),
             Verdict::Alive(sign) => tracing::warn!("taking the volume over from {}", who(&sign)),
             Verdict::Silent(sign) => {
@@ -96,8 +105,8 @@ impl Claim {
         }
     }
 
-    /// A function that says for how long other hosts have seen no sign of this daemon, if the next
-    /// one is overdue.
+    /// A function that returns for how long other hosts have seen no sign of this daemon, if the
+    /// next one is overdue.
     pub(crate) fn overdue(&self) -> impl Fn() -> Option<Duration> + Send + Sync + use<> {
         let presence = Arc::clone(&self.presence);
         move || presence.overdue()

@@ -5,11 +5,11 @@
 //!
 //! A host directory may be deleted while no daemon has the volume open.
 
-mod claim;
-mod closing;
 mod directory;
-mod prices;
+mod claim;
 mod store;
+mod closing;
+mod prices;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -54,8 +54,8 @@ pub(crate) fn shown(volume: &Path) -> String {
     host().map_or_else(|| volume.display().to_string(), |host| host.url)
 }
 
-/// File of a host directory while its daemon only reads the volume: who has it open, and of when
-/// the state is that verbs show.
+/// File of a host directory while its daemon only reads the volume: which host has it open, and of
+/// when the state is that verbs show.
 const OBSERVED: &str = "observed";
 
 /// Notes that the daemon of a host directory only reads, or that it does not.
@@ -81,7 +81,7 @@ fn note(device: &dyn Device, name: &str, text: Option<&str>) -> device::Result<(
 /// The longest note that is read.
 const NOTE_BYTES_MAX: usize = 4096;
 
-/// What verbs say if the daemon of a volume directory only reads. The directory may be another
+/// What verbs print if the daemon of a volume directory only reads. The directory may be another
 /// user's: nothing but a regular file of its owner is read, and no more than a remark needs.
 pub(crate) fn observed(volume: &Path) -> Option<String> {
     noted(volume, OBSERVED)

@@ -6,14 +6,14 @@
 //! interrupted import continues where it was.
 
 mod archived;
+mod listed;
+mod walk;
+mod tree;
+mod stream;
+mod verify;
+mod source;
 mod count;
 mod itself;
-mod listed;
-mod source;
-mod stream;
-mod tree;
-mod verify;
-mod walk;
 
 use std::path::Path;
 use std::sync::Arc;

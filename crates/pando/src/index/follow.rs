@@ -34,8 +34,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// How often the daemon hears that the source is followed: it ends sessions after 60 s of silence.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(20);
 
-/// Tells the daemon of an index that its source is followed, over a connection that lasts as long
-/// as that is true.
+/// Announces to the daemon of an index that its source is followed, over a connection that lasts as
+/// long as that is true.
 #[derive(Default)]
 struct Announcement {
     connection: Option<Connection>,
@@ -129,12 +129,12 @@ impl Follower {
         let by = if index.inotify.is_some() { ScanWatch::Inotify } else { ScanWatch::Fanotify };
         let what = index.source.display();
         output.remark(&format!("pando: following {what} ({by}), until Ctrl-C"));
-        let mut told = false;
+        let mut reported = false;
         while !interrupted.load(Ordering::Relaxed) {
             let watch = index.inotify.as_ref();
             let refused = watch.map_or(0, |watch| watch.refused.load(Ordering::Relaxed));
-            if refused > 0 && !told {
-                told = true;
+            if refused > 0 && !reported {
+                reported = true;
                 output.remark(&format!(
                     "pando: {} directories are not followed: the kernel's limit of watches is \
                      reached\n       raise fs.inotify.max_user_watches, or run as root",
@@ -200,7 +200,7 @@ impl Follower {
                 };
                 update.run(self.started, gathered.changes.clone())
             })?;
-            problems.tell(output);
+            problems.report(output);
             count
         };
         let seconds = self.clock.monotonic().saturating_sub(begun).as_secs_f64();
@@ -254,12 +254,12 @@ impl Update<'_> {
         let names = self.walk(Feed::kept(), 1)?;
         let mut reader = Reader::new(&names);
         let mut tasks = Vec::new();
-        let mut told: Vec<(u64, &Path)> = Vec::new();
+        let mut reported: Vec<(u64, &Path)> = Vec::new();
         for (path, changed) in changes {
             let directory = names.number();
-            told.push((directory, path));
+            reported.push((directory, path));
             let of = (directory, path.as_path());
-            if let Err(error) = self.tell(&mut reader, &budget, of, changed, &mut tasks) {
+            if let Err(error) = self.send_changes(&mut reader, &budget, of, changed, &mut tasks) {
                 self.problems.note(|| path.clone(), &error);
             }
         }
@@ -272,7 +272,7 @@ impl Update<'_> {
             other => return Err(session::unexpected(&other)),
         };
         self.below(tasks, &fresh.into_iter().collect())?;
-        Ok(self.parents(&told, &unknown))
+        Ok(self.parents(&reported, &unknown))
     }
 
     /// Reads the new directories, with everything below; for the others the changes were already
@@ -321,7 +321,7 @@ impl Update<'_> {
     }
 
     /// Reports the names that changed in one directory.
-    fn tell(
+    fn send_changes(
         &self,
         reader: &mut Reader<'_>,
         budget: &Arc<Budget>,
@@ -345,9 +345,9 @@ impl Update<'_> {
     }
 
     /// The names of directories that the index does not have, in their parent directories.
-    fn parents(&self, told: &[(u64, &Path)], unknown: &[u64]) -> Changes {
+    fn parents(&self, reported: &[(u64, &Path)], unknown: &[u64]) -> Changes {
         let mut changes = Changes::new();
-        for (_, path) in told.iter().filter(|(directory, _)| unknown.contains(directory)) {
+        for (_, path) in reported.iter().filter(|(directory, _)| unknown.contains(directory)) {
             let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { continue };
             if above.starts_with(self.index.source) {
                 let name = name.to_owned().into_vec();

@@ -2,7 +2,7 @@
 //!
 //! A directory's names change only together with its change time, and clocks have a resolution:
 //! two changes within one tick may show the same time. So a directory has the same names as before
-//! if its times are unchanged and precede the last scan by more than any clock's tick. This says
+//! if its times are unchanged and precede the last scan by more than any clock's tick. This proves
 //! nothing about its files: writing a file does not change its directory.
 
 use device::Map;
@@ -47,7 +47,7 @@ impl Known {
         self.directories.insert(ino, Directory { elsewhere, mtime, ctime, children });
     }
 
-    /// The directory with a number; 0 stands for none.
+    /// The directory with a number; 0 means none.
     pub(super) fn get(&self, ino: u64) -> Option<&Directory> {
         self.directories.get(&ino)
     }

@@ -4,15 +4,15 @@
 //! `walk` has the threads, `read` reads one directory, `tree` holds directories open, `known`
 //! decides which need no reading, `feed` passes items to this thread, which talks to the daemon.
 
-mod events;
-mod feed;
 mod follow;
-mod known;
-mod problems;
 mod read;
-mod row;
-mod tree;
 mod walk;
+mod tree;
+mod row;
+mod problems;
+mod known;
+mod feed;
+mod events;
 
 use device::sync::Receiver;
 use std::collections::VecDeque;
@@ -142,7 +142,7 @@ impl Index<'_> {
                 other => return Err(session::unexpected(&other)),
             }
         }
-        self.bar.suspend(|| problems.tell(output));
+        self.bar.suspend(|| problems.report(output));
         outcome.seconds = clock.monotonic().saturating_sub(begun).as_secs_f64();
         Ok(outcome)
     }

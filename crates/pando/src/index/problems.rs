@@ -12,7 +12,7 @@ use crate::failure;
 use crate::output::{self, Output};
 
 /// How many of one sort are reported in full.
-const TOLD: usize = 5;
+const SHOWN: usize = 5;
 
 /// Entries that were found and could not be read.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Problems {
         let mut sorts = self.sorts.lock();
         let sort = sorts.entry(error.kind().to_string()).or_default();
         sort.count += 1;
-        if sort.first.len() < TOLD {
+        if sort.first.len() < SHOWN {
             sort.first.push(failure::source("cannot read", &path(), error));
         }
     }
@@ -46,7 +46,7 @@ impl Problems {
     }
 
     /// Reports the problems, and clears them.
-    pub(super) fn tell(&self, output: &mut Output) {
+    pub(super) fn report(&self, output: &mut Output) {
         for (sort, Sort { count, first }) in std::mem::take(&mut *self.sorts.lock()) {
             for failure in &first {
                 output.failure(failure);

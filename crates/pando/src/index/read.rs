@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
             }
             task.node.keep_open(&directory);
         }
-        Ok(Some(self.tell(task, stack) && self.close(task, false)))
+        Ok(Some(self.report_directory(task, stack) && self.close(task, false)))
     }
 
     /// Opens a directory, and sets its watch before it is read if the source is followed by
@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
         }
         task.node.keep_open(&directory);
         self.walk.feed.push(&items, 0);
-        self.tell(task, stack);
+        self.report_directory(task, stack);
         self.close(task, false);
         Ok(())
     }
@@ -238,8 +238,8 @@ impl<'a> Reader<'a> {
                 }
             }
             if self.order.len() == PART || !more && !self.order.is_empty() {
-                let told = self.part(task, &directory, known, stack);
-                if !told {
+                let reported = self.part(task, &directory, known, stack);
+                if !reported {
                     result = Ok(false);
                     break;
                 }
@@ -277,11 +277,11 @@ impl<'a> Reader<'a> {
         if below {
             task.node.keep_open(directory);
         }
-        let told = self.tell(task, stack);
+        let reported = self.report_directory(task, stack);
         order.clear();
         self.order = order;
         self.names.clear();
-        told
+        reported
     }
 
     /// The attributes of a name; `None` if it is gone.
@@ -325,7 +325,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports the collected entries, and then pushes the directories among them on the stack.
-    fn tell(&mut self, task: &Task, stack: &mut Vec<Task>) -> bool {
+    fn report_directory(&mut self, task: &Task, stack: &mut Vec<Task>) -> bool {
         if self.found.is_empty() {
             return true;
         }
@@ -335,9 +335,9 @@ impl<'a> Reader<'a> {
         while listening && !left.is_empty() {
             let mut bytes = 0;
             let fits = |found: &&ReadItem| {
-                let room = bytes < ITEM_BYTES;
+                let space = bytes < ITEM_BYTES;
                 bytes += found.bytes();
-                room
+                space
             };
             let count = left.iter().take_while(fits).count();
             let (these, after) = left.split_at(count);

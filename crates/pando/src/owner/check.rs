@@ -19,7 +19,7 @@ use crate::failure::Result;
 const FINDINGS_MAX: usize = 2000;
 
 /// Reports progress to the caller; cancels the work when the caller left.
-pub(super) fn told(
+pub(super) fn report_progress(
     replies: &mut Replies,
     gone: &mut Option<Failure>,
     done: u64,
@@ -58,7 +58,7 @@ pub(super) fn check(server: &Server, caller: &Caller, replies: &mut Replies) -> 
     only_for_user(server, caller, "checks it")?;
     let fs = server.fs();
     let mut gone = None;
-    let mut progress = |done, total| told(replies, &mut gone, done, total);
+    let mut progress = |done, total| report_progress(replies, &mut gone, done, total);
     let report = fs.check_volume(&mut progress).map_err(Failure::from)?;
     gone.map_or_else(|| Ok(Answer::Checked(Box::new(checked(&report)))), Err)
 }
@@ -73,7 +73,7 @@ pub(super) fn collect(
     only_for_user(server, caller, "collects its garbage")?;
     let fs = server.fs();
     let mut gone = None;
-    let mut progress = |done, total| told(replies, &mut gone, done, total);
+    let mut progress = |done, total| report_progress(replies, &mut gone, done, total);
     let how = match delete_after {
         None => Gc::Report,
         Some(seconds) => Gc::Delete { grace: Duration::from_secs(seconds) },

@@ -42,7 +42,7 @@ fn declare(fs: &Volume, caller: &Caller, names: &[&[u8]], searchable: bool) -> A
 
 /// Returns the limits of clusters.
 pub(super) fn limits(fs: &Volume) -> Answered<Answer> {
-    fs.cluster_limits().map(told).map_err(Failure::from)
+    fs.cluster_limits().map(limits_answer).map_err(Failure::from)
 }
 
 /// Sets the limits that are given.
@@ -52,10 +52,10 @@ fn set_limits(
     (directories, inodes): (Option<u32>, Option<u32>),
 ) -> Answered<Answer> {
     check::only_for_owner(caller, "sets the limits of clusters")?;
-    fs.set_cluster_limits(directories, inodes).map(told).map_err(Failure::from)
+    fs.set_cluster_limits(directories, inodes).map(limits_answer).map_err(Failure::from)
 }
 
-fn told(limits: ClusterLimits) -> Answer {
+fn limits_answer(limits: ClusterLimits) -> Answer {
     Answer::ClusterLimits { directories: limits.directories, inodes: limits.rows }
 }
 

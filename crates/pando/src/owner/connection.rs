@@ -1,5 +1,5 @@
 //! One connection: hello, then requests one after the other, each with the rights that the kernel
-//! says the other side has.
+//! reports for the other side.
 
 use std::io::{self, BufReader, BufWriter, Write};
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use super::sessions::Task;
 use super::streams::{self, Receive};
 use super::{admission, calls, export, far, mounted};
 
-/// How soon a connection has to say who it is.
+/// How soon a connection has to identify itself.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// How soon a connection has to send its next request, as a whole. Commands ask one thing after the
@@ -65,15 +65,15 @@ impl Replies {
         write_frame(&mut self.writer, &self.buffer)
     }
 
-    /// Says that the owner leaves and does nothing more.
-    fn say_leaving(&mut self) -> io::Result<()> {
+    /// Reports that the daemon leaves and does nothing more.
+    fn send_leaving(&mut self) -> io::Result<()> {
         self.id = 0;
         self.send(Body::Leaving)?;
         self.writer.flush()
     }
 
-    /// Says why the daemon ends the connection, and what to do about what was under way on it.
-    fn say_end(&mut self, message: String, work: &Work<'_>) -> io::Result<()> {
+    /// Reports why the daemon ends the connection, and what to do about what was under way on it.
+    fn send_end(&mut self, message: String, work: &Work<'_>) -> io::Result<()> {
         self.id = 0;
         let failure = Failure::new(FailureKind::Other, message);
         self.send(Body::Failed(match work.import {
@@ -131,7 +131,7 @@ impl Work<'_> {
     }
 }
 
-/// Refuses a connection, and says why as far as the other side reads it; nothing waits for that.
+/// Refuses a connection, and reports why as far as the other side reads it; nothing waits for that.
 pub(super) fn refuse(stream: &UnixStream, failure: Failure) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     let welcome = Welcome { magic: HELLO_MAGIC, version: VERSION, pid: 0, mount_point: None };
@@ -213,7 +213,7 @@ fn try_serve(
         let task = name(&request.call).map(|what| Task { what, goes_on });
         let was_idle = work.is_none();
         if was_idle && task.is_some() && !server.set_busy(id, task) {
-            return Ok(replies.say_leaving()?);
+            return Ok(replies.send_leaving()?);
         }
         if !was_idle && has_something_to_do(&request.call) {
             server.heard(id);
@@ -231,12 +231,12 @@ fn try_serve(
             },
         }
         if work.is_none() && !server.set_busy(id, None) {
-            return Ok(replies.say_leaving()?);
+            return Ok(replies.send_leaving()?);
         }
     }
 }
 
-/// Ends a connection, and says why where it is we who end it.
+/// Ends a connection, and reports why if the daemon ends it.
 fn end(
     server: &Server,
     id: u64,
@@ -247,16 +247,16 @@ fn end(
     let pid = std::process::id();
     if let Some(uid) = server.session_ended_by(id) {
         let message = format!("user {uid} ended this session with the daemon (pid {pid})");
-        return Ok(replies.say_end(message, work)?);
+        return Ok(replies.send_end(message, work)?);
     }
     match read {
         // Our own end of reading, when the daemon ends: report it to the client.
-        Err(_) if work.is_none() && server.is_leaving() => Ok(replies.say_leaving()?),
+        Err(_) if work.is_none() && server.is_leaving() => Ok(replies.send_leaving()?),
         Err(FrameError::Broken(error)) if is_timeout(&error) => {
             let seconds = work.silence_max().unwrap_or_default().as_secs();
             let message = format!("the daemon (pid {pid}) got no whole request for {seconds} s");
             tracing::info!(%message, session = id, "a session ends");
-            Ok(replies.say_end(message, work)?)
+            Ok(replies.send_end(message, work)?)
         }
         read => read,
     }
@@ -300,7 +300,7 @@ fn name(call: &Call<'_>) -> Option<&'static str> {
     })
 }
 
-/// Answers hello. `false`: the two do not speak one version, and that is all that was to be said.
+/// Answers hello. `false`: the two do not speak one version, and the answer is complete.
 fn welcome(server: &Server, frame: &[u8], replies: &mut Replies) -> io::Result<bool> {
     let known = matches!(decode::<Hello>(frame), Ok(Hello { magic: HELLO_MAGIC, .. }));
     if !known {

@@ -85,7 +85,9 @@ impl Parts<'_> {
             let failure = Failure::new(FailureKind::Invalid, message);
             self.send();
             let path = difference.path();
-            self.say(Body::Skipped(failure.at(&path[path.len().saturating_sub(END_BYTES)..])));
+            self.send_body(Body::Skipped(
+                failure.at(&path[path.len().saturating_sub(END_BYTES)..]),
+            ));
         } else {
             self.bytes += CHANGE_BYTES;
             self.bytes += sides.into_iter().flatten().map(|(path, _)| path.len()).sum::<usize>();
@@ -101,11 +103,11 @@ impl Parts<'_> {
         self.bytes = 0;
         if !self.part.is_empty() {
             let part = std::mem::take(&mut self.part);
-            self.say(Body::Differences(part));
+            self.send_body(Body::Differences(part));
         }
     }
 
-    fn say(&mut self, body: Body) {
+    fn send_body(&mut self, body: Body) {
         if self.broken.is_none() {
             self.broken = (self.send)(body).err();
         }

@@ -317,7 +317,7 @@ impl Walk<'_> {
             while done < length {
                 let take = contents.len().min(usize::try_from(length - done).unwrap_or(usize::MAX));
                 let buffer = &mut contents[..take];
-                // After a failure the announced bytes follow as zeros, and the end tells it.
+                // After a failure the announced bytes follow as zeros, and the end reports it.
                 let read = match failed {
                     None => self.fs.read_untimed(self.caller, node, start + done, buffer),
                     Some(_) => Ok(0),

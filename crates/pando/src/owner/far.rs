@@ -5,16 +5,19 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use fs::FileSystem;
+use device::sync::Sender;
+use fs::{FileSystem, Fs};
 use inode::Caller;
-use remote::Export;
+use remote::{Export, Warrant};
 use wire::{Call, Failure, FailureKind};
 
 use super::ServeStart;
 use super::about::Answered;
-use super::server::Server;
+use super::server::{Event, Server};
 use super::sessions::Who;
 use super::streams::MEMORY_OF_USERS;
+use super::warrant::Owned;
+use crate::failure;
 
 /// A volume that is served; dropping this ends the sessions of its clients.
 pub(super) struct Exported(ServeStart);
@@ -28,20 +31,43 @@ impl Drop for Exported {
 /// Serves a volume from now on.
 pub(super) fn export(
     serve: &ServeStart,
-    fs: Arc<dyn FileSystem>,
-    server: &Arc<Server>,
+    front: Arc<dyn FileSystem>,
+    (server, fs): (&Arc<Server>, &Fs),
+    events: &Sender<Event>,
 ) -> Answered<Exported> {
+    let warrant = warrant(serve, (server, fs), events)?;
     let daemon = Arc::downgrade(server);
     let control = move |client: &str, caller| match daemon.upgrade() {
         Some(daemon) => admit(&daemon, client, caller),
         None => Err(io::ErrorKind::NotConnected.into()),
     };
-    let export = Export { name: serve.name.clone(), fs, control: Box::new(control) };
+    let name = serve.name.clone();
+    let export = Export { name, fs: front, control: Box::new(control), warrant };
     if serve.server.add(export) {
         return Ok(Exported(serve.clone()));
     }
     let message = format!("another volume is served as {}", serve.name);
     Err(Failure::new(FailureKind::Exists, message).hint("serve it under a name: NAME=VOLDIR"))
+}
+
+/// The right to answer for a volume that other servers can take over. Waits until no predecessor may
+/// answer from memory any more.
+fn warrant(
+    serve: &ServeStart,
+    (server, fs): (&Arc<Server>, &Fs),
+    events: &Sender<Event>,
+) -> Answered<Option<Arc<dyn Warrant>>> {
+    let Some(deposed) = &serve.deposed else { return Ok(None) };
+    let (store, clock) = (Arc::clone(&fs.store), Arc::clone(&fs.env.clock));
+    let wait = store.serve_from().saturating_sub(clock.monotonic());
+    if !wait.is_zero() {
+        tracing::info!(seconds = wait.as_secs_f64(), "waiting for answers of the last owner");
+        clock.sleep(wait);
+    }
+    let owned = Owned::new(store, clock, events.clone());
+    let traffic = server.store().map(|(store, _)| Arc::clone(&store.traffic));
+    owned.watch(Arc::clone(deposed), traffic).map_err(|error| failure::thread(&error))?;
+    Ok(Some(owned))
 }
 
 /// Opens a connection for a user of another machine; returns its other end.

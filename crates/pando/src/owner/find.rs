@@ -170,7 +170,7 @@ impl Searching<'_, '_> {
         }
     }
 
-    /// Tells of a path that could not be searched; the others are.
+    /// Reports a path that could not be searched; the others are.
     fn skip(&self, failure: Failure) {
         let mut sending = self.sending.lock();
         sending.flush();
@@ -344,7 +344,7 @@ impl Taker<'_, '_> {
     }
 }
 
-/// The end of a path, to tell which one it is.
+/// The end of a path, which identifies it.
 pub(super) fn last_bytes(path: &[u8]) -> &[u8] {
     &path[path.len().saturating_sub(256)..]
 }

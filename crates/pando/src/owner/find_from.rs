@@ -25,7 +25,7 @@ pub(super) struct Place {
     pub(super) path: Vec<u8>,
     /// How it is shown.
     pub(super) shown: Vec<u8>,
-    /// Whether nothing is to be said when it is not there.
+    /// Whether its absence is not reported.
     pub(super) optional: bool,
 }
 
@@ -227,7 +227,7 @@ pub(super) fn numbered(fs: &Volume, number: SubvolId) -> Vec<u8> {
     [b"/", fs.snapshot_dir(), b"/", &fs::name_of_number(number)].concat()
 }
 
-/// The path of what lies below the root of such a snapshot.
+/// The path of what is below the root of such a snapshot.
 fn in_removed(fs: &Volume, snapshot: SubvolId, below: &[&[u8]]) -> Vec<u8> {
     let mut path = numbered(fs, snapshot);
     for name in below {
@@ -251,7 +251,7 @@ fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) 
         let holder = [b"/", &directory[..above].join(&b'/')[..]].concat();
         let Ok(entry) = fs.resolve(caller, &holder, Follow::Yes) else { continue };
         let listed = if asked.insert(entry.node) {
-            // A directory that the caller may not list tells nothing of its snapshots.
+            // A directory that the caller may not list shows nothing of its snapshots.
             fs.snapshot_list(caller, entry.node).unwrap_or_default()
         } else {
             Vec::new()

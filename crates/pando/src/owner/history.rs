@@ -41,7 +41,7 @@ fn version(fs: &Volume, version: &Version) -> wire::Version {
     let (snapshot, directory) = match &version.snapshot {
         None => (None, Bytes::default()),
         Some((snapshot, directory)) => {
-            (Some(snapshots::told(fs, snapshot)), directory.as_slice().into())
+            (Some(snapshots::to_wire(fs, snapshot)), directory.as_slice().into())
         }
     };
     let attr = version.attr.as_ref().map(wire::Attr::from);

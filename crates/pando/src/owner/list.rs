@@ -327,8 +327,9 @@ mod tests {
         let mut seen: Vec<_> = seen.iter().map(|path| names(path)).collect();
         seen.sort();
         assert_eq!(seen, ["a", "a/below", "b", "c", "c/below"]);
-        let told: Vec<_> = skipped.iter().map(|told| (told.kind, names(&told.path.0))).collect();
-        assert_eq!(told, [(FailureKind::NotFound, "b".to_owned())]);
+        let reported: Vec<_> =
+            skipped.iter().map(|reported| (reported.kind, names(&reported.path.0))).collect();
+        assert_eq!(reported, [(FailureKind::NotFound, "b".to_owned())]);
         assert_eq!(skipped[0].message, "no such file or directory");
         assert_eq!(fs.status().unwrap().nodes, 0);
     }
@@ -402,7 +403,8 @@ mod tests {
         });
         seen.sort();
         skipped.sort_by(|one, other| one.path.cmp(&other.path));
-        let skipped: Vec<_> = skipped.into_iter().map(|told| (told.kind, told.path.0)).collect();
+        let skipped: Vec<_> =
+            skipped.into_iter().map(|reported| (reported.kind, reported.path.0)).collect();
         let mut want: Vec<_> = names.iter().map(|name| path_below(b"d", name)).collect();
         want.retain(|path| path != b"d/f7" && path != b"d/f700");
         want.sort();

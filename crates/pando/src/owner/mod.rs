@@ -9,45 +9,55 @@
 //! 5. Leave: accept no new connections, let requests under way end, stop background work, close
 //!    the volume. The daemon releases the lock last, so that a successor finds a closed volume.
 
-mod about;
-mod accounts;
-mod admission;
-mod calls;
-mod check;
-mod clusters;
-mod connection;
+// A daemon starts and ends.
 pub(crate) mod detach;
-mod diff;
-mod door;
 mod elect;
-mod export;
-mod far;
-mod find;
-mod find_from;
-mod held;
-mod history;
-mod import;
-mod list;
-mod load;
-mod mounted;
-mod peer_wait;
-mod questions;
-mod quota;
-mod record;
 mod reported;
-mod restore;
-mod scan;
-mod schedule_calls;
-mod schedules;
-mod server;
-mod sessions;
+mod record;
 mod signals;
-mod snapshots;
-mod staged;
-mod streams;
+
+// Connections, and their requests.
+mod far;
+mod server;
+mod admission;
+mod connection;
+mod calls;
+
+// What requests ask for.
+mod list;
+mod find;
+mod questions;
 mod totals;
+mod history;
+mod snapshots;
+mod schedule_calls;
+mod quota;
 mod trash;
+mod clusters;
+mod scan;
+mod check;
+mod import;
+mod diff;
+mod accounts;
+mod staged;
+mod export;
+mod restore;
+mod streams;
+mod find_from;
+
+// What a connection may cost, and what requests share.
+mod mounted;
+mod warrant;
 mod watch;
+mod load;
+mod sessions;
+mod door;
+mod peer_wait;
+mod held;
+mod about;
+
+// What the daemon does unasked.
+mod schedules;
 
 use device::sync;
 use std::net::SocketAddr;
@@ -71,6 +81,7 @@ use elect::Elected;
 pub(crate) use elect::alone;
 pub(crate) use record::TraceStart;
 use server::{Event, Server, Silent};
+pub(crate) use warrant::Deposed;
 
 /// How long open files may delay the end of a mount after a signal.
 const LAZY_PATIENCE: Duration = Duration::from_secs(5);
@@ -105,9 +116,18 @@ pub(crate) struct ServeStart {
     pub(crate) server: Arc<remote::Server>,
     /// What its clients call the volume.
     pub(crate) name: String,
+    /// Why this server should own the volume no more, if other servers can take it over.
+    pub(crate) deposed: Option<Arc<Deposed>>,
 }
 
 impl Start {
+    /// The same for a volume that this server should own until it is deposed: it replaces whatever
+    /// process had it, for the servers have agreed.
+    pub(crate) fn served_while(self, deposed: Arc<Deposed>) -> Start {
+        let serve = self.serve.map(|serve| ServeStart { deposed: Some(deposed), ..serve });
+        Start { take_over: TakeOver::Agreed, serve, ..self }
+    }
+
     /// What the volume is opened for, if that takes it for itself.
     fn uses_alone(&self) -> Option<&'static str> {
         match (&self.mount, &self.serve) {
@@ -260,7 +280,7 @@ fn own(
         Some(options) => {
             let (front, started) = record::wrapped(start.trace.as_ref(), &options, observed, env)?;
             recording = started;
-            mount(front, &options, events).map(Some)
+            mount(front, &options, events.clone()).map(Some)
         }
     });
     let was_made = served.is_ok();
@@ -268,7 +288,8 @@ fn own(
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
         }
-        let exported = start.serve.as_ref().map(|serve| far::export(serve, front, &server));
+        let exported =
+            start.serve.as_ref().map(|serve| far::export(serve, front, (&server, &fs), &events));
         let exported = exported.transpose()?;
         let ended = serve(start, &server, &inbox, tell);
         // Clients release what they hold before the volume is closed.
@@ -336,6 +357,15 @@ fn serve(
             unmount(server);
             server.leave();
             Ok(())
+        }
+        Event::Replaced(why) => {
+            // Its clients go to the next owner.
+            if let Some(serve) = &start.serve {
+                serve.server.remove(&serve.name);
+            }
+            server.leave();
+            let message = format!("{}: {why}", host::shown(&start.volume));
+            Err(Failure::new(FailureKind::Busy, message).hint("another server may serve it"))
         }
         Event::Unmounted(ended) => {
             // An import runs to its end, while the daemon answers other requests.

@@ -7,7 +7,7 @@ use wire::{
     QuotaOwner,
 };
 
-use super::check::told;
+use super::check::report_progress;
 use super::connection::Replies;
 use super::held::{Held, at};
 
@@ -99,18 +99,20 @@ pub(super) fn set(
     replies: &mut Replies,
 ) -> Result<Answer, Failure> {
     let mut gone = None;
-    let mut progress = |done, total| told(replies, &mut gone, done, total);
+    let mut progress = |done, total| report_progress(replies, &mut gone, done, total);
     let set = match *call {
         Call::OwnerQuotaSet { owner: of, inodes, bytes } => {
             let change = change(inodes, bytes);
-            let set = fs.owner_quota_set_telling(caller, owner(of), change, &mut progress);
+            let set = fs.owner_quota_set_with_progress(caller, owner(of), change, &mut progress);
             set.map_err(Failure::from)
         }
         Call::QuotaSet { path, inodes, bytes } => {
             let change = change(inodes, bytes);
             // The total is not known in advance.
             let mut progress = |done, _| progress(done, 0);
-            at(fs, caller, path, |node| fs.quota_set_telling(caller, node, change, &mut progress))
+            at(fs, caller, path, |node| {
+                fs.quota_set_with_progress(caller, node, change, &mut progress)
+            })
         }
         _ => Err(Failure::new(FailureKind::Protocol, "an unexpected request")),
     };
@@ -131,8 +133,8 @@ pub(super) fn check(
         return Err(FsError::RootOnly("only root checks quotas").into());
     }
     let mut gone = None;
-    let mut progress = |done, total| told(replies, &mut gone, done, total);
-    let found = fs.quota_check_telling(&mut progress);
+    let mut progress = |done, total| report_progress(replies, &mut gone, done, total);
+    let found = fs.quota_check_with_progress(&mut progress);
     if let Some(gone) = gone {
         return Err(gone);
     }

@@ -32,7 +32,7 @@ pub(super) struct Scan<'a> {
 /// The state of the index.
 pub(super) fn info(server: &Server) -> Result<Answer, Failure> {
     let followed = server.followed();
-    Ok(Answer::ScanInfo(server.fs().scan_info()?.map(|info| told(info, followed))))
+    Ok(Answer::ScanInfo(server.fs().scan_info()?.map(|info| to_wire(info, followed))))
 }
 
 /// Notes that a session follows the source.
@@ -57,7 +57,7 @@ fn may_scan(caller: &Caller) -> Result<(), Failure> {
     Err(failure.hint("run it as the volume's user, or as root"))
 }
 
-fn told(info: fs::ScanInfo, followed: Option<Followed>) -> ScanInfo {
+fn to_wire(info: fs::ScanInfo, followed: Option<Followed>) -> ScanInfo {
     ScanInfo {
         source: info.source.into(),
         started: info.started,
@@ -81,7 +81,7 @@ impl<'a> Scan<'a> {
         let scan = server.fs().scan_begin(options).map_err(|error| refuse(server, error))?;
         let answer = Answer::ScanOpened {
             root: scan.root_ino(),
-            info: told(scan.info(), server.followed()),
+            info: to_wire(scan.info(), server.followed()),
         };
         let scan = Scan {
             volume: scan,
@@ -193,7 +193,7 @@ impl<'a> Scan<'a> {
     }
 
     fn rows(&mut self, directory: u64, rows: &[ScanRow<'_>]) -> FsResult<()> {
-        // The scan was already told that the index lacks this directory; further items about it
+        // The scan was already to_wire that the index lacks this directory; further items about it
         // are ignored.
         let Some(mut dir) = self.directories.remove(&directory) else { return Ok(()) };
         let listed: Vec<Listed<'_>> = rows

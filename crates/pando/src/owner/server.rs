@@ -68,9 +68,11 @@ pub(super) enum Event {
     Idle,
     /// The mount is gone, cleanly or with an error.
     Unmounted(std::result::Result<(), String>),
+    /// Another server owns the volume, or is to, and why.
+    Replaced(String),
 }
 
-/// Says how overdue the daemon's next sign of life is.
+/// Returns how overdue the daemon's next sign of life is.
 pub(super) type Silent = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// State that the daemon's threads share.

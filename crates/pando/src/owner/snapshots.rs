@@ -25,13 +25,13 @@ pub(super) fn send(
     replies: &mut Replies,
 ) -> Result<(), Failure> {
     for part in snapshots.chunks(SNAPSHOTS_A_PART) {
-        replies.part(Body::Snapshots(part.iter().map(|one| told(fs, one)).collect()))?;
+        replies.part(Body::Snapshots(part.iter().map(|one| to_wire(fs, one)).collect()))?;
     }
     Ok(())
 }
 
 /// A snapshot in the form that the reply carries.
-pub(super) fn told(fs: &Volume, snapshot: &SnapshotInfo) -> Snapshot {
+pub(super) fn to_wire(fs: &Volume, snapshot: &SnapshotInfo) -> Snapshot {
     Snapshot {
         name: snapshot.name.as_slice().into(),
         subvolume: snapshot.subvol.0,
@@ -60,7 +60,7 @@ pub(super) fn of_volume(
         bytes += SNAPSHOT_BYTES + 2 * kept.path.as_ref().map_or(0, Vec::len);
         part.push(wire::KeptSnapshot {
             at: Bytes(place(fs, &kept)),
-            snapshot: told(fs, &kept.snapshot),
+            snapshot: to_wire(fs, &kept.snapshot),
             removed: kept.removed,
             path: kept.path.map(Bytes),
         });

@@ -253,7 +253,7 @@ pub(super) fn token(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answe
     Ok(Answer::Token(token.map(|token| token.to_string())))
 }
 
-/// Says how a stream that failed continues.
+/// Adds how a stream that failed continues.
 fn goes_on(failure: Failure, suspended: Option<Suspended>) -> Failure {
     match suspended {
         None => failure,

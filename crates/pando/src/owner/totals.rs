@@ -26,7 +26,7 @@ const DIRECTORY_BYTES: usize = 96;
 const SUMS_BYTES: usize = 64;
 const DAY: i64 = 86_400_000_000_000;
 /// Days of age beyond which days are not distinguished.
-const DAYS_TOLD: i64 = 3 * 365 + 1;
+const DAYS_REPORTED: i64 = 3 * 365 + 1;
 
 /// A request for totals.
 pub(super) struct Ask {
@@ -85,7 +85,7 @@ pub(super) fn totals(
         return Err(watch::cut_off());
     }
     if let Some(depth) = ask.depth {
-        tell(&found.directories, depth, replies)?;
+        send_directories(&found.directories, depth, replies)?;
     }
     if let Some(top) = ask.top {
         summed(&found.groups, top, replies)?;
@@ -139,7 +139,7 @@ impl<'a, T> Parts<'a, T> {
 }
 
 /// Reports directories to some depth.
-fn tell(
+fn send_directories(
     directories: &search::aggregate::Directories,
     depth: u32,
     replies: &mut Replies,
@@ -149,13 +149,13 @@ fn tell(
         if directory.depth > depth {
             return Ok(());
         }
-        let told = directory_totals(directory);
-        let length = told.path.0.len() + DIRECTORY_BYTES;
+        let reported = directory_totals(directory);
+        let length = reported.path.0.len() + DIRECTORY_BYTES;
         if length > find::PATH_BYTES_MAX {
-            let message = format!("the path of a directory has {} bytes", told.path.0.len());
+            let message = format!("the path of a directory has {} bytes", reported.path.0.len());
             return Err(Failure::new(FailureKind::Invalid, message));
         }
-        parts.push(told, length)
+        parts.push(reported, length)
     })?;
     parts.flush()
 }
@@ -171,8 +171,8 @@ fn summed(groups: &Groups, top: Top, replies: &mut Replies) -> Result<(), Failur
         parts.push((SumsOf::Group(narrow(number)), sums(*of)), SUMS_BYTES)?;
     }
     for (name, of) in first(&groups.extensions, top.extensions) {
-        let told = SumsOf::Extension(Bytes::from(&name[..]));
-        parts.push((told, sums(*of)), SUMS_BYTES + name.len())?;
+        let reported = SumsOf::Extension(Bytes::from(&name[..]));
+        parts.push((reported, sums(*of)), SUMS_BYTES + name.len())?;
     }
     parts.flush()
 }
@@ -203,15 +203,15 @@ fn first<K: Ord>(
 fn largest(found: &[LargeDirectory], replies: &mut Replies) -> Result<(), Failure> {
     let mut parts = Parts::new(replies, Body::Largest);
     for one in found {
-        let told = large_directory(one);
-        let length = told.path.0.len() + DIRECTORY_BYTES;
+        let reported = large_directory(one);
+        let length = reported.path.0.len() + DIRECTORY_BYTES;
         if length > find::PATH_BYTES_MAX {
             let message = format!("a path of {} bytes is too long to report", one.path.len());
             let failure = Failure::new(FailureKind::Invalid, message);
             parts.replies.part(Body::Skipped(failure.at(find::last_bytes(&one.path))))?;
             continue;
         }
-        parts.push(told, length)?;
+        parts.push(reported, length)?;
     }
     parts.flush()
 }
@@ -267,7 +267,7 @@ fn answer(found: &Aggregate, now: i64) -> wire::Totals {
     let today = now.div_euclid(DAY);
     let mut days = BTreeMap::<i64, Sums>::new();
     for (day, of) in &groups.days {
-        let day = (*day).clamp(today.saturating_sub(DAYS_TOLD), today.saturating_add(1));
+        let day = (*day).clamp(today.saturating_sub(DAYS_REPORTED), today.saturating_add(1));
         days.entry(day).or_default().add(sums(*of));
     }
     wire::Totals {
@@ -302,10 +302,12 @@ mod tests {
         for day in -100_000..100_000 {
             found.groups.days.insert(day, one);
         }
-        let told = answer(&found, 20_000 * DAY).days;
-        assert!(told.len() < 1200, "{} days", told.len());
-        assert_eq!(told.iter().map(|(_, sums)| sums.files).sum::<u64>(), 200_000);
-        let of = |day| told.iter().find(|(told, _)| *told == day).map(|(_, sums)| sums.files);
+        let reported = answer(&found, 20_000 * DAY).days;
+        assert!(reported.len() < 1200, "{} days", reported.len());
+        assert_eq!(reported.iter().map(|(_, sums)| sums.files).sum::<u64>(), 200_000);
+        let of = |day| {
+            reported.iter().find(|(reported, _)| *reported == day).map(|(_, sums)| sums.files)
+        };
         assert_eq!((of(20_000), of(20_000 - 1095)), (Some(1), Some(1)));
         assert_eq!(of(20_001), Some(79_999));
     }
@@ -352,8 +354,8 @@ mod tests {
         let top = |owners, extensions| Top { owners, extensions, directories: 0 };
         let parts = sent(|replies| summed(&groups, top(None, Some(7)), replies));
         assert!(parts.len() > 10, "{} parts", parts.len());
-        let told = all_sums(parts);
-        let (owners, extensions) = told.split_at(OWNERS as usize);
+        let reported = all_sums(parts);
+        let (owners, extensions) = reported.split_at(OWNERS as usize);
         let by = |(_, sums): &(SumsOf, Sums)| Reverse((sums.bytes, sums.files));
         assert!(owners.is_sorted_by_key(by) && extensions.is_sorted_by_key(by));
         let mut seen: Vec<u64> = owners
@@ -383,10 +385,12 @@ mod tests {
             own: cluster_groups::Sums { files: 1, bytes: 1 << 70, allocated: 0 },
         };
         let all = [directory(10), directory(600 << 10), directory(400 << 10), directory(400 << 10)];
-        let (mut told, mut skipped) = (Vec::new(), 0);
+        let (mut reported, mut skipped) = (Vec::new(), 0);
         for part in sent(|replies| largest(&all, replies)) {
             match part {
-                Body::Largest(some) => told.extend(some.into_iter().map(|one| one.path.0.len())),
+                Body::Largest(some) => {
+                    reported.extend(some.into_iter().map(|one| one.path.0.len()))
+                }
                 Body::Skipped(failure) => {
                     assert!(failure.message.contains("a path of 614402"), "{}", failure.message);
                     skipped += 1;
@@ -394,6 +398,6 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!((told, skipped), (vec![11, 409_601, 409_601], 1));
+        assert_eq!((reported, skipped), (vec![11, 409_601, 409_601], 1));
     }
 }

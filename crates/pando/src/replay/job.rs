@@ -1,6 +1,6 @@
 //! One call of a trace, as system calls.
 //!
-//! What is measured is the system call that stands for the recorded one. Opening a file or a
+//! What is measured is the system call that replaces the recorded one. Opening a file or a
 //! directory that the trace does not show is measured as `open`, apart.
 
 use std::cell::RefCell;

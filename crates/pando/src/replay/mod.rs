@@ -5,13 +5,13 @@
 //! trace. A trace may be hostile: `place` keeps every call below the directory, and device nodes,
 //! owners and set-id bits are made on request only.
 
-mod job;
-mod outcome;
-mod pattern;
-mod place;
-mod plan;
 mod prepare;
 mod run;
+mod plan;
+mod outcome;
+mod job;
+mod place;
+mod pattern;
 
 use std::fs::{File, OpenOptions};
 use std::io::BufReader;

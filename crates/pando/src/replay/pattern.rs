@@ -1,4 +1,4 @@
-//! Bytes that stand for contents, which traces do not have: they cannot be compressed.
+//! Bytes that replace contents, which traces do not have: they cannot be compressed.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;

@@ -19,7 +19,7 @@ const DEPTH_MAX: usize = 1024;
 type Fd = Arc<OwnedFd>;
 type Result<T> = std::result::Result<T, Errno>;
 
-/// Opens one name in a directory, as the invariants of this file say.
+/// Opens one name in a directory, by the invariants of this file.
 pub(super) fn open_at(dir: impl AsFd, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
     if !trace::is_entry(name) {
         return Err(Errno::INVAL);

@@ -39,7 +39,7 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// Begins at the start of a trace, in a directory that stands for inode `root`.
+    /// Begins at the start of a trace, in a directory that replaces inode `root`.
     pub(super) fn new(expected: &'a Expected, root: u64, fd: OwnedFd) -> Planner<'a> {
         let opened = Arc::new(Opened::default());
         let mut names = Names::default();

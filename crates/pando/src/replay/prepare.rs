@@ -1,7 +1,7 @@
 //! Builds the tree that a trace expects, in an empty directory.
 //!
 //! Directories first get all rights of their owner, and their own mode at the end. Contents are
-//! bytes that stand for the real ones, which no trace has.
+//! bytes that replace the real ones, which no trace has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -160,20 +160,20 @@ pub(super) struct Shared {
     /// A call can be made, or there are no more.
     work: Condvar,
     /// Fewer calls are open.
-    room: Condvar,
+    space: Condvar,
 }
 
 impl Shared {
     pub(super) fn new() -> Shared {
         let queue = Mutex::new(Queue { ready: VecDeque::new(), open: 0, ended: false });
-        Shared { queue, work: Condvar::new(), room: Condvar::new() }
+        Shared { queue, work: Condvar::new(), space: Condvar::new() }
     }
 
     /// Counts a call that is about to be added, once few enough are open.
     fn enter(&self) {
         let mut queue = self.queue.lock();
         while queue.open >= AHEAD_MAX {
-            self.room.wait(&mut queue);
+            self.space.wait(&mut queue);
         }
         queue.open += 1;
     }
@@ -188,7 +188,7 @@ impl Shared {
     fn drain(&self) {
         let mut queue = self.queue.lock();
         while queue.open > 0 {
-            self.room.wait(&mut queue);
+            self.space.wait(&mut queue);
         }
     }
 
@@ -221,7 +221,7 @@ impl Shared {
             queue.ready.extend(next);
             queue.open -= 1;
             if queue.open == 0 || queue.open == AHEAD_MAX - 1 {
-                self.room.notify_one();
+                self.space.notify_one();
             }
         }
     }

@@ -50,17 +50,17 @@ fn certs(args: &CertsArgs, output: &mut Output) -> Result<()> {
     let authority = Authority::in_directory(&args.dir, SystemClock::new().now());
     let authority = authority.map_err(|error| failed(&error))?;
     if authority.is_new {
-        say(output, "authority", "ca", &args.dir.join("ca.pem"), "ca.key stays here alone")?;
+        print_made(output, "authority", "ca", &args.dir.join("ca.pem"), "ca.key stays here alone")?;
     }
     if !args.server.is_empty() {
         let made = authority.make("server", &For::Server(&args.server), args.days);
         let (certificate, _) = made.map_err(|error| failed(&error))?;
-        say(output, "server", "server", &certificate, &args.server.join(", "))?;
+        print_made(output, "server", "server", &certificate, &args.server.join(", "))?;
     }
     if let Some((name, grant)) = client {
         let made = authority.make(name, &For::Client(&grant), args.days);
         let (certificate, _) = made.map_err(|error| failed(&error))?;
-        say(output, "client", name, &certificate, &grant.to_uri())?;
+        print_made(output, "client", name, &certificate, &grant.to_uri())?;
         output.remark(&format!(
             "put ca.pem, {name}.pem as client.pem and {name}.key as client.key in \
              /etc/pando/certs of the client"
@@ -99,7 +99,13 @@ fn own_alone(path: &Path, others_may_read: bool) -> Result<()> {
     Ok(())
 }
 
-fn say(output: &mut Output, kind: &str, name: &str, certificate: &Path, what: &str) -> Result<()> {
+fn print_made(
+    output: &mut Output,
+    kind: &str,
+    name: &str,
+    certificate: &Path,
+    what: &str,
+) -> Result<()> {
     let certificate = certificate.display().to_string();
     let object = json!({ "kind": kind, "name": name, "certificate": certificate, "for": what });
     output.object(&object)?;

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &DiffArgs, output: &mut Output) -> Result<()> {
         return Err(failure.hint("compare directories below, which have shorter paths"));
     }
     if args.exit_code && sums.changes() > 0 {
-        // Differences are no failure: nothing is to be said.
+        // Differences are no failure: no message is printed.
         std::process::exit(1);
     }
     Ok(())

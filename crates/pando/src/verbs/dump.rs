@@ -72,7 +72,7 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<()> {
         connection.ask(open.clone())?;
         feed(&mut connection, &interrupted)
     });
-    let received = received.map_err(|failure| session::Target::told(&place, failure))?;
+    let received = received.map_err(|failure| session::Target::with_typed_path(&place, failure))?;
     report_received(&place, &received, output)
 }
 

@@ -61,7 +61,7 @@ impl Work<'_> {
             let export = Export::new(make()?, bar, interrupted, output);
             export.run(connection, &place.inner).map(|(outcome, _)| outcome)
         })
-        .map_err(|failure| place.told(failure))
+        .map_err(|failure| place.with_typed_path(failure))
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         return report_repair(&volume, &repaired.map_err(not_theirs)?, output);
     }
     let listen =
-        || interrupt::says("nothing was changed", "run it again to start over", &bar, output);
+        || interrupt::exits_with("nothing was changed", "run it again to start over", &bar, output);
     let found = match env.device.try_lock("owner.lock") {
         Ok(Some(_alone)) => {
             let announced = store.as_ref().map(|store| host::announce_check(store, &env));
@@ -183,7 +183,7 @@ fn through_owner(volume: &Path, show: &mut dyn FnMut(u64, u64)) -> Result<Checke
 }
 
 /// Prints a finding: its place, its sort, its text.
-fn tell(finding: &CheckFinding, verb: &str, output: &mut Output) -> Result<()> {
+fn print_finding(finding: &CheckFinding, verb: &str, output: &mut Output) -> Result<()> {
     let path = finding.path.lossy();
     output.object(&json!({
         verb: finding.kind,
@@ -260,7 +260,7 @@ fn not_shown(found: &Checked) -> u64 {
 }
 
 /// Reports that there are more findings than were printed.
-fn tell_more(found: &Checked, output: &mut Output) -> Result<()> {
+fn print_more(found: &Checked, output: &mut Output) -> Result<()> {
     match not_shown(found) {
         0 => Ok(()),
         more => output.line(&format!("and {} more", number(more))),
@@ -317,23 +317,23 @@ fn report(
     output: &mut Output,
 ) -> Result<()> {
     for finding in &found.findings {
-        tell(finding, "finding", output)?;
+        print_finding(finding, "finding", output)?;
         if remedies {
             let repairable = !finding.remedy.is_empty();
             let remedy = if repairable { finding.remedy.as_str() } else { "nothing repairs it" };
             output.line(&format!("  would: {remedy}"))?;
         }
     }
-    tell_more(found, output)?;
-    tell_cost(cut, output)?;
+    print_more(found, output)?;
+    print_cost(cut, output)?;
     summary(volume, found, output)?;
     verdict(volume, found, hint(found, cut), output)
 }
 
 /// Prints what would be lost by truncating the log.
-fn tell_cost(cut: Option<&CutCost>, output: &mut Output) -> Result<()> {
+fn print_cost(cut: Option<&CutCost>, output: &mut Output) -> Result<()> {
     match cut {
-        Some(Ok(cut)) => tell_cut(cut, CutIs::Asked, output),
+        Some(Ok(cut)) => print_cut(cut, CutIs::Asked, output),
         Some(Err(why)) => {
             output.object(&json!({ "log_would_not_be_cut": why }))?;
             output.line(&format!("the log would not be cut off: {why}"))
@@ -350,7 +350,7 @@ enum CutIs {
 }
 
 /// What was lost from the log, or would be.
-fn tell_cut(cut: &Cut, is: CutIs, output: &mut Output) -> Result<()> {
+fn print_cut(cut: &Cut, is: CutIs, output: &mut Output) -> Result<()> {
     let Cut { last, known, bytes, missing, is_file_gone } = *cut;
     let name = if is == CutIs::Done { "log_cut" } else { "log_would_be_cut" };
     output.object(&json!({
@@ -384,19 +384,19 @@ fn tell_cut(cut: &Cut, is: CutIs, output: &mut Output) -> Result<()> {
 }
 
 fn report_repair(volume: &Path, repaired: &RepairReport, output: &mut Output) -> Result<()> {
-    let mut told = repaired.before.clone();
-    told.problems_count = repaired.repaired.len() as u64;
-    told.problems.clone_from(&repaired.repaired);
-    let told = checked(&told);
-    for finding in &told.findings {
-        tell(finding, "repaired", output)?;
+    let mut done = repaired.before.clone();
+    done.problems_count = repaired.repaired.len() as u64;
+    done.problems.clone_from(&repaired.repaired);
+    let done = checked(&done);
+    for finding in &done.findings {
+        print_finding(finding, "repaired", output)?;
         output.line(&format!("  done: {}", finding.remedy))?;
     }
-    tell_more(&told, output)?;
+    print_more(&done, output)?;
     if let Some(cut) = &repaired.cut {
-        tell_cut(cut, CutIs::Done, output)?;
+        print_cut(cut, CutIs::Done, output)?;
     } else {
-        tell_cost(repaired.before.log_cut.as_ref(), output)?;
+        print_cost(repaired.before.log_cut.as_ref(), output)?;
     }
     for (problem, why) in &repaired.failed {
         output
@@ -405,9 +405,9 @@ fn report_repair(volume: &Path, repaired: &RepairReport, output: &mut Output) ->
     }
     let after = checked(&repaired.after);
     for finding in &after.findings {
-        tell(finding, "finding", output)?;
+        print_finding(finding, "finding", output)?;
     }
-    tell_more(&after, output)?;
+    print_more(&after, output)?;
     summary(volume, &after, output)?;
     if !repaired.repaired.is_empty() {
         let count = repaired.repaired.len() as u64;

@@ -16,12 +16,12 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
     let place = if args.delete { Place::volume_to_change } else { Place::volume };
     let volume = place(&args.path)?;
     let bar = output.progress("bytes");
-    let stands = if args.delete {
+    let interrupted = if args.delete {
         "what was deleted stays deleted, and the daemon may continue with the rest"
     } else {
         "nothing was deleted"
     };
-    interrupt::says(stands, "run the same command again", &bar, output)?;
+    interrupt::exits_with(interrupted, "run the same command again", &bar, output)?;
     let delete_after = args.delete.then_some(seconds_up(args.grace));
     let answer = session::call(&volume, &Call::Collect { delete_after }, &mut |part| {
         if let Body::Progress { done, total } = part {
@@ -53,8 +53,8 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
             (false, Some(_)) => "noted",
             (false, None) => "found",
         };
-        let room = if found.bytes > 0 { size(found.bytes) } else { "shared space".to_owned() };
-        output.line(&format!("{state}: {} {}, {room}", found.kind, found.name))?;
+        let space = if found.bytes > 0 { size(found.bytes) } else { "shared space".to_owned() };
+        output.line(&format!("{state}: {} {}, {space}", found.kind, found.name))?;
     }
     output.object(&json!({
         "path": volume.to_string_lossy(),

@@ -77,8 +77,8 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     };
     bar.finish_and_clear();
     let mut outcome = outcome.map_err(|failure| match &staged {
-        Some(staged) => staged.told(place.told(failure), &place),
-        None => place.told(failure),
+        Some(staged) => staged.with_staged(place.with_typed_path(failure), &place),
+        None => place.with_typed_path(failure),
     })?;
     let sent = outcome.sent.take().filter(|_| !outcome.interrupted);
     let verified = sent.map(|sent| verified(sent, &place, &interrupted, output)).transpose()?;
@@ -99,7 +99,7 @@ fn verified(
         Export::new(comparison, &bar, interrupted, output).run(connection, &place.inner)
     });
     bar.finish_and_clear();
-    let (outcome, comparison) = compared.map_err(|failure| place.told(failure))?;
+    let (outcome, comparison) = compared.map_err(|failure| place.with_typed_path(failure))?;
     Ok((comparison.verified, outcome.failed))
 }
 
@@ -142,7 +142,7 @@ impl Staged {
     }
 
     /// What is left of it after a failure.
-    fn told(&self, failure: Failure, place: &Place) -> Failure {
+    fn with_staged(&self, failure: Failure, place: &Place) -> Failure {
         if failure.kind == FailureKind::Exists || !failure.hint.is_empty() {
             return failure;
         }

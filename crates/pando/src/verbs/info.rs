@@ -21,13 +21,13 @@ pub(crate) fn run(args: &PathArg, output: &mut Output) -> Result<()> {
         Ok(())
     })?;
     let Answer::Info(info) = answer else { return Err(session::unexpected(&answer)) };
-    let told = Told { info: *info, snapshots, holders: holders(&place)? };
-    output.object(&object(&place, &told))?;
-    text(&place, &told, output)
+    let report = Report { info: *info, snapshots, holders: holders(&place)? };
+    output.object(&object(&place, &report))?;
+    text(&place, &report, output)
 }
 
 /// The details of a path.
-struct Told {
+struct Report {
     info: Info,
     /// Its own snapshots.
     snapshots: Vec<Snapshot>,
@@ -54,8 +54,8 @@ fn holders(place: &Place) -> Result<Vec<(Snapshot, Vec<u8>)>> {
     }
 }
 
-fn object(place: &Place, told: &Told) -> serde_json::Value {
-    let Told { info, snapshots, holders } = told;
+fn object(place: &Place, report: &Report) -> serde_json::Value {
+    let Report { info, snapshots, holders } = report;
     let mut object = attr_text::json(&info.attr, info.target.as_ref());
     output::put_bytes(&mut object, "path", place.typed());
     output::put_bytes(&mut object, "path_in_volume", &place.inner);
@@ -79,8 +79,8 @@ fn object(place: &Place, told: &Told) -> serde_json::Value {
     object
 }
 
-fn text(place: &Place, told: &Told, output: &mut Output) -> Result<()> {
-    let Told { info, snapshots, holders } = told;
+fn text(place: &Place, report: &Report, output: &mut Output) -> Result<()> {
+    let Report { info, snapshots, holders } = report;
     let attr = &info.attr;
     let mut names = Names::default();
     let mut rows = vec![

@@ -1,5 +1,5 @@
-//! `pando ls`: lists directories and files, as ls(1) does: sorted by name unless an option says
-//! otherwise, operands that are not directories first.
+//! `pando ls`: lists directories and files, as ls(1) does: sorted by name unless an option requests
+//! another order, operands that are not directories first.
 
 use std::cmp::Ordering;
 use std::ffi::OsString;

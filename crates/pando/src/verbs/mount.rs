@@ -52,13 +52,14 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
             take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
             serve: None,
         };
-        let mut told = Ok(());
+        let mut printed = Ok(());
         owner::run(&start, &mut |launch| {
             if let Launch::Ready { pid } = launch {
-                told = say(output, &volume, &mount_point, *pid).and_then(|()| output.flush());
+                printed = print_mounted(output, &volume, &mount_point, *pid)
+                    .and_then(|()| output.flush());
             }
         })?;
-        return told;
+        return printed;
     } else {
         let mut extra: Vec<OsString> = vec!["--mount".into(), mount_point.clone().into()];
         let sizes = [("--cache-size", args.cache_size), ("--index-cache", args.index_cache)];
@@ -81,8 +82,8 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     };
     match launched {
         Launch::Ready { pid } => {
-            say(output, &volume, &mount_point, pid)?;
-            if checked.read_only { Ok(()) } else { say_if_read_only(output, &volume) }
+            print_mounted(output, &volume, &mount_point, pid)?;
+            if checked.read_only { Ok(()) } else { warn_if_read_only(output, &volume) }
         }
         Launch::Taken => Err(Failure::new(
             FailureKind::Busy,
@@ -140,12 +141,12 @@ fn subdir(
     let wrong = |message: String| {
         Err(Failure::new(FailureKind::Invalid, message).at(args.voldir.as_os_str().as_bytes()))
     };
-    if let Some(said) = &checked.subdir {
-        let said: PathBuf = said.components().collect();
-        if said == inner {
+    if let Some(given) = &checked.subdir {
+        let given: PathBuf = given.components().collect();
+        if given == inner {
             return Ok(None);
         }
-        return wrong(format!("the options name another directory, subdir={}", said.display()));
+        return wrong(format!("the options name another directory, subdir={}", given.display()));
     }
     let Some(text) = inner.to_str().filter(|text| !text.contains(',')) else {
         return wrong("a path with a comma, or that is not UTF-8, cannot be mounted".to_owned());
@@ -162,7 +163,7 @@ fn dead_mount(mount_point: &Path) -> Option<PathBuf> {
     (found.mount_point == absolute).then_some(absolute)
 }
 
-fn say(output: &mut Output, volume: &Path, mount_point: &Path, pid: u32) -> Result<()> {
+fn print_mounted(output: &mut Output, volume: &Path, mount_point: &Path, pid: u32) -> Result<()> {
     output.object(&json!({
         "volume": host::shown(volume),
         "mount_point": mount_point.to_string_lossy(),
@@ -173,7 +174,7 @@ fn say(output: &mut Output, volume: &Path, mount_point: &Path, pid: u32) -> Resu
 }
 
 /// Warns that a volume is read-only although nobody requested that: damage blocks changes.
-fn say_if_read_only(output: &mut Output, volume: &Path) -> Result<()> {
+fn warn_if_read_only(output: &mut Output, volume: &Path) -> Result<()> {
     // The volume is mounted in any case.
     let Ok(Answer::Status(status)) = session::ask(volume, &Call::Status) else { return Ok(()) };
     match status.read_only {

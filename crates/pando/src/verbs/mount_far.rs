@@ -49,7 +49,7 @@ pub(crate) fn run(
     options_of(&volume, mount_point, &options)?;
     if args.foreground {
         return serve(&volume, mount_point, &options, &mut |pid| {
-            say(output, &volume, mount_point, pid).and_then(|()| output.flush())
+            print_mounted(output, &volume, mount_point, pid).and_then(|()| output.flush())
         });
     }
     let mut arguments: Vec<OsString> = vec!["far-mount".into()];
@@ -70,7 +70,7 @@ pub(crate) fn run(
     let mut report = child.stdout.take().expect("invariant: standard output is piped");
     match Launch::read(&mut report) {
         Launch::Ready { pid } => {
-            say(output, &volume, mount_point, pid)?;
+            print_mounted(output, &volume, mount_point, pid)?;
             if let Some(path) = log_path {
                 output.remark(&format!("its log is {}", path.display()));
             }
@@ -89,12 +89,12 @@ pub(crate) fn background(args: &FarMountArgs) -> Result<()> {
     detach::leave_session();
     let mut report = LaunchReport::new(std::io::stdout());
     let ended = serve(&args.volume, &args.mnt, &args.options, &mut |pid| {
-        report.tell(&Launch::Ready { pid });
+        report.send(&Launch::Ready { pid });
         detach::close_report();
         Ok(())
     });
     if let Err(failure) = &ended {
-        report.tell(&Launch::Failed(failure.clone()));
+        report.send(&Launch::Failed(failure.clone()));
     }
     ended
 }
@@ -195,7 +195,7 @@ fn serve(
     ended
 }
 
-fn say(output: &mut Output, volume: &Path, mount_point: &Path, pid: u32) -> Result<()> {
+fn print_mounted(output: &mut Output, volume: &Path, mount_point: &Path, pid: u32) -> Result<()> {
     output.object(&json!({
         "volume": volume.to_string_lossy(),
         "mount_point": mount_point.to_string_lossy(),

@@ -28,12 +28,12 @@ pub(crate) fn run(args: &OwnerArgs) -> Result<()> {
     };
     let mut report = LaunchReport::new(std::io::stdout());
     let ended = owner::run(&start, &mut |launch| {
-        report.tell(launch);
+        report.send(launch);
         detach::close_report();
     });
     if let Err(failure) = &ended {
         // The process that started this daemon reads this; later failures go to the log only.
-        report.tell(&client::Launch::Failed(failure.clone()));
+        report.send(&client::Launch::Failed(failure.clone()));
     }
     ended
 }

@@ -49,7 +49,7 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
                 output.object(&object)?;
                 output.line(&format!(
                     "{} in subvolume {}: {} inodes and {} bytes by the record, {} and {} found",
-                    told(difference.of),
+                    name_of(difference.of),
                     difference.subvolume,
                     recorded.0,
                     recorded.1,
@@ -97,7 +97,7 @@ fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
         let volume = Place::volume_to_change(&args.path)?;
         let answer = counted(&volume, &Call::OwnerQuotaSet { owner, inodes, bytes }, output)?;
         put_of(&mut object, QuotaOf::Owner(owner));
-        (answer, told(QuotaOf::Owner(owner)))
+        (answer, name_of(QuotaOf::Owner(owner)))
     } else {
         let place = Place::to_change(&args.path)?;
         let path = &place.inner[..];
@@ -125,7 +125,7 @@ fn most_bytes(bytes: Option<u64>) -> String {
 }
 
 /// The subject of a quota, for people: with a name if there is one.
-fn told(of: QuotaOf) -> String {
+fn name_of(of: QuotaOf) -> String {
     match of {
         QuotaOf::Directory(id) => format!("quota {id}"),
         QuotaOf::Owner(QuotaOwner::User(user)) => {
@@ -160,7 +160,7 @@ fn show(answer: &Answer, output: &mut Output) -> Result<usize> {
             "bytes_max": bytes_max,
         });
         put_of(&mut object, of);
-        let mut of = told(of);
+        let mut of = name_of(of);
         if directory != 0 {
             object["directory"] = directory.into();
             of = match &path.0[..] {

@@ -20,7 +20,7 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     for path in &args.paths {
         let place = Place::to_change(path)?;
         if args.wait && volumes.iter().all(|removals| removals.volume != place.volume) {
-            let stuck = status(&place.volume)?.stuck.filter(|stuck| !is_for_room(stuck));
+            let stuck = status(&place.volume)?.stuck.filter(|stuck| !is_for_space(stuck));
             let stuck_before = stuck.map_or(0, |stuck| stuck.trees);
             let volume = place.volume.clone();
             volumes.push(Removals { volume, stuck_before, trees: Vec::new() });
@@ -93,12 +93,12 @@ fn status(volume: &Path) -> Result<Box<Status>> {
 }
 
 /// Whether everything that waits is stuck for lack of space.
-fn is_for_room(stuck: &Stuck) -> bool {
+fn is_for_space(stuck: &Stuck) -> bool {
     stuck.failure.kind == FailureKind::NoSpace
 }
 
 /// How long to wait while there is no space: the removed trees may free some.
-const ROOM_PATIENCE: Duration = Duration::from_secs(12);
+const SPACE_PATIENCE: Duration = Duration::from_secs(12);
 
 /// The failure when a removed tree keeps its space.
 fn cannot(volume: &Path, stuck: Stuck) -> Failure {
@@ -119,15 +119,15 @@ fn cannot(volume: &Path, stuck: Stuck) -> Failure {
         ),
     };
     let message = format!("{trees}, and {hold}: {}", failure.message);
-    let told = Failure::new(failure.kind, message);
+    let explained = Failure::new(failure.kind, message);
     if failure.kind == FailureKind::Damaged {
         let volume = volume.display();
-        return told.hint(format!(
+        return explained.hint(format!(
             "`pando fsck {volume}` names what is damaged, and repairs with `--repair` what can be \
              repaired; the daemon of the volume tries again every minute"
         ));
     }
-    told.hint("the daemon of the volume tries again every minute")
+    explained.hint("the daemon of the volume tries again every minute")
 }
 
 /// Shows the progress of reclaiming until the space of the removed trees is free. Reclaiming
@@ -138,7 +138,7 @@ fn wait(removals: Removals, output: &mut Output) -> Result<()> {
     let volume = &volume;
     let clock = SystemClock::new();
     let bar = output.progress("records reclaimed");
-    interrupt::says(
+    interrupt::exits_with(
         "what was removed stays removed; its space is reclaimed in the background",
         &format!("`pando status {}` shows how far that is", volume.display()),
         &bar,
@@ -151,14 +151,14 @@ fn wait(removals: Removals, output: &mut Output) -> Result<()> {
         let (own, held, own_stuck) = waiting(volume, &mut trees)?;
         let Status { background, stuck, .. } = *status(volume)?;
         if let Some(stuck) = &stuck
-            && is_for_room(stuck)
-            && clock.monotonic().saturating_sub(begin) >= ROOM_PATIENCE
+            && is_for_space(stuck)
+            && clock.monotonic().saturating_sub(begin) >= SPACE_PATIENCE
         {
             bar.finish_and_clear();
             return Err(cannot(volume, stuck.clone()));
         }
         // Without free space everything that waits is stuck, and the removed trees may free some.
-        let stuck = stuck.filter(|stuck| !is_for_room(stuck));
+        let stuck = stuck.filter(|stuck| !is_for_space(stuck));
         let stuck_trees = stuck.as_ref().map_or(0, |stuck| stuck.trees);
         let Background { dropping, prunes, reclaimed, freeing_bytes, freed_bytes, .. } = background;
         let others_stuck = stuck_trees.saturating_sub(own_stuck);

@@ -21,9 +21,10 @@ use crate::loopback;
 use crate::output::Output;
 use crate::owner::{self, ServeStart};
 use crate::place::{Place, refuse_path};
+use crate::verbs::serve_cluster;
 
-/// What a volume's thread says.
-enum Said {
+/// The result of a volume's thread.
+enum Outcome {
     Ready,
     Ended(Result<()>),
 }
@@ -51,9 +52,8 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
         failure.hint("give another address by --listen")
     })?;
     let server = Arc::new(server);
-    let (say, heard) = sync::channel();
     let share = |bytes: u64| bytes / volumes.len() as u64;
-    for (name, volume) in &volumes {
+    let start = |(name, volume): &(String, PathBuf)| {
         let start = owner::Start {
             volume: volume.clone(),
             mount: None,
@@ -63,24 +63,36 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
             metrics: args.metrics,
             trace: None,
             take_over: TakeOver::No,
-            serve: Some(ServeStart { server: Arc::clone(&server), name: name.clone() }),
+            serve: Some(ServeStart {
+                server: Arc::clone(&server),
+                name: name.clone(),
+                deposed: None,
+            }),
         };
-        let say = say.clone();
+        (name.clone(), start)
+    };
+    let starts: Vec<(String, owner::Start)> = volumes.iter().map(start).collect();
+    if !args.etcd.etcd.is_empty() {
+        return serve_cluster::run(&args.etcd, &server, starts, output);
+    }
+    let (sender, heard) = sync::channel();
+    for (_, start) in starts {
+        let sender = sender.clone();
         let run = move || {
-            let mut tell = |launch: &Launch| {
-                let said = match launch {
-                    Launch::Ready { .. } => Said::Ready,
-                    Launch::Taken => Said::Ended(Err(taken(&start.volume))),
-                    Launch::Failed(failure) => Said::Ended(Err(failure.clone())),
+            let mut report = |launch: &Launch| {
+                let outcome = match launch {
+                    Launch::Ready { .. } => Outcome::Ready,
+                    Launch::Taken => Outcome::Ended(Err(taken(&start.volume))),
+                    Launch::Failed(failure) => Outcome::Ended(Err(failure.clone())),
                 };
-                say.send(said).unwrap_or_default();
+                sender.send(outcome).unwrap_or_default();
             };
-            let ended = owner::run(&start, &mut tell);
-            say.send(Said::Ended(ended)).unwrap_or_default();
+            let ended = owner::run(&start, &mut report);
+            sender.send(Outcome::Ended(ended)).unwrap_or_default();
         };
         device::spawn("volume", run).map_err(|error| Launch::not_started(&error))?;
     }
-    drop(say);
+    drop(sender);
     wait(&server, &volumes, &heard, output)
 }
 
@@ -93,31 +105,35 @@ fn taken(volume: &Path) -> Failure {
 fn wait(
     server: &Server,
     volumes: &[(String, PathBuf)],
-    heard: &sync::Receiver<Said>,
+    heard: &sync::Receiver<Outcome>,
     output: &mut Output,
 ) -> Result<()> {
     let (mut ready, mut failed) = (0, Ok(()));
-    while let Ok(said) = heard.recv() {
-        match said {
-            Said::Ready => {
+    while let Ok(outcome) = heard.recv() {
+        match outcome {
+            Outcome::Ready => {
                 ready += 1;
                 if ready == volumes.len() {
-                    say(server.address(), volumes, output)?;
+                    print_serving(server.address(), volumes, output)?;
                 }
             }
-            Said::Ended(Err(failure)) if failed.is_ok() => {
+            Outcome::Ended(Err(failure)) if failed.is_ok() => {
                 failed = Err(failure);
                 let own = rustix::process::getpid();
                 rustix::process::kill_process(own, rustix::process::Signal::TERM)
                     .unwrap_or_default();
             }
-            Said::Ended(_) => {}
+            Outcome::Ended(_) => {}
         }
     }
     failed
 }
 
-fn say(address: SocketAddr, volumes: &[(String, PathBuf)], output: &mut Output) -> Result<()> {
+fn print_serving(
+    address: SocketAddr,
+    volumes: &[(String, PathBuf)],
+    output: &mut Output,
+) -> Result<()> {
     for (name, volume) in volumes {
         let volume = crate::host::shown(volume);
         output.object(&json!({

@@ -120,7 +120,7 @@ pub(crate) fn receive(args: &ReceiveArgs, output: &mut Output) -> Result<()> {
         stream(&mut connection, &bar, &interrupted)
     });
     bar.finish_and_clear();
-    let received = received.map_err(|failure| session::Target::told(&place, failure))?;
+    let received = received.map_err(|failure| session::Target::with_typed_path(&place, failure))?;
     report_received(&place, &received, output)
 }
 

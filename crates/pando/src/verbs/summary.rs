@@ -101,12 +101,12 @@ impl Summary {
     }
 
     /// The entries that are not printed: how many, and their sums.
-    fn others<T>(&self, told: &[(T, Sums)], in_all: u64) -> (u64, Sums) {
+    fn others<T>(&self, listed: &[(T, Sums)], in_all: u64) -> (u64, Sums) {
         let mut shown = Sums::default();
-        for (_, sums) in told {
+        for (_, sums) in listed {
             shown.add(*sums);
         }
-        (in_all.saturating_sub(told.len() as u64), self.totals.sums.without(shown))
+        (in_all.saturating_sub(listed.len() as u64), self.totals.sums.without(shown))
     }
 }
 

@@ -33,7 +33,7 @@ const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(20);
 const PATIENCE_WITH_STORE: Duration = Duration::from_secs(20);
 
 /// After this time the command reports what it waits for.
-const SAY_AFTER: Duration = Duration::from_secs(2);
+const REPORT_AFTER: Duration = Duration::from_secs(2);
 
 /// How many processes that keep a mount busy are named.
 const USERS_MAX: usize = 3;
@@ -127,7 +127,7 @@ fn elsewhere(volume: &Path, daemon: &Daemon, lazy: bool, output: &mut Output) ->
 }
 
 /// Reports that a daemon continues, and for which mounts.
-fn say_copies(volume: &Path, pid: u32, copies: &[fuse::Copy], output: &mut Output) {
+fn print_copies(volume: &Path, pid: u32, copies: &[fuse::Copy], output: &mut Output) {
     output.remark(&format!(
         "still mounted elsewhere: {}; its daemon (pid {pid}) runs until that is unmounted, or \
          `pando umount --lazy {}` ends it",
@@ -262,8 +262,8 @@ fn wait_for_end(
     let pid = daemon.pid;
     let begin = clock.monotonic();
     let own = rustix::process::geteuid().as_raw();
-    let mut next_look = SAY_AFTER;
-    let mut said = false;
+    let mut next_look = REPORT_AFTER;
+    let mut reported = false;
     while !daemon.has_ended() {
         let waited = clock.monotonic().saturating_sub(begin);
         if waited > next_look {
@@ -271,13 +271,13 @@ fn wait_for_end(
             let mut copies = fuse::copies_of(volume);
             copies.retain(|copy| unmounted.iter().any(|mount| mount.device == copy.device));
             if !copies.is_empty() {
-                say_copies(volume, pid, &copies, output);
+                print_copies(volume, pid, &copies, output);
                 return Ok(());
             }
             if let Some(why) = host::closing(volume) {
-                if !said {
+                if !reported {
                     output.remark(&format!("waiting for the object store: {why}"));
-                    said = true;
+                    reported = true;
                 }
                 if waited > PATIENCE_WITH_STORE {
                     return Err(held_by_store(pid, &why));
@@ -286,10 +286,10 @@ fn wait_for_end(
             // A daemon that no longer answers is about to end.
             let sessions = holding(volume, pid);
             if let Some(first) = sessions.first() {
-                if !said {
+                if !reported {
                     let what = session::text(first);
                     output.remark(&format!("waiting for session {what}"));
-                    said = true;
+                    reported = true;
                 }
                 let others = sessions.iter().any(|session| session.uid != own);
                 if waited > PATIENCE || (others && waited > PATIENCE_WITH_OTHERS) {

@@ -198,8 +198,8 @@ fn an_index_hides_what_the_source_hides() {
     fs::remove_dir_all(&world.volume).unwrap();
     let above = world.path().join("above");
     fs::set_permissions(&above, PermissionsExt::from_mode(0o750)).unwrap();
-    let told = world.run(&index);
-    assert!(told.err.contains("neither is the index"), "{}", told.err);
+    let reported = world.run(&index);
+    assert!(reported.err.contains("neither is the index"), "{}", reported.err);
     assert_eq!(nobody.run(&["ls", &world.at("/open")]).code, 4);
     assert_eq!(world.names("/open"), ["file"]);
     // An administrator who opens the index does so on purpose: later scans keep the mode.

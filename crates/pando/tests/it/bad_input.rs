@@ -17,8 +17,8 @@ fn a_directory_that_is_not_a_volume_is_named() {
         vec!["ls", &world.at("/")],
         vec!["mount", world.vol(), world.mnt()],
     ] {
-        let said = world.fails(8, &arguments);
-        assert!(said.contains(world.vol()) && said.contains("pando format"), "{said}");
+        let printed = world.fails(8, &arguments);
+        assert!(printed.contains(world.vol()) && printed.contains("pando format"), "{printed}");
     }
     world.fails(3, &["status", "/nowhere/at/all"]);
     world.fails(3, &["ls", "relative"]);
@@ -35,8 +35,8 @@ fn a_newer_format_is_named() {
         bytes[8] = 9;
         fs::write(&header, bytes).unwrap();
     }
-    let said = world.fails(8, &["status", world.vol()]);
-    assert!(said.contains("version 9") && said.contains("newer"), "{said}");
+    let printed = world.fails(8, &["status", world.vol()]);
+    assert!(printed.contains("version 9") && printed.contains("newer"), "{printed}");
     world.fails(8, &["mount", world.vol(), world.mnt()]);
     world.fails(8, &["fsck", "--repair", world.vol()]);
 }
@@ -59,12 +59,19 @@ fn a_header_is_repaired_from_its_copy() {
             _ => fs::write(&header, [&right[..40], b"?", &right[41..]].concat()).unwrap(),
         }
         for verb in [vec!["status", world.vol()], vec!["ls", &world.at("/")]] {
-            let said = world.fails(5, &verb);
-            assert!(said.contains("volume.pando") && said.contains("fsck --repair"), "{said}");
+            let printed = world.fails(5, &verb);
+            assert!(
+                printed.contains("volume.pando") && printed.contains("fsck --repair"),
+                "{printed}"
+            );
         }
-        let said = world.run(&["fsck", world.vol()]);
-        assert_eq!(said.code, 5, "{damage}: {}", said.err);
-        assert!(said.out.contains("volume.pando") && said.err.contains("--repair"), "{}", said.out);
+        let printed = world.run(&["fsck", world.vol()]);
+        assert_eq!(printed.code, 5, "{damage}: {}", printed.err);
+        assert!(
+            printed.out.contains("volume.pando") && printed.err.contains("--repair"),
+            "{}",
+            printed.out
+        );
         world.ok(&["fsck", "--repair", world.vol()]);
         assert_eq!(fs::read(&header).unwrap(), right, "{damage}");
         assert_eq!(world.ok(&["cat", &world.at("/file")]), "dear", "{damage}");
@@ -151,8 +158,8 @@ fn names_may_be_255_bytes_long_and_not_256() {
     let file = file.to_str().unwrap();
     world.ok(&["import", file, &world.at(&format!("/{long}"))]);
     assert_eq!(world.names("/"), [long.as_str()]);
-    let said = world.fails(2, &["import", file, &world.at(&format!("/{long}n"))]);
-    assert!(said.contains("too long"), "{said}");
+    let printed = world.fails(2, &["import", file, &world.at(&format!("/{long}n"))]);
+    assert!(printed.contains("too long"), "{printed}");
     world.fails(2, &["stat", &world.at(&format!("/{long}n"))]);
     world.ok(&["snapshot", "create", &world.at("/"), &long]);
     world.fails(2, &["snapshot", "create", &world.at("/"), &format!("{long}n")]);

@@ -1,4 +1,4 @@
-//! A volume on an S3 server with which something is wrong: each verb says what, where and what to
+//! A volume on an S3 server with which something is wrong: each verb prints what, where and what to
 //! do, nothing is written, and nothing that was acknowledged is lost.
 
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl Bucket {
         answer.out
     }
 
-    /// A verb that fails, and what it says.
+    /// A verb that fails, and its message.
     fn fails(&self, arguments: &[&str]) -> String {
         let answer = self.run(arguments);
         assert!(![0, 101, 124, 137].contains(&answer.code), "{arguments:?}: {answer:?}");
@@ -140,7 +140,7 @@ fn a_server_that_refuses_is_named_and_nothing_is_written() {
     assert_eq!(bucket.ok(&["cat", &at("/tree/file")]), "contents");
 }
 
-/// With keys that may only read, verbs that read work, and say of when the state is.
+/// With keys that may only read, verbs that read work, and print of when the state is.
 #[test]
 fn keys_that_may_only_read_read() {
     let bucket = Bucket::with_volume();
@@ -151,8 +151,8 @@ fn keys_that_may_only_read_read() {
     {
         let read = bucket.run(verb);
         assert_eq!((read.code, read.out.as_str()), (0, out), "{}", read.err);
-        let says = ["permissions", "its state of"].map(|words| read.err.contains(words));
-        assert_eq!(says, [true, true], "{}", read.err);
+        let printed = ["permissions", "its state of"].map(|words| read.err.contains(words));
+        assert_eq!(printed, [true, true], "{}", read.err);
         bucket.world.close();
     }
     let create = ["subvolume", "create", &at("/new")];
@@ -224,7 +224,7 @@ fn a_full_server_is_reported() {
 }
 
 /// A prefix with a volume, or with anything else, is not formatted; one of a newer format is not
-/// opened, and both say which.
+/// opened, and both name it.
 #[test]
 fn a_prefix_that_holds_something_else_is_refused() {
     let bucket = Bucket::with_volume();

@@ -121,9 +121,9 @@ fn other_programs_extract_an_exported_archive() {
             .current_dir(&source)
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&compared.stderr).into_owned();
-        assert!(compared.status.success(), "{told}");
-        assert_eq!(String::from_utf8_lossy(&compared.stdout), "", "{told}");
+        let reported = String::from_utf8_lossy(&compared.stderr).into_owned();
+        assert!(compared.status.success(), "{reported}");
+        assert_eq!(String::from_utf8_lossy(&compared.stdout), "", "{reported}");
         let gnu = world.path().join("gnu");
         extracted("tar", &["--xattrs", "--xattrs-include=*", "--acls"], &archive, &gnu);
         assert_same(&source, &gnu);
@@ -197,11 +197,11 @@ fn an_archive_that_cannot_be_written_is_a_failure() {
     let arguments = ["export", "--format", "tar", &world.at("/f"), "-"];
     let mut command = World::command(&arguments);
     let failed = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
-    let told = String::from_utf8_lossy(&failed.stderr).into_owned();
-    assert_eq!(failed.status.code(), Some(7), "{told}");
+    let reported = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert_eq!(failed.status.code(), Some(7), "{reported}");
     // Without the option a dash is no directory.
-    let told = world.fails(2, &["export", &world.at("/f"), "-"]);
-    assert!(told.contains("--format tar"), "{told}");
+    let reported = world.fails(2, &["export", &world.at("/f"), "-"]);
+    assert!(reported.contains("--format tar"), "{reported}");
 }
 
 #[test]
@@ -234,8 +234,11 @@ fn an_export_to_where_another_user_can_write_is_refused() {
     let below = place.join("below");
     fs::create_dir_all(&below).unwrap();
     let refused = |to: &Path| {
-        let told = world.fails(4, &["export", &world.at("/s"), to.to_str().unwrap()]);
-        assert!(told.contains(&format!("another user can change {}", place.display())), "{told}");
+        let reported = world.fails(4, &["export", &world.at("/s"), to.to_str().unwrap()]);
+        assert!(
+            reported.contains(&format!("another user can change {}", place.display())),
+            "{reported}"
+        );
         assert!(!to.exists());
     };
     for mode in [0o777, 0o775] {

@@ -29,8 +29,8 @@ impl Served {
         let mut line = String::new();
         let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
         std::io::BufRead::read_line(&mut out, &mut line).unwrap();
-        let said: serde_json::Value = serde_json::from_str(&line).expect("it serves");
-        let url = format!("pando://{}/vol", said["address"].as_str().unwrap());
+        let printed: serde_json::Value = serde_json::from_str(&line).expect("it serves");
+        let url = format!("pando://{}/vol", printed["address"].as_str().unwrap());
         Served { child, url }
     }
 
@@ -194,7 +194,7 @@ fn permissions_hold_on_a_remote_mount() {
 }
 
 #[test]
-fn verbs_work_over_the_network_and_others_say_so() {
+fn verbs_work_over_the_network_or_report_that_they_do_not() {
     let world = World::new();
     world.ok(&["subvolume", "create", &world.at("/d")]);
     let served = Served::start(&world, &[]);
@@ -228,7 +228,7 @@ fn verbs_work_over_the_network_and_others_say_so() {
 }
 
 #[test]
-fn certificates_say_what_a_client_may_do() {
+fn certificates_contain_what_a_client_may_do() {
     if !may_mount() {
         return;
     }

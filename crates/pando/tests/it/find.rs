@@ -265,7 +265,7 @@ pub(crate) fn found(
 }
 
 /// GNU find's default level of optimization moves tests before `-prune`, which then prunes less
-/// than the expression says: a level that keeps their order.
+/// than in the expression: a level that keeps their order.
 fn in_order<'a>(program: &[&'a OsStr]) -> Vec<&'a OsStr> {
     let mut program = program.to_vec();
     let is_ours = |word: &OsStr| Path::new(word).file_name().is_some_and(|name| name == "pando");
@@ -289,7 +289,7 @@ pub(crate) fn compare(
     seed: u64,
 ) -> bool {
     let close = 0;
-    // Inode numbers stand for the tests that find lacks: they are looked up before each run.
+    // Inode numbers replace the tests that find lacks: they are looked up before each run.
     let finds = || found(theirs, &gnu(words, root), root, close);
     let mut wanted = finds();
     let mut given = found(ours, words, root, close);
@@ -485,9 +485,9 @@ fn declared_attributes_are_listed_and_searches_find_the_same() {
     let red = || world.ok(&["find", world.mnt(), "xattr:user.tag=red", "--sort", "path"]);
     let expected = ["a", "c"].map(|name| format!("{}\n", world.below_mount(name).display()));
     assert_eq!(red(), expected.concat());
-    let said = world.ok(&["search", "declare", world.vol(), "user.tag", "user.sample"]);
+    let printed = world.ok(&["search", "declare", world.vol(), "user.tag", "user.sample"]);
     assert_eq!(
-        said,
+        printed,
         "the index holds user.tag: searches by it read the index\n\
          the index holds user.sample: searches by it read the index\n"
     );
@@ -498,8 +498,11 @@ fn declared_attributes_are_listed_and_searches_find_the_same() {
     let listed = world.json(&["search", "list", world.vol()]);
     let names: Vec<&str> = listed.iter().filter_map(|line| line["name"].as_str()).collect();
     assert_eq!(names, ["user.sample", "user.tag"]);
-    let said = world.ok(&["search", "undeclare", world.vol(), "user.sample"]);
-    assert!(said.contains("user.sample: searches by it read every file's attributes"), "{said}");
+    let printed = world.ok(&["search", "undeclare", world.vol(), "user.sample"]);
+    assert!(
+        printed.contains("user.sample: searches by it read every file's attributes"),
+        "{printed}"
+    );
     let again = world.fails(3, &["search", "undeclare", world.vol(), "user.sample"]);
     assert!(again.contains("not all of these are declared"), "{again}");
     assert!(world.fails(2, &["search", "declare", world.vol(), "tag"]).contains("user"));

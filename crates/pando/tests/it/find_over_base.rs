@@ -309,7 +309,7 @@ fn check(engine: &str, seed: u64) {
         for format in ["%p|%y|%m|%n|%U|%G|%s|%i|%l|%T@|%C@\\0", "%p|%d|%H|%f|%h|%b|%D|%A@\\0"] {
             let words = ["-printf".into(), format.into()];
             agree(&words);
-            assert_ne!(by_clusters(&root, &words, &place), 0, "{place}: all rows lie elsewhere");
+            assert_ne!(by_clusters(&root, &words, &place), 0, "{place}: all rows are elsewhere");
         }
         if let Some(nobody) = &nobody {
             as_nobody(&mut scene, nobody, seed, &place);
@@ -361,12 +361,12 @@ fn as_nobody(scene: &mut Scene<'_>, nobody: &Nobody, seed: u64, place: &str) {
         // Ordinary users get no statistics; root is answered in the same way.
         by_clusters(&root, &words, place);
     }
-    let told = nobody.run(&["find".as_ref(), root.as_os_str(), "--stats".as_ref()]);
-    let unreadable = told.err.split("; ").last().unwrap_or_default();
+    let reported = nobody.run(&["find".as_ref(), root.as_os_str(), "--stats".as_ref()]);
+    let unreadable = reported.err.split("; ").last().unwrap_or_default();
     assert!(
         unreadable.contains("not readable") && !unreadable.starts_with("0 "),
         "{place}: {}",
-        told.err
+        reported.err
     );
 }
 

@@ -189,10 +189,10 @@ fn time(found: &fs::Metadata, which: u8) -> Time {
 
 /// An expression in GNU find's words: other words replace those that it does not know.
 pub(crate) fn gnu(words: &[OsString], root: &Path) -> Vec<OsString> {
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     let mut words = words.iter();
-    let numbered = |said: &mut Vec<OsString>, is: &dyn Fn(&Path, &fs::Metadata) -> bool| {
-        said.extend(["(".into(), "-false".into()]);
+    let numbered = |printed: &mut Vec<OsString>, is: &dyn Fn(&Path, &fs::Metadata) -> bool| {
+        printed.extend(["(".into(), "-false".into()]);
         let mut inos: Vec<u64> = files(root)
             .into_iter()
             .filter_map(|(path, found)| is(&path, &found).then_some(found.ino()))
@@ -200,9 +200,9 @@ pub(crate) fn gnu(words: &[OsString], root: &Path) -> Vec<OsString> {
         inos.sort_unstable();
         inos.dedup();
         for ino in inos {
-            said.extend(["-o".into(), "-inum".into(), ino.to_string().into()]);
+            printed.extend(["-o".into(), "-inum".into(), ino.to_string().into()]);
         }
-        said.push(")".into());
+        printed.push(")".into());
     };
     while let Some(word) = words.next() {
         match word.as_bytes() {
@@ -216,12 +216,12 @@ pub(crate) fn gnu(words: &[OsString], root: &Path) -> Vec<OsString> {
                     pattern.push(*byte);
                 }
                 pattern.push(b'*');
-                said.extend([name.into(), OsString::from_vec(pattern)]);
+                printed.extend([name.into(), OsString::from_vec(pattern)]);
             }
             b"-xattr" => {
                 let text = words.next().unwrap().as_bytes();
                 let pattern = text.strip_prefix(TAG.as_bytes()).unwrap().strip_prefix(b"=");
-                numbered(&mut said, &|path, _| {
+                numbered(&mut printed, &|path, _| {
                     tag_of(path).is_some_and(|value| {
                         pattern.is_none_or(|pattern| tag_matches(pattern, &value))
                     })
@@ -232,12 +232,12 @@ pub(crate) fn gnu(words: &[OsString], root: &Path) -> Vec<OsString> {
             {
                 let other = root.join(words.next().unwrap()).symlink_metadata().unwrap();
                 let then = time(&other, *theirs);
-                numbered(&mut said, &|_, found| time(found, *own) > then);
+                numbered(&mut printed, &|_, found| time(found, *own) > then);
             }
-            _ => said.push(word.clone()),
+            _ => printed.push(word.clone()),
         }
     }
-    said
+    printed
 }
 
 /// An expression for a program: GNU find or `pando find`.

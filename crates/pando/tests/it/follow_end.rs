@@ -9,9 +9,9 @@ use crate::index::{Follower, rename};
 use crate::other_users::Nobody;
 use crate::world::{World, is_root, wait_until};
 
-/// The index is another process's, and the one who asks may be another user.
+/// The index is another process's, and the caller may be another user.
 #[test]
-fn an_index_tells_its_source_its_last_scan_and_who_follows_it() {
+fn an_index_reports_its_source_its_last_scan_and_its_follower() {
     assert!(World::new().status()["index"].is_null(), "no index");
     let world = World::without_volume();
     let source = world.path().join("source");
@@ -20,12 +20,15 @@ fn an_index_tells_its_source_its_last_scan_and_who_follows_it() {
     let mut follower = Follower::new(&world, &source, "--watch=inotify");
     let index = || world.status()["index"].clone();
     wait_until("it is followed", || !index()["followed"].is_null());
-    let told = index();
-    assert_eq!(told["source"], source.to_str().unwrap());
-    assert_eq!(told["followed"]["by"], "inotify");
-    assert_eq!(told["followed"]["pid"], follower.process.id());
-    assert_eq!((&told["scanned"]["unread"], &told["unfinished"]), (&0.into(), &false.into()));
-    let time: jiff::Timestamp = told["scanned"]["updated"].as_str().unwrap().parse().unwrap();
+    let reported = index();
+    assert_eq!(reported["source"], source.to_str().unwrap());
+    assert_eq!(reported["followed"]["by"], "inotify");
+    assert_eq!(reported["followed"]["pid"], follower.process.id());
+    assert_eq!(
+        (&reported["scanned"]["unread"], &reported["unfinished"]),
+        (&0.into(), &false.into())
+    );
+    let time: jiff::Timestamp = reported["scanned"]["updated"].as_str().unwrap().parse().unwrap();
     assert!(time.duration_until(jiff::Timestamp::now()) < jiff::SignedDuration::from_secs(600));
     let text = world.ok(&["status", world.vol()]);
     let line = format!("followed    by inotify, process {}", follower.process.id());
@@ -36,7 +39,7 @@ fn an_index_tells_its_source_its_last_scan_and_who_follows_it() {
     }
     follower.end();
     wait_until("it is not followed", || index()["followed"].is_null());
-    assert_eq!(index()["source"], told["source"]);
+    assert_eq!(index()["source"], reported["source"]);
 }
 
 /// An update under way is dropped: the next scan reports its changes. Regression: such a follower

@@ -9,12 +9,12 @@ use crate::world::{PANDO, World, answer, is_alive};
 on_each_engine!(
     a_volume_is_clean_beside_its_owner_and_without_one,
     damage_is_named_and_ends_with_its_own_code,
-    a_repair_says_what_it_would_do_and_then_does_it,
+    a_repair_prints_what_it_would_do_and_then_does_it,
     a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it,
     a_damaged_header_of_the_log_is_repaired_and_costs_nothing,
-    what_a_damaged_log_costs_is_said_before_and_after,
-    a_file_beside_the_log_is_told_and_nothing_else,
-    how_many_findings_are_not_shown_is_told,
+    what_a_damaged_log_costs_is_printed_before_and_after,
+    a_file_beside_the_log_is_reported_and_nothing_else,
+    the_number_of_findings_that_are_not_shown_is_printed,
     a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection,
 );
 
@@ -98,9 +98,9 @@ fn damage_is_named_and_ends_with_its_own_code(engine: &str) {
             }
             assert_eq!(answer.code, 5, "{}", answer.err);
             // Of data with two copies, the other copy is read.
-            let told = ["unreadable", "one of two copies"];
-            let says = |line: &&str| told.iter().any(|told| line.contains(told));
-            let line = answer.out.lines().find(says);
+            let reported = ["unreadable", "one of two copies"];
+            let matches = |line: &&str| reported.iter().any(|reported| line.contains(reported));
+            let line = answer.out.lines().find(matches);
             let line: serde_json::Value = serde_json::from_str(line.unwrap()).unwrap();
             assert_eq!(line["file"], name.as_str());
             let offset = line["offset"].as_u64().unwrap();
@@ -115,8 +115,8 @@ fn damage_is_named_and_ends_with_its_own_code(engine: &str) {
     }
     assert!(named >= 3, "{named} places were found damaged");
     world.ok(&["fsck", world.vol()]);
-    let said = world.fails(8, &["fsck", world.path().to_str().unwrap()]);
-    assert!(said.contains("not a volume"), "{said}");
+    let printed = world.fails(8, &["fsck", world.path().to_str().unwrap()]);
+    assert!(printed.contains("not a volume"), "{printed}");
 }
 
 /// A superblock or the newest manifest, which has a copy.
@@ -128,7 +128,7 @@ fn copied(world: &World) -> String {
     format!("lsm/{}", names.filter(|name| name.starts_with("manifest-")).max().unwrap())
 }
 
-fn a_repair_says_what_it_would_do_and_then_does_it(engine: &str) {
+fn a_repair_prints_what_it_would_do_and_then_does_it(engine: &str) {
     let world = filled(engine);
     let before = world.names("/one");
     world.close();
@@ -136,9 +136,9 @@ fn a_repair_says_what_it_would_do_and_then_does_it(engine: &str) {
     let name = copied(&world);
     let path = world.volume.join(&name);
     std::fs::write(&path, vec![7; 128]).unwrap();
-    let told = world.run(&["fsck", "--repair", "--dry-run", world.vol()]);
-    assert_eq!(told.code, 5, "{}", told.err);
-    assert!(told.out.contains("would: recount"), "{}", told.out);
+    let reported = world.run(&["fsck", "--repair", "--dry-run", world.vol()]);
+    assert_eq!(reported.code, 5, "{}", reported.err);
+    assert!(reported.out.contains("would: recount"), "{}", reported.out);
     assert_eq!(std::fs::read(&path).unwrap(), vec![7; 128]);
     let found = world.run(&["fsck", "--json", world.vol()]);
     let line = found.out.lines().find(|line| line.contains(&name)).unwrap();
@@ -220,7 +220,7 @@ fn a_damaged_header_of_the_log_is_repaired_and_costs_nothing(engine: &str) {
     assert_eq!(world.names("/one").len(), 300);
 }
 
-fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
+fn what_a_damaged_log_costs_is_printed_before_and_after(engine: &str) {
     let world = filled(engine);
     let files = log_files(&world);
     let whole = std::fs::read(&files[0]).unwrap();
@@ -230,12 +230,12 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
     for command in [&["fsck", world.vol()][..], &["fsck", "--repair", world.vol()]] {
         let found = world.run(command);
         assert_eq!(found.code, 5, "{}", found.err);
-        let says = |words: &str| found.err.contains(words);
+        let prints = |words: &str| found.err.contains(words);
         assert!(
-            says("`pando fsck --repair --discard-log` does that; later changes are lost"),
+            prints("`pando fsck --repair --discard-log` does that; later changes are lost"),
             "{found:?}"
         );
-        assert!(!says("`pando fsck --repair` repairs"), "{found:?}");
+        assert!(!prints("`pando fsck --repair` repairs"), "{found:?}");
     }
     let vol = world.vol();
     let of = |command: &[&str], name: &str| {
@@ -247,8 +247,11 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
     let repair = ["fsck", "--json", "--repair", vol, "--discard-log"];
     let costs = [&["fsck", "--json", vol], &repair[..4]].map(|of_| of(of_, "log_would_be_cut"));
     let dry = ["fsck", "--json", "--repair", vol, "--discard-log", "--dry-run"];
-    let told = world.run(&["fsck", "--repair", "--discard-log", "--dry-run", vol]);
-    assert!(told.out.contains("with --discard-log the log would end with record "), "{told:?}");
+    let reported = world.run(&["fsck", "--repair", "--discard-log", "--dry-run", vol]);
+    assert!(
+        reported.out.contains("with --discard-log the log would end with record "),
+        "{reported:?}"
+    );
     assert_eq!(costs[0], costs[1]);
     assert_eq!(costs[0], of(&dry, "log_would_be_cut"));
     assert!(costs[0]["given_up_bytes"].as_u64().unwrap() > 0, "{costs:?}");
@@ -266,7 +269,7 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
     assert!(repaired.ends_with("clean\n"), "{repaired}");
 }
 
-fn a_file_beside_the_log_is_told_and_nothing_else(engine: &str) {
+fn a_file_beside_the_log_is_reported_and_nothing_else(engine: &str) {
     let world = filled(engine);
     let files = log_files(&world);
     let other = filled(engine);
@@ -295,7 +298,7 @@ fn a_file_beside_the_log_is_told_and_nothing_else(engine: &str) {
     assert!(world.ok(&["fsck", world.vol()]).ends_with("clean\n"));
 }
 
-fn how_many_findings_are_not_shown_is_told(engine: &str) {
+fn the_number_of_findings_that_are_not_shown_is_printed(engine: &str) {
     let world = World::on(engine);
     let source = world.path().join("source");
     std::fs::create_dir(&source).unwrap();
@@ -322,8 +325,8 @@ fn how_many_findings_are_not_shown_is_told(engine: &str) {
     assert_eq!(total["findings_not_shown"], found - 2000);
     let repairable = shown.iter().filter(|line| line["remedy"] != "").count();
     assert_eq!(total["repairable"], repairable);
-    let told = world.run(&["fsck", world.vol()]);
-    assert!(told.out.contains(&format!("and {} more", found - 2000)), "{}", told.err);
+    let reported = world.run(&["fsck", world.vol()]);
+    assert!(reported.out.contains(&format!("and {} more", found - 2000)), "{}", reported.err);
 }
 
 fn a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection(engine: &str) {
@@ -407,9 +410,12 @@ fn trees_that_no_superblock_points_to_are_not_reported_as_repairable() {
         flip(&world.volume.join(name), 40);
     }
     for how in [&["fsck", world.vol()][..], &["fsck", "--repair", world.vol()]] {
-        let said = world.run(how);
-        assert_eq!(said.code, 5, "{}", said.err);
-        assert!(said.out.contains("no superblock points to a valid state"), "{}", said.out);
-        assert!(!said.out.contains("is missing") && !said.err.contains("repairs"), "{said:?}");
+        let printed = world.run(how);
+        assert_eq!(printed.code, 5, "{}", printed.err);
+        assert!(printed.out.contains("no superblock points to a valid state"), "{}", printed.out);
+        assert!(
+            !printed.out.contains("is missing") && !printed.err.contains("repairs"),
+            "{printed:?}"
+        );
     }
 }

@@ -14,7 +14,7 @@ use crate::world::{PANDO, World, answer, is_root};
 on_each_engine!(
     a_full_disk_loses_nothing_and_recovers,
     a_small_disk_full_of_names_can_be_emptied_again_and_again,
-    an_import_that_fills_the_disk_says_so,
+    an_import_that_fills_the_disk_reports_that,
 );
 
 /// Size of the disk, in MiB: a few log segments and some data.
@@ -82,7 +82,7 @@ fn fill(directory: &Path) -> usize {
             return number;
         }
     }
-    panic!("a medium of {MEBIBYTES} MiB took as many MiB of files");
+    panic!("a disk of {MEBIBYTES} MiB took as many MiB of files");
 }
 
 fn a_full_disk_loses_nothing_and_recovers(engine: &str) {
@@ -105,7 +105,7 @@ fn a_full_disk_loses_nothing_and_recovers(engine: &str) {
         fs::remove_file(directory.join(format!("f{number}"))).unwrap();
     }
     let again = directory.join("again");
-    crate::world::wait_until("there is room again", || fs::write(&again, contents(0)).is_ok());
+    crate::world::wait_until("there is space again", || fs::write(&again, contents(0)).is_ok());
     world.umount();
     world.ok(&["status", world.vol()]);
     assert!(world.mount());
@@ -116,7 +116,7 @@ fn a_full_disk_loses_nothing_and_recovers(engine: &str) {
     }
 }
 
-fn an_import_that_fills_the_disk_says_so(engine: &str) {
+fn an_import_that_fills_the_disk_reports_that(engine: &str) {
     let Some(medium) = Medium::new() else { return };
     let world = World::below(medium.path());
     world.format(engine);
@@ -125,12 +125,12 @@ fn an_import_that_fills_the_disk_says_so(engine: &str) {
         let bytes = contents(number).repeat(10);
         fs::write(source.path().join(format!("f{number}")), bytes).unwrap();
     }
-    let said = world.fails(7, &["import", source.path().to_str().unwrap(), &world.at("/d")]);
-    assert!(said.contains("space"), "{said}");
+    let printed = world.fails(7, &["import", source.path().to_str().unwrap(), &world.at("/d")]);
+    assert!(printed.contains("space"), "{printed}");
     world.ok(&["ls", &world.at("/d")]);
     world.ok(&["rmr", "--wait", &world.at("/d")]);
     let small = source.path().join("f0");
-    crate::world::wait_until("there is room again", || {
+    crate::world::wait_until("there is space again", || {
         world.run(&["import", small.to_str().unwrap(), &world.at("/small")]).code == 0
     });
 }
@@ -172,8 +172,8 @@ fn a_small_disk_full_of_names_can_be_emptied_again_and_again(engine: &str) {
 fn a_mount_point_inside_the_volume_is_refused() {
     let world = World::new();
     let inside = world.volume.join("log");
-    let said = world.fails(1, &["mount", world.vol(), inside.to_str().unwrap()]);
-    assert!(said.contains("inside the volume"), "{said}");
+    let printed = world.fails(1, &["mount", world.vol(), inside.to_str().unwrap()]);
+    assert!(printed.contains("inside the volume"), "{printed}");
 }
 
 /// Regression: it waited forever without a message, and nothing reported why.
@@ -226,8 +226,8 @@ fn waiting_for_a_removal_ends_when_there_is_no_space_to_continue() {
     drop(file);
     assert_eq!(removed.code, 7, "it waits for ever, or there was space: {removed:?}");
     assert!(removed.err.contains("free space"), "{}", removed.err);
-    let told = world.ok(&["status", world.vol()]);
-    assert!(told.contains("STUCK") && told.contains("no space"), "{told}");
+    let reported = world.ok(&["status", world.vol()]);
+    assert!(reported.contains("STUCK") && reported.contains("no space"), "{reported}");
     fs::remove_file(&ballast).unwrap();
     crate::world::wait_until("its space is back", || {
         let status = world.status();
@@ -259,8 +259,8 @@ fn a_volume_on_a_read_only_disk_is_refused_with_a_remedy() {
         remount("ro");
         for verb in [&["ls"][..], &["status"], &["find"]] {
             let place = if verb[0] == "status" { world.vol().to_owned() } else { world.at("/") };
-            let said = world.fails(7, &[verb, &[&place]].concat());
-            assert!(said.contains("accepts no writes") && said.contains("copy"), "{said}");
+            let printed = world.fails(7, &[verb, &[&place]].concat());
+            assert!(printed.contains("accepts no writes") && printed.contains("copy"), "{printed}");
         }
         let mounted = world.run(&["mount", "-o", "ro", world.vol(), world.mnt()]);
         assert_eq!(mounted.code, 7, "{}", mounted.err);

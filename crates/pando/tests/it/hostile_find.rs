@@ -127,14 +127,17 @@ fn read_counts_of_a_search_are_reported_to_root_only() {
     let nobody = Nobody::new(&world);
     directory(&world, "open");
     let find = ["find", &world.at("/"), "-name", "secret", "--stats", "--json"];
-    let told = world.run(&find).err;
-    assert!(!told.contains("\"rows_tested\":0"), "{told}");
-    let told = nobody.run(&find).err;
-    assert!(told.contains("\"rows_tested\":0") && told.contains("\"clusters\":0"), "{told}");
+    let reported = world.run(&find).err;
+    assert!(!reported.contains("\"rows_tested\":0"), "{reported}");
+    let reported = nobody.run(&find).err;
+    assert!(
+        reported.contains("\"rows_tested\":0") && reported.contains("\"clusters\":0"),
+        "{reported}"
+    );
     // A walk, because no index has such an order.
     let find = ["find", &world.at("/"), "-depth", "-name", "secret", "--stats", "--json"];
-    let told = world.run(&find).err;
-    assert!(told.contains("\"walked\":1"), "{told}");
-    let told = nobody.run(&find).err;
-    assert!(told.contains("\"walked\":0"), "{told}");
+    let reported = world.run(&find).err;
+    assert!(reported.contains("\"walked\":1"), "{reported}");
+    let reported = nobody.run(&find).err;
+    assert!(reported.contains("\"walked\":0"), "{reported}");
 }

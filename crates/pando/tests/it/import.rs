@@ -210,8 +210,8 @@ fn one_file_is_imported_under_the_name_given() {
     world.ok(&["import", file.to_str().unwrap(), &world.at("/other")]);
     assert_eq!(world.ok(&["cat", &world.at("/other")]), "one");
     world.ok(&["subvolume", "create", &world.at("/d")]);
-    let said = world.fails(6, &["import", file.to_str().unwrap(), &world.at("/d")]);
-    assert!(said.contains("directory"), "{said}");
+    let printed = world.fails(6, &["import", file.to_str().unwrap(), &world.at("/d")]);
+    assert!(printed.contains("directory"), "{printed}");
     world.fails(3, &["import", file.to_str().unwrap(), &world.at("/no/where")]);
     world.fails(3, &["import", "/nowhere/at/all", &world.at("/x")]);
 }
@@ -330,8 +330,8 @@ fn an_import_completes_after_an_unmount() {
     assert!(!crate::world::is_alive(pid), "the volume is closed");
     let imported = answer(&child.wait_with_output().unwrap());
     assert_eq!(imported.code, 0, "{}", imported.err);
-    let told: serde_json::Value = serde_json::from_str(&imported.out).unwrap();
-    assert_eq!((&told["imported"], &told["failed"]), (&(FILES as u64).into(), &0.into()));
+    let reported: serde_json::Value = serde_json::from_str(&imported.out).unwrap();
+    assert_eq!((&reported["imported"], &reported["failed"]), (&(FILES as u64).into(), &0.into()));
     assert_eq!(world.names("/copy").len(), FILES);
     assert_eq!(world.status()["replayed"], 0, "closed in order");
 }

@@ -95,7 +95,7 @@ fn import(world: &World, list: &str, more: &[&str]) -> crate::world::Answer {
 }
 
 #[test]
-fn a_bad_line_is_named_and_the_rest_goes_on_if_asked() {
+fn a_bad_line_is_named_and_the_rest_continues_on_request() {
     let world = World::new();
     let list = r#"{"path":"one","kind":"file","size":5}
 {"path":"two","kind":"file","size":"many"}
@@ -143,10 +143,10 @@ fn contents_come_from_below_the_directory_and_have_the_length_of_the_list() {
 {"path":"link","kind":"file","size":4}
 {"path":"none","kind":"file","size":4}
 "#;
-    let told = import(&world, list, &["--contents", source.to_str().unwrap()]);
-    assert_ne!(told.code, 0, "{told:?}");
+    let reported = import(&world, list, &["--contents", source.to_str().unwrap()]);
+    assert_ne!(reported.code, 0, "{reported:?}");
     for left_out in ["longer", "out/secret", "link", "none"] {
-        assert!(told.err.contains(left_out), "{left_out}: {told:?}");
+        assert!(reported.err.contains(left_out), "{left_out}: {reported:?}");
     }
     assert_eq!(world.names("/d"), ["out", "sub"]);
     assert_eq!(world.names("/d/out"), Vec::<String>::new());

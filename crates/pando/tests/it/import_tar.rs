@@ -403,8 +403,8 @@ fn leftovers_of_another_archive_are_not_shown() {
     let path = archive(&world, &[file("dir/of the second", "y"), file("both", "y")]);
     let answer = import(&world, &path, "/d", &[]);
     assert_eq!(answer.code, 6, "{answer:?}");
-    for told in ["dir/of the first", "/.pando-import.d"] {
-        assert!(answer.err.contains(told), "{told}: {answer:?}");
+    for reported in ["dir/of the first", "/.pando-import.d"] {
+        assert!(answer.err.contains(reported), "{reported}: {answer:?}");
     }
     assert_eq!(world.names("/"), [".pando-import.d"]);
     world.ok(&["rmr", &world.at("/.pando-import.d")]);
@@ -416,7 +416,7 @@ fn leftovers_of_another_archive_are_not_shown() {
 fn what_is_no_archive_is_refused_and_leaves_nothing() {
     let world = World::new();
     let path = world.path().join("x.tar");
-    for (contents, told) in [
+    for (contents, reported) in [
         (&b"not a tar archive"[..], "cut short"),
         (&[b'x'; 2000], "not a tar archive"),
         (b"", "cut short"),
@@ -426,7 +426,7 @@ fn what_is_no_archive_is_refused_and_leaves_nothing() {
         fs::write(&path, contents).unwrap();
         let answer = import(&world, &path, "/d", &[]);
         assert!(answer.code == 2 || answer.code == 1, "{answer:?}");
-        assert!(answer.err.contains(told), "{answer:?}");
+        assert!(answer.err.contains(reported), "{answer:?}");
         assert_eq!(world.names("/"), Vec::<String>::new());
     }
     assert_eq!(import(&world, &world.path().join("none"), "/d", &[]).code, 3);
@@ -436,8 +436,8 @@ fn what_is_no_archive_is_refused_and_leaves_nothing() {
     let answer = world.run(&["import", path.to_str().unwrap(), &world.at("/f")]);
     assert_eq!(answer.code, 0, "{answer:?}");
     assert!(answer.err.contains("--format tar"), "{answer:?}");
-    let told = world.fails(2, &["import", "-", &world.at("/g")]);
-    assert!(told.contains("--format"), "{told}");
+    let reported = world.fails(2, &["import", "-", &world.at("/g")]);
+    assert!(reported.contains("--format"), "{reported}");
 }
 
 /// Whatever ends an import, nothing is visible, and the same command completes it.

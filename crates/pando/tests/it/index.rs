@@ -383,13 +383,13 @@ fn an_index_has_no_contents_and_accepts_no_changes() {
     fs::create_dir(&source).unwrap();
     fs::write(source.join("file"), b"contents").unwrap();
     scan(&world, &source, &[]);
-    let said = world.fails(1, &["cat", &world.at("/file")]);
-    assert!(said.contains("no contents"), "{said}");
+    let printed = world.fails(1, &["cat", &world.at("/file")]);
+    assert!(printed.contains("no contents"), "{printed}");
     world.fails(7, &["subvolume", "create", &world.at("/new")]);
     let other = world.path().join("other");
     fs::create_dir(&other).unwrap();
-    let said = world.fails(6, &["index", other.to_str().unwrap(), "--into", world.vol()]);
-    assert!(said.contains("is an index of"), "{said}");
+    let printed = world.fails(6, &["index", other.to_str().unwrap(), "--into", world.vol()]);
+    assert!(printed.contains("is an index of"), "{printed}");
     // A snapshot of it keeps the old state.
     world.ok(&["snapshot", "create", &world.at("/"), "before"]);
     fs::remove_file(source.join("file")).unwrap();
@@ -402,8 +402,8 @@ fn an_index_has_no_contents_and_accepts_no_changes() {
 fn a_volume_with_files_of_its_own_and_a_missing_source_are_refused() {
     let world = World::new();
     world.ok(&["subvolume", "create", &world.at("/mine")]);
-    let said = world.fails(6, &["index", "/usr/share/doc", "--into", world.vol()]);
-    assert!(said.contains("holds files of its own"), "{said}");
+    let printed = world.fails(6, &["index", "/usr/share/doc", "--into", world.vol()]);
+    assert!(printed.contains("holds files of its own"), "{printed}");
     world.fails(3, &["index", "/no/such/directory", "--into", world.vol()]);
     world.fails(2, &["index", "--into", world.vol()]);
     let both = ["index", "--into", world.vol(), "--watch", "--refresh", "directories"];
@@ -497,14 +497,14 @@ impl Follower {
         let arguments = ["index", source.to_str().unwrap(), "--into", world.vol(), "--json", how];
         let mut process =
             World::command(&arguments).stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let mut said = std::io::BufReader::new(process.stdout.take().unwrap());
+        let mut printed = std::io::BufReader::new(process.stdout.take().unwrap());
         let (first, scanned) = device::sync::channel();
         // A thread reads the output, so that the follower never blocks on it.
-        let reader = device::spawn("said", move || {
+        let reader = device::spawn("printed", move || {
             let mut line = String::new();
-            std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+            std::io::BufRead::read_line(&mut printed, &mut line).unwrap();
             first.send(line).unwrap_or_default();
-            std::io::Read::read_to_string(&mut said, &mut String::new()).unwrap();
+            std::io::Read::read_to_string(&mut printed, &mut String::new()).unwrap();
         });
         let line = scanned.recv_timeout(PATIENCE).expect("the first scan ends");
         assert!(line.contains("\"changed\":true"), "{line}");

@@ -63,9 +63,9 @@ fn progress_is_shown_on_a_terminal_only() {
         assert_eq!(counts(&text), [0; 0], "{what}: {text:?}");
         assert!(!text.contains('\u{1b}'), "{what}: {text:?}");
     }
-    let told = world.run(&["index", source, "--into", volume, "--json"]);
-    assert_eq!((told.code, told.err.as_str()), (0, ""));
-    let object: serde_json::Value = serde_json::from_str(told.out.trim_end()).unwrap();
+    let reported = world.run(&["index", source, "--into", volume, "--json"]);
+    assert_eq!((reported.code, reported.err.as_str()), (0, ""));
+    let object: serde_json::Value = serde_json::from_str(reported.out.trim_end()).unwrap();
     assert_eq!(object["names"], all);
 }
 

@@ -99,10 +99,10 @@ fn clusters(place: &Path, seed: u64) -> u64 {
     let words = ["find", "--stats", "--json", place.to_str().unwrap(), "-size", "+0", "-count"];
     let output = World::command(&words).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    let told: serde_json::Value =
+    let reported: serde_json::Value =
         serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}"));
-    assert_eq!(told["stats"]["walked"], 0, "seed {seed}: {}: {told}", place.display());
-    told["stats"]["clusters"].as_u64().unwrap()
+    assert_eq!(reported["stats"]["walked"], 0, "seed {seed}: {}: {reported}", place.display());
+    reported["stats"]["clusters"].as_u64().unwrap()
 }
 
 fn check(tree: &Path, random: &mut Rng, seed: u64) {

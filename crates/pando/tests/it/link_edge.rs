@@ -23,7 +23,7 @@ const NAMES_MAX: u32 = 1 << 20;
 const ROOT_TREE: TreeId = TreeId(32);
 
 /// Sets the number of names in the record of a file of the root.
-fn say(volume: &Path, name: &[u8], names: u32) {
+fn set_names(volume: &Path, name: &[u8], names: u32) {
     let mut captured: Option<Arc<dyn Store>> = None;
     let options = OpenOptions { index: None, ..OpenOptions::default() };
     let fs = Fs::open_through(Env::system(volume).unwrap(), &options, |store| {
@@ -54,7 +54,7 @@ fn the_last_name_is_made_and_the_next_is_refused(engine: &str) {
     let pid = world.owner().unwrap();
     world.umount();
     wait_until("the owner leaves", || !is_alive(pid));
-    say(&world.volume, b"one", NAMES_MAX - 1);
+    set_names(&world.volume, b"one", NAMES_MAX - 1);
 
     assert!(world.mount());
     let names = || u32::try_from(std::fs::metadata(at("one")).unwrap().nlink()).unwrap();

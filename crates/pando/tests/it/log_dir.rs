@@ -77,8 +77,8 @@ fn a_log_is_not_created_in_a_used_directory() {
     let (world, place) = (World::without_volume(), elsewhere());
     let log_dir = place.path().to_str().unwrap();
     std::fs::write(place.path().join("letter"), "dear").unwrap();
-    let said = world.fails(6, &["format", world.vol(), "--log-dir", log_dir]);
-    assert!(said.contains("not empty"), "{said}");
+    let printed = world.fails(6, &["format", world.vol(), "--log-dir", log_dir]);
+    assert!(printed.contains("not empty"), "{printed}");
     assert!(!world.volume.exists());
     assert_eq!(names(place.path()), ["letter"]);
     std::fs::remove_file(place.path().join("letter")).unwrap();
@@ -113,9 +113,9 @@ fn a_copy_does_not_get_the_log_of_the_first() {
     assert!(copied.unwrap().success());
     let before = names(&log);
     for verb in ["status", "fsck"] {
-        let said = world.run(&[verb, copy.to_str().unwrap()]);
-        assert!(said.code != 0 && said.err.contains("belongs to"), "{verb}: {}", said.err);
-        assert!(said.err.contains(world.vol()), "{}", said.err);
+        let printed = world.run(&[verb, copy.to_str().unwrap()]);
+        assert!(printed.code != 0 && printed.err.contains("belongs to"), "{verb}: {}", printed.err);
+        assert!(printed.err.contains(world.vol()), "{}", printed.err);
     }
     assert_eq!(names(&log), before);
     assert_eq!(world.ok(&["cat", &world.at("/one")]), "one");
@@ -124,8 +124,8 @@ fn a_copy_does_not_get_the_log_of_the_first() {
     let moved = world.path().join("moved");
     put_away(&world.volume, &moved);
     put_away(&copy, &world.volume);
-    let said = world.run(&["fsck", world.vol()]);
-    assert!(said.code != 0 && said.err.contains("belongs to"), "{}", said.err);
+    let printed = world.run(&["fsck", world.vol()]);
+    assert!(printed.code != 0 && printed.err.contains("belongs to"), "{}", printed.err);
     world.ok(&["fsck", moved.to_str().unwrap()]);
 }
 

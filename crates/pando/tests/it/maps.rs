@@ -170,8 +170,8 @@ fn a_process_with_a_mapped_file_keeps_the_mount_and_is_named() {
     }
     fs::write(world.below_mount("f"), vec![0; LENGTH]).unwrap();
     let map = Map::of(&world.below_mount("f"));
-    let said = world.fails(6, &["umount", world.mnt()]);
-    assert!(said.contains(&format!("pid {}", std::process::id())), "{said}");
+    let printed = world.fails(6, &["umount", world.mnt()]);
+    assert!(printed.contains(&format!("pid {}", std::process::id())), "{printed}");
     drop(map);
     world.umount();
 }

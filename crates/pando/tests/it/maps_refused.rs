@@ -28,13 +28,13 @@ fn a_refused_map_flush_does_not_prevent_others_clones_and_snapshots() {
         // Closed, and nobody requested the result of the write-back.
         drop(map);
         let (from, to) = (other.to_str().unwrap(), world.at(&format!("/c{n}")));
-        let said = match verb {
+        let printed = match verb {
             "clone" => world.run(&["clone", from, &to]),
             "snapshot" => world.run(&["snapshot", "create", from, "s"]),
             _ => world.run(&["sync", world.vol()]),
         };
-        assert_eq!(said.code, 0, "{verb}: {}", said.err);
-        assert!(said.err.contains("is lost"), "{verb}: {}", said.err);
+        assert_eq!(printed.code, 0, "{verb}: {}", printed.err);
+        assert!(printed.err.contains("is lost"), "{verb}: {}", printed.err);
         fs::remove_file(&file).unwrap();
     }
 }

@@ -68,28 +68,28 @@ fn writing_verbs_report_that_a_snapshot_was_named() {
 #[test]
 fn errors_name_the_path_that_was_typed() {
     let world = world();
-    let says = |code: i32, arguments: &[&str], path: &str| {
-        let said = world.fails(code, arguments);
-        assert!(said.starts_with(&format!("pando: {path}: ")), "{said}");
-        said
+    let names = |code: i32, arguments: &[&str], path: &str| {
+        let printed = world.fails(code, arguments);
+        assert!(printed.starts_with(&format!("pando: {path}: ")), "{printed}");
+        printed
     };
     let (missing, above) = (world.at("/no/such/file"), world.at("/no/such"));
-    says(3, &["ls", &missing], &missing);
-    says(3, &["import", "/etc/passwd", &missing], &above);
+    names(3, &["ls", &missing], &missing);
+    names(3, &["import", "/etc/passwd", &missing], &above);
     let data = world.at("/data");
-    says(6, &["import", "/etc/passwd", &data], &data);
+    names(6, &["import", "/etc/passwd", &data], &data);
     let root = world.at("/");
-    assert!(says(2, &["rmr", &root], &root).contains("root of the volume"));
+    assert!(names(2, &["rmr", &root], &root).contains("root of the volume"));
     if !world.mount() {
         return;
     }
     let data = world.below_mount("/data");
     let (data, gone) = (data.to_str().unwrap(), world.below_mount("/data/no/such"));
-    says(6, &["import", "/etc/passwd", data], data);
+    names(6, &["import", "/etc/passwd", data], data);
     let above = gone.parent().unwrap().to_str().unwrap();
-    says(3, &["import", "/etc/passwd", gone.to_str().unwrap()], above);
-    says(3, &["rmr", gone.to_str().unwrap()], above);
-    says(2, &["rmr", world.mnt()], world.mnt());
+    names(3, &["import", "/etc/passwd", gone.to_str().unwrap()], above);
+    names(3, &["rmr", gone.to_str().unwrap()], above);
+    names(2, &["rmr", world.mnt()], world.mnt());
     world.ok(&["ls", &format!("{data}@monday/deep")]);
     world.umount();
 }
@@ -141,11 +141,11 @@ fn each_verb_names_a_missing_path_as_typed() {
             };
             let words: Vec<String> = verb.split(' ').map(word).collect();
             let answer = world.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
-            let said = answer.err;
+            let printed = answer.err;
             assert!(answer.code != 0, "{verb}");
             // What is missing may be reported as the parent, which is missing too.
-            assert!(said.contains(&format!("{typed}no")), "{verb}: {said}");
-            assert!(!said.contains(&format!("{other}no")), "{verb}: {said}");
+            assert!(printed.contains(&format!("{typed}no")), "{verb}: {printed}");
+            assert!(!printed.contains(&format!("{other}no")), "{verb}: {printed}");
         }
     };
     let mounted = format!("{}/", world.mnt());
@@ -162,8 +162,8 @@ fn a_missing_path_looks_the_same_through_a_mount() {
     let nope = world.path().join("nope");
     let nope = nope.to_str().unwrap();
     for verb in ["find", "summary", "du", "ls"] {
-        let said = world.fails(3, &[verb, nope]);
-        assert!(said.contains(&format!("there is no {nope}")), "{said}");
+        let printed = world.fails(3, &[verb, nope]);
+        assert!(printed.contains(&format!("there is no {nope}")), "{printed}");
     }
     let word = world.fails(3, &["find", &world.at("/"), "zlib"]);
     assert!(word.contains("use name:zlib"), "{word}");
@@ -182,9 +182,9 @@ fn du_sorts_human_sizes_and_accepts_files() {
         fs::write(source.join(name).join("f"), vec![7; bytes]).unwrap();
     }
     world.ok(&["import", source.to_str().unwrap(), &world.at("/data")]);
-    let told = world.ok(&["du", "-hd1", "--apparent-size", &world.at("/data")]);
+    let reported = world.ok(&["du", "-hd1", "--apparent-size", &world.at("/data")]);
     let figure = |name: &str| {
-        let line = told.lines().find(|line| line.ends_with(name)).unwrap();
+        let line = reported.lines().find(|line| line.ends_with(name)).unwrap();
         line.split('\t').next().unwrap()
     };
     assert_eq!((figure("/small"), figure("/middle"), figure("/large")), ("4.9K", "196K", "2.9M"));
@@ -201,10 +201,10 @@ fn usage_errors_are_objects_with_json() {
     for arguments in [&["--json", "stat"][..], &["stat", "--json"], &["--json", "frob"]] {
         let answer = world.run(arguments);
         assert_eq!((answer.code, &answer.out[..]), (2, ""), "{arguments:?}");
-        let told: serde_json::Value = serde_json::from_str(&answer.err).unwrap();
-        assert_eq!(told["error"]["kind"], "invalid", "{told}");
-        assert!(!told["error"]["message"].as_str().unwrap().contains('\n'), "{told}");
-        assert!(told["error"]["hint"].as_str().unwrap().contains("pando"), "{told}");
+        let reported: serde_json::Value = serde_json::from_str(&answer.err).unwrap();
+        assert_eq!(reported["error"]["kind"], "invalid", "{reported}");
+        assert!(!reported["error"]["message"].as_str().unwrap().contains('\n'), "{reported}");
+        assert!(reported["error"]["hint"].as_str().unwrap().contains("pando"), "{reported}");
     }
     assert!(world.run(&["frob"]).err.starts_with("error: "));
     let quota = world.run(&["quota", "set", "nowhere"]);
@@ -250,18 +250,18 @@ fn every_help_has_an_example() {
 #[test]
 fn info_reports_the_subvolume_of_a_path_and_its_source() {
     let world = world();
-    let told = |inner: &str| world.json(&["info", &world.at(inner)]).remove(0);
-    let deep = told("/data/deep");
+    let reported = |inner: &str| world.json(&["info", &world.at(inner)]).remove(0);
+    let deep = reported("/data/deep");
     assert_eq!(deep["in_snapshots"][0]["name"], "monday", "{deep}");
     assert_eq!(deep["in_snapshots"][0]["directory"], "/data", "{deep}");
-    let data = told("/data");
+    let data = reported("/data");
     assert_eq!(data["snapshots"][0]["name"], "monday", "{data}");
     assert_eq!(data["in_snapshots"].as_array().map(Vec::len), Some(0), "{data}");
     assert!(data.get("copy_of").is_none(), "{data}");
     world.ok(&["clone", &world.at("/data"), &world.at("/fork")]);
-    assert_eq!(told("/fork/deep")["copy_of"], "/data");
+    assert_eq!(reported("/fork/deep")["copy_of"], "/data");
     world.ok(&["clone", &world.at("/data@monday"), &world.at("/older")]);
-    assert_eq!(told("/older")["copy_of"], "/data/.snapshots/monday");
+    assert_eq!(reported("/older")["copy_of"], "/data/.snapshots/monday");
     let text = world.ok(&["info", &world.at("/data/deep")]);
     assert!(text.contains(&format!("monday of {}", world.at("/data"))), "{text}");
     let made = world.json(&["snapshot", "create", &world.at("/data"), "next"]).remove(0);
@@ -277,8 +277,8 @@ fn quotas_are_listed_by_path() {
     let (deep, volume) = (world.at("/data/deep"), world.vol());
     assert_eq!(world.json(&["quota", "get", &deep])[0]["quota"], serde_json::Value::Null);
     world.ok(&["quota", "set", &deep, "--inodes", "2"]);
-    let told = world.json(&["quota", "list", volume]).remove(0);
-    assert_eq!(told["path"], "/data/deep", "{told}");
+    let reported = world.json(&["quota", "list", volume]).remove(0);
+    assert_eq!(reported["path"], "/data/deep", "{reported}");
     assert!(world.ok(&["quota", "list", volume]).starts_with("/data/deep: 1 inode of 2"));
     assert_eq!(world.json(&["quota", "get", &deep])[0]["path"], "/data/deep");
     let source = world.path().join("source");

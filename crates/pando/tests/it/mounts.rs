@@ -15,11 +15,11 @@ fn a_second_mount_names_the_first() {
     let elsewhere = world.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     for place in [world.mnt(), elsewhere.to_str().unwrap()] {
-        let said = world.fails(6, &["mount", world.vol(), place]);
+        let printed = world.fails(6, &["mount", world.vol(), place]);
         let pid = world.owner().unwrap().to_string();
-        assert!(said.contains(world.mnt()) && said.contains(&pid), "{said}");
-        assert!(!said.contains("locked"), "{said}");
-        assert!(said.contains(&format!("mount --bind {} DIR", world.mnt())), "{said}");
+        assert!(printed.contains(world.mnt()) && printed.contains(&pid), "{printed}");
+        assert!(!printed.contains("locked"), "{printed}");
+        assert!(printed.contains(&format!("mount --bind {} DIR", world.mnt())), "{printed}");
     }
     std::fs::write(world.below_mount("still"), "works").unwrap();
 }
@@ -66,8 +66,8 @@ fn a_mount_over_another_is_refused() {
     if !one.mount() {
         return;
     }
-    let said = other.fails(6, &["mount", other.vol(), one.mnt()]);
-    assert!(said.contains(one.mnt()), "{said}");
+    let printed = other.fails(6, &["mount", other.vol(), one.mnt()]);
+    assert!(printed.contains(one.mnt()), "{printed}");
     std::fs::write(one.below_mount("still"), "works").unwrap();
     assert_eq!(other.names("/"), Vec::<String>::new(), "its owner left in order");
 }
@@ -93,13 +93,13 @@ fn a_missing_volume_is_reported() {
     let none = world.path().join("none");
     let none = none.to_str().unwrap();
     for arguments in [&["mount", none, world.mnt()][..], &["status", none], &["fsck", none]] {
-        let said = world.fails(3, arguments);
-        assert!(said.contains(&format!("there is no volume at {none}")), "{said}");
-        assert!(said.contains(&format!("`pando format {none}` makes one")), "{said}");
+        let printed = world.fails(3, arguments);
+        assert!(printed.contains(&format!("there is no volume at {none}")), "{printed}");
+        assert!(printed.contains(&format!("`pando format {none}` makes one")), "{printed}");
     }
     // For other paths, the message does not assume a missing volume.
-    let said = world.fails(3, &["du", none]);
-    assert!(said.contains("VOLDIR:/path") && !said.contains("pando format"), "{said}");
+    let printed = world.fails(3, &["du", none]);
+    assert!(printed.contains("VOLDIR:/path") && !printed.contains("pando format"), "{printed}");
 }
 
 #[test]
@@ -149,9 +149,9 @@ fn a_mount_in_use_stays_unless_asked_otherwise() {
     }
     std::fs::write(world.below_mount("f"), "kept").unwrap();
     let open = std::fs::File::open(world.below_mount("f")).unwrap();
-    let said = world.fails(6, &["umount", world.mnt()]);
+    let printed = world.fails(6, &["umount", world.mnt()]);
     let pid = format!("pid {}", std::process::id());
-    assert!(said.contains(&pid) && said.contains("--lazy"), "{said}");
+    assert!(printed.contains(&pid) && printed.contains("--lazy"), "{printed}");
     assert!(world.below_mount("f").exists(), "it stays");
     let unmounted = world.json(&["umount", "--lazy", world.mnt()]).remove(0);
     assert_eq!(unmounted["in_use"], true);
@@ -194,8 +194,8 @@ fn a_directory_above_a_mount_is_not_removed() {
         &["rmr", &world.at("/d/a/m")],
         &["rollback", &world.at("/d"), "s"],
     ] {
-        let said = world.fails(6, arguments);
-        assert!(said.contains("d/a/m is a mount point"), "{said}");
+        let printed = world.fails(6, arguments);
+        assert!(printed.contains("d/a/m is a mount point"), "{printed}");
     }
     world.ok(&["rmr", &world.at("/other")]);
     assert_eq!(std::fs::read_to_string(place.join("theirs")).unwrap(), "theirs");
@@ -214,8 +214,8 @@ fn a_directory_above_a_mount_is_not_removed() {
         &["snapshot", "delete", &world.at("/d"), "s"],
         &["snapshot", "delete", world.vol(), "--number", &number],
     ] {
-        let said = world.fails(6, arguments);
-        assert!(said.contains(".snapshots/s/a/m is a mount point"), "{arguments:?}: {said}");
+        let printed = world.fails(6, arguments);
+        assert!(printed.contains(".snapshots/s/a/m is a mount point"), "{arguments:?}: {printed}");
     }
     assert_eq!(std::fs::read_to_string(place.join("theirs")).unwrap(), "theirs");
     umount(&place);
@@ -236,10 +236,10 @@ fn mounts_that_keep_a_mount_busy_are_named() {
     let place = place.to_str().unwrap();
     let mounted = Command::new("mount").args(["-t", "tmpfs", "none", place]).status().unwrap();
     assert!(mounted.success());
-    let said = world.run(&["umount", world.mnt()]);
+    let printed = world.run(&["umount", world.mnt()]);
     assert!(Command::new("umount").arg(place).status().unwrap().success());
-    assert_eq!(said.code, 6, "{}", said.err);
-    assert!(said.err.contains(&format!("by what is mounted on {place}")), "{}", said.err);
+    assert_eq!(printed.code, 6, "{}", printed.err);
+    assert!(printed.err.contains(&format!("by what is mounted on {place}")), "{}", printed.err);
     world.umount();
 }
 
@@ -414,8 +414,8 @@ fn no_verb_changes_anything_through_a_mount_that_became_read_only() {
         &["gc", "--delete", mnt],
     ];
     for arguments in changes {
-        let said = world.fails(7, arguments);
-        assert!(said.contains("is mounted read-only"), "{arguments:?}: {said}");
+        let printed = world.fails(7, arguments);
+        assert!(printed.contains("is mounted read-only"), "{arguments:?}: {printed}");
     }
     assert_eq!(world.names("/"), ["d"]);
     let snapshots = world.json(&["snapshot", "list", &d]);
@@ -441,7 +441,7 @@ fn a_directory_named_like_a_snapshot_of_a_mount_is_not_one() {
     assert_eq!(world.ok(&["ls", &snapshot]), "");
     std::fs::create_dir(&snapshot).unwrap();
     for path in [snapshot.clone(), format!("{snapshot}/")] {
-        let said = world.fails(3, &["ls", &path]);
-        assert!(said.contains("is not below a mounted volume"), "{said}");
+        let printed = world.fails(3, &["ls", &path]);
+        assert!(printed.contains("is not below a mounted volume"), "{printed}");
     }
 }

@@ -61,8 +61,8 @@ fn verbs_on_volumes_refuse_a_path_in_one() {
         &["format", &inner],
         &["index", "/etc", "--into", &inner],
     ] {
-        let said = world.fails(2, arguments);
-        assert!(said.contains(&inner) && said.contains("not a path in it"), "{said}");
+        let printed = world.fails(2, arguments);
+        assert!(printed.contains(&inner) && printed.contains("not a path in it"), "{printed}");
     }
     for arguments in [["status", &world.at("/")], ["fsck", &world.at("/")]] {
         world.ok(&arguments);
@@ -105,8 +105,8 @@ fn a_tree_is_not_copied_into_itself() {
         (&format!("{}/.", below("a")), below("a/self")),
         (above, world.at("/self")),
     ] {
-        let said = world.fails(2, &["import", source, &destination]);
-        assert!(said.contains("into itself"), "{source} {destination}: {said}");
+        let printed = world.fails(2, &["import", source, &destination]);
+        assert!(printed.contains("into itself"), "{source} {destination}: {printed}");
     }
     assert_eq!(world.names("/"), ["a", "link"]);
     // Beside itself, and out of a snapshot, it is copied.
@@ -120,10 +120,10 @@ fn a_tree_is_not_copied_into_itself() {
 #[test]
 fn another_volume_is_read_through_its_mount() {
     let (world, other) = (world(), World::new());
-    let said = world.fails(2, &["import", &world.at("/a"), &other.at("/a")]);
-    assert!(said.contains("mount the volume"), "{said}");
-    let said = world.fails(2, &["clone", &world.at("/a"), &other.at("/a")]);
-    assert!(said.contains("mount the first"), "{said}");
+    let printed = world.fails(2, &["import", &world.at("/a"), &other.at("/a")]);
+    assert!(printed.contains("mount the volume"), "{printed}");
+    let printed = world.fails(2, &["clone", &world.at("/a"), &other.at("/a")]);
+    assert!(printed.contains("mount the first"), "{printed}");
 }
 
 #[test]
@@ -132,12 +132,16 @@ fn an_unreadable_variable_is_named() {
     for (variable, value) in
         [("PANDO_CACHE_SIZE", "much"), ("PANDO_INDEX_CACHE", "1M"), ("PANDO_IDLE_SECONDS", "-1")]
     {
-        let said = with(variable, value, &["ls", &world.at("/")]);
-        assert_eq!(said.code, 2, "{}", said.err);
-        assert!(said.err.contains(&format!("{variable} is '{value}'")), "{}", said.err);
+        let printed = with(variable, value, &["ls", &world.at("/")]);
+        assert_eq!(printed.code, 2, "{}", printed.err);
+        assert!(printed.err.contains(&format!("{variable} is '{value}'")), "{}", printed.err);
     }
-    let said = with("PANDO_CACHE_SIZE", "much", &["mount", world.vol(), world.mnt()]);
-    assert!(said.code == 2 && said.err.contains("PANDO_CACHE_SIZE is 'much'"), "{}", said.err);
+    let printed = with("PANDO_CACHE_SIZE", "much", &["mount", world.vol(), world.mnt()]);
+    assert!(
+        printed.code == 2 && printed.err.contains("PANDO_CACHE_SIZE is 'much'"),
+        "{}",
+        printed.err
+    );
     let other = ["mount", world.vol(), world.mnt(), "--cache-size", "few"];
     assert!(!with("PANDO_CACHE_SIZE", "much", &other).err.contains("PANDO_CACHE_SIZE"));
     assert_eq!(with("PANDO_CACHE_SIZE", "much", &["ls", "--help"]).code, 0);
@@ -156,14 +160,15 @@ fn wrong_usage_is_reported_with_a_suggestion() {
         &["rmr", nope],
         &["subvolume", "create", nope],
     ] {
-        let said = world.fails(3, arguments);
+        let printed = world.fails(3, arguments);
         let wanted = format!("{} is not in a mounted volume", outside.display());
-        assert!(said.contains(&wanted) && said.contains(nope), "{said}");
+        assert!(printed.contains(&wanted) && printed.contains(nope), "{printed}");
     }
     // The directory of a volume, and a path in it, with or without a trailing slash.
     for (typed, meant) in [("", ":/"), ("/", ":/"), ("/x", ":/x"), ("/x/", ":/x")] {
-        let said = world.fails(3, &["import", "/etc/passwd", &format!("{}{typed}", world.vol())]);
-        assert!(said.contains(&format!("use {}{meant}", world.vol())), "{said}");
+        let printed =
+            world.fails(3, &["import", "/etc/passwd", &format!("{}{typed}", world.vol())]);
+        assert!(printed.contains(&format!("use {}{meant}", world.vol())), "{printed}");
     }
     for name in ["..", ".", ""] {
         let create = world.fails(2, &["snapshot", "create", &world.at("/a"), name]);
@@ -182,8 +187,8 @@ fn wrong_usage_is_reported_with_a_suggestion() {
     for name in ["a/b", "", ".."] {
         let volume = world.path().join("new");
         let arguments = ["format", volume.to_str().unwrap(), "--snapshot-dir", name];
-        let said = world.fails(2, &arguments);
-        assert!(said.contains("one name, without a slash"), "{said}");
+        let printed = world.fails(2, &arguments);
+        assert!(printed.contains("one name, without a slash"), "{printed}");
         assert!(!volume.exists());
     }
 }
@@ -197,9 +202,9 @@ fn a_missing_log_disk_is_reported() {
     let moved = Command::new("mv").arg(&log).arg(&away).status().unwrap();
     assert!(moved.success());
     for arguments in [["ls", &world.at("/")], ["fsck", world.vol()]] {
-        let said = world.fails(3, &arguments);
+        let printed = world.fails(3, &arguments);
         let link = format!("log is a link to {}, which is not there", log.display());
-        assert!(said.contains(&link) && said.contains("mount the disk"), "{said}");
+        assert!(printed.contains(&link) && printed.contains("mount the disk"), "{printed}");
     }
 }
 
@@ -260,7 +265,7 @@ fn trash_list_prints_paths_that_restore_accepts() {
     }
     let world = world();
     let (root, b) = (world.at("/"), world.at("/a/b"));
-    let none = |said: &str| assert!(said.contains("/a in the volume has one"), "{said}");
+    let none = |printed: &str| assert!(printed.contains("/a in the volume has one"), "{printed}");
     world.ok(&["trash", "on", &world.at("/a")]);
     none(&world.fails(2, &["trash", "list", &root]));
     world.ok(&["rmr", &b]);
@@ -313,7 +318,7 @@ fn an_interrupted_command_reports_what_was_done() {
     let world = World::new();
     world.status();
     let owner = world.owner().unwrap();
-    for (arguments, stands) in [
+    for (arguments, state) in [
         (&["fsck", world.vol()][..], "nothing was changed"),
         (&["gc", world.vol()], "nothing was deleted"),
         (&["gc", "--delete", world.vol()], "what was deleted stays deleted"),
@@ -323,10 +328,10 @@ fn an_interrupted_command_reports_what_was_done() {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         wait_until("it listens", || catches_interrupts(child.id()));
         signal(child.id().cast_signed(), Signal::INT);
-        let said = answer(&child.wait_with_output().unwrap());
+        let printed = answer(&child.wait_with_output().unwrap());
         signal(owner, Signal::CONT);
-        assert_eq!(said.code, 130, "{arguments:?}: {}", said.err);
-        assert!(said.err.contains(stands) && said.err.contains("again"), "{}", said.err);
+        assert_eq!(printed.code, 130, "{arguments:?}: {}", printed.err);
+        assert!(printed.err.contains(state) && printed.err.contains("again"), "{}", printed.err);
     }
     world.ok(&["fsck", world.vol()]);
 }

@@ -199,8 +199,8 @@ fn a_volume_that_is_open_elsewhere_is_refused_unless_it_is_taken_over() {
     world.umount();
 }
 
-/// Verbs that read see, on another host, the state that is durable now, and say so. They change
-/// nothing, and the host that has the volume open continues.
+/// Verbs that read see, on another host, the state that is durable now, and print of when it is.
+/// They change nothing, and the host that has the volume open continues.
 #[test]
 fn another_host_reads_a_volume_that_is_open() {
     let world = World::in_store();
@@ -334,10 +334,10 @@ fn a_process_that_waits_for_the_store_can_be_killed() {
     world.umount();
 }
 
-/// With a store that accepts nothing `umount` ends all the same, and says what is not durable and
+/// With a store that accepts nothing `umount` ends all the same, and prints what is not durable and
 /// who waits; that is durable once the store accepts objects again.
 #[test]
-fn an_unmount_says_that_the_store_accepts_nothing() {
+fn an_unmount_reports_that_the_store_accepts_nothing() {
     let world = World::in_store();
     if !world.mount() {
         return;

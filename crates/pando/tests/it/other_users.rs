@@ -256,9 +256,9 @@ fn a_foreign_file_in_a_volume_is_reported_with_a_remedy() {
     fs::set_permissions(&nodes, PermissionsExt::from_mode(0o600)).unwrap();
     for verb in [&["ls"][..], &["status"], &["fsck"], &["fsck", "--repair"]] {
         let place = if verb[0] == "ls" { format!("{volume}:/") } else { volume.to_owned() };
-        let said = nobody.run(&[verb, &[&place]].concat());
-        assert_eq!(said.code, 4, "{verb:?}: {}", said.err);
-        let (file, err) = (nodes.to_str().unwrap(), &said.err);
+        let printed = nobody.run(&[verb, &[&place]].concat());
+        assert_eq!(printed.code, 4, "{verb:?}: {}", printed.err);
+        let (file, err) = (nodes.to_str().unwrap(), &printed.err);
         assert!(err.contains(&format!("{file} belongs to root")), "{verb:?}: {err}");
         assert!(err.contains("chown") && !err.contains("only the volume's user"), "{err}");
     }

@@ -82,12 +82,12 @@ fn root_files_are_not_given_away_or_overwritten_through_another_users_volume() {
         // Read if it is there.
         names.push(world.volume.join("observed"));
         assert!(names.iter().any(|name| name.ends_with("owner.lock")), "{names:?}");
-        let (aside, mut used) = (world.path().join("aside"), 0);
+        let (copy, mut used) = (world.path().join("copy"), 0);
         for name in &names {
             let at_top = name.parent() == Some(&world.volume);
             for plant in Plant::ALL.into_iter().filter(|plant| at_top || plant.is_everywhere()) {
                 // The other verbs repair missing files: the volume is restored after each.
-                let copied = Command::new("cp").arg("-a").args([&world.volume, &aside]).status();
+                let copied = Command::new("cp").arg("-a").args([&world.volume, &copy]).status();
                 assert!(copied.unwrap().success());
                 if name.exists() {
                     fs::remove_file(name).unwrap();
@@ -106,7 +106,7 @@ fn root_files_are_not_given_away_or_overwritten_through_another_users_volume() {
                 assert_eq!(fs::read(&secret).unwrap(), b"secret", "{name:?} {plant:?}");
                 used += 1;
                 moved(&world.volume, &world.path().join(format!("used-{used}")));
-                moved(&aside, &world.volume);
+                moved(&copy, &world.volume);
             }
         }
         assert!(world.ok(&["fsck", world.vol()]).contains("clean"));
@@ -140,7 +140,7 @@ refused rmr "$theirs/m/x"
 timeout 60 "$pando" sync "$volume"
 "$pando" umount "$place/mnt"
 timeout 60 "$pando" umount "$theirs/m"
-# One that tells the truth is believed.
+# One with a true answer is believed.
 nobody "$pando" mount "$theirs/v" "$theirs/m"
 nobody "$pando" subvolume create "$theirs/m/mine"
 "$pando" rmr "$theirs/m/mine"

@@ -13,9 +13,9 @@ fn quota(world: &World) {
     assert_eq!(world.run(&["quota", "set", &dir]).code, 2);
     assert_eq!(world.run(&["quota", "set", &dir, "--bytes", "many"]).code, 2);
     for fraction in ["0.1", "1.5", "0.0001K"] {
-        let said = world.run(&["quota", "set", &dir, "--bytes", fraction]);
-        let names = said.err.contains(&format!("'{fraction}'")) && said.err.contains("whole");
-        assert!(said.code == 2 && names, "{}", said.err);
+        let printed = world.run(&["quota", "set", &dir, "--bytes", fraction]);
+        let names = printed.err.contains(&format!("'{fraction}'")) && printed.err.contains("whole");
+        assert!(printed.code == 2 && names, "{}", printed.err);
     }
     assert!(world.ok(&["quota", "get", &dir]).contains("no quota"));
     world.ok(&["quota", "set", &dir, "--inodes", "4", "--bytes", "1K"]);
@@ -50,10 +50,10 @@ fn quota(world: &World) {
 /// quota has the limits 4 and 1K, before and afterwards.
 fn limits_that_are_not_named_stay(world: &World, of: &[&str]) {
     let set = |limits: &[&str]| {
-        let said = world.json(&[&["quota", "set"], of, limits].concat()).remove(0);
+        let printed = world.json(&[&["quota", "set"], of, limits].concat()).remove(0);
         let got = world.json(&[&["quota", "get"], of].concat()).remove(0);
         for key in ["inodes_max", "bytes_max"] {
-            assert_eq!(said[key], got[key], "{limits:?}: what is printed holds");
+            assert_eq!(printed[key], got[key], "{limits:?}: what is printed holds");
         }
         (got["inodes_max"].as_u64(), got["bytes_max"].as_u64())
     };
@@ -61,10 +61,10 @@ fn limits_that_are_not_named_stay(world: &World, of: &[&str]) {
     assert_eq!(set(&["--inodes", "5"]), (Some(5), Some(3072)));
     assert_eq!(set(&["--inodes", "none"]), (None, Some(3072)));
     assert_eq!(set(&["--bytes", "none"]), (None, None));
-    let said = world.ok(&[&["quota", "set"], of, &["--inodes", "4"]].concat());
-    assert!(said.contains("at most 4 inodes, no limit of bytes"), "{said}");
-    let said = world.ok(&[&["quota", "set"], of, &["--bytes", "1K"]].concat());
-    assert!(said.contains("at most 4 inodes, at most 1.00 KiB"), "{said}");
+    let printed = world.ok(&[&["quota", "set"], of, &["--inodes", "4"]].concat());
+    assert!(printed.contains("at most 4 inodes, no limit of bytes"), "{printed}");
+    let printed = world.ok(&[&["quota", "set"], of, &["--bytes", "1K"]].concat());
+    assert!(printed.contains("at most 4 inodes, at most 1.00 KiB"), "{printed}");
     assert_eq!(world.run(&[&["quota", "set"], of, &["--inodes", "many"]].concat()).code, 2);
 }
 

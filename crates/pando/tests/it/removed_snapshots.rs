@@ -44,13 +44,13 @@ fn a_snapshot_of_a_removed_directory_is_found_restored_and_deleted() {
     assert!(shown.ends_with("below/report.txt\n"), "{shown}");
     world.fails(3, &["find", &world.at("/other"), "--all-snapshots"]);
     for path in ["/inc", "/inc/below/report.txt"] {
-        let told = world.json(&["history", &world.at(path)]);
-        let changes: Vec<&Value> = told.iter().map(|version| &version["change"]).collect();
+        let reported = world.json(&["history", &world.at(path)]);
+        let changes: Vec<&Value> = reported.iter().map(|version| &version["change"]).collect();
         assert_eq!(changes, ["appeared", "vanished"], "{path}");
-        assert_eq!(told[0]["snapshot"]["name"], "monday");
+        assert_eq!(reported[0]["snapshot"]["name"], "monday");
     }
-    let said = world.fails(3, &["snapshot", "delete", &world.at("/inc"), "monday"]);
-    assert!(said.contains("--removed"), "{said}");
+    let printed = world.fails(3, &["snapshot", "delete", &world.at("/inc"), "monday"]);
+    assert!(printed.contains("--removed"), "{printed}");
 
     world.ok(&["clone", &at, &world.at("/inc")]);
     assert_eq!(world.ok(&["cat", &world.at("/inc/below/report.txt")]), "kept");
@@ -61,8 +61,8 @@ fn a_snapshot_of_a_removed_directory_is_found_restored_and_deleted() {
     for arguments in [&both[..3], &both] {
         assert_eq!(world.run(arguments).code, 2, "{arguments:?}");
     }
-    let said = world.fails(3, &["snapshot", "delete", world.vol(), "--number", "1"]);
-    assert!(said.contains("no snapshot has the number 1"), "{said}");
+    let printed = world.fails(3, &["snapshot", "delete", world.vol(), "--number", "1"]);
+    assert!(printed.contains("no snapshot has the number 1"), "{printed}");
     world.ok(&["snapshot", "delete", world.vol(), "--number", &number]);
     world.fails(3, &["snapshot", "delete", world.vol(), "--number", &number]);
     assert_eq!(world.ok(&["snapshot", "list", world.vol(), "--all"]), "");

@@ -51,11 +51,11 @@ fn files_and_directories_are_restored_from_snapshots() {
         world.ok(&["rmr", &world.at("/s")]);
         world.ok(&["restore", "--from", "all", &world.at("/s")]);
         assert_eq!(world.ok(&["cat", &path]), "then");
-        for (snapshot, path, told) in
+        for (snapshot, path, reported) in
             [("all", "/s/never", "does not have it"), ("none", "/s/never", "has a snapshot none")]
         {
             let failure = world.fails(3, &["restore", "--from", snapshot, &world.at(path)]);
-            assert!(failure.contains(told), "{failure}");
+            assert!(failure.contains(reported), "{failure}");
         }
         world.fails(2, &["restore", "--from", "a/b", &world.at("/s/small")]);
         world.close();
@@ -115,9 +115,9 @@ fn a_restore_follows_no_link() {
     world.ok(&["import", source.join("real").to_str().unwrap(), &world.at("/elsewhere")]);
     world.ok(&["snapshot", "create", &world.at("/s"), "then"]);
     let to = world.at("/got");
-    let told =
+    let reported =
         world.fails(2, &["restore", "--from", "then", &world.at("/s/out/file"), "--to", &to]);
-    assert!(told.contains("symbolic link"), "{told}");
+    assert!(reported.contains("symbolic link"), "{reported}");
     // The link itself is restored.
     world.ok(&["restore", "--from", "then", &world.at("/s/out"), "--to", &to]);
     // A directory of the live path became a link.
@@ -127,8 +127,8 @@ fn a_restore_follows_no_link() {
     fs::create_dir(&link).unwrap();
     symlink("/elsewhere", link.join("real")).unwrap();
     world.ok(&["import", link.to_str().unwrap(), &world.at("/s")]);
-    let told = world.fails(2, &["restore", "--from", "then", &world.at("/s/real/file")]);
-    assert!(told.contains("symbolic link"), "{told}");
+    let reported = world.fails(2, &["restore", "--from", "then", &world.at("/s/real/file")]);
+    assert!(reported.contains("symbolic link"), "{reported}");
     assert_eq!(world.names("/elsewhere"), Vec::<String>::new());
     let to = world.at("/file");
     world.ok(&["restore", "--from", "then", &world.at("/s/real/file"), "--to", &to]);

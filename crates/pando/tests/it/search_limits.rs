@@ -33,8 +33,8 @@ fn limits_of_clusters_are_shown_set_and_kept() {
     };
     assert_eq!(limits(&[]), json!({ "directories": 2000, "inodes": 20_000 }));
     assert_eq!(clusters(&world), 0, "nothing is written yet");
-    let said = world.ok(&["search", "flush", &world.at("/data")]);
-    assert_eq!(said, format!("the index has all of {}\n", world.at("/data")));
+    let printed = world.ok(&["search", "flush", &world.at("/data")]);
+    assert_eq!(printed, format!("the index has all of {}\n", world.at("/data")));
     assert_eq!(clusters(&world), 1);
     assert_eq!(limits(&["--directories", "4"]), json!({ "directories": 4, "inodes": 20_000 }));
     world.ok(&["search", "flush", &world.at("/")]);
@@ -46,8 +46,8 @@ fn limits_of_clusters_are_shown_set_and_kept() {
     assert_eq!(limits(&[]), both);
     world.ok(&["search", "flush", &world.at("/")]);
     assert!((12..=60).contains(&clusters(&world)), "{} clusters", clusters(&world));
-    let said = world.ok(&["search", "limits", world.vol()]);
-    assert_eq!(said, "a cluster has at most 100 directories and 10 inodes\n");
+    let printed = world.ok(&["search", "limits", world.vol()]);
+    assert_eq!(printed, "a cluster has at most 100 directories and 10 inodes\n");
     world.ok(&["fsck", world.vol()]);
 }
 

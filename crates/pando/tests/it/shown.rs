@@ -75,12 +75,12 @@ fn a_mounted_directory_is_not_removed() {
     }
     put(&world, "f", "one");
     for inner in ["/p", "/p/deep", "/p/deep/d"] {
-        let said = world.fails(6, &["rmr", &world.at(inner)]);
-        assert!(said.contains("mounted at"), "{said}");
+        let printed = world.fails(6, &["rmr", &world.at(inner)]);
+        assert!(printed.contains("mounted at"), "{printed}");
     }
     for inner in ["/", "/p", "/p/deep"] {
-        let said = world.fails(6, &["rollback", &world.at(inner), "a"]);
-        assert!(said.contains("mounted at"), "{said}");
+        let printed = world.fails(6, &["rollback", &world.at(inner), "a"]);
+        assert!(printed.contains("mounted at"), "{printed}");
     }
     assert_eq!(contents(&world, "f"), "one");
     // Directories beside it and below it are not the root of a mount.

@@ -83,8 +83,8 @@ fn matches_are_streamed_and_end_with_their_reader() {
     lines.read_line(&mut first).unwrap();
     drop(lines);
     left.wait().unwrap();
-    let mut said = String::new();
-    left.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(!said.contains("panicked"), "{said}");
+    let mut printed = String::new();
+    left.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
+    assert!(!printed.contains("panicked"), "{printed}");
     wait_until("the search ends with its reader", || !is_serving(&world));
 }

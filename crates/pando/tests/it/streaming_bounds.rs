@@ -142,9 +142,9 @@ fn interrupted(world: &World, owner: i32) {
     assert!(status.code() == Some(130) || status.signal() == Some(2), "{status}");
     wait_until("the search ends with Ctrl-C", || !is_serving(world));
     settle(&[owner]);
-    let mut said = String::new();
-    search.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said, "");
+    let mut printed = String::new();
+    search.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    assert_eq!(printed, "");
     // The same daemon continues to answer.
     let top = world.ok(&["find", &world.at("/"), "-maxdepth", "1", "-count"]);
     assert_eq!(top, format!("{}\n", COPIES + 1));

@@ -14,7 +14,7 @@ fn opened(path: &Path, flags: rustix::fs::OFlags) -> std::os::fd::OwnedFd {
     rustix::fs::open(path, flags, rustix::fs::Mode::empty()).unwrap()
 }
 
-/// Writes the stream of some arguments to a file, and returns what `send` said.
+/// Writes the stream of some arguments to a file, and returns what `send` printed.
 fn send(world: &World, arguments: &[&str], to: &Path) -> Answer {
     let mut command = Command::new(PANDO);
     command.arg("send").args(arguments).env("PANDO_IDLE_SECONDS", IDLE_SECONDS);
@@ -100,8 +100,11 @@ fn a_directory_moves_between_volumes(engine: &str) {
     shell.args(["-c", &pipe]).env("PANDO_IDLE_SECONDS", IDLE_SECONDS);
     let piped = answer(&shell.output().unwrap());
     assert_eq!(piped.code, 0, "{}", piped.err);
-    let told: serde_json::Value = serde_json::from_str(&piped.out).unwrap();
-    assert_eq!((told["snapshot"].as_str(), told["base"].as_str()), (Some("two"), Some("one")));
+    let reported: serde_json::Value = serde_json::from_str(&piped.out).unwrap();
+    assert_eq!(
+        (reported["snapshot"].as_str(), reported["base"].as_str()),
+        (Some("two"), Some("one"))
+    );
     assert_same(&world.below_mount("d/.snapshots/two"), Path::new(to));
     assert_same(&world.below_mount("d/.snapshots/one"), &other.below_mount("copy/.snapshots/one"));
     assert_eq!(other.names("/"), ["copy"]);
@@ -122,7 +125,7 @@ fn a_directory_moves_between_volumes(engine: &str) {
 on_each_engine!(a_directory_moves_between_volumes);
 
 #[test]
-fn a_stream_that_is_cut_or_interrupted_goes_on() {
+fn a_stream_that_is_cut_or_interrupted_continues() {
     let Some(world) = filled("btree") else { return };
     let other = World::on("btree");
     let (stream, to) = (world.path().join("stream"), other.at("/copy"));
@@ -169,7 +172,7 @@ fn a_stream_that_is_cut_or_interrupted_goes_on() {
 }
 
 #[test]
-fn wrong_use_is_told() {
+fn wrong_use_is_reported() {
     let Some(world) = filled("btree") else { return };
     let d = world.below_mount("d");
     let d = d.to_str().unwrap();

@@ -34,19 +34,19 @@ fn fifty_thousand_owners_are_all_listed() {
     }
     world.ok(&["index", source.to_str().unwrap(), "--into", world.vol()]);
     let at = world.at("/");
-    let told = world.json(&["summary", &at]).remove(0);
+    let reported = world.json(&["summary", &at]).remove(0);
     for (list, first) in [("owners", u64::from(USER)), ("groups", u64::from(GROUP))] {
-        let list = told[list].as_array().unwrap();
+        let list = reported[list].as_array().unwrap();
         assert_eq!(list.len(), OWNERS as usize);
         let numbers: BTreeSet<u64> =
             list.iter().map(|one| one["number"].as_u64().unwrap()).collect();
         assert!(numbers.into_iter().eq(first..first + u64::from(OWNERS)), "every one once");
         let bytes: u64 = list.iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
-        assert_eq!(told["bytes"], bytes);
+        assert_eq!(reported["bytes"], bytes);
         assert_eq!(list[0]["bytes"], SIZE + u64::from(OWNERS) - 1, "the largest first");
     }
-    assert_eq!(told["owners_in_all"], OWNERS);
-    assert_eq!(told["groups_in_all"], OWNERS);
+    assert_eq!(reported["owners_in_all"], OWNERS);
+    assert_eq!(reported["groups_in_all"], OWNERS);
     // The text shows the largest, and the sum of the others.
     let text = world.ok(&["summary", &at, "--top", "3"]);
     assert!(text.contains("  3000049999\n") && text.contains("  and 49,997 others\n"), "{text}");
@@ -65,13 +65,13 @@ fn sizes_beyond_64_bits_are_exact() {
         return;
     }
     fs::create_dir(world.below_mount("d")).unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for name in ["a.raw", "b.raw", "c.raw", "e.raw", "f.raw"] {
         let file = fs::File::create_new(world.below_mount("d").join(name)).unwrap();
         file.set_len(GREATEST).unwrap();
-        told.push(world.status()["bytes"].as_u64().unwrap());
+        reported.push(world.status()["bytes"].as_u64().unwrap());
     }
-    assert_eq!(told[..2], [GREATEST, 2 * GREATEST], "as far as 64 bits go");
+    assert_eq!(reported[..2], [GREATEST, 2 * GREATEST], "as far as 64 bits go");
     let sum = u128::from(GREATEST) * 5;
     for at in [world.mnt().to_owned(), world.at("/")] {
         if at == world.at("/") {
@@ -79,13 +79,13 @@ fn sizes_beyond_64_bits_are_exact() {
         }
         let json = format!("\"bytes\":{sum},");
         for verb in [&["du"][..], &["summary"], &["du", "-s"]] {
-            let told = world.ok(&[verb, &["--json", at.as_str()]].concat());
-            assert!(told.lines().all(|line| line.contains(&json)), "{told}");
+            let reported = world.ok(&[verb, &["--json", at.as_str()]].concat());
+            assert!(reported.lines().all(|line| line.contains(&json)), "{reported}");
         }
         assert_eq!(world.ok(&["du", "-sb", &at]), format!("{sum}\t{at}\n"));
         let kibibytes = sum.div_ceil(1024);
-        let told = world.ok(&["du", "-s", "--apparent-size", &at]);
-        assert_eq!(told, format!("{kibibytes}\t{at}\n"));
+        let reported = world.ok(&["du", "-s", "--apparent-size", &at]);
+        assert_eq!(reported, format!("{kibibytes}\t{at}\n"));
         let text = world.ok(&["summary", &at]);
         // A file that is a single hole shows one block.
         let held = "5 files, 1 directory, 40.00 EiB (2.50 KiB on disk)";

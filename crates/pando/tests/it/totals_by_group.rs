@@ -141,30 +141,34 @@ impl Names {
     pub(crate) fn compare(
         &self,
         start: &Path,
-        told: &Value,
+        reported: &Value,
         again: &dyn Fn() -> Value,
         place: &str,
     ) {
-        assert_eq!(by_name(&told["sizes"]), self.by_class(|row| size_class(row.len())), "{place}");
-        let mut told = told.clone();
+        assert_eq!(
+            by_name(&reported["sizes"]),
+            self.by_class(|row| size_class(row.len())),
+            "{place}"
+        );
+        let mut reported = reported.clone();
         let wanted = |day: i64| self.by_class(|row| age_class(day - row.mtime().div_euclid(DAY)));
-        let mut ages = (by_name(&told["ages"]), wanted(today()));
+        let mut ages = (by_name(&reported["ages"]), wanted(today()));
         // A day may have ended since the summary was made, or while it is made again.
         while ages.0 != ages.1 && seconds() % DAY < 600 {
             let day = today();
-            told = again();
-            ages = (by_name(&told["ages"]), wanted(day));
+            reported = again();
+            ages = (by_name(&reported["ages"]), wanted(day));
             if today() == day {
                 break;
             }
         }
-        assert_eq!(ages.0, ages.1, "{place}: {told}");
-        self.extensions(&told, place);
-        self.largest(start, &told, place);
+        assert_eq!(ages.0, ages.1, "{place}: {reported}");
+        self.extensions(&reported, place);
+        self.largest(start, &reported, place);
     }
 
-    fn extensions(&self, told: &Value, place: &str) {
-        let given = by_name(&told["extensions"]);
+    fn extensions(&self, reported: &Value, place: &str) {
+        let given = by_name(&reported["extensions"]);
         let wanted = self.by(extension);
         let mut shown = (0, 0);
         for (name, sums) in &given {
@@ -174,30 +178,30 @@ impl Names {
             assert!(is_within, "{place}: .{name}: {sums:?} of {least:?} to {most:?}");
             shown = (shown.0 + sums.0, shown.1 + sums.1);
         }
-        let in_all = told["extensions_in_all"].as_u64().unwrap() as usize;
-        assert_eq!(given.len(), in_all.min(TOP), "{place}: {told}");
+        let in_all = reported["extensions_in_all"].as_u64().unwrap() as usize;
+        assert_eq!(given.len(), in_all.min(TOP), "{place}: {reported}");
         assert!(
             (wanted.values().filter(|of| of.least.0 > 0).count()..=wanted.len()).contains(&in_all)
         );
         if in_all <= TOP {
-            assert_eq!(shown, sums(told), "{place}: {told}");
+            assert_eq!(shown, sums(reported), "{place}: {reported}");
         }
         let order: Vec<u64> =
-            told["extensions"].as_array().unwrap().iter().map(|one| sums(one).1).collect();
-        assert!(order.is_sorted_by(|one, next| one >= next), "{place}: {told}");
+            reported["extensions"].as_array().unwrap().iter().map(|one| sums(one).1).collect();
+        assert!(order.is_sorted_by(|one, next| one >= next), "{place}: {reported}");
         let last = order.last().copied().unwrap_or_default();
         for (name, of) in wanted.iter().filter(|(name, _)| !given.contains_key(*name)) {
             assert!(
                 of.least.1 <= last && in_all >= TOP || of.least.0 == 0,
-                "{place}: .{name}: {told}"
+                "{place}: .{name}: {reported}"
             );
         }
     }
 
-    fn largest(&self, start: &Path, told: &Value, place: &str) {
+    fn largest(&self, start: &Path, reported: &Value, place: &str) {
         let below = |path: &Path| path.parent().unwrap().strip_prefix(start).unwrap().to_owned();
         let wanted = self.by(below);
-        let list = told["largest_directories"].as_array().unwrap();
+        let list = reported["largest_directories"].as_array().unwrap();
         let mut given = Vec::new();
         for one in list {
             let path = match one["name_hex"].as_str() {
@@ -216,13 +220,13 @@ impl Names {
             assert!(is_within, "{place}: {}: {one} of {least:?} to {most:?}", path.display());
             given.push((path, bytes));
         }
-        assert!(given.is_sorted_by(|one, next| one.1 >= next.1), "{place}: {told}");
-        assert!(given.len() <= TOP, "{place}: {told}");
+        assert!(given.is_sorted_by(|one, next| one.1 >= next.1), "{place}: {reported}");
+        assert!(given.len() <= TOP, "{place}: {reported}");
         let last = given.last().map_or(0, |(_, bytes)| *bytes);
         for (path, of) in &wanted {
-            let is_told = given.iter().any(|(one, _)| one == path);
+            let is_reported = given.iter().any(|(one, _)| one == path);
             let is_less = given.len() == TOP && of.least.1 <= last || of.least.0 == 0;
-            assert!(is_told || is_less, "{place}: {}: {of:?}: {told}", path.display());
+            assert!(is_reported || is_less, "{place}: {}: {of:?}: {reported}", path.display());
         }
     }
 }

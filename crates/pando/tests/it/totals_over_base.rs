@@ -92,7 +92,7 @@ fn rows(directory: &Path) -> Option<Vec<(PathBuf, fs::Metadata)>> {
     Some(listed.map(|entry| row(entry.unwrap().path()).unwrap()).collect())
 }
 
-/// The user who asks: root, or an ordinary user.
+/// The caller: root, or an ordinary user.
 struct Asker<'a> {
     world: &'a World,
     nobody: Option<&'a Nobody>,
@@ -124,7 +124,7 @@ impl Asker<'_> {
     }
 
     /// A verb's answer for a directory, as JSON.
-    fn told(&self, words: &[&str], directory: &Path, place: &str) -> Value {
+    fn reported(&self, words: &[&str], directory: &Path, place: &str) -> Value {
         let mut all: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
         all.extend([directory.as_os_str(), OsStr::new("--json")]);
         let answer = self.run(&all);
@@ -142,18 +142,18 @@ impl Asker<'_> {
         let place = format!("{place}, {}, as {who}", start.display());
         let numbers = ["files", "directories", "bytes", "allocated"];
         let wanted = [totals.files, totals.directories, totals.bytes, totals.allocated];
-        let du = self.told(&["du", "-s"], start, &place);
-        let summary = self.told(&["summary"], start, &place);
-        for told in [&du, &summary] {
-            let given = numbers.map(|number| told[number].as_u64().unwrap());
-            assert_eq!(given, wanted, "{place}: {told}");
+        let du = self.reported(&["du", "-s"], start, &place);
+        let summary = self.reported(&["summary"], start, &place);
+        for reported in [&du, &summary] {
+            let given = numbers.map(|number| reported[number].as_u64().unwrap());
+            assert_eq!(given, wanted, "{place}: {reported}");
         }
         let number = |of: &Value, name: &str| of[name].as_u64().unwrap();
         let owners = summary["owners"].as_array().unwrap().iter().map(|one| {
             (number(one, "number") as u32, (number(one, "files"), number(one, "bytes")))
         });
         assert_eq!(owners.collect::<BTreeMap<_, _>>(), totals.owners, "{place}");
-        let again = || self.told(&["summary"], start, &place);
+        let again = || self.reported(&["summary"], start, &place);
         walk.names.compare(start, &summary, &again, &place);
         // The kernel requires the right to read.
         if walk.listed.first().is_some_and(|first| first == start) {

@@ -209,7 +209,7 @@ fn no_name_survives_anonymising_and_the_replay_is_the_same() {
     let again = path("again.trace");
     world.ok(&["trace", "convert", &lines, &again]);
     assert_eq!(fs::read(&again).unwrap(), fs::read(&anonymous).unwrap());
-    // A line that says something else is named.
+    // A line with something else is named.
     fs::write(&lines, text.replacen("\"lookup\"", "\"look\"", 1)).unwrap();
     let number = text.lines().position(|line| line.contains("\"lookup\"")).unwrap() + 1;
     let message = world.fails(2, &["trace", "convert", &lines, &path("c.trace")]);

@@ -136,16 +136,16 @@ fn a_directory_of_snapshots_is_refused_with_the_reason_and_a_remedy() {
         for verb in verbs {
             let of_snapshots = world.at("/d/.snapshots");
             let answer = world.run(&[verb, &[&of_snapshots]].concat());
-            let said = answer.err;
+            let printed = answer.err;
             assert_ne!(answer.code, 0, "{verb:?}");
-            assert!(said.contains("a directory of snapshots"), "{verb:?}: {said}");
-            assert!(said.contains("pando snapshot list DIR"), "{verb:?}: {said}");
+            assert!(printed.contains("a directory of snapshots"), "{verb:?}: {printed}");
+            assert!(printed.contains("pando snapshot list DIR"), "{verb:?}: {printed}");
             for below in ["", "/sub", "/sub/f", "/none"] {
                 let path = format!("{of_snapshots}/{name}{below}");
                 let answer = world.run(&[verb, &[&path]].concat());
-                let said = answer.err;
+                let printed = answer.err;
                 assert!(answer.code != 0 || verb == ["trash", "list"], "{verb:?} {path}");
-                assert!(!said.contains("stale"), "{verb:?} {path}: {said}");
+                assert!(!printed.contains("stale"), "{verb:?} {path}: {printed}");
             }
         }
         let shown = world.ok(&["ls", &world.at(&format!("/d/.snapshots/{name}"))]);

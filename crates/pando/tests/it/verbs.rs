@@ -59,11 +59,11 @@ fn status_reports_merges() {
             let merges = merges();
             merges["next"].is_null() && merges["under_way"].is_null()
         });
-        let told = merges();
-        ended += told["ended"].as_u64().unwrap();
+        let reported = merges();
+        ended += reported["ended"].as_u64().unwrap();
         // As many runs of a size stay as are too few to be merged.
-        assert!((1..4).contains(&told["depth"].as_u64().unwrap()) || n == 0, "{told}");
-        assert_eq!(told["bytes_per_second_max"], 0);
+        assert!((1..4).contains(&reported["depth"].as_u64().unwrap()) || n == 0, "{reported}");
+        assert_eq!(reported["bytes_per_second_max"], 0);
         text = world.ok(&["status", world.vol()]);
         world.close();
     }
@@ -319,7 +319,7 @@ fn history_reports_creation_change_and_removal_of_a_path() {
         put(world, "/d/a", "longer");
         world.ok(&["snapshot", "create", &world.at("/d"), "two"]);
         world.ok(&["rmr", &world.at("/d/a")]);
-        let told = |arguments: &[&str]| -> Vec<(String, String)> {
+        let reported = |arguments: &[&str]| -> Vec<(String, String)> {
             let all = world.json(&[&["history"], arguments].concat());
             let text = |value: &serde_json::Value| value.as_str().unwrap_or("now").to_owned();
             all.iter().map(|one| (text(&one["snapshot"]["name"]), text(&one["change"]))).collect()
@@ -327,12 +327,12 @@ fn history_reports_creation_change_and_removal_of_a_path() {
         let path = world.at("/d/a");
         let pair = |name: &str, change: &str| (name.to_owned(), change.to_owned());
         // An import replaces the old file with a new one, or writes to it.
-        let changed = told(&[&path])[1].clone();
+        let changed = reported(&[&path])[1].clone();
         assert!(["contents", "replaced"].contains(&&*changed.1), "{changed:?}");
         let want = [pair("one", "appeared"), changed.clone(), pair("now", "vanished")];
-        assert_eq!(told(&[&path]), want);
+        assert_eq!(reported(&[&path]), want);
         let all = [want[0].clone(), pair("same", "same"), changed, want[2].clone()];
-        assert_eq!(told(&["--all", &path]), all);
+        assert_eq!(reported(&["--all", &path]), all);
         let text = world.ok(&["history", &path]);
         assert!(text.contains("appeared") && text.contains("snapshot one of /d"), "{text}");
         // Paths that never existed: with snapshots above them, without, and below what is not a
@@ -342,7 +342,7 @@ fn history_reports_creation_change_and_removal_of_a_path() {
         }
         // Without any snapshot nothing is known of its origin.
         put(world, "/alone", "x");
-        assert_eq!(told(&[&world.at("/alone")]), [pair("now", "present")]);
+        assert_eq!(reported(&[&world.at("/alone")]), [pair("now", "present")]);
         let text = world.ok(&["history", &world.at("/alone")]);
         assert!(text.contains("there, in no snapshot") && !text.contains("appeared"), "{text}");
     });
@@ -355,13 +355,13 @@ fn du_and_summary_need_no_walk() {
         put(world, "/d/sub/table.h5", &"x".repeat(100_000));
         let at = world.at("/d");
         let all = world.json(&["du", &at]);
-        let told = |path: &str| {
+        let reported = |path: &str| {
             let shown = format!("{at}{path}");
             let one = all.iter().find(|one| one["path"] == shown.as_str()).unwrap();
             (one["files"].as_u64().unwrap(), one["bytes"].as_u64().unwrap())
         };
-        assert_eq!(told("/sub"), (2, 100_003));
-        assert_eq!(told(""), (3, 100_006));
+        assert_eq!(reported("/sub"), (2, 100_003));
+        assert_eq!(reported(""), (3, 100_006));
         assert_eq!(all.len(), 2);
         assert_eq!(world.ok(&["du", "-s", "-b", &at]), format!("100006\t{at}\n"));
         assert_eq!(world.ok(&["du", "-s", "--inodes", &at]), format!("5\t{at}\n"));

@@ -261,7 +261,7 @@ impl World {
 }
 
 impl Drop for World {
-    #[expect(clippy::print_stdout, reason = "what the owner of a failed test had to say")]
+    #[expect(clippy::print_stdout, reason = "what the daemon of a failed test printed")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.volume.join("owner.log")).unwrap_or_default();

@@ -4,7 +4,7 @@
 
 /// Nanoseconds of an hour.
 const HOUR: i64 = 3_600_000_000_000;
-/// Batches of an hour after which it is asked who has them begin.
+/// Batches of an hour from which on the owners of its batches are counted before one begins.
 const CROWDED: u64 = 1000;
 /// The greatest number of a batch: its name has no more digits.
 const NUMBER_MAX: u64 = 999_999_999;
@@ -38,7 +38,7 @@ impl Batch {
         Batch { number: self.number.saturating_add(1), ..self }
     }
 
-    /// Whether its hour has so many that a user who needs another one may have had their share.
+    /// Whether its hour has so many batches that a user's share of them may be used up.
     pub(crate) fn is_crowded(self) -> bool {
         self.number >= CROWDED - 1
     }

@@ -149,8 +149,8 @@ pub(super) fn are_alike(
 ) -> bool {
     let list = |of: Option<&XattrRecord>, name| of.and_then(|of| of.get(name).map(<[u8]>::to_vec));
     let lists = |name| list(of_a, name) == list(of_b, name);
-    let said = |of: &DirectoryRecord| (of.btime, domain_of(of), of.uid, of.gid, of.mode);
-    said(a) == said(b) && lists(ACCESS) && lists(DEFAULT)
+    let fields = |of: &DirectoryRecord| (of.btime, domain_of(of), of.uid, of.gid, of.mode);
+    fields(a) == fields(b) && lists(ACCESS) && lists(DEFAULT)
 }
 
 /// The directory of a name in the trash, made after a model where there is none. `None`: the name

@@ -13,15 +13,15 @@
 //!
 //! If no directory of the volume has a trash, a removal reads one flag in memory.
 
-mod hour;
-mod keep;
-mod list;
-mod mirror;
-mod place;
-mod purge;
 mod restore;
-mod state;
+mod list;
 mod tree;
+mod keep;
+mod purge;
+mod place;
+mod state;
+mod mirror;
+mod hour;
 
 use format::key;
 use format::trash::TrashRecord;

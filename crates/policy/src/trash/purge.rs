@@ -2,9 +2,10 @@
 //! disk is full, and on request.
 //!
 //! A batch is removed like any tree: detached in one commit, reclaimed in steps. An operation that
-//! finds no space although nothing waits to be freed (`room`) removes the oldest hour, reclaims its
-//! space, and is tried again, until there is space or the trash is empty. A removal that finds no
-//! space for the trash then deletes, once it found itself that nothing is left.
+//! finds no space although nothing waits to be freed (`foreground_reclaim`) removes the oldest
+//! hour, reclaims its space, and is tried again, until there is space or the trash is empty. A
+//! removal that finds no space for the trash then deletes, once it found itself that nothing is
+//! left.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

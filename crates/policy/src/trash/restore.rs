@@ -142,8 +142,8 @@ impl Work<'_> {
         View::new(&*self.fs.store, self.subvol.tree())
     }
 
-    /// Says why nothing came out of a directory of the trash into the one that has its name: that
-    /// is another one, or there was nothing.
+    /// Returns why nothing came out of a directory of the trash into the one that has its name:
+    /// that is another one, or there was nothing.
     fn check_came(&self, newest: &Candidate, there: u64) -> FsResult<()> {
         if self.made.get() {
             return Ok(());
@@ -247,7 +247,7 @@ impl Work<'_> {
             let made = mirror::make_as(self.fs, of, at, mirror, Some(self.caller))?;
             drop(entered);
             if there.is_none() {
-                self.tell(live, name);
+                self.mark_changed(live, name);
             }
             live = made.ok_or(FsError::NotDirectory)?;
         }
@@ -263,8 +263,8 @@ impl Work<'_> {
             return Err(FsError::CrossSubvolume("a subvolume in the trash"));
         }
         drop(entered);
-        self.tell(from.0, from.1);
-        self.tell(to.0, to.1);
+        self.mark_changed(from.0, from.1);
+        self.mark_changed(to.0, to.1);
         Ok(())
     }
 
@@ -287,7 +287,7 @@ impl Work<'_> {
         let made = mirror::make_as(self.fs, of, to, found.ino, Some(self.caller))?;
         drop(entered);
         self.made.set(true);
-        self.tell(to.0, to.1);
+        self.mark_changed(to.0, to.1);
         made.ok_or(FsError::NotDirectory)
     }
 
@@ -301,7 +301,7 @@ impl Work<'_> {
         }))
     }
 
-    fn tell(&self, dir: u64, name: &[u8]) {
+    fn mark_changed(&self, dir: u64, name: &[u8]) {
         mirror::changed(self.fs, &self.subvol, dir, name);
     }
 

@@ -62,7 +62,7 @@ pub(super) enum Place {
     },
 }
 
-/// The trash of a volume: who has one, and where names go.
+/// The trash of a volume: which users have one, and where names go.
 #[derive(Default)]
 pub struct Trash {
     /// Whether any directory has one.

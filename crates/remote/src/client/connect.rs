@@ -15,20 +15,60 @@ use wire::{Bytes, Failure, decode, encode};
 
 /// How long a server may take to accept a connection, and to answer the hello.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// The same, of one of several servers: the next one is asked then.
+const NEXT_AFTER: Duration = Duration::from_secs(2);
+/// How often an attempt is sent on to another server.
+const MOVES_MAX: usize = 4;
+/// Longest address of another server.
+const ADDRESS_BYTES_MAX: usize = 512;
 /// Longest welcome.
 const WELCOME_BYTES_MAX: usize = 16 << 10;
 
 /// A volume of a server.
 #[derive(Clone)]
 pub struct Target {
-    /// The host's name or address.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
+    /// Where servers are that may have it; at least one.
+    pub places: Vec<Place>,
     /// The volume, as the server calls it.
     pub volume: String,
     /// How the server proves who it is.
     pub proof: Proof,
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The host's name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl Place {
+    /// Parses HOST:PORT or [ADDRESS]:PORT.
+    pub fn parse(text: &str) -> Option<Place> {
+        let (host, port) = text.rsplit_once(':')?;
+        let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = inner.unwrap_or(host);
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
+        let fits = !host.is_empty() && host.bytes().all(is_name);
+        if !fits || inner.is_none() && host.contains(':') {
+            return None;
+        }
+        let port = port.parse().ok().filter(|&port| port != 0)?;
+        Some(Place { host: host.to_owned(), port })
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Brackets divide an address with colons from the port.
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
 }
 
 /// How a server proves who it is.
@@ -44,18 +84,14 @@ pub enum Proof {
 
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&url(&self.host, self.port, &self.volume))
+        f.write_str(&url(&self.places, &self.volume))
     }
 }
 
-/// The URL of a volume of a server.
-pub fn url(host: &str, port: u16, volume: &str) -> String {
-    // Brackets divide an address with colons from the port.
-    if host.contains(':') {
-        format!("pando://[{host}]:{port}/{volume}")
-    } else {
-        format!("pando://{host}:{port}/{volume}")
-    }
+/// The URL of a volume of servers.
+pub fn url(places: &[Place], volume: &str) -> String {
+    let places: Vec<String> = places.iter().map(Place::to_string).collect();
+    format!("pando://{}/{volume}", places.join(","))
 }
 
 /// Why there is no connection.
@@ -82,6 +118,9 @@ pub enum ConnectError {
     /// The connection broke, or is none of ours.
     #[error("{0}")]
     Broken(#[from] ChannelError),
+    /// It does not have the volume, and the one that it names does not either.
+    #[error("{0} says that {1} has the volume, which does not")]
+    Elsewhere(Place, Place),
     /// It does not speak this protocol.
     #[error("{0} speaks another protocol")]
     Foreign(SocketAddr),
@@ -100,6 +139,15 @@ impl ConnectError {
             _ => true,
         }
     }
+
+    /// Whether it is the one to be told to people, of two servers'.
+    fn says_more_than(&self, other: Option<&ConnectError>) -> bool {
+        let is_away = matches!(
+            self,
+            ConnectError::Unreachable(..) | ConnectError::Broken(_) | ConnectError::Unknown(..)
+        );
+        !is_away || other.is_none()
+    }
 }
 
 /// What a connection is made for.
@@ -110,19 +158,64 @@ pub(super) struct Purpose<'a> {
     pub(super) awaits: &'a [u64],
 }
 
-/// Connects.
+/// Connects to the server that has the volume: each place is asked in turn, and a server that does
+/// not have it may name the one that has.
 pub(super) fn connect(
     net: &dyn Net,
     clock: &Arc<dyn Clock>,
     target: &Target,
     purpose: &Purpose<'_>,
 ) -> Result<(Arc<Channel>, RemoteWelcome), ConnectError> {
-    let unknown = |error| ConnectError::Unknown(target.host.clone(), error);
-    let addresses = net.resolve(&target.host, target.port).map_err(unknown)?;
+    let mut last = None;
+    for place in &target.places {
+        let mut place = place.clone();
+        for _ in 0..=MOVES_MAX {
+            match connect_to(net, clock, (target, &place), purpose) {
+                Ok(Greeted::Welcome(channel, welcome)) => return Ok((channel, welcome)),
+                Ok(Greeted::Moved(next)) if next != place => {
+                    last = Some(ConnectError::Elsewhere(place, next.clone()));
+                    place = next;
+                }
+                Ok(Greeted::Moved(next)) => {
+                    last = Some(ConnectError::Elsewhere(place, next));
+                    break;
+                }
+                // Of one server that is all there is to say.
+                Err(error @ ConnectError::Refused(_)) if target.places.len() == 1 => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    // Why a server refuses says more than that another one is down.
+                    if error.says_more_than(last.as_ref()) {
+                        last = Some(error);
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    let nothing = io::Error::new(io::ErrorKind::NotFound, "no server is named");
+    Err(last.unwrap_or(ConnectError::Unknown(target.volume.clone(), nothing)))
+}
+
+/// What a server answered to a hello.
+enum Greeted {
+    Welcome(Arc<Channel>, RemoteWelcome),
+    Moved(Place),
+}
+
+fn connect_to(
+    net: &dyn Net,
+    clock: &Arc<dyn Clock>,
+    (target, place): (&Target, &Place),
+    purpose: &Purpose<'_>,
+) -> Result<Greeted, ConnectError> {
+    let unknown = |error| ConnectError::Unknown(place.host.clone(), error);
+    let addresses = net.resolve(&place.host, place.port).map_err(unknown)?;
     let nothing = || unknown(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
     let mut last = None;
     for address in addresses {
-        match greet(net, clock, target, address, purpose) {
+        match greet(net, clock, (target, place), address, purpose) {
             Ok(greeted) => return Ok(greeted),
             Err(error @ ConnectError::Refused(_)) => return Err(error),
             Err(error) => last = Some(error),
@@ -134,22 +227,21 @@ pub(super) fn connect(
 fn greet(
     net: &dyn Net,
     clock: &Arc<dyn Clock>,
-    target: &Target,
+    (target, place): (&Target, &Place),
     address: SocketAddr,
     purpose: &Purpose<'_>,
-) -> Result<(Arc<Channel>, RemoteWelcome), ConnectError> {
+) -> Result<Greeted, ConnectError> {
+    let within = if target.places.len() > 1 { NEXT_AFTER } else { CONNECT_WITHIN };
     if matches!(target.proof, Proof::Local(_)) && !address.ip().is_loopback() {
         return Err(ConnectError::Plain(address));
     }
-    let link = net.connect(address, CONNECT_WITHIN);
+    let link = net.connect(address, within);
     let link = link.map_err(|error| ConnectError::Unreachable(address, error))?;
     let clock = Arc::clone(clock);
     let ours = link.local_address();
     let channel = match &target.proof {
         Proof::Local(_) => Channel::plain(link, clock).map_err(ChannelError::from)?,
-        Proof::Tls(tls) => {
-            Channel::encrypted(link, clock, tls.connect(&target.host)?, CONNECT_WITHIN)?
-        }
+        Proof::Tls(tls) => Channel::encrypted(link, clock, tls.connect(&place.host)?, within)?,
     };
     let hello = RemoteHello {
         magic: REMOTE_MAGIC,
@@ -166,7 +258,7 @@ fn greet(
     put_head(FrameKind::Hello, 0, &mut frame);
     encode(&hello, &mut frame);
     channel.send(&frame).map_err(ChannelError::from)?;
-    channel.receive(&mut frame, WELCOME_BYTES_MAX, CONNECT_WITHIN)?;
+    channel.receive(&mut frame, WELCOME_BYTES_MAX, within)?;
     let foreign = || ConnectError::Foreign(address);
     match split_head(&frame).ok_or_else(foreign)? {
         (FrameKind::Welcome, _, body) => {
@@ -182,7 +274,11 @@ fn greet(
                     ours.ok_or_else(|| untrusted("the connection has no address".to_owned()))?;
                 check(address, ours).map_err(untrusted)?;
             }
-            Ok((Arc::new(channel), welcome))
+            Ok(Greeted::Welcome(Arc::new(channel), welcome))
+        }
+        (FrameKind::Moved, _, body) => {
+            let text = std::str::from_utf8(body).ok().filter(|_| body.len() <= ADDRESS_BYTES_MAX);
+            Ok(Greeted::Moved(text.and_then(Place::parse).ok_or_else(foreign)?))
         }
         (FrameKind::Refused, _, body) => {
             Err(ConnectError::Refused(decode(body).map_err(|_| foreign())?))

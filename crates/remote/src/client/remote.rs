@@ -30,6 +30,9 @@ const PING_EVERY: Duration = Duration::from_secs(8);
 const FORGET_EVERY: Duration = Duration::from_millis(100);
 /// How long the server may be silent: it answers pings.
 const SILENCE_MAX: Duration = Duration::from_secs(25);
+/// The same two if another server may take over: one that hangs must be noticed.
+const PING_EVERY_OF_SEVERAL: Duration = Duration::from_secs(1);
+const SILENCE_MAX_OF_SEVERAL: Duration = Duration::from_secs(5);
 /// How long a call waits for a server to come back: less than a server keeps a session.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// Pause between two attempts to connect: at first and at most.
@@ -53,7 +56,7 @@ pub struct Remote {
     state: Mutex<State>,
     changed: Condvar,
     /// Wakes the thread that reports.
-    told: Condvar,
+    signal: Condvar,
     /// Raised with each new session: what was opened before is not open in it.
     epoch: AtomicU64,
     /// Whether the server lets this client change nothing.
@@ -82,7 +85,7 @@ impl Remote {
             patience: patience.unwrap_or(PATIENCE),
             state: Mutex::new(state),
             changed: Condvar::new(),
-            told: Condvar::new(),
+            signal: Condvar::new(),
             epoch: AtomicU64::new(1),
             read_only: welcome.read_only,
         });
@@ -90,7 +93,7 @@ impl Remote {
         let own = Arc::clone(&remote);
         device::spawn("remote-receive", move || own.keep_connected(channel)).map_err(failed)?;
         let own = Arc::clone(&remote);
-        device::spawn("remote-ping", move || own.keep_telling()).map_err(failed)?;
+        device::spawn("remote-ping", move || own.keep_reporting()).map_err(failed)?;
         Ok(remote)
     }
 
@@ -133,7 +136,7 @@ impl Remote {
         state.forgotten.push((node, lookups));
         if state.forgotten.len() == FORGOTTEN_MAX {
             drop(state);
-            self.told.notify_all();
+            self.signal.notify_all();
         }
     }
 
@@ -166,11 +169,11 @@ impl Remote {
         }
     }
 
-    /// Sends reports that are owed, as far as there is room.
+    /// Sends reports that are owed, as far as there is space.
     fn pay(&self) {
         loop {
             let mut state = self.state.lock();
-            let Some(connection) = state.connection.clone().filter(|_| state.has_room()) else {
+            let Some(connection) = state.connection.clone().filter(|_| state.has_space()) else {
                 return;
             };
             let (call, how) = if let Some(owed) = state.owed.pop_front() {
@@ -218,7 +221,7 @@ impl Remote {
         read(answer).ok_or_else(|| gone("the server answered something else"))
     }
 
-    /// Registers a call and sends it, when there is room for it.
+    /// Registers a call and sends it, when there is space for it.
     fn begin(
         &self,
         cancel: &AtomicBool,
@@ -240,7 +243,7 @@ impl Remote {
                 return Err(FsError::LimitReached("too many wait for locks"));
             }
             let is_free = how.takes.is_none_or(|of| !state.is_ending(of));
-            if is_free && (how.waits_for_lock || state.has_room()) {
+            if is_free && (how.waits_for_lock || state.has_space()) {
                 break;
             }
             // It was not sent, so it may be dropped.
@@ -283,7 +286,7 @@ impl Remote {
         }
     }
 
-    /// Tells the server, once, that nobody waits for a call. Without a server a call ends at once
+    /// Informs the server, once, that nobody waits for a call. Without a server a call ends at once
     /// if it was not executed, or changes nothing. Any other call may have been executed: its
     /// caller would repeat it after "interrupted", so it has to wait.
     fn cancel(&self, id: u64) -> FsResult<()> {
@@ -354,10 +357,16 @@ impl Remote {
         }
     }
 
+    /// Whether another server may take over.
+    fn has_several(&self) -> bool {
+        self.target.places.len() > 1
+    }
+
     fn receive(&self, channel: &Channel) -> String {
+        let silence = if self.has_several() { SILENCE_MAX_OF_SEVERAL } else { SILENCE_MAX };
         let mut frame = Vec::new();
         loop {
-            if let Err(error) = channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX) {
+            if let Err(error) = channel.receive(&mut frame, FRAME_BYTES_MAX, silence) {
                 return error.to_string();
             }
             match split_head(&frame) {
@@ -472,14 +481,15 @@ impl Remote {
     }
 
     /// Returns look-ups, and pings, until the session ends.
-    fn keep_telling(&self) {
-        let mut next_ping = self.clock.monotonic() + PING_EVERY;
+    fn keep_reporting(&self) {
+        let every = if self.has_several() { PING_EVERY_OF_SEVERAL } else { PING_EVERY };
+        let mut next_ping = self.clock.monotonic() + every;
         loop {
             let mut state = self.state.lock();
             if state.ended {
                 return;
             }
-            self.told.wait_for(&mut state, FORGET_EVERY);
+            self.signal.wait_for(&mut state, FORGET_EVERY);
             let now = self.clock.monotonic();
             let Some(connection) = state.connection.clone() else { continue };
             let ping = now >= next_ping;
@@ -487,7 +497,7 @@ impl Remote {
                 if ping { std::mem::take(&mut state.acknowledged) } else { Vec::new() };
             drop(state);
             if ping {
-                next_ping = now + PING_EVERY;
+                next_ping = now + every;
                 let mut frame = Vec::new();
                 put_head(FrameKind::Ping, 0, &mut frame);
                 encode(&acknowledged, &mut frame);

@@ -89,8 +89,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Whether a call has room among those that are under way.
-    pub(super) fn has_room(&self) -> bool {
+    /// Whether there is space for a call among those that are under way.
+    pub(super) fn has_space(&self) -> bool {
         let others = self.calls.values().filter(|call| !call.waits_for_lock).count();
         others < self.requests_max
     }

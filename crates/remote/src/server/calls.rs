@@ -31,7 +31,7 @@ type Answered<T> = Result<T, FsError>;
 
 /// What an answer owns.
 pub(super) enum Outcome {
-    /// Nothing more to say.
+    /// Nothing more to send.
     Nothing,
     /// A node.
     Node(Entry),

@@ -23,7 +23,7 @@ use super::volume::{Adding, SESSIONS_OF_CLIENT_MAX, Served};
 use super::{Counted, Security, Shared, control};
 use crate::convert;
 
-/// How long a connection may take to prove who it is, and to say what it wants.
+/// How long a connection may take to prove who it is, and to send its hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// Longest hello.
 const HELLO_BYTES_MAX: usize = 16 << 10;
@@ -134,10 +134,22 @@ fn welcome(
     // Only clients that may use a volume learn that it exists.
     let volume = shared.volumes.lock().get(&name).cloned().filter(|_| grant.has_volume(&name));
     let Some(volume) = volume else {
+        let elsewhere = shared.elsewhere.lock().get(&name).cloned();
+        if let Some(address) = elsewhere.filter(|_| grant.has_volume(&name)) {
+            let mut frame = Vec::new();
+            put_head(FrameKind::Moved, 0, &mut frame);
+            frame.extend_from_slice(address.as_bytes());
+            channel.send(&frame).unwrap_or_default();
+            return Ok(());
+        }
         let message = format!("this server has no volume {name} for this client");
         return Err(Failure::new(FailureKind::NotFound, message)
             .hint("use a name of `pando serve` that the certificate has"));
     };
+    if !volume.may_answer() {
+        let message = "another server has taken the volume over";
+        return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
+    }
     let mut welcome = RemoteWelcome {
         magic: REMOTE_MAGIC,
         version,
@@ -162,7 +174,7 @@ fn welcome(
             Failure::new(FailureKind::Other, format!("cannot reach the daemon: {error}"))
                 .hint("try again when the volume is mounted on the server")
         })?;
-        say_welcome(channel, &welcome)?;
+        send_welcome(channel, &welcome)?;
         return control::carry(channel, &stream).map_err(protocol);
     }
     let client: Arc<str> = client.into();
@@ -191,7 +203,7 @@ fn exchange(
     welcome: &RemoteWelcome,
 ) -> Result<(), Failure> {
     // Before it is attached: no answer goes out ahead of the welcome.
-    say_welcome(&connection.channel, welcome)?;
+    send_welcome(&connection.channel, welcome)?;
     if !session.attach(connection, welcome.session.attempt, &hello.awaits) {
         let message = "the session has ended, or has a newer connection";
         return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
@@ -208,7 +220,7 @@ fn exchange(
     }
 }
 
-fn say_welcome(channel: &Channel, welcome: &RemoteWelcome) -> Result<(), Failure> {
+fn send_welcome(channel: &Channel, welcome: &RemoteWelcome) -> Result<(), Failure> {
     let mut frame = Vec::new();
     put_head(FrameKind::Welcome, 0, &mut frame);
     encode(welcome, &mut frame);
@@ -259,7 +271,7 @@ fn constant_time_eq(one: &[u8; 16], other: &[u8; 16]) -> bool {
     one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// Receives requests until the connection ends; `Ok`: the client said goodbye.
+/// Receives requests until the connection ends; `Ok`: the client closed it in order.
 fn receive(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
@@ -274,7 +286,8 @@ fn receive(
         }
         match split_head(&frame) {
             Some((FrameKind::Request, id, body)) if id > 0 => {
-                // Before it is counted, whenever it runs: what it says may make the space for it.
+                // Before it is counted, whenever it runs: what it acknowledges may make the space
+                // for it.
                 if let Ok(asked) = decode::<Asked<'_>>(body) {
                     session.acknowledge(&asked.acknowledged);
                 }
@@ -291,9 +304,7 @@ fn receive(
             Some((FrameKind::Ping, number, body)) => {
                 let have: Vec<u64> = decode(body).map_err(|error| broken(&error.to_string()))?;
                 session.acknowledge(&have);
-                let mut pong = Vec::new();
-                put_head(FrameKind::Pong, number, &mut pong);
-                connection.send(pong);
+                pong(shared, session, connection, number);
             }
             Some((FrameKind::Cancel, id, _)) => {
                 if session.give_up(id) {
@@ -305,6 +316,35 @@ fn receive(
             _ => return Err(broken("a message that no client sends here")),
         }
     }
+}
+
+/// Answers a ping: with the first pong after an answer its client knows that this process owned the
+/// volume when the answer arrived.
+fn pong(shared: &Shared, session: &Arc<Session>, connection: &Arc<Connection>, number: u64) {
+    if session.volume.is_known_to_be_ours() {
+        connection.send(pong_frame(number));
+        return;
+    }
+    // One thread finds out for all pings that arrive before it begins.
+    if connection.awaits_pong(number) {
+        return;
+    }
+    let (own, leaves_by) = (Arc::clone(session), Arc::clone(connection));
+    let run = Box::new(move || {
+        let Some(number) = leaves_by.next_pong() else { return };
+        if own.volume.may_answer() {
+            leaves_by.send(pong_frame(number));
+        } else {
+            leaves_by.close();
+        }
+    });
+    shared.pool.put(&session.client, Work { bytes: 0, may_begin: Box::new(|| true), run });
+}
+
+fn pong_frame(number: u64) -> Vec<u8> {
+    let mut pong = Vec::new();
+    put_head(FrameKind::Pong, number, &mut pong);
+    pong
 }
 
 /// Has a request executed.
@@ -345,8 +385,8 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
     let mut outcome = executing.run(&asked);
     // A change was made durable with all that it rests on. Anything else may rest on changes that
     // others have not been told of yet.
-    let rests = !matches!(outcome, Ok(Outcome::Later))
-        && (outcome.is_err() || !asked.call.changes());
+    let rests =
+        !matches!(outcome, Ok(Outcome::Later)) && (outcome.is_err() || !asked.call.changes());
     if rests && let Err(error) = session.volume.fs.settle() {
         outcome = Err(error);
     }

@@ -26,7 +26,7 @@ pub(super) struct Waiter {
     pub(super) request: u64,
 }
 
-/// Who asks for a lock: a session, and the number of its client.
+/// The caller of a lock: a session, and the number of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) client: u64,

@@ -4,14 +4,14 @@
 //! sessions whose clients are gone. All that a stranger can cause before its certificate was
 //! verified is one thread for a bounded time, and a bounded number of those.
 
-mod calls;
 mod connection;
-mod control;
+mod volume;
+mod calls;
+mod session;
 mod locks;
 mod outbox;
 mod pool;
-mod session;
-mod volume;
+mod control;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,11 +26,11 @@ use rpc::{Grant, ServerTls};
 
 use self::pool::Pool;
 use self::volume::Served;
-pub use self::volume::{Export, OpenControl};
+pub use self::volume::{Export, OpenControl, Warrant};
 
 /// Most connections at once.
 const CONNECTIONS_MAX: usize = 4096;
-/// Most of those that have not said who they are, and of those from one address.
+/// Most of those that have not identified themselves, and of those from one address.
 const STRANGERS_MAX: usize = 64;
 const STRANGERS_OF_ADDRESS_MAX: usize = 24;
 /// Most connections of one client, by the name in its certificate.
@@ -48,7 +48,7 @@ pub type WhoIsLocal = dyn Fn(SocketAddr, SocketAddr) -> Option<(String, Grant)> 
 pub enum Security {
     /// By certificates.
     Tls(ServerTls),
-    /// They are on this machine, which tells whose they are. Only on loopback addresses.
+    /// They are on this machine, whose kernel reports their users. Only on loopback addresses.
     Local(Box<WhoIsLocal>),
 }
 
@@ -73,10 +73,12 @@ struct Shared {
     listener: Arc<dyn Listener>,
     settings: Settings,
     volumes: Mutex<BTreeMap<String, Arc<Served>>>,
+    /// Where volumes are served that are not served here.
+    elsewhere: Mutex<BTreeMap<String, String>>,
     pool: Arc<Pool>,
     ended: AtomicBool,
     connections: AtomicUsize,
-    /// Where those come from that have not said who they are, the oldest first.
+    /// Where those come from that have not identified themselves, the oldest first.
     strangers: Mutex<Vec<Stranger>>,
     /// How many connections each client has.
     of_client: Mutex<BTreeMap<String, usize>>,
@@ -94,6 +96,7 @@ impl Server {
             listener,
             settings,
             volumes: Mutex::default(),
+            elsewhere: Mutex::default(),
             pool: Pool::start()?,
             ended: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
@@ -120,6 +123,15 @@ impl Server {
         }
         volumes.insert(export.name.clone(), Arc::new(Served::new(export)));
         true
+    }
+
+    /// Tells clients which server has a volume, HOST:PORT, while it is not served here.
+    pub fn set_elsewhere(&self, name: &str, address: Option<String>) {
+        let mut elsewhere = self.shared.elsewhere.lock();
+        match address {
+            Some(address) => elsewhere.insert(name.to_owned(), address),
+            None => elsewhere.remove(name),
+        };
     }
 
     /// Serves a volume no more: its sessions end, and what they hold is released.
@@ -248,7 +260,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A connection that has not said who it is.
+/// A connection that has not identified itself.
 struct Unknown {
     from: IpAddr,
     link: Arc<dyn Link>,
@@ -264,7 +276,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// It said who it is; `false`: that client has the most.
+    /// It identified itself; `false`: that client has the most.
     fn is_known(&mut self, client: &str) -> bool {
         self.is_no_stranger();
         let mut of_client = self.shared.of_client.lock();

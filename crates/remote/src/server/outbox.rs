@@ -32,6 +32,8 @@ pub(super) struct Connection {
     unread: AtomicUsize,
     /// The same, of all connections of the client.
     unread_of_client: Arc<AtomicUsize>,
+    /// The newest ping that a thread is to answer.
+    pong: Mutex<Option<u64>>,
 }
 
 #[derive(Default)]
@@ -53,6 +55,7 @@ impl Connection {
             changed: Condvar::new(),
             unread: AtomicUsize::new(0),
             unread_of_client,
+            pong: Mutex::default(),
         });
         let own = Arc::clone(&connection);
         device::spawn("serve-send", move || own.send_all(&pool))?;
@@ -81,6 +84,16 @@ impl Connection {
     pub(super) fn has_space(&self) -> bool {
         self.unread.load(Ordering::Relaxed) < UNREAD_MAX
             && self.unread_of_client.load(Ordering::Relaxed) < UNREAD_OF_CLIENT_MAX
+    }
+
+    /// Notes a ping for the thread that answers it; whether there is one already.
+    pub(super) fn awaits_pong(&self, number: u64) -> bool {
+        self.pong.lock().replace(number).is_some()
+    }
+
+    /// The ping to answer now; those that arrive from now on are another thread's.
+    pub(super) fn next_pong(&self) -> Option<u64> {
+        self.pong.lock().take()
     }
 
     /// Closes it.

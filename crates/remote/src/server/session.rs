@@ -255,6 +255,11 @@ impl Session {
 
     /// Keeps the answer to a request, and sends it if there is a connection.
     pub(super) fn answered(&self, id: u64, frame: Vec<u8>, is_repeatable: bool) {
+        // Looked at when the answer is ready: what was read from memory may be out of date by now.
+        if !self.volume.may_answer() {
+            self.hang_up();
+            return;
+        }
         let mut state = self.state.lock();
         if state.ended {
             return;

@@ -29,6 +29,19 @@ pub struct Export {
     pub fs: Arc<dyn FileSystem>,
     /// Its control connections.
     pub control: Box<OpenControl>,
+    /// Whether this process still owns it, if another one can.
+    pub warrant: Option<Arc<dyn Warrant>>,
+}
+
+/// Whether the process that serves a volume still owns it. Another one may own it since a moment of
+/// which this one knows nothing: it was stopped, or cut off.
+pub trait Warrant: Send + Sync {
+    /// Whether an answer may be sent now; it may take a request to find out. After the first
+    /// `false` it never may again.
+    fn may_answer(&self) -> bool;
+
+    /// Whether it is known that an answer may be sent now.
+    fn is_known(&self) -> bool;
 }
 
 /// What one client uses of a volume, in all its sessions.
@@ -53,6 +66,7 @@ pub(super) struct Served {
     pub(super) control: Box<OpenControl>,
     pub(super) locks: Locks,
     pub(super) appends: Appends,
+    warrant: Option<Arc<dyn Warrant>>,
     sessions: Mutex<Sessions>,
     /// A request ended.
     changed: Condvar,
@@ -94,11 +108,21 @@ impl Drop for Running<'_> {
 
 impl Served {
     pub(super) fn new(export: Export) -> Served {
-        let Export { name, fs, control } = export;
+        let Export { name, fs, control, warrant } = export;
         let locks = Locks::default();
         let (appends, sessions) = (Appends::default(), Mutex::default());
         let changed = Condvar::new();
-        Served { name, fs, control, locks, appends, sessions, changed }
+        Served { name, fs, control, locks, appends, warrant, sessions, changed }
+    }
+
+    /// Whether an answer may be sent now; it may take a request to find out.
+    pub(super) fn may_answer(&self) -> bool {
+        self.warrant.as_ref().is_none_or(|warrant| warrant.may_answer())
+    }
+
+    /// Whether it is known that an answer may be sent now.
+    pub(super) fn is_known_to_be_ours(&self) -> bool {
+        self.warrant.as_ref().is_none_or(|warrant| warrant.is_known())
     }
 
     /// Begins a request; `None`: the volume is served no more.
@@ -156,7 +180,7 @@ impl Served {
         }
     }
 
-    /// Ends the locks of a session, and tells those that waited for them.
+    /// Ends the locks of a session, and wakes those that waited for them.
     pub(super) fn forget_session(&self, id: u64) {
         let granted = self.locks.end_session(id);
         self.granted(&granted);

@@ -111,7 +111,7 @@ fn what_is_no_hello_ends_the_connection() {
         channel.send(&message).unwrap();
         assert!(is_ended(&channel));
     }
-    // A length, and then as much as it says, without end.
+    // A length, and then as many bytes, without end.
     let huge = link(&rig);
     huge.write_all(&u32::MAX.to_le_bytes()).unwrap();
     let mut buffer = [0; 100];
@@ -170,7 +170,7 @@ fn requests_that_are_malformed_or_too_many_harm_nobody_else() {
     let mut received = Vec::new();
     channel.receive(&mut received, 1 << 20, SOON).unwrap();
     assert_eq!(split_head(&received).map(|(kind, id, _)| (kind, id)), Some((FrameKind::Reply, 1)));
-    // Nodes that do not exist, numbers that overflow, and no end of them: the client never says
+    // Nodes that do not exist, numbers that overflow, and no end of them: the client never sends
     // that it has an answer.
     let mut random = fastrand::Rng::with_seed(7);
     let mut refused = false;

@@ -93,7 +93,7 @@ fn numbers_of_nodes_that_were_not_returned_are_stale() {
 }
 
 #[test]
-fn a_client_is_who_its_grant_says() {
+fn a_client_is_who_its_grant_names() {
     let (uids, gids) = (Ids::Listed(vec![0, 1000]), Ids::Listed(vec![1000]));
     let users = Users::Asserted { uids, gids };
     let rig = Rig::with(Engine::Btree, 5, Grant { users, keeps_root: false, ..Grant::all() });

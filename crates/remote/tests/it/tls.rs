@@ -8,7 +8,9 @@ use std::time::Duration;
 use crate::rig::TRUSTED;
 use device::{Clock, SystemClock, SystemNet, SystemRandom};
 use inode::{Caller, NodeId};
-use remote::{ConnectError, Export, Proof, Remote, RemoteFs, Security, Server, Settings, Target};
+use remote::{
+    ConnectError, Export, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target,
+};
 use rpc::certificates::{Authority, For};
 use rpc::{ClientTls, Files, Grant, ServerTls};
 use testing::MemoryFs;
@@ -37,8 +39,12 @@ fn server(directory: &Path) -> Server {
     let server = Server::start(&SystemNet, SocketAddr::from(([127, 0, 0, 1], 0)), settings);
     let server = server.unwrap();
     let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
-    let export =
-        Export { name: "vol".into(), fs: Arc::new(MemoryFs::new()), control: Box::new(control) };
+    let export = Export {
+        name: "vol".into(),
+        fs: Arc::new(MemoryFs::new()),
+        control: Box::new(control),
+        warrant: None,
+    };
     assert!(server.add(export));
     server
 }
@@ -47,7 +53,7 @@ fn connect(server: &Server, host: &str, tls: Option<Files>) -> Result<Arc<Remote
     let tls = tls.map(|files| ClientTls::read(&files).unwrap());
     let proof = tls.map_or(TRUSTED, Proof::Tls);
     let (host, port) = (host.to_owned(), server.address().port());
-    let target = Target { host, port, volume: "vol".to_owned(), proof };
+    let target = Target { places: vec![Place { host, port }], volume: "vol".to_owned(), proof };
     let clock = Arc::new(SystemClock::new());
     Remote::connect(Arc::new(SystemNet), clock, target, Some(Duration::from_secs(30)))
 }
@@ -93,7 +99,7 @@ fn a_client_with_a_certificate_is_let_in_and_any_other_is_not() {
     assert!(matches!(&narrow, ConnectError::Refused(why) if why.message.contains("no volume vol")));
     let other_machine = SocketAddr::from(([192, 0, 2, 1], 7440));
     let (host, port) = (other_machine.ip().to_string(), 7440);
-    let target = Target { host, port, volume: "v".into(), proof: TRUSTED };
+    let target = Target { places: vec![Place { host, port }], volume: "v".into(), proof: TRUSTED };
     let plain = Remote::connect(Arc::new(SystemNet), Arc::new(SystemClock::new()), target, None);
     assert!(matches!(plain.err(), Some(ConnectError::Plain(_))));
 }

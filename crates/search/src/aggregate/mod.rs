@@ -5,9 +5,9 @@
 //! An inode with several names counts once, where it is first met. Only what the caller may see
 //! counts: names in directories that they may list and search, as in a query.
 
-mod groups;
-mod tree;
 pub(crate) mod walked;
+mod tree;
+mod groups;
 
 pub use groups::extension;
 pub use walked::aggregate_by_walking;

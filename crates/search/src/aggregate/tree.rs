@@ -143,19 +143,19 @@ impl Directories {
     ) -> Result<(), E> {
         let mut chain = Vec::new();
         let (depth, totals) = (0, Totals::default());
-        let mut told = DirectoryTotals { path: Vec::new(), depth, totals };
+        let mut each = DirectoryTotals { path: Vec::new(), depth, totals };
         for mut directory in &self.0 {
-            (told.depth, told.totals) = (directory.depth, directory.totals);
-            told.path.clear();
+            (each.depth, each.totals) = (directory.depth, directory.totals);
+            each.path.clear();
             while directory.depth > 0 {
                 chain.push(&directory.name);
                 directory = &self.0[directory.above as usize];
             }
-            told.path.extend_from_slice(&directory.name);
+            each.path.extend_from_slice(&directory.name);
             while let Some(name) = chain.pop() {
-                push_name(&mut told.path, name);
+                push_name(&mut each.path, name);
             }
-            take(&told)?;
+            take(&each)?;
         }
         Ok(())
     }

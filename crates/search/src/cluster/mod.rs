@@ -5,20 +5,25 @@
 //! needs it, and keeps it until the caller releases it. This module does not know what the rows
 //! describe.
 
-mod attributes;
+// Building one.
 mod build;
-mod column;
-mod fields;
-mod names;
-mod nearest;
-mod open;
 mod order;
+mod attributes;
+
+// Searching one.
 mod places;
-mod rows;
-mod scan;
 mod sieve;
-mod source;
+mod scan;
+mod nearest;
 mod summary;
+mod names;
+
+// One that is open.
+mod open;
+mod rows;
+mod fields;
+mod column;
+mod source;
 mod values;
 
 #[cfg(test)]

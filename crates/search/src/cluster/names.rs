@@ -27,7 +27,7 @@ impl NameTest {
         Some(NameTest::of(bytes, anchored))
     }
 
-    /// The test for names with these bytes, which start or end with them if `anchored` says so.
+    /// The test for names with these bytes, which start or end with them if `anchored` is set.
     pub(crate) fn of(bytes: &[u8], anchored: (bool, bool)) -> NameTest {
         let mut pattern = Vec::with_capacity(bytes.len() + 2);
         if anchored.0 {

@@ -226,10 +226,11 @@ impl Summary {
         match condition {
             Condition::Within(attribute, least, greatest) => {
                 code_range(*attribute, *least, *greatest)
-                    .is_some_and(|(least, greatest)| self.may_lie(*attribute, least, greatest))
+                    .is_some_and(|(least, greatest)| self.may_be_in(*attribute, least, greatest))
             }
             Condition::OneOf(attribute, values) => values.iter().any(|&value| {
-                code(*attribute, value).is_some_and(|value| self.may_lie(*attribute, value, value))
+                code(*attribute, value)
+                    .is_some_and(|value| self.may_be_in(*attribute, value, value))
             }),
             Condition::Name(name) => self.may_have(NAMES, hash(name)),
             Condition::NameContains(part) | Condition::NameStarts(part) => self.may_contain(part),
@@ -260,7 +261,7 @@ impl Summary {
     }
 
     /// Whether a value may be between two bounds, inclusive.
-    fn may_lie(&self, attribute: Attribute, least: u64, greatest: u64) -> bool {
+    fn may_be_in(&self, attribute: Attribute, least: u64, greatest: u64) -> bool {
         let (lowest, highest) = self.record.bounds[place_of(attribute)];
         if greatest < lowest || least > highest {
             return false;

@@ -161,7 +161,7 @@ mod tests {
         Cluster::open(Arc::new(builder.finish().bytes), hash).expect("just made")
     }
 
-    /// Uses a cluster as a query does; tells whether it was opened.
+    /// Uses a cluster as a query does; returns whether it was opened.
     fn search(cache: &ClusterCache, id: u32, budget: usize) -> bool {
         let mut opened = false;
         let found = cache.get((5, id), || {

@@ -32,7 +32,7 @@ const CLUSTERS_ALONE: usize = 4;
 
 /// State of the directories of a cluster.
 #[derive(Clone, Copy, Default)]
-struct Standing {
+struct ClusterState {
     open: bool,
     closed: bool,
     /// Rows of it changed, and their former values are not known.
@@ -123,9 +123,9 @@ impl Counting<'_> {
     /// `None` if the caller cancelled.
     fn clusters(&self, lists: Option<&[Arc<BeforeList>]>) -> Result<Option<Vec<Counted>>> {
         let base = self.base;
-        let mut standing = vec![Standing::default(); base.clusters.len()];
+        let mut states = vec![ClusterState::default(); base.clusters.len()];
         base.table.each(&mut |at, cluster| {
-            let found = &mut standing[cluster as usize];
+            let found = &mut states[cluster as usize];
             let open = self.ground.is_open(at);
             found.open |= open;
             found.closed |= !open;
@@ -133,14 +133,13 @@ impl Counting<'_> {
         if lists.is_none() {
             self.view.delta.each_place(&mut |(directory, cookie)| {
                 if let Some(cluster) = base.table.cluster_of(directory, cookie) {
-                    standing[cluster as usize].changed = true;
+                    states[cluster as usize].changed = true;
                 }
             });
         }
-        let gone =
-            Gone::of(lists.unwrap_or_default(), standing.len(), &|number| standing[number].open);
-        let mut chosen: Vec<u32> = (0..standing.len() as u32)
-            .filter(|number| standing[*number as usize].open)
+        let gone = Gone::of(lists.unwrap_or_default(), states.len(), &|number| states[number].open);
+        let mut chosen: Vec<u32> = (0..states.len() as u32)
+            .filter(|number| states[*number as usize].open)
             .filter(|number| base.clusters[*number as usize].may_match(&self.narrow))
             .collect();
         // If the cache does not hold all clusters, a fixed order would evict each before its turn.
@@ -148,7 +147,7 @@ impl Counting<'_> {
         let threads = if chosen.len() <= CLUSTERS_ALONE { 1 } else { self.index.options.threads };
         spread((threads, "count"), chosen.len(), self.request.cancel, &|at| {
             let number = chosen[at] as usize;
-            let Standing { closed, changed, .. } = standing[number];
+            let ClusterState { closed, changed, .. } = states[number];
             let mut counted = self.cluster(One { number, whole: !closed, changed })?;
             for had in gone.of_cluster(number) {
                 let open = !closed || self.is_open(had.row.directory);
@@ -197,7 +196,7 @@ impl Counting<'_> {
                 Some((directory, open)) if directory == row.directory => open,
                 _ => match self.base.table.position(row.directory) {
                     Some(at) => self.ground.is_open(at),
-                    None => scope.standing(row.directory)?.open,
+                    None => scope.access(row.directory)?.open,
                 },
             };
             last = Some((row.directory, open));

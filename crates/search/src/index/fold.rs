@@ -85,7 +85,7 @@ pub(crate) struct Touched {
     counted: usize,
     count_max: Option<usize>,
     /// Memory reported to the other parts of a fold.
-    told: usize,
+    reported: usize,
     /// Directories that differing names point to, if the caller requests them.
     arrived: Option<Vec<u64>>,
 }
@@ -312,7 +312,7 @@ impl Touched {
             }
             if let Some(together) = folding.together {
                 let bytes = self.memory_bytes();
-                if !together.is_within(&mut self.told, bytes, bytes_max) {
+                if !together.is_within(&mut self.reported, bytes, bytes_max) {
                     return Ok(End::TooLarge);
                 }
                 continue;

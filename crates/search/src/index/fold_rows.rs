@@ -70,7 +70,7 @@ fn rows_at(
     space: &RowBudget<'_>,
 ) -> Result<Option<Layer>> {
     let Folding { new, records, .. } = folding;
-    let (mut layer, mut told) = (Layer::default(), 0);
+    let (mut layer, mut reported) = (Layer::default(), 0);
     let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
     for places in places.chunks(PLACES_AHEAD) {
         let places: Vec<_> = places.iter().filter(|place| !known.has(**place)).collect();
@@ -97,7 +97,7 @@ fn rows_at(
             let beside = layer.len() * space.place_bytes;
             let bytes = layer.memory_bytes() + beside;
             if !layer.is_within(space.bytes_max.saturating_sub(beside))
-                || !space.together.is_within(&mut told, bytes, space.bytes_max)
+                || !space.together.is_within(&mut reported, bytes, space.bytes_max)
             {
                 return Ok(None);
             }

@@ -17,7 +17,7 @@ const CHECK_EVERY: usize = 1 << 14;
 
 /// The classification of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum Verdict {
     /// Not classified yet.
     Unknown,
     /// Its names do not count.
@@ -28,7 +28,7 @@ pub(crate) enum Stand {
 
 /// The classification of a base's directories, by their positions in its table.
 pub(crate) struct Ground {
-    stands: Vec<Stand>,
+    verdicts: Vec<Verdict>,
     /// Directories whose record is newer than the table's.
     newer: Vec<bool>,
     /// Position of the start, which is always reported.
@@ -57,25 +57,25 @@ impl Ground {
             }
         }
         let start = table.position(scope.from.directory);
-        let mut ground = Ground { stands: vec![Stand::Unknown; table.len()], newer, start };
+        let mut ground = Ground { verdicts: vec![Verdict::Unknown; table.len()], newer, start };
         let mut chain = Vec::new();
         for first in 0..table.len() {
             if first % CHECK_EVERY == 0 && cancel.load(Ordering::Relaxed) {
                 return Ok(None);
             }
             let mut at = first;
-            let mut stand = loop {
-                if ground.stands[at] != Stand::Unknown {
-                    break ground.stands[at];
+            let mut verdict = loop {
+                if ground.verdicts[at] != Verdict::Unknown {
+                    break ground.verdicts[at];
                 }
                 let (ino, above, _) = table.at(at);
                 let known = [scope.from.directory, view.root].contains(&ino);
                 if known || above == NOWHERE || above as usize == at || ground.newer[at] {
-                    let standing = scope.standing(ino)?;
-                    let stand =
-                        if standing.open { Stand::Open(standing.depth) } else { Stand::Closed };
-                    ground.stands[at] = stand;
-                    break stand;
+                    let access = scope.access(ino)?;
+                    let verdict =
+                        if access.open { Verdict::Open(access.depth) } else { Verdict::Closed };
+                    ground.verdicts[at] = verdict;
+                    break verdict;
                 }
                 if chain.len() > table.len() {
                     let records = scope.records();
@@ -90,16 +90,16 @@ impl Ground {
             };
             while let Some(at) = chain.pop() {
                 let (ino, _, class) = table.at(at);
-                stand = match (stand, allowed[class]) {
-                    (Stand::Open(depth), Some(true)) => Stand::Open(depth + 1),
-                    (Stand::Open(depth), None) => {
+                verdict = match (verdict, allowed[class]) {
+                    (Verdict::Open(depth), Some(true)) => Verdict::Open(depth + 1),
+                    (Verdict::Open(depth), None) => {
                         let (mode, uid, gid) = table.permissions()[class];
                         let listed = scope.may_list(ino, owned(mode, uid, gid))?;
-                        if listed { Stand::Open(depth + 1) } else { Stand::Closed }
+                        if listed { Verdict::Open(depth + 1) } else { Verdict::Closed }
                     }
-                    _ => Stand::Closed,
+                    _ => Verdict::Closed,
                 };
-                ground.stands[at] = stand;
+                ground.verdicts[at] = verdict;
             }
         }
         Ok(Some(ground))
@@ -107,37 +107,37 @@ impl Ground {
 
     /// Whether the names of a directory count.
     pub(crate) fn is_open(&self, at: usize) -> bool {
-        matches!(self.stands[at], Stand::Open(_))
+        matches!(self.verdicts[at], Verdict::Open(_))
     }
 
     /// Whether a directory may be reported: its parent is open and less deep than `deepest`. `true`
     /// if the table does not determine that, as for a directory whose record is newer.
-    pub(crate) fn may_be_told(&self, base: &Base, at: usize, deepest: u32) -> bool {
+    pub(crate) fn may_be_reported(&self, base: &Base, at: usize, deepest: u32) -> bool {
         let (_, above, _) = base.table.at(at);
         if above == NOWHERE || self.newer[at] {
             return true;
         }
-        matches!(self.stands[above as usize], Stand::Open(depth) if depth < deepest)
+        matches!(self.verdicts[above as usize], Verdict::Open(depth) if depth < deepest)
     }
 
     /// For every directory, the position of the directory that its sums go to, if directories down
     /// to a depth are reported one by one; `NOWHERE`: the table does not determine it.
     pub(crate) fn counted_with(&self, base: &Base, deepest: u32) -> Vec<u32> {
-        let mut with = vec![NOWHERE; self.stands.len()];
-        let mut done = vec![false; self.stands.len()];
+        let mut with = vec![NOWHERE; self.verdicts.len()];
+        let mut done = vec![false; self.verdicts.len()];
         let mut chain = Vec::new();
-        for first in 0..self.stands.len() {
+        for first in 0..self.verdicts.len() {
             let mut at = first;
             let found = loop {
                 if done[at] {
                     break with[at];
                 }
                 let (_, above, _) = base.table.at(at);
-                match self.stands[at] {
-                    Stand::Open(depth) if depth <= deepest || self.start == Some(at) => {
+                match self.verdicts[at] {
+                    Verdict::Open(depth) if depth <= deepest || self.start == Some(at) => {
                         break at as u32;
                     }
-                    Stand::Open(_) if above != NOWHERE && !self.newer[at] => {}
+                    Verdict::Open(_) if above != NOWHERE && !self.newer[at] => {}
                     _ => break NOWHERE,
                 }
                 chain.push(at);

@@ -8,40 +8,49 @@
 //! Correct answers never depend on the index: if it is missing or damaged, the store answers the
 //! query.
 
-mod ahead;
-mod base;
-mod before;
-mod below;
-mod build;
-mod cache;
-mod changes;
-mod check;
-mod compare;
+// A query.
 mod count;
-mod directory_ranges;
-mod files;
-mod flush;
-mod fold;
-mod fold_rows;
+mod run;
+mod ahead;
+mod worker;
+mod plan;
 mod ground;
+
+// Totals, and the largest directories.
+mod totals_base;
+mod totals;
+mod before;
+mod scope;
 mod holding;
-mod layer;
+
+// The next base, and checks of what is there.
+mod flush;
+mod build;
+mod check;
+mod partition;
+
+// Views: a base, and what differs from it.
+mod mounts;
+mod views;
+mod compare;
+mod fold_rows;
 mod logged;
 mod merged;
-mod mounts;
-mod packed;
-mod partition;
 mod parts;
-mod plan;
-mod run;
-mod scope;
-mod spread;
-mod table;
-mod totals;
-mod totals_base;
+mod fold;
+mod below;
+mod changes;
+mod directory_ranges;
 mod view;
-mod views;
-mod worker;
+mod layer;
+mod packed;
+
+// A base in memory, and its files.
+mod cache;
+mod base;
+mod table;
+mod files;
+mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

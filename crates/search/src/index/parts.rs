@@ -18,7 +18,7 @@ use crate::Result;
 /// Parts for each thread: parts differ in size, and a thread that finishes takes another.
 pub(super) const PARTS_A_THREAD: usize = 16;
 /// Memory that a part takes before it reports it to the others, in bytes.
-const TOLD_BYTES: usize = 16 << 10;
+const REPORT_BYTES: usize = 16 << 10;
 
 /// Helper threads of a fold.
 #[derive(Clone, Copy)]
@@ -40,12 +40,12 @@ pub(crate) struct Together {
 impl Together {
     /// Reports a part's memory if it grew much since the last report, and returns whether all parts
     /// together are within a limit.
-    pub(crate) fn is_within(&self, told: &mut usize, bytes: usize, bytes_max: usize) -> bool {
-        if bytes < *told + TOLD_BYTES {
+    pub(crate) fn is_within(&self, reported: &mut usize, bytes: usize, bytes_max: usize) -> bool {
+        if bytes < *reported + REPORT_BYTES {
             return true;
         }
-        let more = bytes - *told;
-        *told = bytes;
+        let more = bytes - *reported;
+        *reported = bytes;
         self.bytes.fetch_add(more, Ordering::Relaxed) + more <= bytes_max
     }
 }

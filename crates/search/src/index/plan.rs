@@ -34,20 +34,20 @@ pub(crate) fn clusters(
             if *wanted {
                 break;
             }
-            *wanted = scope.standing(*above)?.open;
+            *wanted = scope.access(*above)?.open;
         }
     }
     if !everything {
         let mut entered = vec![start];
         for moved in view.delta.moved() {
-            if base.table.contains(moved) && scope.standing(moved)?.open {
+            if base.table.contains(moved) && scope.access(moved)?.open {
                 entered.push(moved);
             }
         }
         // If a divided directory moves, only its first part is rewritten: the clusters of the other
         // parts name its former parent.
         for divided in base.table.divided() {
-            if scope.standing(divided)?.open {
+            if scope.access(divided)?.open {
                 entered.push(divided);
             }
         }
@@ -95,7 +95,7 @@ pub(crate) fn refused(view: &View, scope: &mut Scope<'_>) -> Result<u64> {
     closed.dedup();
     let mut count = 0;
     for directory in closed {
-        count += u64::from(scope.standing(directory)?.refused);
+        count += u64::from(scope.access(directory)?.refused);
     }
     Ok(count)
 }

@@ -474,8 +474,8 @@ impl<'a> Run<'a> {
         let records = scope.records();
         let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
         for (nested, directory, cookie) in mounts.inside(view.subvolume) {
-            let standing = scope.standing(directory)?;
-            if !standing.open {
+            let access = scope.access(directory)?;
+            if !access.open {
                 continue;
             }
             records.entry(directory, cookie, &mut found)?;
@@ -491,7 +491,7 @@ impl<'a> Run<'a> {
             let mut path = Vec::new();
             scope.path(directory, &mut path)?;
             push_name(&mut path, row.name);
-            let depth = standing.depth + 1;
+            let depth = access.depth + 1;
             let record = records.subvolume(nested)?.ok_or(Error::NotFound)?;
             let own = records.of_tree(TreeId(record.tree));
             if self.put(own, &row, &path, depth, nested)?.is_break() {

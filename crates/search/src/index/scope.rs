@@ -24,7 +24,7 @@ const CHAIN_STEP: usize = 64;
 
 /// The classification of a directory for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct Access {
     /// Whether its names are searched: it is the start or below it, nothing prunes it, and the
     /// caller may list and search it and every directory from the start to it.
     pub(crate) open: bool,
@@ -34,8 +34,8 @@ pub(crate) struct Standing {
     pub(crate) depth: u32,
 }
 
-impl Standing {
-    const OUTSIDE: Standing = Standing { open: false, refused: false, depth: 0 };
+impl Access {
+    const OUTSIDE: Access = Access { open: false, refused: false, depth: 0 };
 }
 
 /// The start of the search in one subvolume.
@@ -55,7 +55,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) from: &'a From,
     request: &'a Request<'a>,
     records: Records<'a>,
-    known: Map<u64, Standing>,
+    known: Map<u64, Access>,
     paths: Map<u64, Box<[u8]>>,
     path_bytes: usize,
 }
@@ -96,18 +96,18 @@ impl<'a> Scope<'a> {
         let start = self.from.directory;
         let record = self.records.directory(start)?.ok_or(Error::NotFound)?;
         let owned = owned(record.mode, record.uid, record.gid);
-        let standing = self.enter(start, owned, self.from.depth)?;
-        self.known.insert(start, standing);
+        let access = self.enter(start, owned, self.from.depth)?;
+        self.known.insert(start, access);
         Ok(())
     }
 
     /// Classifies a directory whose ancestors are all open, except for pruning.
-    fn enter(&self, ino: u64, owned: Owned, depth: u32) -> Result<Standing> {
+    fn enter(&self, ino: u64, owned: Owned, depth: u32) -> Result<Access> {
         if self.request.max_depth.is_some_and(|most| depth >= most) {
-            return Ok(Standing { depth, ..Standing::OUTSIDE });
+            return Ok(Access { depth, ..Access::OUTSIDE });
         }
         let open = self.may_list(ino, owned)?;
-        Ok(Standing { open, refused: !open, depth })
+        Ok(Access { open, refused: !open, depth })
     }
 
     /// Whether the caller may list a directory and see the targets of its names.
@@ -118,26 +118,26 @@ impl<'a> Scope<'a> {
 
     /// Classifies a directory.
     #[inline]
-    pub(crate) fn standing(&mut self, directory: u64) -> Result<Standing> {
+    pub(crate) fn access(&mut self, directory: u64) -> Result<Access> {
         match self.known.get(&directory) {
-            Some(standing) => Ok(*standing),
+            Some(access) => Ok(*access),
             None => self.find(directory),
         }
     }
 
-    fn find(&mut self, directory: u64) -> Result<Standing> {
+    fn find(&mut self, directory: u64) -> Result<Access> {
         if self.known.len() > REMEMBERED_MAX {
             self.known.clear();
             self.begin()?;
         }
         let mut chain = Vec::new();
         let mut at = directory;
-        let mut standing = loop {
+        let mut access = loop {
             if let Some(known) = self.known.get(&at) {
                 break *known;
             }
             if at == self.view.root {
-                break Standing::OUTSIDE;
+                break Access::OUTSIDE;
             }
             if chain.len() > DEPTH_MAX {
                 return Err(self.records.inconsistent("directories contain each other", at));
@@ -146,20 +146,20 @@ impl<'a> Scope<'a> {
             chain.push((at, found.map(|(_, owned)| owned)));
             match found {
                 Some((parent, _)) if parent != at => at = parent,
-                _ => break Standing::OUTSIDE,
+                _ => break Access::OUTSIDE,
             }
         };
         for (ino, owned) in chain.into_iter().rev() {
-            standing = match owned {
-                Some(owned) if standing.open => self.enter(ino, owned, standing.depth + 1)?,
-                _ => Standing::OUTSIDE,
+            access = match owned {
+                Some(owned) if access.open => self.enter(ino, owned, access.depth + 1)?,
+                _ => Access::OUTSIDE,
             };
-            if (standing.open || standing.refused) && self.is_pruned(ino, standing.depth)? {
-                standing = Standing { depth: standing.depth, ..Standing::OUTSIDE };
+            if (access.open || access.refused) && self.is_pruned(ino, access.depth)? {
+                access = Access { depth: access.depth, ..Access::OUTSIDE };
             }
-            self.known.insert(ino, standing);
+            self.known.insert(ino, access);
         }
-        Ok(standing)
+        Ok(access)
     }
 
     fn is_pruned(&mut self, ino: u64, depth: u32) -> Result<bool> {

@@ -105,24 +105,24 @@ impl Gather<'_> {
         if self.question.largest > 0 && totals.sums.files > 0 {
             self.holding.add(directory, totals.sums);
         }
-        if let Some(own) = self.told(place, directory)? {
+        if let Some(own) = self.counted(place, directory)? {
             own.add(totals);
         }
         Ok(())
     }
 
     /// The totals that a directory is counted in, for adding to them.
-    pub(super) fn told(
+    pub(super) fn counted(
         &mut self,
         place: &mut Place<'_, '_>,
         directory: u64,
     ) -> Result<Option<&mut Totals>> {
-        let at = self.told_at(place, directory)?;
+        let at = self.counted_at(place, directory)?;
         Ok(self.tree.as_mut().and_then(|tree| tree.own(at)))
     }
 
     /// The directory of the tree that a directory is counted with.
-    fn told_at(&mut self, place: &mut Place<'_, '_>, directory: u64) -> Result<(u64, u64)> {
+    fn counted_at(&mut self, place: &mut Place<'_, '_>, directory: u64) -> Result<(u64, u64)> {
         let own = (place.view.subvolume, directory);
         let Some(tree) = self.tree.as_ref().filter(|tree| !tree.has(own)) else { return Ok(own) };
         if let Some(base) = &place.view.base {
@@ -209,7 +209,7 @@ impl Gather<'_> {
         };
         place.with = ground.counted_with(base, deepest);
         for at in 0..base.table.len() {
-            if ground.may_be_told(base, at, deepest) {
+            if ground.may_be_reported(base, at, deepest) {
                 self.enter(place, base.table.at(at).0)?;
             }
         }
@@ -224,7 +224,7 @@ impl Gather<'_> {
         let mut at = ino;
         while !self.tree.as_ref().is_none_or(|tree| tree.has((view.subvolume, at))) {
             let Some((parent, _)) = view.place(place.scope.records(), at)? else { return Ok(()) };
-            if parent == at || !place.scope.standing(parent)?.open {
+            if parent == at || !place.scope.access(parent)?.open {
                 return Ok(());
             }
             chain.push(at);
@@ -262,8 +262,8 @@ impl Gather<'_> {
                 if !narrow.is_empty() && summed || view.delta.hides((row.directory, row.cookie)) {
                     return ControlFlow::Continue(());
                 }
-                match scope.standing(row.directory) {
-                    Ok(standing) if standing.open => counted.push(at),
+                match scope.access(row.directory) {
+                    Ok(access) if access.open => counted.push(at),
                     Ok(_) => {}
                     Err(error) => {
                         failed = Some(error);
@@ -326,8 +326,8 @@ impl Gather<'_> {
         let records = place.scope.records();
         let mut found = NamedEntry::default();
         for (nested, directory, cookie) in mounts.inside(subvolume) {
-            let standing = place.scope.standing(directory)?;
-            if !standing.open {
+            let access = place.scope.access(directory)?;
+            if !access.open {
                 continue;
             }
             records.entry(directory, cookie, &mut found)?;
@@ -338,7 +338,7 @@ impl Gather<'_> {
             let own = records.of_tree(TreeId(record.tree));
             let row = own.directory_row(record.root, &mut Vec::new())?;
             let row = Row { directory, cookie, name: &found.name, ..row };
-            let above = self.told_at(place, directory)?;
+            let above = self.counted_at(place, directory)?;
             if let Some(tree) = &mut self.tree {
                 tree.add((nested, record.root), above, &found.name);
             }
@@ -346,7 +346,7 @@ impl Gather<'_> {
             let mut path = Vec::new();
             place.scope.path(directory, &mut path)?;
             push_name(&mut path, &found.name);
-            let depth = standing.depth + 1;
+            let depth = access.depth + 1;
             self.waiting.push((nested, From { directory: record.root, path, depth }));
         }
         Ok(())
@@ -370,7 +370,7 @@ impl Gather<'_> {
         for (ino, own) in holding.largest(count) {
             let mut path = Vec::new();
             place.scope.path(ino, &mut path)?;
-            let depth = place.scope.standing(ino)?.depth;
+            let depth = place.scope.access(ino)?.depth;
             let place = (place.view.subvolume, ino);
             self.tally.answer.largest.push(LargeDirectory { path, depth, place, own });
         }
@@ -389,7 +389,7 @@ fn is_open(
     {
         return Ok(ground.is_open(at));
     }
-    Ok(place.scope.standing(directory)?.open)
+    Ok(place.scope.access(directory)?.open)
 }
 
 /// The columns that counting rows needs.

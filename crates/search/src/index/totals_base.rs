@@ -31,7 +31,7 @@ use crate::{Result, Row};
 /// The state of a cluster's directories.
 #[derive(Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is found out by itself")]
-struct Standing {
+struct ClusterState {
     open: bool,
     closed: bool,
     /// Rows of it changed, and their former values are not known.
@@ -57,7 +57,7 @@ struct Summed<'a> {
     base: &'a Base,
     ground: &'a Ground,
     number: u32,
-    found: &'a Standing,
+    found: &'a ClusterState,
     sums: &'a ClusterSums,
     /// The former rows at changed places in it.
     gone: &'a [Had<'a>],
@@ -72,10 +72,15 @@ impl Summed<'_> {
 }
 
 /// The state of a base's clusters; `known`: the former rows at changed places.
-fn standings(place: &Place<'_, '_>, base: &Base, ground: &Ground, known: bool) -> Vec<Standing> {
-    let mut standing = vec![Standing::default(); base.clusters.len()];
+fn states_of(
+    place: &Place<'_, '_>,
+    base: &Base,
+    ground: &Ground,
+    known: bool,
+) -> Vec<ClusterState> {
+    let mut states = vec![ClusterState::default(); base.clusters.len()];
     base.table.each(&mut |at, cluster| {
-        let found = &mut standing[cluster as usize];
+        let found = &mut states[cluster as usize];
         let open = ground.is_open(at);
         found.open |= open;
         found.closed |= !open;
@@ -86,11 +91,11 @@ fn standings(place: &Place<'_, '_>, base: &Base, ground: &Ground, known: bool) -
     if !known {
         place.view.delta.each_place(&mut |(directory, cookie)| {
             if let Some(cluster) = base.table.cluster_of(directory, cookie) {
-                standing[cluster as usize].changed = true;
+                states[cluster as usize].changed = true;
             }
         });
     }
-    standing
+    states
 }
 
 impl Gather<'_> {
@@ -105,12 +110,12 @@ impl Gather<'_> {
             return Ok(());
         }
         let lists = self.index.before(place.view, base, self.question.cancel);
-        let standing = standings(place, base, ground, lists.is_some());
+        let states = states_of(place, base, ground, lists.is_some());
         let lists = lists.unwrap_or_default();
-        let gone = Gone::of(&lists, standing.len(), &|number| standing[number].open);
+        let gone = Gone::of(&lists, states.len(), &|number| states[number].open);
         let mut whole = vec![false; base.clusters.len()];
         let (linked, mut taken) = (linked(), GroupCounts::default());
-        for (number, found) in standing.iter().enumerate() {
+        for (number, found) in states.iter().enumerate() {
             if self.is_cancelled() {
                 return Ok(());
             }
@@ -166,7 +171,7 @@ impl Gather<'_> {
             }
             for directory in &own {
                 let totals = own_totals(directory);
-                if each && let Some(known) = self.told(place, directory.ino)? {
+                if each && let Some(known) = self.counted(place, directory.ino)? {
                     known.add(&totals);
                 }
                 if found.closed {
@@ -181,7 +186,7 @@ impl Gather<'_> {
         } else if self.question.largest > 0 {
             self.holding.add_largest(base, number, sums);
         }
-        if !each && let Some(known) = self.told_with(place, summed)? {
+        if !each && let Some(known) = self.counted_with(place, summed)? {
             known.add(&sums.totals);
         }
         if !found.closed {
@@ -196,14 +201,14 @@ impl Gather<'_> {
     }
 
     /// The directory that all of a cluster is counted with, if directories are reported.
-    fn told_with(
+    fn counted_with(
         &mut self,
         place: &mut Place<'_, '_>,
         summed: &Summed<'_>,
     ) -> Result<Option<&mut Totals>> {
         match summed.found.with {
             Some(with) if self.tree.is_some() && with != NOWHERE => {
-                self.told(place, summed.base.table.at(with as usize).0)
+                self.counted(place, summed.base.table.at(with as usize).0)
             }
             _ => Ok(None),
         }
@@ -220,8 +225,8 @@ impl Gather<'_> {
         if summed.gone.iter().all(|had| had.row.ctime < last) {
             return Ok(true);
         }
-        let told = self.told_with(place, summed)?.map(|known| known.ctime);
-        Ok(told.unwrap_or(self.tally.answer.total.ctime) >= last)
+        let counted = self.counted_with(place, summed)?.map(|known| known.ctime);
+        Ok(counted.unwrap_or(self.tally.answer.total.ctime) >= last)
     }
 
     /// The same for each of some directories.
@@ -242,8 +247,8 @@ impl Gather<'_> {
                 continue;
             }
             let total = self.tally.answer.total.ctime;
-            let told = self.told(place, directory.ino)?.map(|known| known.ctime);
-            if told.unwrap_or(total) < last {
+            let counted = self.counted(place, directory.ino)?.map(|known| known.ctime);
+            if counted.unwrap_or(total) < last {
                 return Ok(false);
             }
         }
@@ -275,9 +280,9 @@ impl Gather<'_> {
             self.holding.take(row.directory, one.sums);
         }
         if self.tree.is_some()
-            && let Some(told) = self.told(place, row.directory)?
+            && let Some(counted) = self.counted(place, row.directory)?
         {
-            told.take(&one);
+            counted.take(&one);
         }
         Ok(())
     }

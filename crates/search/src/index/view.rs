@@ -76,7 +76,7 @@ pub(crate) struct Slot {
 pub(crate) struct Known {
     /// Its tree.
     pub(crate) tree: TreeId,
-    /// Its base, as its record says.
+    /// Its base, as recorded.
     pub(crate) base_tree: u64,
     /// The last commit it was brought up to.
     pub(crate) commit: CommitToken,

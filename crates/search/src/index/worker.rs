@@ -59,9 +59,9 @@ pub(crate) fn test(
     path: &mut Vec<u8>,
     shown: bool,
 ) -> Result<Option<u32>> {
-    let standing = scope.standing(row.directory)?;
-    let depth = standing.depth + 1;
-    if !standing.open || depth < request.min_depth {
+    let access = scope.access(row.directory)?;
+    let depth = access.depth + 1;
+    if !access.open || depth < request.min_depth {
         return Ok(None);
     }
     path.clear();
@@ -220,10 +220,8 @@ impl Search<'_> {
             if row.kind == FileKind::Directory && row.subvolume != 0 {
                 return false;
             }
-            match scope.standing(row.directory) {
-                Ok(standing) => {
-                    standing.open && !self.view.delta.hides((row.directory, row.cookie))
-                }
+            match scope.access(row.directory) {
+                Ok(access) => access.open && !self.view.delta.hides((row.directory, row.cookie)),
                 Err(error) => {
                     failed = Some(error);
                     false

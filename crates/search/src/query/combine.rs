@@ -59,12 +59,12 @@ fn reached_in(parts: &[Expr], leaf: &dyn Fn(&Expr) -> bool, passes: impl Fn(Expr
         let passed = passes(part.outcome());
         // In `a -print -o b -print`, the conditions to reach the first action and to continue
         // exclude each other, so the second one need not repeat that.
-        let said = passed == not(reached.clone());
+        let repeated = passed == not(reached.clone());
         if reached != Expr::no() {
             let before: Vec<Expr> = before.clone();
             ways.push(all(before.into_iter().chain([reached])));
         }
-        if !said {
+        if !repeated {
             before.push(passed);
         }
     }

@@ -1,17 +1,17 @@
 //! The query language: the expressions that test every row, their syntax (GNU find's arguments, or
 //! a search box), and the conditions by which clusters are skipped.
 
-mod code;
-mod combine;
-mod expr;
-mod format;
-mod glob;
-mod narrow;
 mod parse;
-mod regex;
-mod request;
 mod search_box;
+mod combine;
+mod format;
 mod sieve;
+mod narrow;
+mod code;
+mod request;
+mod expr;
+mod regex;
+mod glob;
 mod work;
 
 pub use expr::{Accounts, Context, DEPTH_MAX, Expr, Fired, Kinds, NODES_MAX, Perm, PermKind, Test};

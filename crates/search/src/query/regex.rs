@@ -475,7 +475,7 @@ fn hex(letter: u32) -> String {
     format!("\\x{:02x}", letter & 0xff)
 }
 
-/// A letter that stands for itself.
+/// A letter that matches itself.
 fn put(letter: u32, out: &mut String) {
     match char::from_u32(letter) {
         Some(character) if character.is_ascii_alphanumeric() || character == '_' => {

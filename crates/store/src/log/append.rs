@@ -70,7 +70,7 @@ pub struct Log {
 }
 
 /// The subject of a no-space error when the log has a disk of its own that is full.
-const ON_ITS_OWN: &str = "the log, on a medium of its own";
+const ON_ITS_OWN: &str = "the log, on a device of its own";
 
 /// Bytes of records that a log in objects takes: more than any has.
 const OBJECT_SPACE: u64 = 1 << 62;
@@ -95,7 +95,7 @@ pub(super) struct Counters {
 /// State shared by appenders.
 pub(super) struct State {
     /// Bytes reserved from `next` on, while no thread holds the lock.
-    pub(super) lent: Option<u64>,
+    pub(super) reserved: Option<u64>,
     /// Buffered bytes at which a thread starts a write, and at which appenders wait.
     pub(super) bounds: [usize; 2],
     /// Time, and bytes appended since opening, when `flush_if_due` was last called; `None` where no
@@ -159,15 +159,15 @@ impl State {
 
     /// How many bytes other threads may take without the lock: as long as a record only needs to be
     /// counted.
-    pub(super) fn lendable(&self) -> u64 {
+    pub(super) fn reservable(&self) -> u64 {
         if self.in_reserve || self.renew || self.dirty_since.is_none() || self.check().is_err() {
             return 0;
         }
         let [due, most] = self.bounds.map(|bound| bound.saturating_sub(self.buffered) as u64);
         // The thread that reaches a bound acts on it, so the reservation ends before it.
         let due = if due > 0 { due - 1 } else { most };
-        let told = ABOUT_BYTES - self.appended % ABOUT_BYTES - 1;
-        self.space.min(due).min(most).min(told)
+        let counted = ABOUT_BYTES - self.appended % ABOUT_BYTES - 1;
+        self.space.min(due).min(most).min(counted)
     }
 
     /// Counts records that have numbers.
@@ -203,7 +203,7 @@ impl Log {
     pub(super) fn assemble(env: &Env, files: Files, options: &LogOptions, writer: Writer) -> Log {
         let next = writer.next;
         let state = State {
-            lent: None,
+            reserved: None,
             bounds: [options.write_bytes, options.buffer_bytes_max],
             driven: None,
             next,

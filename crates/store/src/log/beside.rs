@@ -129,10 +129,10 @@ mod tests {
             log.writer.lock().segments.iter().map(|segment| segment.path.clone()).collect();
         sim.device.flip_bit(&paths[1], 8 * (RECORDS_START + 5000));
         sim.device.overwrite(&paths[2], 0, &[0; 64]);
-        let told = found(&log, 0);
-        assert_eq!(told.len(), 2, "{told:#?}");
-        assert!(told[0].contains(&paths[1]) && told[0].contains("byte "), "{told:#?}");
-        assert!(told[1].contains(&paths[2]) && told[1].contains("byte 0"), "{told:#?}");
+        let reported = found(&log, 0);
+        assert_eq!(reported.len(), 2, "{reported:#?}");
+        assert!(reported[0].contains(&paths[1]) && reported[0].contains("byte "), "{reported:#?}");
+        assert!(reported[1].contains(&paths[2]) && reported[1].contains("byte 0"), "{reported:#?}");
         // Records that a checkpoint contains are not needed.
         let third = log.writer.lock().segments[3].first;
         assert_eq!(found(&log, third), Vec::<String>::new());

@@ -299,7 +299,7 @@ mod tests {
         let log = open(&sim, 1 << 20, 1990);
         append(&log, 500);
         log.trim(Lsn(2400)).unwrap();
-        assert_eq!(read(&log, 100, 2500), Some((101..=2500).collect()), "before anybody said");
+        assert_eq!(read(&log, 100, 2500), Some((101..=2500).collect()), "before any was kept");
         log.keep(&[Lsn(1500), Lsn(2200)]).unwrap();
         assert_eq!(read(&log, 1500, 2500), Some((1501..=2500).collect()));
         assert_eq!(read(&log, 100, 2500), None);

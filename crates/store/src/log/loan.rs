@@ -42,7 +42,7 @@ const NUMBER_AT: u32 = 33;
 /// One record.
 const ONE: u64 = 1 << NUMBER_AT;
 /// No word was published.
-const UNTOLD: u64 = u64::MAX;
+const UNKNOWN: u64 = u64::MAX;
 
 /// Spins before a thread sleeps. The lock is usually held for less time than a sleep and a wake-up
 /// take. When it is held longer (a segment is taken, a buffer exchanged), other threads sleep as
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     /// The word's value before the record that ended the loan.
     before_end: AtomicU64,
     /// Whether loans are made.
-    lends: bool,
+    reserves: bool,
     state: Apart,
 }
 
@@ -88,9 +88,9 @@ impl Shared {
         Shared {
             word: AtomicU64::new(ENDED),
             first: AtomicU64::new(state.next),
-            before_end: AtomicU64::new(UNTOLD),
+            before_end: AtomicU64::new(UNKNOWN),
             // Where each commit waits for the disk, it takes the lock for that anyway.
-            lends: options.durability == Durability::Async,
+            reserves: options.durability == Durability::Async,
             state: Apart(Mutex::new(state)),
         }
     }
@@ -100,7 +100,7 @@ impl Shared {
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> Option<u64> {
         // Long records are refused at once, lest additions that take nothing carry far.
-        if !self.lends || bytes > RECORD_BYTES_MAX {
+        if !self.reserves || bytes > RECORD_BYTES_MAX {
             return None;
         }
         let bytes = bytes as u64;
@@ -155,7 +155,7 @@ impl Shared {
         let mut looks = 0;
         loop {
             let word = self.before_end.load(Ordering::Acquire);
-            if word != UNTOLD {
+            if word != UNKNOWN {
                 return word;
             }
             looks += 1;
@@ -174,50 +174,50 @@ impl Locked<'_> {
     #[inline]
     fn end_loan(&mut self) {
         let word = self.shared.word.swap(ENDED, Ordering::AcqRel);
-        let Some(lent) = self.guard.lent.take() else { return };
+        let Some(reserved) = self.guard.reserved.take() else { return };
         let word = if word & ENDED == 0 { word } else { self.shared.wait_for_end() };
         let next = number(word, self.guard.next);
-        let (records, bytes) = (next - self.guard.next, (word & BYTES) - (BYTES - lent));
+        let (records, bytes) = (next - self.guard.next, (word & BYTES) - (BYTES - reserved));
         self.guard.taken(records, bytes);
     }
 
     /// Reserves what other threads may take while no thread holds the lock.
     #[inline]
-    fn lend(&mut self) {
-        if !self.shared.lends || self.guard.lent.is_some() {
+    fn reserve(&mut self) {
+        if !self.shared.reserves || self.guard.reserved.is_some() {
             return;
         }
-        let bytes = self.guard.lendable().min(BYTES);
+        let bytes = self.guard.reservable().min(BYTES);
         if bytes < LOAN_BYTES_MIN {
             return;
         }
         let next = self.guard.next;
-        self.guard.lent = Some(bytes);
+        self.guard.reserved = Some(bytes);
         self.shared.first.store(next, Ordering::Release);
-        self.shared.before_end.store(UNTOLD, Ordering::Relaxed);
+        self.shared.before_end.store(UNKNOWN, Ordering::Relaxed);
         let word = next << NUMBER_AT | (BYTES - bytes);
         self.shared.word.store(word, Ordering::Release);
     }
 
     /// Runs `act` without the lock.
     pub(super) fn unlocked<T>(&mut self, act: impl FnOnce() -> T) -> T {
-        self.lend();
+        self.reserve();
         let done = MutexGuard::unlocked(&mut self.guard, act);
         self.end_loan();
         done
     }
 
-    /// Waits until `told` is signalled.
-    pub(super) fn wait(&mut self, told: &Condvar) {
-        self.lend();
-        told.wait(&mut self.guard);
+    /// Waits until `signal` is signalled.
+    pub(super) fn wait(&mut self, signal: &Condvar) {
+        self.reserve();
+        signal.wait(&mut self.guard);
         self.end_loan();
     }
 
     /// The same, with a timeout; returns whether it timed out.
-    pub(super) fn wait_for(&mut self, told: &Condvar, time: Duration) -> bool {
-        self.lend();
-        let over = told.wait_for(&mut self.guard, time).timed_out();
+    pub(super) fn wait_for(&mut self, signal: &Condvar, time: Duration) -> bool {
+        self.reserve();
+        let over = signal.wait_for(&mut self.guard, time).timed_out();
         self.end_loan();
         over
     }
@@ -225,7 +225,7 @@ impl Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.lend();
+        self.reserve();
     }
 }
 
@@ -255,12 +255,12 @@ mod tests {
             [1, 2, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, u64::from(u32::MAX), 1 << 40]
         {
             for apart in [0, 1, -1, 77, -77, 1 << 29, -(1 << 29)] {
-                let Some(told) = u64::checked_add_signed(near, apart) else { continue };
-                let word = told << NUMBER_AT | 0x1234;
-                assert_eq!(number(word, near), told, "{apart} from {near}");
+                let Some(value) = u64::checked_add_signed(near, apart) else { continue };
+                let word = value << NUMBER_AT | 0x1234;
+                assert_eq!(number(word, near), value, "{apart} from {near}");
                 assert_eq!(
                     number(word.wrapping_add(ONE + 300), near),
-                    told + 1,
+                    value + 1,
                     "{apart} from {near}"
                 );
             }

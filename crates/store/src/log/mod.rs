@@ -7,22 +7,27 @@
 //! `kept`. `docs/format/log.md` and `log-object.md` have the bytes, and
 //! `docs/guide/crash-safety.md` the argument.
 
-mod append;
-mod beginning;
+// Appending, and who writes.
 mod beside;
-mod kept;
-mod loan;
-mod objects;
-mod options;
-mod recover;
-mod salvage;
-mod search;
-mod segment;
-mod stage;
-mod stray;
-mod sums;
-mod verify;
 mod write;
+mod append;
+
+// Opening, and damage.
+mod salvage;
+mod recover;
+mod verify;
+mod stray;
+mod search;
+
+// Segments, and a log of objects.
+mod objects;
+mod beginning;
+mod kept;
+mod segment;
+mod options;
+mod loan;
+mod sums;
+mod stage;
 
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,7 @@ use super::beginning::{BadHeader, Head, begins_with, has_its_length, of_length, 
 use super::kept::Kept;
 use super::search::search;
 use super::segment::{Files, KEPT_SUFFIX, SEGMENT_SUFFIX, SPARE_PREFIX, Segment, Spare, Writer};
-use super::stray::{Stray, set_aside};
+use super::stray::{Stray, take_strays};
 use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
 
@@ -185,7 +185,7 @@ impl Log {
 /// Takes out files that are not segments of their name. An unreadable file stays in the list, for
 /// it may be one that is not needed.
 fn leave_strays(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> Result<Vec<Stray>> {
-    let strays = set_aside(files, firsts, from, |_| Ok(()))?;
+    let strays = take_strays(files, firsts, from, |_| Ok(()))?;
     for Stray { path, is, .. } in &strays {
         tracing::warn!(path, ?is, "a log file does not match its name");
     }

@@ -1,5 +1,5 @@
 //! Truncates a damaged log: the intact, consecutive records before the damage stay, everything
-//! after it is discarded, and the report says how much. Only for a user who was informed that
+//! after it is discarded, and the report contains how much. Only for a user who was informed that
 //! acknowledged changes will be lost.
 //!
 //! The whole log is read before anything is changed, so a failed read leaves it unchanged.
@@ -42,7 +42,7 @@ use super::beginning::{Head, begins_with, has_its_length, read_beginning};
 use super::recover::{Listed, Scan, list};
 use super::search::{find, search};
 use super::segment::Files;
-use super::stray::{Stray, set_aside};
+use super::stray::{Stray, take_strays};
 use super::{Log, LogOptions};
 use crate::{Error, Lsn, Result};
 
@@ -155,7 +155,7 @@ impl Plan {
     /// `usual`: the length of segments whose header no longer states it.
     fn of(files: &Files, usual: u64, from: Lsn, certain: bool) -> Result<Plan> {
         let Listed { mut firsts, kept, spares } = list(files)?;
-        let strays = set_aside(files, &mut firsts, from, Err)?;
+        let strays = take_strays(files, &mut firsts, from, Err)?;
         refuse_strays(&strays)?;
         let begin = begin_of(files, &firsts, from)?;
         let needed = firsts.split_off(begin.saturating_sub(1));
@@ -372,7 +372,7 @@ fn whole(
         let (mut bytes, head) = match read_beginning(files, first, &path, file.as_ref()) {
             Ok(read) => read,
             Err(Error::Corrupt(damage)) => {
-                tell(&damage);
+                warn(&damage);
                 break;
             }
             Err(error) => return Err(error),
@@ -395,7 +395,7 @@ fn whole(
                 IntactSegment { path, end, length, differs, lacks, header: Some(header) }
             }
             Head::Malformed(damage) => {
-                tell(&damage);
+                warn(&damage);
                 break;
             }
         };
@@ -441,7 +441,7 @@ fn given_up(
         let there = look(files, path, RECORDS_START, first.max(last.0 + 1))?;
         // A segment has all records from the one in its name to the next one's; but a file without
         // evidence in itself is not proved a segment by its name.
-        let is_one = there.last > 0 || says_its_name(files, path, first)?;
+        let is_one = there.last > 0 || has_its_name(files, path, first)?;
         let before = if is_one { first - 1 } else { 0 };
         add(There { last: there.last.max(before), ..there });
     }
@@ -473,7 +473,7 @@ fn look(files: &Files, path: &str, start: u64, next: u64) -> Result<There> {
 }
 
 /// Whether a file's own header agrees with its name.
-fn says_its_name(files: &Files, path: &str, first: u64) -> Result<bool> {
+fn has_its_name(files: &Files, path: &str, first: u64) -> Result<bool> {
     let mut head = [0; log_segment::HEADER_BYTES];
     let read = files.device.open(path)?.read_at(&mut head, 0)?;
     Ok(matches!(
@@ -488,7 +488,7 @@ fn of_later_state(file: String, from: Lsn, found: String) -> Corruption {
     Corruption { file, offset: 0, structure: "log", expected, found, unread: false }
 }
 
-fn tell(damage: &Corruption) {
+fn warn(damage: &Corruption) {
     tracing::warn!(%damage, "truncating the log before this segment");
 }
 

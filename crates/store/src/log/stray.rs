@@ -24,7 +24,7 @@ pub(super) struct Stray {
     pub(super) is: Is,
     /// Whether it is known that no segment of its name is needed. Otherwise the log is read as if
     /// the file were one.
-    pub(super) is_aside: bool,
+    pub(super) is_ignored: bool,
     /// Whether it is before everything needed.
     pub(super) is_below: bool,
 }
@@ -46,7 +46,7 @@ pub(super) enum Is {
 /// Takes out of `firsts` the files that are not the segment of their name, and are not needed as
 /// one; the state ends with `from`. Files of another volume are reported in any case. `unread`
 /// decides about a file that cannot be read.
-pub(super) fn set_aside(
+pub(super) fn take_strays(
     files: &Files,
     firsts: &mut Vec<u64>,
     from: Lsn,
@@ -67,7 +67,7 @@ pub(super) fn set_aside(
     let mut strays = Vec::new();
     for (name, mut is) in found {
         let is_below = begin.is_some_and(|begin| name < begin);
-        let is_aside = match &mut is {
+        let is_ignored = match &mut is {
             Is::Another { first, is_copy } => {
                 *is_copy = proven.contains(first);
                 true
@@ -80,11 +80,11 @@ pub(super) fn set_aside(
                     })?
             }
         };
-        if is_aside {
+        if is_ignored {
             firsts.retain(|&other| other != name);
         }
-        if is_aside || matches!(is, Is::Foreign) {
-            strays.push(Stray { path: files.segment_path(name), name, is, is_aside, is_below });
+        if is_ignored || matches!(is, Is::Foreign) {
+            strays.push(Stray { path: files.segment_path(name), name, is, is_ignored, is_below });
         }
     }
     Ok(strays)
@@ -175,7 +175,7 @@ impl Stray {
     /// part.
     pub(super) fn remedy(&self, is_missed: bool) -> Remedy {
         let is_another = matches!(self.is, Is::Another { .. });
-        if is_another && is_missed || !self.is_aside { Remedy::ByHand } else { Remedy::MoveAway }
+        if is_another && is_missed || !self.is_ignored { Remedy::ByHand } else { Remedy::MoveAway }
     }
 
     /// What it is, and what an administrator does where [`Stray::remedy`] requires one.
@@ -190,7 +190,7 @@ impl Stray {
                 };
                 format!("that of its name; give it its own name: {name}{or}")
             }
-            _ if !self.is_aside => {
+            _ if !self.is_ignored => {
                 "that of its name; move it away, and put back what it may have replaced".to_owned()
             }
             _ => "that of its name".to_owned(),

@@ -199,7 +199,7 @@ impl Barrier for Counting {
         if self.fail.load(Ordering::SeqCst) == 0 {
             return Ok(());
         }
-        Err(device::Error::new("sync", "data", std::io::Error::other("told to fail")))
+        Err(device::Error::new("sync", "data", std::io::Error::other("made to fail")))
     }
 }
 

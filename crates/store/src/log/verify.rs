@@ -13,7 +13,7 @@ use format::batch::Ops;
 use super::beginning::BadHeader;
 use super::recover::{Listed, Replay, Scan, list, split_needed};
 use super::segment::Files;
-use super::stray::set_aside;
+use super::stray::take_strays;
 use super::{Log, LogOptions, Recovery};
 use crate::{Finding, FindingKind, Lsn, Remedy, Result};
 
@@ -91,7 +91,7 @@ fn look(
     (headers, findings): (&mut Vec<BadHeader>, &mut Vec<Finding>),
 ) -> Result<Recovery> {
     let Listed { mut firsts, .. } = list(files)?;
-    let strays = set_aside(files, &mut firsts, from, |_| Ok(()))?;
+    let strays = take_strays(files, &mut firsts, from, |_| Ok(()))?;
     let end = split_needed(files, &mut firsts, from).and_then(|needed| {
         let mut scan = Scan::new(files, from, replay, options.segment_bytes);
         (scan.headers, scan.strays) = (Some(headers), &strays);

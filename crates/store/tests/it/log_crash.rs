@@ -62,7 +62,7 @@ fn crash_before_every_operation_loses_nothing_that_was_synced() {
         points += seen.appended.load(Ordering::SeqCst);
     }
     println!("{points} crash points");
-    assert!(points > 500, "the script is too short to tell anything: {points}");
+    assert!(points > 500, "the script is too short to prove anything: {points}");
 }
 
 #[test]

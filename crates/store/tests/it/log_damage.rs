@@ -68,7 +68,7 @@ fn every_flipped_bit_is_named_or_harmless_when_the_tail_is_torn() {
         run(&log, 1, seed, 60, &promised).unwrap();
         drop(log);
         // The mark behind the last sync may be among what the crash lost, and then the last
-        // records cannot be told from a torn tail when they are damaged: it is kept here.
+        // records look like a torn tail when they are damaged: it is kept here.
         let medium = device.after_crash(CrashPolicy::KeepAll, seed);
         let from = promised.checkpoint.load(Ordering::SeqCst);
         let last = open(&medium.copy(), from).unwrap().recovery.replayed + from;
@@ -111,7 +111,7 @@ fn a_torn_tail_is_reported_and_stays_dropped() {
     let opened = open(&medium, 0).unwrap();
     assert_eq!(check_records(&opened.records, 0, |_| 1), 4);
     assert!(opened.recovery.torn_bytes > 0);
-    // A record as long as the torn one: the old record 6 would stand right behind it.
+    // A record as long as the torn one: the old record 6 would be right behind it.
     opened.log.append(&payload(2, 5), LogSpace::Normal).unwrap();
     opened.log.close().unwrap();
     drop(opened);

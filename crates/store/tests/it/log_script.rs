@@ -25,7 +25,7 @@ pub(crate) fn env(device: &SimDevice) -> Env {
     SimEnv::on(device.clone(), 1).env()
 }
 
-/// What a record holds: told by its number and by the run of the script that wrote it.
+/// What a record holds: derived from its number and the run of the script that wrote it.
 pub(crate) fn payload(run: u8, lsn: u64) -> Vec<u8> {
     let length = if lsn.is_multiple_of(23) { 5000 } else { 10 + lsn * 37 % 190 };
     std::iter::once(run).chain((1..length).map(|at| (at * 5 + lsn) as u8)).collect()
@@ -49,7 +49,7 @@ pub(crate) fn run(log: &Log, run: u8, seed: u64, steps: u32, promises: &Promises
         match random.u8(..16) {
             0..=9 => {
                 let next = log.last().0 + 1;
-                // Told before it happens: the append itself may write.
+                // Noted before it happens: the append itself may write.
                 promises.appended.store(next, Ordering::SeqCst);
                 if let Err(error) = log.append(&payload(run, next), LogSpace::Normal) {
                     promises.appended.store(next - 1, Ordering::SeqCst);
@@ -103,7 +103,7 @@ pub(crate) fn open(device: &SimDevice, from: u64) -> Result<Opened> {
     Ok(Opened { log, recovery, records })
 }
 
-/// Checks that records follow each other from `from + 1`, each as `run_of` says it was written,
+/// Checks that records follow each other from `from + 1`, each with the payload of `run_of`,
 /// and returns the last number.
 pub(crate) fn check_records(
     records: &[(u64, Vec<u8>)],

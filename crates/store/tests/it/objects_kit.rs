@@ -33,7 +33,7 @@ pub(crate) fn settings() -> ObjectLogSettings {
     }
 }
 
-/// What a manifest says of the log.
+/// What a manifest records of the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct State {
     pub(crate) epoch: u64,

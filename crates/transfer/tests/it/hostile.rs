@@ -241,7 +241,7 @@ fn random_records_do_no_harm() {
     }
 }
 
-/// Frames with right checksums in another order: only the digest tells.
+/// Frames with right checksums in another order: only the digest shows it.
 #[test]
 fn frames_in_another_order_are_found_by_the_digest() {
     let world = World::new(Engine::Btree, 1);

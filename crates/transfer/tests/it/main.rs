@@ -2,7 +2,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "tests stop at what they do not expect, and say what they are at"
+    reason = "tests stop at what they do not expect, and print their progress"
 )]
 
 mod cases;

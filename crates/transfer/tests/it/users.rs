@@ -85,7 +85,7 @@ fn a_user_changes_no_file_of_another_in_an_increment() {
     assert_eq!(other.names(), ["got"]);
 }
 
-/// A quota stops a stream; when there is more room, the rest is received.
+/// A quota stops a stream; when there is more space, the rest is received.
 #[test]
 fn a_quota_is_obeyed_and_the_stream_continues_when_it_is_raised() {
     let (world, other) = (World::new(Engine::Btree, 1), World::new(Engine::Lsm, 2));
@@ -119,7 +119,7 @@ fn a_quota_is_obeyed_and_the_stream_continues_when_it_is_raised() {
             other.fs.quota_set(&root(), parent, limits(300_000)).unwrap();
             let options = SendOptions { token: Some(token), ..SendOptions::default() };
             let rest = world.try_stream(&root(), None, taken.root, &options).unwrap();
-            receive(&caller, &rest).expect("there is room");
+            receive(&caller, &rest).expect("there is space");
             let expected = list(&world.fs, taken.root);
             let mut found = list(&other.fs, other.at("/limited/got"));
             found.insert(Vec::new(), expected[&Vec::new()].clone());

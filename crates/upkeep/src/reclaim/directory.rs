@@ -65,8 +65,8 @@ impl Level {
 /// The least cookie of a name.
 const FIRST: u64 = 1;
 
-/// Whether what a name points to is a directory that says it is there. One that was detached by
-/// itself has a record of its own to go by.
+/// Whether what a name points to is a directory whose record names the parent. One that was
+/// detached by itself has a record of its own to go by.
 fn hangs_in(view: View<'_>, directory: u64, below: u64) -> FsResult<bool> {
     let record = view.directory(below)?;
     Ok(record.is_some_and(|record| record.parent == directory && !record.detached))
@@ -185,8 +185,8 @@ impl Emptying {
         ))
     }
 
-    /// Whether the directory to be emptied is one that was removed. A record that says so of one
-    /// in use is damage: nothing is removed for it.
+    /// Whether the directory to be emptied is in use. A record that marks one
+    /// in use as removed is damage: nothing is removed for it.
     fn is_in_use(&self, fs: &Governed, subvol: &Subvol) -> FsResult<bool> {
         let &[first] = &self.path[..] else { return Ok(false) };
         let record = subvol.read(|tree| View::new(&*fs.store, tree).directory(first.directory))?;

@@ -2,16 +2,16 @@
 //! entry, subvolumes and trees whole, and, by pruning, what a snapshot or clone shares but cannot
 //! reach.
 
-mod catch_up;
 mod count;
-mod directory;
-mod due;
-mod extract;
 mod prune;
-pub mod release;
 mod step;
-mod stuck;
+mod catch_up;
 mod subvolume;
+mod stuck;
+pub mod release;
+mod extract;
+mod due;
+mod directory;
 
 pub use step::Waiting;
 pub use step::{Reclaim, detached_step, reclaim_step};

@@ -120,7 +120,7 @@ fn advance(fs: &Governed, work: &mut Work, job: &mut Job, budget: usize) -> FsRe
     let mut ledger = fs.admin.lock();
     swap(fs, work, &mut ledger, job, None)?;
     drop(ledger);
-    tell(fs, &Member::get(fs, job.subvol)?.subvol);
+    notify(fs, &Member::get(fs, job.subvol)?.subvol);
     Ok(false)
 }
 
@@ -229,7 +229,7 @@ fn finish_writable(fs: &Governed, work: &mut Work, job: &mut Job) -> FsResult<bo
         || differing(&*fs.store, trees.old, trees.new, CAUGHT_AT_ONCE)? < CAUGHT_AT_ONCE;
     if is_close && swap(fs, work, &mut ledger, job, Some(trees))? {
         drop(ledger);
-        tell(fs, &subvol);
+        notify(fs, &subvol);
         return Ok(false);
     }
     // Too much changed to catch up with the gate held: a later state, while writers run.
@@ -316,7 +316,7 @@ fn plan_swap(fs: &Governed, ledger: &mut Ledger, plan: &mut Plan, job: &Job) -> 
 
 /// Notifies the kernel of counts that differ in the new tree. Walks all held inodes, so the gate is
 /// released before, and no thread waits for it.
-fn tell(fs: &Governed, subvol: &Subvol) {
+fn notify(fs: &Governed, subvol: &Subvol) {
     fs.invalidate_node(subvol.root_node());
     // Unreachable names are no longer counted.
     let linked = |node: NodeId, place| node.slot() == subvol.id.slot() && place == Location::Linked;

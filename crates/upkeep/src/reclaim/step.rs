@@ -358,19 +358,19 @@ impl Holders {
 impl Reclaim {
     /// How far the removal of a tree is, by the number that the removal returned.
     pub(crate) fn waits(&self, fs: &Governed, detached: u64) -> FsResult<Waiting> {
-        let mut told = Waiting::default();
+        let mut found = Waiting::default();
         let mut holders = Holders::default();
         // A subvolume that was mounted in it is noted before the tree itself is gone.
         let all = waiting(fs, 0, usize::MAX)?;
         let origins = self.origins.lock().clone();
         for (sequence, record) in all {
             if sequence == detached || origins.get(&sequence) == Some(&detached) {
-                told.trees += 1;
-                told.held += u64::from(holders.hold(fs, &record));
-                told.stuck += u64::from(self.failures.is_stuck(sequence));
+                found.trees += 1;
+                found.held += u64::from(holders.hold(fs, &record));
+                found.stuck += u64::from(self.failures.is_stuck(sequence));
             }
         }
-        Ok(told)
+        Ok(found)
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Link {
     pub(super) ino: u64,
     /// A hash of the last scanned state, so that the same state is not compared and written for
     /// every name; `None` before the scan met it.
-    pub(super) told: Option<u64>,
+    pub(super) hash: Option<u64>,
 }
 
 impl Links {
@@ -45,7 +45,7 @@ impl Links {
             links.touched.extend(nameless.replace(ino));
             let record = LinkedRecord::decode(item.value).map_err(malformed)?;
             if let Some(of) = record.inode.elsewhere {
-                links.set(of, Link { ino, told: None });
+                links.set(of, Link { ino, hash: None });
             }
         }
         links.touched.extend(nameless);
@@ -72,7 +72,7 @@ impl Links {
     pub(super) fn begin(&mut self) {
         #[expect(clippy::iter_over_hash_type, reason = "each is changed alike")]
         for link in self.known.values_mut() {
-            link.told = None;
+            link.hash = None;
         }
     }
 

@@ -8,15 +8,15 @@
 //!
 //! [The beginning](crate::Upkeep::scan_begin) and the end are in `run`; `rows` writes the names of
 //! a directory; `vanish` removes what no longer exists; `links` records inodes with several names;
-//! `skeleton` returns the previous state of directories; `told` is for front ends.
+//! `skeleton` returns the previous state of directories; `notify` is for front ends.
 
-mod api;
-mod links;
-mod notify;
-mod rows;
-mod run;
-mod skeleton;
 mod vanish;
+mod rows;
+mod skeleton;
+mod run;
+mod notify;
+mod links;
+mod api;
 
 pub use api::{Listed, ScanInfo, ScanOptions};
 pub use inode::Outside;

@@ -69,7 +69,7 @@ impl Notify {
     }
 
     /// Sends the notifications, after the commit and without locks.
-    pub(super) fn tell(self, fs: &Governed, subvol: &Subvol) {
+    pub(super) fn send(self, fs: &Governed, subvol: &Subvol) {
         let is_held = |ino| {
             let node = subvol.node(ino);
             node == fs.root() || fs.nodes.is_held(node)

@@ -243,7 +243,7 @@ impl Scan<'_> {
             return self.put_link(dir, place, old, listed, inode);
         }
         let same = old.as_ref().and_then(|old| match old.target {
-            Target::Embedded(was) if stands_for_same(&was, &inode) => Some((old.ino, was)),
+            Target::Embedded(was) if is_same_inode(&was, &inode) => Some((old.ino, was)),
             _ => None,
         });
         let tree = self.tree;
@@ -345,12 +345,12 @@ impl Scan<'_> {
         let record = LinkedRecord { nlink: listed.attr.nlink, inode };
         let mut hasher = FastHasher::default();
         listed.hash_inode(&mut hasher);
-        let told = hasher.finish();
-        let before = known.and_then(|link| link.told);
-        if before == Some(told) {
+        let hash = hasher.finish();
+        let before = known.and_then(|link| link.hash);
+        if before == Some(hash) {
             return Ok(());
         }
-        self.links.set(listed.attr.elsewhere(), Link { ino, told: Some(told) });
+        self.links.set(listed.attr.elsewhere(), Link { ino, hash: Some(hash) });
         let tree = self.tree;
         let bulk = key::linked(ino, Part::Bulk);
         let xattrs = key::linked(ino, Part::Xattrs);
@@ -418,7 +418,7 @@ impl Scan<'_> {
         dir.settle();
         let sum =
             |of: &dyn Fn(&Seen) -> bool| dir.seen.iter().filter(|seen| of(seen)).count() as i64;
-        let told = (dir.seen.len() as i64, sum(&|seen| seen.is_directory));
+        let counts = (dir.seen.len() as i64, sum(&|seen| seen.is_directory));
         let before = (sum(&|seen| seen.existed), sum(&|seen| seen.was_directory));
         let (entries, subdirectories) = match names {
             Names::All => {
@@ -426,13 +426,13 @@ impl Scan<'_> {
                 if !dir.born && (self.resumed || !complete) {
                     self.vanish(&dir)?;
                 }
-                told
+                counts
             }
             Names::Some => {
                 let had = dir.old.map_or((0, 0), |old| (old.entries, old.subdirectories));
                 (
-                    had.0 + told.0 - before.0 - dir.removed.0,
-                    had.1 + told.1 - before.1 - dir.removed.1,
+                    had.0 + counts.0 - before.0 - dir.removed.0,
+                    had.1 + counts.1 - before.1 - dir.removed.1,
                 )
             }
         };
@@ -496,6 +496,6 @@ impl ScanDirectory {
 }
 
 /// Whether two records represent one inode of the other file system.
-fn stands_for_same(one: &InodeRecord, other: &InodeRecord) -> bool {
+fn is_same_inode(one: &InodeRecord, other: &InodeRecord) -> bool {
     one.kind == other.kind && one.elsewhere == other.elsewhere
 }

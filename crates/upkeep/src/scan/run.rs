@@ -246,7 +246,7 @@ impl<'a> Scan<'a> {
         self.sweep_links()?;
         self.flush()?;
         // Only a scan changes an index, and there is no other.
-        let told = Notify::between(self.fs, self.subvol.tree(), self.tree)?;
+        let notify = Notify::between(self.fs, self.subvol.tree(), self.tree)?;
         let mut ledger = self.fs.admin.lock();
         let Member { subvol, mut record } = Member::get(self.fs, self.subvol.id.0)?;
         let files = std::mem::take(&mut self.record.files);
@@ -267,7 +267,7 @@ impl<'a> Scan<'a> {
             Ok(())
         })?;
         drop(ledger);
-        told.tell(self.fs, &subvol);
+        notify.send(self.fs, &subvol);
         let links = std::mem::take(&mut self.links);
         *self.slot.links.lock() = Some((self.tree, links));
         self.fs.sync()?;

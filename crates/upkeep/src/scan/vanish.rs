@@ -11,7 +11,7 @@ use volume::view::Found;
 use super::Scan;
 use super::rows::ScanDirectory;
 
-/// Entries that are read before what they say is done, so that memory stays bounded.
+/// Entries that are read before their effects are applied, so that memory stays bounded.
 const CHUNK: usize = 1024;
 
 impl Scan<'_> {

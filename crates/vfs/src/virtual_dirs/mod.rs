@@ -5,9 +5,9 @@
 //! the calls of [`FileSystem`] are [`Snapshots`] and [`Search`].
 
 mod invalidate;
-mod links;
-mod search;
 mod snapshots;
+mod search;
+mod links;
 
 use std::ops::Deref;
 use std::sync::Arc;

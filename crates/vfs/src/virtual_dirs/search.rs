@@ -34,7 +34,7 @@ pub(super) const NAME: &[u8] = b".search";
 
 /// The slot that its nodes are shown in: one above all that subvolumes have.
 const SUBVOL: u64 = (1 << 24) - 1;
-/// Bits of a node's number that say which link of a query it is.
+/// Bits of a node's number that encode which link of a query it is.
 const LINK_BITS: u32 = 20;
 /// Most links of a query.
 const LINKS_MAX: usize = 1 << 15;

@@ -8,7 +8,7 @@ use inode::{Caller, FsError, Kind};
 use testing::MemoryFs;
 use vfs::{FileSystem, NewNode, VirtualDirs, WalkControl};
 
-use crate::support::{ROOT, Told, rig, user};
+use crate::support::{Notified, ROOT, rig, user};
 
 #[test]
 fn query_is_searched_again_when_it_is_listed_or_not_fresh() {
@@ -59,7 +59,7 @@ fn query_belongs_to_its_caller_and_refuses_changes() {
 fn search_directory_follows_the_root_of_the_mount() {
     let rig = rig();
     let (one, two) = (rig.dir(ROOT, "one"), rig.dir(ROOT, "two"));
-    rig.fs.set_invalidate(Arc::new(Told::default()));
+    rig.fs.set_invalidate(Arc::new(Notified::default()));
     rig.fs.set_shown_root(one);
     assert!(matches!(rig.find(ROOT, ".search"), Err(FsError::NotFound)));
     let top = rig.find(one, ".search").expect("it is at the root of the mount").node;

@@ -9,7 +9,7 @@ use vfs::{
     WalkControl, name_of_number,
 };
 
-use crate::support::{ROOT, Rig, Told, rig, user};
+use crate::support::{Notified, ROOT, Rig, rig, user};
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
@@ -179,8 +179,8 @@ fn snapshot_directory_has_the_configured_name() {
 fn notifications_are_translated_to_virtual_directories() {
     let rig = rig();
     let (dir, _) = with_snapshot(&rig);
-    let told = Arc::new(Told::default());
-    rig.fs.set_invalidate(Arc::<Told>::clone(&told));
+    let notified = Arc::new(Notified::default());
+    rig.fs.set_invalidate(Arc::<Notified>::clone(&notified));
     let below = rig.fs.report();
     below.entry(dir, b"f");
     below.snapshot(dir, b"one");
@@ -193,5 +193,5 @@ fn notifications_are_translated_to_virtual_directories() {
         format!("let go 0 {dir} .snapshots"),
         "all 0 1 ".to_owned(),
     ];
-    assert_eq!(*told.0.lock(), expected);
+    assert_eq!(*notified.0.lock(), expected);
 }

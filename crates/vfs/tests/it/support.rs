@@ -104,9 +104,9 @@ impl Rig {
 
 /// Records notifications.
 #[derive(Default)]
-pub(crate) struct Told(pub(crate) Mutex<Vec<String>>);
+pub(crate) struct Notified(pub(crate) Mutex<Vec<String>>);
 
-impl Told {
+impl Notified {
     fn note(&self, what: &str, node: NodeId, name: &[u8]) {
         let (virtual_bit, low) = (node.shown() >> 63, node.shown() & 0xff_ffff);
         let name = String::from_utf8_lossy(name);
@@ -114,7 +114,7 @@ impl Told {
     }
 }
 
-impl Invalidate for Told {
+impl Invalidate for Notified {
     fn entry(&self, parent: NodeId, name: &[u8]) {
         self.note("entry", parent, name);
     }

@@ -1,7 +1,7 @@
 //! Creates copies for a volume without them: it is older than copies, or its copies were abandoned,
 //! or a repair was interrupted.
 //!
-//! Until all exist the counter of the root does not say so, in either tree, and the existing ones
+//! Until all exist the counter of the root records none, in either tree, and the existing ones
 //! are not used. So a crash leaves a volume without copies, and the next opening continues. No
 //! other commit is made meanwhile.
 

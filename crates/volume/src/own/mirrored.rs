@@ -24,7 +24,8 @@ use crate::subvol::VOLUME;
 pub(super) struct MirroredStore {
     engine: Arc<dyn Store>,
     noted: Arc<Noted>,
-    /// Held by the thread that writes the counter of the root, which says whether there are copies.
+    /// Held by the thread that writes the counter of the root, which records whether there are
+    /// copies.
     root: Mutex<()>,
 }
 
@@ -82,9 +83,9 @@ impl MirroredStore {
         let none = RootCounter { copies: false, ..root }.encode();
         let mut alone = batch.clone();
         alone.put(VOLUME, &ROOT, &none);
-        let mut told = alone.clone();
-        told.put(COPY, &ROOT, &none);
-        match self.engine.commit(&told) {
+        let mut both = alone.clone();
+        both.put(COPY, &ROOT, &none);
+        match self.engine.commit(&both) {
             Err(error) if is_damage(&error) => self.engine.commit(&alone),
             committed => committed,
         }

@@ -8,15 +8,15 @@
 //!   no crash separates them.
 //! * `read`: damage in the volume's own tree is answered from the copy. That is noted, logged and
 //!   reported by `status` (`noted`), although nothing was lost.
-//! * `complete`: a volume without copies gets them. The counter of the root says that they exist;
-//!   without that the second tree is not used.
+//! * `complete`: a volume without copies gets them. The counter of the root records that they
+//!   exist; without that the second tree is not used.
 //! * `renew`: a repair rebuilds the damaged one of both from the other, without following it.
 
-mod complete;
 mod mirrored;
-mod noted;
 mod read;
 mod renew;
+mod complete;
+mod noted;
 
 use std::sync::Arc;
 
@@ -99,14 +99,12 @@ pub fn is_damage(error: &Error) -> bool {
 /// would take no changes because of an outage of a second.
 pub(crate) fn is_unreadable(error: &Error) -> bool {
     match error {
-        Error::Device(error) => {
-            error.os.is_some() && !error.is_shortage() && !error.is_no_space()
-        }
+        Error::Device(error) => error.os.is_some() && !error.is_shortage() && !error.is_no_space(),
         error => is_damage(error),
     }
 }
 
-/// Whether a volume says that its records are stored twice, by whichever counter can be read. If
+/// Whether a volume records that its records are stored twice, by whichever counter can be read. If
 /// neither can, a reader of a record gets both errors.
 fn are_there(engine: &dyn Read) -> Result<bool> {
     match root(engine, VOLUME) {

@@ -118,7 +118,7 @@ impl Noted {
     }
 
     /// What was met, in words, for `status`; none if nothing was.
-    pub fn told(&self) -> Option<String> {
+    pub fn message(&self) -> Option<String> {
         if let Some(first) = self.places.lock().first() {
             return Some(format!(
                 "records of the volume are damaged, and read from copies if they have some: \

@@ -61,7 +61,7 @@ pub fn drop_unknown(engine: &dyn Store) -> std::result::Result<bool, OpenError> 
             gather_others(engine, &mut batch, &mut |_| Ok(())).map_err(OpenError::inconsistent)?;
             batch.drop_tree(VOLUME);
         }
-        [COPY] if damage(engine, VOLUME)?.is_none() => say_none_and_drop(engine, &mut batch)?,
+        [COPY] if damage(engine, VOLUME)?.is_none() => record_none_and_drop(engine, &mut batch)?,
         _ => return Ok(false),
     }
     engine.commit(&batch)?;
@@ -168,7 +168,7 @@ fn gather_removals(engine: &dyn Store, batch: &mut Batch, grown: Grown<'_>) -> R
     Ok(())
 }
 
-fn say_none_and_drop(engine: &dyn Store, batch: &mut Batch) -> Result<()> {
+fn record_none_and_drop(engine: &dyn Store, batch: &mut Batch) -> Result<()> {
     if let Some(root) = root(engine, VOLUME)? {
         batch.put(VOLUME, &ROOT, &RootCounter { copies: false, ..root }.encode());
     }
@@ -180,7 +180,7 @@ fn say_none_and_drop(engine: &dyn Store, batch: &mut Batch) -> Result<()> {
 
 fn renew_copies(engine: &dyn Store) -> Result<()> {
     let mut batch = Batch::new();
-    say_none_and_drop(engine, &mut batch)?;
+    record_none_and_drop(engine, &mut batch)?;
     engine.commit(&batch)?;
     free_number(engine)?;
     complete(engine, &Noted::new(false))

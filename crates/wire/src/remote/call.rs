@@ -30,7 +30,7 @@ pub const WRITE_APPEND: u8 = 1;
 /// Number of modes of `Allocate`: grow, keep, punch, zero, zero and keep.
 pub const MODES_OF_ALLOCATE: u8 = 5;
 
-/// The user for whom a call is made, as the client says. The server decides who that is to it.
+/// The user for whom a call is made, as the client states. The server decides who that is to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asker {
     /// User.
@@ -48,7 +48,7 @@ pub struct Asker {
 /// The body of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked<'a> {
-    /// Requests whose answers have arrived since the last message that said so.
+    /// Requests whose answers have arrived since the last message that acknowledged some.
     pub acknowledged: Vec<u64>,
     /// For whom.
     pub who: Asker,

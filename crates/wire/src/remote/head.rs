@@ -27,12 +27,16 @@ pub enum FrameKind {
     Pong = 131,
     /// Server: why it ends the connection, as a failure.
     Refused = 132,
+    /// Server: which server has the volume, instead of a welcome. The body: HOST:PORT.
+    Moved = 133,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        use FrameKind::{Bye, Cancel, Hello, Ping, Pong, Refused, Reply, Request, Tunnel, Welcome};
-        [Hello, Request, Ping, Tunnel, Cancel, Bye, Welcome, Reply, Pong, Refused]
+        use FrameKind::{
+            Bye, Cancel, Hello, Moved, Ping, Pong, Refused, Reply, Request, Tunnel, Welcome,
+        };
+        [Hello, Request, Ping, Tunnel, Cancel, Bye, Welcome, Reply, Pong, Refused, Moved]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }

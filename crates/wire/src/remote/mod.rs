@@ -1,14 +1,14 @@
 //! Messages between a remote client and a server of volumes (`pando serve`).
 //!
 //! A message is one frame of the control socket: a `u32` length and that many bytes. The first
-//! byte of a frame says what it is ([`FrameKind`]), the next eight are the request's number, or
-//! mean what the kind says; the rest is the body, encoded as every message of this crate.
+//! byte of a frame is its kind ([`FrameKind`]), the next eight are the request's number, or
+//! as the kind defines; the rest is the body, encoded as every message of this crate.
 //! `docs/protocol/remote.md` has all of it, byte by byte.
 
 mod answer;
+mod hello;
 mod call;
 mod head;
-mod hello;
 
 pub use answer::{Entry, FsAnswer, FsFailure, Listed, LockHeld, RemoteAttr, Space};
 pub use call::{

@@ -1,15 +1,15 @@
 //! The decoders of `format`, one target for each structure. A test compares this list with the
 //! sources of `format`: it fails for a decoder or a layout that no target names.
 
+mod volume;
+mod namespace;
 mod answers;
 mod engine;
 mod index;
 mod log;
-mod namespace;
 mod runs;
 mod stream;
 mod trace;
-mod volume;
 
 use crate::target::Target;
 

@@ -93,7 +93,7 @@ pub struct Bounds {
     pub checkpoints: u8,
     /// Late duplicates and lost answers of PUTs, together.
     pub repeats: u8,
-    /// Reads. Without them, clocks stand still and owners do not look at them.
+    /// Reads. Without them, clocks do not advance and owners do not look at them.
     pub reads: u8,
 }
 

@@ -199,7 +199,7 @@ impl LogModel {
         }
     }
 
-    /// Whether the owner's clock, which is as slow as a clock may be, says that it has a grant.
+    /// Whether the owner has a grant by its clock, which is as slow as a clock may be.
     fn granted(state: &State, id: Opening) -> bool {
         match &state.owners[usize::from(id)].phase {
             Phase::Serving(serving) => serving.grant > 0,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Broken, Records};
 
-/// Number of an opening: it stands for the random id that each opening draws.
+/// Number of an opening: it represents the random id that each opening draws.
 pub type Opening = u8;
 
 /// The opening that formatted the store.

@@ -206,5 +206,5 @@ fn what_any_owner_acknowledged_is_found_by_the_next() {
     let (replaced, all) = (replaced.into_inner(), all.into_inner());
     let kept = kept.into_inner();
     assert!(kept > replaced + all, "{kept} acknowledged keys in {} runs", replaced + all);
-    testing::run::say(&format!("{replaced} runs with a replaced owner, {all} without"));
+    testing::run::print_line(&format!("{replaced} runs with a replaced owner, {all} without"));
 }

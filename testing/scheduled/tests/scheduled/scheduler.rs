@@ -10,7 +10,7 @@ use device::{Clock, SystemClock};
 use testing::sim::{Scheduler, explore};
 
 /// A group commit in small: committers buffer a record, and one of them writes for all. With a race
-/// where `planted` says so.
+/// where `planted` requests one.
 #[derive(Default)]
 struct Group {
     state: Mutex<State>,

@@ -50,8 +50,17 @@ pub(crate) enum Call {
     Close(usize),
     Stat(usize),
     Read(usize),
-    Write { slot: usize, offset: u64, length: usize, seed: u64 },
-    Append { slot: usize, length: usize, seed: u64 },
+    Write {
+        slot: usize,
+        offset: u64,
+        length: usize,
+        seed: u64,
+    },
+    Append {
+        slot: usize,
+        length: usize,
+        seed: u64,
+    },
     Truncate(usize, u64),
 }
 
@@ -93,9 +102,7 @@ impl Part {
     fn verdict(&mut self, call: &Call) -> Verdict {
         let file = |slot: &usize| Target::Slot(*slot);
         let op = match call {
-            Call::MakeFile(at) => {
-                Op::Mknod { path: at.path(), kind: Kind::File, mode: FILE_MODE }
-            }
+            Call::MakeFile(at) => Op::Mknod { path: at.path(), kind: Kind::File, mode: FILE_MODE },
             Call::MakeDirectory(at) => Op::Mkdir { path: at.path(), mode: DIRECTORY_MODE },
             Call::Unlink(at) => Op::Unlink { path: at.path() },
             Call::Rmdir(at) => Op::Rmdir { path: at.path() },

@@ -13,8 +13,8 @@ use testing::model::{Effect, Listed, Op, RenameStyle, Stat, blame};
 use vfs::{Entry, FileSystem, FsResult, NewNode, RenameMode, WalkControl};
 
 use crate::calls::{
-    Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, Place, READ_BYTES,
-    directory_name, timeless,
+    Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, Place, READ_BYTES, directory_name,
+    timeless,
 };
 
 /// Names in a directory.

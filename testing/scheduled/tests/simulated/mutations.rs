@@ -17,18 +17,13 @@ use crate::world::formatted;
 const SEEDS: u64 = 400;
 
 /// Returns how a seed shows that something is wrong.
-fn fails(
-    seed: u64,
-    size: Size,
-    objects: &Arc<FarBlobs>,
-    mutation: &'static str,
-) -> Option<String> {
+fn fails(seed: u64, size: Size, objects: &Arc<FarBlobs>, mutation: &'static str) -> Option<String> {
     // A mutated program may come to what it calls impossible.
     match catch_unwind(AssertUnwindSafe(|| run(seed, size, objects, Some(mutation)).0.wrong)) {
         Ok(wrong) => wrong,
-        Err(panic) => Some(
-            panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_owned()),
-        ),
+        Err(panic) => {
+            Some(panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_owned()))
+        }
     }
 }
 

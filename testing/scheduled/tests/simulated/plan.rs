@@ -1,7 +1,7 @@
 //! What goes wrong in a run, and when: counted in messages and requests, as a seed draws it.
 
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use device::Clock;
@@ -92,8 +92,9 @@ fn millis(random: &mut fastrand::Rng, most: u64) -> Duration {
 /// Faults of a run, each with the number of messages and requests after which it happens. At least
 /// one crash, one pause and one lost answer, within what the clients certainly need.
 fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fault)> {
-    let crash = |random: &mut fastrand::Rng| {
-        Fault::Crash { after: random.bool(), silent: random.u32(..4) == 0 }
+    let crash = |random: &mut fastrand::Rng| Fault::Crash {
+        after: random.bool(),
+        silent: random.u32(..4) == 0,
     };
     let mut faults = vec![
         (random.u64(length / 8..length), crash(random)),
@@ -180,9 +181,8 @@ impl Plan {
     /// Waits until the server has ended; `false`: the clients are done.
     pub(crate) fn await_end(&self, server: Host) -> bool {
         let mut state = self.state.lock();
-        self.changed.wait_while(&mut state, |state| {
-            state.clients > 0 && state.server == Some(server)
-        });
+        self.changed
+            .wait_while(&mut state, |state| state.clients > 0 && state.server == Some(server));
         state.clients > 0
     }
 

@@ -56,12 +56,7 @@ pub(crate) fn run(
     (outcome, run)
 }
 
-fn simulate(
-    seed: u64,
-    size: Size,
-    objects: &Arc<FarBlobs>,
-    scheduler: &Arc<Scheduler>,
-) -> Outcome {
+fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Scheduler>) -> Outcome {
     let world = World::new(seed, scheduler, objects);
     let histories = Arc::new(Histories::new(size.parts));
     // A call takes a message each way, and a change a request.
@@ -100,9 +95,8 @@ fn simulate(
     if let Some(wrong) = &mut wrong {
         wrong.push_str(&format!("\nfaults:\n{}", plan.story()));
     }
-    let unknown = (0..size.parts).map(|part| {
-        histories.of_part(part).iter().filter(|event| event.answer.is_none()).count()
-    });
+    let unknown = (0..size.parts)
+        .map(|part| histories.of_part(part).iter().filter(|event| event.answer.is_none()).count());
     Outcome {
         wrong,
         calls: histories.calls(),

@@ -75,7 +75,8 @@ fn seeds(quick: u64, slow: u64) -> std::ops::Range<u64> {
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first: Option<u64> = number("PANDO_SEED");
-    let count = number("PANDO_SEEDS").unwrap_or(if first.is_some() { 1 } else { rounds(quick, slow) });
+    let count =
+        number("PANDO_SEEDS").unwrap_or(if first.is_some() { 1 } else { rounds(quick, slow) });
     let first = first.unwrap_or(0);
     first..first + count
 }

@@ -51,7 +51,11 @@ pub(crate) fn options() -> OpenOptions {
 
 impl World {
     /// A world with an empty volume.
-    pub(crate) fn new(seed: u64, scheduler: &Arc<Scheduler>, objects: &Arc<FarBlobs>) -> Arc<World> {
+    pub(crate) fn new(
+        seed: u64,
+        scheduler: &Arc<Scheduler>,
+        objects: &Arc<FarBlobs>,
+    ) -> Arc<World> {
         let net = SimNet::new(seed, Delays::default());
         net.name(SERVERS, SERVER_PLACES.map(|place| Host { place, run: 0 }.address(PORT)).into());
         let store = SimStore::new(seed, objects.copy(), Latency::default());

@@ -16,15 +16,15 @@ use super::records::{
     Entry, TREE, directory, entries, named, put_directory, put_entry, subvolumes,
 };
 use super::volume::{falsified, falsify, look, made, open};
-use super::{assert_repaired, check, repair, told};
+use super::{assert_repaired, check, repair, reported};
 
 on_each_engine!(
-    what_is_in_use_is_not_reclaimed_whatever_a_record_says,
+    what_is_in_use_is_not_reclaimed_whatever_a_record_claims,
     a_removed_directory_that_leads_round_in_circles_is_not_followed,
     who_owns_all_of_a_circle_is_not_looked_for_for_ever,
     subvolumes_in_a_circle_are_not_followed,
     what_a_clone_reaches_round_a_circle_is_counted_once,
-    an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked,
+    an_inode_that_is_stored_beside_its_name_is_not_taken_for_unlinked,
     no_number_of_an_inode_is_given_out_twice,
     counts_out_of_all_bounds_stop_nothing,
     contents_that_an_inode_does_not_know_of_come_back,
@@ -46,7 +46,7 @@ fn work(device: &SimDevice) {
     drop(subject);
 }
 
-fn what_is_in_use_is_not_reclaimed_whatever_a_record_says(engine: Engine) {
+fn what_is_in_use_is_not_reclaimed_whatever_a_record_claims(engine: Engine) {
     let made = made(engine, 31);
     let mut records = Vec::new();
     falsify(&made.device.copy(), |store| {
@@ -71,7 +71,7 @@ fn what_is_in_use_is_not_reclaimed_whatever_a_record_says(engine: Engine) {
             batch.put(VOLUME, &next, &1001_u64.to_le_bytes());
         });
         let report = check(&device);
-        assert!(told(&report).contains("in use"), "{what}:\n{}", told(&report));
+        assert!(reported(&report).contains("in use"), "{what}:\n{}", reported(&report));
         let used = device.copy();
         work(&used);
         let looked = look(&used, &made.right);
@@ -81,7 +81,7 @@ fn what_is_in_use_is_not_reclaimed_whatever_a_record_says(engine: Engine) {
     }
 }
 
-fn an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked(engine: Engine) {
+fn an_inode_that_is_stored_beside_its_name_is_not_taken_for_unlinked(engine: Engine) {
     let made = made(engine, 32);
     let device = falsified(&made.device, |store, batch| {
         let large = named(store, "large 3");
@@ -89,7 +89,7 @@ fn an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked(engine: Engine
         batch.put(VOLUME, &key::orphan(1, large.ino), b"");
     });
     let report = check(&device);
-    assert!(told(&report).contains("is to be removed"), "{}", told(&report));
+    assert!(reported(&report).contains("is to be removed"), "{}", reported(&report));
     work(&device);
     let looked = look(&device, &made.right);
     assert!(looked.is_same(), "{looked:?}");
@@ -107,7 +107,7 @@ fn no_number_of_an_inode_is_given_out_twice(engine: Engine) {
         put_directory(batch, lost.dir, &DirectoryRecord { entries, subdirectories, ..above });
     });
     let report = check(&device);
-    assert!(told(&report).contains("next inode number"), "{}", told(&report));
+    assert!(reported(&report).contains("next inode number"), "{}", reported(&report));
     let repaired = repair(&device);
     assert_repaired("the next inode", &report, &repaired);
     let numbers = |device: &SimDevice| {
@@ -169,7 +169,7 @@ fn contents_that_an_inode_does_not_know_of_come_back(engine: Engine) {
         put_entry(batch, &large, large.cookie);
     });
     let report = check(&device);
-    assert!(told(&report).contains("has extents, but no flag"), "{}", told(&report));
+    assert!(reported(&report).contains("has extents, but no flag"), "{}", reported(&report));
     assert_repaired("extents", &report, &repair(&device));
     let looked = look(&device, &made.right);
     assert!(looked.is_same(), "{looked:?}");
@@ -231,12 +231,12 @@ fn a_removed_directory_that_leads_round_in_circles_is_not_followed(engine: Engin
         let subject = open(&device).expect("it opens");
         subject.fs().rmr(&root, NodeId::ROOT, b"round").expect("it is detached");
         // Other work may come first, and what failed once rests.
-        let told = (0..2000).any(|_| {
+        let reported = (0..2000).any(|_| {
             device::Clock::sleep(subject.clock(), std::time::Duration::from_secs(1));
             let error = subject.fs().background_step(64).err().map(|error| error.to_string());
             error.is_some_and(|error| error.contains("points to none that is in it"))
         });
-        assert!(told, "{name}");
+        assert!(reported, "{name}");
         drop(subject.fs().close());
     }
 }
@@ -267,10 +267,10 @@ fn who_owns_all_of_a_circle_is_not_looked_for_for_ever(engine: Engine) {
         let fs = subject.fs();
         let top = fs.lookup(&root, NodeId::ROOT, b"of its own").expect("it is there").node;
         let rolled_back = fs.rollback(&user, top, b"before");
-        let said = |error: &FsError| error.to_string().contains("not in its recorded parent");
-        assert!(rolled_back.as_ref().is_err_and(said), "{name}: {rolled_back:?}");
+        let message = |error: &FsError| error.to_string().contains("not in its recorded parent");
+        assert!(rolled_back.as_ref().is_err_and(message), "{name}: {rolled_back:?}");
         let removed = fs.rmr(&user, top, b"round");
-        assert!(removed.as_ref().is_err_and(said), "{name}: {removed:?}");
+        assert!(removed.as_ref().is_err_and(message), "{name}: {removed:?}");
         drop(fs.close());
     }
 }
@@ -330,12 +330,12 @@ fn subvolumes_in_a_circle_are_not_followed(engine: Engine) {
     });
     let subject = open(&device).expect("it opens");
     let fs = subject.fs();
-    // It says that it is somewhere else.
+    // Its record has another place.
     let outer = fs.lookup(&root, NodeId::ROOT, b"outer");
     assert!(matches!(outer, Err(FsError::NotFound)), "{outer:?}");
     let inner = above;
     let moved = fs.rename(&root, (NodeId::ROOT, b"moved"), (inner, b"here"), RenameMode::Replace);
-    let said = |error: &FsError| error.to_string().contains("contain each other");
-    assert!(moved.as_ref().is_err_and(said), "{moved:?}");
+    let message = |error: &FsError| error.to_string().contains("contain each other");
+    assert!(moved.as_ref().is_err_and(message), "{moved:?}");
     drop(fs.close());
 }

@@ -7,13 +7,13 @@ use fs::Engine;
 use store::Durability;
 use testing::SimDevice;
 
-use super::{assert_clean, check, told};
+use super::{assert_clean, check, reported};
 use crate::script::{Script, Step, scale};
 use crate::subject::Base;
 
 on_each_engine!(
     what_random_work_leaves_is_clean_and_a_look_changes_nothing,
-    a_look_can_be_ended_and_says_so,
+    a_check_can_be_ended_and_reports_that,
 );
 
 fn bytes_of(device: &SimDevice) -> Vec<(String, Vec<u8>)> {
@@ -36,7 +36,7 @@ fn what_random_work_leaves_is_clean_and_a_look_changes_nothing(engine: Engine) {
                     ControlFlow::Continue(())
                 };
                 let beside = script.subject.fs().check_volume(&mut progress).unwrap();
-                assert!(beside.is_clean(), "seed {seed}, step {step}:\n{}", told(&beside));
+                assert!(beside.is_clean(), "seed {seed}, step {step}:\n{}", reported(&beside));
                 assert!(beside.subvolumes > 0 && last.0 > 0);
             }
         }
@@ -50,7 +50,7 @@ fn what_random_work_leaves_is_clean_and_a_look_changes_nothing(engine: Engine) {
     }
 }
 
-fn a_look_can_be_ended_and_says_so(engine: Engine) {
+fn a_check_can_be_ended_and_reports_that(engine: Engine) {
     let device = SimDevice::new(7);
     let mut script = Script::new(&device, 7, Durability::Async, &Base::Engine(engine));
     for _ in 0..60 {

@@ -15,14 +15,14 @@ use testing::SimDevice;
 
 use super::garbage::lose;
 use super::volume::{Looked, ask, made, open, opened_with};
-use super::{assert_clean, check, env_of, repair, told};
+use super::{assert_clean, check, env_of, repair, reported};
 
 on_each_engine!(
-    a_repair_leaves_files_whose_names_were_exchanged_and_says_what_to_do,
+    a_repair_leaves_files_whose_names_were_exchanged_and_names_the_next_step,
     a_collection_of_files_whose_names_were_exchanged_ends_and_names_one,
     background_work_gives_nothing_back_of_files_whose_names_were_exchanged,
-    a_second_file_of_a_segment_is_told_and_both_are_kept,
-    a_mark_is_written_anew_only_where_something_says_whose_the_file_is,
+    a_second_file_of_a_segment_is_reported_and_both_are_kept,
+    a_mark_is_rewritten_only_where_the_owner_of_the_file_is_proven,
 );
 
 /// The two largest sealed segments.
@@ -46,7 +46,7 @@ fn contents(device: &SimDevice, pairs: &[[String; 2]]) -> Vec<Vec<u8>> {
 }
 
 fn exchange(device: &SimDevice, [one, other]: &[String; 2]) {
-    for (from, to) in [(one.as_str(), "data/aside"), (other, one), ("data/aside", other)] {
+    for (from, to) in [(one.as_str(), "data/moved"), (other, one), ("data/moved", other)] {
         device.rename(from, to).expect("it is there");
     }
     device.sync_dir("data/sealed").expect("it is there");
@@ -83,7 +83,7 @@ fn assert_answers(device: &SimDevice, right: &testing::model::Dump, what: &str) 
     assert!(looked.is_same(), "{what}: {looked:?}");
 }
 
-fn a_repair_leaves_files_whose_names_were_exchanged_and_says_what_to_do(engine: Engine) {
+fn a_repair_leaves_files_whose_names_were_exchanged_and_names_the_next_step(engine: Engine) {
     let made = made(engine, 61);
     let device = made.device.copy();
     let pair = two(&device);
@@ -116,16 +116,16 @@ fn a_collection_of_files_whose_names_were_exchanged_ends_and_names_one(engine: E
     exchange_all(&device, &pairs);
     let before = contents(&device, &pairs);
     let fs = mounted(&device);
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    let error = fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on).expect_err("it ends");
-    let said = error.to_string();
-    assert!(pairs.iter().flatten().any(|path| said.contains(path.as_str())), "{said}");
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    let error = fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut proceed).expect_err("it ends");
+    let message = error.to_string();
+    assert!(pairs.iter().flatten().any(|path| message.contains(path.as_str())), "{message}");
     fs.close().expect("there is space");
     assert!(contents(&device, &pairs) == before);
     exchange_all(&device, &pairs);
     assert_answers(&device, &right, "exchanged back");
-    let report = mounted(&device).gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on);
-    assert!(report.expect("all says what it is").freed_bytes > 0);
+    let report = mounted(&device).gc(Gc::Delete { grace: Duration::ZERO }, &mut proceed);
+    assert!(report.expect("all files are identified").freed_bytes > 0);
     assert_answers(&device, &right, "collected");
 }
 
@@ -142,8 +142,8 @@ fn background_work_gives_nothing_back_of_files_whose_names_were_exchanged(engine
         fs.rmr(&root, top, name).expect("it is there");
         work(&fs);
     }
-    let told = fs.status().expect("it answers").damaged.expect("the damage is reported");
-    assert!(pairs.iter().flatten().any(|path| told.contains(path.as_str())), "{told}");
+    let reported = fs.status().expect("it answers").damaged.expect("the damage is reported");
+    assert!(pairs.iter().flatten().any(|path| reported.contains(path.as_str())), "{reported}");
     fs.close().expect("there is space");
     assert!(contents(&device, &pairs) == before);
     exchange_all(&device, &pairs);
@@ -155,7 +155,7 @@ fn background_work_gives_nothing_back_of_files_whose_names_were_exchanged(engine
     assert_clean(&device, "given back");
 }
 
-fn a_second_file_of_a_segment_is_told_and_both_are_kept(engine: Engine) {
+fn a_second_file_of_a_segment_is_reported_and_both_are_kept(engine: Engine) {
     let made = made(engine, 64);
     // Of one that is open, a file that is none in its place; of one that is sealed, a copy of
     // another under the name of its next generation.
@@ -177,9 +177,9 @@ fn a_second_file_of_a_segment_is_told_and_both_are_kept(engine: Engine) {
     for (device, twin) in [(crashed, twin), (closed, later)] {
         let bytes = device.read_file(&twin);
         let report = check(&device);
-        let told = report.problems.iter().find(|found| found.file == twin);
-        let told = told.unwrap_or_else(|| panic!("{twin} is not told"));
-        assert!(told.what.contains("remove the one"), "{}", told.what);
+        let reported = report.problems.iter().find(|found| found.file == twin);
+        let reported = reported.unwrap_or_else(|| panic!("{twin} is not reported"));
+        assert!(reported.what.contains("remove the one"), "{}", reported.what);
         assert_answers(&device, &made.right, &twin);
         let repaired = repair(&device);
         assert_eq!(repaired.after.problems_count, 1, "{:?}", repaired.after.problems);
@@ -191,7 +191,7 @@ fn a_second_file_of_a_segment_is_told_and_both_are_kept(engine: Engine) {
     }
 }
 
-fn a_mark_is_written_anew_only_where_something_says_whose_the_file_is(engine: Engine) {
+fn a_mark_is_rewritten_only_where_the_owner_of_the_file_is_proven(engine: Engine) {
     let made = made(engine, 65);
     let [path, _] = two(&made.device);
     let bytes = made.device.read_file(&path);
@@ -200,7 +200,7 @@ fn a_mark_is_written_anew_only_where_something_says_whose_the_file_is(engine: En
         let end = device.read_file(&path).len() - MARK_BYTES;
         device.overwrite(&path, end as u64, &[0; MARK_BYTES]);
     };
-    // Its contents say so.
+    // Its contents prove it.
     let device = made.device.copy();
     lose_marks(&device);
     let repaired = repair(&device);
@@ -213,10 +213,10 @@ fn a_mark_is_written_anew_only_where_something_says_whose_the_file_is(engine: En
     let lost = device.read_file(&path);
     let repaired = repair(&device);
     assert!(repaired.failed.is_empty(), "{:?}", repaired.failed);
-    let is_told = |found: &fs::Problem| {
+    let is_reported = |found: &fs::Problem| {
         found.file == path && found.remedy().is_none() && found.what.contains("not rewritten")
     };
-    assert!(repaired.after.problems.iter().any(is_told), "{}", told(&repaired.after));
+    assert!(repaired.after.problems.iter().any(is_reported), "{}", reported(&repaired.after));
     assert!(device.read_file(&path) == lost);
     exchange(&device, &two(&device));
     repair(&device);

@@ -23,7 +23,7 @@ on_each_engine!(
     garbage_is_noted_and_deleted_after_its_time_and_not_before,
     nothing_is_deleted_where_something_cannot_be_read,
     a_collection_in_steps_beside_changes_frees_what_a_snapshot_held_and_nothing_else,
-    what_is_told_to_be_deleted_came_free_and_is_told_once,
+    what_is_reported_as_deleted_was_freed_and_is_reported_once,
     what_a_repair_would_put_back_is_not_collected,
 );
 
@@ -32,8 +32,8 @@ const TREE: TreeId = TreeId(key::FIRST_TREE);
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn gc(fs: &Fs, how: Gc) -> GcReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    fs.gc(how, &mut go_on).expect("all can be read")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    fs.gc(how, &mut proceed).expect("all can be read")
 }
 
 fn open(device: &SimDevice) -> (Arc<Fs>, SimEnv) {
@@ -84,11 +84,11 @@ fn garbage_is_noted_and_deleted_after_its_time_and_not_before(engine: Engine) {
     let device = made.device.copy();
     lose(&device);
     let (fs, sim) = open(&device);
-    let told = gc(&fs, Gc::Report);
-    assert_eq!(trees(&told), 1, "{told:?}");
+    let reported = gc(&fs, Gc::Report);
+    assert_eq!(trees(&reported), 1, "{reported:?}");
     let bytes = |report: &GcReport| report.garbage.iter().map(|found| found.bytes).sum::<u64>();
-    assert!(bytes(&told) > bytes(&clean), "{told:?} {clean:?}");
-    assert!(told.garbage.iter().all(|found| found.since.is_none() && !found.deleted));
+    assert!(bytes(&reported) > bytes(&clean), "{reported:?} {clean:?}");
+    assert!(reported.garbage.iter().all(|found| found.since.is_none() && !found.deleted));
     // Noted, and an hour has not passed.
     let noted = gc(&fs, Gc::Delete { grace: HOUR });
     assert!(noted.garbage.iter().all(|found| found.since.is_some() && !found.deleted));
@@ -107,12 +107,16 @@ fn garbage_is_noted_and_deleted_after_its_time_and_not_before(engine: Engine) {
     // What a snapshot and a clone of the files name is all there.
     let report = check(&device);
     let other = |path: &[u8]| path.starts_with(b"/clone") || path.starts_with(b"/one/.snapshots");
-    assert!(report.problems.iter().all(|found| !other(&found.path)), "{}", super::told(&report));
+    assert!(
+        report.problems.iter().all(|found| !other(&found.path)),
+        "{}",
+        super::reported(&report)
+    );
     let looked = look(&device, &made.right);
     assert_eq!((looked.refused, &looked.closed), (0, &None));
 }
 
-fn what_is_told_to_be_deleted_came_free_and_is_told_once(engine: Engine) {
+fn what_is_reported_as_deleted_was_freed_and_is_reported_once(engine: Engine) {
     let made = made(engine, 6);
     let device = made.device.copy();
     lose(&device);
@@ -126,12 +130,12 @@ fn what_is_told_to_be_deleted_came_free_and_is_told_once(engine: Engine) {
         files.map(bytes).sum::<u64>()
     };
     let at_once = Gc::Delete { grace: Duration::ZERO };
-    let told: u64 = gc(&fs, Gc::Report).garbage.iter().map(|found| found.bytes).sum();
+    let reported: u64 = gc(&fs, Gc::Report).garbage.iter().map(|found| found.bytes).sum();
     let before = contents(&device);
     let first = gc(&fs, at_once);
     assert!(first.garbage.iter().all(|found| found.deleted), "{first:?}");
     let bytes: u64 = first.garbage.iter().map(|found| found.bytes).sum();
-    assert!(bytes > 0 && bytes == told, "{told}, {first:?}");
+    assert!(bytes > 0 && bytes == reported, "{reported}, {first:?}");
     assert_eq!(first.freed_bytes, bytes, "{first:?}");
     assert_eq!(before - contents(&device), bytes, "{first:?}");
     for _ in 0..2 {
@@ -179,12 +183,12 @@ fn nothing_is_deleted_where_something_cannot_be_read(engine: Engine) {
         let env = Env { device: Arc::new(hurt.clone()), ..sim.env() };
         let options = OpenOptions { index: None, ..opened_with(Durability::Async) };
         let Ok(fs) = Fs::open(env, &options) else { continue };
-        let mut go_on = |_, _| ControlFlow::Continue(());
+        let mut proceed = |_, _| ControlFlow::Continue(());
         let files = hurt.files().len();
-        if let Err(error) = fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on) {
+        if let Err(error) = fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut proceed) {
             refused += 1;
-            let said = error.to_string();
-            assert!(said.contains(&path), "{path}, byte {at}: in which file? {said}");
+            let message = error.to_string();
+            assert!(message.contains(&path), "{path}, byte {at}: in which file? {message}");
             assert_eq!(hurt.files().len(), files, "{path}, byte {at}: something was deleted");
         }
         drop(fs);
@@ -245,14 +249,17 @@ fn what_a_repair_would_put_back_is_not_collected(engine: Engine) {
         // In the background, after removals.
         fs.collect_garbage().expect("all can be read");
         for how in [Gc::Report, Gc::Delete { grace: HOUR }, Gc::Delete { grace: HOUR }] {
-            let mut go_on = |_, _| ControlFlow::Continue(());
-            match fs.gc(how, &mut go_on) {
+            let mut proceed = |_, _| ControlFlow::Continue(());
+            match fs.gc(how, &mut proceed) {
                 Ok(report) => {
                     let of_trees = |found: &&fs::Garbage| found.name == tree.to_string();
-                    let told: Vec<_> = report.garbage.iter().filter(of_trees).collect();
-                    assert_eq!(told.len(), 1, "{place}: {report:?}");
-                    assert_eq!(told[0].kind, GarbageKind::LostTree, "{place}");
-                    assert!(told[0].since.is_none() && !told[0].deleted, "{place}: {told:?}");
+                    let reported: Vec<_> = report.garbage.iter().filter(of_trees).collect();
+                    assert_eq!(reported.len(), 1, "{place}: {report:?}");
+                    assert_eq!(reported[0].kind, GarbageKind::LostTree, "{place}");
+                    assert!(
+                        reported[0].since.is_none() && !reported[0].deleted,
+                        "{place}: {reported:?}"
+                    );
                 }
                 Err(error) => assert!(is_copy_left, "{place}: {error}"),
             }

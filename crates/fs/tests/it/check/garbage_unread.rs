@@ -28,7 +28,7 @@ struct Littered {
     device: SimDevice,
     right: Dump,
     answers: Vec<(&'static str, Result<String, String>)>,
-    /// What a check says of it, without the garbage.
+    /// The findings of a check, without the garbage.
     problems: BTreeSet<String>,
 }
 
@@ -72,13 +72,13 @@ fn littered(seed: u64, base: &Base) -> Littered {
 }
 
 fn gc(fs: &Fs) -> FsResult<GcReport> {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    fs.gc(AT_ONCE, &mut go_on)
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    fs.gc(AT_ONCE, &mut proceed)
 }
 
 fn problems(device: &SimDevice) -> BTreeSet<String> {
-    let said = |found: &fs::Problem| format!("{:?} {:?} {}", found.kind, found.path, found.what);
-    check(device).problems.iter().map(said).collect()
+    let message = |found: &fs::Problem| format!("{:?} {:?} {}", found.kind, found.path, found.what);
+    check(device).problems.iter().map(message).collect()
 }
 
 impl Littered {
@@ -118,11 +118,11 @@ fn a_failed_read_is_reported_and_deletes_nothing_that_is_named() {
                 device.clear_faults();
                 if let Err(error) = &first {
                     failed += 1;
-                    let said = error.to_string();
+                    let message = error.to_string();
                     // Or the disk as a whole.
                     let files = ["btree/", "lsm/", "index", "data/", "log/", "statvfs"];
-                    let is_told = files.iter().any(|file| said.contains(file));
-                    assert!(is_told, "{what}: of what? {said}");
+                    let is_reported = files.iter().any(|file| message.contains(file));
+                    assert!(is_reported, "{what}: of what? {message}");
                     littered.assert_same(&device, &what);
                 }
                 assert!(index_files(&device).is_superset(&named), "{what}: of the index");
@@ -157,10 +157,10 @@ fn only_index_files_that_no_base_names_are_deleted() {
         let fs = volume(&device);
         let report = gc(&fs).expect("all can be read");
         let of_index = |found: &&fs::Garbage| found.kind == GarbageKind::IndexFile;
-        let told: Vec<_> = report.garbage.iter().filter(of_index).collect();
-        assert_eq!(told.len(), 2, "{base:?}: {told:?}");
+        let reported: Vec<_> = report.garbage.iter().filter(of_index).collect();
+        assert_eq!(reported.len(), 2, "{base:?}: {reported:?}");
         let is_one = |found: &fs::Garbage| UNNAMED.iter().any(|path| path.ends_with(&found.name));
-        assert!(told.iter().all(|found| found.deleted && found.bytes > 0 && is_one(found)));
+        assert!(reported.iter().all(|found| found.deleted && found.bytes > 0 && is_one(found)));
         assert_eq!(index_files(&device), named, "{base:?}");
         fs.close().expect("there is space");
         littered.assert_same(&device, &format!("{base:?}"));
@@ -183,13 +183,16 @@ fn an_unreadable_manifest_prevents_deletion_of_index_files() {
                 match gc(&fs) {
                     Err(error) => {
                         given_up += 1;
-                        let said = error.to_string();
-                        assert!(path.contains("manifest") && said.contains(path), "{what}: {said}");
+                        let message = error.to_string();
+                        assert!(
+                            path.contains("manifest") && message.contains(path),
+                            "{what}: {message}"
+                        );
                         for path in UNNAMED {
                             assert!(hurt.files().iter().any(|(other, _)| other == path), "{what}");
                         }
                     }
-                    Ok(_) => assert!(path.contains("cluster"), "{what}: not told"),
+                    Ok(_) => assert!(path.contains("cluster"), "{what}: not reported"),
                 }
                 assert!(index_files(&hurt).is_superset(&named), "{what}");
                 fs.close().expect("there is space");

@@ -13,7 +13,7 @@ use testing::model::{Dump, OpPath};
 
 use super::records::{TREE, entries, named};
 use super::volume::{Made, falsify, look, made_on, open};
-use super::{assert_repaired, check, repair, told};
+use super::{assert_repaired, check, repair, reported};
 use crate::script::SNAPSHOTS;
 use crate::subject::Base;
 
@@ -170,18 +170,18 @@ fn overlapping_extents_are_reported_and_both_kept() {
         let made = made_on(42, &base);
         let (device, ino, extents) = overlap(&made);
         let report = check(&device);
-        let told_of = |report: &fs::VolumeReport| {
+        let reported_of = |report: &fs::VolumeReport| {
             let overlap = |problem: &&fs::Problem| problem.what.contains("two extents overlap");
             let found: Vec<_> = report.problems.iter().filter(overlap).cloned().collect();
-            assert_eq!(found.len(), 1, "{base:?}:\n{}", told(report));
+            assert_eq!(found.len(), 1, "{base:?}:\n{}", reported(report));
             assert_eq!(found[0].path, b"/one/large 1", "{:?}", found[0]);
             assert_eq!((found[0].ino, found[0].remedy()), (ino, None));
         };
-        told_of(&report);
+        reported_of(&report);
         let repaired = repair(&device);
         assert!(repaired.failed.is_empty(), "{:?}", repaired.failed);
-        told_of(&repaired.after);
-        assert_eq!(repaired.after.problems_count, 1, "{base:?}:\n{}", told(&repaired.after));
+        reported_of(&repaired.after);
+        assert_eq!(repaired.after.problems_count, 1, "{base:?}:\n{}", reported(&repaired.after));
         falsify(&device.copy(), |store| {
             assert!(extents_of(store, ino) == extents, "{base:?}: not both of them stay");
         });
@@ -210,7 +210,7 @@ fn overlapping_extents_are_reported_and_both_kept() {
         fs.close().expect("it closes");
         drop(opened);
         let repaired = repair(&device);
-        assert!(repaired.after.is_clean(), "{base:?}:\n{}", told(&repaired.after));
+        assert!(repaired.after.is_clean(), "{base:?}:\n{}", reported(&repaired.after));
     }
 }
 
@@ -256,10 +256,10 @@ fn pages_of_two_inodes_are_reported_and_not_freed_with_one() {
                 found.iter().map(|problem| problem.path.as_slice()).collect();
             let of = [&b"/one/large 1"[..], b"/one/large 3"].into_iter().zip(with_flag);
             let wanted = of.filter(|(_, flag)| !flag).map(|(path, _)| path).collect();
-            assert_eq!(paths, wanted, "{what}:\n{}", told(&report));
+            assert_eq!(paths, wanted, "{what}:\n{}", reported(&report));
             assert!(found.iter().all(|problem| problem.file.starts_with("data/")), "{what}");
             let repaired = repair(&device);
-            assert!(repaired.after.is_clean(), "{what}:\n{}", told(&repaired.after));
+            assert!(repaired.after.is_clean(), "{what}:\n{}", reported(&repaired.after));
             let opened = open(&device).expect("it opens");
             let (fs, root) = (opened.fs(), Caller::root());
             let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
@@ -274,7 +274,7 @@ fn pages_of_two_inodes_are_reported_and_not_freed_with_one() {
             assert!(read == right.len() && buffer == *right, "{what}: it reads otherwise");
             fs.close().expect("it closes");
             drop(opened);
-            assert!(check(&device).is_clean(), "{what}:\n{}", told(&check(&device)));
+            assert!(check(&device).is_clean(), "{what}:\n{}", reported(&check(&device)));
         }
     }
 }

@@ -12,7 +12,7 @@ on_each_engine!(what_can_be_repaired_is_repaired_behind_any_number_of_others);
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
-/// A repair said that nothing could be repaired, and repaired nothing.
+/// A repair reported that nothing could be repaired, and repaired nothing.
 fn what_can_be_repaired_is_repaired_behind_any_number_of_others(engine: Engine) {
     let made = made(engine, 51);
     let device = made.device.copy();

@@ -33,28 +33,28 @@ pub(crate) fn env_of(device: &SimDevice) -> Env {
 }
 
 pub(crate) fn check(device: &SimDevice) -> VolumeReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::check_offline(&env_of(device), &mut go_on).expect("the disk answers")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    Fs::check_offline(&env_of(device), &mut proceed).expect("the disk answers")
 }
 
 pub(crate) fn repair(device: &SimDevice) -> RepairReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::repair(&env_of(device), Repair::Do, &mut go_on).expect("the disk answers")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    Fs::repair(&env_of(device), Repair::Do, &mut proceed).expect("the disk answers")
 }
 
-/// That nothing is wrong any more, and all was done that was said.
+/// Checks that nothing is wrong any more, and that all announced repairs were made.
 pub(crate) fn assert_repaired(what: &str, before: &VolumeReport, repaired: &RepairReport) {
     assert!(
         repaired.after.is_clean() && repaired.failed.is_empty(),
         "{what}: before:\n{}after:\n{}failed: {:?}",
-        told(before),
-        told(&repaired.after),
+        reported(before),
+        reported(&repaired.after),
         repaired.failed
     );
 }
 
 /// The problems in words, one a line.
-pub(crate) fn told(report: &VolumeReport) -> String {
+pub(crate) fn reported(report: &VolumeReport) -> String {
     let mut text = String::new();
     for problem in &report.problems {
         let path = String::from_utf8_lossy(&problem.path);
@@ -72,5 +72,5 @@ pub(crate) fn told(report: &VolumeReport) -> String {
 #[track_caller]
 pub(crate) fn assert_clean(device: &SimDevice, place: &str) {
     let report = check(device);
-    assert!(report.is_clean(), "{place}:\n{}", told(&report));
+    assert!(report.is_clean(), "{place}:\n{}", reported(&report));
 }

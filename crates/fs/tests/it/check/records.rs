@@ -12,7 +12,7 @@ use store::{Batch, KeyRange, Store, TreeId};
 use testing::SimDevice;
 
 use super::volume::{Made, falsify, look, made};
-use super::{check, repair, told};
+use super::{check, repair, reported};
 
 on_each_engine!(
     what_contradicts_is_found_and_repaired,
@@ -21,7 +21,7 @@ on_each_engine!(
     nobody_gets_more_by_the_loss_of_a_list,
     small_contents_of_a_linked_inode_are_kept,
     what_is_found_is_kept_where_lost_and_found_is_no_directory,
-    numbers_out_of_all_bounds_are_told,
+    numbers_out_of_all_bounds_are_reported,
     a_root_out_of_bounds_is_damage_and_not_a_panic,
     nothing_is_taken_for_unlinked_beside_a_record_that_does_not_decode,
 );
@@ -318,7 +318,7 @@ fn what_contradicts_is_found_and_repaired(engine: Engine) {
         let device = broken(&made, *change);
         let report = check(&device);
         let found = report.problems.iter().find(|problem| problem.kind == *kind);
-        let found = found.unwrap_or_else(|| panic!("{what}: not found:\n{}", told(&report)));
+        let found = found.unwrap_or_else(|| panic!("{what}: not found:\n{}", reported(&report)));
         let named = !found.path.is_empty() || found.subvolume != 0 || found.ino != 0;
         assert!(named || found.what.contains(char::is_numeric), "{what}: where? {found:?}");
         let repaired = repair(&device);
@@ -347,13 +347,13 @@ fn a_repair_that_is_cut_off_anywhere_is_gone_on_with(engine: Engine) {
         for op in (0..ops).step_by(step as usize) {
             let device = start.copy();
             device.crash_at(device.ops() + op);
-            let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
+            let mut proceed = |_, _| std::ops::ControlFlow::Continue(());
             // It fails, or was through.
-            drop(fs::Fs::repair(&super::env_of(&device), fs::Repair::Do, &mut go_on));
+            drop(fs::Fs::repair(&super::env_of(&device), fs::Repair::Do, &mut proceed));
             let device = device.after_crash(testing::CrashPolicy::Random, op);
             let repaired = repair(&device);
             let place = format!("{name}, cut at {op} of {ops}");
-            assert!(repaired.after.is_clean(), "{place}:\n{}", told(&repaired.after));
+            assert!(repaired.after.is_clean(), "{place}:\n{}", reported(&repaired.after));
             let looked = look(&device, &made.right);
             assert_eq!(looked.wrong.len(), right.wrong.len(), "{place}: {looked:#?}");
             assert_eq!((looked.refused, &looked.closed), (0, &None), "{place}");
@@ -401,7 +401,7 @@ fn a_record_that_does_not_decode_costs_nothing_else(engine: Engine) {
         assert!(
             left.iter().any(|problem| problem.kind == ProblemKind::Structure),
             "{what}:\n{}",
-            told(&repaired.after)
+            reported(&repaired.after)
         );
     }
 }
@@ -463,8 +463,11 @@ fn nobody_gets_more_by_the_loss_of_a_list(engine: Engine) {
             store.commit(&batch).expect("it is there");
         });
         let repaired = repair(&device);
-        let place =
-            format!("{name} {lost:?}:\n{}{}", told(&repaired.before), told(&repaired.after));
+        let place = format!(
+            "{name} {lost:?}:\n{}{}",
+            reported(&repaired.before),
+            reported(&repaired.after)
+        );
         assert!(repaired.after.is_clean() && repaired.failed.is_empty(), "{place}");
         assert_eq!(repaired.repaired.len(), 1, "{place}");
         falsify(&device, |store| {
@@ -492,7 +495,7 @@ fn small_contents_of_a_linked_inode_are_kept(engine: Engine) {
     let change = CASES.iter().find(|(what, ..)| *what == "a linked inode").expect("it is there").3;
     let device = broken(&made, change);
     let repaired = repair(&device);
-    assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
+    assert!(repaired.after.is_clean(), "{}", reported(&repaired.after));
     let mut kept = false;
     falsify(&device, |store| {
         let mut cursor =
@@ -543,7 +546,7 @@ fn what_is_found_is_kept_where_lost_and_found_is_no_directory(engine: Engine) {
 
 /// Numbers that no counting error produces, only falsified records: they are reported or refused,
 /// and neither stop the program nor make the check endless.
-fn numbers_out_of_all_bounds_are_told(engine: Engine) {
+fn numbers_out_of_all_bounds_are_reported(engine: Engine) {
     let made = made(engine, 21);
     let big = |number: u64| number.to_le_bytes().to_vec();
     let falsified: [(&str, Vec<u8>, Vec<u8>); 8] = [
@@ -566,7 +569,7 @@ fn numbers_out_of_all_bounds_are_told(engine: Engine) {
         });
         check(&device);
         repair(&device);
-        // It opens and works, or says why not.
+        // It opens and works, or reports why not.
         if let Ok(subject) = super::volume::open(&device) {
             for _ in 0..20 {
                 drop(subject.fs().background_step(64));
@@ -593,7 +596,7 @@ fn a_root_out_of_bounds_is_damage_and_not_a_panic(engine: Engine) {
     assert!(super::volume::open(&device).is_err(), "it is refused");
 }
 
-/// An inode that says that it has no name is not removed while a record that does not decode may be
+/// An inode whose record has no name is not removed while a record that does not decode may be
 /// the name.
 fn nothing_is_taken_for_unlinked_beside_a_record_that_does_not_decode(engine: Engine) {
     let made = made(engine, 23);
@@ -614,7 +617,7 @@ fn nothing_is_taken_for_unlinked_beside_a_record_that_does_not_decode(engine: En
     });
     let before = check(&device);
     assert!(!before.is_clean());
-    assert!(!told(&before).contains("not queued for removal"), "{}", told(&before));
+    assert!(!reported(&before).contains("not queued for removal"), "{}", reported(&before));
     repair(&device);
     let mut kept = false;
     falsify(&device, |store| {

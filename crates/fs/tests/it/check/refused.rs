@@ -9,15 +9,15 @@ use fs::{Engine, FormatOptions, Fs, OpenError, OpenOptions, Repair, RepairReport
 use testing::{Fault, FaultOn, Op, SimDevice, SimEnv};
 
 use super::volume::{look, made};
-use super::{env_of, told};
+use super::{env_of, reported};
 
 on_each_engine!(nothing_is_repaired_where_the_log_is_damaged_and_not_cut);
 
 const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
 
 fn repair_with(device: &SimDevice, how: Repair) -> RepairReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::repair(&env_of(device), how, &mut go_on).expect("the disk answers")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    Fs::repair(&env_of(device), how, &mut proceed).expect("the disk answers")
 }
 
 fn files(device: &SimDevice) -> BTreeMap<String, Vec<u8>> {
@@ -52,7 +52,7 @@ fn nothing_is_repaired_where_the_log_is_damaged_and_not_cut(engine: Engine) {
     assert!(
         !repaired.after.is_clean() && repaired.repaired.is_empty(),
         "{}",
-        told(&repaired.after)
+        reported(&repaired.after)
     );
     assert!(files(&device) == before, "something was written");
     // Cut off, it opens.
@@ -70,12 +70,12 @@ fn a_refused_cut_leaves_superblocks_as_they_are() {
     device.flip_bit(newest.expect("two superblocks"), 8 * 40);
     let before = files(&device);
     let repaired = repair_with(&device, Repair::DoAndCutLog);
-    assert!(!repaired.failed.is_empty(), "the cut is refused: {}", told(&repaired.before));
+    assert!(!repaired.failed.is_empty(), "the cut is refused: {}", reported(&repaired.before));
     assert!(repaired.repaired.is_empty() && !repaired.after.is_clean());
     assert!(files(&device) == before, "something was written after the refusal");
 }
 
-/// It ended in "the volume's records are damaged", and said that this repair would repair it; the
+/// It ended in "the volume's records are damaged", with the hint to run this repair again; the
 /// counts had been written again.
 #[test]
 fn a_permanently_unreadable_superblock_is_reported_with_a_remedy() {
@@ -87,8 +87,8 @@ fn a_permanently_unreadable_superblock_is_reported_with_a_remedy() {
                 device.inject(Fault::io(FaultOn::Only(*call), 0).forever().below(path));
             }
             let before = files(&device);
-            let mut go_on = |_, _| ControlFlow::Continue(());
-            let error = Fs::repair(&env_of(&device), Repair::Do, &mut go_on);
+            let mut proceed = |_, _| ControlFlow::Continue(());
+            let error = Fs::repair(&env_of(&device), Repair::Do, &mut proceed);
             let error = error.expect_err("it cannot be read");
             assert!(
                 matches!(&error, OpenError::Unreadable { file, .. } if file == path),
@@ -101,7 +101,7 @@ fn a_permanently_unreadable_superblock_is_reported_with_a_remedy() {
             device.clear_faults();
             device.delete(path);
             let repaired = repair_with(&device, Repair::Do);
-            assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
+            assert!(repaired.after.is_clean(), "{}", reported(&repaired.after));
             assert!(look(&device, &made.right).is_same(), "{path}");
         }
     }
@@ -123,7 +123,7 @@ fn another(seed: u64) -> SimDevice {
     device
 }
 
-/// It closed the volume, and nothing was said to repair it.
+/// It closed the volume, and no repair was named.
 #[test]
 fn another_volumes_superblock_is_treated_as_torn() {
     let (made, other) = (made(Engine::Btree, 34), another(35));
@@ -133,9 +133,9 @@ fn another_volumes_superblock_is_treated_as_torn() {
         assert!(super::volume::open(&device.copy()).is_ok(), "{path}: it opens by the other");
         let repaired = repair_with(&device, Repair::Do);
         let of_it = repaired.before.problems.iter().find(|found| found.file == path);
-        let of_it = of_it.unwrap_or_else(|| panic!("{path}: {}", told(&repaired.before)));
+        let of_it = of_it.unwrap_or_else(|| panic!("{path}: {}", reported(&repaired.before)));
         assert!(of_it.what.contains("of another volume") && of_it.remedy().is_some(), "{of_it:?}");
-        assert!(repaired.after.is_clean(), "{path}: {}", told(&repaired.after));
+        assert!(repaired.after.is_clean(), "{path}: {}", reported(&repaired.after));
         assert!(look(&device, &made.right).is_same(), "{path}");
     }
 }
@@ -152,7 +152,7 @@ fn is_left_alone(paths: &[&str]) {
     assert!(
         !repaired.after.is_clean() && repaired.repaired.is_empty(),
         "{}",
-        told(&repaired.after)
+        reported(&repaired.after)
     );
     assert!(files(&device) == before, "{paths:?}: something was written");
     assert!(super::volume::open(&device).is_err(), "{paths:?}: it opens");
@@ -170,14 +170,14 @@ fn nothing_is_rewritten_if_a_header_and_a_superblock_are_damaged() {
     is_left_alone(&["volume.pando", "btree/super-0"]);
 }
 
-/// All that says whose the volume is, but for one superblock.
+/// All files that name the volume are lost, but for one superblock.
 #[test]
 fn nothing_is_rewritten_if_only_one_superblock_names_the_volume() {
     is_left_alone(&["volume.pando", "volume.copy", "btree/super-0"]);
 }
 
-/// It was said that a repair repairs both, and that one that was there was missing; where one was
-/// not, an empty one was left.
+/// The report announced that a repair repairs both, and that one that was there was missing; where
+/// one was not, an empty one was left.
 #[test]
 fn without_a_valid_superblock_repair_promises_and_changes_nothing() {
     let made = made(Engine::Btree, 38);
@@ -192,7 +192,7 @@ fn without_a_valid_superblock_repair_promises_and_changes_nothing() {
         }
         let before = files(&device);
         let repaired = repair_with(&device, Repair::Do);
-        let words = told(&repaired.after);
+        let words = reported(&repaired.after);
         assert!(words.contains("no superblock points to a valid state"), "{words}");
         assert_eq!(repaired.after.remedies_count, 0, "{words}");
         assert!(
@@ -230,8 +230,12 @@ fn space_that_a_repair_keeps_is_not_reported_as_repaired() {
         let engine = |one: &&fs::Problem| {
             one.file.starts_with("btree") && one.action() == fs::Action::Repair
         };
-        assert!(!again.repaired.iter().any(|one| engine(&one)), "{at}: {}", told(&again.before));
-        assert!(!third.problems.iter().any(|one| engine(&one)), "{at}: {}", told(&third));
+        assert!(
+            !again.repaired.iter().any(|one| engine(&one)),
+            "{at}: {}",
+            reported(&again.before)
+        );
+        assert!(!third.problems.iter().any(|one| engine(&one)), "{at}: {}", reported(&third));
     }
     assert!(kept > 0, "no damage hides a node");
 }

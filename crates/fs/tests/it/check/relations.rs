@@ -17,7 +17,7 @@ use testing::SimDevice;
 
 use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
 use super::volume::{Made, falsified, falsify, file, look, made, open};
-use super::{assert_repaired, check, repair, told};
+use super::{assert_repaired, check, repair, reported};
 
 on_each_engine!(
     subvolumes_that_are_in_one_another_come_back,
@@ -26,7 +26,7 @@ on_each_engine!(
     the_root_of_a_subvolume_is_not_removed,
     the_epoch_is_behind_all_that_was_written,
     a_clone_sets_no_epoch_back,
-    that_quotas_are_not_compared_is_told,
+    a_report_without_quotas_has_a_note,
     a_quota_is_of_a_directory_that_carries_it,
     a_quota_whose_directory_is_in_a_trash_is_no_finding,
     a_note_of_garbage_that_does_not_decode_is_removed,
@@ -35,9 +35,9 @@ on_each_engine!(
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
 /// Checks and repairs; returns what was found.
-fn repairs(what: &str, device: &SimDevice, said: &str) {
+fn repairs(what: &str, device: &SimDevice, message: &str) {
     let report = check(device);
-    assert!(told(&report).contains(said), "{what}:\n{}", told(&report));
+    assert!(reported(&report).contains(message), "{what}:\n{}", reported(&report));
     assert_repaired(what, &report, &repair(device));
 }
 
@@ -46,7 +46,7 @@ fn is_as_it_was(made: &Made, device: &SimDevice, what: &str) {
     assert!(looked.is_same(), "{what}: {looked:#?}");
 }
 
-/// Each is where it says that it is, and none can be reached.
+/// Each is in the place of its record, and none can be reached.
 fn subvolumes_that_are_in_one_another_come_back(engine: Engine) {
     let made = made(engine, 71);
     let root = Caller::root();
@@ -128,14 +128,14 @@ fn a_number_is_of_one_thing(engine: Engine) {
         LinkedRecord { nlink: 1, inode }.encode(&mut value);
         batch.put(TREE, &key::linked(entry.ino, Part::Attributes), &value);
     });
-    let report = told(&check(&device));
+    let report = reported(&check(&device));
     assert!(report.contains("an inode under its own number and of one, beside a name"), "{report}");
     for dir in ["deep", "deeper"] {
         let device = falsified(&made.device, |store, batch| {
             let entry = Entry { ino: named(store, dir).ino, ..named(store, "small 0") };
             put_entry(batch, &entry, entry.cookie);
         });
-        let report = told(&check(&device));
+        let report = reported(&check(&device));
         assert!(report.contains("a directory and of a file beside its name"), "{dir}: {report}");
     }
 }
@@ -204,7 +204,7 @@ fn a_clone_sets_no_epoch_back(engine: Engine) {
 }
 
 /// They were skipped for a reason that was never reported.
-fn that_quotas_are_not_compared_is_told(engine: Engine) {
+fn a_report_without_quotas_has_a_note(engine: Engine) {
     let made = made(engine, 76);
     let root = Caller::root();
     let mut removed = 0;
@@ -226,7 +226,7 @@ fn that_quotas_are_not_compared_is_told(engine: Engine) {
         let key = key::entry(record.root, 77 << 8, Part::Attributes);
         batch.put(TreeId(record.tree), &key, b"?");
     });
-    let report = told(&check(&device));
+    let report = reported(&check(&device));
     assert!(report.contains("what is charged to quotas was not compared"), "{report}");
 }
 
@@ -244,7 +244,7 @@ fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
         charged = charged.max(fs.quota_get(one).expect("it is known").expect("it has one").inodes);
         fs.close().expect("it is written");
     }
-    assert!(check(&made.device).is_clean(), "{}", told(&check(&made.device)));
+    assert!(check(&made.device).is_clean(), "{}", reported(&check(&made.device)));
     let quota = |store: &dyn Store| {
         let domain = directory(store, named(store, "one").ino).charge.expect("it has one").domain;
         let record = store.get(VOLUME, &key::quota(domain)).expect("read").expect("it has one");
@@ -266,7 +266,7 @@ fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
             batch.put(VOLUME, &key::quota(domain), &record.encode());
         }
     };
-    // Beside it is another one, which nothing says is a part of any quota.
+    // Beside it is another one, which no record makes a part of any quota.
     let beside = made.device.copy();
     let subject = open(&beside).expect("it opens");
     let plain = subject.fs().mkdir(&root, NodeId::ROOT, b"plain", 0o755).expect("there is space");
@@ -278,31 +278,31 @@ fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
         ("carries none", &is_of(|store| named(store, "one").dir)),
         ("carries none", &is_of(|store| named(store, "plain").ino)),
     ];
-    for (n, (said, falsify)) in cases.into_iter().enumerate() {
+    for (n, (message, falsify)) in cases.into_iter().enumerate() {
         let from = if n < 2 { &made.device } else { &beside };
         let device = falsified(from, falsify);
         let report = check(&device);
-        let found = report.problems.iter().find(|found| found.what.contains(said));
-        let found = found.unwrap_or_else(|| panic!("{said}:\n{}", told(&report)));
+        let found = report.problems.iter().find(|found| found.what.contains(message));
+        let found = found.unwrap_or_else(|| panic!("{message}:\n{}", reported(&report)));
         assert!(
             found.subvolume != 0 && found.ino != 0 && found.what.contains("quota"),
             "{found:?}"
         );
-        repairs(said, &device, said);
+        repairs(message, &device, message);
         let subject = open(&device).expect("it opens");
         let fs = subject.fs();
         let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
         let quota = fs.quota_get(one).expect("it is known").expect("it has one");
-        assert_eq!((quota.inodes, quota.limits), (charged, limits), "{said}");
-        assert_eq!(fs.quota_list(&root).expect("it is known").len(), 1, "{said}");
+        assert_eq!((quota.inodes, quota.limits), (charged, limits), "{message}");
+        assert_eq!(fs.quota_list(&root).expect("it is known").len(), 1, "{message}");
         let top = fs.quota_get(NodeId::ROOT).expect("it is known");
-        assert!(top.is_none(), "{said}: {top:?}");
+        assert!(top.is_none(), "{message}: {top:?}");
         let other = (n >= 2).then(|| fs.quota_get(plain.node).expect("it is known"));
-        assert!(other.flatten().is_none(), "{said}");
+        assert!(other.flatten().is_none(), "{message}");
         fs.close().expect("it closes");
         drop(subject);
         if n < 2 {
-            is_as_it_was(&made, &device, said);
+            is_as_it_was(&made, &device, message);
         }
     }
     // One that was removed has its record still, and nothing is charged to it.
@@ -312,7 +312,7 @@ fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
     super::volume::settle(subject.fs());
     subject.fs().close().expect("it closes");
     drop(subject);
-    assert!(check(&device).is_clean(), "{}", told(&check(&device)));
+    assert!(check(&device).is_clean(), "{}", reported(&check(&device)));
 }
 
 /// What is there is charged to it, and its directory is gone; a repair gave it to another one.
@@ -333,7 +333,7 @@ fn a_quota_whose_directory_is_in_a_trash_is_no_finding(engine: Engine) {
     super::volume::settle(fs);
     fs.close().expect("it closes");
     drop(subject);
-    assert!(check(&device).is_clean(), "{}", told(&check(&device)));
+    assert!(check(&device).is_clean(), "{}", reported(&check(&device)));
 }
 
 fn a_note_of_garbage_that_does_not_decode_is_removed(engine: Engine) {
@@ -344,8 +344,8 @@ fn a_note_of_garbage_that_does_not_decode_is_removed(engine: Engine) {
     });
     let gc = |device: &SimDevice| {
         let subject = open(device).expect("it opens");
-        let mut go_on = |_, _| ControlFlow::Continue(());
-        subject.fs().gc(Gc::Report, &mut go_on)
+        let mut proceed = |_, _| ControlFlow::Continue(());
+        subject.fs().gc(Gc::Report, &mut proceed)
     };
     assert!(gc(&device.copy()).is_err());
     repairs("a note", &device, "what was noted as garbage");

@@ -9,12 +9,12 @@ use store::{Cut, Durability};
 use testing::{Fault, FaultOn, Op, SimDevice};
 
 use super::volume::{bytes, file, open, opened_with};
-use super::{assert_clean, env_of, told};
+use super::{assert_clean, env_of, reported};
 use crate::subject::{Base, FsSubject};
 
 on_each_engine!(
     what_a_shortened_log_still_has_is_kept,
-    what_is_given_up_behind_damage_is_told,
+    what_is_given_up_behind_damage_is_reported,
     a_log_that_cannot_be_read_is_not_cut_off,
     a_damaged_header_of_the_log_costs_nothing,
     what_was_in_a_log_that_is_gone_is_not_known,
@@ -50,11 +50,11 @@ fn crashed(engine: Engine) -> (SimDevice, String, u64) {
 
 /// Truncates the log; returns how many files are left, which are the first ones, unchanged.
 fn cut_off(device: &SimDevice, place: &str) -> (Cut, u64) {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    let repaired = Fs::repair(&env_of(device), Repair::DoAndCutLog, &mut go_on);
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    let repaired = Fs::repair(&env_of(device), Repair::DoAndCutLog, &mut proceed);
     let repaired = repaired.expect("the disk answers");
     assert!(repaired.failed.is_empty(), "{place}: {:?}", repaired.failed);
-    assert!(repaired.after.is_clean(), "{place}:\n{}", told(&repaired.after));
+    assert!(repaired.after.is_clean(), "{place}:\n{}", reported(&repaired.after));
     assert_clean(device, place);
     (repaired.cut.expect("the log was damaged"), left(device, place))
 }
@@ -76,8 +76,8 @@ fn left(device: &SimDevice, place: &str) -> u64 {
 }
 
 fn repair(device: &SimDevice, how: Repair) -> RepairReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::repair(&env_of(device), how, &mut go_on).expect("the disk answers")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    Fs::repair(&env_of(device), how, &mut proceed).expect("the disk answers")
 }
 
 /// It was given up as a whole.
@@ -98,7 +98,7 @@ fn what_a_shortened_log_still_has_is_kept(engine: Engine) {
     }
 }
 
-fn what_is_given_up_behind_damage_is_told(engine: Engine) {
+fn what_is_given_up_behind_damage_is_reported(engine: Engine) {
     let (whole, path, used) = crashed(engine);
     let device = whole.copy();
     device.flip_bit(&path, 8 * (used / 2));
@@ -121,14 +121,14 @@ fn a_log_that_cannot_be_read_is_not_cut_off(engine: Engine) {
         let device = whole.copy();
         let fault = Fault::io(FaultOn::Only(Op::Read), after).forever().below("log/");
         device.inject(fault);
-        let mut go_on = |_, _| ControlFlow::Continue(());
-        let found = Fs::repair(&env_of(&device), Repair::DoAndCutLog, &mut go_on);
+        let mut proceed = |_, _| ControlFlow::Continue(());
+        let found = Fs::repair(&env_of(&device), Repair::DoAndCutLog, &mut proceed);
         device.clear_faults();
         match found {
             Err(error) => assert!(!matches!(error, OpenError::Damaged(_)), "{error}"),
             Ok(repaired) if repaired.before.unread => {
                 assert!(repaired.repaired.is_empty() && repaired.cut.is_none(), "{repaired:?}");
-                let report = told(&repaired.before);
+                let report = reported(&repaired.before);
                 assert!(report.contains("Input/output error"), "{report}");
             }
             Ok(_) => continue,
@@ -148,10 +148,13 @@ fn a_damaged_header_of_the_log_costs_nothing(engine: Engine) {
         let device = whole.copy();
         device.flip_bit(&path, 8 * byte + byte % 8);
         let place = format!("{engine:?}, {path} at {byte}");
-        let told = repair(&device, Repair::Tell).before;
-        assert_eq!(told.problems_count, 1, "{place}: {:?}", told.problems);
-        let remedy = told.problems[0].remedy().expect("it can be repaired");
-        assert!(told.problems[0].file == path && remedy.contains("header"), "{place}: {remedy}");
+        let reported = repair(&device, Repair::Report).before;
+        assert_eq!(reported.problems_count, 1, "{place}: {:?}", reported.problems);
+        let remedy = reported.problems[0].remedy().expect("it can be repaired");
+        assert!(
+            reported.problems[0].file == path && remedy.contains("header"),
+            "{place}: {remedy}"
+        );
         let repaired = repair(&device, Repair::Do);
         assert!(repaired.cut.is_none() && repaired.failed.is_empty(), "{place}: {repaired:?}");
         assert_eq!(repaired.repaired.len(), 1, "{place}");
@@ -160,7 +163,7 @@ fn a_damaged_header_of_the_log_costs_nothing(engine: Engine) {
     }
 }
 
-/// It was said that nothing was given up.
+/// The report had nothing as given up.
 fn what_was_in_a_log_that_is_gone_is_not_known(engine: Engine) {
     let (whole, path, _) = crashed(engine);
     for also_spares in [false, true] {
@@ -170,9 +173,9 @@ fn what_was_in_a_log_that_is_gone_is_not_known(engine: Engine) {
                 device.delete(&path);
             }
         }
-        let told = repair(&device, Repair::Do);
-        assert!(told.repaired.is_empty(), "{:?}", told.repaired);
-        let problem = &told.before.problems[0];
+        let reported = repair(&device, Repair::Do);
+        assert!(reported.repaired.is_empty(), "{:?}", reported.repaired);
+        let problem = &reported.before.problems[0];
         assert!(problem.file == "log/" && problem.what.contains("with record"), "{problem:?}");
         let (cut, _) = cut_off(&device, &format!("{engine:?}, without {path}"));
         assert!(cut.is_file_gone && cut.missing > 0, "{cut:?}");
@@ -193,7 +196,7 @@ fn a_copy_beside_the_log_costs_nothing(engine: Engine) {
         let place = format!("{engine:?}, {path} as {copy}");
         let repaired = repair(&device, Repair::DoAndCutLog);
         assert!(repaired.cut.is_none() && repaired.failed.is_empty(), "{place}: {repaired:?}");
-        assert_eq!(repaired.after.problems_count, 1, "{place}:\n{}", told(&repaired.after));
+        assert_eq!(repaired.after.problems_count, 1, "{place}:\n{}", reported(&repaired.after));
         let problem = &repaired.after.problems[0];
         assert!(problem.file == copy && problem.action() == fs::Action::MoveAway, "{problem:?}");
         assert_eq!(left(&device, &place), FILES, "{place}");

@@ -137,7 +137,7 @@ fn damage_in_a_clone_only_is_reported_there() {
     wrong_in_one(true);
 }
 
-#[expect(clippy::print_stdout, reason = "tells what was found of each")]
+#[expect(clippy::print_stdout, reason = "prints what was found of each")]
 fn wrong_in_one(clones: bool) {
     for n in 0..9 {
         let (v, dirs) = filled();

@@ -1,4 +1,4 @@
-//! A repair removes nothing that is complete, whatever a flag or a missing record says.
+//! A repair removes nothing that is complete, whatever a flag or a missing record claims.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
@@ -13,13 +13,13 @@ use testing::SimDevice;
 
 use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
 use super::volume::{Made, falsified, falsify, look, made, open};
-use super::{assert_repaired, check, repair, told};
+use super::{assert_repaired, check, repair, reported};
 
 on_each_engine!(
     a_record_of_a_subvolume_comes_back_from_its_copy,
     a_subvolume_whose_record_is_gone_is_kept,
-    what_is_falsely_said_to_be_removed_stays,
-    what_stands_beside_an_inode_that_does_not_know_of_it_stays,
+    what_is_falsely_marked_as_removed_stays,
+    data_beside_an_inode_without_its_flag_stays,
     small_contents_and_extents_stay_both,
     a_size_is_that_of_the_small_contents,
 );
@@ -34,7 +34,7 @@ fn comes_back(made: &Made, what: &str, device: &SimDevice) {
     let repaired = repair(device);
     assert_repaired(what, &report, &repaired);
     let looked = look(device, &made.right);
-    assert!(looked.is_same(), "{what}: {looked:#?}\n{}", told(&report));
+    assert!(looked.is_same(), "{what}: {looked:#?}\n{}", reported(&report));
 }
 
 type OfSubvolume = fn(&(u64, SubvolumeRecord)) -> bool;
@@ -84,9 +84,9 @@ fn a_subvolume_whose_record_is_gone_is_kept(engine: Engine) {
         repair(&device);
         falsify(&device, |store| {
             let there = store.tree_exists(TreeId(tree)).expect("it is known");
-            assert!(there, "{what}: {}", told(&report));
+            assert!(there, "{what}: {}", reported(&report));
         });
-        assert!(check(&device).is_clean(), "{what}: {}", told(&check(&device)));
+        assert!(check(&device).is_clean(), "{what}: {}", reported(&check(&device)));
         let subject = open(&device).expect("it opens");
         let (fs, root) = (subject.fs(), Caller::root());
         let kept = fs.lookup(&root, NodeId::ROOT, b"lost+found").expect("it is there").node;
@@ -97,7 +97,7 @@ fn a_subvolume_whose_record_is_gone_is_kept(engine: Engine) {
 }
 
 /// A directory in the same state was kept.
-fn what_is_falsely_said_to_be_removed_stays(engine: Engine) {
+fn what_is_falsely_marked_as_removed_stays(engine: Engine) {
     let made = made(engine, 63);
     for (what, is_it) in SUBVOLUMES {
         let device = falsified(&made.device, |store, batch| {
@@ -121,7 +121,7 @@ fn linked(store: &dyn Store, ino: u64) -> LinkedRecord {
 }
 
 /// Changes an inode's own attributes, wherever it is stored.
-fn say(store: &dyn Store, batch: &mut Batch, name: &str, change: impl Fn(&mut InodeRecord)) {
+fn edit(store: &dyn Store, batch: &mut Batch, name: &str, change: impl Fn(&mut InodeRecord)) {
     let mut entry = named(store, name);
     if let Target::Embedded(inode) = &mut entry.target {
         change(inode);
@@ -136,17 +136,17 @@ fn say(store: &dyn Store, batch: &mut Batch, name: &str, change: impl Fn(&mut In
 }
 
 /// They were removed.
-fn what_stands_beside_an_inode_that_does_not_know_of_it_stays(engine: Engine) {
+fn data_beside_an_inode_without_its_flag_stays(engine: Engine) {
     let made = made(engine, 64);
     for name in ["small 9", "tiny", "link"] {
         let device = falsified(&made.device, |store, batch| {
-            say(store, batch, name, |inode| (inode.has_bulk, inode.size) = (false, 0));
+            edit(store, batch, name, |inode| (inode.has_bulk, inode.size) = (false, 0));
         });
         comes_back(&made, &format!("contents of {name}"), &device);
     }
     for name in ["small 3", "tiny"] {
         let device = falsified(&made.device, |store, batch| {
-            say(store, batch, name, |inode| inode.has_xattrs = false);
+            edit(store, batch, name, |inode| inode.has_xattrs = false);
         });
         comes_back(&made, &format!("attributes of {name}"), &device);
     }
@@ -181,9 +181,9 @@ fn small_contents_and_extents_stay_both(engine: Engine) {
             });
             assert!(kept, "{name}: the small contents are gone");
         });
-        // What it says of small contents is not so: it has the others, and shows them.
+        // Its flag of small contents is wrong: it has the others, and shows them.
         let device = falsified(&made.device, |store, batch| {
-            say(store, batch, name, |inode| inode.has_bulk = true);
+            edit(store, batch, name, |inode| inode.has_bulk = true);
         });
         comes_back(&made, name, &device);
     }
@@ -195,12 +195,12 @@ fn a_size_is_that_of_the_small_contents(engine: Engine) {
     for (one, other) in [("small 9", "small 10"), ("tiny", "small 10"), ("small 10", "tiny")] {
         for more in [3_u64, 10_000] {
             let device = falsified(&made.device, |store, batch| {
-                say(store, batch, one, |inode| inode.size += more);
-                say(store, batch, other, |inode| inode.size = inode.size.wrapping_sub(3));
+                edit(store, batch, one, |inode| inode.size += more);
+                edit(store, batch, other, |inode| inode.size = inode.size.wrapping_sub(3));
             });
             let report = check(&device);
             let found = report.problems.iter().filter(|one| one.what.contains("small contents"));
-            assert_eq!(found.count(), 2, "{one}, {more}:\n{}", told(&report));
+            assert_eq!(found.count(), 2, "{one}, {more}:\n{}", reported(&report));
             comes_back(&made, one, &device);
         }
     }

@@ -6,7 +6,7 @@ use store::{Batch, KeyRange, Store};
 
 use super::records::{Change, Entry, TREE, broken, named, put_entry};
 use super::volume::{falsify, look, made};
-use super::{check, repair, told};
+use super::{check, repair, reported};
 
 on_each_engine!(
     an_inode_beside_two_names_gets_both,
@@ -41,7 +41,7 @@ fn an_inode_beside_two_names_gets_both(engine: Engine) {
         let report = check(&device);
         let twice = |problem: &&fs::Problem| problem.what.contains("beside another name");
         let found = report.problems.iter().find(twice);
-        let found = found.unwrap_or_else(|| panic!("{what}: not found:\n{}", told(&report)));
+        let found = found.unwrap_or_else(|| panic!("{what}: not found:\n{}", reported(&report)));
         assert_eq!(found.kind, ProblemKind::Name);
         let repaired = repair(&device);
         super::assert_repaired(what, &report, &repaired);
@@ -73,7 +73,7 @@ fn contents_of_three_names_are_all_kept(engine: Engine) {
     });
     let repaired = repair(&device);
     assert!(repaired.failed.is_empty(), "{:?}", repaired.failed);
-    assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
+    assert!(repaired.after.is_clean(), "{}", reported(&repaired.after));
     falsify(&device, |store| {
         let mut all = Vec::new();
         let prefix = key::DIRECTORIES_PREFIX;
@@ -137,7 +137,11 @@ fn attributes_of_all_names_are_kept(engine: Engine) {
         store.commit(&batch).expect("commit");
     });
     let repaired = repair(&device);
-    assert!(repaired.failed.is_empty() && repaired.after.is_clean(), "{}", told(&repaired.after));
+    assert!(
+        repaired.failed.is_empty() && repaired.after.is_clean(),
+        "{}",
+        reported(&repaired.after)
+    );
     falsify(&device, |store| {
         let ino = named(store, "small 9").ino;
         let bytes = store.get(TREE, &key::linked(ino, Part::Xattrs)).expect("read");

@@ -15,15 +15,15 @@ use testing::{Fault, FaultOn, Op, SimDevice};
 
 use super::records::{directory, named, put_directory, put_entry, subvolumes};
 use super::volume::{Made, falsified, falsify, look, made};
-use super::{assert_repaired, check, env_of, repair, told};
+use super::{assert_repaired, check, env_of, repair, reported};
 use crate::script::scale;
 
-on_each_engine!(a_medium_that_fails_after_the_check_costs_nothing);
+on_each_engine!(a_disk_that_fails_after_the_check_costs_nothing);
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
 /// Much is to be repaired, in several rounds, and all comes back: a subvolume whose record only the
-/// copy has, one and a directory that say that they were removed, contents that an inode does not
+/// copy has, one and a directory that are marked as removed, contents that an inode does not
 /// know of.
 fn hurt(made: &Made) -> SimDevice {
     let device = falsified(&made.device, |store, batch| {
@@ -56,8 +56,8 @@ fn hurt(made: &Made) -> SimDevice {
 }
 
 fn repair_of(device: &SimDevice) -> Result<RepairReport, OpenError> {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::repair(&env_of(device), Repair::Do, &mut go_on)
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    Fs::repair(&env_of(device), Repair::Do, &mut proceed)
 }
 
 /// How many reads below a path something makes.
@@ -79,7 +79,7 @@ fn reads(hurt: &SimDevice, part: &str, run: impl Fn(&SimDevice)) -> u64 {
     most
 }
 
-fn a_medium_that_fails_after_the_check_costs_nothing(engine: Engine) {
+fn a_disk_that_fails_after_the_check_costs_nothing(engine: Engine) {
     let made = made(engine, 67);
     let hurt = hurt(&made);
     let whole = hurt.copy();
@@ -93,8 +93,8 @@ fn a_medium_that_fails_after_the_check_costs_nothing(engine: Engine) {
     };
     for part in [tree, "data/", "log/"] {
         let in_check = reads(&hurt, part, |device| {
-            let mut go_on = |_, _| ControlFlow::Continue(());
-            drop(Fs::check_offline(&env_of(device), &mut go_on));
+            let mut proceed = |_, _| ControlFlow::Continue(());
+            drop(Fs::check_offline(&env_of(device), &mut proceed));
         });
         let all = reads(&hurt, part, |device| drop(repair_of(device)));
         assert!(all > in_check, "{part}: {all} reads, {in_check} in the first check");
@@ -114,7 +114,7 @@ fn a_medium_that_fails_after_the_check_costs_nothing(engine: Engine) {
             device.clear_faults();
             let again = repair(&device);
             assert!(again.failed.is_empty(), "{what}: {:?}", again.failed);
-            assert!(again.after.is_clean(), "{what}:\n{}", told(&again.after));
+            assert!(again.after.is_clean(), "{what}:\n{}", reported(&again.after));
             let looked = look(&device, &made.right);
             assert!(looked.is_same(), "{what}: {looked:#?}");
         }

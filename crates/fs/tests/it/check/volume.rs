@@ -121,7 +121,7 @@ pub(crate) fn made_on(seed: u64, base: &Base) -> Made {
 
 /// Opens a volume, of whichever engine.
 pub(crate) fn open(device: &SimDevice) -> Result<FsSubject, fs::OpenError> {
-    // Which engine it is, the header says.
+    // The engine is in the header.
     let base = Base::Engine(Engine::default());
     FsSubject::open(device, &opened_with(Durability::Async), &base)
 }
@@ -152,8 +152,11 @@ pub(crate) fn falsify(device: &SimDevice, change: impl FnOnce(&dyn Store)) {
     let store = captured.expect("it is there");
     change(&*store);
     fs.sync().expect("it is there");
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    assert!(store.check(&mut go_on).expect("it is there").is_clean(), "the engine's part is whole");
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    assert!(
+        store.check(&mut proceed).expect("it is there").is_clean(),
+        "the engine's part is whole"
+    );
     fs.close().expect("it is there");
 }
 

@@ -4,7 +4,7 @@
 use inode::{Caller, FsError, NodeId, SubvolId};
 use store::TreeId;
 
-use super::oracle::{at, compare, refused, told};
+use super::oracle::{at, compare, refused, reported};
 use crate::support::{ROOT, Volume, volume};
 use crate::versions::inherit_scope::{entry_of, put};
 
@@ -56,7 +56,7 @@ impl Damaged {
     }
 
     fn changes(&self, old: NodeId, new: NodeId) -> Vec<String> {
-        told(&compare(&self.v.fs, &root(), (old, new), 1 << 16).unwrap())
+        reported(&compare(&self.v.fs, &root(), (old, new), 1 << 16).unwrap())
     }
 }
 

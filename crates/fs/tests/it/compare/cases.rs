@@ -7,7 +7,7 @@ use fs::{Allocate, Engine, Field, FileSystem, RenameMode, SetXattr};
 use inode::{Caller, FsError, NodeId, SetAttr, SetTime};
 use store::Store;
 
-use super::oracle::{at, check, check_inodes, refused, told};
+use super::oracle::{at, check, check_inodes, refused, reported};
 use crate::support::{ROOT, Volume, volume_on};
 
 type Engines = Volume<dyn Store>;
@@ -45,7 +45,7 @@ fn changes(v: &Engines, old: &str, new: &str) -> Vec<String> {
     let found = check(&v.fs, &root(), nodes);
     check_inodes(&v.fs, nodes, &found);
     check(&v.fs, &root(), (nodes.1, nodes.0));
-    told(&found)
+    reported(&found)
 }
 
 /// The changes since snapshot `s` of the root.
@@ -168,7 +168,7 @@ fn contents_changed_at_equal_size_and_time(engine: Engine) {
     v.fs.setattr(&root(), set_back, &back).unwrap();
     let nodes = (at(&v.fs, "/.snapshots/s"), at(&v.fs, "/"));
     let found = check(&v.fs, &root(), nodes);
-    assert_eq!(told(&found), ["M d/large", "M d/set back", "M d/small"]);
+    assert_eq!(reported(&found), ["M d/large", "M d/set back", "M d/small"]);
     let fields: Vec<Field> = found[1].fields.iter().collect();
     assert_eq!(fields, [Field::Contents, Field::Ctime]);
 }
@@ -189,14 +189,14 @@ fn numbers_that_were_used_before(engine: Engine) {
     let d = v.find(ROOT, "d").unwrap().node;
     v.file(d, "after");
     let nodes = |name: &str| (at(&v.fs, &format!("/.snapshots/{name}")), at(&v.fs, "/"));
-    let found = told(&check(&v.fs, &root(), nodes("s")));
+    let found = reported(&check(&v.fs, &root(), nodes("s")));
     assert_eq!(found, ["M d", "+ d/after"]);
-    let found = told(&check(&v.fs, &root(), nodes("between")));
+    let found = reported(&check(&v.fs, &root(), nodes("between")));
     for line in ["+ d/after", "- d/later"] {
         assert!(found.iter().any(|found| found == line), "{line}: {found:?}");
     }
     settle(&v);
-    assert_eq!(told(&check(&v.fs, &root(), nodes("s"))), ["M d", "+ d/after"]);
+    assert_eq!(reported(&check(&v.fs, &root(), nodes("s"))), ["M d", "+ d/after"]);
 }
 
 fn only_attributes_changed(engine: Engine) {
@@ -216,7 +216,7 @@ fn only_attributes_changed(engine: Engine) {
     set(nodes[4], &SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() });
     v.read(nodes[5]);
     let found = check(&v.fs, &root(), (at(&v.fs, "/.snapshots/s"), ROOT));
-    assert_eq!(told(&found), ["M acl", "M mode", "M owner", "M time", "M xattr"]);
+    assert_eq!(reported(&found), ["M acl", "M mode", "M owner", "M time", "M xattr"]);
     let fields = |at: usize| found[at].fields.iter().collect::<Vec<Field>>();
     assert_eq!(fields(0), [Field::Mode, Field::Acl, Field::Ctime]);
     assert_eq!(fields(1), [Field::Mode, Field::Ctime]);
@@ -239,14 +239,14 @@ fn subvolumes_and_clones_mounted_below(engine: Engine) {
         v.file(node, "old");
     }
     snapshot(&v, ROOT, "s");
-    assert_eq!(told(&check(&v.fs, &root(), (at(&v.fs, "/.snapshots/s"), ROOT))), [""; 0]);
+    assert_eq!(reported(&check(&v.fs, &root(), (at(&v.fs, "/.snapshots/s"), ROOT))), [""; 0]);
     v.file(kept, "new");
     v.file(inner, "new");
     rename(&v, (d, "moved"), (ROOT, "moved"));
     v.fs.rmr(&root(), d, b"removed").unwrap();
     v.fs.clone_dir(&root(), d, ROOT, b"clone").unwrap();
     let nodes = (at(&v.fs, "/.snapshots/s"), ROOT);
-    let found = told(&check(&v.fs, &root(), nodes));
+    let found = reported(&check(&v.fs, &root(), nodes));
     let want = [
         "M .",
         "+ clone",
@@ -264,7 +264,7 @@ fn subvolumes_and_clones_mounted_below(engine: Engine) {
     ];
     assert_eq!(found, want);
     settle(&v);
-    assert_eq!(told(&check(&v.fs, &root(), nodes)), want);
+    assert_eq!(reported(&check(&v.fs, &root(), nodes)), want);
 }
 
 /// All have one root, so that only what each is copied from, and when, distinguishes them.
@@ -280,7 +280,7 @@ fn clones_of_one_subvolume_that_moved_are_paired(engine: Engine) {
         rename(&v, (ROOT, &format!("c{at}")), (ROOT, &format!("d{at}")));
     }
     let nodes = (at(&v.fs, "/.snapshots/s"), ROOT);
-    let found = told(&check(&v.fs, &root(), nodes));
+    let found = reported(&check(&v.fs, &root(), nodes));
     let moved = (0..6).map(|at| format!("R c{at} -> d{at}"));
     let want: Vec<String> = std::iter::once("M .".to_owned()).chain(moved).collect();
     assert_eq!(found, want);

@@ -87,7 +87,7 @@ pub(super) fn compare(
 }
 
 /// The changes in a form that is short to write.
-pub(super) fn told(found: &[Difference]) -> Vec<String> {
+pub(super) fn reported(found: &[Difference]) -> Vec<String> {
     let text = |path: &[u8]| {
         if path.is_empty() { ".".to_owned() } else { String::from_utf8_lossy(path).into_owned() }
     };
@@ -119,13 +119,13 @@ pub(super) fn check(
     let listings = [list(fs, caller, old), list(fs, caller, new)];
     let found = compare(fs, caller, (old, new), 1 << 16).unwrap();
     if let Err(what) = agrees(&listings, &found) {
-        panic!("{what}\n{:#?}", told(&found));
+        panic!("{what}\n{:#?}", reported(&found));
     }
     let mut in_passes = compare(fs, caller, (old, new), 3).unwrap();
     in_passes.sort_by(|a, b| (a.path(), a.kind).cmp(&(b.path(), b.kind)));
     let mut whole = found.clone();
     whole.sort_by(|a, b| (a.path(), a.kind).cmp(&(b.path(), b.kind)));
-    assert_eq!(told(&in_passes), told(&whole), "in passes");
+    assert_eq!(reported(&in_passes), reported(&whole), "in passes");
     found
 }
 
@@ -167,13 +167,15 @@ fn agrees([old, new]: &[Listing; 2], found: &[Difference]) -> Result<(), String>
             return Err(format!("{shown} should be at {}", now.escape_ascii()));
         };
         let fields = fields(node, other);
-        let told = change.map_or(Fields::default(), |change| change.fields);
+        let reported = change.map_or(Fields::default(), |change| change.fields);
         let kind = change.map(|change| change.kind);
-        if !is_true(node, other, fields, told) {
-            return Err(format!("{shown}: {told:?} and not {fields:?} differ: {node:?} {other:?}"));
+        if !is_true(node, other, fields, reported) {
+            return Err(format!(
+                "{shown}: {reported:?} and not {fields:?} differ: {node:?} {other:?}"
+            ));
         }
         match kind {
-            Some(ChangeKind::Modified) if told.is_empty() || derived != Some(now.clone()) => {
+            Some(ChangeKind::Modified) if reported.is_empty() || derived != Some(now.clone()) => {
                 return Err(format!("{shown} is not modified"));
             }
             Some(ChangeKind::Renamed) if derived == Some(now.clone()) => {
@@ -225,14 +227,15 @@ fn fields(old: &Node, new: &Node) -> Fields {
 
 /// Whether the fields that are reported are those that differ. Contents may be reported where the
 /// time of their last change differs.
-fn is_true(old: &Node, new: &Node, mut right: Fields, told: Fields) -> bool {
-    let was_written = told.has(Field::Mtime) && old.attr.kind == Kind::File;
-    right.add_if(Field::Contents, told.has(Field::Contents) && was_written);
-    old.attr.kind == new.attr.kind && right == told
+fn is_true(old: &Node, new: &Node, mut right: Fields, reported: Fields) -> bool {
+    let was_written = reported.has(Field::Mtime) && old.attr.kind == Kind::File;
+    right.add_if(Field::Contents, reported.has(Field::Contents) && was_written);
+    old.attr.kind == new.attr.kind && right == reported
 }
 
 /// Whether each name that is created or removed is one of an inode that the other listing has just
-/// if it says so, and each that is renamed is of one inode. For directories without subvolumes.
+/// if it is marked so, and each that is renamed is of one inode. For directories without
+/// subvolumes.
 pub(super) fn check_inodes(fs: &fs::Volume, (old, new): (NodeId, NodeId), found: &[Difference]) {
     let listings = [list(fs, &Caller::root(), old), list(fs, &Caller::root(), new)];
     let inodes = listings

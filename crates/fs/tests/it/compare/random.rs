@@ -149,7 +149,7 @@ fn run(base: &Base, seeds: u64, is_plain: bool) {
         }
     }
     println!("{changes} changes");
-    assert!(changes > 500, "{changes} changes are too few to tell anything");
+    assert!(changes > 500, "{changes} changes are too few to prove anything");
 }
 
 #[test]

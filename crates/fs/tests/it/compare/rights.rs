@@ -9,13 +9,13 @@ use inode::{Caller, FsError, SetAttr};
 use store::Durability;
 use testing::SimDevice;
 
-use super::oracle::{at, check, compare, refused, told};
+use super::oracle::{at, check, compare, refused, reported};
 use crate::script::options;
 use crate::subject::{Base, FsSubject};
 use crate::support::{ROOT, user, volume};
 
 #[test]
-fn a_user_sees_what_his_rights_let_him_reach_in_each_state() {
+fn a_user_sees_what_the_users_rights_allow_in_each_state() {
     let v = volume();
     let root = Caller::root();
     let (open, closed) = (v.dir(ROOT, "open").node, v.dir(ROOT, "closed").node);
@@ -44,7 +44,7 @@ fn a_user_sees_what_his_rights_let_him_reach_in_each_state() {
     let from = (below, &b"moved"[..]);
     v.fs.rename(&root, from, (closed, b"moved"), fs::RenameMode::Replace).unwrap();
     let nodes = (at(&v.fs, "/.snapshots/s"), ROOT);
-    let found = told(&check(&v.fs, &user(7), nodes));
+    let found = reported(&check(&v.fs, &user(7), nodes));
     let want = [
         "M closed",
         "M closing",
@@ -60,7 +60,7 @@ fn a_user_sees_what_his_rights_let_him_reach_in_each_state() {
         "+ opening/below/moved",
     ];
     assert_eq!(found, want);
-    let found = told(&check(&v.fs, &root, nodes));
+    let found = reported(&check(&v.fs, &root, nodes));
     assert!(found.contains(&"R open/below/moved -> closed/moved".to_owned()), "{found:?}");
     let closed = (at(&v.fs, "/.snapshots/s/closed"), closed);
     refused(&v.fs, &user(7), closed, &FsError::AccessDenied);
@@ -109,7 +109,7 @@ fn filled(device: &SimDevice, engine: Engine) -> Vec<String> {
     subject.cycle().unwrap();
     let fs = subject.fs();
     let nodes = (at(fs, "/.snapshots/s"), at(fs, "/"));
-    let found = told(&compare(fs, &root, nodes, 1 << 16).unwrap());
+    let found = reported(&compare(fs, &root, nodes, 1 << 16).unwrap());
     subject.cycle().unwrap();
     found
 }
@@ -141,7 +141,7 @@ fn a_damaged_tree_is_an_error_with_its_place(engine: Engine) {
             .map(|path| fs.resolve(&root, path, fs::Follow::No).map(|entry| entry.node));
         let [Ok(old), Ok(new)] = nodes else { continue };
         match compare(fs, &root, (old, new), 1 << 16) {
-            Ok(found) => assert_eq!(told(&found), right, "{place}"),
+            Ok(found) => assert_eq!(reported(&found), right, "{place}"),
             Err(FsError::Io(failure)) => {
                 assert!(failure.place.is_some(), "{place}: {failure:?}");
                 named += 1;

@@ -77,7 +77,7 @@ fn the_mode_and_the_access_list_agree() {
     chmod(&v, &user(10), file, 0o604);
     let acl = get(&v, file, ACCESS).unwrap();
     assert_eq!((acl.mask, acl.group, acl.other, acl.users[0]), (Some(0), 4, 4, (11, 6)));
-    // A list that says no more than a mode is the mode.
+    // A list with the rights of a mode is the mode.
     set(&v, &user(10), file, ACCESS, &Acl::of_mode(0o751).encode()).unwrap();
     assert_eq!((attr(&v, file).mode, get(&v, file, ACCESS)), (0o751, None));
     assert_eq!(v.fs.listxattr(&user(10), file).unwrap(), b"");
@@ -136,7 +136,7 @@ fn a_default_list_is_inherited_instead_of_the_umask() {
     assert_eq!(get(&v, unnamed.node, ACCESS).unwrap().mask, Some(0));
     let link = v.fs.symlink(&maker, dir.node, b"l", b"f").unwrap();
     assert_eq!(link.attr.mode, 0o777);
-    // A default list that says what a mode says gives no list.
+    // A default list with the rights of a mode gives no list.
     set(&v, &maker, sub.node, DEFAULT, &Acl::of_mode(0o751).encode()).unwrap();
     let plain = v.file_as(&maker, sub.node, "p", 0o777).unwrap();
     assert_eq!((plain.attr.mode, get(&v, plain.node, ACCESS)), (0o751, None));
@@ -244,7 +244,7 @@ fn the_directory_of_snapshots_has_the_list_of_its_directory() {
     assert_eq!((acl.mask, acl.other), (Some(5), 0), "only the owner writes");
     assert_eq!(attr(&v, snapshots).mode, 0o750);
     assert_eq!(v.fs.listxattr(&user(11), snapshots).unwrap(), b"system.posix_acl_access\0");
-    // A search says of it what a mount does.
+    // A search decides as a mount does.
     let test = |mask| Expr::Test(Test::Access(mask));
     set(&v, &user(10), dir, ACCESS, &list(&[(11, 7)], &[], Some(7), 0o700)).unwrap();
     for (who, mask, there) in [(11, 5, true), (11, 2, false), (12, 1, false), (10, 7, true)] {

@@ -50,7 +50,7 @@ fn directories_and_taken_names_are_refused() {
     refused(v.fs.link(&Caller::root(), file.node, ROOT, b"f"), &FsError::Exists);
 }
 
-/// A million names are not made here: the record says that they are there.
+/// A million names are not made here: the record counts them.
 #[test]
 fn an_inode_has_at_most_the_maximum_of_names() {
     let v = volume();

@@ -52,18 +52,18 @@ fn large_attributes_of_nameless_inodes_are_not_kept_in_memory() {
     limit(&v.fs, Owner::User(7), Some(10), None);
     let value = vec![5; 50_000];
     let set = |node| v.fs.setxattr(&ada, node, b"user.x", &value, SetXattr::Any);
-    let on_the_medium = |node: NodeId| {
+    let on_disk = |node: NodeId| {
         let key = key::linked(node.ino().0, Part::Attributes);
         v.store.get(TreeId(key::FIRST_TREE), &key).expect("it reads").is_some()
     };
     let unnamed = v.fs.tmpfile(&ada, ROOT, 0o600).expect("a file").node;
-    assert!(!on_the_medium(unnamed), "it has nothing yet");
+    assert!(!on_disk(unnamed), "it has nothing yet");
     set(unnamed).expect("set");
     let unlinked = v.file_as(&ada, ROOT, "f", 0o600).expect("a file").node;
     set(unlinked).expect("set");
     v.fs.unlink(&ada, ROOT, b"f").expect("removed");
     for node in [unnamed, unlinked] {
-        assert!(on_the_medium(node));
+        assert!(on_disk(node));
         assert_eq!(v.fs.getxattr(&root, node, b"user.x").expect("it is held"), value);
     }
     assert_eq!(used(&v.fs, Owner::User(7)).0, 2, "both are charged");
@@ -77,6 +77,6 @@ fn large_attributes_of_nameless_inodes_are_not_kept_in_memory() {
     assert_eq!(v.fs.getxattr(&root, named, b"user.x").expect("it is there"), value);
     v.fs.forget(unlinked, 1);
     while v.fs.background_step(64).expect("background work").more {}
-    assert!(!on_the_medium(unlinked), "nobody holds it any more");
+    assert!(!on_disk(unlinked), "nobody holds it any more");
     assert_eq!(v.fs.quota_check().expect("a count"), []);
 }

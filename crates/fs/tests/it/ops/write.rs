@@ -5,7 +5,7 @@ use fs::{Allocate, FileSystem, SetXattr};
 use inode::{Caller, FsError, SetAttr};
 
 use crate::support::{ROOT, refused, user, volume};
-use crate::versions::Told;
+use crate::versions::Notified;
 
 #[test]
 fn length_and_times_follow_the_bytes() {
@@ -74,7 +74,7 @@ fn a_call_that_clears_set_id_bits_notifies_before_it_returns() {
     let file = v.file_as(&user(7), ROOT, "f", 0o6777).expect("a file");
     let source = v.file(ROOT, "source");
     v.write(source.node, 0, &[1; 9000]);
-    let told = Told::of(&v);
+    let reported = Notified::of(&v);
     let list = Acl::of_mode(0o777).encode();
     let calls: [(&str, &dyn Fn()); 5] = [
         ("write", &|| v.fs.write(&user(8), file.node, 0, b"x").expect("a write")),
@@ -98,10 +98,10 @@ fn a_call_that_clears_set_id_bits_notifies_before_it_returns() {
             let changes = SetAttr { mode, gid, ..SetAttr::default() };
             v.fs.setattr(&Caller::root(), file.node, &changes).expect("root may");
         }
-        assert!(told.attributes.lock().is_empty(), "the answer of setattr says it");
+        assert!(reported.attributes.lock().is_empty(), "the answer of setattr contains it");
         call();
-        assert_eq!(std::mem::take(&mut *told.attributes.lock()), [file.node], "{what}");
+        assert_eq!(std::mem::take(&mut *reported.attributes.lock()), [file.node], "{what}");
         call();
-        assert!(told.attributes.lock().is_empty(), "{what} once more changes no rights");
+        assert!(reported.attributes.lock().is_empty(), "{what} once more changes no rights");
     }
 }

@@ -74,7 +74,7 @@ fn uncountable_sizes_stop_nothing() {
     }
     let (files, _) = counts(&v);
     assert!(files >= 16, "{files}");
-    let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
-    let report = v.fs.check_volume(&mut go_on).expect("a report");
+    let mut proceed = |_, _| std::ops::ControlFlow::Continue(());
+    let report = v.fs.check_volume(&mut proceed).expect("a report");
     assert!(report.is_clean(), "{:?}", report.problems);
 }

@@ -94,8 +94,8 @@ fn history_covers_the_path_of_a_removed_directory_with_snapshots() {
     let want = [all("one", Change::Appeared), all("now", Change::Vanished)];
     assert_eq!(changes(&v, b"/a/d/f"), want);
     assert_eq!(changes(&v, b"/a/d"), want);
-    let told = v.fs.history(&root(), b"/a/d/f").expect("a history");
-    assert_eq!(told[0].snapshot.as_ref().map(|(_, path)| &path[..]), Some(&b"/a/d"[..]));
+    let reported = v.fs.history(&root(), b"/a/d/f").expect("a history");
+    assert_eq!(reported[0].snapshot.as_ref().map(|(_, path)| &path[..]), Some(&b"/a/d"[..]));
     for path in [&b"/a"[..], b"/a/e", b"/a/dd"] {
         let refused = v.fs.history(&root(), path);
         assert!(matches!(refused, Err(FsError::NotFound)), "{refused:?}");
@@ -127,7 +127,7 @@ fn history_reveals_nothing_unreadable() {
     assert!(versions[1].attr.is_some());
 }
 
-/// A link that leads nowhere was said to have vanished, and one to a file to be replaced by it.
+/// A link to nowhere was reported as vanished, and one to a file as replaced by it.
 #[test]
 fn a_link_has_a_history_of_its_own() {
     let v = volume();

@@ -16,7 +16,7 @@ use testing::{MemStore, SimDevice};
 
 use super::{contents, give, home, root, settle, snapshot_root};
 use crate::check::volume::{falsify, open};
-use crate::check::{assert_repaired, check, repair, told};
+use crate::check::{assert_repaired, check, repair, reported};
 use crate::script::options;
 use crate::search::everything_below;
 use crate::subject::{Base, FsSubject};
@@ -41,7 +41,7 @@ fn heirs(store: &MemStore) -> Vec<(u64, usize)> {
 }
 
 fn nested(v: &Volume, parent: NodeId, name: &str) -> NodeId {
-    let made = v.fs.subvolume_create(&root(), parent, name.as_bytes(), 0o755).expect("room").node;
+    let made = v.fs.subvolume_create(&root(), parent, name.as_bytes(), 0o755).expect("space").node;
     let file = v.file(made, "f").node;
     v.write(file, 0, b"before");
     made
@@ -54,20 +54,20 @@ fn a_copy_inherits_only_what_is_mounted_below_the_copied_directory() {
     let plain = v.dir(v.dir(dir, "plain").node, "deep").node;
     let around = v.dir(v.dir(dir, "around").node, "deep").node;
     nested(&v, around, "n");
-    v.fs.clone_dir(&root(), plain, home(), b"c1").expect("room");
+    v.fs.clone_dir(&root(), plain, home(), b"c1").expect("space");
     let elsewhere = v.dir(home(), "elsewhere").node;
-    v.fs.snapshot_create(&root(), elsewhere, b"s").expect("room");
+    v.fs.snapshot_create(&root(), elsewhere, b"s").expect("space");
     v.fs.rollback(&root(), elsewhere, b"s").expect("a snapshot");
     assert_eq!(heirs(&v.store), [], "nothing is mounted below");
-    let heir = v.fs.clone_dir(&root(), dir, home(), b"c2").expect("room").subvol.0;
+    let heir = v.fs.clone_dir(&root(), dir, home(), b"c2").expect("space").subvol.0;
     assert_eq!(heirs(&v.store), [(heir, 1)]);
     // The same in a copy that inherits, of what that inherits.
     let copy = v.find(home(), "c2").expect("the clone").node;
     let plain = v.find(copy, "plain").expect("it is there").node;
-    v.fs.clone_dir(&root(), plain, home(), b"c3").expect("room");
+    v.fs.clone_dir(&root(), plain, home(), b"c3").expect("space");
     assert_eq!(heirs(&v.store), [(heir, 1)]);
     let around = v.find(copy, "around").expect("it is there").node;
-    let part = v.fs.clone_dir(&root(), around, home(), b"c4").expect("room").subvol.0;
+    let part = v.fs.clone_dir(&root(), around, home(), b"c4").expect("space").subvol.0;
     assert_eq!(heirs(&v.store), [(heir, 1), (part, 1)]);
     settle(&v);
     assert_eq!(heirs(&v.store), []);
@@ -88,7 +88,7 @@ fn a_copy_beside_very_many_mount_points_inherits_from_the_subvolume() {
         let dir = v.dir(home(), &format!("d{at}")).node;
         nested(&v, dir, "n");
     }
-    let heir = v.fs.clone_dir(&root(), plain, home(), b"c").expect("room").subvol.0;
+    let heir = v.fs.clone_dir(&root(), plain, home(), b"c").expect("space").subvol.0;
     assert_eq!(heirs(&v.store), [(heir, 1)]);
     settle(&v);
     assert_eq!(heirs(&v.store), []);
@@ -99,7 +99,7 @@ fn a_copy_beside_very_many_mount_points_inherits_from_the_subvolume() {
 /// A program that does not know of inheritance would change what is inherited. It refuses the
 /// counter of the root, which it reads when it opens the volume.
 #[test]
-fn a_volume_with_a_copy_that_inherits_says_so_to_older_programs() {
+fn a_volume_with_a_copy_that_inherits_is_marked_for_older_programs() {
     let v = volume();
     let features = || {
         let bytes = v.store.get(VOLUME, &key::counter(Counter::Root)).expect("it reads");
@@ -108,13 +108,13 @@ fn a_volume_with_a_copy_that_inherits_says_so_to_older_programs() {
     let dir = v.dir(home(), "d").node;
     let plain = v.dir(home(), "plain").node;
     nested(&v, dir, "n");
-    v.fs.clone_dir(&root(), plain, home(), b"c1").expect("room");
+    v.fs.clone_dir(&root(), plain, home(), b"c1").expect("space");
     assert!(!features().inheritance, "nothing is inherited");
-    v.fs.snapshot_create(&root(), dir, b"s").expect("room");
+    v.fs.snapshot_create(&root(), dir, b"s").expect("space");
     assert!(features().inheritance);
-    v.fs.snapshot_create(&root(), home(), b"all").expect("room");
+    v.fs.snapshot_create(&root(), home(), b"all").expect("space");
     v.fs.rollback(&root(), home(), b"all").expect("a snapshot");
-    assert!(features().inheritance, "another root says so, too");
+    assert!(features().inheritance, "another root has the flag, too");
     settle(&v);
     assert!(features().inheritance);
 }
@@ -132,16 +132,16 @@ fn a_search_uses_the_index_where_nothing_is_inherited(engine: Engine) {
     let fs = subject.fs();
     let make = |dir, name: &str| {
         let new = fs::NewNode { kind: inode::Kind::File, mode: 0o644, rdev: 0 };
-        fs.mknod(&root(), dir, name.as_bytes(), &new).expect("room");
+        fs.mknod(&root(), dir, name.as_bytes(), &new).expect("space");
     };
-    let dir = fs.mkdir(&root(), NodeId::ROOT, b"d", 0o755).expect("room").node;
-    let nested = fs.subvolume_create(&root(), dir, b"n", 0o755).expect("room").node;
+    let dir = fs.mkdir(&root(), NodeId::ROOT, b"d", 0o755).expect("space").node;
+    let nested = fs.subvolume_create(&root(), dir, b"n", 0o755).expect("space").node;
     for at in 0..300 {
         make(dir, &format!("f{at}"));
         make(nested, &format!("f{at}"));
     }
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");
-    fs.snapshot_create(&root(), dir, b"s").expect("room");
+    fs.snapshot_create(&root(), dir, b"s").expect("space");
     let commits = || subject.fs().status().expect("it is known").commits;
     let before = commits();
     let found = search(&subject, NodeId::ROOT);
@@ -149,7 +149,7 @@ fn a_search_uses_the_index_where_nothing_is_inherited(engine: Engine) {
     assert!(found.clusters > 0, "the index answers: {found:?}");
     assert_eq!(commits(), before, "nothing was copied for it");
     // What is copied for a search in a copy that inherits is found by the index.
-    fs.clone_dir(&root(), dir, NodeId::ROOT, b"c").expect("room");
+    fs.clone_dir(&root(), dir, NodeId::ROOT, b"c").expect("space");
     let found = search(&subject, NodeId::ROOT);
     assert_eq!(found.matched, 4);
     assert!(found.clusters > 0, "{found:?}");
@@ -170,7 +170,7 @@ fn a_quota_elsewhere_does_not_have_a_copy_wait_for_what_is_inherited() {
         let made = nested(&v, dir, &format!("n{at}"));
         give(&v, made, 7);
     }
-    v.fs.clone_dir(&root(), dir, home(), b"of root").expect("room");
+    v.fs.clone_dir(&root(), dir, home(), b"of root").expect("space");
     let of_root = heirs(&v.store);
     let commits = v.store.stats().commits;
     v.fs.clone_dir(&ada, dir, home(), b"c").expect("no limit is in force");
@@ -219,7 +219,7 @@ pub(crate) fn entry_of(
 pub(crate) fn put(store: &dyn Store, (tree, key): (TreeId, &[u8]), value: &[u8]) {
     let mut batch = Batch::new();
     batch.put(tree, key, value);
-    store.commit(&batch).expect("room");
+    store.commit(&batch).expect("space");
 }
 
 /// A subvolume changes while the tree of a snapshot that inherits it cannot be read. The snapshot
@@ -230,12 +230,12 @@ fn a_snapshot_that_could_not_be_read_has_what_was_before_a_change() {
         let v = volume();
         let dir = v.dir(home(), "d").node;
         let original = nested(&v, dir, "n");
-        let snapshot = v.fs.snapshot_create(&root(), dir, b"s").expect("room");
+        let snapshot = v.fs.snapshot_create(&root(), dir, b"s").expect("space");
         let (tree, key, value) = entry_of(&*v.store, snapshot.subvol, dir);
         put(&*v.store, (tree, &key), b"damage");
         let file = v.find(original, "f").expect("a file").node;
         v.write(file, 0, b"after.");
-        v.fs.snapshot_create(&root(), dir, b"t").expect("room");
+        v.fs.snapshot_create(&root(), dir, b"t").expect("space");
         v.write(file, 0, b"later.");
         if moved {
             let to = (home(), &b"out"[..]);
@@ -291,7 +291,7 @@ fn copy_of_damaged(way: OfDamaged) {
     let dir = v.dir(home(), "d").node;
     let original = nested(&v, dir, "n");
     let file = v.find(original, "f").expect("a file").node;
-    let snapshot = v.fs.snapshot_create(&root(), dir, b"s").expect("room");
+    let snapshot = v.fs.snapshot_create(&root(), dir, b"s").expect("space");
     let (tree, key, value) = entry_of(&*v.store, snapshot.subvol, dir);
     put(&*v.store, (tree, &key), b"damage");
     v.write(file, 0, b"after.");
@@ -299,9 +299,9 @@ fn copy_of_damaged(way: OfDamaged) {
         put(&*v.store, (tree, &key), &value);
     }
     let shown = snapshot_root(&v, dir, "s");
-    let copy = v.fs.clone_dir(&root(), shown, home(), b"c").expect("room").subvol;
+    let copy = v.fs.clone_dir(&root(), shown, home(), b"c").expect("space").subvol;
     let again = v.find(home(), "c").expect("the clone").node;
-    let second = v.fs.clone_dir(&root(), again, home(), b"again").expect("room").subvol;
+    let second = v.fs.clone_dir(&root(), again, home(), b"again").expect("space").subvol;
     let trees = [copy, second].map(|subvol| {
         let record = v.store.get(VOLUME, &key::subvolume(subvol.0)).expect("it reads");
         let record = SubvolumeRecord::decode(&record.expect("it is there")).expect("it is whole");
@@ -344,11 +344,11 @@ fn a_repair_points_the_entry_of_a_snapshot_to_its_copy(engine: Engine) {
     let base = Base::Engine(engine);
     let subject = FsSubject::format(&device, &options(Durability::Async), &base);
     let fs = subject.fs();
-    let dir = fs.mkdir(&root(), NodeId::ROOT, b"d", 0o755).expect("room").node;
+    let dir = fs.mkdir(&root(), NodeId::ROOT, b"d", 0o755).expect("space").node;
     // One stays inherited.
     let [original, _] = [&b"n"[..], b"m"]
-        .map(|name| fs.subvolume_create(&root(), dir, name, 0o755).expect("room").node);
-    let snapshot = fs.snapshot_create(&root(), dir, b"s").expect("room");
+        .map(|name| fs.subvolume_create(&root(), dir, name, 0o755).expect("space").node);
+    let snapshot = fs.snapshot_create(&root(), dir, b"s").expect("space");
     let mut before = None;
     fs.close().expect("it closes");
     drop(subject);
@@ -363,7 +363,7 @@ fn a_repair_points_the_entry_of_a_snapshot_to_its_copy(engine: Engine) {
     let fs = subject.fs();
     let way = format!("/d/{name}");
     let changed = fs.resolve(&root(), way.as_bytes(), Follow::No).expect("it is there").node;
-    fs.mkdir(&root(), changed, b"later", 0o755).expect("room");
+    fs.mkdir(&root(), changed, b"later", 0o755).expect("space");
     fs.close().expect("it closes");
     drop(subject);
     falsify(&device, |store| {
@@ -371,7 +371,7 @@ fn a_repair_points_the_entry_of_a_snapshot_to_its_copy(engine: Engine) {
         put(store, (tree, &key), &value);
     });
     let report = check(&device);
-    assert_eq!(report.problems.len(), 1, "{}", told(&report));
+    assert_eq!(report.problems.len(), 1, "{}", reported(&report));
     assert_repaired("an entry", &report, &repair(&device));
     let subject = open(&device).expect("it opens");
     let way = format!("/d/.snapshots/s/{name}");

@@ -114,7 +114,7 @@ fn snapshots_orphaned_by_a_rollback_are_listed() {
     forget(&v, late);
     v.fs.rollback(&root(), NodeId::ROOT, b"whole").expect("a snapshot");
     settle(&v);
-    // Nothing says where they were: what has no source any more is pruned.
+    // No record has where they were: what has no source any more is pruned.
     let gone = expected(&[("of new", None), ("of late", None)]);
     assert_eq!(paths(&v, SnapshotsOf::Removed), gone);
     let all = paths(&v, SnapshotsOf::All);
@@ -138,7 +138,7 @@ fn a_removed_directory_of_a_clone_has_its_path_there_and_a_moved_one_is_not_remo
     assert_eq!(paths(&v, SnapshotsOf::Removed), gone);
     let all = expected(&[("of the clone", Some("/fork/d")), ("of the source", Some("/e"))]);
     assert_eq!(paths(&v, SnapshotsOf::All), all);
-    // Nothing says where a clone was that is gone.
+    // No record has where a clone was that is gone.
     removed(&v, home(), "fork", fork);
     assert_eq!(paths(&v, SnapshotsOf::Removed), expected(&[("of the clone", None)]));
 }
@@ -169,9 +169,9 @@ fn the_owner_of_its_contents_manages_a_removed_directorys_snapshot() {
     assert_eq!(paths(&v, SnapshotsOf::Removed), expected(&[("one", Some("/public/d"))]));
     assert!(listed(&v, &user(1001), SnapshotsOf::All).is_empty());
     refused(v.fs.snapshot_delete_number(&user(1001), taken.subvol), &denied);
-    let kept = by_number(&v, &user(1000), taken.subvol).expect("it is his");
+    let kept = by_number(&v, &user(1000), taken.subvol).expect("it is the user's");
     forget(&v, kept);
-    v.fs.snapshot_delete_number(&user(1000), taken.subvol).expect("it is his");
+    v.fs.snapshot_delete_number(&user(1000), taken.subvol).expect("it is the user's");
     assert!(listed(&v, &root(), SnapshotsOf::All).is_empty());
 }
 
@@ -272,12 +272,12 @@ fn renamed_directories_are_not_listed_as_removed() {
                 turn((a, b"x"), (b, b"x"));
             }
         });
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while !mover.is_finished() {
             let list = volume.snapshot_list_volume(&root(), SnapshotsOf::Removed);
-            told.extend(list.expect("a list"));
+            reported.extend(list.expect("a list"));
         }
-        assert!(told.is_empty(), "{} of them, {:?}", told.len(), told[0]);
+        assert!(reported.is_empty(), "{} of them, {:?}", reported.len(), reported[0]);
     });
 }
 

@@ -29,22 +29,22 @@ use crate::support::{ROOT, Volume, volume_with};
 
 /// The notifications that a front end receives.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Notified {
     entries: Mutex<Vec<(NodeId, Vec<u8>)>>,
     nodes: Mutex<Vec<NodeId>>,
     pub(crate) attributes: Mutex<Vec<NodeId>>,
 }
 
-impl Told {
+impl Notified {
     /// The notifications of a volume from now on.
-    pub(crate) fn of(volume: &Volume) -> Arc<Told> {
-        let told = Arc::new(Told::default());
-        volume.fs.set_invalidate(Arc::<Told>::clone(&told));
-        told
+    pub(crate) fn of(volume: &Volume) -> Arc<Notified> {
+        let reported = Arc::new(Notified::default());
+        volume.fs.set_invalidate(Arc::<Notified>::clone(&reported));
+        reported
     }
 }
 
-impl Invalidate for Told {
+impl Invalidate for Notified {
     fn entry(&self, parent: NodeId, name: &[u8]) {
         self.entries.lock().push((parent, name.to_vec()));
     }

@@ -4,7 +4,7 @@ use fs::FileSystem;
 use inode::NodeId;
 use store::{KeyRange, Read as _, TreeId};
 
-use super::{Told, contents, filled, forget, home, pruning, root, settle, snapshot_root};
+use super::{Notified, contents, filled, forget, home, pruning, root, settle, snapshot_root};
 use crate::support::{Volume, volume};
 
 /// Records of a subvolume's tree.
@@ -82,7 +82,7 @@ fn a_clone_that_changed_meanwhile_is_pruned_and_keeps_its_changes() {
     v.fs.unlink(&root(), copy, b"f4").expect("a file");
     let twin = v.find(copy, "second").expect("the file").node;
     assert_eq!(v.fs.getattr(&root(), twin).expect("a file").nlink, 3);
-    let told = Told::of(&v);
+    let reported = Notified::of(&v);
     let before = contents(&v, copy);
     forget(&v, big);
     v.fs.rmr(&root(), home(), b"big").expect("a directory");
@@ -101,8 +101,8 @@ fn a_clone_that_changed_meanwhile_is_pruned_and_keeps_its_changes() {
     }
     settle(&v);
     assert!(records(&v, copy) < 60, "{} records are left", records(&v, copy));
-    assert!(told.attributes.lock().contains(&twin), "it shows a link less");
-    assert!(!told.nodes.lock().contains(&twin), "it contains what it did");
+    assert!(reported.attributes.lock().contains(&twin), "it shows a link less");
+    assert!(!reported.nodes.lock().contains(&twin), "it contains what it did");
     assert_eq!(contents(&v, copy), before);
     assert_eq!(v.fs.getattr(&root(), twin).expect("a file").nlink, 2, "outside is not there");
     assert_eq!(v.read(orphan), vec![5; 9000]);

@@ -3,7 +3,7 @@
 use fs::{FileSystem, Fs, OpenOptions, RenameMode};
 use inode::{FsError, NameHash};
 
-use super::{Told, contents, filled, forget, give, home, root, settle};
+use super::{Notified, contents, filled, forget, give, home, root, settle};
 use crate::support::{Volume, refused, shown, user, volume};
 
 fn deep(v: &Volume) {
@@ -67,12 +67,12 @@ fn links_from_elsewhere_stay_and_are_counted() {
     let file = v.find(dir, "f0").expect("the file").node;
     v.fs.link(&root(), file, home(), b"kept").expect("a link");
     v.fs.link(&root(), file, dir, b"third").expect("a link");
-    let told = Told::of(&v);
+    let reported = Notified::of(&v);
     v.fs.rmr(&root(), home(), b"d").expect("a directory");
     settle(&v);
     // Who reads it has its contents still.
-    assert!(told.attributes.lock().contains(&file), "it shows links less");
-    assert!(!told.nodes.lock().contains(&file), "it contains what it did");
+    assert!(reported.attributes.lock().contains(&file), "it shows links less");
+    assert!(!reported.nodes.lock().contains(&file), "it contains what it did");
     let attr = v.fs.getattr(&root(), file).expect("a file");
     assert_eq!(attr.nlink, 1);
     assert_eq!(v.read(file), b"d 0");
@@ -176,7 +176,7 @@ fn only_the_owner_of_every_directory_below_removes_a_tree() {
     refused(v.fs.rmr(&user(1001), home(), b"d"), &FsError::NotPermitted(""));
     give(&v, below, 1000);
     v.file(below, "roots file may go, as with rm -r");
-    v.fs.rmr(&user(1000), home(), b"d").expect("all directories are his");
+    v.fs.rmr(&user(1000), home(), b"d").expect("all directories are the user's");
     v.file(home(), "f");
     refused(v.fs.rmr(&root(), home(), b"f"), &FsError::NotDirectory);
     refused(v.fs.rmr(&root(), home(), b"none"), &FsError::NotFound);

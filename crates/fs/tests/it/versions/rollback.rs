@@ -3,7 +3,7 @@
 use fs::FileSystem;
 use inode::FsError;
 
-use super::{Told, contents, filled, forget, give, home, root, settle, snapshot_root};
+use super::{Notified, contents, filled, forget, give, home, root, settle, snapshot_root};
 use crate::support::{refused, user, volume};
 
 #[test]
@@ -105,15 +105,15 @@ fn a_rollback_of_the_volume_invalidates_every_name() {
     let later = v.dir(home(), "later").node;
     v.find(home(), ".").expect("the root, which stays held");
     v.fs.rmr(&root(), home(), b"d").expect("a directory");
-    let told = Told::of(&v);
+    let reported = Notified::of(&v);
     v.fs.rollback(&root(), home(), b"one").expect("rolled back");
     assert_eq!(v.sorted(home()), ["d"]);
     let dir = v.find(home(), "d").expect("the directory").node;
     assert_eq!(v.sorted(dir), ["f0", "f1"]);
     assert_eq!(v.find(home(), "..").expect("a way up").node, home());
-    let told = told.entries.lock().clone();
-    assert!(told.contains(&(home(), b"later".to_vec())), "what was there: {told:?}");
-    assert!(told.contains(&(home(), b"d".to_vec())), "what is there: {told:?}");
+    let reported = reported.entries.lock().clone();
+    assert!(reported.contains(&(home(), b"later".to_vec())), "what was there: {reported:?}");
+    assert!(reported.contains(&(home(), b"d".to_vec())), "what is there: {reported:?}");
     settle(&v);
     forget(&v, dir);
     forget(&v, held);
@@ -135,12 +135,12 @@ fn only_the_owner_of_every_directory_below_rolls_back() {
     let below = v.dir(dir, "roots").node;
     refused(v.fs.rollback(&user(1000), dir, b"one"), &FsError::NotPermitted(""));
     give(&v, below, 1000);
-    v.fs.rollback(&user(1000), dir, b"one").expect("all is his");
+    v.fs.rollback(&user(1000), dir, b"one").expect("all is the user's");
     let now = v.find(home(), "d").expect("the directory").node;
     let sub = v.fs.subvolume_create(&root(), now, b"s", 0o755).expect("a subvolume").node;
     refused(v.fs.rollback(&user(1000), now, b"one"), &FsError::NotPermitted(""));
     give(&v, sub, 1000);
-    v.fs.rollback(&user(1000), now, b"one").expect("all is his");
+    v.fs.rollback(&user(1000), now, b"one").expect("all is the user's");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `pando snapshot`: takes, lists, deletes and renames the snapshots of a directory, and lists and
 //! deletes those of removed directories.
 
-mod list;
 mod schedule;
+mod list;
 
 use std::os::unix::ffi::OsStrExt;
 

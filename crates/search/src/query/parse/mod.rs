@@ -4,10 +4,10 @@
 //! [`Surroundings`] resolves names outside the namespace (users, groups, reference files, dates,
 //! the local day) where the command runs.
 
-pub(super) mod numbers;
-pub(super) mod perm;
 mod primaries;
+pub(super) mod perm;
 mod times;
+pub(super) mod numbers;
 
 use super::expr::{DEPTH_MAX, Expr, Test};
 use super::format::Format;

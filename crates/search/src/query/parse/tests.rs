@@ -185,7 +185,7 @@ fn errors_name_the_argument() {
 }
 
 #[test]
-fn a_search_box_says_the_same_in_fewer_letters() {
+fn a_search_box_means_the_same_in_fewer_letters() {
     let of = |text: &str| search_box::parse(text.as_bytes(), &Around);
     let same = |text: &str, words: &str| {
         assert_eq!(

@@ -67,7 +67,7 @@ impl Log {
             let number = objects.unproved();
             let sent = self.env.clock.monotonic();
             match objects.probe(number)? {
-                // It was acknowledged and deleted meanwhile: this says nothing of the next one.
+                // It was acknowledged and deleted meanwhile: this proves nothing for the next one.
                 Probe::Absent if objects.unproved() != number => continue,
                 Probe::Absent => {
                     let mut inner = objects.inner.lock();

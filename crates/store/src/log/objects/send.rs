@@ -233,7 +233,8 @@ impl ObjectLog {
         durable
     }
 
-    /// Sends one request to create an object, and finds out what it did if the answer does not say.
+    /// Sends one request to create an object, and reads back what it did if the answer does not
+    /// show it.
     fn attempt(&self, number: u64, now: &dyn Fn() -> Duration) -> device::Result<Outcome> {
         let started = now();
         let (bytes, sent) = {

@@ -43,7 +43,7 @@ pub(in crate::log) fn cut(device: &SimDevice, from: u64) -> Result<Cut> {
     assert!(files(&other) == before, "asking for the cost changed something");
     let cut = Log::cut_off(&env(device), "log", VOLUME, &options(), Lsn(from), true);
     if let Ok(cut) = &cut {
-        assert_eq!(cost.unwrap(), *cut, "what was told before");
+        assert_eq!(cost.unwrap(), *cut, "what was reported before");
     }
     cut
 }

@@ -70,7 +70,7 @@ fn a_damaged_header_costs_no_record() {
 }
 
 /// An intact header is trusted, and without the first record nothing shows that the file is what
-/// its name says.
+/// its name gives.
 #[test]
 fn a_header_is_rewritten_only_if_all_its_fields_are_known() {
     let (whole, segments) = made(22);
@@ -106,7 +106,7 @@ fn a_header_is_rewritten_only_if_all_its_fields_are_known() {
         strike(device, &path, 7);
     };
     refused(&reused, "records of another segment");
-    // A last segment that lost its end, which only the header told.
+    // A last segment that lost its end, which only the header shows.
     let (_, last) = segments.last().unwrap();
     let at = ends(segments.last().unwrap().0, COUNT + 1)[5].0;
     let cut_short = |device: &SimDevice| {
@@ -244,7 +244,7 @@ fn an_old_copy_of_a_segment_is_reported_if_another_file_or_the_state_has_more() 
     assert_eq!(put_back(&last, &older, 0).unwrap().replayed, COUNT - 10);
 }
 
-/// A renamed segment is not discarded, and not taken for what its name says.
+/// A renamed segment is not discarded, and not taken for the segment of its name.
 #[test]
 fn a_misnamed_segment_is_reported() {
     let (whole, segments) = made(27);
@@ -280,9 +280,9 @@ fn a_copy_beside_a_damaged_segment_is_kept_for_the_administrator() {
         device.flip_bit(path, 8 * (device.read_file(path).len() as u64 / 4));
         let found = looked(&device, 0);
         assert!(found.end.is_err(), "{path}");
-        let told = found.findings.iter().find(|finding| finding.file == stray).unwrap();
+        let reported = found.findings.iter().find(|finding| finding.file == stray).unwrap();
         let name = format!("give it its own name: {first:016x}.log if it is whole");
-        assert!(told.what.contains(&name) && told.remedy == Remedy::ByHand, "{told:?}");
+        assert!(reported.what.contains(&name) && reported.remedy == Remedy::ByHand, "{reported:?}");
         let before = files(&device);
         assert!(matches!(cut(&device, 0), Err(Error::Corrupt(_))), "{path}");
         assert!(files(&device) == before, "{path}: something was changed");

@@ -27,16 +27,16 @@ pub(super) struct Place {
     pub(super) structure: &'static str,
     pub(super) length: u64,
     /// The first offset at which its damage may be reported: where the checksummed bytes begin.
-    pub(super) told: u64,
+    pub(super) reported: u64,
 }
 
 impl Place {
     pub(super) fn new(structure: &'static str, path: &str, offset: u64, length: u64) -> Place {
-        Place { structure, path: path.to_owned(), offset, length, told: offset }
+        Place { structure, path: path.to_owned(), offset, length, reported: offset }
     }
 
-    pub(super) fn told_from(self, told: u64) -> Place {
-        Place { told, ..self }
+    pub(super) fn reported_from(self, reported: u64) -> Place {
+        Place { reported, ..self }
     }
 
     pub(super) fn end(&self) -> u64 {
@@ -166,7 +166,7 @@ fn inside(media: &Media, header: &VolumeHeader) -> (Top, Vec<Place>) {
             let page = u64::from(stored.page) * u64::from(PAGE_BYTES);
             let (from, to) = (page + u64::from(stored.skip), page + u64::from(stored.view_end()));
             let chunk = from - from % u64::from(PAGE_BYTES);
-            contents.push(Place::new(structure, &path, from, to - from).told_from(chunk));
+            contents.push(Place::new(structure, &path, from, to - from).reported_from(chunk));
         });
     }
     (top, contents)

@@ -53,8 +53,8 @@ impl Seen {
 }
 
 pub(super) fn open(media: &Media) -> Result<FsSubject, OpenError> {
-    // Which engine it is says the header.
-    // Which engine it is, the header says.
+    // The engine is in the header.
+    // The engine is in the header.
     let base = Base::Engine(Engine::default());
     FsSubject::open_on(media.device(), &opened_with(Durability::Async), &base)
 }

@@ -16,7 +16,7 @@ use super::made::made;
 use super::media::Media;
 use super::own::{BASES, options};
 use super::own_later::zero;
-use crate::check::told;
+use crate::check::reported;
 
 /// What no reader of a volume in use needs.
 const FOR_OPENING: [&str; 6] = [
@@ -40,8 +40,8 @@ fn opened(media: &Media) -> (Arc<Fs>, Arc<dyn Store>) {
 }
 
 fn checked(fs: &Fs) -> VolumeReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    fs.check_volume(&mut go_on).expect("the disk answers")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    fs.check_volume(&mut proceed).expect("the disk answers")
 }
 
 /// A volume in use, the last changes of which are in the log only, and places that only an opening
@@ -54,7 +54,7 @@ fn in_use(seed: u64, base: &crate::subject::Base) -> (Media, Arc<Fs>, Vec<Place>
     store.checkpoint().expect("there is space");
     for name in [b"a", b"b", b"c", b"d"] {
         fs.mkdir(&root, NodeId::ROOT, name, 0o755).expect("there is space");
-        // Each record says that the one before was durable.
+        // Each record states that the one before was durable.
         fs.sync().expect("there is space");
     }
     let of_opening = |place: &Place| FOR_OPENING.contains(&place.structure);
@@ -67,7 +67,7 @@ fn files_read_only_at_opening_are_checked_in_use() {
     for (seed, base) in (150..).zip(&BASES) {
         let (media, fs, found) = in_use(seed, base);
         let report = checked(&fs);
-        assert!(report.is_clean(), "{base:?}:\n{}", told(&report));
+        assert!(report.is_clean(), "{base:?}:\n{}", reported(&report));
         assert!(found.iter().any(|place| place.structure == "record of the log"), "{base:?}");
         for place in found {
             let what = format!("{base:?}: {place:?}");
@@ -75,13 +75,13 @@ fn files_read_only_at_opening_are_checked_in_use() {
                 media.read(&place.path)[place.offset as usize..][..place.length as usize].to_vec();
             zero(&media, &place);
             let report = checked(&fs);
-            let told_there = report.problems.iter().any(|problem| {
+            let reported_there = report.problems.iter().any(|problem| {
                 problem.file == place.path
-                    && (place.told..place.end()).contains(&problem.offset)
+                    && (place.reported..place.end()).contains(&problem.offset)
                     && problem.remedy().is_some()
             });
-            assert!(told_there, "{what}:\n{}", told(&report));
-            assert_eq!(report.problems_count, 1, "{what}:\n{}", told(&report));
+            assert!(reported_there, "{what}:\n{}", reported(&report));
+            assert_eq!(report.problems_count, 1, "{what}:\n{}", reported(&report));
             media.volume.overwrite(&place.path, place.offset, &before);
         }
         assert!(checked(&fs).is_clean(), "{base:?}: it is as before");
@@ -103,8 +103,8 @@ fn an_unopenable_volume_is_not_clean_while_a_daemon_has_it_open() {
         assert!(Fs::open(crashed.env(), &options()).is_err(), "{base:?}");
         let report = checked(&fs);
         for place in struck {
-            let is_told = report.problems.iter().any(|problem| problem.file == place.path);
-            assert!(is_told, "{base:?}: {place:?}:\n{}", told(&report));
+            let is_reported = report.problems.iter().any(|problem| problem.file == place.path);
+            assert!(is_reported, "{base:?}: {place:?}:\n{}", reported(&report));
         }
         // What is in memory is written again.
         fs.mkdir(&Caller::root(), NodeId::ROOT, b"after", 0o755).expect("there is space");
@@ -113,7 +113,7 @@ fn an_unopenable_volume_is_not_clean_while_a_daemon_has_it_open() {
         let fs = Fs::open(media.copy().env(), &options()).expect("it was rewritten");
         fs.lookup(&Caller::root(), NodeId::ROOT, b"after").expect("nothing is lost");
         let after = super::run::check(&media);
-        assert!(after.is_clean(), "{base:?}:\n{}", told(&after));
+        assert!(after.is_clean(), "{base:?}:\n{}", reported(&after));
     }
 }
 
@@ -146,7 +146,7 @@ fn a_damaged_log_is_not_needed_after_a_change_and_a_close() {
             fs.close().unwrap_or_else(|error| panic!("{what}: {error}"));
             drop(fs);
             let after = super::run::check(&media);
-            assert!(after.is_clean(), "{what}:\n{}", told(&after));
+            assert!(after.is_clean(), "{what}:\n{}", reported(&after));
             let fs = Fs::open(media.copy().env(), &options());
             let fs = fs.unwrap_or_else(|error| panic!("{what}: {error}"));
             for name in [&b"a"[..], b"d", b"after"] {
@@ -194,7 +194,7 @@ fn a_check_beside_writes_and_checkpoints_reports_nothing() {
                 given_up += before.iter().filter(|path| !after.contains(*path)).count();
                 if !report.is_clean() {
                     ended.store(true, Ordering::Relaxed);
-                    panic!("{base:?}, round {round}:\n{}", told(&report));
+                    panic!("{base:?}, round {round}:\n{}", reported(&report));
                 }
                 if round >= 20 && given_up >= 20 {
                     break;

@@ -71,7 +71,7 @@ const OTHERS: &[[&str; 2]] = &[
     ["manifest", "manifest of the index"],
 ];
 
-/// A volume, and what stood where it is earlier.
+/// A volume, and what was in its place earlier.
 pub(super) struct Target<'a> {
     pub(super) all: &'a [Place],
     pub(super) olds: &'a [Media],
@@ -178,7 +178,7 @@ impl Target<'_> {
         random.choice(&others).copied()
     }
 
-    /// Other bytes that stood at a place earlier, or at the same place of an earlier file of the
+    /// Other bytes that were at a place earlier, or at the same place of an earlier file of the
     /// same kind, where files are never written over.
     fn older(&self, place: &Place, now: &[u8]) -> Option<Vec<u8>> {
         if !self.were.is_empty() {
@@ -216,7 +216,7 @@ impl Target<'_> {
         let Place { path, offset, length, structure, .. } = place;
         let here = &now[*offset as usize..place.end() as usize];
         let is_file = kind(path).is_some();
-        let room = if is_file { *length } else { length.next_multiple_of(UNIT_BYTES as u64) };
+        let space = if is_file { *length } else { length.next_multiple_of(UNIT_BYTES as u64) };
         let is_whole_file = *length == now.len() as u64;
         for (old, places) in self.olds.iter().zip(self.were).rev() {
             let was = |was: &&Place| {
@@ -229,7 +229,7 @@ impl Target<'_> {
                 }
             };
             for was in places.iter().filter(was) {
-                if !is_whole_file && was.length > room {
+                if !is_whole_file && was.length > space {
                     continue;
                 }
                 // With what was written into the same block later, as it was before that.

@@ -1,6 +1,6 @@
 //! A crash before each record of the log: the state that is found then existed before, in order,
 //! and each state that existed is found. So what a user may find after a crash is known for each
-//! record, and not only for each call: a call of more than one record says so in `made`.
+//! record, and not only for each call: a call of more than one record is marked in `made`.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::anatomy::places;
 use super::asked::open;
 use super::made::{dump, made};
 use super::run::check;
-use crate::check::told;
+use crate::check::reported;
 use crate::script::scale;
 use crate::subject::Base;
 
@@ -30,7 +30,7 @@ fn each_record(seed: u64, base: &Base) {
             cut.of(&path).delete(&path);
         }
         let report = check(&cut);
-        assert!(report.is_clean(), "{what}:\n{}", told(&report));
+        assert!(report.is_clean(), "{what}:\n{}", reported(&report));
         let mut subject = open(&cut).unwrap_or_else(|error| panic!("{what}: {error}"));
         let found = dump(&mut subject).expect("it answers");
         let here = |at: &usize| volume.states[*at].differences(&found).is_empty();

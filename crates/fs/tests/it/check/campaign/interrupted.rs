@@ -14,7 +14,7 @@ use super::made::{Volume, dump, made};
 use super::media::Media;
 use super::own::{is_of_copies, is_of_own};
 use super::run::{check, repair};
-use crate::check::told;
+use crate::check::reported;
 use crate::script::scale;
 use crate::subject::Base;
 
@@ -83,7 +83,7 @@ fn interrupted(volume: &Volume, hurt: &Media, how: Repair, what: &str) -> u64 {
     let cuts = cuts(&whole, how);
     let right = look(&whole, &volume.right);
     let left = check(&whole);
-    assert!(left.problems_count <= report.problems_count, "{what}:\n{}", told(&left));
+    assert!(left.problems_count <= report.problems_count, "{what}:\n{}", reported(&left));
     let most = scale(2, u64::MAX) as usize;
     let step = cuts.len().div_ceil(most).max(1);
     for (op, media) in cuts.iter().step_by(step) {
@@ -100,7 +100,7 @@ fn interrupted(volume: &Volume, hurt: &Media, how: Repair, what: &str) -> u64 {
                 repaired.after.problems_count,
                 left.problems_count,
                 "{place}:\n{}",
-                told(&repaired.after)
+                reported(&repaired.after)
             );
             let seen = look(&media, &volume.right);
             let what = |seen: &Seen| -> Vec<String> {

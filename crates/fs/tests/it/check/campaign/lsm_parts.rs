@@ -109,7 +109,7 @@ fn run(
     found.push(Place::new(index_name, &blob, entry.index, before));
     if filters > 0 {
         let place = Place::new(filter_name, &blob, entry.index + before, filters);
-        found.push(place.told_from(entry.index));
+        found.push(place.reported_from(entry.index));
     }
     for (at, place) in index.blocks().iter().enumerate() {
         let last = at + 1 == index.blocks().len();

@@ -252,7 +252,7 @@ fn fill_in(fs: &Fs, dir: &[u8], name: &str, bytes: &[u8]) {
 }
 
 /// What is in the log only: each is one call, so that no state between them is missed. A call is
-/// one record, but for what `with_a_place_to_keep` says; `each_record` sees to it.
+/// one record, except for `with_a_place_to_keep`; `each_record` checks that.
 const CHANGES: &[Change] = &[
     |fs| add(fs, b"one", "in the log"),
     |fs| fill_in(fs, b"one", "in the log", b"only"),
@@ -291,24 +291,24 @@ const CHANGES: &[Change] = &[
 pub(super) fn why(subject: &FsSubject, path: &[Vec<u8>], op: &Op) -> Option<String> {
     let (fs, root) = (subject.fs(), Caller::root());
     let mut at = NodeId::ROOT;
-    let said = |error: inode::FsError| Some(error.to_string());
+    let message = |error: inode::FsError| Some(error.to_string());
     for name in path {
         match fs.lookup(&root, at, name) {
             Ok(entry) => at = entry.node,
-            Err(error) => return said(error),
+            Err(error) => return message(error),
         }
     }
     match op {
-        Op::Stat { .. } => fs.getattr(&root, at).err().and_then(said),
+        Op::Stat { .. } => fs.getattr(&root, at).err().and_then(message),
         Op::Read { length, .. } => {
             let mut buffer = vec![0; *length];
-            fs.read(&root, at, 0, &mut buffer).err().and_then(said)
+            fs.read(&root, at, 0, &mut buffer).err().and_then(message)
         }
-        Op::Readlink { .. } => fs.readlink(&root, at).err().and_then(said),
-        Op::GetXattr { name, .. } => fs.getxattr(&root, at, name).err().and_then(said),
+        Op::Readlink { .. } => fs.readlink(&root, at).err().and_then(message),
+        Op::GetXattr { name, .. } => fs.getxattr(&root, at, name).err().and_then(message),
         Op::List { .. } => {
             let mut take = |_: &fs::DirEntry<'_>| fs::WalkControl::Continue;
-            fs.readdir(&root, at, 0, &mut take).err().and_then(said)
+            fs.readdir(&root, at, 0, &mut take).err().and_then(message)
         }
         _ => None,
     }

@@ -15,7 +15,7 @@ pub(crate) struct Media {
 
 impl Media {
     pub(crate) fn new(seed: u64, log_elsewhere: bool) -> Media {
-        // A repair opens the volume with options of its own: the disks say that they are small, so
+        // A repair opens the volume with options of its own: the disks report a small size, so
         // that its log is.
         let small = |seed| {
             let device = SimDevice::new(seed);

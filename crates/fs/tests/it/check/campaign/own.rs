@@ -22,7 +22,7 @@ use super::asked::{look, open};
 use super::made::{Volume, made};
 use super::media::Media;
 use super::run::{check, repair};
-use crate::check::told;
+use crate::check::reported;
 use crate::check::volume::{file, opened_with};
 use crate::script::scale;
 use crate::subject::{Base, FsSubject};
@@ -78,7 +78,7 @@ pub(super) fn records(store: &dyn Store, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<
     found
 }
 
-/// That both trees say the same, and that there are copies.
+/// Checks that both trees are equal, and that there are copies.
 pub(super) fn assert_same(env: &Env, what: &str) {
     let store = engine(env);
     let (own, copies) = (records(&*store, VOLUME), records(&*store, COPY));
@@ -108,7 +108,7 @@ fn damaged_of(media: &Media) -> (Option<String>, Option<String>) {
     (status.damaged, status.read_only)
 }
 
-/// What the volume says that its subvolumes hold, which has no copy.
+/// What the volume counts for its subvolumes, which has no copy.
 fn held(media: &Media) -> (u64, u64, u64) {
     let subject = open(&media.copy()).unwrap_or_else(|error| panic!("it opens: {error}"));
     let status = subject.fs().status().expect("it answers");
@@ -131,8 +131,8 @@ pub(super) fn struck(
     let hurt = media.copy();
     hurt.volume.flip_bit(&place.path, bit);
     let report = check(&hurt);
-    let is_told = report.problems.iter().any(|found| found.file == place.path);
-    assert!(is_told, "{what}:\n{}", told(&report));
+    let is_reported = report.problems.iter().any(|found| found.file == place.path);
+    assert!(is_reported, "{what}:\n{}", reported(&report));
     let seen = look(&hurt, &volume.right);
     assert!(seen.looked.closed.is_none(), "{what}: {:?}", seen.looked.closed);
     assert!(seen.looked.wrong.is_empty(), "{what}: {:#?}", seen.looked.wrong);
@@ -156,7 +156,7 @@ pub(super) fn struck(
     }
     let repaired = repair(&hurt, Repair::Do);
     assert!(repaired.failed.is_empty(), "{what}: {:?}", repaired.failed);
-    assert!(repaired.after.is_clean(), "{what}:\n{}", told(&repaired.after));
+    assert!(repaired.after.is_clean(), "{what}:\n{}", reported(&repaired.after));
     let after = look(&hurt, &volume.right);
     assert!(after.is_same(), "{what}: {after:#?}");
     assert_eq!(held(&hurt), held(&volume.closed), "{what}");
@@ -213,7 +213,7 @@ fn damage_of_both_is_reported_and_nothing_changed() {
         }
         let error = open(&hurt.copy()).err().expect("nothing is to be read").to_string();
         let is_named = |is: fn(&Place) -> bool| {
-            all.iter().any(|place| is(place) && error.contains(&format!("byte {}", place.told)))
+            all.iter().any(|place| is(place) && error.contains(&format!("byte {}", place.reported)))
         };
         assert!(is_named(is_of_own) && is_named(is_of_copies), "{base:?}: {error}");
         assert!(error.contains("backup"), "{base:?}: {error}");
@@ -234,8 +234,8 @@ fn damage_of_both_is_reported_and_nothing_changed() {
     }
 }
 
-/// Where the volume opens nevertheless, for places of both are damaged that opening does not read,
-/// a repair says of both that they are, and not that a repair writes them again.
+/// If the volume opens although places of both are damaged, because opening does not read them,
+/// a repair reports both as damaged, and does not promise to rewrite them.
 #[test]
 fn an_impossible_repair_does_not_recommend_itself() {
     let mut opened = 0;
@@ -255,11 +255,11 @@ fn an_impossible_repair_does_not_recommend_itself() {
             }
             opened += 1;
             let repaired = repair(&hurt, Repair::Do);
-            let what = format!("{base:?}: {pair:?}:\n{}", told(&repaired.after));
+            let what = format!("{base:?}: {pair:?}:\n{}", reported(&repaired.after));
             assert!(!repaired.after.is_clean() && !repaired.failed.is_empty(), "{what}");
             for (problem, why) in &repaired.failed {
-                let is_said = why.contains("their copy neither") && !why.contains("--repair");
-                assert!(is_said, "{problem:?}: {why}\n{what}");
+                let is_stated = why.contains("their copy neither") && !why.contains("--repair");
+                assert!(is_stated, "{problem:?}: {why}\n{what}");
             }
         }
     }
@@ -294,9 +294,9 @@ fn damaged_copies_block_no_changes_and_are_not_trusted_afterwards() {
             let bytes = &bytes[..place.length as usize];
             healed.volume.overwrite(&place.path, place.offset, bytes);
         }
-        assert!(check(&healed).is_clean(), "{base:?}:\n{}", told(&check(&healed)));
+        assert!(check(&healed).is_clean(), "{base:?}:\n{}", reported(&check(&healed)));
         let repaired = repair(&hurt, Repair::Do);
-        assert!(repaired.after.is_clean(), "{base:?}:\n{}", told(&repaired.after));
+        assert!(repaired.after.is_clean(), "{base:?}:\n{}", reported(&repaired.after));
         assert_same(&hurt.env(), "after the repair");
         let subject = open(&hurt).expect("it is whole");
         let one = subject.fs().lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
@@ -329,7 +329,7 @@ fn a_volume_of_an_older_version_gets_copies_despite_power_cuts() {
     for (seed, base) in (90..).zip(&BASES) {
         let volume = made(seed, base, false);
         let before = without_copies(&volume.closed);
-        assert!(check(&before).is_clean(), "{base:?}:\n{}", told(&check(&before)));
+        assert!(check(&before).is_clean(), "{base:?}:\n{}", reported(&check(&before)));
         let read_only = OpenOptions { read_only: true, ..options() };
         let fs = Fs::open(before.copy().env(), &read_only).expect("it is whole");
         assert_eq!(fs.status().expect("it answers").damaged, None, "{base:?}");
@@ -353,7 +353,7 @@ fn a_volume_of_an_older_version_gets_copies_despite_power_cuts() {
                 let what = format!("{base:?}: cut before change {op}, {policy:?}");
                 let media = Media { volume: device.after_crash(policy, *op), log: None };
                 let report = check(&media);
-                assert!(report.is_clean(), "{what}:\n{}", told(&report));
+                assert!(report.is_clean(), "{what}:\n{}", reported(&report));
                 let fs = Fs::open(media.env(), &options()).expect("it is whole");
                 fs.close().expect("there is space");
                 drop(fs);
@@ -414,14 +414,18 @@ fn differing_copies_are_reported_and_rewritten() {
     batch.put(COPY, &key::detached(77), b"other");
     batch.delete(COPY, &key::subvolume(1));
     store.commit(&batch).expect("there is space");
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    assert!(store.check(&mut go_on).expect("it answers").is_clean());
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    assert!(store.check(&mut proceed).expect("it answers").is_clean());
     store.close().expect("there is space");
     drop(store);
     let report = check(&wrong);
-    assert_eq!(report.problems_count, 3, "{}", told(&report));
+    assert_eq!(report.problems_count, 3, "{}", reported(&report));
     let repaired = repair(&wrong, Repair::Do);
-    assert!(repaired.after.is_clean() && repaired.repaired.len() == 3, "{}", told(&repaired.after));
+    assert!(
+        repaired.after.is_clean() && repaired.repaired.len() == 3,
+        "{}",
+        reported(&repaired.after)
+    );
     assert!(look(&wrong, &volume.right).is_same());
     assert_same(&wrong.env(), "after the repair");
 }
@@ -440,7 +444,7 @@ fn creating_a_small_file_writes_no_copy() {
         let (fs, store) = (fs.expect("it is whole"), captured.expect("it was opened"));
         let root = Caller::root();
         let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is space").node;
-        // Numbers are lent with the first.
+        // Numbers are reserved with the first.
         file(&fs, one, "first", b"small");
         let copies = || {
             let found = records(&*store, COPY);

@@ -21,7 +21,7 @@ use super::own::{
     BASES, COPY, VOLUME, assert_same, engine, is_of_copies, is_of_own, options, records,
 };
 use super::run::{check, repair};
-use crate::check::told;
+use crate::check::reported;
 use crate::check::volume::opened_with;
 use crate::script::scale;
 use crate::subject::{Base, FsSubject};
@@ -91,7 +91,7 @@ fn dropped_copies_are_not_trusted_after_later_damage() {
     assert!(
         !repaired.after.is_clean() && repaired.repaired.is_empty(),
         "{}",
-        told(&repaired.after)
+        reported(&repaired.after)
     );
     for place in places(&hurt).iter().filter(|place| is_of_own(place)) {
         heal(&rotten, place, &hurt);
@@ -139,11 +139,11 @@ fn an_unreadable_sector_is_read_from_the_copy_and_nothing_is_removed() {
             assert!(status.read_only.is_none() || status.damaged.is_some(), "{what}");
             fs.close().expect("there is nothing to write");
             drop(fs);
-            let mut go_on = |_, _| ControlFlow::Continue(());
-            if let Ok(repaired) = Fs::repair(&env, Repair::Do, &mut go_on) {
-                assert!(repaired.repaired.is_empty(), "{what}: {}", told(&repaired.before));
+            let mut proceed = |_, _| ControlFlow::Continue(());
+            if let Ok(repaired) = Fs::repair(&env, Repair::Do, &mut proceed) {
+                assert!(repaired.repaired.is_empty(), "{what}: {}", reported(&repaired.before));
             }
-            assert!(check(&media).is_clean(), "{what}:\n{}", told(&check(&media)));
+            assert!(check(&media).is_clean(), "{what}:\n{}", reported(&check(&media)));
             assert_same(&media.env(), &what);
         }
     }

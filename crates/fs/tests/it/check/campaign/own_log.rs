@@ -18,7 +18,7 @@ use super::own::{
 };
 use super::own_later::{leaf_of, with_snapshots, zero};
 use super::run::{check, repair};
-use crate::check::told;
+use crate::check::reported;
 
 #[test]
 fn damage_of_either_tree_under_the_log_is_repaired_from_the_log() {
@@ -80,7 +80,7 @@ fn a_leaf_of_many_under_the_log_is_answered_from_the_copy() {
             drop(subject);
             let repaired = repair(&hurt, Repair::Do);
             assert!(repaired.failed.is_empty(), "{what}: {:?}", repaired.failed);
-            assert!(repaired.after.is_clean(), "{what}:\n{}", told(&repaired.after));
+            assert!(repaired.after.is_clean(), "{what}:\n{}", reported(&repaired.after));
             assert_eq!(names(&hurt.copy()), right, "{what}: after the repair");
             assert_same(&hurt.copy().env(), &what);
             let subject = open(&hurt).expect("it is whole");
@@ -157,7 +157,7 @@ fn a_tree_that_is_complete_again_accepts_changes() {
         subject.fs().mkdir(&Caller::root(), NodeId::ROOT, b"new", 0o755).expect("it takes it");
         subject.fs().close().expect("there is space");
         drop(subject);
-        assert!(check(&hurt).is_clean(), "{tree:?}:\n{}", told(&check(&hurt)));
+        assert!(check(&hurt).is_clean(), "{tree:?}:\n{}", reported(&check(&hurt)));
         assert_same(&hurt.env(), &format!("{tree:?}"));
     }
 }

@@ -11,7 +11,7 @@ pub(super) enum Outcome {
     /// Found, and repaired with nothing else changed.
     Repaired,
     /// Found, not repaired, and everything answers as before.
-    Told,
+    Reported,
     /// Found, and what is lost is named; the rest is as it was.
     Lost,
     /// Found, and the volume opens when the log is cut off, without its last changes.
@@ -24,7 +24,7 @@ impl Outcome {
     pub(super) const ALL: [Outcome; 6] = [
         Outcome::Harmless,
         Outcome::Repaired,
-        Outcome::Told,
+        Outcome::Reported,
         Outcome::Lost,
         Outcome::LogCut,
         Outcome::Closed,
@@ -89,7 +89,7 @@ pub(super) fn structures(engine: fs::Engine) -> impl Iterator<Item = &'static st
 
 /// The least and the worst that may come of the damage of one structure.
 fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
-    use Outcome::{Closed, Harmless, LogCut, Lost, Repaired, Told};
+    use Outcome::{Closed, Harmless, LogCut, Lost, Repaired, Reported};
     match (structure, damage) {
         // Opening creates the missing one, and there is nothing to report.
         ("copy of the volume header" | "manifest" | "copy of the manifest", Damage::Gone) => {
@@ -121,23 +121,23 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
             | "value log of the copies of its records",
             _,
         ) => match damage {
-            // They are rebuilt in another file, and that this one is short stays told as long as
+            // They are rebuilt in another file; that this one is short is reported as long as
             // anything else in it is used.
-            Damage::Cut => (Repaired, Told),
+            Damage::Cut => (Repaired, Reported),
             _ => (Repaired, Repaired),
         },
         // Each is stored twice.
         ("node of the catalog", _) if !matches!(damage, Damage::Cut | Damage::Gone) => {
             (Repaired, Repaired)
         }
-        // All that it says is known without it, but where the records are cut off with it.
+        // Its content is known without it, but where the records are cut off with it.
         ("header of the log", Damage::Zeros | Damage::Flip) => (Repaired, Repaired),
         ("header of the log" | "record of the log", _) => (LogCut, LogCut),
         // Only searches are answered from it; and from one of the leaves nothing is.
-        (OF_NONE | "leaf", _) => (Told, Lost),
+        (OF_NONE | "leaf", _) => (Reported, Lost),
         // What was written later may hide what was in it.
         ("block of a run" | "index of a run" | "filters of a run" | "block of a value log", _) => {
-            (Told, Lost)
+            (Reported, Lost)
         }
         ("interior node" | "long value", _) => (Lost, Lost),
         (structure, _) if structure.starts_with("contents") => (Lost, Lost),

@@ -23,7 +23,7 @@ use super::made::{Volume, dump, made, made_index};
 use super::media::Media;
 use super::part::Part;
 use super::permitted::{OF_NONE, Outcome, permitted, structures};
-use crate::check::told;
+use crate::check::reported;
 use crate::check::volume::{Looked, ask};
 use crate::script::scale;
 use crate::subject::Base;
@@ -47,13 +47,13 @@ const READ_ONLY: [&str; 2] =
     ["what the log adds to cannot be read", "cannot read a node that the log changes"];
 
 pub(super) fn check(media: &Media) -> VolumeReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::check_offline(&media.env(), &mut go_on).expect("the disk answers")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    Fs::check_offline(&media.env(), &mut proceed).expect("the disk answers")
 }
 
 pub(super) fn repair(media: &Media, how: Repair) -> RepairReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::repair(&media.env(), how, &mut go_on).expect("the disk answers")
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    Fs::repair(&media.env(), how, &mut proceed).expect("the disk answers")
 }
 
 /// Whether words name a file, or the segment of contents that it is, which opening seals.
@@ -99,25 +99,29 @@ impl Case<'_> {
             // It goes as a whole: what else of it is damaged is not looked for.
             unnamed.retain(|path| !path.starts_with("index/"));
         }
-        let is_told = unnamed.is_empty() || self.is_hidden(media, &unnamed);
-        assert!(is_told, "{what}: not in {unnamed:?}?\n{}", told(&report));
+        let is_reported = unnamed.is_empty() || self.is_hidden(media, &unnamed);
+        assert!(is_reported, "{what}: not in {unnamed:?}?\n{}", reported(&report));
         let repaired = repair(media, Repair::Do);
         let after = look(media, &volume.right);
         self.assert_right(&after, &repaired.after, "after the repair");
         let failed = repaired.failed.iter().find(|(_, why)| !self.is_reason(why));
         assert!(failed.is_none(), "{what}: {failed:?}");
         if repaired.after.is_clean() {
-            assert!(after.is_same(), "{what}: clean, and {after:#?}\n{}", told(&report));
+            assert!(after.is_same(), "{what}: clean, and {after:#?}\n{}", reported(&report));
             return Outcome::Repaired;
         }
         // One of two that are swapped may be repaired.
         let unnamed = self.unnamed(&repaired.after);
-        assert!(unnamed.len() < files.len(), "{what}: in which file?\n{}", told(&repaired.after));
+        assert!(
+            unnamed.len() < files.len(),
+            "{what}: in which file?\n{}",
+            reported(&repaired.after)
+        );
         if after.is_nothing() {
             return self.cut_log(media);
         }
         if after.is_same() {
-            return Outcome::Told;
+            return Outcome::Reported;
         }
         let is_more = |refused: &&Refused| !seen.refused.iter().any(|before| before.is(refused));
         let more: Vec<_> = after.refused.iter().filter(is_more).collect();
@@ -147,7 +151,11 @@ impl Case<'_> {
         let is_beside = self.files().iter().any(|path| !is_log(path));
         if is_beside && !repaired.after.is_clean() {
             let unnamed = self.unnamed(&repaired.after);
-            assert!(unnamed.iter().all(|path| is_log(path)), "{what}:\n{}", told(&repaired.after));
+            assert!(
+                unnamed.iter().all(|path| is_log(path)),
+                "{what}:\n{}",
+                reported(&repaired.after)
+            );
             let is_right = |state: &Dump| {
                 let mut looked = Looked::default();
                 let mut subject = open(&media.copy()).expect("it opened just now");
@@ -157,7 +165,7 @@ impl Case<'_> {
             assert!(volume.states.iter().any(is_right), "{what}: no state that ever was");
             return Outcome::LogCut;
         }
-        assert!(repaired.after.is_clean(), "{what}:\n{}", told(&repaired.after));
+        assert!(repaired.after.is_clean(), "{what}:\n{}", reported(&repaired.after));
         let mut subject = open(&media.copy()).expect("it opened just now");
         let found = dump(&mut subject).expect("it answers");
         assert!(
@@ -168,7 +176,7 @@ impl Case<'_> {
         Outcome::LogCut
     }
 
-    /// No answer is wrong, and each refusal says where the damage is.
+    /// No answer is wrong, and each refusal names the place of the damage.
     fn assert_right(&self, seen: &Seen, report: &VolumeReport, when: &str) {
         let Case { what, place, .. } = self;
         let wrong = &seen.looked.wrong;
@@ -176,7 +184,7 @@ impl Case<'_> {
             wrong.is_empty(),
             "{what}: wrong answers {when}: {:#?}\n{}",
             &wrong[..wrong.len().min(3)],
-            told(report)
+            reported(report)
         );
         for Refused { what: of, why, .. } in &seen.refused {
             let is_named = self.struck.iter().any(|place| names(why, &place.path));
@@ -233,7 +241,7 @@ impl Case<'_> {
             assert!(!of_file.is_empty() || in_log, "{what}: not there: {problem:#?}");
             let unreadable = [ProblemKind::Unreadable, ProblemKind::Contents];
             let offset = problem.offset;
-            let is_whole = of_file.iter().all(|at| offset < at.told || at.end() < offset);
+            let is_whole = of_file.iter().all(|at| offset < at.reported || at.end() < offset);
             let elsewhere = unreadable.contains(&problem.kind) && is_whole;
             let in_part = !matches!(self.damage, Damage::Cut | Damage::Gone);
             assert!(!(elsewhere && in_part), "{what}: not there: {problem:#?}\n{struck:#?}");
@@ -264,7 +272,7 @@ impl Case<'_> {
                 });
                 above || named.contains(&b"/"[..])
             });
-            let told_with_others = report.problems.iter().any(|problem| {
+            let reported_with_others = report.problems.iter().any(|problem| {
                 let place = format!("{} is damaged at byte {}:", problem.file, problem.offset);
                 let above = (0..=path.len()).map(|length| &path[..length]);
                 let mut subvolumes = above.filter_map(|at| volume.right.subvolumes.get(at));
@@ -274,13 +282,13 @@ impl Case<'_> {
                     && subvolumes.any(|subvolume| *subvolume == problem.subvolume)
             });
             // Of contents the place only, where the names to them do not read either.
-            let told_without_names = self.damage == Damage::Other
+            let reported_without_names = self.damage == Damage::Other
                 && report.problems.iter().any(|problem| {
                     let place = format!("{} is damaged at byte {}:", problem.file, problem.offset);
                     !problem.file.is_empty() && refused.why.contains(&place)
                 })
                 && report.problems.iter().any(|problem| problem.what.starts_with("keys from"));
-            if !is_named && !told_with_others && !told_without_names {
+            if !is_named && !reported_with_others && !reported_without_names {
                 unnamed.insert(format!("{}: {}", refused.what, refused.why));
             }
         }
@@ -296,7 +304,7 @@ impl Case<'_> {
             let listing = seen.refused.iter().find(|refused| refused.what.starts_with("names of"));
             assert!(listing.is_none(), "{what}: {listing:?}");
         }
-        assert!(unnamed.is_empty(), "{what}: not named: {unnamed:#?}\n{}", told(report));
+        assert!(unnamed.is_empty(), "{what}: not named: {unnamed:#?}\n{}", reported(report));
     }
 }
 
@@ -309,7 +317,7 @@ pub(super) fn campaign(
     table: &mut Table,
 ) {
     let report = check(media);
-    assert!(report.is_clean(), "seed {seed}, {state}:\n{}", told(&report));
+    assert!(report.is_clean(), "seed {seed}, {state}:\n{}", reported(&report));
     let mut random = fastrand::Rng::with_seed(seed);
     let all = places(media);
     let target = Target { all: &all, olds: &volume.olds, were };
@@ -567,13 +575,13 @@ fn damage_of_a_log_elsewhere_costs_its_last_changes_at_most() {
                 log.delete(&path);
             }
             let report = check(&hurt);
-            let is_told = |file: &str| file.starts_with("log");
-            assert!(report.problems.iter().any(|found| is_told(&found.file)), "{what}");
+            let is_reported = |file: &str| file.starts_with("log");
+            assert!(report.problems.iter().any(|found| is_reported(&found.file)), "{what}");
             let seen = look(&hurt, &volume.right);
             assert!(seen.looked.closed.is_some() && seen.looked.wrong.is_empty(), "{what}");
             assert!(seen.refused.iter().all(|refused| refused.why.contains("log")), "{what}");
             let repaired = repair(&hurt, Repair::DoAndCutLog);
-            assert!(repaired.after.is_clean(), "{what}:\n{}", told(&repaired.after));
+            assert!(repaired.after.is_clean(), "{what}:\n{}", reported(&repaired.after));
             let mut subject = open(&hurt).unwrap_or_else(|error| panic!("{what}: {error}"));
             let found = dump(&mut subject).expect("it answers");
             let there = volume.states.iter().position(|state| state.differences(&found).is_empty());

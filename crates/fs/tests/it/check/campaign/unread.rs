@@ -17,11 +17,11 @@ use super::made::made;
 use super::media::Media;
 use super::own::{BASES, options};
 use super::own_later::zero;
-use crate::check::told;
+use crate::check::reported;
 use crate::check::volume::{Looked, ask};
 use crate::script::{SNAPSHOTS, scale};
 
-/// Of these another one says the same, so that a read that fails is as good as damage, and what is
+/// These have an equal copy, so that a read that fails is as good as damage, and what is
 /// written again takes no other's place.
 const TWICE: [&str; 5] = [
     "volume header",
@@ -32,8 +32,8 @@ const TWICE: [&str; 5] = [
 ];
 
 fn check(media: &Media, place: &Place) -> VolumeReport {
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::check_offline(&BadSector::env(media, place), &mut go_on)
+    let mut proceed = |_, _| ControlFlow::Continue(());
+    Fs::check_offline(&BadSector::env(media, place), &mut proceed)
         .unwrap_or_else(|error| panic!("{place:?}: the check ended: {error}"))
 }
 
@@ -70,24 +70,24 @@ fn read_errors_are_reported_and_the_rest_is_checked() {
             for place in of_each_structure(media) {
                 let what = format!("{base:?}: {place:?}");
                 let report = check(media, &place);
-                assert!(!report.is_clean(), "{what}: not told");
+                assert!(!report.is_clean(), "{what}: not reported");
                 if TWICE.contains(&place.structure) {
                     continue;
                 }
                 if !report.unread {
                     // One of two copies of a node of the catalog.
-                    assert!(place.structure.contains("catalog"), "{what}:\n{}", told(&report));
+                    assert!(place.structure.contains("catalog"), "{what}:\n{}", reported(&report));
                     continue;
                 }
                 seen.insert(place.structure);
-                let is_told = report.problems.iter().any(|problem| is_of(problem, &place));
-                assert!(is_told, "{what}:\n{}", told(&report));
+                let is_reported = report.problems.iter().any(|problem| is_of(problem, &place));
+                assert!(is_reported, "{what}:\n{}", reported(&report));
                 // Of what keeps the volume closed at least the engine's own is checked.
                 let rest = report.data_bytes + report.store.bytes;
                 assert!(rest > 0, "{what}: nothing else is checked");
-                let mut go_on = |_, _| ControlFlow::Continue(());
+                let mut proceed = |_, _| ControlFlow::Continue(());
                 let env = BadSector::env(media, &place);
-                let repaired = Fs::repair(&env, Repair::DoAndCutLog, &mut go_on);
+                let repaired = Fs::repair(&env, Repair::DoAndCutLog, &mut proceed);
                 let repaired = repaired.unwrap_or_else(|error| panic!("{what}: {error}"));
                 assert!(repaired.repaired.is_empty() && repaired.cut.is_none(), "{what}");
                 assert!(!repaired.after.is_clean(), "{what}");
@@ -122,13 +122,13 @@ fn damage_beside_an_unreadable_sector_is_reported_and_not_repaired() {
             let found = report.problems.iter().filter(of).find(|found| !found.path.is_empty());
             found.map(|found| found.path.clone())
         };
-        assert!(report.problems.iter().any(|found| is_of(found, unread)), "{}", told(&report));
-        assert!(paths(unread).is_some() && paths(damaged).is_some(), "{}", told(&report));
+        assert!(report.problems.iter().any(|found| is_of(found, unread)), "{}", reported(&report));
+        assert!(paths(unread).is_some() && paths(damaged).is_some(), "{}", reported(&report));
         assert_ne!(paths(unread), paths(damaged), "{what}");
         assert!(report.problems.iter().any(|found| found.remedy().is_some()), "{what}");
-        let mut go_on = |_, _| ControlFlow::Continue(());
+        let mut proceed = |_, _| ControlFlow::Continue(());
         let env = BadSector::env(&media, unread);
-        let repaired = Fs::repair(&env, Repair::Do, &mut go_on).expect("it says why not");
+        let repaired = Fs::repair(&env, Repair::Do, &mut proceed).expect("the report has why not");
         assert!(repaired.repaired.is_empty() && !repaired.failed.is_empty(), "{what}");
         let why = |why: &str| why.contains("copy the volume to another disk");
         assert!(repaired.failed.iter().all(|(_, words)| why(words)), "{what}");
@@ -152,10 +152,10 @@ fn a_volume_in_use_reports_read_errors() {
                 Ok(fs) => fs,
                 Err(error) => panic!("{base:?}: {place:?}: {error}"),
             };
-            let mut go_on = |_, _| ControlFlow::Continue(());
-            let report = fs.check_volume(&mut go_on).expect("the rest is checked");
-            let is_told = report.problems.iter().any(|problem| is_of(problem, &place));
-            assert!(is_told && report.unread, "{base:?}: {place:?}:\n{}", told(&report));
+            let mut proceed = |_, _| ControlFlow::Continue(());
+            let report = fs.check_volume(&mut proceed).expect("the rest is checked");
+            let is_reported = report.problems.iter().any(|problem| is_of(problem, &place));
+            assert!(is_reported && report.unread, "{base:?}: {place:?}:\n{}", reported(&report));
         }
     }
 }
@@ -175,8 +175,8 @@ fn a_volume_in_use_collects_nothing_after_a_read_error_in_ownership_records() {
             let (what, media) = (format!("seed {seed}, {base:?}: {place:?}"), littered.copy());
             let Ok(fs) = Fs::open(BadSector::env(&media, place), &options()) else { continue };
             let before = bytes(&media);
-            let mut go_on = |_, _| ControlFlow::Continue(());
-            match fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on) {
+            let mut proceed = |_, _| ControlFlow::Continue(());
+            match fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut proceed) {
                 Err(error) => {
                     given_up += 1;
                     assert!(error.to_string().contains(&place.path), "{what}: {error}");
@@ -213,12 +213,12 @@ fn an_unreadable_superblock_is_reported_alike_in_use_and_not() {
             let fs = Fs::open(media.env(), &options()).expect("it is whole");
             let fault = Fault::io(FaultOn::Only(Op::Read), 0).below(&place.path).forever();
             media.volume.inject(fault);
-            let mut go_on = |_, _| ControlFlow::Continue(());
-            let online = fs.check_volume(&mut go_on).expect("the rest is checked");
+            let mut proceed = |_, _| ControlFlow::Continue(());
+            let online = fs.check_volume(&mut proceed).expect("the rest is checked");
             media.volume.clear_faults();
             for report in [&offline, &online] {
                 let found = report.problems.iter().find(|found| found.file == place.path);
-                let found = found.unwrap_or_else(|| panic!("{what}:\n{}", told(report)));
+                let found = found.unwrap_or_else(|| panic!("{what}:\n{}", reported(report)));
                 assert!(found.what.contains("a superblock could not be read"), "{what}: {found:?}");
                 assert_eq!(found.kind, ProblemKind::Unreadable, "{what}");
                 assert!(found.remedy().is_some() && !report.unread, "{what}: {found:?}");

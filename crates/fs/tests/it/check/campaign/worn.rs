@@ -16,7 +16,7 @@ use super::run::{Table, assert_struck, campaign, name, shown};
 use crate::script::scale;
 use crate::subject::Base;
 
-/// Of these a whole earlier one has to be put back where it stood.
+/// Of these a whole earlier one has to be put back in its place.
 const OLD_BTREE: &[&str] = &[
     "contents in an open segment",
     "interior node",
@@ -50,7 +50,7 @@ const OLD_ANY: &[&str] = &["cluster of the index", "manifest of the index"];
 fn worn(engine: Engine, base: &Base, wanted: &[&'static str]) {
     let mut table = Table::new();
     let lists = [wanted, OLD_ANY];
-    // Where what is written next lies is chance: what no volume had twice in one place, the next
+    // The place of the next write is chance: what no volume had twice in one place, the next
     // has.
     for seed in 70..78 {
         let is_struck = |structure: &&str| table.contains_key(&(structure, Damage::Old));
@@ -66,7 +66,7 @@ fn worn(engine: Engine, base: &Base, wanted: &[&'static str]) {
         campaign((&volume, &volume.closed, "worn"), how, &|_| true, &mut table);
         let open = |place: &Place| place.structure == "contents in an open segment";
         campaign((&volume, &volume.crashed, "crashed"), how, &open, &mut table);
-        // What by chance lies nowhere where one of its kind was, lay so at times before.
+        // What by chance is nowhere in a place where one of its kind was, was so at times before.
         for at in (1..were.len()).rev() {
             let (media, before) = (&volume.olds[at], (&volume.olds[..at], &were[..at]));
             let target = Target { all: &were[at], olds: before.0, were: before.1 };

@@ -135,10 +135,10 @@ fn a_collection_that_another_thread_finishes_is_not_waited_for() {
     v.fs.queue.request_collection();
     v.clock.step(Duration::from_millis(10));
     let collecting = v.fs.collecting.lock();
-    let (tell, told) = sync::channel();
+    let (sender, reported) = sync::channel();
     device::scope(|scope| {
-        scope.spawn(|| tell.send(v.write(other, 65_536)));
-        let written = told.recv_timeout(Duration::from_secs(100));
+        scope.spawn(|| sender.send(v.write(other, 65_536)));
+        let written = reported.recv_timeout(Duration::from_secs(100));
         drop(collecting);
         written.expect("it waits for the collection").expect("there is space");
     });
