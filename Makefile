@@ -7,7 +7,7 @@ HOURS ?= 1
 # Scripts look for programs in target/, wherever else this user has things built.
 unexport CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR
 
-.PHONY: help setup suites build install uninstall deb demo test bench counts soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-orders soak-posix soak-programs suites-outside limits soak
+.PHONY: help setup suites build install uninstall deb demo test bench counts soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-orders soak-posix soak-sim soak-programs suites-outside limits soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -65,6 +65,9 @@ soak-fuzz: ## Damaged bytes and random calls for HOURS of CPU time (default 1), 
 soak-orders: ## Threads of the log and both engines in the orders of 100,000 seeds (an hour)
 	PANDO_SLOW=1 $(CARGO) test --package pando-scheduled --features sim -- --nocapture engines log
 
+soak-sim: ## Servers, clients and an object store in simulated worlds, for HOURS (default 1), from SEED
+	@HOURS=$(HOURS) SEED="$(SEED)" CARGO="$(CARGO)" bash scripts/simulate.sh
+
 soak-programs: setup ## Kill a mount under SQLite and git ROUNDS times (default 200), asking both each time
 	@CARGO="$(CARGO)" bash scripts/posix/kill.sh $(ROUNDS)
 
@@ -82,4 +85,4 @@ soak-posix: suites ## The POSIX suites of both engines at their full length (hal
 	$(CARGO) build --workspace
 	@bash scripts/posix/lanes.sh whole
 
-soak: soak-crash soak-damage soak-kill soak-fuzz soak-orders soak-fsx soak-posix soak-programs ## All of these (a day)
+soak: soak-crash soak-damage soak-kill soak-fuzz soak-orders soak-sim soak-fsx soak-posix soak-programs ## All of these (a day)

@@ -151,6 +151,9 @@ impl Scheduler {
             failed: None,
         };
         let waiting = [const { AtomicUsize::new(0) }; WAIT_SLOTS];
+        // A process has some locks of its own, which a thread of another run must not hold.
+        static ONE: Mutex<()> = Mutex::new(());
+        let _alone = ONE.lock();
         let scheduler =
             Arc::new(Scheduler { state: Mutex::new(state), waiting, mutation: pace.mutation });
         let driver = Arc::clone(&scheduler);

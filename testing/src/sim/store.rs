@@ -48,6 +48,9 @@ impl Default for Latency {
     }
 }
 
+/// How often a client sends a request that changes nothing: as those of object stores do.
+const READ_ATTEMPTS: u32 = 3;
+
 /// A request that lands later.
 enum Late {
     Make(String, Vec<u8>),
@@ -122,7 +125,7 @@ impl SimStore {
         self.state.lock().mishaps = mishaps;
     }
 
-    /// The next request is executed, and its answer gets lost.
+    /// The next request that changes something is executed, and its answer gets lost.
     pub fn lose_next_answer(&self) {
         self.state.lock().to_lose += 1;
     }
@@ -235,9 +238,16 @@ impl StoreOf {
             state.watch.clone()
         };
         let fate = watch.as_ref().map_or(Fate::Lives, |watch| watch.before(self.host));
-        let answer = match fate {
-            Fate::EndsBefore => Err(error(ended())),
-            _ => self.make((operation, name), late, execute),
+        let mut attempts = if late.is_some() { 1 } else { READ_ATTEMPTS };
+        let answer = loop {
+            attempts -= 1;
+            match fate {
+                Fate::EndsBefore => break Err(error(ended())),
+                _ => match self.make((operation, name), late, execute) {
+                    Err(error) if attempts > 0 && error.kind == io::ErrorKind::TimedOut => {}
+                    answer => break answer,
+                },
+            }
         };
         if fate == Fate::EndsAfter {
             watch.iter().for_each(|watch| watch.ends(self.host));
@@ -309,7 +319,7 @@ impl StoreOf {
             limit += share;
             draw < limit
         };
-        let course = if *to_lose > 0 && held == now {
+        let course = if *to_lose > 0 && held == now && changes {
             *to_lose -= 1;
             Course::LostAnswer
         } else if is_within(mishaps.lost_requests) {

@@ -14,4 +14,6 @@ mod run;
 #[cfg(test)]
 mod seeds;
 #[cfg(test)]
+mod warrant;
+#[cfg(test)]
 mod world;

@@ -16,6 +16,8 @@ pub(crate) enum Fault {
     /// The server's machine ends before or after its next message or request. `silent`: its
     /// clients learn it by silence.
     Crash { after: bool, silent: bool },
+    /// Another server takes the volume over from one that runs, and may be paused meanwhile.
+    Usurp(Option<Duration>),
     /// Nobody reaches the server any more, nor does it reach anybody but the store, where it
     /// continues, perhaps after a pause. Another one takes the volume over.
     Replace(Option<Duration>),
@@ -108,7 +110,9 @@ fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fa
     }
     for _ in 0..random.u32(1..6) {
         let client = random.u8(..clients as u8);
-        let fault = match random.u32(..11) {
+        let fault = match random.u32(..14) {
+            11 => Fault::Usurp(None),
+            12 | 13 => Fault::Usurp(Some(millis(random, 8_000))),
             0 => crash(random),
             9 => Fault::Replace(None),
             10 => Fault::Replace(Some(millis(random, 5_000))),
@@ -166,6 +170,16 @@ impl Plan {
         state.story.push(format!("{now:?}: server {} starts", host.run));
     }
 
+    /// A server has ended by itself.
+    pub(crate) fn has_ended(&self, host: Host) {
+        let mut state = self.state.lock();
+        if state.server == Some(host) {
+            state.server = None;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// A client is done.
     pub(crate) fn is_done(&self) {
         let mut state = self.state.lock();
@@ -193,7 +207,15 @@ impl Plan {
             let mut state = self.state.lock();
             let Some(server) = state.server else { return Fate::Lives };
             let due = state.faults.last().is_some_and(|(at, fault)| {
-                *at <= count && (host == server || !matches!(fault, Fault::Crash { .. }))
+                let fits = match fault {
+                    Fault::Crash { .. } => host == server,
+                    // Before that it could take the volume over from its successor.
+                    Fault::Replace(_) | Fault::Usurp(_) => {
+                        *self.world.serves.lock() == Some(server)
+                    }
+                    _ => true,
+                };
+                *at <= count && fits
             });
             let Some((_, fault)) = due.then(|| state.faults.pop()).flatten() else {
                 return Fate::Lives;
@@ -207,7 +229,7 @@ impl Plan {
                     *current = None;
                     done.crashes += 1;
                 }
-                Fault::Replace(_) => {
+                Fault::Replace(_) | Fault::Usurp(_) => {
                     *current = None;
                     done.replaced += 1;
                 }
@@ -240,6 +262,12 @@ impl Plan {
                     scheduler.pause_machine(server.number(), time);
                 }
             }
+            Fault::Usurp(pause) => {
+                self.changed.notify_all();
+                if let Some(time) = pause {
+                    scheduler.pause_machine(server.number(), time);
+                }
+            }
             Fault::Pause(time) => scheduler.pause_machine(server.number(), time),
             Fault::Cut => {
                 net.cut(server.place, 2);
@@ -258,7 +286,7 @@ impl Plan {
             Fault::Fill(time) => store.fill(time),
             Fault::LoseAnswer => store.lose_next_answer(),
             Fault::Mishaps(begin) => store.mishaps(if begin {
-                Mishaps { lost_requests: 20, lost_answers: 30, late: 20, twice: 30 }
+                Mishaps { lost_requests: 10, lost_answers: 15, late: 10, twice: 20 }
             } else {
                 Mishaps::default()
             }),

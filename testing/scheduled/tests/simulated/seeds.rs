@@ -1,9 +1,8 @@
 //! Many seeds: whatever goes wrong, every call has its place in an order, what was answered is
 //! found after the last crash, and clients get on.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::Stdio;
 
-use device::sync::Mutex;
 use testing::run::{print_line, rounds};
 
 use crate::run::{Outcome, Size, run};
@@ -11,7 +10,7 @@ use crate::world::formatted;
 
 /// A run: its clients make at least 500 calls.
 pub(crate) const SIZE: Size = Size { clients: 4, calls: 130, parts: 2, faults: true };
-/// Runs at a time; each uses one processor.
+/// Processes; each uses one processor. Runs in one process would share locks of that.
 const LANES: u64 = 2;
 /// One seed in so many runs twice.
 const REPLAYED: u64 = 50;
@@ -46,6 +45,16 @@ impl Sums {
         self.turns += run.turns;
         self.trace ^= run.trace;
     }
+
+    fn print(&self, first: u64) {
+        let Sums { runs, calls, unknown, crashes, replaced, pauses, cuts, divisions, .. } = self;
+        let Sums { lost_answers, turns, trace, .. } = self;
+        print_line(&format!(
+            "{runs} seeds from {first}: {calls} calls, {unknown} of unknown outcome; {crashes} \
+             crashes, {replaced} replaced, {pauses} pauses, {cuts} cuts, {divisions} divisions, \
+             {lost_answers} lost answers; {turns} turns, trace {trace:016x}"
+        ));
+    }
 }
 
 #[test]
@@ -72,59 +81,72 @@ fn seeds(quick: u64, slow: u64) -> std::ops::Range<u64> {
     first..first + count
 }
 
+/// The variable of a process that runs a part of the seeds of another.
+const LANE: &str = "PANDO_SIM_LANE";
+
+/// Starts this test in a process of its own, which runs the seeds of a lane.
+fn start_lane(lane: u64) -> std::process::Child {
+    let own = std::env::current_exe().expect("a program");
+    let mut run = std::process::Command::new(own);
+    run.args(["--exact", "--nocapture", NAME]).env(LANE, lane.to_string());
+    run.stdout(Stdio::piped()).stderr(Stdio::piped());
+    run.spawn().expect("a process")
+}
+
+/// The name of the test that is run in several processes.
+const NAME: &str = "seeds::histories_with_crashes_pauses_and_lost_answers_are_linearizable";
+
+/// Runs the seeds of a lane; returns what was wrong.
+fn run_lane(seeds: impl Iterator<Item = u64>, sums: &mut Sums) -> Result<(), String> {
+    let objects = formatted(SIZE.parts);
+    for seed in seeds {
+        let context = testing::run::Context::new(format!("again with PANDO_SEED={seed}"));
+        let (outcome, first) = run(seed, SIZE, &objects, None);
+        let mut fault = outcome.wrong.clone();
+        if fault.is_none() && seed % REPLAYED == 0 {
+            let again = run(seed, SIZE, &objects, None).1;
+            fault = (first != again).then(|| format!("two runs: {first:?} and {again:?}"));
+        }
+        if let Some(fault) = fault {
+            return Err(format!("again with PANDO_SEED={seed}: {fault}"));
+        }
+        assert!(outcome.calls >= 500, "{outcome:?}");
+        let done = outcome.faults;
+        assert!(done.crashes > 0 && done.pauses > 0, "{outcome:?}");
+        assert!(outcome.lost_answers > 0, "{outcome:?}");
+        sums.add(&outcome, first);
+        drop(context);
+    }
+    Ok(())
+}
+
 #[test]
 fn histories_with_crashes_pauses_and_lost_answers_are_linearizable() {
-    let objects = formatted(SIZE.parts);
     let seeds = seeds(1000, 1000);
-    let (next, sums, wrong) =
-        (AtomicU64::new(seeds.start), Mutex::new(Sums::default()), Mutex::new(Vec::new()));
-    let lane = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end || !wrong.lock().is_empty() {
-                return;
-            }
-            let context = testing::run::Context::new(format!("again with PANDO_SEED={seed}"));
-            let (outcome, first) = run(seed, SIZE, &objects, None);
-            let mut fault = outcome.wrong.clone();
-            if fault.is_none() && seed % REPLAYED == 0 {
-                let again = run(seed, SIZE, &objects, None).1;
-                fault = (first != again).then(|| format!("two runs: {first:?} and {again:?}"));
-            }
-            if let Some(fault) = fault {
-                wrong.lock().push(format!("again with PANDO_SEED={seed}: {fault}"));
-            }
-            assert!(outcome.calls >= 500, "{outcome:?}");
-            let done = outcome.faults;
-            assert!(done.crashes > 0 && done.pauses > 0, "{outcome:?}");
-            assert!(outcome.lost_answers > 0, "{outcome:?}");
-            sums.lock().add(&outcome, first);
-            drop(context);
-        }
+    let lane: Option<u64> = std::env::var(LANE).ok().and_then(|lane| lane.parse().ok());
+    let lanes = LANES.min(seeds.end - seeds.start);
+    let of_lane = |lane: u64| seeds.clone().filter(move |seed| seed % lanes == lane);
+    let others: Vec<_> =
+        if lane.is_none() { (1..lanes).map(start_lane).collect() } else { Vec::new() };
+    let mut sums = Sums::default();
+    // (A single seed may be of any lane.)
+    let ran = if lanes == 1 {
+        run_lane(seeds.clone(), &mut sums)
+    } else {
+        run_lane(of_lane(lane.unwrap_or(0)), &mut sums)
     };
-    device::scope(|scope| {
-        for _ in 1..LANES {
-            scope.spawn(lane);
-        }
-        lane();
-    });
-    let wrong = wrong.into_inner();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-    let all = sums.into_inner();
-    print_line(&format!(
-        "{} seeds from {}: {} calls, {} of unknown outcome; {} crashes, {} replaced, {} pauses, {} cuts, {} \
-         divisions, {} lost answers; {} turns, trace {:016x}",
-        all.runs,
-        seeds.start,
-        all.calls,
-        all.unknown,
-        all.crashes,
-        all.replaced,
-        all.pauses,
-        all.cuts,
-        all.divisions,
-        all.lost_answers,
-        all.turns,
-        all.trace,
-    ));
+    for other in others {
+        let output = other.wait_with_output().expect("it ends");
+        let [out, err] = [output.stdout, output.stderr].map(|text| lossy(&text));
+        assert!(output.status.success(), "another lane:\n{out}\n{err}");
+        out.lines().filter(|line| line.contains("seeds from")).for_each(print_line);
+    }
+    if let Err(wrong) = ran {
+        panic!("{wrong}");
+    }
+    sums.print(seeds.start);
+}
+
+fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
 }

@@ -1,13 +1,14 @@
 //! Machines of a simulation: servers that take the volume over from each other, and clients.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
 use device::{Blobs, Clock, Env, Objects, SystemClock, Thread};
 use fs::{Engine, FormatOptions, Fs, Layout, OpenOptions};
 use program::Background;
-use remote::{Export, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target};
+use remote::{Export, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target, Warrant};
 use rpc::Grant;
 use store::Durability;
 use testing::sim::{Delays, Host, Latency, Scheduler, SimNet, SimStore};
@@ -15,14 +16,13 @@ use testing::{FarBlobs, SeededRandom, SimDevice};
 use vfs::FileSystem;
 
 use crate::client::Mounted;
+use crate::warrant::Owned;
 
 pub(crate) const VOLUME: &str = "vol";
 const URL: &str = "s3://bucket/prefix";
 const PORT: u16 = 7000;
-/// The name of all servers.
-const SERVERS: &str = "servers";
 /// Places of servers.
-const SERVER_PLACES: [u8; 2] = [1, 2];
+const SERVER_PLACES: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 /// Where the places of clients begin.
 const CLIENT_PLACES: u8 = 100;
 
@@ -33,6 +33,8 @@ pub(crate) struct World {
     pub(crate) net: Arc<SimNet>,
     pub(crate) store: Arc<SimStore>,
     pub(crate) clock: SystemClock,
+    /// The last server that has opened the volume.
+    pub(crate) serves: Mutex<Option<Host>>,
     /// Why a server could not end as it should.
     pub(crate) faults: Mutex<Vec<String>>,
 }
@@ -55,11 +57,10 @@ impl World {
         objects: &Arc<FarBlobs>,
     ) -> Arc<World> {
         let net = SimNet::new(seed, Delays::default());
-        net.name(SERVERS, SERVER_PLACES.map(|place| Host { place, run: 0 }.address(PORT)).into());
         let store = SimStore::new(seed, objects.copy(), Latency::default());
         let (clock, scheduler) = (SystemClock::new(), Arc::clone(scheduler));
-        let faults = Mutex::default();
-        Arc::new(World { seed, scheduler, net, store, clock, faults })
+        let (serves, faults) = (Mutex::default(), Mutex::default());
+        Arc::new(World { seed, scheduler, net, store, clock, serves, faults })
     }
 
     /// A machine with an empty disk, and the objects as it reaches them.
@@ -99,7 +100,8 @@ impl World {
     pub(crate) fn mount(&self, client: usize) -> Result<Mounted, String> {
         let host = World::client_host(client);
         let proof = Proof::Local(|_, _| Ok(()));
-        let places = vec![Place { host: SERVERS.into(), port: PORT }];
+        let at = |place: u8| Place { host: format!("127.0.0.{place}"), port: PORT };
+        let places = SERVER_PLACES.map(at).into();
         let target = Target { places, volume: VOLUME.into(), proof };
         // A program that mounts tries again while there is no server.
         let mut last = String::new();
@@ -164,13 +166,20 @@ pub(crate) struct ServerMachine {
 
 impl ServerMachine {
     /// Starts one: it takes the volume over, and serves it.
-    pub(crate) fn start(world: &Arc<World>, run: u32) -> ServerMachine {
+    ///
+    /// `on_end` is called when it has ended by itself, because another one owns the volume.
+    pub(crate) fn start(
+        world: &Arc<World>,
+        run: u32,
+        on_end: impl Fn(Host) + Send + Sync + 'static,
+    ) -> ServerMachine {
         let host = Host { place: SERVER_PLACES[run as usize % SERVER_PLACES.len()], run };
         let orders = Arc::new(Orders::default());
         let (own, world) = (Arc::clone(&orders), Arc::clone(world));
         let main = device::spawn("server", move || {
             world.scheduler.move_to(host.number());
-            if let Err(fault) = serve(&world, host, &own) {
+            let on_end = Box::new(move || on_end(host));
+            if let Err(fault) = serve(&world, host, &own, on_end) {
                 world.faults.lock().push(format!("server {run}: {fault}"));
             }
         });
@@ -188,49 +197,87 @@ impl ServerMachine {
 /// How long a server tries to open the volume.
 const OPEN_ATTEMPTS: u32 = 200;
 
+/// Called when a server has ended by itself.
+type OnEnd = Box<dyn Fn() + Send + Sync>;
+
 /// The life of a server.
-fn serve(world: &World, host: Host, orders: &Orders) -> Result<(), String> {
+fn serve(world: &World, host: Host, orders: &Arc<Orders>, on_end: OnEnd) -> Result<(), String> {
     let mut attempts = 0;
     let fs = loop {
         attempts += 1;
         match world.open(host) {
             Ok(fs) => break fs,
             Err(_) if world.net.is_dead(host) || *orders.ends.lock() => return Ok(()),
+            // Another one was faster.
+            Err(fs::OpenError::Store(store::Error::Replaced(_))) => {
+                on_end();
+                return Ok(());
+            }
             Err(error) if attempts == OPEN_ATTEMPTS => return Err(error.to_string()),
             // The store did not answer.
             Err(_) => world.clock.sleep(Duration::from_millis(100)),
         }
     };
+    let own = Arc::clone(orders);
+    let replaced = Arc::new(AtomicBool::new(false));
+    let is_replaced = Arc::clone(&replaced);
+    let owned = Owned::new(
+        &fs,
+        Box::new(move || {
+            is_replaced.store(true, Ordering::SeqCst);
+            *own.ends.lock() = true;
+            own.changed.notify_all();
+        }),
+    );
     let background = Background::default();
     background.start(&fs).map_err(|error| error.to_string())?;
-    let served = listen(world, host, &fs, orders);
+    // Until then the server before may answer.
+    let wait = fs.store.serve_from().saturating_sub(world.clock.monotonic());
+    if !device::mutated("serves within the grant of the one before") {
+        world.clock.sleep(wait);
+    }
+    let served = listen(world, host, &fs, (orders, &owned));
+    if replaced.load(Ordering::SeqCst) {
+        on_end();
+    }
+    owned.end();
     background.end();
     let closed = fs.close();
-    let is_dead = world.net.is_dead(host);
+    let is_over = world.net.is_dead(host)
+        || matches!(fs.store.granted_until(), Err(store::Error::Replaced(_)));
     match (served, closed) {
-        (Err(error), _) if !is_dead => Err(error),
-        (_, Err(error)) if !is_dead => Err(format!("it does not close: {error}")),
+        (Err(error), _) if !is_over => Err(error),
+        (_, Err(error)) if !is_over => Err(format!("it does not close: {error}")),
         _ => Ok(()),
     }
 }
 
-fn listen(world: &World, host: Host, fs: &Arc<Fs>, orders: &Orders) -> Result<(), String> {
-    let settings = Settings {
+fn listen(
+    world: &World,
+    host: Host,
+    fs: &Arc<Fs>,
+    (orders, owned): (&Orders, &Arc<Owned>),
+) -> Result<(), String> {
+    let settings = || Settings {
         security: Security::Local(Box::new(|_, _| Some(("sim".to_owned(), Grant::all())))),
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(world.seed ^ u64::from(host.number()))),
         grace: None,
     };
     let net = world.net.of(host);
-    let server = Server::start(&*net, host.address(PORT), settings);
-    let server = match server {
-        Ok(server) => server,
-        Err(_) if world.net.is_dead(host) => return Ok(()),
-        Err(error) => return Err(error.to_string()),
+    let server = loop {
+        match Server::start(&*net, host.address(PORT), settings()) {
+            Ok(server) => break server,
+            Err(_) if world.net.is_dead(host) || *orders.ends.lock() => return Ok(()),
+            // An earlier server of this address does not know yet that it was replaced.
+            Err(_) => world.clock.sleep(Duration::from_millis(100)),
+        }
     };
     let volume: Arc<dyn FileSystem> = Arc::new(fs.with_virtual_dirs());
     let control = Box::new(|_: &str, _| Err(std::io::ErrorKind::Unsupported.into()));
-    server.add(Export { name: VOLUME.to_owned(), fs: volume, control, warrant: None });
+    let warrant: Arc<dyn Warrant> = Arc::<Owned>::clone(owned);
+    server.add(Export { name: VOLUME.to_owned(), fs: volume, control, warrant: Some(warrant) });
+    *world.serves.lock() = Some(host);
     let mut ends = orders.ends.lock();
     orders.changed.wait_while(&mut ends, |ends| !*ends);
     drop(ends);
