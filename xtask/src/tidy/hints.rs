@@ -1,9 +1,9 @@
-//! Failures that users read contain the next step: each `Failure::new` has a `.hint` in its statement,
-//! or the value that it is bound to has one in the same block.
+//! Failures that users read contain the next step: each `Failure::new` has a `.hint` in its
+//! statement, or the value that it is bound to has one in the same block.
 //!
 //! Failures of the kind `Protocol` have their hint from `Failure::new`. `Interrupted` is what the
-//! user did, and `Leaving` is repeated by the program. Where there is no next step, a line above has
-//! a comment `tidy: no hint: ` with the reason.
+//! user did, and `Leaving` is repeated by the program. Where there is no next step, a line above
+//! has a comment `tidy: no hint: ` with the reason.
 
 use std::collections::BTreeMap;
 
