@@ -43,7 +43,7 @@ bench: build ## In-process and mount benchmarks beside their yardsticks, one JSO
 	$(CARGO) build --release --package pando-bench
 	@bash bench/run.sh
 
-counts: ## Instructions of ten operations on both engines beside a table, under valgrind (two minutes)
+counts: ## Instructions of thirteen operations on both engines beside a table, under valgrind (two minutes)
 	@bash scripts/setup.sh counts
 	@CARGO="$(CARGO)" bash bench/counts.sh
 

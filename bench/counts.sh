@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts the instructions of ten operations on both engines (`pando-bench counts`) under callgrind, and compares them with
+# Counts the instructions of thirteen operations on both engines (`pando-bench counts`) under callgrind, and compares them with
 # bench/counts.txt. docs/benchmarks/counts.md explains the figures.
 #   bench/counts.sh          exits with 1 if an operation, or the sum of an engine, needs over TOLERANCE % (1) more
 #   bench/counts.sh record   writes the table instead; commit it with the reason for each change

@@ -30,8 +30,8 @@ Workloads:
   import        --files names of a list, parsed and made durable: many at once, and by single
                 calls
   postmark      small files in --directories directories: made, read, appended to, removed
-  counts        ten operations, --files times each and then twice as often, between marks at which
-                callgrind counts instructions (bench/counts.sh)
+  counts        thirteen operations, --files times each and then twice as often, between marks at
+                which callgrind counts instructions (bench/counts.sh)
   two-threads   as many entries a thread, in one tree or a tree each, beside threads on a
                 store each (in memory; --threads 2 or more; --volume is the directory to
                 work in; --operations each in a round)

@@ -174,7 +174,8 @@ impl Connection {
         let length = self.sent.len() - 4;
         if length > wire::FRAME_BYTES_MAX {
             let message = format!("a request of {length} bytes is too long");
-            return Err(Failure::new(FailureKind::Invalid, message));
+            let failure = Failure::new(FailureKind::Invalid, message);
+            return Err(failure.hint("give fewer or shorter arguments"));
         }
         self.sent[..4].copy_from_slice(&(length as u32).to_le_bytes());
         if let Err(error) = self.writer.write_all(&self.sent) {
@@ -244,7 +245,10 @@ impl Connection {
     /// A request that a daemon answers at once. One of a user that is not trusted has as long as
     /// for its welcome.
     pub fn ask_briefly(&mut self, call: Call<'_>) -> Result<Answer> {
-        let failed = |error: std::io::Error| Failure::new(FailureKind::Other, error.to_string());
+        let failed = |error: std::io::Error| {
+            let message = format!("cannot limit how long a request may take: {error}");
+            Failure::new(FailureKind::Other, message).hint("repeat the command")
+        };
         self.reader.get_mut().limit(self.patience).map_err(failed)?;
         let answer = self.ask(call);
         self.reader.get_mut().limit(None).map_err(failed)?;

@@ -20,5 +20,21 @@ pub(crate) fn mount(error: &MountError) -> Failure {
         MountError::System { error, .. } => io_kind(error),
         _ => FailureKind::Other,
     };
-    Failure::new(kind, error.to_string())
+    let failure = Failure::new(kind, error.to_string());
+    match error {
+        MountError::NotDirectory(_) => failure.hint("name an empty directory"),
+        MountError::AlreadyMounted { mount_point, .. } => {
+            failure.hint(format!("unmount it first: `pando umount {}`", mount_point.display()))
+        }
+        MountError::Busy(place) => {
+            failure.hint(format!("`fuser -vm {}` lists the processes", place.display()))
+        }
+        MountError::HidesVolume { .. } => {
+            failure.hint("choose a mount point that is not above the volume")
+        }
+        MountError::Subdir { .. } => failure.hint("name a directory that is in the volume"),
+        MountError::NotMounted(_) => failure.hint("`findmnt` lists the mounts of this machine"),
+        // The texts of the others contain the next step, or are those of the operating system.
+        _ => failure,
+    }
 }

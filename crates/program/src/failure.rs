@@ -49,6 +49,7 @@ pub type Result<T> = std::result::Result<T, Failure>;
 
 /// An operating-system error about a path that the user gave.
 pub fn io(doing: &str, path: &Path, error: &io::Error) -> Failure {
+    // tidy: no hint: the operating system names the cause; callers that know more add it.
     Failure::new(io_kind(error), format!("{doing} {}: {error}", path.display()))
 }
 

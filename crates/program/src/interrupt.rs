@@ -44,4 +44,5 @@ pub fn flag() -> Result<Arc<AtomicBool>> {
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err calls")]
 fn unwatched(error: std::io::Error) -> Failure {
     Failure::new(FailureKind::Other, format!("cannot watch for interrupts: {error}"))
+        .hint("raise the limit of open files (`ulimit -n`), and repeat the command")
 }

@@ -130,6 +130,7 @@ impl Output {
             std::process::exit(0);
         }
         Failure::new(FailureKind::Other, format!("standard output: {error}"))
+            .hint("check the file or the program that reads standard output")
     }
 
     /// A name with control characters escaped for a terminal; unchanged when the output is not a

@@ -4,20 +4,21 @@
 //! time is recorded once, after it ended. Contents are not recorded, neither of files nor of
 //! extended attributes: only their lengths are.
 
-use std::sync::Arc;
-
-use device::Timestamp;
 use format::trace::{Call, Event, Seeking};
 use inode::{Attr, Caller, Kind, NodeId, SetAttr};
 use vfs::{
-    Allocate, DirEntry, Entry, FileLock, FileSystem, FsResult, Invalidate, Locked, NewNode,
-    RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
+    Allocate, DirEntry, Entry, FileSystem, FsResult, Layer, NewNode, RenameMode, Seek, SetXattr,
+    StatFs, SyncScope, WalkControl,
 };
 
 use crate::fields::{allocating, attr, entry, kind, renaming, setting_xattr, settings};
 use crate::record_call::Traced;
 
-impl FileSystem for Traced {
+impl Layer for Traced {
+    fn below(&self) -> &(dyn FileSystem + 'static) {
+        &*self.inner
+    }
+
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
         self.call(
             Some(caller),
@@ -42,22 +43,6 @@ impl FileSystem for Traced {
                 ..Event::new(Call::Lookup)
             },
         )
-    }
-
-    fn generation(&self, node: NodeId) -> u64 {
-        self.inner.generation(node)
-    }
-
-    fn may_be_held(&self, node: NodeId) -> bool {
-        self.inner.may_be_held(node)
-    }
-
-    fn inode_uppers(&self) -> Vec<u64> {
-        self.inner.inode_uppers()
-    }
-
-    fn forget(&self, node: NodeId, lookups: u64) {
-        self.inner.forget(node, lookups);
     }
 
     fn getattr(&self, caller: &Caller, node: NodeId) -> FsResult<Attr> {
@@ -302,31 +287,6 @@ impl FileSystem for Traced {
         )
     }
 
-    fn epoch(&self) -> u64 {
-        self.inner.epoch()
-    }
-
-    fn keeps_locks(&self) -> bool {
-        self.inner.keeps_locks()
-    }
-
-    fn lock(&self, caller: &Caller, node: NodeId, lock: &FileLock, wait: bool) -> FsResult<Locked> {
-        self.inner.lock(caller, node, lock, wait)
-    }
-
-    fn test_lock(
-        &self,
-        caller: &Caller,
-        node: NodeId,
-        lock: &FileLock,
-    ) -> FsResult<Option<FileLock>> {
-        self.inner.test_lock(caller, node, lock)
-    }
-
-    fn unlock(&self, caller: &Caller, node: NodeId, owner: u64, whole: bool) -> FsResult<()> {
-        self.inner.unlock(caller, node, owner, whole)
-    }
-
     fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
         self.call(
             Some(caller),
@@ -408,10 +368,6 @@ impl FileSystem for Traced {
 
     fn sync_all(&self) -> FsResult<()> {
         self.call(None, |fs| fs.sync_all(), |_| Event::new(Call::Sync))
-    }
-
-    fn settle(&self) -> FsResult<()> {
-        self.inner.settle()
     }
 
     fn readdir(
@@ -496,22 +452,6 @@ impl FileSystem for Traced {
         )
     }
 
-    fn now(&self) -> Timestamp {
-        self.inner.now()
-    }
-
-    fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
-        self.inner.set_invalidate(invalidate);
-    }
-
-    fn is_in_snapshot(&self, node: NodeId) -> bool {
-        self.inner.is_in_snapshot(node)
-    }
-
-    fn holds_name(&self, directory: NodeId, name: &[u8]) -> bool {
-        self.inner.holds_name(directory, name)
-    }
-
     fn opened(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<()> {
         self.call(
             Some(caller),
@@ -527,25 +467,5 @@ impl FileSystem for Traced {
         };
         let describe = |_: &_| Event { node: node.shown(), ..Event::new(Call::Release) };
         self.call(Some(caller), release, describe).unwrap_or_default();
-    }
-
-    fn set_shown_root(&self, root: NodeId) {
-        self.inner.set_shown_root(root);
-    }
-
-    fn is_volatile(&self, node: NodeId) -> bool {
-        self.inner.is_volatile(node)
-    }
-
-    fn waits(&self) -> Waits {
-        self.inner.waits()
-    }
-
-    fn takes_snapshots(&self, directory: NodeId) -> bool {
-        self.inner.takes_snapshots(directory)
-    }
-
-    fn is_computed(&self, xattr: &[u8]) -> bool {
-        self.inner.is_computed(xattr)
     }
 }

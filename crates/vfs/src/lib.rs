@@ -10,6 +10,7 @@ mod virtual_dirs;
 mod resolve;
 mod cancellation;
 mod observed;
+mod layer;
 mod api;
 
 pub use api::{
@@ -17,7 +18,8 @@ pub use api::{
     Locked, NewNode, RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 pub use cancellation::{cancel, is_cancelled, with_cancellation};
-pub use observed::{Observed, Observer, Operation, Outcome};
+pub use layer::{Layer, Operation};
+pub use observed::{Observed, Observer, Outcome};
 pub use resolve::resolve;
 pub use virtual_dirs::{
     ListedSnapshot, Query, Search, Snapshots, VirtualDirs, name_of_number, number_in_name,

@@ -1,26 +1,22 @@
-//! Failures that users read name the next step: `Failure::new` without `.hint` in its statement is
-//! counted in [`LEFT`], by package. The counts may only shrink.
+//! Failures that users read contain the next step: each `Failure::new` has a `.hint` in its
+//! statement, or the value that it is bound to has one in the same block.
 //!
-//! Failures of the kind `Protocol` have their hint from `Failure::new`. Others get theirs where the
-//! path is known, in a function that takes the failure: these are among the counted.
+//! Failures of the kind `Protocol` have their hint from `Failure::new`. `Interrupted` is what the
+//! user did, and `Leaving` is repeated by the program. Where there is no next step, a line above
+//! has a comment `tidy: no hint: ` with the reason.
 
 use std::collections::BTreeMap;
 
 use super::Tree;
 use super::source::is_test;
 
-/// How many such failures each package has at most. MAY ONLY SHRINK.
-const LEFT: [(&str, usize); 3] =
-    [("crates/client", 6), ("crates/pando", 92), ("crates/program", 5)];
 const BEGIN: &str = "Failure::new(";
-const EXEMPT: &str = "FailureKind::Protocol";
+const EXEMPT: [&str; 3] =
+    ["FailureKind::Protocol", "FailureKind::Interrupted", "FailureKind::Leaving"];
+const MARK: &str = "// tidy: no hint: ";
 
 /// All rules about hints.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
-    check_against(tree, &LEFT)
-}
-
-fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (path, text) in tree.texts().filter(|(path, _)| path.strip_suffix(".rs").is_some()) {
         let Some((package, _)) = path.split_once("/src/").filter(|_| !is_test(path)) else {
@@ -31,16 +27,12 @@ fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
             found.entry(package).or_default().extend(places);
         }
     }
-    let most = |package: &str| {
-        left.iter().find(|(known, _)| *known == package).map_or(0, |(_, count)| *count)
-    };
-    found.retain(|package, places| places.len() > most(package));
+    found.retain(|_, places| !places.is_empty());
     let problem = |(package, places): (&&str, &Vec<String>)| {
         format!(
-            "{package}: {} failures have no hint, at most {}: write what to do next, by \
-             `.hint(...)`: {}",
+            "{package}: {} failures have no hint: write what to do next, by `.hint(...)`, or why \
+             there is no next step, by a comment \"{MARK}\": {}",
             places.len(),
-            most(package),
             places.join(" ")
         )
     };
@@ -53,10 +45,50 @@ fn without_hint(text: &str) -> impl Iterator<Item = usize> {
     product.match_indices(BEGIN).filter_map(|(at, _)| {
         let end = closed(product, at + BEGIN.len() - 1);
         let rest = chain(product, end);
-        let is_counted =
-            !product[at..end].contains(EXEMPT) && !product[end..rest].contains(".hint(");
-        is_counted.then(|| product[..at].matches('\n').count() + 1)
+        let is_exempt = EXEMPT.iter().any(|kind| product[at..end].contains(kind))
+            || product[end..rest].contains(".hint(")
+            || bound(&product[..at]).is_some_and(|name| gets_hint(&product[rest..], name))
+            || is_marked(&product[..at]);
+        (!is_exempt).then(|| product[..at].matches('\n').count() + 1)
     })
+}
+
+/// The name that a value is bound to whose expression begins behind this text.
+fn bound(before: &str) -> Option<&str> {
+    let name = before.trim_end().strip_suffix('=')?.trim_end();
+    let name = &name[name.rfind(' ').map_or(0, |space| space + 1)..];
+    name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_').then_some(name)
+}
+
+/// Whether a value gets a hint in the rest of its block.
+fn gets_hint(rest: &str, name: &str) -> bool {
+    let mut depth = 0_usize;
+    let end = rest.find(|letter| match letter {
+        '{' => {
+            depth += 1;
+            false
+        }
+        '}' if depth == 0 => true,
+        '}' => {
+            depth -= 1;
+            false
+        }
+        _ => false,
+    });
+    let block = &rest[..end.unwrap_or(rest.len())];
+    block.match_indices(name).any(|(at, _)| {
+        let behind = at + name.len();
+        block[behind..chain(block, behind)].contains(".hint(")
+    })
+}
+
+/// Whether one of the lines above, up to the last blank one or end of a statement, has the mark
+/// with a reason.
+fn is_marked(before: &str) -> bool {
+    let lines = before.lines().rev().take(4);
+    lines
+        .filter_map(|line| line.trim_start().strip_prefix(MARK))
+        .any(|reason| !reason.trim().is_empty())
 }
 
 /// The end of the calls that are chained behind a place.
@@ -95,10 +127,10 @@ fn closed(text: &str, open: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::super::Tree;
-    use super::check_against;
+    use super::check;
 
     #[test]
-    fn failures_without_a_hint_are_counted() {
+    fn failures_without_a_hint_are_reported() {
         let code = "fn f() {\n    Err(Failure::new(KIND, format!(\"a ) {b}\")).at(path))\n}\n\
                     fn g() {\n    Failure::new(KIND, \"c\")\n        .at(path)\n\
                     \x20       .hint(\"d\")\n}\n\
@@ -109,8 +141,27 @@ mod tests {
             ("crates/a/src/b.rs", &tests),
             ("crates/a/tests/it/a.rs", code),
         ]);
-        let found = check_against(&tree, &[]);
+        let found = check(&tree);
         assert!(found.len() == 1 && found[0].contains("crates/a/src/a.rs:2"), "{found:?}");
-        assert_eq!(check_against(&tree, &[("crates/a", 1)]), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_value_may_get_its_hint_later_in_its_block() {
+        let of = |code: &str| check(&Tree::of(&[("crates/a/src/a.rs", code)]));
+        let begin = "fn f() {\n    let failure = Failure::new(KIND, text);\n";
+        let later = format!("{begin}    Err(failure.at(path).hint(\"a\"))\n}}\n");
+        assert_eq!(of(&later), [] as [&str; 0]);
+        let elsewhere = format!("{begin}}}\nfn g() {{\n    failure.hint(\"a\")\n}}\n");
+        assert!(of(&elsewhere)[0].contains("a.rs:2"));
+    }
+
+    #[test]
+    fn a_mark_needs_a_reason() {
+        let of = |reason: &str| {
+            let code = format!("    // tidy: no hint: {reason}\n    Failure::new(KIND, text)\n");
+            check(&Tree::of(&[("crates/a/src/a.rs", &code)]))
+        };
+        assert_eq!(of("the caller adds it"), [] as [&str; 0]);
+        assert!(of("")[0].contains("a.rs:2"));
     }
 }

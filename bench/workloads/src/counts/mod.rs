@@ -1,4 +1,4 @@
-//! `counts`: ten operations, each done `--files` times and then twice as often, between marks.
+//! `counts`: thirteen operations, each done `--files` times and then twice as often, between marks.
 //!
 //! The instructions of an operation are the difference of the two parts, divided by the number of
 //! times: what is done once for all of them is in both parts and cancels. `bench/counts.sh` runs
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use device::Env;
 use fs::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions, RenameMode, SyncScope, WalkControl};
-use inode::{Caller, Kind, NodeId};
+use inode::{Caller, Kind, NodeId, SetAttr};
 use search::query::Glob;
 use serde_json::json;
 use store::Durability;
@@ -151,7 +151,7 @@ impl<'a> Counted<'a> {
         Ok(())
     }
 
-    /// All ten, each on what those before it left.
+    /// All of them, each on what those before it left.
     fn all(&mut self) -> Result<()> {
         let times = self.run.args.files;
         let files = self.directory(b"files")?;
@@ -210,7 +210,48 @@ impl<'a> Counted<'a> {
             })
         })?;
         drop(fs);
-        self.openings(times)
+        self.openings(times)?;
+        // Behind the openings, which would have more to open otherwise.
+        self.names(times)
+    }
+
+    /// Second names of files and changes of their modes, and removals of empty directories.
+    fn names(&mut self, times: u64) -> Result<()> {
+        let (fs, who) = (self.fs(), self.caller.clone());
+        let (first, second) = (self.directory(b"first")?, self.directory(b"second")?);
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let made = (0..4 * times).map(|file| {
+            let made = fs.mknod(&who, first, Name::new(b'f', file).as_bytes(), &new);
+            Ok(made.map_err(broken)?.node)
+        });
+        let made = made.collect::<Result<Vec<NodeId>>>()?;
+        let of = |range: &Range<u64>| &made[range.start as usize..range.end as usize];
+        self.count("chmod", times, |range| {
+            of(&range).iter().try_for_each(|node| {
+                let changes = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+                std::hint::black_box(fs.setattr(&who, *node, &changes).map_err(broken)?);
+                Ok(())
+            })
+        })?;
+        self.count("link", times, |range| {
+            of(&range).iter().zip(range.clone()).try_for_each(|(node, file)| {
+                let name = Name::new(b'l', file);
+                let linked = fs.link(&who, *node, second, name.as_bytes()).map_err(broken)?;
+                fs.forget(linked.node, 1);
+                Ok(())
+            })
+        })?;
+        made.iter().for_each(|node| fs.forget(*node, 1));
+        for directory in 0..4 * times {
+            let name = Name::new(b'd', directory);
+            let made = fs.mkdir(&who, second, name.as_bytes(), 0o755).map_err(broken)?;
+            fs.forget(made.node, 1);
+        }
+        self.count("rmdir", times, |range| {
+            range.into_iter().try_for_each(|directory| {
+                fs.rmdir(&who, second, Name::new(b'd', directory).as_bytes()).map_err(broken)
+            })
+        })
     }
 
     /// Writes of 100 bytes at the beginning of an empty file, each made durable.

@@ -68,6 +68,7 @@ impl Archive {
         }
         let message = format!("cannot write to standard output: {error}");
         Failure::new(failure::io_kind(error), message)
+            .hint("check the file or the program that reads standard output")
     }
 
     fn name(&self, path: &[u8]) -> Vec<u8> {

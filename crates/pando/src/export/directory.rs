@@ -87,7 +87,7 @@ impl Directory {
             0 | 1 => self.destination.file_name().unwrap_or_default().as_bytes(),
             _ => path.rsplit(|&byte| byte == b'/').next().unwrap_or(path),
         };
-        CString::new(name).map_err(|_| Failure::new(FailureKind::Invalid, "a name with a NUL"))
+        CString::new(name).map_err(|_| Failure::new(FailureKind::Protocol, "a name with a NUL"))
     }
 
     fn make_file(&self, path: &[u8]) -> Result<OwnedFd> {

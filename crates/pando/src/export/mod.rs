@@ -212,6 +212,7 @@ impl<'a, S: Sink> Export<'a, S> {
             ExportItem::Unread { name, kind, message } => {
                 let length = self.path.len();
                 self.push(name)?;
+                // tidy: no hint: the end of the export has one for all names.
                 let failure = Failure::new(*kind, *message).at(&self.path);
                 self.fail(&failure);
                 self.path.truncate(length);

@@ -233,7 +233,7 @@ fn sort(text: &[u8]) -> Result<Sort> {
 }
 
 fn wrong(message: String) -> Failure {
-    Failure::new(FailureKind::Invalid, message)
+    Failure::new(FailureKind::Invalid, message).hint("`pando find --help` lists the arguments")
 }
 
 #[cfg(test)]

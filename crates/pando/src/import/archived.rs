@@ -141,7 +141,8 @@ impl Import {
         member: Member,
     ) -> Tried<()> {
         let refused = |tree: &mut Tree<'_>, kind, message: &str| {
-            tree.fail(Failure::new(kind, message).at(&member.path));
+            let failure = Failure::new(kind, message).at(&member.path);
+            tree.fail(failure.hint("unpack this member by tar(1), if it is needed"));
         };
         let kind = match member.kind {
             MemberKind::Node(kind) => Some(kind),
@@ -174,10 +175,10 @@ impl Import {
             Some(Kind::Directory) => {
                 let xattrs = self.owners.xattrs(member.xattrs);
                 if !tree.directory(&path, attr, xattrs)? {
-                    tree.fail(
-                        Failure::new(FailureKind::NotDirectory, "the directory is not made")
-                            .at(&member.path),
-                    );
+                    let message = "the directory is not created";
+                    let failure = Failure::new(FailureKind::NotDirectory, message);
+                    let hint = "remove the file that has its name, and import again";
+                    tree.fail(failure.at(&member.path).hint(hint));
                 }
             }
             Some(kind) => {
@@ -369,6 +370,7 @@ fn failed(error: ReadError) -> Failure {
                 kind => kind,
             };
             Failure::new(kind, message)
+                .hint("check the file or the program that the archive is from")
         }
         ReadError::Cut(at) => {
             let message = format!("the archive is cut short: it ends after {at} bytes");

@@ -121,6 +121,7 @@ impl Import<'_> {
         let read = list.read_next().map_err(|error| {
             let kind = failure::io_kind(&error);
             Failure::new(kind, format!("cannot read the list: {error}"))
+                .hint("check the file or the program that the list is from")
         })?;
         match read {
             None => Ok(Next::End),

@@ -438,6 +438,7 @@ impl<'a> Walk<'a> {
         for error in errors {
             self.outcome.fail(error.kind);
             self.outcome.imported = self.outcome.imported.saturating_sub(1);
+            // tidy: no hint: the end of the import has one for all names.
             let failure = Failure::new(error.kind, error.message).at(&error.path.0);
             if let Some(stop) = error.stop {
                 stopped = Some((failure, stop));

@@ -54,7 +54,10 @@ impl Problems {
             if count > first.len() as u64 {
                 let more = output::number(count - first.len() as u64);
                 let message = format!("and {more} more that could not be read: {sort}");
-                output.failure(&Failure::new(FailureKind::Other, message));
+                let failure = Failure::new(FailureKind::Other, message);
+                output.failure(
+                    &failure.hint("remove the causes of the first ones, and run it again"),
+                );
             }
         }
     }

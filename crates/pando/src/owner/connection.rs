@@ -438,6 +438,7 @@ fn answer<'a>(
 /// Why an answer was not sent that is longer than a message can be.
 fn too_long(error: &io::Error) -> Failure {
     Failure::new(FailureKind::Other, format!("the answer is too long: {error}"))
+        .hint("ask for less: a directory further down, or fewer paths")
 }
 
 fn answer_receive<'a>(

@@ -82,7 +82,8 @@ impl Parts<'_> {
         let longest = sides.into_iter().flatten().map(|(path, _)| path.len()).max();
         if longest.is_some_and(|longest| longest > PATH_BYTES_MAX) {
             let message = "a change below a path that is too long is not reported";
-            let failure = Failure::new(FailureKind::Invalid, message);
+            let failure = Failure::new(FailureKind::Invalid, message)
+                .hint("compare a directory on that path");
             self.send();
             let path = difference.path();
             self.send_body(Body::Skipped(

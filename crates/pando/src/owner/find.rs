@@ -310,7 +310,8 @@ impl Taker<'_, '_> {
         }
         if found.path.len() > PATH_BYTES_MAX {
             let message = format!("a path of {} bytes is too long to report", found.path.len());
-            let failure = Failure::new(FailureKind::Invalid, message);
+            let failure = Failure::new(FailureKind::Invalid, message)
+                .hint("search from a directory on that path");
             let mut sending = self.sending.lock();
             sending.flush();
             sending.part(Body::Skipped(failure.at(last_bytes(found.path))));

@@ -119,7 +119,8 @@ impl<'a> Import<'a> {
             if let Some(staged) = staged {
                 import.claim = Some(staged.claim(node).ok_or_else(|| {
                     let message = "another import to this destination is under way";
-                    Failure::new(FailureKind::Busy, message).at(path)
+                    let hint = "wait until it ends; `pando session list VOLUME` shows it";
+                    Failure::new(FailureKind::Busy, message).at(path).hint(hint)
                 })?);
                 import.above = Some((
                     fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?.node,

@@ -374,7 +374,10 @@ fn serve(
             // An import runs to its end, while the daemon answers other requests.
             server.keep_serving(inbox);
             server.leave();
-            ended.map_err(|message| Failure::new(FailureKind::Other, message))
+            ended.map_err(|message| {
+                let failure = Failure::new(FailureKind::Other, message);
+                failure.hint("mount the volume again")
+            })
         }
     }
 }

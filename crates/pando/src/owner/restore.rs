@@ -90,7 +90,10 @@ fn linked(error: FsError, path: &[u8]) -> Failure {
 /// What a path was in a snapshot. No symbolic link is followed, neither to the directory that has
 /// the snapshot nor in the snapshot: what is found is in it.
 fn find<'a>(fs: &'a Volume, caller: &Caller, snapshot: &[u8], path: &[u8]) -> Answered<Held<'a>> {
-    let none = |message: String| Failure::new(FailureKind::NotFound, message).at(path);
+    let none = |message: String| {
+        let failure = Failure::new(FailureKind::NotFound, message).at(path);
+        failure.hint("`pando snapshot list DIR` lists the snapshots of a directory")
+    };
     if snapshot.is_empty() || snapshot.contains(&b'/') {
         return Err(Failure::new(
             FailureKind::Invalid,

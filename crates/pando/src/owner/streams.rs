@@ -282,7 +282,8 @@ fn failed(error: Error, path: &[u8]) -> Failure {
             .at(path)
             .hint("`--memory` allows more; without `--from` the whole snapshot is sent"),
         Error::Malformed(_) | Error::Cut => {
-            Failure::new(FailureKind::Invalid, error.to_string()).at(path)
+            let failure = Failure::new(FailureKind::Invalid, error.to_string()).at(path);
+            failure.hint("send the snapshot again")
         }
     }
 }

@@ -153,7 +153,8 @@ fn send_directories(
         let length = reported.path.0.len() + DIRECTORY_BYTES;
         if length > find::PATH_BYTES_MAX {
             let message = format!("the path of a directory has {} bytes", reported.path.0.len());
-            return Err(Failure::new(FailureKind::Invalid, message));
+            let failure = Failure::new(FailureKind::Invalid, message);
+            return Err(failure.hint("begin at a directory on that path"));
         }
         parts.push(reported, length)
     })?;
@@ -207,7 +208,8 @@ fn largest(found: &[LargeDirectory], replies: &mut Replies) -> Result<(), Failur
         let length = reported.path.0.len() + DIRECTORY_BYTES;
         if length > find::PATH_BYTES_MAX {
             let message = format!("a path of {} bytes is too long to report", one.path.len());
-            let failure = Failure::new(FailureKind::Invalid, message);
+            let failure = Failure::new(FailureKind::Invalid, message)
+                .hint("begin at a directory on that path");
             parts.replies.part(Body::Skipped(failure.at(find::last_bytes(&one.path))))?;
             continue;
         }

@@ -15,6 +15,7 @@ const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// The error for a connection that cannot be watched.
 pub(super) fn cannot(error: &std::io::Error) -> Failure {
     Failure::new(FailureKind::Other, format!("cannot watch a connection: {error}"))
+        .hint("repeat the command when fewer commands run")
 }
 
 /// The answer of work that was cut off.

@@ -70,7 +70,9 @@ pub(crate) fn wrong(path: &Path, error: &trace::TraceError) -> Failure {
         }
         _ => FailureKind::Invalid,
     };
-    Failure::new(kind, error.to_string()).at(path.as_os_str().as_encoded_bytes())
+    Failure::new(kind, error.to_string())
+        .at(path.as_os_str().as_encoded_bytes())
+        .hint("replay another copy of the trace, or record it again by `pando mount --trace`")
 }
 
 /// An error of reading a trace, or an end before its own.

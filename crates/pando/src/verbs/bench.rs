@@ -220,6 +220,7 @@ impl Bench {
     /// Finds one file by its name.
     fn search(&self, file: u32) -> Result<u64> {
         let name = Glob::new(file_name(file).as_bytes(), false, Letters::Bytes);
+        // tidy: no hint: names that this program makes are valid patterns.
         let name = name.map_err(|error| Failure::new(FailureKind::Other, error.to_string()))?;
         let find = Find {
             from: vec![FindFrom {

@@ -226,6 +226,7 @@ fn patch(places: [&Place; 2], difference: &Difference, output: &mut Output) -> R
     let unified = &mut lines.unified_diff();
     let wrote = unified.header(&names[0], &names[1]).to_writer(&mut text);
     wrote.and_then(|()| text.flush()).map_err(|error| {
+        // tidy: no hint: it is written to memory, which accepts everything.
         Failure::new(FailureKind::Other, format!("cannot write a diff: {error}"))
     })?;
     output.contents(&text)

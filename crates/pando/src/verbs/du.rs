@@ -59,7 +59,9 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
             one(args, (start, itself), &all, output)?;
         }
         if totals.unreadable > 0 {
-            let failure = Failure::new(FailureKind::Other, not_counted(totals.unreadable));
+            let failure = Failure::new(FailureKind::Other, not_counted(totals.unreadable)).hint(
+                "run it as a user who may read them, or `pando fsck` if the volume is damaged",
+            );
             if let Some(earlier) = unread.replace(failure.at(start)) {
                 output.flush()?;
                 output.failure(&earlier);

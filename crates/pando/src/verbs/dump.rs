@@ -85,14 +85,16 @@ fn feed(connection: &mut Connection, interrupted: &AtomicBool) -> Result<Receive
         let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
         let length = read.map_err(|error| {
             Failure::new(FailureKind::Other, format!("cannot read the dump: {error}"))
+                .hint("check the file or the program that standard input is from")
         })?;
         if length == 0 {
             break;
         }
         let line = line.strip_suffix(b"\n").unwrap_or(&line);
-        loader
-            .line(line, LOADED, &mut stream)
-            .map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))?;
+        loader.line(line, LOADED, &mut stream).map_err(|error| {
+            let failure = Failure::new(FailureKind::Invalid, error.to_string());
+            failure.hint("correct this line, or dump the snapshot again")
+        })?;
         if stream.len() >= PART_BYTES {
             connection.ask(Call::Receive { bytes: &stream })?;
             stream.clear();

@@ -106,7 +106,8 @@ fn report(args: &ExportArgs, outcome: &Outcome, streams: bool, output: &mut Outp
             let was = output::count(failed, "name was", "names were");
             let message =
                 format!("{was} left out, or {} incomplete", if failed == 1 { "is" } else { "are" });
-            Err(Failure::new(outcome.worst.unwrap_or(FailureKind::Other), message))
+            let failure = Failure::new(outcome.worst.unwrap_or(FailureKind::Other), message);
+            Err(failure.hint("remove the causes above, and export again"))
         }
     }
 }

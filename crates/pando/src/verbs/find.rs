@@ -74,7 +74,10 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
         output.stats(&total);
     }
     match failed {
-        Some(kind) => Err(Failure::new(kind, "some paths could not be searched")),
+        Some(kind) => {
+            let failure = Failure::new(kind, "some paths could not be searched");
+            Err(failure.hint("the messages above have the reasons"))
+        }
         None => Ok(()),
     }
 }
@@ -92,7 +95,10 @@ pub(crate) fn rewrite(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 /// Refuses arguments that exclude each other.
 fn check(arguments: &Arguments, command: &Command) -> Result<()> {
-    let wrong = |message: &str| Err(Failure::new(FailureKind::Invalid, message));
+    let wrong = |message: &str| {
+        let failure = Failure::new(FailureKind::Invalid, message);
+        Err(failure.hint("leave one of them out"))
+    };
     let plain = |what: &What| matches!(what, What::Print | What::Count);
     let all_plain = command.actions.iter().all(|action| plain(&action.what));
     if arguments.json && !all_plain {

@@ -283,7 +283,8 @@ fn report(
         failed => {
             let was = output::count(failed, "name was", "names were");
             let message = format!("{was} not imported");
-            Err(Failure::new(outcome.worst.unwrap_or(FailureKind::Other), message))
+            let failure = Failure::new(outcome.worst.unwrap_or(FailureKind::Other), message);
+            Err(failure.hint("remove the causes above, and run the same import again"))
         }
     }
 }

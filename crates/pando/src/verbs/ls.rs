@@ -47,7 +47,10 @@ pub(crate) fn run(args: &LsArgs, output: &mut Output) -> Result<()> {
         }
     }
     match listing.failed {
-        Some(kind) => Err(Failure::new(kind, "some entries could not be listed")),
+        Some(kind) => {
+            let failure = Failure::new(kind, "some entries could not be listed");
+            Err(failure.hint("the messages above have the reasons"))
+        }
         None => Ok(()),
     }
 }

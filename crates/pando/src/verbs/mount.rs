@@ -139,7 +139,9 @@ fn subdir(
 ) -> Result<Option<String>> {
     let Some(inner) = inner else { return Ok(None) };
     let wrong = |message: String| {
-        Err(Failure::new(FailureKind::Invalid, message).at(args.voldir.as_os_str().as_bytes()))
+        let failure = Failure::new(FailureKind::Invalid, message);
+        let failure = failure.at(args.voldir.as_os_str().as_bytes());
+        Err(failure.hint("name the volume alone, and the directory by -o subdir=DIR"))
     };
     if let Some(given) = &checked.subdir {
         let given: PathBuf = given.components().collect();

@@ -401,10 +401,6 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
         self.inner.sync_all()
     }
 
-    fn settle(&self) -> FsResult<()> {
-        self.inner.settle()
-    }
-
     fn readdir(
         &self,
         caller: &Caller,

@@ -44,7 +44,8 @@ impl Import<'_> {
         if there.map(|there| there.node).ok() != self.levels.first().map(|top| top.node.id()) {
             self.fs.forget(parent, 1);
             let message = "another process moved what was imported";
-            return Err(Failure::new(FailureKind::NotFound, message).at(&from));
+            let failure = Failure::new(FailureKind::NotFound, message).at(&from);
+            return Err(failure.hint("import again, while nothing moves the hidden directory"));
         }
         let (from_at, to_at) = ((parent, &from[..]), (parent, name));
         let renamed = self.fs.rename(&self.caller, from_at, to_at, RenameMode::NoReplace);
