@@ -68,8 +68,8 @@ pub(crate) fn find(settings: &Settings, bucket: &str, config: &dyn UserConfig) -
     let amazon = endpoints.is_empty();
     let region = match region {
         None if amazon => {
-            let why = "no region is set: set AWS_REGION or the option for the region; for a server \
-                       other than Amazon's set AWS_ENDPOINT_URL or the option for the endpoint";
+            let why = "no region is set: set AWS_REGION; for a server other than Amazon's set \
+                       AWS_ENDPOINT_URL";
             return Err(wrong("find the region of", bucket, why.to_owned()));
         }
         region => region.unwrap_or_else(|| REGION.to_owned()),

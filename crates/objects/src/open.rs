@@ -76,7 +76,8 @@ fn read_bundle(path: &str, seams: &Seams) -> Result<String> {
     let text = seams.config.read(path);
     let text = text.map_err(|error| Error::new("read the CA bundle", path, error))?;
     text.ok_or_else(|| {
-        let why = "there is no such file: check AWS_CA_BUNDLE, or the option for the CA bundle";
+        let why =
+            "there is no such file: check AWS_CA_BUNDLE, or ca_bundle in the AWS configuration";
         Error::new("read the CA bundle", path, io::Error::new(io::ErrorKind::NotFound, why))
     })
 }
@@ -92,7 +93,8 @@ fn open_directory(path: &str, settings: &Settings, seams: &Seams) -> Result<Open
     let found = device.file_system()?;
     if let Some(why) = found.unfit.filter(|_| !settings.any_file_system) {
         let why = format!(
-            "it is on {}: {why}. The option for any file system uses it nevertheless",
+            "it is on {}: {why}. Use a directory of a file system that the guide to object stores \
+             lists, or s3://",
             found.kind
         );
         let error = io::Error::new(io::ErrorKind::Unsupported, why);

@@ -15,6 +15,8 @@ pub struct Sent {
     pub stream_bytes: u64,
     /// Whether the snapshot is held as the base of the next increment.
     pub held: bool,
+    /// How many older snapshots the hold of this name was released from.
+    pub released: u64,
 }
 
 /// How much of a stream was applied.

@@ -9,16 +9,20 @@ pub(super) const SEND_HELP: &str = "\
 Writes a stream to standard output. Without --from it has all of the snapshot; with --from only
 what differs from that older snapshot of the same directory, which the receiver must have.
 
-The snapshot that was sent is held (`pando snapshot list --json` shows holds), because the next
-increment needs it. An increment releases the holds on what is older than its base. You need the
-right to read everything that is sent. Only root sends increments.
+The snapshot and its base are held (`pando snapshot list` shows holds) from the first byte on,
+because the next increment needs them. An increment releases the holds of the same name on what is
+older than its base: with several receivers, give each a name by --hold, or what one of them needs
+is released for another. You need the right to read everything that is sent. Only root sends
+increments.
 
 A complete stream that was cut continues: `pando receive --token DST` prints a token, and --resume
-sends what is missing. An increment that was cut is sent again, without a token.
+sends what is missing; its snapshot stays held until then. An increment that was cut is sent again,
+without a token, and leaves no hold.
 
 Examples:
   pando send /mnt/vol/home@monday | pando receive /backup/vol:/home
   pando send --from /mnt/vol/home@monday /mnt/vol/home@tuesday | ssh host pando receive /mnt/b/home
+  pando send --hold weekly /mnt/vol/home@monday | ssh attic pando receive /mnt/b/home
   pando send --dry-run --from /mnt/vol/home@monday /mnt/vol/home@tuesday
   pando send /mnt/vol/home@monday | zstd > monday.zst";
 
@@ -41,7 +45,9 @@ pub(super) const DUMP_HELP: &str = "\
 Writes one line for each name below a directory: path, kind, mode, owners, size, all times,
 extended attributes and access lists, targets. A further name of a file has `link_to`, the first
 one. Bytes that are no text are in fields that end in `_hex`. The order is that of the names, so
-equal trees have equal dumps. Of the present a snapshot is taken first, and deleted at the end.
+equal trees have equal dumps. Of the present the daemon takes a snapshot `.pando-dump-N`, and
+deletes it at the end, also after an interrupt. If the daemon is killed meanwhile, the next dump of
+the directory deletes it.
 The first line is {\"pando_dump\":1}, the last one has the number of lines between.
 
 Examples:
@@ -84,8 +90,11 @@ pub(crate) struct SendArgs {
     /// Memory for changes and for files with several names; at most 256M unless as root
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
     pub(crate) memory: u64,
-    /// Set no hold on the snapshot
-    #[arg(long)]
+    /// The name of the hold on the snapshot: one for each receiver
+    #[arg(long, value_name = "NAME", default_value = "sent")]
+    pub(crate) hold: OsString,
+    /// Set no hold: nothing keeps the snapshot from being pruned, also while it is sent
+    #[arg(long, conflicts_with = "hold")]
     pub(crate) no_hold: bool,
 }
 

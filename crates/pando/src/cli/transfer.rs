@@ -13,9 +13,10 @@ same command is run again. Nothing that DST has beyond SRC is removed.
 
 With --format tar, SRC is an archive (pax, GNU, ustar; plain, gzip or zstd), or - for standard
 input. The last of several members of one name counts. A leading slash of a name is ignored, a name
-with `..` is left out (exit code 2), no symbolic link is followed, and a hard link reaches only what
+with `..` is refused (exit code 2), no symbolic link is followed, and a hard link reaches only what
 is below DST. Only root gets owners (by name, where this host knows the name), set-id bits, devices
-and attributes other than user.*. An archive that is cut short makes nothing visible.
+and attributes other than user.*. An archive that is cut short, or has a member that cannot be made,
+makes nothing visible where DST is new; --keep-going shows the rest of the second.
 
 With --format list, SRC (or -) is a list of names with attributes: JSON lines as `pando find
 --json` prints them (path and kind; mode, uid, gid, size, mtime, atime, target, device, inode and
@@ -127,7 +128,8 @@ pub(crate) struct ImportArgs {
     /// Ignore this at the beginning of a list's paths
     #[arg(long, value_name = "PREFIX")]
     pub(crate) strip: Option<OsString>,
-    /// Leave out lines of a list that are none, and continue
+    /// Leave out lines of a list that are none, and show the rest of an archive or list although
+    /// something of it cannot be made
     #[arg(long)]
     pub(crate) keep_going: bool,
 }

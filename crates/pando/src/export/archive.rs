@@ -1,13 +1,17 @@
 //! An export to a tar archive.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 use wire::{Failure, FailureKind, Kind};
 
+use super::staging::refuse_existing;
 use super::{Exported, Sink};
 use crate::archive::padding;
 use crate::archive::write::{self, Member};
@@ -20,14 +24,78 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub(crate) struct Archive {
     out: BufWriter<Box<dyn Write>>,
     /// The file, if it is one that this export made.
-    file: Option<(File, PathBuf)>,
-    finished: bool,
+    file: Option<Made>,
     length: u64,
     header: Vec<u8>,
     /// Bytes that fill up the file begun.
     pad: usize,
     /// Names are below `.`, unless a single file is exported.
     below: bool,
+}
+
+/// A file that gets its name once it is complete. A process that is killed leaves nothing where
+/// the file system can make files without names.
+struct Made {
+    file: File,
+    path: PathBuf,
+    /// The hidden name that it has until then, where it must have one.
+    hidden: Option<PathBuf>,
+}
+
+impl Made {
+    fn create(path: &Path) -> io::Result<Made> {
+        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let (mode, above) = (Mode::from_raw_mode(0o600), above(path));
+        match rustix::fs::open(above, flags, mode) {
+            Ok(file) => Ok(Made { file: file.into(), path: path.to_owned(), hidden: None }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT)
+                if above.is_dir() =>
+            {
+                let mut hidden = OsString::from(".");
+                hidden.push(path.file_name().unwrap_or_default());
+                hidden.push(format!(".pando-export-{}", std::process::id()));
+                let hidden = above.join(hidden);
+                let mut options = File::options();
+                let file = options.write(true).create_new(true).mode(0o600).open(&hidden)?;
+                Ok(Made { file, path: path.to_owned(), hidden: Some(hidden) })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes it durable under its name, if nothing has that.
+    fn publish(&self) -> io::Result<()> {
+        self.file.sync_all()?;
+        match &self.hidden {
+            // (Dropping this removes the other name.)
+            Some(hidden) => std::fs::hard_link(hidden, &self.path)?,
+            None => {
+                let without_name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                let flags = AtFlags::SYMLINK_FOLLOW;
+                rustix::fs::linkat(CWD, without_name, CWD, &self.path, flags)?;
+            }
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // A directory that the caller may write to and not read cannot be opened.
+        match rustix::fs::open(above(&self.path), flags, Mode::empty()) {
+            Ok(parent) => Ok(rustix::fs::fsync(&parent)?),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Some(hidden) = &self.hidden {
+            std::fs::remove_file(hidden).unwrap_or_default();
+        }
+    }
+}
+
+/// The directory of a file.
+fn above(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 impl Archive {
@@ -38,17 +106,16 @@ impl Archive {
 
     /// An archive in a new file, which only the caller may read: it may hold what others may not.
     pub(crate) fn create(path: &Path) -> Result<Archive> {
-        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
-        let file = file.map_err(|error| failure::io("create", path, &error))?;
-        let out = file.try_clone().map_err(|error| failure::io("write", path, &error))?;
-        Ok(Archive::new(Box::new(out), Some((file, path.to_owned()))))
+        refuse_existing(path)?;
+        let made = Made::create(path).map_err(|error| failure::io("create", path, &error))?;
+        let out = made.file.try_clone().map_err(|error| failure::io("write", path, &error))?;
+        Ok(Archive::new(Box::new(out), Some(made)))
     }
 
-    fn new(out: Box<dyn Write>, file: Option<(File, PathBuf)>) -> Archive {
+    fn new(out: Box<dyn Write>, file: Option<Made>) -> Archive {
         Archive {
             out: BufWriter::with_capacity(BUFFER_BYTES, out),
             file,
-            finished: false,
             length: 0,
             header: Vec::new(),
             pad: 0,
@@ -63,8 +130,8 @@ impl Archive {
     }
 
     fn failed(&self, error: &io::Error) -> Failure {
-        if let Some((_, path)) = &self.file {
-            return failure::io("write", path, error);
+        if let Some(made) = &self.file {
+            return failure::io("write", &made.path, error);
         }
         let message = format!("cannot write to standard output: {error}");
         Failure::new(failure::io_kind(error), message)
@@ -150,26 +217,9 @@ impl Sink for Archive {
         write::end(self.length, &mut end);
         self.write(&end)?;
         self.out.flush().map_err(|error| self.failed(&error))?;
-        if let Some((file, path)) = &self.file {
-            file.sync_all().map_err(|error| self.failed(&error))?;
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let opened = rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty());
-            // A directory that the caller may write to and not read cannot be opened.
-            if let Ok(parent) = opened {
-                rustix::fs::fsync(&parent).map_err(|error| self.failed(&error.into()))?;
-            }
-        }
-        self.finished = true;
-        Ok(())
-    }
-}
-
-impl Drop for Archive {
-    /// An archive that is not complete does not stay.
-    fn drop(&mut self) {
-        if let Some((_, path)) = self.file.take().filter(|_| !self.finished) {
-            std::fs::remove_file(path).unwrap_or_default();
+        match &self.file {
+            Some(made) => made.publish().map_err(|error| failure::io("create", &made.path, &error)),
+            None => Ok(()),
         }
     }
 }

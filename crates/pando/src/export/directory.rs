@@ -2,8 +2,8 @@
 //!
 //! Everything is made below descriptors of directories that this export made itself, under names
 //! that did not exist: what another process puts there is neither followed nor replaced. No other
-//! user can move them, because only the caller and root can change the directories above.
-//! Directories are closed to others until they are complete.
+//! user can move them, because only the caller and root can change the directories above. What is
+//! not complete is in a hidden directory (`staging.rs`), which is closed to others.
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,14 +15,18 @@ use rustix::fs::{
 };
 use wire::{Attr, Failure, FailureKind, Kind};
 
+use super::staging::Staging;
 use super::{Exported, Sink, Xattrs, safe};
 use crate::failure::{self, Result};
 
 /// A directory that is written.
 pub(crate) struct Directory {
     destination: PathBuf,
-    /// The directory that holds the destination, then those on the current path.
+    staging: Staging,
+    /// The directories on the current path, but for the hidden one above.
     levels: Vec<OwnedFd>,
+    /// The exported directory, once it is complete, and its mode.
+    top: Option<(OwnedFd, Mode)>,
     file: Option<Begun>,
     keep_owner: bool,
     problems: Vec<Failure>,
@@ -38,53 +42,45 @@ struct Begun {
 impl Directory {
     /// The destination must not exist yet.
     pub(crate) fn create(destination: &Path) -> Result<Directory> {
-        if destination.symlink_metadata().is_ok() {
-            let message = format!("{} exists", destination.display());
-            let failure = Failure::new(FailureKind::Exists, message);
-            return Err(failure.hint("an export makes a new directory: choose another name"));
-        }
-        let invalid = || {
-            Failure::new(FailureKind::Invalid, "the path must end with a name")
-                .hint("name the new directory, as in DIR/copy")
-        };
-        destination.file_name().ok_or_else(invalid)?;
-        let parent = match destination.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let parent = safe::open(parent)?;
+        let staging = Staging::create(destination)?;
         // A descriptor for each level.
         device::raise_descriptor_limit();
         Ok(Directory {
             destination: destination.to_owned(),
-            levels: vec![parent],
+            staging,
+            levels: Vec::new(),
+            top: None,
             file: None,
             keep_owner: rustix::process::geteuid().is_root(),
             problems: Vec::new(),
         })
     }
 
+    /// Where something will be, for messages.
     fn at(&self, path: &[u8]) -> PathBuf {
-        if path.is_empty() {
-            return self.destination.clone();
-        }
-        self.destination.join(OsStr::from_bytes(path))
+        below(&self.destination, path)
+    }
+
+    /// Where it is meanwhile.
+    fn made_at(&self, path: &[u8]) -> PathBuf {
+        let top = self.staging.path().join(self.destination.file_name().unwrap_or_default());
+        below(&top, path)
     }
 
     fn failed(&self, doing: &str, path: &[u8], error: rustix::io::Errno) -> Failure {
         failure::io(doing, &self.at(path), &error.into())
     }
 
-    fn parent(&self) -> Result<&OwnedFd> {
-        let none = || Failure::new(FailureKind::Protocol, "an export leaves its directory");
-        self.levels.last().ok_or_else(none)
+    /// The current directory.
+    fn parent(&self) -> &OwnedFd {
+        self.levels.last().unwrap_or_else(|| self.staging.directory())
     }
 
     /// The name of an entry in the current directory.
     fn name(&self, path: &[u8]) -> Result<CString> {
         let name = match self.levels.len() {
             // The exported directory or single file itself.
-            0 | 1 => self.destination.file_name().unwrap_or_default().as_bytes(),
+            0 => self.destination.file_name().unwrap_or_default().as_bytes(),
             _ => path.rsplit(|&byte| byte == b'/').next().unwrap_or(path),
         };
         CString::new(name).map_err(|_| Failure::new(FailureKind::Protocol, "a name with a NUL"))
@@ -94,7 +90,7 @@ impl Directory {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(0o600);
         let made =
-            rustix::fs::openat(self.parent()?, self.name(path)?, flags | OFlags::CLOEXEC, mode);
+            rustix::fs::openat(self.parent(), self.name(path)?, flags | OFlags::CLOEXEC, mode);
         made.map_err(|error| self.failed("create", path, error))
     }
 
@@ -151,7 +147,7 @@ impl Directory {
 
 impl Sink for Directory {
     fn enter(&mut self, one: &Exported<'_>) -> Result<()> {
-        let (parent, name) = (self.parent()?, self.name(one.path)?);
+        let (parent, name) = (self.parent(), self.name(one.path)?);
         let made = rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(0o700));
         made.map_err(|error| self.failed("create", one.path, error))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -163,10 +159,12 @@ impl Sink for Directory {
     }
 
     fn leave(&mut self, one: &Exported<'_>) -> Result<()> {
-        match self.levels.pop() {
-            Some(directory) => self.dress(&directory, one),
-            None => Ok(()),
+        let Some(directory) = self.levels.pop() else { return Ok(()) };
+        self.dress(&directory, one)?;
+        if self.levels.is_empty() {
+            self.top = Some((directory, mode(one.attr)));
         }
+        Ok(())
     }
 
     fn file(&mut self, one: &Exported<'_>, data: &[u8]) -> Result<()> {
@@ -212,7 +210,7 @@ impl Sink for Directory {
 
     fn other(&mut self, one: &Exported<'_>, target: &[u8]) -> Result<bool> {
         let Exported { path, attr, xattrs } = *one;
-        let (parent, name) = (self.parent()?, self.name(path)?);
+        let (parent, name) = (self.parent(), self.name(path)?);
         let kind = match attr.kind {
             Kind::Fifo => Some(FileType::Fifo),
             Kind::Socket => Some(FileType::Socket),
@@ -244,7 +242,7 @@ impl Sink for Directory {
             let flags = AtFlags::empty();
             rustix::fs::chmodat(parent, &name, mode(attr), flags).map_err(failed)?;
         }
-        let whole = self.at(path);
+        let whole = self.made_at(path);
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let timed = rustix::fs::utimensat(parent, &name, &times(attr), flags);
         timed.map_err(|error| self.failed("set the times of", path, error))?;
@@ -256,15 +254,15 @@ impl Sink for Directory {
 
     fn link(&mut self, one: &Exported<'_>, first: &[u8]) -> Result<()> {
         let linked = {
-            let (parent, name) = (self.parent()?, self.name(one.path)?);
-            // The second level is the exported directory: `first` is relative to it.
-            let from = self.levels.get(1);
+            let (parent, name) = (self.parent(), self.name(one.path)?);
+            // `first` is relative to the exported directory.
+            let from = self.levels.first();
             let flags = AtFlags::empty();
             match from {
                 Some(from) => {
                     rustix::fs::linkat(from, OsStr::from_bytes(first), parent, name, flags)
                 }
-                None => rustix::fs::linkat(CWD, self.at(first), parent, name, flags),
+                None => rustix::fs::linkat(CWD, self.made_at(first), parent, name, flags),
             }
         };
         if let Err(error) = linked {
@@ -275,17 +273,16 @@ impl Sink for Directory {
     }
 
     fn finish(&mut self) -> Result<()> {
-        match self.levels.first() {
-            Some(parent) => {
-                rustix::fs::syncfs(parent).map_err(|error| self.failed("make durable", b"", error))
-            }
-            None => Ok(()),
-        }
+        self.staging.publish(self.top.as_ref())
     }
 
     fn problems(&mut self) -> Vec<Failure> {
         std::mem::take(&mut self.problems)
     }
+}
+
+fn below(top: &Path, path: &[u8]) -> PathBuf {
+    if path.is_empty() { top.to_owned() } else { top.join(OsStr::from_bytes(path)) }
 }
 
 fn mode(attr: &Attr) -> Mode {

@@ -4,6 +4,7 @@
 mod archive;
 mod directory;
 mod safe;
+mod staging;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,7 +145,7 @@ impl<'a, S: Sink> Export<'a, S> {
         self.report_problems();
         if self.interrupted.load(Ordering::Relaxed) {
             let failure = Failure::new(FailureKind::Interrupted, "interrupted");
-            return Err(failure.hint("remove what was written, and run it again"));
+            return Err(failure.hint("run it again; nothing has the name of the whole yet"));
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use nix::unistd::{Group, User};
 use wire::{Failure, FailureKind, ImportAttr, Item, Kind};
 
 use super::Outcome;
-use super::tree::{Node, Tree, Visible, Xattrs, borrowed};
+use super::tree::{Begun, Node, Tree, Visible, Xattrs, borrowed};
 use crate::archive::path;
 use crate::archive::read::{Member, MemberKind, ReadError, Reader};
 use crate::cli::OnConflict;
@@ -40,6 +40,8 @@ pub(crate) struct Options {
     pub(crate) numeric_owner: bool,
     /// Whether to keep what is sent, to be verified.
     pub(crate) verify: bool,
+    /// Whether the rest becomes visible although some members failed.
+    pub(crate) keep_going: bool,
 }
 
 /// An archive to import.
@@ -73,6 +75,9 @@ impl<R: Read> Archived<'_, R> {
             both,
             output,
         )?;
+        if options.keep_going {
+            tree.keep_going();
+        }
         let mut import = Import { owners: Owners::new(options), buffer: vec![0; DATA_BYTES] };
         let read = import.members(first, &mut reader, &mut tree);
         match read {
@@ -185,9 +190,9 @@ impl Import {
                 let xattrs = &self.owners.xattrs(member.xattrs);
                 let (size, rdev, target) = (member.size, member.rdev, member.link.as_slice());
                 let node = Node { kind, attr, xattrs, size, rdev, target };
-                if tree.begin(&path, &node)? {
-                    let name = path.last().map_or(&b""[..], Vec::as_slice);
-                    self.node(reader, tree, (name, &member.ranges), &node)?;
+                let begun = tree.begin(&path, &node)?;
+                if begun != Begun::Done {
+                    self.node(reader, tree, (&path, &member.ranges), (&node, begun))?;
                 }
             }
         }
@@ -198,9 +203,10 @@ impl Import {
         &mut self,
         reader: &mut Reader<R>,
         tree: &mut Tree<'_>,
-        (name, ranges): (&[u8], &[(u64, u64)]),
-        node: &Node<'_>,
+        (path, ranges): (&[Vec<u8>], &[(u64, u64)]),
+        (node, begun): (&Node<'_>, Begun),
     ) -> Tried<()> {
+        let name = path.last().map_or(&b""[..], Vec::as_slice);
         let Node { kind, attr, size, rdev, target, .. } = *node;
         let xattrs = borrowed(node.xattrs);
         let hold = 0;
@@ -212,9 +218,16 @@ impl Import {
                     let buffer = &mut self.buffer[..size as usize];
                     let length = reader.contents(buffer)?;
                     let data = &buffer[..length];
+                    if begun == Begun::Compare && tree.has(path, data)? {
+                        return Ok(());
+                    }
                     tree.outcome.bytes += length as u64;
                     tree.made(&Item::File { name, attr, xattrs, data, hold })?;
                     return Ok(());
+                }
+                if begun == Begun::Compare {
+                    // It would have to be read twice to be compared.
+                    tree.again(path)?;
                 }
                 tree.push(&Item::Begin { name })?;
                 for &(start, length) in ranges {

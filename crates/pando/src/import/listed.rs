@@ -21,7 +21,7 @@ use wire::{Failure, FailureKind, ImportAttr, Item, Kind};
 
 use super::Outcome;
 use super::source;
-use super::tree::{Node, Tree, Visible, Xattrs, borrowed};
+use super::tree::{Begun, Node, Tree, Visible, Xattrs, borrowed};
 use crate::archive::path::{self, Parts};
 use crate::cli::OnConflict;
 use crate::failure::{self, Result};
@@ -82,6 +82,9 @@ impl<R: Read> Listed<'_, R> {
             both,
             output,
         )?;
+        if self.keep_going {
+            tree.keep_going();
+        }
         match import.entries(first, &mut list, &mut tree) {
             Ok(()) if tree.is_interrupted() => tree.abandon()?,
             Ok(()) => tree.finish(self.destination.1)?,
@@ -193,7 +196,11 @@ impl Import<'_> {
         let file = entry.file.filter(|_| self.links.len() < LINKS_MAX);
         let (size, rdev, target) = (entry.size, entry.rdev, entry.target.as_slice());
         let node = Node { kind: entry.kind, attr, xattrs: &xattrs, size, rdev, target };
-        if tree.begin(&path, &node)? {
+        let begun = tree.begin(&path, &node)?;
+        if begun == Begun::Compare {
+            tree.again(&path)?;
+        }
+        if begun != Begun::Done {
             let name = path.last().map_or(&b""[..], Vec::as_slice);
             self.node((name, inner), tree, &node)?;
         }

@@ -138,6 +138,27 @@ impl Stream {
         self.connection.ask(call)
     }
 
+    /// Whether a file of the volume has these contents.
+    pub(super) fn has_contents(&mut self, path: &[u8], contents: &[u8]) -> Result<bool> {
+        self.drain()?;
+        let (mut rest, mut same) = (contents, true);
+        let read = self.connection.call(Call::Read { path }, &mut |body| {
+            if let Body::Data(bytes) = body {
+                match rest.strip_prefix(&bytes.0[..]) {
+                    Some(more) => rest = more,
+                    None => same = false,
+                }
+            }
+            Ok(())
+        });
+        match read {
+            Ok(_) => Ok(same && rest.is_empty()),
+            // It is made again, which says why it cannot be.
+            Err(failure) if failure.kind != FailureKind::Interrupted => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Ends the import; everything sent is durable then.
     pub(super) fn close(&mut self) -> Result<()> {
         self.drain()?;

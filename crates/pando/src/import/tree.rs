@@ -6,6 +6,8 @@
 //!
 //! What existed before the import began is a conflict, unless it is the same by kind, length, time
 //! and target: then an earlier run has imported it. A directory over a directory is none, either.
+//! What is below a hidden directory may be of another archive with the same names, lengths and
+//! times: there a file is the same only if its contents are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,7 @@ use super::{Outcome, before_another_try};
 use crate::archive::path::Parts;
 use crate::cli::OnConflict;
 use crate::failure::Result;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::session;
 
 /// Names and values of extended attributes.
@@ -39,8 +41,11 @@ pub(super) struct Tree<'a> {
     stream: Stream,
     pub(super) outcome: Outcome,
     on_conflict: OnConflict,
-    /// Whether this run owns what it finds: what an earlier run of the same import left.
+    /// Whether everything is below a hidden directory. What is found there, an earlier run left, of
+    /// this import or of another one to the same name.
     staged: bool,
+    /// Whether the rest gets its name although something failed.
+    keep_going: bool,
     levels: Vec<Level>,
     /// Attributes of directories, for the end.
     attributes: BTreeMap<Parts, (ImportAttr, Xattrs)>,
@@ -71,6 +76,17 @@ struct Level {
     /// Empty for a new directory.
     existing: Names,
     existed: bool,
+}
+
+/// What to do about a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// It is made.
+    Make,
+    /// It is not: it is there, or was reported.
+    Done,
+    /// A file of this length and time is there, and may have other contents.
+    Compare,
 }
 
 /// What is made, beside its contents.
@@ -106,6 +122,7 @@ impl<'a> Tree<'a> {
             outcome: Outcome::default(),
             on_conflict: if staged { OnConflict::Replace } else { on_conflict },
             staged,
+            keep_going: false,
             levels: vec![top],
             attributes: BTreeMap::new(),
             existing: BTreeMap::new(),
@@ -129,6 +146,13 @@ impl<'a> Tree<'a> {
 
     /// Ends the import: directories get their attributes, and the whole its name.
     pub(super) fn finish(&mut self, visible: Visible<'_>) -> Result<()> {
+        let whole = matches!(visible, Visible::Whole(_));
+        if whole && !self.is_interrupted() {
+            // Before directories are closed: the same import may continue.
+            self.stream.wait()?;
+            self.tell_errors()?;
+            self.refuse_holes()?;
+        }
         let mut attributes = std::mem::take(&mut self.attributes);
         self.finishing = true;
         // A directory follows all that is below it.
@@ -152,6 +176,7 @@ impl<'a> Tree<'a> {
         if let Visible::Whole(name) = visible
             && !self.is_interrupted()
         {
+            self.refuse_holes()?;
             self.refuse_leftovers()?;
             match self.stream.request(Call::ImportPublish { name })? {
                 Answer::Nothing => {}
@@ -161,6 +186,24 @@ impl<'a> Tree<'a> {
         self.stream.close()?;
         self.outcome.sent = self.stream.take_kept();
         self.report_errors()
+    }
+
+    /// Refuses to show a part as the whole.
+    fn refuse_holes(&mut self) -> Result<()> {
+        let failed = self.outcome.failed;
+        if failed == 0 || self.keep_going {
+            return Ok(());
+        }
+        self.stream.close()?;
+        self.tell_errors()?;
+        let was = output::count(failed, "name was", "names were");
+        let message = format!("{was} not imported, so nothing is visible");
+        let hidden = self.destination.escape_ascii();
+        let hint = format!(
+            "--keep-going gives the rest its name; `pando rmr` removes the directory {hidden} of \
+             the volume"
+        );
+        Err(Failure::new(self.outcome.worst.unwrap_or(FailureKind::Other), message).hint(hint))
     }
 
     /// Refuses to show what an import of something else left below the hidden name.
@@ -206,27 +249,50 @@ impl<'a> Tree<'a> {
         Ok(true)
     }
 
+    /// Gives the whole its name although some of it failed.
+    pub(super) fn keep_going(&mut self) {
+        self.keep_going = true;
+    }
+
     /// Prepares to make something in a directory: enters it, and looks at what has the name.
-    /// `false`: it is not made.
-    pub(super) fn begin(&mut self, path: &[Vec<u8>], node: &Node<'_>) -> Result<bool> {
+    pub(super) fn begin(&mut self, path: &[Vec<u8>], node: &Node<'_>) -> Result<Begun> {
         let Some((name, parent)) = path.split_last() else {
             let message = "the destination is a directory, which this would replace";
             let failure = Failure::new(FailureKind::IsDirectory, message);
             self.fail(failure.hint("name a destination that does not exist"));
-            return Ok(false);
+            return Ok(Begun::Done);
         };
         if !self.go_to(parent)? {
             self.left_out(path);
-            return Ok(false);
+            return Ok(Begun::Done);
         }
-        let Some(there) = self.there(name) else { return Ok(true) };
+        let Some(there) = self.there(name) else { return Ok(Begun::Make) };
         if is_same(&there.entry, node) {
+            if self.staged && node.kind == Kind::File && node.size > 0 {
+                return Ok(Begun::Compare);
+            }
             self.outcome.unchanged += 1;
             self.bar.inc(1);
-            return Ok(false);
+            return Ok(Begun::Done);
         }
         let kind = there.entry.attr.kind;
-        self.replace(path, kind)
+        Ok(if self.replace(path, kind)? { Begun::Make } else { Begun::Done })
+    }
+
+    /// Whether the file that is there already has these contents; otherwise it is made again.
+    pub(super) fn has(&mut self, path: &[Vec<u8>], contents: &[u8]) -> Result<bool> {
+        let whole = [&self.destination[..], b"/", &path.join(&b'/')].concat();
+        if self.stream.has_contents(&whole, contents)? {
+            self.outcome.unchanged += 1;
+            self.bar.inc(1);
+            return Ok(true);
+        }
+        self.replace(path, Kind::File).map(|_| false)
+    }
+
+    /// Makes a file again whose contents are not compared.
+    pub(super) fn again(&mut self, path: &[Vec<u8>]) -> Result<()> {
+        self.replace(path, Kind::File).map(drop)
     }
 
     /// What existed before under a name of the current directory.

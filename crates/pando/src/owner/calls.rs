@@ -25,7 +25,8 @@ use super::{
 /// Bytes of contents in one message.
 const READ_BYTES: usize = 256 << 10;
 
-const WHO_CLONES: &str = "only the owner of the directory, or root, takes snapshots and clones";
+pub(super) const WHO_CLONES: &str =
+    "only the owner of the directory, or root, takes snapshots and clones";
 const WHO_REMOVES: &str =
     "only root may, or a user who owns every directory below and may write its parent";
 
@@ -476,7 +477,7 @@ fn named(failure: Failure, snapshot: &[u8], who: &str) -> Failure {
 }
 
 /// Adds who may do it to a permission error, and what to do to an error about a name that exists.
-fn advise(failure: Failure, who: &str) -> Failure {
+pub(super) fn advise(failure: Failure, who: &str) -> Failure {
     match failure.kind {
         // The failure already names who may do it.
         FailureKind::Permission if !failure.hint.is_empty() => failure,

@@ -411,7 +411,7 @@ fn answer<'a>(
             let peer = replies.stream()?;
             let end_turn = || server.end_turn(id);
             let mut send = |body| replies.part(body);
-            streams::send(server.fs(), caller, &call, (&peer, &mut send), end_turn)
+            streams::send(server, caller, &call, (&peer, &mut send), end_turn)
         }
         // How long the rest takes is up to the other side: it keeps no search from others.
         (Call::Read { path }, _) => {

@@ -44,7 +44,7 @@ pub(super) fn diff(
     let compare = || fs.compare(caller, nodes, &cancel, &mut |difference| parts.add(difference));
     let compared = watch::while_heard(peer, &cancel, || {}, compare)?;
     if cancel.load(Ordering::Relaxed) {
-        return Err(watch::cut_off());
+        return Err(watch::cut_off("the comparison"));
     }
     compared.map_err(failed)?;
     parts.send();

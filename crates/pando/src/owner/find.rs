@@ -97,7 +97,7 @@ pub(super) fn find(
         return Err(failure);
     }
     if cancel.load(Ordering::Relaxed) {
-        return Err(watch::cut_off());
+        return Err(watch::cut_off("the search"));
     }
     Ok(Answer::Found(shown(searched, caller)))
 }

@@ -13,7 +13,6 @@
 pub(crate) mod detach;
 mod elect;
 mod reported;
-mod record;
 mod signals;
 
 // Connections, and their requests.
@@ -43,6 +42,8 @@ mod staged;
 mod export;
 mod restore;
 mod streams;
+mod sent;
+mod dump;
 mod find_from;
 
 // What a connection may cost, and what requests share.

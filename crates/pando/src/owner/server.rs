@@ -168,7 +168,7 @@ impl Server {
         &self.fs
     }
 
-    /// The hidden directories that imports are filling.
+    /// What imports and dumps made aside.
     pub(super) fn staged(&self) -> &Arc<Staged> {
         &self.staged
     }

@@ -11,7 +11,10 @@ use transfer::{Error, ReceiveOptions, Receiver, SendOptions, Suspended, Token};
 use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Received, Receiving, Sent};
 
 use super::about::{Answered, about};
+use super::dump::dump;
 use super::held::{Held, split};
+use super::sent::Holds;
+use super::server::Server;
 use super::watch;
 
 /// Most memory that a user other than root has the daemon use for a stream or a dump.
@@ -20,15 +23,16 @@ const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
 
 /// Sends a snapshot.
 pub(super) fn send(
-    fs: &Volume,
+    server: &Server,
     caller: &Caller,
     call: &Call<'_>,
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {
     if let Call::Dump { path, memory } = *call {
-        return dump(fs, caller, (path, memory), (peer, send), found);
+        return dump(server, caller, (path, memory), (peer, send), found);
     }
+    let fs: &Volume = server.fs();
     let Call::Send { base, snapshot, token, memory, dry_run, hold } = *call else {
         return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
     };
@@ -46,8 +50,13 @@ pub(super) fn send(
     let expected = expected(fs, caller, snapshot.entry.node).unwrap_or_default();
     let options = SendOptions { memory, token, dry_run, expected };
     let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);
-    let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
+    let holds = match hold.filter(|_| !dry_run) {
+        Some(name) => Holds::set(fs, caller, nodes, (name, snapshot_path))?,
+        None => None,
+    };
+    let (cancel, broken, begun) = (AtomicBool::new(false), Cell::new(None), Cell::new(false));
     let mut emit = |part: &[u8]| {
+        begun.set(true);
         let failed = send(Body::Data(part.into())).err();
         let continues = failed.is_none();
         broken.set(failed);
@@ -59,63 +68,27 @@ pub(super) fn send(
         || {},
         || transfer::send(fs, caller, nodes, &options, (&cancel, &mut emit)),
     )?;
-    if let Some(failure) = broken.take() {
+    let cut = match broken.take() {
+        None if cancel.load(Ordering::Relaxed) => Some(watch::cut_off("the stream")),
+        cut => cut,
+    };
+    if let Some(failure) = cut {
+        // A complete stream continues with a token; an increment is sent again.
+        if base.is_none() && begun.get() {
+            holds.into_iter().for_each(Holds::keep);
+        }
         return Err(failure);
     }
-    if cancel.load(Ordering::Relaxed) {
-        return Err(watch::cut_off());
-    }
     let sent = sent.map_err(|error| failed(error, snapshot_path))?;
-    let held = match hold {
-        Some(name) if !dry_run => self::hold(fs, caller, nodes, name)?,
-        _ => false,
-    };
+    let (held, released) = holds.map_or(Ok((false, 0)), Holds::finish)?;
     let transfer::Sent { records, bytes, stream_bytes } = sent;
-    Ok(Answer::Sent(Sent { records, bytes, stream_bytes, held }))
+    Ok(Answer::Sent(Sent { records, bytes, stream_bytes, held, released }))
 }
 
 /// The memory that a caller may have used.
-fn bounded(caller: &Caller, memory: u64) -> usize {
+pub(super) fn bounded(caller: &Caller, memory: u64) -> usize {
     let memory = if caller.is_root() { memory } else { memory.min(MEMORY_OF_USERS) };
     usize::try_from(memory).unwrap_or(usize::MAX)
-}
-
-/// Dumps the metadata of a directory of a snapshot.
-fn dump(
-    fs: &Volume,
-    caller: &Caller,
-    (path, memory): (&[u8], u64),
-    (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
-    found: impl FnOnce(),
-) -> Answered<Answer> {
-    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
-    if !fs.is_in_snapshot(held.entry.node) {
-        let failure = Failure::new(FailureKind::Invalid, "only a snapshot is dumped");
-        return Err(failure.at(path).hint("`pando snapshot create DIR NAME`, then dump DIR@NAME"));
-    }
-    found();
-    let memory = bounded(caller, memory);
-    let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
-    let mut emit = |part: &[u8]| {
-        let failed = send(Body::Data(part.into())).err();
-        let continues = failed.is_none();
-        broken.set(failed);
-        continues
-    };
-    let node = held.entry.node;
-    let dumped = watch::while_heard(
-        peer,
-        &cancel,
-        || {},
-        || transfer::dump(fs, caller, node, memory, (&cancel, &mut emit)),
-    )?;
-    if let Some(failure) = broken.take() {
-        return Err(failure);
-    }
-    if cancel.load(Ordering::Relaxed) {
-        return Err(watch::cut_off());
-    }
-    dumped.map(|()| Answer::Nothing).map_err(|error| failed(error, path))
 }
 
 /// About how many bytes and inodes a directory has, if that is known without a walk.
@@ -125,43 +98,6 @@ fn expected(fs: &Volume, caller: &Caller, directory: NodeId) -> Option<(u64, u64
         std::str::from_utf8(&value).ok()?.trim().parse::<u64>().ok()
     };
     Some((number(b"user.pando.rbytes")?, number(b"user.pando.rentries")?))
-}
-
-/// Holds a snapshot that was sent, which the next increment is from. The receiver has the base of
-/// this one, so older snapshots are held no more.
-fn hold(
-    fs: &Volume,
-    caller: &Caller,
-    (base, snapshot): (Option<NodeId>, NodeId),
-    name: &[u8],
-) -> Answered<bool> {
-    let Some(number) = fs.snapshot_of_root(snapshot).map_err(Failure::from)? else {
-        return Ok(false);
-    };
-    match fs.hold(caller, number, name) {
-        Ok(()) | Err(FsError::Exists) => {}
-        Err(error) => {
-            tracing::info!(%error, "a snapshot that was sent is not held");
-            return Ok(false);
-        }
-    }
-    let Some(base) = base else { return Ok(true) };
-    let base = fs.snapshot_of_root(base).map_err(Failure::from)?;
-    let created = |number| fs.snapshot_info(number).map(|info| info.created);
-    let Some(of_base) = base.and_then(|base| created(base).ok()) else { return Ok(true) };
-    let of = fs.snapshot_info(number).map_err(Failure::from)?;
-    for other in fs.snapshot_list_all(caller).map_err(Failure::from)? {
-        let is_older = other.lineage == of.lineage
-            && other.root.ino() == of.root.ino()
-            && other.created < of_base;
-        if is_older {
-            match fs.release(caller, other.subvol, name) {
-                Ok(()) | Err(FsError::NotFound) => {}
-                Err(error) => tracing::info!(%error, "a hold is not released"),
-            }
-        }
-    }
-    Ok(true)
 }
 
 fn parse(text: &str) -> Answered<Token> {
@@ -268,7 +204,7 @@ fn how_to_continue(failure: Failure, suspended: Option<Suspended>) -> Failure {
     }
 }
 
-fn failed(error: Error, path: &[u8]) -> Failure {
+pub(super) fn failed(error: Error, path: &[u8]) -> Failure {
     match error {
         Error::At { path: below, error } if below.is_empty() => about(error, path),
         Error::At { path: below, error } => about(error, &[path, b"/", &below[..]].concat()),

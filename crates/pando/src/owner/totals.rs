@@ -82,7 +82,7 @@ pub(super) fn totals(
     let found = watch::while_heard(&stream, &cancel, || {}, || fs.aggregate(&question))?;
     let found = found.map_err(|error| about(fs::from_search(error), &path))?;
     if found.cancelled {
-        return Err(watch::cut_off());
+        return Err(watch::cut_off("the count"));
     }
     if let Some(depth) = ask.depth {
         send_directories(&found.directories, depth, replies)?;

@@ -18,10 +18,10 @@ pub(super) fn cannot(error: &std::io::Error) -> Failure {
         .hint("repeat the command when fewer commands run")
 }
 
-/// The answer of work that was cut off.
-pub(super) fn cut_off() -> Failure {
-    let message = "the search was cancelled: the daemon is ending, or the caller disconnected";
-    Failure::new(FailureKind::Interrupted, message)
+/// The answer of work that was cut off. `what`: as "the search".
+pub(super) fn cut_off(what: &str) -> Failure {
+    let why = "the daemon is ending, or the caller disconnected";
+    Failure::new(FailureKind::Interrupted, format!("{what} was cancelled: {why}"))
 }
 
 /// Runs some work, with `tick` called periodically beside it, and sets `cancel` when the peer
@@ -42,7 +42,7 @@ pub(super) fn while_heard<T>(
                 match poll(&mut descriptors, Some(&TICK)) {
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "cannot watch the client of a search; continuing");
+                        tracing::warn!(%error, "cannot watch the client of a request; continuing");
                         return;
                     }
                 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
 use transfer::Loader;
-use wire::{Answer, Body, Call, Failure, FailureKind, Kind, Received};
+use wire::{Answer, Body, Call, Failure, FailureKind, Received};
 
 use super::stream::report_received;
 use crate::cli::{DumpArgs, LoadArgs};
@@ -24,30 +24,8 @@ const PART_BYTES: usize = 256 << 10;
 /// `pando dump`.
 pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<()> {
     let place = Place::reading(&args.dir)?;
-    match lines(&place, &place.inner, args.memory, output) {
-        Err(failure) if is_of_the_present(&place, &failure) => {}
-        done => return done,
-    }
-    // The dump is of the present: a snapshot keeps it as it is meanwhile.
-    let name = format!("dump-{}", std::process::id()).into_bytes();
-    let path = &place.inner[..];
-    session::perform(&place, &Call::SnapshotCreate { path, name: &name })?;
-    let inner = [path, b"@", &name].concat();
-    let dumped = lines(&place, &inner, args.memory, output);
-    let deleted = session::perform(&place, &Call::SnapshotDelete { path, name: &name });
-    dumped.and(deleted)
-}
-
-/// Whether a directory is no snapshot, and that is why it was not dumped.
-fn is_of_the_present(place: &Place, failure: &Failure) -> bool {
-    let stat = || session::ask(place, &Call::Stat { path: &place.inner });
-    failure.kind == FailureKind::Invalid
-        && !place.inner.contains(&b'@')
-        && matches!(stat(), Ok(Answer::Stat(found)) if found.attr.kind == Kind::Directory)
-}
-
-fn lines(place: &Place, path: &[u8], memory: u64, output: &mut Output) -> Result<()> {
-    let answer = session::call(place, &Call::Dump { path, memory }, &mut |body| match body {
+    let call = Call::Dump { path: &place.inner, memory: args.memory };
+    let answer = session::call(&place, &call, &mut |body| match body {
         Body::Data(bytes) => output.contents(&bytes.0),
         _ => Ok(()),
     })?;

@@ -36,8 +36,7 @@ pub(crate) fn run(args: &ExportArgs, output: &mut Output) -> Result<()> {
         ExportFormat::Tar => work.run(output, &mut || Archive::create(&args.dst)),
     };
     bar.finish_and_clear();
-    let outcome = outcome.map_err(|failure| explained(failure, args))?;
-    report(args, &outcome, streams, output)
+    report(args, &outcome?, streams, output)
 }
 
 struct Work<'a> {
@@ -63,14 +62,6 @@ impl Work<'_> {
         })
         .map_err(|failure| place.with_typed_path(failure))
     }
-}
-
-fn explained(failure: Failure, args: &ExportArgs) -> Failure {
-    if failure.kind != FailureKind::Interrupted || args.format == ExportFormat::Tar {
-        return failure;
-    }
-    failure
-        .hint(format!("what was copied stays in {}: remove it to begin again", args.dst.display()))
 }
 
 fn report(args: &ExportArgs, outcome: &Outcome, streams: bool, output: &mut Output) -> Result<()> {

@@ -48,7 +48,8 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
             session::with(&place.volume, |connection| import.run(connection, &interrupted, output))
         }
         ImportFormat::Tar => {
-            let options = Options { on_conflict, numeric_owner: args.numeric_owner, verify };
+            let (numeric_owner, keep_going) = (args.numeric_owner, args.keep_going);
+            let options = Options { on_conflict, numeric_owner, verify, keep_going };
             let mut input = Some(opened(&args.src)?);
             session::with(&place.volume, |connection| {
                 let input = input.take().ok_or_else(read_before)?;
@@ -105,12 +106,11 @@ fn verified(
 
 /// Refuses an option that this format has no use for.
 fn check_options(args: &ImportArgs) -> Result<()> {
-    let list = args.contents.is_some() || args.strip.is_some() || args.keep_going;
+    let list = args.contents.is_some() || args.strip.is_some();
     let (option, format) = match args.format {
+        ImportFormat::Dir if args.keep_going => ("--keep-going", "tar or list"),
         ImportFormat::List | ImportFormat::Dir if args.numeric_owner => ("--numeric-owner", "tar"),
-        ImportFormat::Dir | ImportFormat::Tar if list => {
-            ("--contents, --strip and --keep-going", "list")
-        }
+        ImportFormat::Dir | ImportFormat::Tar if list => ("--contents and --strip", "list"),
         _ => return Ok(()),
     };
     let message = format!("{option}: only with --format {format}");

@@ -35,7 +35,7 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<()> {
     let (volume, inner) = url;
-    refuse(args)?;
+    refuse(args, std::env::args_os())?;
     let mut options = args.options.clone();
     if inner.iter().any(|&byte| byte != b'/') {
         let inner = String::from_utf8(inner).ok().filter(|inner| !inner.contains(','));
@@ -99,14 +99,23 @@ pub(crate) fn background(args: &FarMountArgs) -> Result<()> {
     ended
 }
 
-/// Refuses options that mean nothing here.
-fn refuse(args: &MountArgs) -> Result<()> {
-    let given = [
+/// Refuses options that mean nothing here. `arguments`: the command line, for the sizes of caches
+/// may come from the environment, where they are for other volumes.
+fn refuse(args: &MountArgs, arguments: impl Iterator<Item = OsString>) -> Result<()> {
+    let sizes = ["--cache-size", "--index-cache"];
+    let is_size = |argument: &OsString, size: &str| {
+        let rest = argument.as_encoded_bytes().strip_prefix(size.as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"="))
+    };
+    let given: Vec<OsString> = arguments.take_while(|argument| argument != "--").collect();
+    let of_caches = sizes.map(|size| (size, given.iter().any(|one| is_size(one, size))));
+    let others = [
         ("--take-over", args.take_over),
         ("--metrics", args.metrics.is_some()),
         ("--trace", args.trace.is_some()),
     ];
-    let Some((option, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
+    let mut all = of_caches.into_iter().chain(others);
+    let Some((option, _)) = all.find(|(_, given)| *given) else { return Ok(()) };
     let message = format!("{option} is not for a volume of a server");
     Err(Failure::new(FailureKind::Invalid, message).hint("leave it out"))
 }
@@ -226,4 +235,104 @@ fn log(mount_point: &Path) -> (Stdio, Option<PathBuf>) {
     let path = directory.join(format!("mount{name}.log"));
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     opened.map_or_else(|_| nowhere(), |file| (Stdio::from(file), Some(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, FromArgMatches};
+
+    use super::*;
+    use crate::cli::{Cli, Verb};
+
+    fn parsed(more: &[&str]) -> (MountArgs, Vec<OsString>) {
+        let line = [&["pando", "mount", "pando://host/vol", "/mnt"], more].concat();
+        let matches = Cli::command().try_get_matches_from(&line).unwrap();
+        let cli = Cli::from_arg_matches(&matches).unwrap();
+        let Verb::Mount(args) = cli.verb else { panic!("another verb") };
+        (args, line.into_iter().map(OsString::from).collect())
+    }
+
+    /// Each option of `pando mount` is decided here: a new one fails until it is in a list.
+    #[test]
+    fn each_option_is_used_or_refused() {
+        let used = ["voldir", "mnt", "foreground", "options", "json", "quiet", "help"];
+        let refused: [(&str, &[&str]); 6] = [
+            ("take_over", &["--take-over"]),
+            ("cache_size", &["--cache-size=512M"]),
+            ("index_cache", &["--index-cache", "80M"]),
+            ("metrics", &["--metrics", "127.0.0.1:9478"]),
+            ("trace", &["--trace", "/file"]),
+            ("trace_limit", &["--trace", "/file", "--trace-limit", "1G"]),
+        ];
+        let command = Cli::command();
+        let mount = command.find_subcommand("mount").unwrap();
+        for argument in mount.get_arguments() {
+            let id = argument.get_id().as_str();
+            let words = refused.iter().find(|(name, _)| *name == id).map(|(_, words)| *words);
+            assert!(words.is_some() != used.contains(&id), "{id} is in no list");
+        }
+        for (name, words) in refused {
+            let (args, line) = parsed(words);
+            let failure = refuse(&args, line.into_iter()).expect_err(name);
+            assert!(failure.message.contains("is not for a volume of a server"), "{name}");
+        }
+        let (args, line) = parsed(&["-f", "-o", "ro"]);
+        refuse(&args, line.into_iter()).unwrap();
+    }
+
+    /// The same of the options of `-o`.
+    #[test]
+    fn each_mount_option_is_used_or_refused() {
+        let used = [
+            "ro",
+            "rw",
+            "allow_other",
+            "noallow_other",
+            "relatime",
+            "subdir=d",
+            "sync",
+            "async",
+            "dirsync",
+            "suid",
+            "nosuid",
+            "dev",
+            "nodev",
+            "exec",
+            "noexec",
+            "threads=2",
+            "clone_fd",
+            "noclone_fd",
+            "snapshot-inodes=alike",
+            "fsname=x",
+        ];
+        let refused = [
+            "noatime",
+            "attr-timeout=1",
+            "entry-timeout=1",
+            "negative-timeout=1",
+            "remount",
+            "cache-size=512M",
+            "merge-rate=1M",
+            "small-files=4K",
+            "commit-interval=1",
+            "trace_opens",
+        ];
+        let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
+        let listed: Vec<String> = used.iter().chain(&refused).map(|option| name(option)).collect();
+        for line in fuse::options_help().lines().filter(|line| line.starts_with("  ")) {
+            let options = line.trim_start().split("  ").next().unwrap_or_default();
+            for option in options.split(", ") {
+                assert!(listed.contains(&name(option)), "{option} is in no list");
+            }
+        }
+        let with = |option: &str| {
+            options_of(Path::new("pando://host/vol"), Path::new("/mnt"), &[option.to_owned()])
+        };
+        for option in used {
+            with(option).expect(option);
+        }
+        for option in refused {
+            assert!(with(option).is_err(), "{option} is accepted, and ignored");
+        }
+    }
 }

@@ -16,8 +16,6 @@ use crate::{interrupt, session};
 
 /// Bytes of the stream in one message.
 const PART_BYTES: usize = 512 << 10;
-/// Name of the hold on a snapshot that was sent.
-const HOLD: &[u8] = b"sent";
 
 /// `pando send`.
 pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
@@ -40,7 +38,7 @@ pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
         token: args.resume.as_deref(),
         memory: args.memory,
         dry_run: args.dry_run,
-        hold: (!args.no_hold).then_some(HOLD),
+        hold: (!args.no_hold).then_some(args.hold.as_bytes()),
     };
     let bar = output.progress("bytes");
     let mut out = io::stdout().lock();
@@ -68,7 +66,10 @@ pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
 fn cannot_write(error: &io::Error, args: &SendArgs) -> Failure {
     let message = format!("cannot write the stream to standard output: {error}");
     Failure::new(FailureKind::Interrupted, message).hint(match args.from {
-        None => "`pando receive --token DST` prints the token with which it continues",
+        None => {
+            "`pando receive --token DST` prints the token with which it continues; until then the \
+             snapshot stays held"
+        }
         Some(_) => "an increment begins again: send it again",
     })
 }
@@ -76,7 +77,7 @@ fn cannot_write(error: &io::Error, args: &SendArgs) -> Failure {
 /// Standard output has the stream: what was sent is reported on standard error, except of a dry
 /// run.
 fn report_sent(args: &SendArgs, sent: &Sent, output: &mut Output) -> Result<()> {
-    let Sent { records, bytes, stream_bytes, held } = *sent;
+    let Sent { records, bytes, stream_bytes, held, released } = *sent;
     let text = format!(
         "{}, {} of contents, {}{}",
         output::count(records, "step", "steps"),
@@ -89,7 +90,15 @@ fn report_sent(args: &SendArgs, sent: &Sent, output: &mut Output) -> Result<()> 
             .object(&json!({ "records": records, "bytes": bytes, "stream_bytes": stream_bytes }))?;
         return output.line(&text);
     }
-    output.remark(&format!("sent {text}"));
+    let released = match released {
+        0 => String::new(),
+        some => format!(
+            "; released the hold {} on {}",
+            printable(args.hold.as_bytes()),
+            output::count(some, "older snapshot", "older snapshots"),
+        ),
+    };
+    output.remark(&format!("sent {text}{released}"));
     if !held && !args.no_hold {
         output.remark(
             "the snapshot is not held: the next increment needs it, so do not delete it \

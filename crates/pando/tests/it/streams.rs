@@ -234,7 +234,7 @@ fn a_dump_is_loaded_and_dumped_again() {
     let (d, to) = (d.to_str().unwrap(), other.at("/loaded"));
     let text = world.ok(&["dump", d]);
     assert_eq!(world.ok(&["dump", &format!("{d}@one")]), text);
-    assert!(!world.ok(&["snapshot", "list", d]).contains("dump-"));
+    assert!(!world.ok(&["snapshot", "list", d]).contains(".pando-dump-"));
     let first: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     assert_eq!(first["pando_dump"], 1);
     let load = |text: &[u8]| {

@@ -1,4 +1,5 @@
 //! Messages: round trips, and arbitrary bytes.
 
 mod fuzz;
+mod remote_page;
 mod roundtrip;

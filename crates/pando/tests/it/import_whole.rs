@@ -1,0 +1,80 @@
+//! What gets a name at the end of an import is the whole of its source, and nothing of another one.
+
+use std::fs;
+
+use crate::import_tar::{Header, archive, file, import, imported, text};
+use crate::world::World;
+
+/// An archive of which something cannot be made is not shown, unless that is requested.
+#[test]
+fn a_part_of_an_archive_or_list_has_not_the_name_of_the_whole() {
+    let world = World::new();
+    let path = archive(&world, &[file("good", "good"), Header::new("strange", b'x' + 1).block()]);
+    let refused = import(&world, &path, "/d", &[]);
+    assert_ne!(refused.code, 0, "{refused:?}");
+    for told in ["strange", "unknown type", "nothing is visible", "--keep-going"] {
+        assert!(refused.err.contains(told), "{told}: {refused:?}");
+    }
+    assert_eq!(world.names("/"), [".pando-import.d"]);
+    // With the rest, and continued.
+    let rest = import(&world, &path, "/d", &["--keep-going"]);
+    assert_eq!(rest.code, refused.code, "{rest:?}");
+    assert_eq!((text(&world, "/d/good"), world.names("/")), ("good".into(), vec!["d".into()]));
+    // What cannot be made in a directory that exists is left out: it has its name already.
+    let more = archive(&world, &[file("more", "more"), file("../out", "x")]);
+    assert_ne!(import(&world, &more, "/d", &[]).code, 0);
+    assert_eq!(text(&world, "/d/more"), "more");
+    // A file of a list whose contents cannot be read.
+    let list = world.path().join("list");
+    let lines = r#"{"path":"one","kind":"file","size":4}
+{"path":"none","kind":"file","size":4}
+"#;
+    fs::write(&list, lines).unwrap();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("one"), "text").unwrap();
+    let (to, contents) = (world.at("/l"), source.to_str().unwrap());
+    let words = ["import", "--format", "list", "--contents", contents, list.to_str().unwrap(), &to];
+    let refused = world.run(&words);
+    assert!(refused.err.contains("nothing is visible"), "{refused:?}");
+    assert!(!world.names("/").contains(&"l".to_owned()));
+    world.run(&[&words[..], &["--keep-going"]].concat());
+    assert_eq!(text(&world, "/l/one"), "text");
+    let refused = world.fails(2, &["import", "--keep-going", contents, &world.at("/x")]);
+    assert!(refused.contains("--format"), "{refused}");
+    world.ok(&["fsck", world.vol()]);
+}
+
+/// Two archives with the same names, lengths and times, and other contents: what is left of the
+/// first is not in the second.
+#[test]
+fn contents_of_another_archive_are_not_taken_over() {
+    for engine in ["btree", "lsm"] {
+        let world = World::on(engine);
+        let (long, other) = ("1".repeat(100_000), "2".repeat(100_000));
+        let of = |short: &str, long: &str| {
+            [file("dir/short", short), file("empty", ""), file("long", long), file("same", "same")]
+        };
+        let cut = world.path().join("cut.tar");
+        fs::write(&cut, of("first", &long).concat()).unwrap();
+        assert_eq!(import(&world, &cut, "/d", &[]).code, 2);
+        assert_eq!(text(&world, "/.pando-import.d/long"), long);
+        let second = archive(&world, &of("other", &other));
+        imported(&world, &second, "/d", &["--verify"]);
+        assert_eq!(text(&world, "/d/dir/short"), "other");
+        assert!(text(&world, "/d/long") == other && text(&world, "/d/same") == "same");
+        // A list has holes, and not the contents that an archive left.
+        assert_eq!(import(&world, &cut, "/l", &[]).code, 2);
+        let lines = [("dir/short", 5), ("empty", 0), ("long", 100_000), ("same", 4)].map(|of| {
+            let (path, size) = of;
+            format!(r#"{{"path":"{path}","kind":"file","size":{size},"mtime":939524096}}"#)
+        });
+        let list = world.path().join("list");
+        fs::write(&list, lines.join("\n") + "\n").unwrap();
+        let to = world.at("/l");
+        let done = world.run(&["import", "--format", "list", list.to_str().unwrap(), &to]);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert_eq!(text(&world, "/l/same"), "\0\0\0\0");
+        world.ok(&["fsck", world.vol()]);
+    }
+}

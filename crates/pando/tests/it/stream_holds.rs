@@ -1,0 +1,180 @@
+//! What keeps the snapshots of `send` and `dump` while they run, and what is left of it when they
+//! are interrupted.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::XattrFlags;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::world::{World, signal, wait_until};
+
+/// Bytes of the file that is sent: more than all buffers between the daemon and the reader take.
+const LONG: usize = 16 << 20;
+
+/// A volume with a directory that has a long file, and snapshots of it.
+fn filled(snapshots: &[&str]) -> Option<(World, String)> {
+    let world = World::new();
+    if !world.mount() {
+        return None;
+    }
+    let d = world.below_mount("d");
+    fs::create_dir(&d).unwrap();
+    fs::write(d.join("long"), vec![7; LONG]).unwrap();
+    let name = d.to_str().unwrap().to_owned();
+    for snapshot in snapshots {
+        fs::write(d.join(snapshot), vec![9; LONG]).unwrap();
+        world.ok(&["snapshot", "create", &name, snapshot]);
+    }
+    Some((world, name))
+}
+
+/// Starts a command whose output nobody reads yet.
+fn start(arguments: &[&str]) -> Child {
+    let mut command: Command = World::command(arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The names of the holds on a snapshot; nothing if it does not exist.
+fn holds(world: &World, directory: &str, snapshot: &str) -> Vec<String> {
+    let listed = world.json(&["snapshot", "list", directory]);
+    let found = listed.iter().find(|one| one["name"] == snapshot);
+    let holds = found.and_then(|one| one["holds"].as_array()).cloned().unwrap_or_default();
+    holds.iter().map(|hold| hold["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn interrupt(child: &mut Child, how: Signal) {
+    signal(child.id() as i32, how);
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_snapshot_is_not_pruned_while_it_is_sent() {
+    let auto = ["auto-2026-11-01T120000Z", "auto-2026-11-02T120000Z", "auto-2026-11-03T120000Z"];
+    let Some((world, d)) = filled(&auto) else { return };
+    let at = |snapshot: &str| format!("{d}@{snapshot}");
+    let held = |snapshot: &str| holds(&world, &d, snapshot);
+    // An increment: its base is held, too. It is cut, and leaves no hold.
+    for how in [Signal::INT, Signal::KILL] {
+        let mut sending = start(&["send", "--from", &at(auto[0]), &at(auto[1])]);
+        wait_until("both are held", || held(auto[0]) == ["sent"] && held(auto[1]) == ["sent"]);
+        let pruned = world.ok(&["snapshot", "prune", &d, "--keep", "1h"]);
+        assert!(pruned.contains("held by sent"), "{pruned}");
+        assert!(world.fails(6, &["snapshot", "delete", &d, auto[0]]).contains("held"));
+        interrupt(&mut sending, how);
+        wait_until("nothing is held", || held(auto[0]).is_empty() && held(auto[1]).is_empty());
+    }
+    // A complete stream that is cut can continue, so its snapshot stays held.
+    let mut sending = start(&["send", &at(auto[0])]);
+    wait_until("it is held", || held(auto[0]) == ["sent"]);
+    drop(sending.stdout.take());
+    let answer = crate::world::answer(&sending.wait_with_output().unwrap());
+    assert_eq!(answer.code, 130, "{}", answer.err);
+    assert!(answer.err.contains("stays held"), "{}", answer.err);
+    wait_until("the daemon has noticed it", || {
+        !world.ok(&["session", "list", world.vol()]).contains("sending")
+    });
+    assert_eq!(held(auto[0]), ["sent"]);
+    world.ok(&["snapshot", "release", &d, auto[0], "sent"]);
+    // A hold of before the stream is not released.
+    world.ok(&["snapshot", "hold", &d, auto[0], "sent"]);
+    let mut sending = start(&["send", "--from", &at(auto[0]), &at(auto[1])]);
+    wait_until("the other one is held", || held(auto[1]) == ["sent"]);
+    interrupt(&mut sending, Signal::INT);
+    wait_until("that is released", || held(auto[1]).is_empty());
+    assert_eq!(held(auto[0]), ["sent"]);
+    // None at all if that is requested, nor of a dry run.
+    world.ok(&["send", "--dry-run", &at(auto[2])]);
+    assert_eq!(world.run(&["send", "--no-hold", "--hold", "x", &at(auto[2])]).code, 2);
+    let mut sending = start(&["send", "--no-hold", &at(auto[2])]);
+    let mut stream = Vec::new();
+    sending.stdout.take().unwrap().read_to_end(&mut stream).unwrap();
+    assert!(sending.wait().unwrap().success());
+    assert!(held(auto[2]).is_empty(), "{} bytes", stream.len());
+}
+
+#[test]
+fn receivers_with_holds_of_their_own_keep_their_bases() {
+    let auto = ["auto-2026-11-01T120000Z", "auto-2026-11-02T120000Z", "auto-2026-11-03T120000Z"];
+    let Some((world, d)) = filled(&auto) else { return };
+    let (daily, weekly) = (World::new(), World::new());
+    let at = |snapshot: &str| format!("{d}@{snapshot}");
+    let send = |hold: &str, base: Option<&str>, snapshot: &str, to: &World| {
+        let from = base.map(|base| format!("--from {}", at(base))).unwrap_or_default();
+        let (pando, snapshot, to) = (crate::world::PANDO, at(snapshot), to.at("/copy"));
+        let pipe = format!("{pando} send --hold {hold} {from} {snapshot} | {pando} receive {to}");
+        let output =
+            Command::new("bash").args(["-c", &format!("set -o pipefail; {pipe}")]).output();
+        let answer = crate::world::answer(&output.unwrap());
+        assert_eq!(answer.code, 0, "{}", answer.err);
+        answer.err
+    };
+    send("daily", None, auto[0], &daily);
+    send("weekly", None, auto[0], &weekly);
+    assert_eq!(holds(&world, &d, auto[0]), ["daily", "weekly"]);
+    let said = send("daily", Some(auto[0]), auto[1], &daily);
+    assert!(!said.contains("released"), "{said}");
+    let said = send("daily", Some(auto[1]), auto[2], &daily);
+    assert!(said.contains("released the hold daily on 1 older snapshot"), "{said}");
+    assert_eq!(holds(&world, &d, auto[0]), ["weekly"]);
+    assert_eq!(holds(&world, &d, auto[1]), ["daily"]);
+    // The base of the slower receiver is still there.
+    world.ok(&["snapshot", "prune", &d, "--keep", "1h"]);
+    send("weekly", Some(auto[0]), auto[2], &weekly);
+    assert_eq!(holds(&world, &d, auto[2]), ["daily", "weekly"]);
+    // A daemon that ends at once after a stream has not lost its holds.
+    world.kill_owner();
+    assert_eq!(holds(&world, &world.at("/d"), auto[2]), ["daily", "weekly"]);
+}
+
+#[test]
+fn a_dump_that_is_interrupted_leaves_no_snapshot() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let d = world.below_mount("d");
+    fs::create_dir(&d).unwrap();
+    // 128 KiB of lines each: more than all buffers between the daemon and the reader take.
+    for number in 0..40 {
+        let file = d.join(number.to_string());
+        fs::write(&file, "").unwrap();
+        rustix::fs::setxattr(&file, "user.long", &[7; 60 << 10], XattrFlags::empty()).unwrap();
+    }
+    let d = d.to_str().unwrap();
+    let taken = |directory: &str| -> Vec<Value> {
+        let listed = world.json(&["snapshot", "list", directory]);
+        listed.into_iter().filter(|one| one["name"] != "mine").collect()
+    };
+    world.ok(&["snapshot", "create", d, "mine"]);
+    for how in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let mut dumping = start(&["dump", d]);
+        wait_until("a snapshot is taken", || taken(d).len() == 1);
+        interrupt(&mut dumping, how);
+        wait_until("it is deleted", || taken(d).is_empty());
+    }
+    // Two at a time, and neither deletes what the other one reads.
+    let (mut one, mut two) = (start(&["dump", d]), start(&["dump", d]));
+    wait_until("both are under way", || taken(d).len() == 2);
+    let (mut first, mut second) = (String::new(), String::new());
+    two.stdout.take().unwrap().read_to_string(&mut second).unwrap();
+    one.stdout.take().unwrap().read_to_string(&mut first).unwrap();
+    assert!(one.wait().unwrap().success() && two.wait().unwrap().success());
+    assert!(first == second, "{} and {} bytes", first.len(), second.len());
+    assert_eq!(first.lines().count(), 43, "the header, the directory, its files, and the end");
+    // The daemon dies: the next dump deletes what it left.
+    let mut dumping = start(&["dump", d]);
+    wait_until("a snapshot is taken", || taken(d).len() == 1);
+    world.ok(&["sync", world.vol()]);
+    world.kill_owner();
+    drop(dumping.stdout.take());
+    dumping.wait().unwrap();
+    let inner = world.at("/d");
+    assert_eq!(taken(&inner).len(), 1);
+    assert!(world.ok(&["dump", &inner]) == first);
+    assert!(taken(&inner).is_empty());
+    assert!(world.names("/d/.snapshots").contains(&"mine".to_owned()));
+    world.ok(&["fsck", world.vol()]);
+}
