@@ -42,6 +42,6 @@ pub mod bulk;
 
 // What is left to be done later.
 pub mod queue;
-mod unfinished;
+pub mod unfinished;
 
 pub use operations::Ops;
