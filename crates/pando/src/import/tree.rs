@@ -150,7 +150,7 @@ impl<'a> Tree<'a> {
         if whole && !self.is_interrupted() {
             // Before directories are closed: the same import may continue.
             self.stream.wait()?;
-            self.tell_errors()?;
+            self.report_errors()?;
             self.refuse_holes()?;
         }
         let mut attributes = std::mem::take(&mut self.attributes);
@@ -195,7 +195,7 @@ impl<'a> Tree<'a> {
             return Ok(());
         }
         self.stream.close()?;
-        self.tell_errors()?;
+        self.report_errors()?;
         let was = output::count(failed, "name was", "names were");
         let message = format!("{was} not imported, so nothing is visible");
         let hidden = self.destination.escape_ascii();

@@ -501,7 +501,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let who = Who { uid: 1, pid: 1, trusted: false };
         let id = sessions.add(ours, who, None, NOW).unwrap();
-        sessions.set_busy(id, Some(Task { what: "a search", goes_on: true }), NOW);
+        sessions.set_busy(id, Some(Task { what: "a search", continues: true }), NOW);
         sessions.get(id).unwrap().wait().begin(NOW.checked_sub(waits).unwrap());
         theirs.set_nonblocking(true).unwrap();
         (id, theirs)
@@ -517,12 +517,12 @@ mod tests {
         let mut sessions = Sessions::default();
         let (id, _theirs) = unread(&mut sessions, Duration::ZERO);
         let soon = NOW + Duration::from_secs(5);
-        assert!(sessions.goes_on(soon) && sessions.first_at_work(soon).is_some());
+        assert!(sessions.continues(soon) && sessions.first_at_work(soon).is_some());
         // Before a mount gives up.
         let later = NOW + MOUNT_WAITS / 2;
-        assert!(!sessions.goes_on(later) && sessions.first_at_work(later).is_none());
+        assert!(!sessions.continues(later) && sessions.first_at_work(later).is_none());
         sessions.get(id).unwrap().wait().end(later);
-        assert!(sessions.goes_on(later) && sessions.first_at_work(later).is_some());
+        assert!(sessions.continues(later) && sessions.first_at_work(later).is_some());
     }
 
     #[test]
@@ -553,7 +553,7 @@ mod tests {
                 wait.begin(now);
             }
             let soon = now + Duration::from_secs(5);
-            assert!(sessions.goes_on(soon), "messages: {is_message}");
+            assert!(sessions.continues(soon), "messages: {is_message}");
         }
     }
 
@@ -568,7 +568,7 @@ mod tests {
             assert_eq!(sessions.followed(), Some(Followed { by, pid: 1, uid: 7, unwatched }));
         }
         // It is idle, and keeps nobody waiting.
-        assert!(!sessions.goes_on(NOW) && sessions.first_at_work(NOW).is_none());
+        assert!(!sessions.continues(NOW) && sessions.first_at_work(NOW).is_none());
         sessions.remove(other);
         assert!(sessions.followed().is_some());
         sessions.remove(id);
