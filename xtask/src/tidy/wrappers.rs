@@ -2,7 +2,7 @@
 //! missing if the trait has a body for it; the file system below is then never asked.
 //!
 //! `Layer` passes on what a layer does not define. `VirtualDirs` is no layer: nodes that it makes
-//! must not reach the file system below it, so each method says what becomes of them.
+//! must not reach the file system below it, so each method decides what becomes of them.
 
 use super::Tree;
 

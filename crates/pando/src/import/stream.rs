@@ -153,7 +153,7 @@ impl Stream {
         });
         match read {
             Ok(_) => Ok(same && rest.is_empty()),
-            // It is made again, which says why it cannot be.
+            // It is made again, which returns why it cannot be.
             Err(failure) if failure.kind != FailureKind::Interrupted => Ok(false),
             Err(failure) => Err(failure),
         }

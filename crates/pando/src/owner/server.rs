@@ -168,7 +168,7 @@ impl Server {
         &self.fs
     }
 
-    /// What imports and dumps made aside.
+    /// What imports and dumps have staged.
     pub(super) fn staged(&self) -> &Arc<Staged> {
         &self.staged
     }

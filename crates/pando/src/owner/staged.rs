@@ -1,4 +1,4 @@
-//! What work that is under way made aside and will remove: the hidden directories that imports fill,
+//! What work under way has staged and will remove: the hidden directories that imports fill,
 //! one import each, and the snapshots of dumps.
 
 use std::sync::Arc;

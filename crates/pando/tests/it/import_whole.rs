@@ -12,8 +12,8 @@ fn a_part_of_an_archive_or_list_has_not_the_name_of_the_whole() {
     let path = archive(&world, &[file("good", "good"), Header::new("strange", b'x' + 1).block()]);
     let refused = import(&world, &path, "/d", &[]);
     assert_ne!(refused.code, 0, "{refused:?}");
-    for told in ["strange", "unknown type", "nothing is visible", "--keep-going"] {
-        assert!(refused.err.contains(told), "{told}: {refused:?}");
+    for part in ["strange", "unknown type", "nothing is visible", "--keep-going"] {
+        assert!(refused.err.contains(part), "{part}: {refused:?}");
     }
     assert_eq!(world.names("/"), [".pando-import.d"]);
     // With the rest, and continued.

@@ -260,8 +260,8 @@ fn the_user_that_owns_the_volume_ends_any_session() {
     let id = of_other.expect("the session of another user")["id"].to_string();
     let ended = nobody.run(&["session", "end", world.vol(), &id]);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let said = other.receive().unwrap_err();
-    assert!(said.message.contains(&format!("user {NOBODY} ended this session")), "{said:?}");
+    let printed = other.receive().unwrap_err();
+    assert!(printed.message.contains(&format!("user {NOBODY} ended this session")), "{printed:?}");
 }
 
 /// A client that requests much and reads nothing is cut off.

@@ -114,10 +114,10 @@ fn receivers_with_holds_of_their_own_keep_their_bases() {
     send("daily", None, auto[0], &daily);
     send("weekly", None, auto[0], &weekly);
     assert_eq!(holds(&world, &d, auto[0]), ["daily", "weekly"]);
-    let said = send("daily", Some(auto[0]), auto[1], &daily);
-    assert!(!said.contains("released"), "{said}");
-    let said = send("daily", Some(auto[1]), auto[2], &daily);
-    assert!(said.contains("released the hold daily on 1 older snapshot"), "{said}");
+    let printed = send("daily", Some(auto[0]), auto[1], &daily);
+    assert!(!printed.contains("released"), "{printed}");
+    let printed = send("daily", Some(auto[1]), auto[2], &daily);
+    assert!(printed.contains("released the hold daily on 1 older snapshot"), "{printed}");
     assert_eq!(holds(&world, &d, auto[0]), ["weekly"]);
     assert_eq!(holds(&world, &d, auto[1]), ["daily"]);
     // The base of the slower receiver is still there.

@@ -22,7 +22,7 @@ enum Check {
 
 use Check::{Elsewhere, Holds, Is};
 
-/// What is known of a volume, and what its status said meanwhile.
+/// What is known of a volume, and its status meanwhile.
 struct Truth {
     world: World,
     engine: &'static str,
@@ -313,7 +313,7 @@ fn truth(engine: &'static str) -> Truth {
     }
 }
 
-/// A new volume, and what `format` said of it.
+/// A new volume, and the output of `format`.
 fn formatted(engine: &'static str) -> (World, Value) {
     if engine == OBJECTS {
         let world = World::in_store();
@@ -332,7 +332,7 @@ fn formatted(engine: &'static str) -> (World, Value) {
 
 /// Every key of `status` on each engine, and in an object store.
 #[test]
-fn status_tells_the_truth_key_by_key() {
+fn status_is_true_key_by_key() {
     let mut seen = BTreeMap::new();
     for engine in ["btree", "lsm", OBJECTS] {
         let truth = truth(engine);
@@ -357,9 +357,9 @@ fn status_tells_the_truth_key_by_key() {
     assert!(gone.is_empty(), "{:?}", gone.iter().map(|(key, _)| key).collect::<Vec<_>>());
 }
 
-/// Every key of `info`, `search list` and `trash list`: what a file system beside it says.
+/// Every key of `info`, `search list` and `trash list`: as on a file system beside it.
 #[test]
-fn info_and_lists_tell_the_truth_key_by_key() {
+fn info_and_lists_are_true_key_by_key() {
     if !is_root() {
         return;
     }
@@ -370,18 +370,18 @@ fn info_and_lists_tell_the_truth_key_by_key() {
     world.ok(&["import", "-q", &from, &d]);
     world.ok(&["snapshot", "create", &d, "monday"]);
     let snapshot = world.json(&["snapshot", "list", &d]).remove(0);
-    let same = |path: &str, said: &Value| {
+    let same = |path: &str, shown: &Value| {
         let found = fs::symlink_metadata(path).unwrap();
         let time = |seconds: i64, nanos: i64| {
             let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
             jiff::Timestamp::from_nanosecond(nanos).unwrap()
         };
-        let of = |key: &str| -> jiff::Timestamp { said[key].as_str().unwrap().parse().unwrap() };
-        assert_eq!(said["mode"], format!("{:04o}", found.mode() & 0o7777), "{said}");
-        assert_eq!((&said["uid"], &said["gid"]), (&json!(found.uid()), &json!(found.gid())));
-        assert_eq!(of("mtime"), time(found.mtime(), found.mtime_nsec()), "{said}");
-        assert!(of("ctime") >= of("btime") && of("btime") > of("mtime"), "{said}");
-        assert!(of("atime") >= of("mtime"), "{said}");
+        let of = |key: &str| -> jiff::Timestamp { shown[key].as_str().unwrap().parse().unwrap() };
+        assert_eq!(shown["mode"], format!("{:04o}", found.mode() & 0o7777), "{shown}");
+        assert_eq!((&shown["uid"], &shown["gid"]), (&json!(found.uid()), &json!(found.gid())));
+        assert_eq!(of("mtime"), time(found.mtime(), found.mtime_nsec()), "{shown}");
+        assert!(of("ctime") >= of("btime") && of("btime") > of("mtime"), "{shown}");
+        assert!(of("atime") >= of("mtime"), "{shown}");
     };
     let info = |path: &str| world.json(&["info", path]).remove(0);
     let both = ["atime", "blocks", "btime", "ctime", "gid", "in_snapshots", "ino", "inode", "kind"];
@@ -398,10 +398,10 @@ fn info_and_lists_tell_the_truth_key_by_key() {
         "volume",
         "xattrs",
     ];
-    let are_known = |said: &Value, more: &[&str]| {
+    let are_known = |shown: &Value, more: &[&str]| {
         let mut known: Vec<_> = [&both[..], &rest, more].concat();
         known.sort_unstable();
-        let found: Vec<_> = said.as_object().unwrap().keys().map(String::as_str).collect();
+        let found: Vec<_> = shown.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(found, known, "check the new key here");
     };
     let file = info(&a);
@@ -474,10 +474,10 @@ fn every_verb_means_the_same_by_files() {
     let fifo = source.join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
     let root = world.at("/");
-    let told = world.json(&["import", source.to_str().unwrap(), &root]).remove(0);
+    let reported = world.json(&["import", source.to_str().unwrap(), &root]).remove(0);
     // The further name, and not the root, which was there.
-    assert_eq!(told["imported"], FILES + 1 + DIRECTORIES - 1, "{told}");
-    let both = |told: &Value| (told["files"].clone(), told["directories"].clone());
+    assert_eq!(reported["imported"], FILES + 1 + DIRECTORIES - 1, "{reported}");
+    let both = |reported: &Value| (reported["files"].clone(), reported["directories"].clone());
     let summary = world.json(&["summary", &root]).remove(0);
     assert_eq!(both(&summary), (json!(FILES), json!(DIRECTORIES - 1)), "below it: {summary}");
     let du = world.json(&["du", "-s", &root]).remove(0);
