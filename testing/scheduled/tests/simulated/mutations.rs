@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use testing::FarBlobs;
-use testing::run::{rounds, say};
+use testing::run::{print_line, rounds};
 
 use crate::run::{Size, run};
 use crate::seeds::SIZE;
@@ -33,7 +33,7 @@ fn is_found(mutation: &'static str) {
     for seed in 0..most {
         if let Some(wrong) = fails(seed, SIZE, &objects, mutation) {
             let short: String = wrong.chars().take(200).collect();
-            say(&format!("{mutation}: found by seed {seed}: {short}"));
+            print_line(&format!("{mutation}: found by seed {seed}: {short}"));
             return;
         }
     }

@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use testing::run::{rounds, say};
+use testing::run::{print_line, rounds};
 
 use crate::run::{Outcome, Size, run};
 use crate::world::formatted;
@@ -46,10 +46,10 @@ impl Sums {
         self.trace ^= run.trace;
     }
 
-    fn say(&self, first: u64) {
+    fn report(&self, first: u64) {
         let Sums { runs, calls, unknown, crashes, replaced, pauses, cuts, divisions, .. } = self;
         let Sums { lost_answers, turns, trace, .. } = self;
-        say(&format!(
+        print_line(&format!(
             "{runs} seeds from {first}: {calls} calls, {unknown} of unknown outcome; {crashes} \
              crashes, {replaced} replaced, {pauses} pauses, {cuts} cuts, {divisions} divisions, \
              {lost_answers} lost answers; {turns} turns, trace {trace:016x}"
@@ -139,12 +139,12 @@ fn histories_with_crashes_pauses_and_lost_answers_are_linearizable() {
         let output = other.wait_with_output().expect("it ends");
         let [out, err] = [output.stdout, output.stderr].map(|text| lossy(&text));
         assert!(output.status.success(), "another lane:\n{out}\n{err}");
-        out.lines().filter(|line| line.contains("seeds from")).for_each(say);
+        out.lines().filter(|line| line.contains("seeds from")).for_each(print_line);
     }
     if let Err(wrong) = ran {
         panic!("{wrong}");
     }
-    sums.say(seeds.start);
+    sums.report(seeds.start);
 }
 
 fn lossy(text: &[u8]) -> String {

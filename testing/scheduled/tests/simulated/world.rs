@@ -221,11 +221,14 @@ fn serve(world: &World, host: Host, orders: &Arc<Orders>, on_end: OnEnd) -> Resu
     let own = Arc::clone(orders);
     let replaced = Arc::new(AtomicBool::new(false));
     let is_replaced = Arc::clone(&replaced);
-    let owned = Owned::new(&fs, Box::new(move || {
-        is_replaced.store(true, Ordering::SeqCst);
-        *own.ends.lock() = true;
-        own.changed.notify_all();
-    }));
+    let owned = Owned::new(
+        &fs,
+        Box::new(move || {
+            is_replaced.store(true, Ordering::SeqCst);
+            *own.ends.lock() = true;
+            own.changed.notify_all();
+        }),
+    );
     let background = Background::default();
     background.start(&fs).map_err(|error| error.to_string())?;
     // Until then the server before may answer.
