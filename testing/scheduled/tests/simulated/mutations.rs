@@ -18,7 +18,7 @@ const SEEDS: u64 = 400;
 
 /// Returns how a seed shows that something is wrong.
 fn fails(seed: u64, size: Size, objects: &Arc<FarBlobs>, mutation: &'static str) -> Option<String> {
-    // A mutated program may come to what it calls impossible.
+    // A mutated program may find what it calls impossible.
     match catch_unwind(AssertUnwindSafe(|| run(seed, size, objects, Some(mutation)).0.wrong)) {
         Ok(wrong) => wrong,
         Err(panic) => {
