@@ -23,6 +23,7 @@ if [ "${1:-}" = counts ]; then
 fi
 if [ "${1:-}" = test ] || [ "${1:-}" = suites ] || [ "${1:-}" = outside ]; then
   need stress-ng stress-ng
+  need etcd etcd-server
 fi
 if [ "${1:-}" = outside ]; then
   need fio fio

@@ -27,6 +27,7 @@ mod find_from;
 mod held;
 mod history;
 mod import;
+mod lasting;
 mod list;
 mod load;
 mod mounted;
@@ -420,6 +421,7 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
     }
     if start.serve.is_some() {
         options.durability = Durability::Sync;
+        options.answers = true;
     }
     options.index = index_cache::options(start.index_bytes, options.cache_bytes);
     options

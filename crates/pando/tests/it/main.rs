@@ -25,6 +25,7 @@ mod bad_stores;
 mod bench;
 mod diff;
 mod export;
+mod failover;
 mod far;
 mod find;
 mod find_actions;

@@ -38,7 +38,7 @@ fn server(directory: &Path) -> Server {
     let server = server.unwrap();
     let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
     let export =
-        Export { name: "vol".into(), fs: Arc::new(MemoryFs::new()), control: Box::new(control), warrant: None };
+        Export { name: "vol".into(), fs: Arc::new(MemoryFs::new()), control: Box::new(control), warrant: None, lasting: None };
     assert!(server.add(export));
     server
 }
