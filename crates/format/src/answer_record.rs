@@ -195,8 +195,8 @@ impl Executed {
 #[cfg(test)]
 mod tests {
     use super::{
-        ANSWER_BYTES_MAX, AnswerRecord, EXECUTED_BYTES, Executed, SessionRecord, answer, answers_prefix, parse_answer,
-        parse_session, session,
+        ANSWER_BYTES_MAX, AnswerRecord, EXECUTED_BYTES, Executed, SessionRecord, answer,
+        answers_prefix, parse_answer, parse_session, session,
     };
 
     #[test]
@@ -215,10 +215,9 @@ mod tests {
 
     #[test]
     fn what_a_request_did_round_trips() {
-        for executed in [
-            Executed { node: None, number: 0 },
-            Executed { node: Some((3, u64::MAX)), number: 7 },
-        ] {
+        for executed in
+            [Executed { node: None, number: 0 }, Executed { node: Some((3, u64::MAX)), number: 7 }]
+        {
             let bytes = executed.encode();
             assert_eq!(bytes.len(), EXECUTED_BYTES);
             assert_eq!(Executed::decode(&bytes), Ok(executed));

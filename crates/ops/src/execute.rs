@@ -172,7 +172,8 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
                 } else {
                     // What it reserved is free again before its locks are.
                     once::sign(&mut request, plan)
-                        .and_then(|()| commit(fs, plan).map(drop)).inspect_err(|_| plan.give_up(&fs.data))?;
+                        .and_then(|()| commit(fs, plan).map(drop))
+                        .inspect_err(|_| plan.give_up(&fs.data))?;
                 }
                 plan.apply(|effect| apply(fs, effect));
                 drop(locks);

@@ -27,7 +27,9 @@ const MEMORY_BYTES: usize = 4096;
 /// Whether an inode without a name is kept on disk: always if its holders may continue after a
 /// crash of this process, with another one.
 pub fn is_stored(fs: &Ops, inode: &InodeRecord, xattrs: Option<&XattrRecord>) -> bool {
-    fs.options.answers || inode.has_extents || xattrs.is_some_and(|xattrs| xattrs.encode().len() > MEMORY_BYTES)
+    fs.options.answers
+        || inode.has_extents
+        || xattrs.is_some_and(|xattrs| xattrs.encode().len() > MEMORY_BYTES)
 }
 
 /// An inode that loses its last name in a batch, and what happens to it after the commit.

@@ -77,7 +77,8 @@ pub(crate) fn split(argument: &Path) -> Option<Result<(PathBuf, Vec<u8>)>> {
 }
 
 fn invalid(message: &str) -> Failure {
-    Failure::new(FailureKind::Invalid, message).hint("expected pando://HOST[:PORT][,HOST[:PORT]...]/VOLUME[/path]")
+    Failure::new(FailureKind::Invalid, message)
+        .hint("expected pando://HOST[:PORT][,HOST[:PORT]...]/VOLUME[/path]")
 }
 
 fn parse(rest: &[u8]) -> Result<(PathBuf, Vec<u8>)> {
@@ -98,9 +99,8 @@ fn parse(rest: &[u8]) -> Result<(PathBuf, Vec<u8>)> {
 
 /// Where servers of the volume may be: hosts with commas between.
 fn places(text: &str) -> Result<Vec<Place>> {
-    let place = |text| {
-        host_and_port(text).map(|(host, port)| Place { host: host.to_owned(), port })
-    };
+    let place =
+        |text| host_and_port(text).map(|(host, port)| Place { host: host.to_owned(), port });
     text.split(',').map(place).collect()
 }
 

@@ -19,9 +19,7 @@ pub use api::{
 };
 pub use cancellation::{cancel, is_cancelled, with_cancellation};
 pub use observed::{Observed, Observer, Operation, Outcome};
-pub use request::{
-    Request, TakenRequest, note_number, noted_number, take_request, with_request,
-};
+pub use request::{Request, TakenRequest, note_number, noted_number, take_request, with_request};
 pub use resolve::resolve;
 pub use virtual_dirs::{
     ListedSnapshot, Query, Search, Snapshots, VirtualDirs, name_of_number, number_in_name,

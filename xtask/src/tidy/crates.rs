@@ -47,8 +47,8 @@ const KNOW_ONLY: [(&str, &[&str]); 29] = [
     (
         "pando",
         &[
-            "remote", "cluster", "rpc", "program", "fuse", "client", "wire", "transfer", "fs", "trace", "vfs",
-            "search", "inode", "objects", "store", "format", "device",
+            "remote", "cluster", "rpc", "program", "fuse", "client", "wire", "transfer", "fs",
+            "trace", "vfs", "search", "inode", "objects", "store", "format", "device",
         ],
     ),
     (

@@ -54,8 +54,7 @@ fn plan_unnamed(
     if is_stored(fs, &inode, Some(&xattrs)) {
         let mut stored = inode;
         at.policy.changes(plan, (at.id(), ino), (None, &mut stored), true)?;
-        let attached =
-            Attached { bulk: None, xattrs: stored.has_xattrs.then(|| xattrs.clone()) };
+        let attached = Attached { bulk: None, xattrs: stored.has_xattrs.then(|| xattrs.clone()) };
         let keys = (key::linked(ino, Part::Bulk), key::linked(ino, Part::Xattrs));
         plan.put_attached(view.tree, &keys.0, &keys.1, &attached);
         plan.put_linked(view.tree, ino, &LinkedRecord { nlink: 0, inode: stored });

@@ -15,9 +15,9 @@ use vfs::FsResult;
 use volume::subvol::{Entered, Subvol};
 
 use super::ledger::Ledger;
-use crate::{Ops, once};
 use crate::execute::{apply, commit, notify};
 use crate::plan::{Effect, Plan};
+use crate::{Ops, once};
 
 /// The gates that a verb passes: exclusively those of `quiet`, shared that of `changed`.
 #[derive(Clone, Copy, Default)]

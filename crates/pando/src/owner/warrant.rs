@@ -63,8 +63,11 @@ impl Owned {
 
     /// Watches, until it ends, whether this server should own the volume no more, or cannot reach
     /// the store.
-    pub(super) fn watch(self: &Arc<Owned>, deposed: Arc<Deposed>, traffic: Option<Arc<Traffic>>)
-    -> std::io::Result<()> {
+    pub(super) fn watch(
+        self: &Arc<Owned>,
+        deposed: Arc<Deposed>,
+        traffic: Option<Arc<Traffic>>,
+    ) -> std::io::Result<()> {
         let own = Arc::clone(self);
         let cut_off = move |now: Duration| {
             let failing = traffic.as_ref()?.counts().failing?;

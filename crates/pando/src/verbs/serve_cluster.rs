@@ -142,7 +142,10 @@ fn campaign(args: &EtcdArgs, server: &Server, clock: &Arc<dyn Clock>) -> Result<
     let is_any = server.address().ip().is_unspecified() && args.advertise.is_none();
     if is_any || remote::Place::parse(&address).is_none() {
         let message = format!("clients cannot connect to {address}");
-        return Err(wrong(message, "give --advertise HOST:PORT, by which clients reach this server"));
+        return Err(wrong(
+            message,
+            "give --advertise HOST:PORT, by which clients reach this server",
+        ));
     }
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path).map_err(|error| failure::io("read", path, &error))
@@ -194,8 +197,8 @@ fn introduce(shared: &Shared) -> Result<()> {
 }
 
 fn watch_signals(shared: &Arc<Shared>) -> Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .map_err(|error| failure::thread(&error))?;
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| failure::thread(&error))?;
     let shared = Arc::clone(shared);
     let watch = move || {
         if signals.forever().next().is_some() {

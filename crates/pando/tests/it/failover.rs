@@ -63,9 +63,13 @@ impl Cluster {
     }
 
     fn start_etcd(&self) {
-        let started =
-            Command::new(ETCD).arg("start").arg(self.etcd()).arg(self.etcd_port.to_string());
-        let started = { started }.stdout(Stdio::null()).status().unwrap();
+        let started = Command::new(ETCD)
+            .arg("start")
+            .arg(self.etcd())
+            .arg(self.etcd_port.to_string())
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
         assert!(started.success(), "etcd does not start");
     }
 
@@ -82,8 +86,8 @@ impl Cluster {
         let own = self.world.path().join(format!("host{number}"));
         fs::create_dir_all(&own).unwrap();
         let said = File::create(self.said(number)).unwrap();
-        let log = OpenOptions::new().append(true).create(true);
-        let log = { log }.open(self.world.path().join(format!("log{number}"))).unwrap();
+        let log = self.world.path().join(format!("log{number}"));
+        let log = OpenOptions::new().append(true).create(true).open(log).unwrap();
         let url = self.world.url.clone().unwrap();
         let child = Command::new(PANDO)
             .args(["serve", "--json", "--name", &format!("server{number}")])
@@ -165,8 +169,8 @@ struct Writer {
 impl Writer {
     fn new(directory: &Path) -> Writer {
         fs::create_dir(directory).unwrap();
-        let log = OpenOptions::new().append(true).create_new(true);
-        let log = { log }.open(directory.join("log")).unwrap();
+        let log = directory.join("log");
+        let log = OpenOptions::new().append(true).create_new(true).open(log).unwrap();
         Writer { directory: directory.to_owned(), log, next: 0 }
     }
 
@@ -206,7 +210,8 @@ impl Writer {
         names.sort();
         let is_removed = |number: u64| number % 3 == 1 && number + 1 < self.next;
         let kept = (0..self.next).filter(|number| !is_removed(*number));
-        let mut expected: Vec<String> = kept.clone().map(|number| format!("kept{number}")).collect();
+        let mut expected: Vec<String> =
+            kept.clone().map(|number| format!("kept{number}")).collect();
         expected.extend(["log".to_owned(), format!("dir{}", self.next - 1)]);
         expected.sort();
         assert_eq!(names, expected);

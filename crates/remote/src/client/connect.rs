@@ -241,9 +241,7 @@ fn greet(
     let ours = link.local_address();
     let channel = match &target.proof {
         Proof::Local(_) => Channel::plain(link, clock).map_err(ChannelError::from)?,
-        Proof::Tls(tls) => {
-            Channel::encrypted(link, clock, tls.connect(&place.host)?, within)?
-        }
+        Proof::Tls(tls) => Channel::encrypted(link, clock, tls.connect(&place.host)?, within)?,
     };
     let hello = RemoteHello {
         magic: REMOTE_MAGIC,

@@ -264,8 +264,9 @@ fn session(
             Ok(secret) => (secret, true),
             Err(error @ FsError::LimitReached(_)) => {
                 let message = format!("the volume keeps no more sessions: {error}");
-                return Err(Failure::new(FailureKind::Busy, message)
-                    .hint("unmount what is not used"));
+                return Err(
+                    Failure::new(FailureKind::Busy, message).hint("unmount what is not used")
+                );
             }
             // Files can be read, and removed, in a full volume.
             Err(error) => {
@@ -346,8 +347,7 @@ fn receive(
             }
             // Here, so that requests that follow find what the session holds.
             Some((FrameKind::Reclaim, _, body)) => {
-                let reclaim: Reclaim =
-                    decode(body).map_err(|error| broken(&error.to_string()))?;
+                let reclaim: Reclaim = decode(body).map_err(|error| broken(&error.to_string()))?;
                 session.reclaim(&reclaim);
             }
             Some((FrameKind::Bye, ..)) => return Ok(()),

@@ -25,10 +25,10 @@ use device::sync::Mutex;
 use device::{Clock, Link, Listener, Net, Random};
 use rpc::{Grant, ServerTls};
 
+pub use self::lasting::{Executed, Lasting, SessionId};
+pub(crate) use self::locks::Locks;
 use self::pool::Pool;
 use self::volume::Served;
-pub(crate) use self::locks::Locks;
-pub use self::lasting::{Executed, Lasting, SessionId};
 pub use self::volume::{Export, OpenControl, Warrant};
 
 /// Most connections at once.

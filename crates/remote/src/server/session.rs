@@ -151,9 +151,10 @@ impl Session {
         now: Duration,
     ) -> Session {
         let usage = volume.usage(&client);
-        let proofs = volume.lasting.as_ref().map(|lasting| {
-            Proofs::new(&lasting.key(), &secret, &client, &format!("{grant:?}"))
-        });
+        let proofs = volume
+            .lasting
+            .as_ref()
+            .map(|lasting| Proofs::new(&lasting.key(), &secret, &client, &format!("{grant:?}")));
         // Until it has a connection it is one that lost it: its client may never get the welcome.
         let state = State { lost_since: Some(now), reclaims: is_of_before, ..State::default() };
         let state = Mutex::new(state);
@@ -214,8 +215,8 @@ impl Session {
             let may = lock.start <= lock.end
                 && self.has_open(node, right)
                 && (lock.kind != LockKind::Exclusive || !self.grant.read_only);
-            let is_held = may
-                && matches!(self.volume.locks.set(node, by, *lock, None), Locking::Done(_));
+            let is_held =
+                may && matches!(self.volume.locks.set(node, by, *lock, None), Locking::Done(_));
             if !is_held {
                 tracing::warn!(client = %self.client, "a lock of before is lost");
             }

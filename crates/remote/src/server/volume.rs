@@ -120,18 +120,7 @@ impl Served {
         let locks = Locks::default();
         let (appends, sessions) = (Appends::default(), Mutex::default());
         let changed = Condvar::new();
-        Served {
-            name,
-            fs,
-            control,
-            locks,
-            appends,
-            warrant,
-            lasting,
-            grace,
-            sessions,
-            changed,
-        }
+        Served { name, fs, control, locks, appends, warrant, lasting, grace, sessions, changed }
     }
 
     /// Sessions of before are waited for from now on.

@@ -11,7 +11,8 @@ use rpc::{Channel, Grant};
 use vfs::{FileLock, FileSystem, Locked};
 use wire::remote::{
     Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, LockRange, Node, OPEN_READ,
-    OPEN_WRITE, REMOTE_MAGIC, REMOTE_VERSION, RemoteHello, RemoteWelcome, Resume, Use, put_head, split_head,
+    OPEN_WRITE, REMOTE_MAGIC, REMOTE_VERSION, RemoteHello, RemoteWelcome, Resume, Use, put_head,
+    split_head,
 };
 use wire::{Bytes, decode, encode};
 

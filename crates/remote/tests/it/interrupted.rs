@@ -61,7 +61,8 @@ fn through(server: SocketAddr) -> (SocketAddr, Arc<Proxy>) {
 fn far_through(rig: &Rig) -> (Arc<Remote>, RemoteFs, Arc<Proxy>) {
     let (address, proxy) = through(rig.server.address());
     let (host, volume) = ("127.0.0.1".to_owned(), VOLUME.to_owned());
-    let target = Target { places: vec![Place { host, port: address.port() }], volume, proof: TRUSTED };
+    let target =
+        Target { places: vec![Place { host, port: address.port() }], volume, proof: TRUSTED };
     let patience = Some(Duration::from_secs(60));
     let clock = Arc::new(SystemClock::new());
     let remote = Remote::connect(Arc::new(SystemNet), clock, target, patience).unwrap();

@@ -53,7 +53,8 @@ fn answers_that_are_cut_at_any_byte_are_given_again() {
     let rig = Rig::new(Engine::Btree, 1);
     let (address, cuts) = cutting(rig.server.address(), 150);
     let (host, volume) = ("127.0.0.1".to_owned(), VOLUME.to_owned());
-    let target = Target { places: vec![Place { host, port: address.port() }], volume, proof: TRUSTED };
+    let target =
+        Target { places: vec![Place { host, port: address.port() }], volume, proof: TRUSTED };
     let clock = Arc::new(SystemClock::new());
     let patience = Some(Duration::from_secs(60));
     let remote = Remote::connect(Arc::new(SystemNet), clock, target, patience).unwrap();

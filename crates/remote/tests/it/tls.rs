@@ -8,7 +8,9 @@ use std::time::Duration;
 use crate::rig::TRUSTED;
 use device::{Clock, SystemClock, SystemNet, SystemRandom};
 use inode::{Caller, NodeId};
-use remote::{ConnectError, Export, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target};
+use remote::{
+    ConnectError, Export, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target,
+};
 use rpc::certificates::{Authority, For};
 use rpc::{ClientTls, Files, Grant, ServerTls};
 use testing::MemoryFs;
@@ -37,8 +39,13 @@ fn server(directory: &Path) -> Server {
     let server = Server::start(&SystemNet, SocketAddr::from(([127, 0, 0, 1], 0)), settings);
     let server = server.unwrap();
     let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
-    let export =
-        Export { name: "vol".into(), fs: Arc::new(MemoryFs::new()), control: Box::new(control), warrant: None, lasting: None };
+    let export = Export {
+        name: "vol".into(),
+        fs: Arc::new(MemoryFs::new()),
+        control: Box::new(control),
+        warrant: None,
+        lasting: None,
+    };
     assert!(server.add(export));
     server
 }
