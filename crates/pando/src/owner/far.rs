@@ -8,11 +8,12 @@ use std::sync::Arc;
 use device::sync::Sender;
 use fs::{FileSystem, Fs};
 use inode::Caller;
-use remote::{Export, Warrant};
+use remote::{Export, Lasting, Warrant};
 use wire::{Call, Failure, FailureKind};
 
 use super::ServeStart;
 use super::about::Answered;
+use super::lasting::Sessions;
 use super::server::{Event, Server};
 use super::sessions::Who;
 use super::streams::MEMORY_OF_USERS;
@@ -32,7 +33,7 @@ impl Drop for Exported {
 pub(super) fn export(
     serve: &ServeStart,
     front: Arc<dyn FileSystem>,
-    (server, fs): (&Arc<Server>, &Fs),
+    (server, fs): (&Arc<Server>, &Arc<Fs>),
     events: &Sender<Event>,
 ) -> Answered<Exported> {
     let warrant = warrant(serve, (server, fs), events)?;
@@ -42,7 +43,11 @@ pub(super) fn export(
         None => Err(io::ErrorKind::NotConnected.into()),
     };
     let name = serve.name.clone();
-    let export = Export { name, fs: front, control: Box::new(control), warrant };
+    let lasting: Option<Arc<dyn Lasting>> = match fs.may_change().is_err() {
+        false => Some(Arc::new(Sessions(Arc::clone(fs)))),
+        true => None,
+    };
+    let export = Export { name, fs: front, control: Box::new(control), warrant, lasting };
     if serve.server.add(export) {
         return Ok(Exported(serve.clone()));
     }

@@ -26,6 +26,7 @@ mod bench;
 mod diff;
 mod export;
 mod export_ended;
+mod failover;
 mod far;
 mod far_volumes;
 mod find;
