@@ -47,11 +47,11 @@ counts: ## Instructions of ten operations on both engines beside a table, under 
 	@bash scripts/setup.sh counts
 	@CARGO="$(CARGO)" bash bench/counts.sh
 
-soak-kill: setup ## Kill a mount under load ROUNDS times (default 200)
-	PANDO_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture kill
+soak-kill: setup ## Kill a mount under load ROUNDS times (default 200); searches of a mount beside GNU find
+	PANDO_SLOW=1 PANDO_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture kill find_over_base
 
-soak-crash: setup ## Power cuts at every write and fsync, every bit flipped, searches beside walks: hours
-	PANDO_SLOW=1 $(CARGO) test --release --workspace -- --nocapture crash flip misplaced full_disk searches_equal_walks
+soak-crash: setup ## Power cuts, faults, flipped bits, random calls, models of protocols, with whole bounds: hours
+	PANDO_SLOW=1 $(CARGO) test --release --workspace --exclude pando -- --nocapture --skip check::campaign
 
 soak-damage: setup ## Every place of every file of a volume damaged in every way, checked and repaired: hours
 	PANDO_SLOW=1 $(CARGO) test --release --package pando-fs --test it -- --nocapture check::campaign
