@@ -150,7 +150,7 @@ fn a_small_disk_full_of_names_can_be_emptied_again_and_again(engine: &str) {
         let directory = world.below_mount(&format!("d{round}"));
         fs::create_dir(&directory).unwrap();
         let mut made = 0;
-        while made < 60_000 {
+        while made < 30_000 {
             match fs::create_dir(directory.join(format!("n{made}"))) {
                 Ok(()) => made += 1,
                 Err(error) => {
