@@ -35,7 +35,7 @@ demo: setup ## Import DIR (default /usr/share) into a volume; snapshot, clone, r
 suites: ## Build the POSIX suites (pjdfstest, fsx) into target/tools
 	@bash scripts/setup.sh suites
 
-test: ## All that CI runs: format, lints, docs, tests, real mounts, POSIX suites (22 minutes on two idle cores)
+test: ## All that CI runs: format, lints, docs, tests, real mounts, POSIX suites (meant to take 15 minutes on two idle cores)
 	@bash scripts/setup.sh test
 	@CARGO="$(CARGO)" bash scripts/test.sh
 
