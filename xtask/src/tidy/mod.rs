@@ -19,6 +19,7 @@ mod messages;
 mod plans;
 mod queries;
 mod records;
+mod scheduler;
 mod tree;
 mod wrappers;
 
@@ -56,6 +57,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(messages::check(&tree));
     problems.extend(queries::check(&tree));
     problems.extend(records::check(&tree));
+    problems.extend(scheduler::check(&tree));
     problems.extend(wrappers::check(&tree));
     problems.extend(knowledge::check_lists(&tree));
     problems.extend(format_pages::check(&tree));
