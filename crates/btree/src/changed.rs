@@ -175,7 +175,7 @@ mod tests {
     /// Random changes to many trees, with pins and checkpoints between them.
     #[test]
     fn pins_see_their_state_while_trees_are_captured_and_changed() {
-        for seed in [1, 2] {
+        for seed in 1..=testing::run::rounds(1, 2) {
             println!("seed {seed}");
             let mut random = fastrand::Rng::with_seed(seed);
             let sim = testing::sim_env(seed);

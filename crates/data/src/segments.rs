@@ -19,6 +19,9 @@ pub(crate) const OPEN_DIRECTORY: &str = "data/open";
 /// Directory of sealed segments if the blobs are local; other blobs keep the name for messages.
 pub(crate) const SEALED_DIRECTORY: &str = "data/sealed";
 
+/// Bytes that are written to a segment before the disk starts to write them.
+const START_BYTES: u64 = 4 << 20;
+
 /// Path of an open segment's file.
 pub(crate) fn open_path(segment: u64) -> String {
     format!("{OPEN_DIRECTORY}/{segment:016x}.seg")
@@ -61,6 +64,8 @@ pub(crate) struct OpenSegment {
     writes: Mutex<u32>,
     /// Signalled when there are none.
     idle: Condvar,
+    /// Up to which byte the disk was asked to write.
+    started: AtomicU64,
     /// Held by the thread that makes the segment's blob, where only blobs are durable.
     pub(crate) uploading: Mutex<()>,
 }
@@ -96,6 +101,7 @@ impl OpenSegment {
             syncing: Mutex::new(None),
             writes: Mutex::new(0),
             idle: Condvar::new(),
+            started: AtomicU64::new(0),
             uploading: Mutex::new(()),
         }
     }
@@ -117,6 +123,21 @@ impl OpenSegment {
     /// Counts bytes whose write has returned.
     pub(crate) fn wrote(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// From time to time, has the disk start to write what was written up to an offset: it would
+    /// be idle until a sync of all otherwise.
+    pub(crate) fn start_write(&self, end: u64) {
+        let started = self.started.load(Ordering::Relaxed);
+        if end.saturating_sub(started) < START_BYTES {
+            return;
+        }
+        let end = end - end % u64::from(PAGE_BYTES);
+        let mine =
+            self.started.compare_exchange(started, end, Ordering::Relaxed, Ordering::Relaxed);
+        if mine.is_ok() {
+            self.file.start_write(started, end - started);
+        }
     }
 
     /// Whether writes have returned that are not known to be durable.

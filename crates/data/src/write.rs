@@ -169,6 +169,9 @@ impl Data {
         // Counted here first: a barrier that sees the segment dirty subtracts from this.
         self.unsynced.fetch_add(length, Ordering::AcqRel);
         segment.wrote(length);
+        if !self.uploads() {
+            segment.start_write(offset + length);
+        }
         Ok(())
     }
 }

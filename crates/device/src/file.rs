@@ -82,6 +82,10 @@ pub trait File: Send + Sync {
     /// The later read reports any error.
     fn prefetch(&self, _offset: u64, _length: u64) {}
 
+    /// Starts to write a range to the disk that was just written to the file, without waiting, so
+    /// that a later sync has less to do. A hint: nothing is durable by it.
+    fn start_write(&self, _offset: u64, _length: u64) {}
+
     /// Writes all of `bytes` at `offset`, growing the file where needed.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
 

@@ -436,6 +436,13 @@ impl File for LocalFile {
         rustix::fs::fadvise(&self.file, offset, length, advice).ok();
     }
 
+    fn start_write(&self, offset: u64, length: u64) {
+        let length = std::num::NonZeroU64::new(length);
+        // Linux starts to write dirty pages, and drops from memory only those that are clean, which
+        // what was just written is not.
+        rustix::fs::fadvise(&self.file, offset, length, rustix::fs::Advice::DontNeed).ok();
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.writable("write")?;
         self.file.write_all_at(bytes, offset).map_err(self.failed("write"))

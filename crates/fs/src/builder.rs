@@ -50,6 +50,8 @@ pub struct Builder<'a> {
     lost_drafts: Option<(u64, FsError)>,
     /// When the first draft was made that was not flushed.
     since: Option<Duration>,
+    /// Whether new drafts are made now.
+    drafting: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -74,7 +76,13 @@ impl<'a> Builder<'a> {
             lost: BTreeSet::new(),
             lost_drafts: None,
             since: None,
+            drafting: true,
         })
+    }
+
+    /// Whether drafts are made from now on in what is no draft itself. Those that were made stay.
+    pub fn make_drafts(&mut self, make: bool) {
+        self.drafting = make;
     }
 
     /// Makes what is neither a directory nor a symbolic link. Takes one look-up, as everything that
@@ -280,7 +288,7 @@ impl<'a> Builder<'a> {
             None => {}
         }
         let Some(bulk) = &self.bulk else { return Ok(None) };
-        if Volume::is_virtual(spot.node) || !bulk.reaches(spot.node) {
+        if !self.drafting || Volume::is_virtual(spot.node) || !bulk.reaches(spot.node) {
             return Ok(None);
         }
         let base = match bulk.base(spot.node) {

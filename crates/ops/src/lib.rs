@@ -43,6 +43,6 @@ pub mod reach;
 
 // What is left to be done later.
 pub mod queue;
-mod unfinished;
+pub mod unfinished;
 
 pub use operations::Ops;

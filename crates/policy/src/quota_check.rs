@@ -116,7 +116,7 @@ impl Governed {
     /// Recounts the charges of every quota, and returns where the records differ: a walk over
     /// everything that is stored, in one state, while the volume is in use.
     pub fn quota_check(&self) -> FsResult<Vec<QuotaDifference>> {
-        let pin = self.store.pin().map_err(from_store)?;
+        let pin = ops::unfinished::pin_whole(self)?;
         self.quota_differences(&*pin, &mut Counting::silent())
     }
 
@@ -126,7 +126,7 @@ impl Governed {
         &self,
         progress: CheckProgress<'_>,
     ) -> FsResult<Vec<QuotaDifference>> {
-        let pin = self.store.pin().map_err(from_store)?;
+        let pin = ops::unfinished::pin_whole(self)?;
         self.quota_differences(&*pin, &mut Counting::reporting(progress))
     }
 

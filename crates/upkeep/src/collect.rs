@@ -141,7 +141,8 @@ impl Upkeep {
     /// Begins to mark what the trees of a pinned state name, trees without a record included.
     pub fn begin_marking(&self) -> FsResult<(Box<dyn Pinned>, Marking)> {
         let horizon = self.data.horizon();
-        let pinned = self.store.pin().map_err(from_store)?;
+        // Extents of an import that are not counted yet would be counted twice.
+        let pinned = ops::unfinished::pin_whole(self)?;
         let mut trees = Vec::new();
         let mut cursor =
             pinned.scan(VOLUME, KeyRange::prefix(&key::SUBVOLUMES_PREFIX)).map_err(from_store)?;

@@ -180,7 +180,7 @@ fn flip_bits<E: EngineUnderTest>(subject: &Subject, seed: u64, oldest: Lsn) {
     let files = subject.device.files();
     for (path, length) in files.iter().filter(|(_, length)| *length > 0) {
         let bytes = subject.device.read_file(path);
-        let flips = E::rounds(40, 3000).min(length * 8);
+        let flips = E::places(40, 3000).min(length * 8);
         let mut found = BTreeMap::from([(false, 0), (true, 0)]);
         for _ in 0..flips {
             let bit = pick_bit(&bytes, &mut random);
@@ -259,7 +259,7 @@ pub fn a_stale_or_misplaced_piece_is_found<E: EngineUnderTest>() {
         let files = now.files();
         for (path, length) in &files {
             let (bytes, length) = (now.read_file(path), *length);
-            for _ in 0..E::rounds(24, 3000) {
+            for _ in 0..E::places(24, 3000) {
                 let piece = *random.choice(&PIECES).expect("invariant: there are some");
                 let (to, from) = (random.u64(0..=length / piece), random.u64(0..=length / piece));
                 let stale = random.bool();

@@ -22,6 +22,15 @@ pub trait EngineUnderTest: 'static {
     /// except for an engine where each read is a request.
     const SPARED: u64 = 1;
 
+    /// The same in the short form alone, for seeds and places: 1, except for an engine of which
+    /// another layout has the suite already. With `PANDO_SLOW` every layout has the whole suite.
+    const SPARED_SHORT: u64 = 1;
+
+    /// The divisor of seeds and places.
+    fn spared() -> u64 {
+        if run::slow() { Self::SPARED } else { Self::SPARED * Self::SPARED_SHORT }
+    }
+
     /// How errors name a file of the disk.
     fn named(path: &str) -> Cow<'_, str> {
         Cow::Borrowed(path)
@@ -32,14 +41,19 @@ pub trait EngineUnderTest: 'static {
         (run::rounds(quick, thorough) / Self::SPARED).max(1)
     }
 
+    /// The same for places, or for what is as long as all of a run.
+    fn places(quick: u64, thorough: u64) -> u64 {
+        (run::rounds(quick, thorough) / Self::spared()).max(1)
+    }
+
     /// The distance between checked places.
     fn stride(quick: u64, thorough: u64) -> u64 {
-        run::rounds(quick, thorough) * Self::SPARED
+        run::rounds(quick, thorough) * Self::spared()
     }
 
     /// Like [`run::for_seeds`], with fewer of them if the engine is spared.
     fn for_seeds(name: &str, quick: u64, thorough: u64, body: impl Fn(u64)) {
-        let seeds = |count: u64| (count / Self::SPARED).max(1);
+        let seeds = |count: u64| (count / Self::spared()).max(1);
         run::for_seeds(name, seeds(quick), seeds(thorough), body);
     }
 
@@ -76,14 +90,18 @@ pub fn small(durability: Durability) -> EngineOptions {
 }
 
 /// Declares how a suite creates stores of a type that has `create` and `open`, with the options
-/// from a function of the durability.
+/// from a function of the durability; perhaps with its `SPARED_SHORT`.
 #[macro_export]
 macro_rules! engine_under_test {
     ($name:ident, $what:literal, $store:ty, $options:path) => {
+        $crate::engine_under_test!($name, $what, $store, $options, spared: 1);
+    };
+    ($name:ident, $what:literal, $store:ty, $options:path, spared: $spared:literal) => {
         struct $name;
 
         impl $crate::store_conformance::EngineUnderTest for $name {
             const NAME: &'static str = $what;
+            const SPARED_SHORT: u64 = $spared;
 
             fn create(
                 sim: &$crate::SimEnv,

@@ -130,7 +130,7 @@ fn each_operation<E: EngineUnderTest>(name: &str, fault: impl Fn(u64) -> Fault) 
             if !run_with::<E>(seed, durability, &fault(after)) {
                 break;
             }
-            after += E::stride(2, 1);
+            after += E::stride(5, 1);
         }
     });
 }

@@ -160,8 +160,8 @@ fn run<E: EngineUnderTest>(seed: u64, keys: Keys, count: u64) {
 /// Several levels of nodes split, merge and are cut without losing a key.
 pub fn a_large_tree_grows_and_shrinks<E: EngineUnderTest>() {
     E::for_seeds("large trees", 1, 5, |seed| {
-        run::<E>(seed, Keys::Scattered, E::rounds(20_000, 300_000));
-        run::<E>(seed, Keys::Ascending, E::rounds(20_000, 300_000));
-        run::<E>(seed, Keys::Long, E::rounds(6000, 60_000));
+        run::<E>(seed, Keys::Scattered, E::places(20_000, 300_000));
+        run::<E>(seed, Keys::Ascending, E::places(20_000, 300_000));
+        run::<E>(seed, Keys::Long, E::places(6000, 60_000));
     });
 }

@@ -194,7 +194,7 @@ pub fn a_scan_beside_writers_is_complete<E: EngineUnderTest>() {
         }
         scope.spawn(|| background(store, &stop));
         let _stop = StopAtEnd(&stop);
-        for round in 0..E::rounds(60, 1000) {
+        for round in 0..E::rounds(15, 1000) {
             let mut cursor = store.scan(TREE, KeyRange::all()).expect("the tree exists");
             let backward = round % 2 == 1;
             if backward {

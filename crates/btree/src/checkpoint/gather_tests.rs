@@ -369,7 +369,7 @@ fn moving_leaves_beside_changing_clones_loses_nothing() {
 #[test]
 fn no_operation_during_leaf_moves_loses_data() {
     let (sim, model) = aged();
-    let (mut moved, seeds) = (0, testing::run::rounds(5, 300));
+    let (mut moved, seeds) = (0, testing::run::rounds(2, 300));
     for seed in 0..seeds {
         let (sim, mut world) = World::of(&sim, &model, seed);
         for round in 0..8 {

@@ -188,7 +188,7 @@ fn power_may_be_cut_while_leaves_are_pre_flushed() {
     let (synced, cuts) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (least, count) = (Arc::clone(&synced), Arc::clone(&cuts));
     sim.device.watch(move |image, op| {
-        if !op.is_multiple_of(2) {
+        if !op.is_multiple_of(testing::run::rounds(4, 2)) {
             return;
         }
         let policy = CrashPolicy::ALL[op as usize / 2 % CrashPolicy::ALL.len()];

@@ -9,6 +9,7 @@ use store::{
     Batch, Commit, Durable, Error, KeyRange, Lane, Maintain, MergeKind, Read, SliceRun, Snapshot,
     TreeId,
 };
+use testing::run::rounds;
 use testing::{CrashPolicy, SimDevice, SimEnv};
 
 use crate::superblocks::Model;
@@ -169,7 +170,8 @@ fn a_damaged_node_under_the_log_blocks_only_its_own_keys() {
     let length = left.read_file(NODES).len() as u64;
     let options = options(CACHE_BYTES);
     let (mut closed, mut read_only) = (0, 0);
-    for unit in 0..length / UNIT_BYTES as u64 {
+    let step = rounds(3, 1);
+    for unit in (0..length / UNIT_BYTES as u64).step_by(step as usize) {
         let bit = (unit * UNIT_BYTES as u64 + 100) * 8;
         let place = format!("bit {bit}");
         let sim = SimEnv::on(left.copy(), unit);
@@ -201,5 +203,5 @@ fn a_damaged_node_under_the_log_blocks_only_its_own_keys() {
     }
     println!("of {length} bytes: {closed} close it, {read_only} have it open for reading");
     assert_eq!(closed, 0, "units that close it");
-    assert!(read_only > 50, "{read_only} units under the log");
+    assert!(read_only * step > 50, "{read_only} units under the log");
 }

@@ -129,8 +129,8 @@ fn power_cuts_while_space_is_freed_leave_a_whole_store() {
     let cuts = Arc::new(Mutex::new((0, 0)));
     let count = Arc::clone(&cuts);
     sim.device.watch(move |medium, op| {
-        // In the short form every other one; that is each policy in turn.
-        if !op.is_multiple_of(rounds(2, 1)) {
+        // In the short form every fourth; that is each policy in turn.
+        if !op.is_multiple_of(rounds(4, 1)) {
             return;
         }
         let policy = CrashPolicy::ALL[op as usize / 2 % CrashPolicy::ALL.len()];

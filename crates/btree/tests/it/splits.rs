@@ -186,7 +186,7 @@ fn race(seed: u64, others: Beside) {
 
 #[test]
 fn splits_and_merges_race_readers_clones_checkpoints_and_eviction() {
-    for seed in 1..=3 {
+    for seed in 1..=testing::run::rounds(1, 3) {
         println!("seed {seed}");
         race(seed, Beside::All);
     }
@@ -194,7 +194,7 @@ fn splits_and_merges_race_readers_clones_checkpoints_and_eviction() {
 
 #[test]
 fn leaves_split_with_their_tree_shared_lose_nothing() {
-    for seed in 1..=5 {
+    for seed in 1..=testing::run::rounds(2, 5) {
         println!("seed {seed}");
         race(seed, Beside::Readers);
     }

@@ -98,7 +98,7 @@ fn background(store: &BtreeStore, stop: &AtomicBool, rounds: &AtomicU64, failed:
 
 #[test]
 fn space_runs_out_and_is_reclaimed_beside_two_writers() {
-    for seed in 0..3 {
+    for seed in 0..testing::run::rounds(1, 3) {
         println!("seed {seed}");
         let sim = sim_env(seed);
         let mut options = options(1 << 20);

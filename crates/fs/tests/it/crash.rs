@@ -186,22 +186,22 @@ fn a_volume_that_opens_after_a_killed_format_keeps_opening() {
 
 #[test]
 fn crash_at_every_write_and_sync_loses_nothing_that_was_synced() {
-    enumerate_all(scale(20, 200), &Base::Engine(Engine::Btree));
+    enumerate_all(scale(8, 200), &Base::Engine(Engine::Btree));
 }
 
 #[test]
 fn crash_at_every_write_and_sync_on_the_log_structured_engine_loses_nothing() {
-    enumerate_all(scale(12, 200), &Base::Engine(Engine::Lsm));
+    enumerate_all(scale(5, 200), &Base::Engine(Engine::Lsm));
 }
 
 #[test]
 fn crash_at_every_write_and_sync_on_value_logs_loses_nothing() {
-    enumerate_all(scale(6, 200), &Base::Column);
+    enumerate_all(scale(3, 200), &Base::Column);
 }
 
 #[test]
 fn crash_at_every_write_and_sync_over_the_oracle_loses_nothing_that_was_synced() {
-    enumerate_all(scale(12, 300), &Base::Oracle(None));
+    enumerate_all(scale(4, 300), &Base::Oracle(None));
 }
 
 #[test]

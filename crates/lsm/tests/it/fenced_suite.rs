@@ -43,6 +43,7 @@ impl<const VALUES_FROM: u64> EngineUnderTest for Fenced<VALUES_FROM> {
 
     /// An opening writes two manifests, and each is read back.
     const SPARED: u64 = 10;
+    const SPARED_SHORT: u64 = 2;
 
     fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
         Ok(LsmStore::create(&sim.env(), &Self::options(sim, durability))?)

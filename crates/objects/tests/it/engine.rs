@@ -58,6 +58,7 @@ mod alone {
     impl EngineUnderTest for Alone {
         const NAME: &'static str = "lsm on objects";
         const SPARED: u64 = 12;
+        const SPARED_SHORT: u64 = 2;
 
         fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
             let prefix = fresh_prefix();
@@ -109,6 +110,7 @@ mod cut {
     impl EngineUnderTest for Cut {
         const NAME: &'static str = "lsm on objects, cut";
         const SPARED: u64 = 8;
+        const SPARED_SHORT: u64 = 3;
 
         fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
             Ok(LsmStore::create(&sim.env(), &Self::options(sim, durability))?)

@@ -188,6 +188,13 @@ impl Chunk {
         self.dir(dir).index.contains_key(&hash)
     }
 
+    /// Whether a new directory has as many names of this hash as there are places for.
+    pub(super) fn is_crowded(&self, dir: DirId, hash: u64) -> bool {
+        let names = &self.dir(dir).children;
+        self.has_hash(dir, hash)
+            && names.iter().filter(|(other, _)| *other == hash).count() > usize::from(u8::MAX)
+    }
+
     /// Adds a name.
     pub(super) fn add_child(&mut self, dir: DirId, hash: u64, child: Draft) {
         let dir = self.dir_mut(dir);

@@ -7,7 +7,7 @@ use format::xattr_record::XattrRecord;
 use inode::permissions::{EXECUTE, WRITE};
 use inode::{FsError, Kind};
 use vfs::{FsResult, NewNode};
-use volume::view::View;
+use volume::view::{NAMES_OF_A_HASH, View};
 use volume::{attributes, permit};
 
 use super::draft::{Dir, DirId, Draft, File, FileId};
@@ -202,6 +202,9 @@ impl Bulk {
             return Err(Refusal::Stored);
         }
         at.check(maker.caller, WRITE)?;
+        if self.chunk.is_crowded(dir, hash) {
+            return Err(NAMES_OF_A_HASH.into());
+        }
         Ok(hash)
     }
 

@@ -5,9 +5,9 @@ use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::InodeRecord;
 use format::key::{self, ENTRY_KEY_BYTES, Part};
-use inode::FsError;
 use store::{Item, SortedRun};
 use vfs::FsResult;
+use volume::view::NAMES_OF_A_HASH;
 
 use super::draft::{Chunk, Dir, DirId, Draft, File};
 
@@ -85,8 +85,7 @@ impl Chunk {
             let (mut last, mut index) = (None, 0_u8);
             for &(hash, child) in &children {
                 index = if last == Some(hash) {
-                    let too_many = FsError::LimitReached("too many names of one hash");
-                    index.checked_add(1).ok_or(too_many)?
+                    index.checked_add(1).ok_or(NAMES_OF_A_HASH)?
                 } else {
                     0
                 };

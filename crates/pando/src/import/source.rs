@@ -13,6 +13,15 @@ use wire::{ImportAttr, Kind};
 /// Extended attributes of one inode, names and values.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// What a list of a directory says about a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Listed {
+    Directory,
+    Regular,
+    /// Anything else, or not known.
+    Other,
+}
+
 /// A directory of the source.
 pub(super) struct Directory {
     descriptor: OwnedFd,
@@ -47,17 +56,36 @@ impl Directory {
         Ok(rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())?)
     }
 
-    /// All names, in the order of their inodes: the order that is fastest to read from a disk.
-    pub(super) fn names(&self) -> io::Result<Vec<CString>> {
+    /// Passes on all names, in the order of their inodes: the order that is fastest to read from a
+    /// disk. After an error, it has passed on those before it.
+    pub(super) fn names(&self, mut found: impl FnMut(CString, Listed)) -> io::Result<()> {
         let mut names = Vec::new();
+        let mut listed = Ok(());
         for entry in Dir::read_from(&self.descriptor)? {
-            let entry = entry?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    listed = Err(error.into());
+                    break;
+                }
+            };
             if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                names.push((entry.ino(), entry.file_name().to_owned()));
+                let kind = match entry.file_type() {
+                    FileType::Directory => Listed::Directory,
+                    FileType::RegularFile => Listed::Regular,
+                    // Some file systems do not tell.
+                    FileType::Unknown => match self.stat(entry.file_name()) {
+                        Ok(stat) if kind(&stat) == Kind::Directory => Listed::Directory,
+                        _ => Listed::Other,
+                    },
+                    _ => Listed::Other,
+                };
+                names.push((entry.ino(), entry.file_name().to_owned(), kind));
             }
         }
         names.sort_unstable();
-        Ok(names.into_iter().map(|(_, name)| name).collect())
+        names.into_iter().for_each(|(_, name, kind)| found(name, kind));
+        listed
     }
 
     /// The attributes of a name, without following a symbolic link.
@@ -81,6 +109,28 @@ impl Directory {
     }
 }
 
+/// Whether a file changed since it was looked at. Its contents may be a mixture then; its time is
+/// that of before, so that the next import reads it again.
+pub(super) fn has_changed(file: &impl AsFd, before: &Stat) -> io::Result<bool> {
+    let now = rustix::fs::fstat(file)?;
+    let seen = |stat: &Stat| {
+        let mtime = (stat.st_mtime, stat.st_mtime_nsec);
+        (stat.st_size, mtime, (stat.st_ctime, stat.st_ctime_nsec))
+    };
+    // Others may give it further names meanwhile.
+    Ok(seen(&now) != seen(before) && !only_linked(&now, before))
+}
+
+fn only_linked(now: &Stat, before: &Stat) -> bool {
+    let contents = |stat: &Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
+    now.st_nlink != before.st_nlink && contents(now) == contents(before)
+}
+
+/// The error about a file that changed.
+pub(super) fn changed() -> io::Error {
+    io::Error::other("it changed while it was read; the same command reads it again")
+}
+
 /// Splits a path into an open directory and a name in it.
 pub(super) fn split(path: &Path) -> io::Result<(Directory, CString)> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
@@ -95,7 +145,11 @@ pub(super) fn split(path: &Path) -> io::Result<(Directory, CString)> {
 
 /// The extended attributes of an open file.
 pub(super) fn xattrs_of(file: &impl AsFd) -> io::Result<Xattrs> {
-    let mut list = vec![0_u8; 1024];
+    let mut some = [0_u8; 256];
+    let mut list = match rustix::fs::flistxattr(file, &mut some) {
+        Ok(0) | Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        _ => vec![0_u8; 1024],
+    };
     let length = loop {
         match rustix::fs::flistxattr(file, &mut list) {
             Ok(0) | Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),

@@ -1,11 +1,12 @@
 //! The walk over the source, depth first, without recursion: a tree may have any depth.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
@@ -13,6 +14,7 @@ use indicatif::ProgressBar;
 use rustix::fs::Stat;
 use wire::{Answer, Call, Failure, FailureKind, Item, Kind, ListEntry};
 
+use super::ahead::{self, Ahead, Event, Seen, Small};
 use super::source::{self, Directory, Xattrs};
 use super::stream::Stream;
 use super::tree::{Visible, conflict};
@@ -21,9 +23,6 @@ use crate::cli::OnConflict;
 use crate::failure::{self, Result};
 use crate::output::Output;
 use crate::session;
-
-/// Files up to this length travel in one item.
-const WHOLE_FILE_BYTES: u64 = 64 << 10;
 
 /// Contents of longer files travel in items of this length.
 const DATA_BYTES: usize = 256 << 10;
@@ -45,9 +44,8 @@ pub(super) struct Walk<'a> {
 }
 
 struct Level {
-    directory: Directory,
+    directory: Arc<Directory>,
     path: PathBuf,
-    names: std::vec::IntoIter<CString>,
     /// The entries that the destination already has; empty if the directory is new.
     existing: BTreeMap<Vec<u8>, ListEntry>,
     existed: bool,
@@ -103,21 +101,25 @@ impl<'a> Walk<'a> {
             let directory =
                 Directory::open(source).map_err(|error| failure::source("read", source, &error))?;
             let (existing, existed) = self.stream.ask(open)?;
-            self.go_into(directory, source.to_owned(), existing, existed);
-            self.directories()?;
+            let directory = Arc::new(directory);
+            // Into what exists, only what differs is read.
+            let ahead = Ahead::start(Arc::clone(&directory), !existed)
+                .map_err(|error| failure::source("read", source, &error))?;
+            self.levels.push(level(directory, source.to_owned(), existing, existed));
+            self.directories(ahead)?;
         } else {
             let (directory, name) =
                 source::split(source).map_err(|error| failure::source("read", source, &error))?;
-            let stat =
-                directory.stat(&name).map_err(|error| failure::source("read", source, &error))?;
+            let seen = ahead::look_at(&directory, name.clone());
+            let stat = seen.stat.map_err(|error| failure::source("read", source, &error))?;
             let (existing, existed) = self.stream.ask(open)?;
-            let mut level = level(directory, PathBuf::new(), Vec::new(), existing, existed);
+            let mut level = level(Arc::new(directory), PathBuf::new(), existing, existed);
             // The daemon gives it the destination's name, so it is compared under that.
             if let Some(entry) = level.existing.pop_first() {
                 level.existing.insert(name.to_bytes().to_vec(), entry.1);
             }
             self.levels.push(level);
-            self.entry(&name, &stat, source)?;
+            self.entry((&name, source), &stat, None)?;
         }
         if let Visible::Whole(name) = visible
             && !self.interrupted.load(Ordering::Relaxed)
@@ -147,38 +149,44 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn go_into(
-        &mut self,
-        directory: Directory,
-        path: PathBuf,
-        existing: Vec<ListEntry>,
-        existed: bool,
-    ) {
-        let names = directory.names().unwrap_or_else(|error| {
-            self.problem(&path, &error);
-            Vec::new()
-        });
-        self.levels.push(level(directory, path, names, existing, existed));
-    }
-
-    fn directories(&mut self) -> Result<()> {
-        while let Some(level) = self.levels.last_mut() {
+    fn directories(&mut self, mut ahead: Ahead) -> Result<()> {
+        // Depth below a directory that is left out.
+        let mut left_out = 0_u64;
+        while !self.levels.is_empty() {
             if self.interrupted.load(Ordering::Relaxed) {
                 // Directories keep their current times, so that nothing incomplete looks complete.
                 return Ok(());
             }
             self.stream.proceed()?;
-            let Some(name) = level.names.next() else {
-                self.leave()?;
-                continue;
-            };
-            let path = level.path.join(OsStr::from_bytes(name.to_bytes()));
-            match level.directory.stat(&name) {
-                Ok(stat) if source::kind(&stat) == Kind::Directory => self.enter(&name, path)?,
-                Ok(stat) => self.entry(&name, &stat, &path)?,
-                // It was removed meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => self.problem(&path, &error),
+            match ahead.next()? {
+                Event::Nothing => {}
+                Event::Enter(name, Err(error)) if left_out == 0 => {
+                    let path = self.path_of(&name);
+                    self.problem(&path, &error);
+                }
+                Event::Enter(_, Err(_)) => {}
+                Event::Enter(..) if left_out > 0 => left_out += 1,
+                Event::Enter(name, Ok(directory)) => {
+                    left_out = u64::from(!self.enter(&name, directory)?);
+                }
+                Event::Leave if left_out > 0 => left_out -= 1,
+                Event::Leave => self.leave()?,
+                Event::Names(_) | Event::Unreadable(_) if left_out > 0 => {}
+                Event::Unreadable(error) => {
+                    let path = self.levels.last().map(|level| level.path.clone());
+                    self.problem(&path.unwrap_or_default(), &error);
+                }
+                Event::Names(names) => {
+                    for Seen { name, stat, file } in names {
+                        let path = self.path_of(&name);
+                        match stat {
+                            Ok(stat) => self.entry((&name, &path), &stat, file)?,
+                            // It was removed meanwhile.
+                            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                            Err(error) => self.problem(&path, &error),
+                        }
+                    }
+                }
             }
             if self.stream.has_errors() {
                 self.report_errors()?;
@@ -187,23 +195,23 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn enter(&mut self, name: &CStr, path: PathBuf) -> Result<()> {
-        let Some(level) = self.levels.last() else { return Ok(()) };
-        let directory = match level.directory.open_below(name) {
-            Ok(directory) => directory,
-            Err(error) => {
-                self.problem(&path, &error);
-                return Ok(());
-            }
-        };
-        let bytes = name.to_bytes();
+    /// The path of a name in the current directory.
+    fn path_of(&self, name: &CStr) -> PathBuf {
+        let name = OsStr::from_bytes(name.to_bytes());
+        self.levels.last().map_or_else(|| name.into(), |level| level.path.join(name))
+    }
+
+    /// Enters a directory. `false`: it is left out.
+    fn enter(&mut self, name: &CStr, directory: Arc<Directory>) -> Result<bool> {
+        let Some(level) = self.levels.last() else { return Ok(false) };
+        let (bytes, path) = (name.to_bytes(), self.path_of(name));
         let (existing, existed) = if level.existed && level.existing.contains_key(bytes) {
             match self.stream.ask(Call::ImportEnter { name: bytes }) {
                 Ok(answer) => answer,
                 Err(failure) if failure.kind == FailureKind::NotDirectory => {
                     self.outcome.fail(failure.kind);
                     self.output.failure(&failure.at(path.as_os_str().as_bytes()));
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(failure) => return Err(failure),
             }
@@ -216,8 +224,8 @@ impl<'a> Walk<'a> {
         } else {
             self.outcome.imported += 1;
         }
-        self.go_into(directory, path, existing, existed);
-        Ok(())
+        self.levels.push(self::level(directory, path, existing, existed));
+        Ok(true)
     }
 
     fn leave(&mut self) -> Result<()> {
@@ -234,15 +242,20 @@ impl<'a> Walk<'a> {
         self.stream.push(&Item::Leave { attr, xattrs: borrowed(&xattrs) })
     }
 
-    /// Handles anything but a directory.
-    fn entry(&mut self, name: &CStr, stat: &Stat, path: &Path) -> Result<()> {
+    /// Handles anything but a directory; `file`: its contents, if they were read.
+    fn entry(
+        &mut self,
+        (name, path): (&CStr, &Path),
+        stat: &Stat,
+        file: Option<io::Result<Small>>,
+    ) -> Result<()> {
         let bytes = name.to_bytes();
         let mut hold = 0;
         if stat.st_nlink > 1 {
             let next = self.links.len() as u64 + 1;
             let key = (stat.st_dev, stat.st_ino);
             if let Some(&held) = self.links.get(&key) {
-                if self.is_there(bytes, stat) {
+                if self.is_there(name, stat) {
                     self.unchanged();
                     return Ok(());
                 }
@@ -255,7 +268,7 @@ impl<'a> Walk<'a> {
             self.links.insert(key, next);
             hold = next;
         }
-        if self.is_there(bytes, stat) {
+        if self.is_there(name, stat) {
             self.unchanged();
             return if hold == 0 {
                 Ok(())
@@ -274,7 +287,16 @@ impl<'a> Walk<'a> {
         let kind = source::kind(stat);
         let attr = source::attr(stat, self.keep_owner);
         match kind {
-            Kind::File => return self.file(name, path, hold),
+            Kind::File => {
+                return match file {
+                    None => self.file(name, path, hold),
+                    Some(Ok(small)) => self.small_file((name, path), stat, small, hold),
+                    Some(Err(error)) => {
+                        self.problem(path, &error);
+                        Ok(())
+                    }
+                };
+            }
             Kind::Symlink => {
                 let Some(level) = self.levels.last() else { return Ok(()) };
                 match level.directory.target(name) {
@@ -297,14 +319,23 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Whether the destination has the same file, by kind, size and time.
-    fn is_there(&self, name: &[u8], stat: &Stat) -> bool {
-        let Some(entry) = self.levels.last().and_then(|level| level.existing.get(name)) else {
-            return false;
-        };
-        let kind = source::kind(stat);
-        let same_size = kind != Kind::File || entry.attr.size == stat.st_size as u64;
-        entry.attr.kind == kind && same_size && entry.attr.mtime == source::attr(stat, false).mtime
+    /// Whether the destination has the same file, by kind, time, and size, target or device number.
+    fn is_there(&self, name: &CStr, stat: &Stat) -> bool {
+        let Some(level) = self.levels.last() else { return false };
+        let Some(entry) = level.existing.get(name.to_bytes()) else { return false };
+        let (kind, there) = (source::kind(stat), &entry.attr);
+        there.kind == kind
+            && there.mtime == source::attr(stat, false).mtime
+            && match kind {
+                Kind::File => there.size == stat.st_size as u64,
+                Kind::Symlink => {
+                    // The daemon may be unable to read it, as the walk may be.
+                    let target = level.directory.target(name).ok();
+                    target.is_some_and(|own| entry.target.as_ref().is_some_and(|it| it.0 == own))
+                }
+                Kind::CharDevice | Kind::BlockDevice => there.rdev == device_number(stat.st_rdev),
+                _ => true,
+            }
     }
 
     fn file(&mut self, name: &CStr, path: &Path, hold: u64) -> Result<()> {
@@ -320,34 +351,41 @@ impl<'a> Walk<'a> {
                 return Ok(());
             }
         };
-        let xattrs = self.xattrs(source::xattrs_of(&file), path);
         let size = stat.st_size as u64;
-        if size > WHOLE_FILE_BYTES {
+        if size > ahead::SMALL_BYTES {
+            let xattrs = self.xattrs(source::xattrs_of(&file), path);
             return self.long_file(name, path, &file, &stat, &xattrs, hold);
         }
-        // Reads one byte more than expected, to see whether the file grew.
-        let mut data = std::mem::take(&mut self.buffer);
-        data.resize(WHOLE_FILE_BYTES as usize, 0);
-        let read = source::read_at(&file, &mut data[..size as usize], 0);
-        let sent = match read {
-            Ok(length) => {
-                self.outcome.imported += 1;
-                self.outcome.bytes += length as u64;
-                self.stream.push(&Item::File {
-                    name: name.to_bytes(),
-                    attr: source::attr(&stat, self.keep_owner),
-                    xattrs: borrowed(&xattrs),
-                    data: &data[..length],
-                    hold,
-                })
-            }
+        match ahead::read(&file, &stat) {
+            Ok(small) => self.small_file((name, path), &stat, small, hold),
             Err(error) => {
                 self.problem(path, &error);
                 Ok(())
             }
-        };
-        self.buffer = data;
-        sent
+        }
+    }
+
+    /// Sends a file that travels in one item.
+    fn small_file(
+        &mut self,
+        (name, path): (&CStr, &Path),
+        stat: &Stat,
+        Small { data, xattrs, changed }: Small,
+        hold: u64,
+    ) -> Result<()> {
+        if changed {
+            self.problem(path, &source::changed());
+        }
+        let xattrs = self.xattrs(xattrs, path);
+        self.outcome.imported += 1;
+        self.outcome.bytes += data.len() as u64;
+        self.stream.push(&Item::File {
+            name: name.to_bytes(),
+            attr: source::attr(stat, self.keep_owner),
+            xattrs: borrowed(&xattrs),
+            data: &data,
+            hold,
+        })
     }
 
     fn long_file(
@@ -366,6 +404,11 @@ impl<'a> Walk<'a> {
         self.buffer = data;
         match copied {
             Ok(Some(size)) => {
+                match source::has_changed(file, stat) {
+                    Ok(false) => {}
+                    Ok(true) => self.problem(path, &source::changed()),
+                    Err(error) => self.problem(path, &error),
+                }
                 self.outcome.imported += 1;
                 let attr = source::attr(stat, self.keep_owner);
                 self.stream.push(&Item::End { size, attr, xattrs: borrowed(xattrs), hold })
@@ -479,14 +522,13 @@ impl From<Failure> for Trouble {
 }
 
 fn level(
-    directory: Directory,
+    directory: Arc<Directory>,
     path: PathBuf,
-    names: Vec<CString>,
     existing: Vec<ListEntry>,
     existed: bool,
 ) -> Level {
     let existing = existing.into_iter().map(|entry| (entry.name.0.clone(), entry)).collect();
-    Level { directory, path, names: names.into_iter(), existing, existed }
+    Level { directory, path, existing, existed }
 }
 
 fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {

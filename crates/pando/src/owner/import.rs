@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use format::acl::DEFAULT;
 use fs::{Builder, BulkNode, FileSystem, Follow, FsResult, Volume};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use wire::{
@@ -29,18 +28,17 @@ const ERRORS_MAX: usize = 100;
 /// Most bytes of their paths.
 const ERROR_PATHS_BYTES_MAX: usize = 64 << 10;
 
-/// Longest path of an error; of a longer path only the end is reported.
-const ERROR_PATH_BYTES_MAX: usize = 4096;
-
 /// Permission bits until an item has its own.
 const MODE_MEANWHILE: u32 = 0o600;
 const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
 
 mod bounds;
+mod levels;
 mod make;
 mod names;
 
 use bounds::{BOUNDS, Bounds, TOO_DEEP, TOO_MANY_HELD};
+use levels::Level;
 
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
 type OwnedXattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -70,15 +68,6 @@ pub(super) struct Import<'a> {
     more_errors: u64,
 }
 
-struct Level {
-    node: BulkNode,
-    name: Vec<u8>,
-    /// Whether its parent directory has a default access list.
-    inherits: bool,
-    /// Whether it has a default access list itself.
-    bequeaths: bool,
-}
-
 struct Begun {
     node: BulkNode,
     parent: BulkNode,
@@ -101,8 +90,8 @@ impl<'a> Import<'a> {
                 return Err(about(FsError::IsDirectory, b"/"));
             }
             let root = fs.resolve(caller, b"/", Follow::Yes).map_err(|e| about(e, path))?;
-            let mut import = Import::new(fs, caller, root.node, false)?;
-            import.descend(BulkNode::of(root.node), b"", false);
+            let mut import = Import::new(fs, caller, root.node, trusted)?;
+            import.descend(BulkNode::of(root.node), b"", (false, false));
             import.list(root.node, replies)?;
             return Ok((import, true));
         }
@@ -111,11 +100,10 @@ impl<'a> Import<'a> {
         if directory {
             let (node, existed) = Import::make_directory(fs, caller, held.entry.node, name)
                 .map_err(|error| about(error, path))?;
-            // Nobody else reaches a hidden directory that is new: it has mode 0700.
-            let many = trusted && staged.is_some() && !existed;
-            let mut import = Import::new(fs, caller, node, many)?;
+            let mut import = Import::new(fs, caller, node, trusted)?;
             let inherits = import.bequeaths(BulkNode::of(held.entry.node));
-            import.descend(BulkNode::of(node), b"", inherits);
+            let closed = import.is_closed(node, !existed);
+            import.descend(BulkNode::of(node), b"", (inherits, closed));
             if let Some(staged) = staged {
                 import.claim = Some(staged.claim(node).ok_or_else(|| {
                     let message = "another import to this destination is under way";
@@ -137,7 +125,7 @@ impl<'a> Import<'a> {
             let existed = import.report_existing(held.entry.node, (name, path), replies)?;
             // The level gets a lookup of its own; the one of `held` ends with it.
             let parent = fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?;
-            import.descend(BulkNode::of(parent.node), b"", false);
+            import.descend(BulkNode::of(parent.node), b"", (false, false));
             import.single = Some(name.to_vec());
             Ok((import, existed))
         }
@@ -214,7 +202,8 @@ impl<'a> Import<'a> {
         let parent = self.builder.node(parent).map_err(|error| about(error, name))?;
         let (node, existed) = Import::make_directory(self.fs, &self.caller, parent, name)
             .map_err(|error| about(error, name))?;
-        self.descend(BulkNode::of(node), name, self.inherits());
+        let closed = self.is_closed(node, !existed);
+        self.descend(BulkNode::of(node), name, (self.inherits(), closed));
         if existed {
             self.list(node, replies)?;
         }
@@ -266,13 +255,15 @@ impl<'a> Import<'a> {
     ) -> Result<bool, Failure> {
         match self.fs.lookup(&self.caller, parent, name) {
             Ok(entry) => {
+                let is_link = entry.attr.kind == Kind::Symlink;
+                let target = is_link.then(|| self.fs.readlink(&self.caller, entry.node));
                 self.fs.forget(entry.node, 1);
                 if entry.attr.kind == Kind::Directory {
                     return Err(about(FsError::IsDirectory, path)
                         .hint("end the destination with the name of the copy"));
                 }
-                let listed =
-                    ListEntry { name: name.into(), attr: (&entry.attr).into(), target: None };
+                let target = target.and_then(Result::ok).map(Bytes);
+                let listed = ListEntry { name: name.into(), attr: (&entry.attr).into(), target };
                 let part = Body::Entries { directory: Bytes::default(), entries: vec![listed] };
                 replies.part(part)?;
                 Ok(true)
@@ -370,7 +361,10 @@ impl<'a> Import<'a> {
             return;
         }
         match self.directory(name) {
-            Ok(node) => self.descend(node, name, self.inherits()),
+            Ok((node, made)) => {
+                let closed = self.is_closed(node.id(), made);
+                self.descend(node, name, (self.inherits(), closed));
+            }
             Err(error) => {
                 self.failed(name, &error);
                 self.left_out = 1;
@@ -378,21 +372,23 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Makes a directory or finds it; either way with a look-up.
-    fn directory(&mut self, name: &[u8]) -> FsResult<BulkNode> {
+    /// Makes a directory or finds it; either way with a look-up. Also returns whether this import
+    /// made it just now.
+    fn directory(&mut self, name: &[u8]) -> FsResult<(BulkNode, bool)> {
         let parent = self.parent();
         if let Some(drafted) = self.builder.drafted_directory(parent, name)? {
-            return Ok(drafted);
+            return Ok((drafted, true));
         }
         match self.builder.mkdir(parent, name, DIRECTORY_MODE_MEANWHILE) {
             Err(FsError::Exists) => {
                 let parent = self.builder.node(parent)?;
-                Import::find_directory(self.fs, &self.caller, parent, name).map(BulkNode::of)
+                let found = Import::find_directory(self.fs, &self.caller, parent, name)?;
+                Ok((BulkNode::of(found), false))
             }
             made => {
                 let made = made?;
                 self.made(parent, name, made);
-                Ok(made)
+                Ok((made, true))
             }
         }
     }
@@ -402,39 +398,6 @@ impl<'a> Import<'a> {
     fn made(&self, parent: BulkNode, name: &[u8], made: BulkNode) {
         if !self.builder.is_draft(made) {
             self.fs.invalidate_entry(parent.id(), name);
-        }
-    }
-
-    fn leave(&mut self, attributes: Option<(&ImportAttr, &Xattrs<'_>)>) {
-        if self.left_out > 0 {
-            self.left_out -= 1;
-            return;
-        }
-        let Some(level) = self.levels.last() else { return };
-        let (node, inherits) = (level.node, level.inherits);
-        if self.levels.len() == 1
-            && self.above.is_some()
-            && let Some((attr, xattrs)) = attributes
-        {
-            let owned = xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec()));
-            self.of_top = Some((*attr, owned.collect()));
-            return;
-        }
-        let dressed = match attributes {
-            Some((attr, xattrs)) => self.dress(node, attr, xattrs, inherits),
-            None => Ok(()),
-        };
-        if !self.builder.is_draft(node) {
-            self.fs.invalidate_node(node.id());
-        }
-        if let Err(error) = dressed {
-            self.failed(b"", &error);
-        }
-        // The first directory stays until the end: items may be created only below it.
-        if self.levels.len() > 1
-            && let Some(level) = self.levels.pop()
-        {
-            self.builder.release(level.node);
         }
     }
 
@@ -512,42 +475,6 @@ impl<'a> Import<'a> {
 
     fn own_name(&self, name: &[u8]) -> Vec<u8> {
         self.single.clone().unwrap_or_else(|| name.to_vec())
-    }
-
-    fn parent(&self) -> BulkNode {
-        self.levels.last().expect("invariant: the first directory stays until the end").node
-    }
-
-    /// Enters a directory.
-    fn descend(&mut self, node: BulkNode, name: &[u8], inherits: bool) {
-        let bequeaths = self.bequeaths(node);
-        self.levels.push(Level { node, name: name.to_vec(), inherits, bequeaths });
-    }
-
-    /// Whether a directory has a default access list. If that cannot be read, it may have one.
-    fn bequeaths(&mut self, node: BulkNode) -> bool {
-        self.builder.has_xattr(node, DEFAULT)
-    }
-
-    /// Whether new entries here inherit an access list.
-    fn inherits(&self) -> bool {
-        self.levels.last().is_some_and(|level| level.bequeaths)
-    }
-
-    /// The path of a name in the import's current directory, or the end of that path.
-    fn path_of(&self, name: &[u8]) -> Vec<u8> {
-        let names = self.levels.iter().map(|level| level.name.as_slice()).chain([name]);
-        let (mut parts, mut bytes) = (Vec::new(), 0);
-        for part in names.rev().filter(|part| !part.is_empty()) {
-            bytes += part.len() + 1;
-            if bytes > ERROR_PATH_BYTES_MAX {
-                parts.push(&b"..."[..]);
-                break;
-            }
-            parts.push(part);
-        }
-        parts.reverse();
-        parts.join(&b'/')
     }
 
     fn failed(&mut self, name: &[u8], error: &FsError) {

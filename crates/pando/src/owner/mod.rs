@@ -13,6 +13,7 @@
 pub(crate) mod detach;
 mod elect;
 mod reported;
+mod record;
 mod signals;
 
 // Connections, and their requests.

@@ -356,3 +356,87 @@ fn a_stalled_import_does_not_hold_the_volume() {
     assert_eq!(again["failed"], 0);
     assert_eq!(world.names("/copy").len(), 4000);
 }
+
+/// What is new is made many names at once, also below what exists, and with the same result.
+#[test]
+fn new_directories_are_imported_with_few_commits() {
+    const FILES: usize = 1500;
+    for engine in ["btree", "lsm"] {
+        let world = World::on(engine);
+        let source = world.path().join("source");
+        for directory in ["there/old", "there/new", "new/below"] {
+            let directory = source.join(directory);
+            fs::create_dir_all(&directory).unwrap();
+            sample(&directory);
+        }
+        for file in 0..FILES {
+            fs::write(source.join(format!("new/{file}")), format!("contents of {file}")).unwrap();
+        }
+        let (from, to) = (source.to_str().unwrap(), world.at("/"));
+        // The volume's root exists, and so does one directory.
+        let old = source.join("there/old");
+        for path in ["/there", "/there/old"] {
+            let empty = world.path().join("empty");
+            fs::create_dir_all(&empty).unwrap();
+            world.ok(&["import", empty.to_str().unwrap(), &world.at(path)]);
+        }
+        let commits = || world.status()["writing"]["commits"].as_u64().unwrap();
+        let before = commits();
+        let imported = world.json(&["import", from, &to]).remove(0);
+        let commits = commits() - before;
+        assert_eq!(imported["failed"], 0, "{imported}");
+        assert_eq!(world.names("/new").len(), FILES + 1);
+        if is_root() {
+            assert!(commits < FILES as u64 / 2, "{commits} commits");
+        }
+        world.ok(&["fsck", world.vol()]);
+        if world.mount() {
+            assert_same(&source.join("new"), &world.below_mount("new"));
+            assert_same(&source.join("there/new"), &world.below_mount("there/new"));
+            assert_same(&old, &world.below_mount("there/old"));
+        }
+    }
+}
+
+/// Trees whose times are clamped differ in nothing else.
+#[test]
+fn links_and_devices_with_the_same_time_and_another_target_are_replaced() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let times = rustix::fs::Timestamps {
+        last_access: rustix::fs::Timespec { tv_sec: 1_000_000, tv_nsec: 5 },
+        last_modification: rustix::fs::Timespec { tv_sec: 1_000_000, tv_nsec: 5 },
+    };
+    let make = |target: &str, minor: u32| {
+        let link = source.join("link");
+        fs::remove_file(&link).unwrap_or_default();
+        symlink(target, &link).unwrap();
+        let no_follow = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::utimensat(rustix::fs::CWD, &link, &times, no_follow).unwrap();
+        if is_root() {
+            let device = source.join("device");
+            fs::remove_file(&device).unwrap_or_default();
+            let (kind, mode) = (rustix::fs::FileType::CharacterDevice, Mode::from_raw_mode(0o600));
+            let number = rustix::fs::makedev(1, minor);
+            rustix::fs::mknodat(rustix::fs::CWD, &device, kind, mode, number).unwrap();
+            rustix::fs::utimensat(rustix::fs::CWD, &device, &times, no_follow).unwrap();
+        }
+    };
+    let (from, to) = (source.to_str().unwrap(), world.at("/copy"));
+    make("one", 3);
+    world.ok(&["import", from, &to]);
+    let same = world.json(&["import", from, &to]).remove(0);
+    assert_eq!(same["imported"], 0, "{same}");
+    make("two", 5);
+    world.fails(6, &["import", "--on-conflict", "fail", from, &to]);
+    let other = world.json(&["import", from, &to]).remove(0);
+    assert_eq!(other["imported"], if is_root() { 2 } else { 1 }, "{other}");
+    if world.mount() {
+        assert_same(&source, &world.below_mount("copy"));
+        if is_root() {
+            let device = fs::symlink_metadata(world.below_mount("copy/device")).unwrap();
+            assert_eq!(device.rdev(), rustix::fs::makedev(1, 5));
+        }
+    }
+}

@@ -140,7 +140,7 @@ fn a_failed_read_is_reported_and_deletes_nothing_that_is_named() {
                     assert!(first.is_ok(), "{what}: {first:?}");
                     break;
                 }
-                n += 1;
+                n += scale(3, 1);
             }
             println!("{base:?}: {op:?}: {n} calls, {failed} collections given up");
             assert!(failed > 0 || op != Op::Read, "{base:?}: nothing failed");

@@ -99,7 +99,7 @@ fn a_disk_that_fails_after_the_check_costs_nothing(engine: Engine) {
         let all = reads(&hurt, part, |device| drop(repair_of(device)));
         assert!(all > in_check, "{part}: {all} reads, {in_check} in the first check");
         let (mut refused, mut partly) = (0, 0);
-        let step = (all - in_check).div_ceil(scale(24, 2000)).max(1) as usize;
+        let step = (all - in_check).div_ceil(scale(10, 2000)).max(1) as usize;
         for n in (in_check..all).step_by(step) {
             let what = format!("{engine:?}: {part}: from read {n} of {all} on, {in_check} checked");
             let device = hurt.copy();

@@ -3,7 +3,7 @@
 
 use fs::{BulkNode, FileSystem, FsResult, RenameMode, Volume};
 use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
-use inode::{FsError, Kind, NodeId};
+use inode::{Attr, FsError, Kind, NodeId};
 use wire::{Failure, FailureKind};
 
 use super::{Import, about, noted};
@@ -12,11 +12,16 @@ impl Import<'_> {
     /// Refuses a directory that others could have put there, or could reach.
     pub(super) fn check_own(&self, node: NodeId, path: &[u8]) -> Result<(), Failure> {
         let attr = self.fs.getattr(&self.caller, node).map_err(|error| about(error, path))?;
-        if attr.uid == self.caller.uid && attr.mode & 0o777 == 0o700 {
+        if self.is_own(&attr) {
             return Ok(());
         }
         let message = "this is not what an earlier import of yours left";
         Err(Failure::new(FailureKind::Exists, message).at(path).hint("remove it, or rename it"))
+    }
+
+    /// Whether a directory is the caller's, and only the caller and root reach it.
+    pub(super) fn is_own(&self, attr: &Attr) -> bool {
+        attr.uid == self.caller.uid && attr.mode & 0o777 == 0o700
     }
 
     /// Fails if names that the import made are lost. It ends then: what follows may need them.

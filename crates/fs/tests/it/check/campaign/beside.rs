@@ -17,6 +17,7 @@ use super::media::Media;
 use super::own::{BASES, options};
 use super::own_later::zero;
 use crate::check::reported;
+use crate::script::scale;
 
 /// What no reader of a volume in use needs.
 const FOR_OPENING: [&str; 6] = [
@@ -186,7 +187,7 @@ fn a_check_beside_writes_and_checkpoints_reports_nothing() {
                     store.checkpoint().expect("there is space");
                 }
             });
-            let mut given_up = 0;
+            let (mut given_up, enough) = (0, scale(7, 20) as usize);
             for round in 0..2000 {
                 let before = segments(&media);
                 let report = checked(&fs);
@@ -196,12 +197,12 @@ fn a_check_beside_writes_and_checkpoints_reports_nothing() {
                     ended.store(true, Ordering::Relaxed);
                     panic!("{base:?}, round {round}:\n{}", reported(&report));
                 }
-                if round >= 20 && given_up >= 20 {
+                if round >= enough && given_up >= enough {
                     break;
                 }
             }
             ended.store(true, Ordering::Relaxed);
-            assert!(given_up >= 20, "{base:?}: {given_up} segments of the log were given up");
+            assert!(given_up >= enough, "{base:?}: {given_up} segments of the log were given up");
         });
     }
 }

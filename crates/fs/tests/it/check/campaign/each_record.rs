@@ -20,7 +20,9 @@ fn each_record(seed: u64, base: &Base) {
     let records = places(&volume.crashed);
     let records = records.iter().filter(|place| place.structure == "record of the log");
     let (mut last, mut seen) = (0, BTreeSet::new());
-    for place in records {
+    // In the short form after every third, so that not each state is seen.
+    let step = scale(3, 1);
+    for place in records.step_by(step as usize) {
         let what = format!("{base:?}: nothing from byte {} of {} on", place.offset, place.path);
         let cut = volume.crashed.copy();
         let rest = cut.read(&place.path).len() as u64 - place.offset;
@@ -42,6 +44,10 @@ fn each_record(seed: u64, base: &Base) {
         seen.insert(at);
     }
     let all: BTreeSet<usize> = (0..volume.states.len() - 1).collect();
+    assert!(seen.len() as u64 * step >= all.len() as u64 / 2, "{base:?}: {} states", seen.len());
+    if step > 1 {
+        return;
+    }
     let missed: Vec<_> = all.difference(&seen).collect();
     assert!(missed.is_empty(), "{base:?}: states that no crash leaves: {missed:?}");
 }

@@ -98,7 +98,7 @@ pub(super) fn flips(media: &Media, wanted: fn(&Place) -> bool, seed: u64) -> Vec
         }
     }
     random.shuffle(&mut found);
-    found.truncate(scale(14, u64::MAX) as usize);
+    found.truncate(scale(6, u64::MAX) as usize);
     found
 }
 
@@ -392,7 +392,7 @@ fn both_trees_agree_after_any_power_cut() {
         media.volume.unwatch();
         drop(subject);
         let cuts = std::mem::take(&mut *cuts.lock());
-        let step = cuts.len().div_ceil(scale(40, u64::MAX) as usize).max(1);
+        let step = cuts.len().div_ceil(scale(20, u64::MAX) as usize).max(1);
         for (op, device) in cuts.iter().step_by(step) {
             for policy in CrashPolicy::ALL {
                 let what = format!("{base:?}: cut before change {op}, {policy:?}");

@@ -171,7 +171,7 @@ fn a_volume_gets_its_copies_wherever_their_repair_was_interrupted() {
         let place = places(&hurt).into_iter().find(is_of_copies).expect("there are copies");
         zero(&hurt, &place);
         let all = cuts(&hurt);
-        let step = all.len().div_ceil(scale(120, u64::MAX) as usize).max(1);
+        let step = all.len().div_ceil(scale(40, u64::MAX) as usize).max(1);
         for (n, media) in all.iter().step_by(step).enumerate() {
             let fs = Fs::open(media.env(), &options()).expect("the volume's own tree is whole");
             fs.close().expect("there is space");

@@ -1,0 +1,243 @@
+//! Reads the source ahead of the walk: one thread lists directories, depth first, and several look
+//! at what is in them and read small files. The walk gets everything in the order of the list.
+//!
+//! What is read ahead is bounded: [`BATCHES`] batches of [`BATCH_NAMES`] files of up to
+//! [`SMALL_BYTES`]. The threads end when the walk drops its end; nothing waits for them, as a read of
+//! a source that hangs may never return.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::sync::{
+    Mutex, Receiver, RecvTimeoutError, Sender, SyncSender, bounded_channel, channel,
+};
+use rustix::fs::Stat;
+use wire::{Failure, FailureKind};
+
+use super::source::{self, Directory, Xattrs};
+use crate::failure::Result;
+
+/// Files up to this length are read ahead, and travel in one item.
+pub(super) const SMALL_BYTES: u64 = 64 << 10;
+/// Names that one thread looks at, one after the other.
+const BATCH_NAMES: usize = 32;
+/// Batches that are ready, or being read.
+const BATCHES: usize = 32;
+/// Threads that read: a disk answers several faster than one after the other.
+const READERS: usize = 4;
+/// How long the walk waits before it has another look at what else is to be done.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// What the walk comes to next.
+pub(super) enum Event {
+    /// A subdirectory of the current directory.
+    Enter(CString, io::Result<Arc<Directory>>),
+    /// The current directory cannot be listed, or only in part.
+    Unreadable(io::Error),
+    /// Names in the current directory.
+    Names(Vec<Seen>),
+    /// The current directory has no more names.
+    Leave,
+    /// Nothing yet.
+    Nothing,
+}
+
+/// A name that is no directory, as it was seen.
+pub(super) struct Seen {
+    pub(super) name: CString,
+    pub(super) stat: io::Result<Stat>,
+    /// A regular file that was read, or why it was not. `None`: the walk reads it.
+    pub(super) file: Option<io::Result<Small>>,
+}
+
+/// A file that was read.
+pub(super) struct Small {
+    pub(super) data: Vec<u8>,
+    pub(super) xattrs: io::Result<Xattrs>,
+    /// Whether it changed meanwhile.
+    pub(super) changed: bool,
+}
+
+/// A name to look at.
+struct Name {
+    name: CString,
+    /// Whether it is a regular file, as far as the list says.
+    regular: bool,
+}
+
+enum Planned {
+    Ready(Event),
+    Names(Receiver<Vec<Seen>>),
+}
+
+struct Job {
+    directory: Arc<Directory>,
+    names: Vec<Name>,
+    done: Sender<Vec<Seen>>,
+}
+
+/// The walk's end.
+pub(super) struct Ahead {
+    planned: Receiver<Planned>,
+    waiting: Option<Receiver<Vec<Seen>>>,
+}
+
+impl Ahead {
+    /// Starts at a directory; with `contents`, small files are read.
+    pub(super) fn start(top: Arc<Directory>, contents: bool) -> io::Result<Ahead> {
+        let (events, planned) = bounded_channel(BATCHES);
+        let (jobs, todo) = bounded_channel::<Job>(BATCHES);
+        let todo = Arc::new(Mutex::new(todo));
+        for _ in 0..READERS {
+            let todo = Arc::clone(&todo);
+            device::spawn("import-read", move || {
+                loop {
+                    let job = todo.lock().recv();
+                    let Ok(Job { directory, names, done }) = job else { return };
+                    let seen = names.into_iter().map(|name| look(&directory, name, contents));
+                    // Without the walk nobody needs it.
+                    drop(done.send(seen.collect()));
+                }
+            })?;
+        }
+        device::spawn("import-list", move || {
+            // Without the walk nobody needs more.
+            drop(Lister { events, jobs }.list_all(top));
+        })?;
+        Ok(Ahead { planned, waiting: None })
+    }
+
+    /// The next event; within a second there is one, if only [`Event::Nothing`].
+    pub(super) fn next(&mut self) -> Result<Event> {
+        let Some(waiting) = &self.waiting else {
+            return match self.planned.recv_timeout(WAIT) {
+                Ok(Planned::Ready(event)) => Ok(event),
+                Ok(Planned::Names(names)) => {
+                    self.waiting = Some(names);
+                    self.next()
+                }
+                Err(RecvTimeoutError::Timeout) => Ok(Event::Nothing),
+                Err(RecvTimeoutError::Disconnected) => Err(ended()),
+            };
+        };
+        match waiting.recv_timeout(WAIT) {
+            Ok(seen) => {
+                self.waiting = None;
+                Ok(Event::Names(seen))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(Event::Nothing),
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
+        }
+    }
+}
+
+fn ended() -> Failure {
+    Failure::new(FailureKind::Other, "a thread that reads the source ended early")
+        .hint("what was imported stays; run the same command again to continue")
+}
+
+/// The walk needs no more.
+struct Gone;
+
+struct Lister {
+    events: SyncSender<Planned>,
+    jobs: SyncSender<Job>,
+}
+
+impl Lister {
+    fn list_all(&self, top: Arc<Directory>) -> std::result::Result<(), Gone> {
+        let mut levels = vec![self.list(top)?];
+        while let Some((directory, below)) = levels.last_mut() {
+            let Some(name) = below.next() else {
+                levels.pop();
+                self.send(Event::Leave)?;
+                continue;
+            };
+            match directory.open_below(&name).map(Arc::new) {
+                Ok(opened) => {
+                    self.send(Event::Enter(name, Ok(Arc::clone(&opened))))?;
+                    levels.push(self.list(opened)?);
+                }
+                // It was removed meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.send(Event::Enter(name, Err(error)))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is in a directory, and returns its subdirectories.
+    fn list(
+        &self,
+        directory: Arc<Directory>,
+    ) -> std::result::Result<(Arc<Directory>, std::vec::IntoIter<CString>), Gone> {
+        let (mut names, mut below) = (Vec::new(), Vec::new());
+        let listed = directory.names(|name, kind| match kind {
+            source::Listed::Directory => below.push(name),
+            other => {
+                let regular = other == source::Listed::Regular;
+                names.push(Name { name, regular });
+            }
+        });
+        if let Err(error) = listed {
+            self.send(Event::Unreadable(error))?;
+        }
+        let mut names = names.into_iter();
+        loop {
+            let batch: Vec<Name> = names.by_ref().take(BATCH_NAMES).collect();
+            if batch.is_empty() {
+                return Ok((directory, below.into_iter()));
+            }
+            let (done, seen) = channel();
+            let job = Job { directory: Arc::clone(&directory), names: batch, done };
+            self.jobs.send(job).map_err(|_| Gone)?;
+            self.events.send(Planned::Names(seen)).map_err(|_| Gone)?;
+        }
+    }
+
+    fn send(&self, event: Event) -> std::result::Result<(), Gone> {
+        self.events.send(Planned::Ready(event)).map_err(|_| Gone)
+    }
+}
+
+/// Looks at one name.
+pub(super) fn look_at(directory: &Directory, name: CString) -> Seen {
+    look(directory, Name { name, regular: false }, false)
+}
+
+fn look(directory: &Directory, Name { name, regular }: Name, contents: bool) -> Seen {
+    if !regular || !contents {
+        let stat = directory.stat(&name);
+        return Seen { name, stat, file: None };
+    }
+    let opened = directory.open_file(&name).and_then(|file| {
+        let stat = rustix::fs::fstat(&file)?;
+        Ok((file, stat))
+    });
+    let (file, stat) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            let stat = directory.stat(&name);
+            return Seen { name, stat, file: Some(Err(error)) };
+        }
+    };
+    // Further names of a file are not read again, so the walk decides.
+    let is_small = source::kind(&stat) == wire::Kind::File && stat.st_size as u64 <= SMALL_BYTES;
+    if !is_small || stat.st_nlink > 1 {
+        return Seen { name, stat: Ok(stat), file: None };
+    }
+    let small = read(&file, &stat);
+    Seen { name, stat: Ok(stat), file: Some(small) }
+}
+
+/// Reads a small file, as long as it was when it was looked at.
+pub(super) fn read(file: &OwnedFd, stat: &Stat) -> io::Result<Small> {
+    let mut data = vec![0; stat.st_size as usize];
+    let length = source::read_at(file, &mut data, 0)?;
+    data.truncate(length);
+    let xattrs = source::xattrs_of(file);
+    Ok(Small { data, xattrs, changed: source::has_changed(file, stat)? })
+}
