@@ -7,7 +7,7 @@ HOURS ?= 1
 # Scripts look for programs in target/, wherever else this user has things built.
 unexport CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR
 
-.PHONY: help setup suites build install uninstall deb demo test bench counts soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-orders soak-posix soak-sim soak-programs suites-outside limits soak
+.PHONY: help setup suites build install uninstall deb demo cluster-demo test bench counts soak-kill soak-failover soak-crash soak-damage soak-fsx soak-fuzz soak-orders soak-posix soak-sim soak-programs suites-outside limits soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -32,6 +32,11 @@ deb: build ## Pack the same as target/pando_VERSION_ARCH.deb
 demo: setup ## Import DIR (default /usr/share) into a volume; snapshot, clone, roll back, kill and recover it
 	@CARGO="$(CARGO)" KEEP="$(KEEP)" bash scripts/demo.sh "$(DIR)"
 
+cluster-demo: build ## Two servers that take over from each other: etcd, an S3 server, kills and pauses
+	@bash scripts/setup.sh test
+	@bash scripts/s3-server.sh path >/dev/null 2>&1 || bash scripts/s3-server.sh install || true
+	@KEEP="$(KEEP)" bash scripts/cluster-demo.sh $(if $(DIR),"$(DIR)",)
+
 suites: ## Build the POSIX suites (pjdfstest, fsx) into target/tools
 	@bash scripts/setup.sh suites
 
@@ -49,6 +54,10 @@ counts: ## Instructions of thirteen operations on both engines beside a table, u
 
 soak-kill: setup ## Kill a mount under load ROUNDS times (default 200)
 	PANDO_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture kill
+
+soak-failover: setup ## Kill the server of a volume under load ROUNDS times (default 200), and verify
+	@bash scripts/setup.sh test
+	PANDO_KILLS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture a_killed_server
 
 soak-crash: setup ## Power cuts at every write and fsync, every bit flipped, searches beside walks: hours
 	PANDO_SLOW=1 $(CARGO) test --release --workspace -- --nocapture crash flip misplaced full_disk searches_equal_walks

@@ -25,6 +25,7 @@ if [ "${1:-}" = test ] || [ "${1:-}" = suites ] || [ "${1:-}" = outside ]; then
   need stress-ng stress-ng
   need restic restic
   need borg borgbackup
+  need etcd etcd-server
 fi
 if [ "${1:-}" = outside ]; then
   need fio fio

@@ -33,6 +33,28 @@ pub const LAYOUT: &[Field] =
 const REQUEST_BYTES: usize = 8;
 const _: () = assert!(size_of(LAYOUT) == REQUEST_BYTES);
 
+/// Layout of what a request of a served volume did: its answer.
+pub const EXECUTED_LAYOUT: &[Field] = &[
+    Field::fixed("version", "u8", 1),
+    Field::fixed("slot", "u32 LE", 4),
+    Field::fixed("inode", "u64 LE", 8),
+    Field::fixed("number", "u64 LE", 8),
+];
+/// Bytes of that.
+pub const EXECUTED_BYTES: usize = 21;
+const _: () = assert!(size_of(EXECUTED_LAYOUT) == EXECUTED_BYTES);
+const EXECUTED_VERSION: u8 = 1;
+
+/// What a request of a served volume did. Its answer is made of this and of the state at the time
+/// of a repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Executed {
+    /// The node that it made, or gave a name: its slot, and its inode, which is not 0.
+    pub node: Option<(u32, u64)>,
+    /// The number that it is answered with; 0: none.
+    pub number: u64,
+}
+
 /// The random name of a session.
 pub type SessionId = [u8; 16];
 
@@ -145,11 +167,36 @@ impl AnswerRecord {
     }
 }
 
+impl Executed {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let (slot, inode) = self.node.unwrap_or((0, 0));
+        let mut out = Vec::with_capacity(EXECUTED_BYTES);
+        out.put_u8(EXECUTED_VERSION);
+        out.put_u32(slot);
+        out.put_u64(inode);
+        out.put_u64(self.number);
+        out
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8]) -> Result<Executed, Malformed> {
+        let mut reader = Reader::new("executed request", bytes);
+        let version = reader.u8()?;
+        if version != EXECUTED_VERSION {
+            return Err(reader.malformed("version 1", version.to_string()));
+        }
+        let (slot, inode, number) = (reader.u32()?, reader.u64()?, reader.u64()?);
+        reader.end()?;
+        Ok(Executed { node: (inode != 0).then_some((slot, inode)), number })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{
-        ANSWER_BYTES_MAX, AnswerRecord, SessionRecord, answer, answers_prefix, parse_answer,
-        parse_session, session,
+        ANSWER_BYTES_MAX, AnswerRecord, EXECUTED_BYTES, Executed, SessionRecord, answer,
+        answers_prefix, parse_answer, parse_session, session,
     };
 
     #[test]
@@ -163,6 +210,22 @@ mod tests {
         assert!(parse_session(&answer(&id, 1)).is_err() && parse_answer(&session(&id)).is_err());
         for length in 0..25 {
             assert!(parse_answer(&answer(&id, 9)[..length]).is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn what_a_request_did_round_trips() {
+        for executed in
+            [Executed { node: None, number: 0 }, Executed { node: Some((3, u64::MAX)), number: 7 }]
+        {
+            let bytes = executed.encode();
+            assert_eq!(bytes.len(), EXECUTED_BYTES);
+            assert_eq!(Executed::decode(&bytes), Ok(executed));
+            for length in (0..EXECUTED_BYTES).chain([EXECUTED_BYTES + 1]) {
+                let cut = &[bytes.as_slice(), &[0]].concat()[..length];
+                assert!(Executed::decode(cut).is_err(), "{length}");
+            }
+            assert!(Executed::decode(&[&[2], &bytes[1..]].concat()).is_err());
         }
     }
 

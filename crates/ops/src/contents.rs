@@ -187,6 +187,7 @@ pub fn write(edit: &mut Edit<'_>, offset: u64, bytes: &[u8]) -> FsResult<Step> {
         if offset > bulk.len() as u64 && !bulk.is_empty() {
             // One plan for each file and batch: the old bytes move first, the new ones follow.
             edit.move_out(&bulk)?;
+            edit.plan.continues();
             return Ok(Step::More);
         }
         if bulk.is_empty() {
@@ -247,5 +248,9 @@ pub(crate) fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<Step> {
         inode.has_extents = false;
         inode.allocated = 0;
     }
-    Ok(if cut.size > size { Step::More } else { Step::Done })
+    if cut.size > size {
+        edit.plan.continues();
+        return Ok(Step::More);
+    }
+    Ok(Step::Done)
 }

@@ -228,7 +228,7 @@ impl Edit<'_> {
         let xattrs = self.xattrs.take().unwrap_or(xattrs);
         inode.has_bulk = !bulk.is_empty();
         inode.has_xattrs = !xattrs.is_empty();
-        if !is_stored(&inode, Some(&xattrs)) {
+        if !is_stored(self.fs, &inode, Some(&xattrs)) {
             let orphan = Orphan::File { inode, bulk, xattrs };
             self.plan.effect(Effect::SetOrphan(self.node, orphan));
             return Ok(());

@@ -22,6 +22,7 @@ use volume::subvol::{Entered, Subvol};
 use volume::view::View;
 
 use crate::Ops;
+use crate::once;
 use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
 
@@ -151,6 +152,7 @@ fn execute_behind<O: Operation>(
 #[inline]
 fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> FsResult<O::Answer> {
     let fs = at.fs;
+    let mut request = vfs::take_request();
     let mut guess = operation.guess(at)?;
     loop {
         operation.aim(at, &guess, plan)?;
@@ -169,7 +171,9 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
                     plan.give_up(&fs.data);
                 } else {
                     // What it reserved is free again before its locks are.
-                    commit(fs, plan).inspect_err(|_| plan.give_up(&fs.data))?;
+                    once::sign(&mut request, plan)
+                        .and_then(|()| commit(fs, plan).map(drop))
+                        .inspect_err(|_| plan.give_up(&fs.data))?;
                 }
                 plan.apply(|effect| apply(fs, effect));
                 drop(locks);

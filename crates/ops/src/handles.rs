@@ -38,7 +38,18 @@ const DEPTH_MAX: usize = 1 << 16;
 
 /// Finds a node by its number, at or below a directory; takes one look-up. `Stale`: there is none.
 pub fn find(fs: &Ops, top: NodeId, node: NodeId) -> FsResult<Entry> {
-    let (top, node) = (fs.real(top), fs.real(node));
+    find_as(fs, Some(fs.real(top)), node)
+}
+
+/// Finds a node again that a client held when another process served the volume, with or without a
+/// name; takes one look-up.
+pub fn find_again(fs: &Ops, node: NodeId) -> FsResult<Entry> {
+    find_as(fs, None, node)
+}
+
+/// `top`: `None` if the node counts wherever it is.
+fn find_as(fs: &Ops, top: Option<NodeId>, node: NodeId) -> FsResult<Entry> {
+    let node = fs.real(node);
     for _ in 0..ATTEMPTS_MAX {
         let subvol = fs.subvol_of(node)?;
         match subvol.read(|tree| find_in(fs, &subvol, View::new(&*fs.store, tree), top, node))? {
@@ -62,7 +73,7 @@ fn find_in(
     fs: &Ops,
     subvol: &Subvol,
     view: View<'_>,
-    top: NodeId,
+    top: Option<NodeId>,
     node: NodeId,
 ) -> FsResult<LookedUp> {
     let ino = node.ino().0;
@@ -93,13 +104,18 @@ fn under_own_number(
     fs: &Ops,
     subvol: &Subvol,
     view: View<'_>,
-    (top, node): (NodeId, NodeId),
+    (top, node): (Option<NodeId>, NodeId),
 ) -> FsResult<Option<LookedUp>> {
     let ino = node.ino().0;
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
     // The kernel requests a node that it has dropped; if the node is still held, its forget has
     // merely not arrived. So one without a name is gone.
     match fs.nodes.location(node) {
+        Some(location @ Location::Orphan) if top.is_none() => {
+            let attr = load(fs, view, node, ino)?.attr(node);
+            fs.nodes.look_up(node, location);
+            return Ok(Some(LookedUp::Here(attr)));
+        }
         Some(Location::Orphan) => return Ok(Some(LookedUp::Nowhere)),
         Some(location @ Location::Entry { dir, .. }) => {
             if !is_shown(fs, top, subvol.node(dir))? {
@@ -119,6 +135,11 @@ fn under_own_number(
         return Ok(Some(LookedUp::Here(attributes::of_directory(node, &record))));
     }
     let Some(record) = view.linked(ino)? else { return Ok(None) };
+    if top.is_none() {
+        fs.nodes.look_up(node, Location::Linked);
+        let attr = attributes::of_file(node, &record.inode, record.nlink);
+        return Ok(Some(LookedUp::Here(attr)));
+    }
     for dir in directories_of(fs, view, ino)? {
         if record.nlink > 0 && is_shown(fs, top, subvol.node(dir))? {
             fs.nodes.look_up(node, Location::Linked);
@@ -180,7 +201,8 @@ fn search(fs: &Ops, subvol: &Subvol, ino: u64) -> FsResult<Option<(u64, u64)>> {
 }
 
 /// Whether names lead from a directory to another one, of the same subvolume or of one below.
-fn is_shown(fs: &Ops, top: NodeId, directory: NodeId) -> FsResult<bool> {
+fn is_shown(fs: &Ops, top: Option<NodeId>, directory: NodeId) -> FsResult<bool> {
+    let Some(top) = top else { return Ok(true) };
     match climb(fs, top, directory) {
         Err(FsError::Stale) => Ok(false),
         shown => shown,

@@ -10,11 +10,13 @@
 
 use device::Timestamp;
 use format::answer_record::{
-    self, ANSWER_BYTES_MAX, ANSWER_TREE, AnswerRecord, SESSIONS_PREFIX, SessionId, SessionRecord,
+    self, ANSWER_BYTES_MAX, ANSWER_TREE, AnswerRecord, Executed, SESSIONS_PREFIX, SessionId,
+    SessionRecord,
 };
-use inode::FsError;
+use inode::{FsError, NodeId};
 use store::{KeyRange, TreeId};
-use vfs::FsResult;
+pub use vfs::Request;
+use vfs::{Entry, FsResult, TakenRequest};
 use volume::error::{from_store, malformed};
 use volume::locks::{Lock, Mode};
 use volume::subvol::Subvol;
@@ -32,17 +34,6 @@ pub const SESSIONS_MAX: usize = 4096;
 /// Most requests of a session whose answers it has not confirmed: what bounds the answers kept.
 pub const UNCONFIRMED_MAX: u64 = 1024;
 
-/// A request of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
-    /// Its session.
-    pub session: SessionId,
-    /// Its number in the session, from 1.
-    pub number: u64,
-    /// A hash of all that it asks for.
-    pub hash: u64,
-}
-
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Once<A> {
@@ -52,15 +43,30 @@ pub enum Once<A> {
     Repeat(Vec<u8>),
 }
 
-impl Request {
-    fn name_of_session(&self) -> u64 {
-        name_of(&self.session)
-    }
+fn locks_of(request: &Request) -> [(Lock, Mode); 2] {
+    let name = name_of(&request.session);
+    let number = Lock::Name { subvol: 0, dir: name, hash: request.number };
+    [(lock_of(&request.session), Mode::Shared), (number, Mode::Exclusive)]
+}
 
-    fn locks(&self) -> [(Lock, Mode); 2] {
-        let request = Lock::Name { subvol: 0, dir: self.name_of_session(), hash: self.number };
-        [(lock_of(&self.session), Mode::Shared), (request, Mode::Exclusive)]
+/// Adds to a batch that it executes the request for which this thread makes the change, unless only
+/// a part of the change is in it.
+#[inline]
+pub(crate) fn sign(request: &mut TakenRequest, plan: &mut Plan) -> FsResult<()> {
+    if plan.is_part() {
+        return Ok(());
     }
+    match request.into_batch() {
+        Some(request) => sign_as(&request, plan),
+        None => Ok(()),
+    }
+}
+
+#[cold]
+fn sign_as(request: &Request, plan: &mut Plan) -> FsResult<()> {
+    let node = plan.made().map(|node| (node.slot().0 as u32, node.ino().0));
+    let executed = Executed { node, number: vfs::noted_number() };
+    plan.answer(request, &executed.encode())
 }
 
 /// A session is locked shared while a request of it is executed, and exclusively while it ends.
@@ -119,7 +125,7 @@ impl<O: Operation> Operation for Answering<'_, O> {
     }
 
     fn aim(&mut self, at: &Context<'_>, guess: &Self::Reads, plan: &mut Plan) -> FsResult<()> {
-        self.request.locks().into_iter().for_each(|(lock, mode)| plan.lock(lock, mode));
+        locks_of(self.request).into_iter().for_each(|(lock, mode)| plan.lock(lock, mode));
         guess.as_ref().map_or(Ok(()), |guess| self.operation.aim(at, guess, plan))
     }
 
@@ -183,10 +189,34 @@ pub fn first_answer(fs: &Ops, request: &Request) -> FsResult<Option<Vec<u8>>> {
 }
 
 impl Ops {
+    /// What a request did that was executed before; `None`: it was not. Fails as
+    /// [`first_answer`].
+    pub fn executed(&self, request: &Request) -> FsResult<Option<Executed>> {
+        let Some(answer) = first_answer(self, request)? else { return Ok(None) };
+        Executed::decode(&answer).map(Some).map_err(|error| malformed(ANSWERS, &error))
+    }
+
+    /// A key that is the volume's alone, for proofs that clients give back.
+    pub fn proof_key(&self) -> [u8; 16] {
+        self.header.hash_key
+    }
+
+    /// Whether inodes without names stay, although nobody holds them: sessions of before this
+    /// opening may continue, and name them.
+    pub fn await_orphans(&self, wait: bool) {
+        self.queue.await_orphans(wait);
+    }
+
+    /// Finds a node again that a client held when another process served the volume; takes one
+    /// look-up.
+    pub fn find_again(&self, node: NodeId) -> FsResult<Entry> {
+        crate::handles::find_again(self, node)
+    }
+
     /// Keeps the answer to a request that changes nothing else: an error, for example. Returns the
     /// first one, if there is one by now.
     pub fn answer_alone(&self, request: &Request, answer: &[u8]) -> FsResult<Option<Vec<u8>>> {
-        let _locks = self.locks.lock(&request.locks());
+        let _locks = self.locks.lock(&locks_of(request));
         if let Some(first) = first_answer(self, request)? {
             return Ok(Some(first));
         }

@@ -44,6 +44,10 @@ impl Ops {
         let ops = Ops { core, admin, queue: Queue::new(), moves: AtomicU64::new(0) };
         crate::unfinished::recover(&ops).map_err(OpenError::inconsistent)?;
         ops.queue.recover(&ops).map_err(OpenError::inconsistent)?;
+        if ops.options.answers {
+            let sessions = ops.sessions().map_err(OpenError::inconsistent)?;
+            ops.queue.await_orphans(!sessions.is_empty());
+        }
         Ok(ops)
     }
 

@@ -24,9 +24,12 @@ use crate::policy::Policy;
 /// contents. Otherwise holders of such inodes could fill memory without counting to any limit.
 const MEMORY_BYTES: usize = 4096;
 
-/// Whether an inode without a name is kept on disk.
-pub fn is_stored(inode: &InodeRecord, xattrs: Option<&XattrRecord>) -> bool {
-    inode.has_extents || xattrs.is_some_and(|xattrs| xattrs.encode().len() > MEMORY_BYTES)
+/// Whether an inode without a name is kept on disk: always if its holders may continue after a
+/// crash of this process, with another one.
+pub fn is_stored(fs: &Ops, inode: &InodeRecord, xattrs: Option<&XattrRecord>) -> bool {
+    fs.options.answers
+        || inode.has_extents
+        || xattrs.is_some_and(|xattrs| xattrs.encode().len() > MEMORY_BYTES)
 }
 
 /// An inode that loses its last name in a batch, and what happens to it after the commit.
@@ -54,7 +57,7 @@ impl LastName {
         plan.count(subvol, -1, -bytes);
         let had = *inode;
         let mut inode = InodeRecord { ctime: plan.now, charged_names: 0, ..had };
-        let stored = is_stored(&inode, attached.xattrs.as_ref());
+        let stored = is_stored(at.fs, &inode, attached.xattrs.as_ref());
         if !stored {
             // What is in memory is charged again when it gets a name, or extents.
             inode.charge = at.policy.removes_inode(plan, (subvol, ino), &had);
@@ -108,7 +111,7 @@ pub fn released(fs: &Ops, node: NodeId) {
 /// the next step.
 pub fn reclaim_step(fs: &Ops, policy: &dyn Policy, budget: usize) -> FsResult<u64> {
     let mut done = 0;
-    while done < budget as u64 {
+    while done < budget as u64 && !fs.queue.are_orphans_awaited() {
         let _removing = fs.queue.removing.read();
         let Some((subvol, ino)) = fs.queue.pop_orphan() else { break };
         match remove((fs, policy), subvol, ino) {

@@ -65,6 +65,8 @@ pub struct Plan {
     redirect: Option<Box<dyn Any>>,
     /// A directory whose times stay as they are; 0: none.
     untimed: u64,
+    /// Whether more batches of the same change follow.
+    is_part: bool,
     /// Whether the caller is exempt from the limits of users and groups.
     privileged: bool,
     /// When the change happens, in nanoseconds since 1970.
@@ -219,6 +221,7 @@ impl Plan {
             freed: None,
             redirect: None,
             untimed: 0,
+            is_part: false,
             privileged: false,
             now: 0,
         }
@@ -252,6 +255,25 @@ impl Plan {
         self.scratch.batch.clear();
         self.scratch.effects.clear();
         (self.has, self.redirect, self.untimed) = (Has::default(), None, 0);
+        self.is_part = false;
+    }
+
+    /// More batches of the same change follow this one.
+    pub(crate) fn continues(&mut self) {
+        self.is_part = true;
+    }
+
+    /// Whether more batches of the same change follow.
+    pub(crate) fn is_part(&self) -> bool {
+        self.is_part
+    }
+
+    /// The node that the change makes, or gives a name.
+    pub(crate) fn made(&self) -> Option<NodeId> {
+        self.scratch.effects.iter().find_map(|effect| match effect {
+            Effect::LookUp(node, _) | Effect::HoldUnnamed(node, _) => Some(*node),
+            _ => None,
+        })
     }
 
     /// Drops what was reserved and written for the plan.

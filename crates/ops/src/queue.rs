@@ -31,6 +31,8 @@ pub struct Queue {
     uncounted: AtomicBool,
     /// Something happened in few commits that the index may have much to do for.
     large: AtomicBool,
+    /// Sessions may name inodes that nobody holds now: none is removed.
+    awaited: AtomicBool,
     /// Held by the thread that removes an inode without a name.
     pub removing: RwLock<()>,
 }
@@ -51,8 +53,19 @@ impl Queue {
             collect: AtomicBool::new(false),
             uncounted: AtomicBool::new(true),
             large: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
             removing: RwLock::new(()),
         }
+    }
+
+    /// Whether inodes without a name wait for sessions that may name them.
+    pub fn await_orphans(&self, wait: bool) {
+        self.awaited.store(wait, Ordering::SeqCst);
+    }
+
+    /// Whether they do.
+    pub fn are_orphans_awaited(&self) -> bool {
+        self.awaited.load(Ordering::SeqCst)
     }
 
     /// Finds what was waiting when the volume was last open. Nothing is held yet.

@@ -43,7 +43,11 @@ pub fn punch(edit: &mut Edit<'_>, from: u64, to: u64) -> FsResult<Step> {
     let gone = edit.covered(from, punched.done_to)?;
     edit.plan.frees(punched.freed);
     less(&mut edit.file()?.inode, gone);
-    Ok(if punched.done_to < to { Step::More } else { Step::Done })
+    if punched.done_to < to {
+        edit.plan.continues();
+        return Ok(Step::More);
+    }
+    Ok(Step::Done)
 }
 
 /// Makes `length` bytes at `offset` share those of the source, or the first part of them, and

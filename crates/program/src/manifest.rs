@@ -6,9 +6,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, BufRead, Read};
 
-use serde::Deserialize;
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
 use wire::Kind;
 
 /// The format of `find -printf` that is read; a NUL ends a path and a target.
@@ -155,31 +157,90 @@ fn read(parsed: Result<Entry, String>) -> Read1 {
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(borrow)]
-    path: Cow<'a, str>,
-    path_hex: Option<Cow<'a, str>>,
-    kind: Cow<'a, str>,
-    mode: Option<Cow<'a, str>>,
+    path: Text<'a>,
+    path_hex: Option<Text<'a>>,
+    kind: Text<'a>,
+    mode: Option<Text<'a>>,
     uid: Option<u32>,
     gid: Option<u32>,
     size: Option<u64>,
     mtime: Option<Time<'a>>,
     atime: Option<Time<'a>>,
-    target: Option<Cow<'a, str>>,
-    target_hex: Option<Cow<'a, str>>,
-    device: Option<Cow<'a, str>>,
+    target: Option<Text<'a>>,
+    target_hex: Option<Text<'a>>,
+    device: Option<Text<'a>>,
     inode: Option<u64>,
     links: Option<u64>,
-    xattrs: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    xattrs: Option<BTreeMap<Text<'a>, Text<'a>>>,
+}
+
+/// Text, which is copied only if it has escapes: where a `Cow` is within another type, serde copies
+/// it always.
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<'a>, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Text<'de>;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Visit)
+    }
 }
 
 /// A time: RFC 3339, or seconds since 1970.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Time<'a> {
-    #[serde(borrow)]
-    Text(Cow<'a, str>),
+    Text(Text<'a>),
     Seconds(i64),
     Fraction(f64),
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Time<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time<'a>, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Time<'de>;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a time: RFC 3339, or seconds since 1970")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Time<'de>, E> {
+                Ok(Time::Text(Text(Cow::Borrowed(text))))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Time<'de>, E> {
+                Ok(Time::Text(Text(Cow::Owned(text.to_owned()))))
+            }
+
+            fn visit_i64<E>(self, seconds: i64) -> Result<Time<'de>, E> {
+                Ok(Time::Seconds(seconds))
+            }
+
+            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Time<'de>, E> {
+                let kept = i64::try_from(seconds).map(Time::Seconds);
+                kept.map_err(|_| E::custom("a time that a volume does not keep"))
+            }
+
+            fn visit_f64<E>(self, seconds: f64) -> Result<Time<'de>, E> {
+                Ok(Time::Fraction(seconds))
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
 }
 
 fn parse_json(line: &[u8]) -> Result<Entry, String> {
@@ -189,14 +250,14 @@ fn parse_json(line: &[u8]) -> Result<Entry, String> {
         // It counts lines of its own, of which there is one.
         text.split(" at line ").next().unwrap_or(&text).to_owned()
     })?;
-    let kind = kind(&line.kind).ok_or_else(|| format!("an unknown kind, {:?}", line.kind))?;
-    let bytes = |text: Option<Cow<'_, str>>, hex: Option<Cow<'_, str>>| match hex {
-        Some(hex) => unhex(&hex).ok_or("malformed hexadecimal digits"),
-        None => Ok(text.unwrap_or_default().into_owned().into_bytes()),
+    let kind = kind(&line.kind.0).ok_or_else(|| format!("an unknown kind, {:?}", line.kind.0))?;
+    let bytes = |text: Option<Text<'_>>, hex: Option<Text<'_>>| match hex {
+        Some(hex) => unhex(&hex.0).ok_or("malformed hexadecimal digits"),
+        None => Ok(text.unwrap_or_default().0.into_owned().into_bytes()),
     };
     let mode =
-        line.mode.map(|mode| octal(mode.as_bytes()).ok_or("a malformed mode")).transpose()?;
-    let device = line.device.map(|device| device_number(&device).ok_or("a malformed device"));
+        line.mode.map(|mode| octal(mode.0.as_bytes()).ok_or("a malformed mode")).transpose()?;
+    let device = line.device.map(|device| device_number(&device.0).ok_or("a malformed device"));
     let xattrs = line.xattrs.unwrap_or_default().into_iter();
     Ok(Entry {
         path: bytes(Some(line.path), line.path_hex)?,
@@ -211,7 +272,7 @@ fn parse_json(line: &[u8]) -> Result<Entry, String> {
         rdev: device.transpose()?.unwrap_or_default(),
         file: line.inode.filter(|_| line.links > Some(1)).map(|inode| (0, inode)),
         xattrs: xattrs
-            .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+            .map(|(name, value)| (name.0.as_bytes().to_vec(), value.0.as_bytes().to_vec()))
             .collect(),
     })
 }
@@ -315,7 +376,7 @@ fn nanos(time: Time<'_>) -> Result<i64, String> {
     let nanos = match time {
         Time::Seconds(seconds) => i128::from(seconds) * 1_000_000_000,
         Time::Fraction(seconds) => (seconds * 1e9) as i128,
-        Time::Text(text) => {
+        Time::Text(Text(text)) => {
             let parsed: Result<jiff::Timestamp, _> = text.parse();
             parsed.map_err(|_| format!("a malformed time, {text:?}"))?.as_nanosecond()
         }

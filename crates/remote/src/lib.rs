@@ -14,4 +14,7 @@ mod server;
 mod convert;
 
 pub use client::{ConnectError, Control, Place, Proof, Remote, RemoteFs, Target, control, url};
-pub use server::{Export, OpenControl, Security, Server, Settings, Warrant, WhoIsLocal};
+pub use server::{
+    Executed, Export, Lasting, OpenControl, Security, Server, SessionId, Settings, Warrant,
+    WhoIsLocal,
+};

@@ -12,6 +12,7 @@ mod cancellation;
 mod observed;
 mod layer;
 mod api;
+mod request;
 
 pub use api::{
     Allocate, DirEntry, Entry, FileLock, FileSystem, Follow, FsResult, Invalidate, LockKind,
@@ -20,6 +21,7 @@ pub use api::{
 pub use cancellation::{cancel, is_cancelled, with_cancellation};
 pub use layer::{Layer, Operation};
 pub use observed::{Observed, Observer, Outcome};
+pub use request::{Request, TakenRequest, note_number, noted_number, take_request, with_request};
 pub use resolve::resolve;
 pub use virtual_dirs::{
     ListedSnapshot, Query, Search, Snapshots, VirtualDirs, name_of_number, number_in_name,

@@ -18,8 +18,6 @@
 //!   durable, although reads return them: this is what Linux does.
 //! * Space is counted in blocks of 4096 bytes. A write that does not fit writes the part that fits.
 
-#[cfg(feature = "sim")]
-mod net;
 mod objects;
 mod device;
 mod file;
@@ -32,6 +30,8 @@ mod fault;
 mod scheduler;
 #[cfg(feature = "sim")]
 mod store;
+#[cfg(feature = "sim")]
+mod net;
 #[cfg(test)]
 mod tests;
 

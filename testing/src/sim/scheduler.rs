@@ -8,8 +8,8 @@
 //! Time is simulated. It moves when no thread can run, to the next time for which one waits; now
 //! and then also while threads can run, as on a machine that is slow.
 //!
-//! Threads belong to a machine, the one of the thread that started them. A test may pause a machine,
-//! as SIGSTOP does: its threads do not run for a time, wherever they are.
+//! Threads belong to a machine, the one of the thread that started them. A test may pause a
+//! machine, as SIGSTOP does: its threads do not run for a time, wherever they are.
 //!
 //! A run in which no thread can run, and none waits for a time, is a deadlock. The scheduler then
 //! prints what each thread waits for, and all of them panic.
@@ -109,7 +109,7 @@ struct Thread {
 /// Drives threads by a seed.
 pub struct Scheduler {
     state: Mutex<State>,
-    /// How many threads wait, by a hash of the address: most calls of `wake` find that nobody waits.
+    /// How many threads wait, by a hash of the address: most calls of `wake` find none.
     waiting: [AtomicUsize; WAIT_SLOTS],
     mutation: Option<&'static str>,
 }

@@ -2,8 +2,8 @@
 //!
 //! A request takes its time to the store, is executed there at one moment, and its answer takes its
 //! time back. It may get lost before it is executed, or afterwards; it may land long after its
-//! client gave up, or land twice. The store may stall, and may be full. A machine may be cut off from
-//! it. A [`Watch`] may end the machine at any request: before the request is executed, or
+//! client gave up, or land twice. The store may stall, and may be full. A machine may be cut off
+//! from it. A [`Watch`] may end the machine at any request: before the request is executed, or
 //! afterwards.
 //!
 //! A machine that has ended gets an error for every change, and rubbish for every object: what it

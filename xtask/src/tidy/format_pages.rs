@@ -33,6 +33,7 @@ const STATED: &[Stated] = layouts![
     acl::LAYOUT,
     answer_record::SESSION_LAYOUT,
     answer_record::LAYOUT,
+    answer_record::EXECUTED_LAYOUT,
     cluster::LAYOUT,
     cluster::COLUMN_LAYOUT,
     base_record::LAYOUT,

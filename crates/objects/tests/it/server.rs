@@ -79,6 +79,13 @@ impl Objects {
         self.by_path.lock().clone()
     }
 
+    /// Puts bytes in the place of the one object whose path ends so.
+    pub(crate) fn put(&self, end: &str, bytes: Vec<u8>) {
+        let mut objects = self.by_path.lock();
+        let found = objects.iter_mut().find(|(path, _)| path.ends_with(end));
+        *found.expect("there is such an object").1 = bytes;
+    }
+
     /// How many mishaps did not come.
     pub(crate) fn left(&self) -> usize {
         self.mishaps.lock().len()

@@ -123,8 +123,14 @@ fn apply(
             owner: changes.then(|| fs.extent_owner(reader.source)).transpose()?,
         };
         let shared = ranges::share(edit, offset, source, length)?;
+        if shared.is_none() {
+            edit.plan.continues();
+        }
         Ok(shared.map_or(Progress::Again, Progress::Copied))
     })?;
+    if let Progress::Copied(bytes) = progress {
+        vfs::note_number(bytes);
+    }
     if matches!(progress, Progress::Copied(1..)) {
         let now = edit.plan.now;
         let inode = &mut edit.file()?.inode;

@@ -3,7 +3,8 @@
 //! It begins as an orphan in memory, like a held file whose last name was removed. A crash leaves
 //! nothing of it, and only what outgrows the tree is known to the store.
 
-use format::inode_record::{FileKind, InodeRecord};
+use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
+use format::key::{self, Part};
 use inode::{Caller, NodeId};
 use vfs::{Entry, FsResult};
 use volume::locks::Mode;
@@ -13,7 +14,8 @@ use volume::{attributes, permit};
 use super::mknod::{check_write, parent_directory};
 use crate::Ops;
 use crate::execute::{Context, execute_locked};
-use crate::plan::{Effect, Plan};
+use crate::orphan::is_stored;
+use crate::plan::{Attached, Effect, Plan};
 use crate::policy::Policy;
 use volume::attributes::fresh_inode;
 
@@ -49,6 +51,18 @@ fn plan_unnamed(
     let charge = at.policy.creates_unnamed(&directory);
     let inode = InodeRecord { mode, uid: caller.uid, gid, has_xattrs, charge, ..fresh };
     let (node, bulk, xattrs) = (at.subvol.node(ino), Vec::new(), xattrs.unwrap_or_default());
-    plan.effect(Effect::HoldUnnamed(node, Orphan::File { inode, bulk, xattrs }));
+    if is_stored(fs, &inode, Some(&xattrs)) {
+        let mut stored = inode;
+        at.policy.changes(plan, (at.id(), ino), (None, &mut stored), true)?;
+        let attached = Attached { bulk: None, xattrs: stored.has_xattrs.then(|| xattrs.clone()) };
+        let keys = (key::linked(ino, Part::Bulk), key::linked(ino, Part::Xattrs));
+        plan.put_attached(view.tree, &keys.0, &keys.1, &attached);
+        plan.put_linked(view.tree, ino, &LinkedRecord { nlink: 0, inode: stored });
+        plan.batch().put(volume::subvol::VOLUME, &key::orphan(at.id(), ino), b"");
+        plan.effect(Effect::HoldUnnamed(node, Orphan::File { inode, bulk, xattrs }));
+        plan.effect(Effect::StoreOrphan(node));
+    } else {
+        plan.effect(Effect::HoldUnnamed(node, Orphan::File { inode, bulk, xattrs }));
+    }
     Ok(fs.entry(attributes::of_file(node, &inode, 0)))
 }

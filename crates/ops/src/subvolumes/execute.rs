@@ -15,9 +15,9 @@ use vfs::FsResult;
 use volume::subvol::{Entered, Subvol};
 
 use super::ledger::Ledger;
-use crate::Ops;
 use crate::execute::{apply, commit, notify};
 use crate::plan::{Effect, Plan};
+use crate::{Ops, once};
 
 /// The gates that a verb passes: exclusively those of `quiet`, shared that of `changed`.
 #[derive(Clone, Copy, Default)]
@@ -37,7 +37,15 @@ pub fn execute<T>(
     change: impl FnOnce(&mut Ledger, &mut Plan) -> FsResult<T>,
 ) -> FsResult<T> {
     let mut plan = Plan::new();
-    let answer = execute_step(fs, &mut ledger, &mut plan, through, (aim, change))?;
+    let mut request = vfs::take_request();
+    let signed = |ledger: &mut Ledger, plan: &mut Plan| {
+        let answer = change(ledger, plan)?;
+        if !plan.is_empty() {
+            once::sign(&mut request, plan)?;
+        }
+        Ok(answer)
+    };
+    let answer = execute_step(fs, &mut ledger, &mut plan, through, (aim, signed))?;
     drop(ledger);
     plan.notify(|notice| notify(fs, notice));
     plan.end();

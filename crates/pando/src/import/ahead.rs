@@ -23,9 +23,9 @@ use crate::failure::Result;
 /// Files up to this length are read ahead, and travel in one item.
 pub(super) const SMALL_BYTES: u64 = 64 << 10;
 /// Names that one thread looks at, one after the other.
-const BATCH_NAMES: usize = 32;
+const BATCH_NAMES: usize = 16;
 /// Batches that are ready, or being read.
-const BATCHES: usize = 32;
+const BATCHES: usize = 16;
 /// Threads that read: a disk answers several faster than one after the other.
 const READERS: usize = 4;
 /// How long the walk waits before it has another look at what else is to be done.
@@ -235,9 +235,7 @@ fn look(directory: &Directory, Name { name, regular }: Name, contents: bool) -> 
 
 /// Reads a small file, as long as it was when it was looked at.
 pub(super) fn read(file: &OwnedFd, stat: &Stat) -> io::Result<Small> {
-    let mut data = vec![0; stat.st_size as usize];
-    let length = source::read_at(file, &mut data, 0)?;
-    data.truncate(length);
+    let data = source::read_whole(file, stat.st_size as usize)?;
     let xattrs = source::xattrs_of(file);
     Ok(Small { data, xattrs, changed: source::has_changed(file, stat)? })
 }

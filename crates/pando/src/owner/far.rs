@@ -8,11 +8,12 @@ use std::sync::Arc;
 use device::sync::Sender;
 use fs::{FileSystem, Fs};
 use inode::Caller;
-use remote::{Export, Warrant};
+use remote::{Export, Lasting, Warrant};
 use wire::{Call, Failure, FailureKind};
 
 use super::ServeStart;
 use super::about::Answered;
+use super::lasting::Sessions;
 use super::server::{Event, Server};
 use super::sessions::Who;
 use super::streams::MEMORY_OF_USERS;
@@ -32,7 +33,7 @@ impl Drop for Exported {
 pub(super) fn export(
     serve: &ServeStart,
     front: Arc<dyn FileSystem>,
-    (server, fs): (&Arc<Server>, &Fs),
+    (server, fs): (&Arc<Server>, &Arc<Fs>),
     events: &Sender<Event>,
 ) -> Answered<Exported> {
     let warrant = warrant(serve, (server, fs), events)?;
@@ -42,7 +43,11 @@ pub(super) fn export(
         None => Err(io::ErrorKind::NotConnected.into()),
     };
     let name = serve.name.clone();
-    let export = Export { name, fs: front, control: Box::new(control), warrant };
+    let lasting: Option<Arc<dyn Lasting>> = match fs.may_change().is_err() {
+        false => Some(Arc::new(Sessions(Arc::clone(fs)))),
+        true => None,
+    };
+    let export = Export { name, fs: front, control: Box::new(control), warrant, lasting };
     if serve.server.add(export) {
         return Ok(Exported(serve.clone()));
     }
@@ -103,4 +108,57 @@ pub(super) fn check(call: &mut Call<'_>, caller: &Caller) -> Answered<()> {
     };
     let message = format!("{what}: not over a network");
     Err(Failure::new(FailureKind::NotSupported, message).hint("run the command on the server"))
+}
+
+#[cfg(test)]
+mod tests {
+    use inode::Caller;
+    use wire::{Call, FailureKind, ScanWatch};
+
+    use super::{MEMORY_OF_USERS, check};
+
+    /// A client need not be this program, which refuses most of them itself: the daemon decides.
+    #[test]
+    fn what_acts_on_the_daemons_machine_is_refused() {
+        let path = &b"/"[..];
+        let root = Caller::root();
+        let user = Caller { uid: 1000, gid: 1000, ..Caller::root() };
+        let open =
+            Call::ScanOpen { source: path, started: 0, crosses_mounts: false, keeps_xattrs: false };
+        let of_nobody = [
+            Call::HandOver,
+            Call::ServesMount { device: path },
+            Call::Sessions,
+            Call::SessionEnd { id: 1 },
+            Call::Check,
+            Call::Collect { delete_after: None },
+            Call::ScanFlush,
+            Call::Scan { items: &[] },
+            open,
+        ];
+        for call in of_nobody {
+            for caller in [&root, &user] {
+                let refused = check(&mut call.clone(), caller).expect_err(&format!("{call:?}"));
+                assert_eq!(refused.kind, FailureKind::NotSupported, "{call:?}");
+            }
+        }
+        let of_root = [
+            Call::IndexFlush { path },
+            Call::ClusterLimits { directories: Some(1), inodes: None },
+            Call::ScanFollow { by: ScanWatch::Inotify, unwatched: 0 },
+        ];
+        for call in of_root {
+            assert!(check(&mut call.clone(), &user).is_err(), "{call:?}");
+            assert!(check(&mut call.clone(), &root).is_ok(), "{call:?}");
+        }
+        let mut dump = Call::Dump { path, memory: u64::MAX };
+        check(&mut dump, &root).unwrap();
+        assert_eq!(dump, Call::Dump { path, memory: MEMORY_OF_USERS });
+        let (base, token, hold) = (None, None, None);
+        let mut send =
+            Call::Send { base, snapshot: path, token, memory: u64::MAX, dry_run: false, hold };
+        check(&mut send, &root).unwrap();
+        assert!(matches!(send, Call::Send { memory: MEMORY_OF_USERS, .. }));
+        check(&mut Call::Stat { path }, &user).unwrap();
+    }
 }

@@ -50,6 +50,7 @@ mod find_from;
 // What a connection may cost, and what requests share.
 mod mounted;
 mod warrant;
+mod lasting;
 mod watch;
 mod load;
 mod sessions;
@@ -437,6 +438,7 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
     }
     if start.serve.is_some() {
         options.durability = Durability::Sync;
+        options.answers = true;
     }
     options.index = index_cache::options(start.index_bytes, options.cache_bytes);
     options

@@ -94,15 +94,17 @@ impl Warrant for Owned {
             if self.ended.load(Ordering::SeqCst) {
                 return false;
             }
-            if self.is_known() {
-                return true;
-            }
+            // Without a request while a grant holds; and a log that was sealed is known at once,
+            // so that its error is no answer to a change.
             match self.store.granted_until() {
                 // No other process can have it open.
                 Ok(None) => return true,
                 Ok(Some(until)) => {
                     let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
                     self.until.fetch_max(until, Ordering::SeqCst);
+                    if self.is_known() {
+                        return true;
+                    }
                 }
                 Err(error @ (store::Error::Replaced(_) | store::Error::ReadOnly(_))) => {
                     self.end(&error.to_string());

@@ -237,6 +237,19 @@ fn a_prefix_that_holds_something_else_is_refused() {
     let above = bucket.fails(&["format", "s3://bucket"]);
     assert!(above.contains("vol/"), "a prefix of a volume holds that volume: {above}");
     assert_eq!(bucket.lasting(), before);
+    // A later program may have made it longer, too.
+    for name in ["volume.pando", "volume.copy"] {
+        let mut header = bucket.objects.bytes(name).expect("a header");
+        header[8] = 99;
+        header.push(0);
+        bucket.objects.put(name, header);
+    }
+    let before = bucket.lasting();
+    for verb in [&["mount", URL, bucket.world.mnt()][..], &["ls", URL], &["fsck", URL]] {
+        let newer = bucket.fails(verb);
+        assert!(newer.contains("99") && newer.contains("newer"), "{verb:?}: {newer}");
+    }
+    assert_eq!(bucket.lasting(), before);
 }
 
 /// Listing a tree takes few requests on a host that has nothing, and none once it was listed,

@@ -178,3 +178,44 @@ fn a_dump_that_is_interrupted_leaves_no_snapshot() {
     assert!(world.names("/d/.snapshots").contains(&"mine".to_owned()));
     world.ok(&["fsck", world.vol()]);
 }
+
+/// To an object store and back: increments go on from the copy, home.
+#[test]
+fn a_directory_moves_to_an_object_store_and_back() {
+    let (world, store, back) = (World::new(), World::in_store(), World::on("lsm"));
+    if !world.mount() {
+        return;
+    }
+    let d = world.below_mount("d");
+    fs::create_dir(&d).unwrap();
+    fs::write(d.join("long"), vec![5; 3 << 20]).unwrap();
+    fs::write(d.join("short"), "short").unwrap();
+    let pipe = |send: &str, receive: &str| {
+        let pando = crate::world::PANDO;
+        let line = format!("set -o pipefail; {pando} send {send} | {pando} receive {receive}");
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &line]).env("PANDO_HOST_DIRECTORY", store.hosts());
+        let answer = crate::world::answer(&shell.output().unwrap());
+        assert_eq!(answer.code, 0, "{line}: {}", answer.err);
+    };
+    let (name, there, home) = (d.to_str().unwrap(), store.at("/copy"), back.at("/home"));
+    world.ok(&["snapshot", "create", name, "one"]);
+    pipe(&format!("{name}@one"), &there);
+    fs::rename(d.join("short"), d.join("renamed")).unwrap();
+    fs::write(d.join("new"), "new").unwrap();
+    world.ok(&["snapshot", "create", name, "two"]);
+    pipe(&format!("--from {name}@one {name}@two"), &there);
+    assert_eq!(store.names("/copy"), ["long", "new", "renamed"]);
+    // What the host had is gone: the copy is in the store.
+    store.lose_host();
+    pipe(&format!("{there}@one"), &home);
+    pipe(&format!("--from {there}@one {there}@two"), &home);
+    assert_eq!(
+        back.ok(&["dump", &format!("{home}@two")]),
+        world.ok(&["dump", &format!("{name}@two")])
+    );
+    for world in [&store, &back] {
+        world.close();
+        world.ok(&["fsck", world.vol()]);
+    }
+}

@@ -28,7 +28,7 @@ const LIST_BYTES_MAX: u32 = 128 << 10;
 /// A file system of a server.
 pub struct RemoteFs {
     remote: Arc<Remote>,
-    kept: Kept,
+    kept: Arc<Kept>,
     clock: SystemClock,
     /// Owners of locks of fcntl(2), and their files: a close ends these, and only then needs a
     /// message.
@@ -104,7 +104,7 @@ fn lock_to_wire(lock: &FileLock) -> LockRange {
 impl RemoteFs {
     /// The file system at the other end of a connection.
     pub fn new(remote: Arc<Remote>) -> RemoteFs {
-        let (kept, lockers) = (Kept::default(), Mutex::default());
+        let (kept, lockers) = (Arc::clone(remote.kept()), Mutex::default());
         RemoteFs { remote, kept, clock: SystemClock::new(), lockers }
     }
 
@@ -118,16 +118,20 @@ impl RemoteFs {
     }
 
     fn find(&self, caller: &Caller, call: FsCall<'_>) -> FsResult<Entry> {
+        let opened = match call {
+            FsCall::Create { flags, .. } | FsCall::TmpFile { flags, .. } => Some(flags),
+            _ => None,
+        };
         self.ask(caller, call, |answer| match answer {
-            FsAnswer::Entry(entry) => self.found(&entry),
+            FsAnswer::Entry(entry) => self.found(&entry, opened),
             _ => None,
         })
     }
 
-    fn found(&self, entry: &wire::remote::Entry) -> Option<Entry> {
+    fn found(&self, entry: &wire::remote::Entry, opened: Option<u8>) -> Option<Entry> {
         let (node, attr) = (convert::node(entry.node)?, convert::attr(&entry.attr)?);
         if node != NodeId::ROOT {
-            self.kept.found(node, entry.generation, entry.in_snapshot);
+            self.kept.found(node, (entry.generation, entry.in_snapshot), entry.proof, opened);
         }
         Some(Entry { node, attr })
     }
@@ -180,7 +184,7 @@ impl RemoteFs {
             let mut stopped = false;
             for Listed { name, node, kind, cookie: next, entry } in listed {
                 let Some(node) = convert::node(node) else { continue };
-                let entry = entry.and_then(|entry| self.found(&entry));
+                let entry = entry.and_then(|entry| self.found(&entry, None));
                 if !stopped {
                     let attr = entry.as_ref().map(|entry| &entry.attr);
                     let cookie = next;
@@ -465,12 +469,21 @@ impl FileSystem for RemoteFs {
     }
 
     fn open(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<bool> {
-        let call = FsCall::Open { node: convert::node_to_wire(node), flags: open_flags(flags) };
-        let attr = self.ask(caller, call, attr)?;
+        let flags = open_flags(flags);
+        let call = FsCall::Open { node: convert::node_to_wire(node), flags };
+        let attr = self.ask(caller, call, |answer| match answer {
+            FsAnswer::Opened(attr, proof) => {
+                let attr = convert::attr(&attr)?;
+                self.kept.was_opened(node, flags, proof);
+                Some(attr)
+            }
+            _ => None,
+        })?;
         Ok(attr.kind == Kind::File && self.kept.opened(node, &attr))
     }
 
     fn released(&self, _caller: &Caller, node: NodeId) {
+        self.kept.was_released(node);
         self.remote.release(convert::node_to_wire(node));
     }
 
@@ -488,7 +501,10 @@ impl FileSystem for RemoteFs {
             FsAnswer::Nothing => Some(0),
             answer => number(answer),
         })? {
-            0 => Ok(Locked::Done),
+            0 => {
+                self.remote.note_lock(node, lock_to_wire(lock));
+                Ok(Locked::Done)
+            }
             1 => Ok(Locked::Busy),
             3 => Ok(Locked::Deadlock),
             _ => Ok(Locked::TooMany),

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use device::sync::Mutex;
 use inode::{Attr, NodeId};
+use wire::remote::{HeldNode, OPEN_READ, OPEN_WRITE};
+
+use crate::convert;
 
 /// A state of a file. The change time is set by every change, and only by the server.
 type Version = (i64, i64, u64);
@@ -16,11 +19,20 @@ struct Node {
     lookups: u64,
     /// As of the last open.
     pages: Option<Version>,
+    opens: u32,
+    /// The server's proofs that it is held, or was opened, with each of four rights; 0: none.
+    proofs: [u64; 4],
 }
 
 /// The nodes.
 #[derive(Default)]
 pub(super) struct Kept(Mutex<BTreeMap<NodeId, Node>>);
+
+impl Node {
+    fn prove(&mut self, rights: u8, proof: u64) {
+        self.proofs[usize::from(rights & (OPEN_READ | OPEN_WRITE))] = proof;
+    }
+}
 
 fn version(attr: &Attr) -> Version {
     (attr.ctime.0, attr.mtime.0, attr.size)
@@ -28,7 +40,13 @@ fn version(attr: &Attr) -> Version {
 
 impl Kept {
     /// A look-up found a node.
-    pub(super) fn found(&self, node: NodeId, generation: u64, in_snapshot: bool) {
+    pub(super) fn found(
+        &self,
+        node: NodeId,
+        (generation, in_snapshot): (u64, bool),
+        proof: u64,
+        opened: Option<u8>,
+    ) {
         let mut nodes = self.0.lock();
         let kept = nodes.entry(node).or_default();
         if kept.generation != generation {
@@ -37,6 +55,46 @@ impl Kept {
         kept.generation = generation;
         kept.in_snapshot = in_snapshot;
         kept.lookups += 1;
+        kept.prove(opened.unwrap_or(0), proof);
+        kept.opens += u32::from(opened.is_some());
+    }
+
+    /// A node was opened.
+    pub(super) fn was_opened(&self, node: NodeId, rights: u8, proof: u64) {
+        if let Some(kept) = self.0.lock().get_mut(&node) {
+            kept.prove(rights, proof);
+            kept.opens += 1;
+        }
+    }
+
+    /// An open ended.
+    pub(super) fn was_released(&self, node: NodeId) {
+        if let Some(kept) = self.0.lock().get_mut(&node) {
+            kept.opens = kept.opens.saturating_sub(1);
+        }
+    }
+
+    /// All that is held, for a server that took over.
+    pub(super) fn held(&self) -> Vec<HeldNode> {
+        let nodes = self.0.lock();
+        let held = nodes.iter().map(|(node, kept)| {
+            let proofs = (0..).zip(kept.proofs).filter(|(_, proof)| *proof != 0);
+            HeldNode {
+                node: convert::node_to_wire(*node),
+                generation: kept.generation,
+                lookups: kept.lookups,
+                opens: kept.opens,
+                proofs: proofs.collect(),
+            }
+        });
+        held.collect()
+    }
+
+    /// The session is a new one: what was open before is not open in it.
+    pub(super) fn forget_opens(&self) {
+        for kept in self.0.lock().values_mut() {
+            (kept.opens, kept.proofs) = (0, [0; 4]);
+        }
     }
 
     /// Look-ups were returned.

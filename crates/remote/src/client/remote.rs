@@ -12,17 +12,20 @@ use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
 use device::{Clock, Net};
-use inode::FsError;
+use inode::{FsError, NodeId};
 use rpc::Channel;
 use vfs::FsResult;
 use wire::remote::{
-    Asker, FrameKind, FsAnswer, FsCall, FsFailure, Node, Resume, Use, put_head, split_head,
+    Asker, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, LockRange, Node, Reclaim, Resume, Use,
+    put_head, split_head,
 };
 use wire::{FRAME_BYTES_MAX, Failure, decode, encode};
 
 use super::connect::{ConnectError, Purpose, Target, connect};
+use super::kept::Kept;
 use super::under_way::{How, Owed, State, Waiting};
 use crate::convert;
+use crate::server::Locks;
 
 /// How often the server hears that the client lives; pauses of it are filled, too.
 const PING_EVERY: Duration = Duration::from_secs(8);
@@ -37,12 +40,20 @@ const SILENCE_MAX_OF_SEVERAL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(45);
 /// Pause between two attempts to connect: at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// The longest pause if another server may take over.
+const PAUSE_OF_SEVERAL: Duration = Duration::from_millis(300);
 /// How often a waiting call looks whether its caller still waits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Most calls that wait for locks.
 const LOCK_WAITS_MAX: usize = 48;
 /// Most look-ups returned in one message.
 const FORGOTTEN_MAX: usize = 4096;
+
+/// An answer that takes longer counts only if the server that sent it still owned the volume when
+/// it arrived: a server waits so long for answers of the one before it.
+const DRAIN: Duration = Duration::from_secs(1);
+/// Most nodes, and most locks, in one message to a server that took over.
+const CLAIMED_MAX: usize = 4096;
 
 /// What a call that found no server fails with.
 const NO_CONNECTION: &str = "no connection to the server";
@@ -57,10 +68,15 @@ pub struct Remote {
     changed: Condvar,
     /// Wakes the thread that reports.
     signal: Condvar,
+    /// The number of the last ping.
+    pings: AtomicU64,
     /// Raised with each new session: what was opened before is not open in it.
     epoch: AtomicU64,
     /// Whether the server lets this client change nothing.
     read_only: bool,
+    /// What the client holds, and its locks: a server that takes over gets them.
+    kept: Arc<Kept>,
+    locks: Locks,
 }
 
 impl Remote {
@@ -86,8 +102,11 @@ impl Remote {
             state: Mutex::new(state),
             changed: Condvar::new(),
             signal: Condvar::new(),
+            pings: AtomicU64::new(0),
             epoch: AtomicU64::new(1),
             read_only: welcome.read_only,
+            kept: Arc::default(),
+            locks: Locks::default(),
         });
         let failed = |error: std::io::Error| ConnectError::Broken(error.into());
         let own = Arc::clone(&remote);
@@ -104,6 +123,16 @@ impl Remote {
     /// The session's number among those of this mount.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// What the client holds.
+    pub(super) fn kept(&self) -> &Arc<Kept> {
+        &self.kept
+    }
+
+    /// Notes a lock that the server granted, or ended.
+    pub(super) fn note_lock(&self, node: NodeId, lock: LockRange) {
+        self.locks.note(node, lock);
     }
 
     /// Whether the server lets this client change nothing.
@@ -155,6 +184,10 @@ impl Remote {
     /// Ends the locks of an owner, now or, if the caller does not wait that long, later.
     pub(super) fn unlock(&self, who: Asker, node: Node, owner: u64, whole: bool) -> FsResult<()> {
         let call = FsCall::Unlock { node, owner, whole };
+        if let Some(node) = convert::node(node) {
+            let (kind, end) = (LockKind::None, u64::MAX);
+            self.locks.note(node, LockRange { owner, pid: 0, kind, start: 0, end, whole });
+        }
         match self.begin(&vfs::cancel(), who, call) {
             Ok((id, waiting)) => self.wait_and_read(id, &waiting, &vfs::cancel(), |answer| {
                 matches!(answer, FsAnswer::Number(_)).then_some(())
@@ -186,7 +219,8 @@ impl Remote {
                 (FsCall::Forget { items }, How::default())
             };
             // A repeat is executed once, as of any call.
-            let (_, _, frame) = state.add(Asker::default(), call, how);
+            let now = self.clock.monotonic();
+            let (_, _, frame) = state.add(Asker::default(), call, (how, now));
             drop(state);
             if connection.send(&frame).is_err() {
                 connection.close();
@@ -243,7 +277,8 @@ impl Remote {
                 return Err(FsError::LimitReached("too many wait for locks"));
             }
             let is_free = how.takes.is_none_or(|of| !state.is_ending(of));
-            if is_free && (how.waits_for_lock || state.has_space()) {
+            let has_space = state.has_space() && (!call.changes() || state.has_space_for_change());
+            if is_free && (how.waits_for_lock || has_space) {
                 break;
             }
             // It was not sent, so it may be dropped.
@@ -256,7 +291,7 @@ impl Remote {
             self.changed.wait_for(&mut state, LOOK_EVERY);
         }
         let connection = state.connection.clone();
-        let (id, waiting, frame) = state.add(who, call, how);
+        let (id, waiting, frame) = state.add(who, call, (how, self.clock.monotonic()));
         drop(state);
         if let Some(connection) = connection
             && connection.send(&frame).is_err()
@@ -365,22 +400,23 @@ impl Remote {
     fn receive(&self, channel: &Channel) -> String {
         let silence = if self.has_several() { SILENCE_MAX_OF_SEVERAL } else { SILENCE_MAX };
         let mut frame = Vec::new();
+        // Answers that took long, and the ping whose pong shows that they count.
+        let mut held: Vec<(u64, u64, Vec<u8>)> = Vec::new();
         loop {
             if let Err(error) = channel.receive(&mut frame, FRAME_BYTES_MAX, silence) {
                 return error.to_string();
             }
             match split_head(&frame) {
-                Some((FrameKind::Reply, id, _)) => {
-                    let mut state = self.state.lock();
-                    let call = state.calls.remove(&id);
-                    state.acknowledged.push(id);
-                    drop(state);
-                    if let Some(call) = call {
-                        call.waiting.put(Ok(std::mem::take(&mut frame)));
-                    }
-                    self.changed.notify_one();
+                Some((FrameKind::Reply, id, _)) if self.took_long(id) => {
+                    let ping = self.ping(channel, &[]);
+                    held.push((ping, id, std::mem::take(&mut frame)));
                 }
-                Some((FrameKind::Pong, ..)) => {}
+                Some((FrameKind::Reply, id, _)) => self.answered(id, std::mem::take(&mut frame)),
+                Some((FrameKind::Pong, number, _)) => {
+                    for (_, id, frame) in held.extract_if(.., |(ping, ..)| *ping <= number) {
+                        self.answered(id, frame);
+                    }
+                }
                 Some((FrameKind::Refused, _, body)) => {
                     return decode::<Failure>(body)
                         .map_or_else(|error| error.to_string(), |failure| failure.to_string());
@@ -388,6 +424,35 @@ impl Remote {
                 _ => return "a message that no server sends here".to_owned(),
             }
         }
+    }
+
+    /// Whether an answer took so long that another server may own the volume since: one that was
+    /// stopped between its decision to answer and the sending does not know that.
+    fn took_long(&self, id: u64) -> bool {
+        let since = self.state.lock().calls.get(&id).map(|call| call.since);
+        let took = since.map(|since| self.clock.monotonic().saturating_sub(since));
+        self.has_several() && took.is_some_and(|took| took >= DRAIN)
+    }
+
+    fn answered(&self, id: u64, frame: Vec<u8>) {
+        let mut state = self.state.lock();
+        let call = state.calls.remove(&id);
+        state.acknowledged.push(id);
+        drop(state);
+        if let Some(call) = call {
+            call.waiting.put(Ok(frame));
+        }
+        self.changed.notify_one();
+    }
+
+    /// Sends a ping; returns its number.
+    fn ping(&self, channel: &Channel, acknowledged: &[u64]) -> u64 {
+        let number = self.pings.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut frame = Vec::new();
+        put_head(FrameKind::Ping, number, &mut frame);
+        encode(&acknowledged, &mut frame);
+        channel.send(&frame).unwrap_or_default();
+        number
     }
 
     /// Connects again, and sends what has no answer; `None` when the session ended.
@@ -420,7 +485,8 @@ impl Remote {
                 }
             }
             self.clock.sleep(pause);
-            pause = (pause * 2).min(PAUSE.1);
+            let most = if self.has_several() { PAUSE_OF_SEVERAL } else { PAUSE.1 };
+            pause = (pause * 2).min(most);
         }
     }
 
@@ -430,7 +496,21 @@ impl Remote {
         if state.ended {
             return false;
         }
-        if welcome.resumed {
+        let mut frames = Vec::new();
+        if welcome.resumed && welcome.reclaims {
+            tracing::info!(server = %self.target, "another server continues the session");
+            // What was given back is not claimed.
+            state.forgotten.clear();
+            state.owed.clear();
+            state.acknowledged.clear();
+            state.calls.retain(|id, call| {
+                if call.is_report {
+                    call.waiting.put(Ok(nothing_more(*id)));
+                }
+                !call.is_report
+            });
+            self.claim(&mut frames);
+        } else if welcome.resumed {
             tracing::info!(server = %self.target, "connected again");
         } else {
             tracing::error!(
@@ -443,6 +523,11 @@ impl Remote {
             acknowledged.clear();
             owed.clear();
             self.epoch.fetch_add(1, Ordering::SeqCst);
+            self.kept.forget_opens();
+            for (node, lock) in self.locks.all() {
+                let kind = LockKind::None;
+                self.locks.note(node, LockRange { kind, ..lock });
+            }
             calls.retain(|_, call| {
                 // Locks ended with the session, and files are not open in the new one.
                 let is_over = call.ends.is_some() || call.is_of_handle;
@@ -456,12 +541,13 @@ impl Remote {
                 }
                 is_safe && !is_over
             });
+            state.begin_numbers();
         }
         state.session = Some(welcome.session);
         state.connection = Some(Arc::clone(channel));
-        let mut frames = Vec::new();
         for (id, call) in &mut state.calls {
             call.is_sent = true;
+            call.since = self.clock.monotonic();
             frames.push(call.frame.clone());
             // A cancellation may have been lost with the connection.
             if call.is_cancelled {
@@ -478,6 +564,32 @@ impl Remote {
         }
         self.changed.notify_all();
         true
+    }
+
+    /// Tells a server that took over what the client holds.
+    fn claim(&self, frames: &mut Vec<Vec<u8>>) {
+        let mut locks: Vec<_> = self.locks.all();
+        let mut nodes = self.kept.held();
+        loop {
+            let some = nodes.split_off(nodes.len().saturating_sub(CLAIMED_MAX));
+            // Locks are on nodes of messages before.
+            let count = if nodes.is_empty() { locks.len().min(CLAIMED_MAX) } else { 0 };
+            let claimed = locks.split_off(locks.len() - count);
+            let claimed = claimed.into_iter();
+            let last = nodes.is_empty() && locks.is_empty();
+            let reclaim = Reclaim {
+                nodes: some,
+                locks: claimed.map(|(node, lock)| (convert::node_to_wire(node), lock)).collect(),
+                last,
+            };
+            let mut frame = Vec::new();
+            put_head(FrameKind::Reclaim, 0, &mut frame);
+            encode(&reclaim, &mut frame);
+            frames.push(frame);
+            if last {
+                return;
+            }
+        }
     }
 
     /// Returns look-ups, and pings, until the session ends.
@@ -498,14 +610,19 @@ impl Remote {
             drop(state);
             if ping {
                 next_ping = now + every;
-                let mut frame = Vec::new();
-                put_head(FrameKind::Ping, 0, &mut frame);
-                encode(&acknowledged, &mut frame);
-                connection.send(&frame).unwrap_or_default();
+                self.ping(&connection, &acknowledged);
             }
             self.pay();
         }
     }
+}
+
+/// The answer to a report that the server need not get any more.
+fn nothing_more(id: u64) -> Vec<u8> {
+    let mut frame = Vec::new();
+    put_head(FrameKind::Reply, id, &mut frame);
+    encode(&Ok::<_, FsFailure>(FsAnswer::Number(0)), &mut frame);
+    frame
 }
 
 fn cancel_frame(id: u64) -> Vec<u8> {

@@ -10,8 +10,11 @@ use std::time::Duration;
 use device::sync::{Condvar, Mutex};
 use inode::FsError;
 use rpc::Channel;
-use wire::encode;
-use wire::remote::{Asked, Asker, FrameKind, FsCall, LockKind, Node, Resume, put_head};
+use wire::remote::{Asked, Asker, FrameKind, FsCall, LockKind, Node, Resume, put_head, split_head};
+use wire::{decode, encode};
+
+/// Most changes since the oldest one without an answer: half of what a server keeps.
+const UNANSWERED_CHANGES_MAX: u64 = 512;
 
 /// A call under way.
 #[expect(clippy::struct_excessive_bools, reason = "each is a property of its own")]
@@ -19,6 +22,8 @@ pub(super) struct Call {
     /// Its message, to be sent again.
     pub(super) frame: Vec<u8>,
     pub(super) waiting: Arc<Waiting>,
+    /// When it was sent last, or is to be.
+    pub(super) since: Duration,
     /// It was sent in the present session.
     pub(super) is_sent: bool,
     pub(super) is_repeatable: bool,
@@ -27,6 +32,10 @@ pub(super) struct Call {
     pub(super) is_of_handle: bool,
     /// Its caller went away.
     pub(super) is_cancelled: bool,
+    /// Its number among those that change something; 0: it is none.
+    pub(super) once: u64,
+    /// It only reports what its client does not hold any more.
+    pub(super) is_report: bool,
     /// The owner whose locks on a file it ends: it is sent until it is answered, whether or not
     /// its caller still waits, or the lock would stay as long as the mount.
     pub(super) ends: Option<LocksOf>,
@@ -75,6 +84,8 @@ impl Waiting {
 pub(super) struct State {
     pub(super) calls: BTreeMap<u64, Call>,
     pub(super) last_id: u64,
+    /// The last number of a call that changes something, in this session.
+    pub(super) last_once: u64,
     pub(super) connection: Option<Arc<Channel>>,
     pub(super) session: Option<Resume>,
     pub(super) requests_max: usize,
@@ -100,28 +111,81 @@ impl State {
         &mut self,
         who: Asker,
         call: FsCall<'_>,
-        how: How,
+        (how, now): (How, Duration),
     ) -> (u64, Arc<Waiting>, Vec<u8>) {
         self.last_id += 1;
         let id = self.last_id;
         let is_repeatable = call.is_repeatable();
+        let is_report =
+            matches!(call, FsCall::Forget { .. } | FsCall::Release { .. } | FsCall::Unlock { .. });
+        let once = self.next_once(&call);
+        let done = self.done(once);
         let mut frame = Vec::new();
         put_head(FrameKind::Request, id, &mut frame);
         let acknowledged = std::mem::take(&mut self.acknowledged);
-        encode(&Asked { acknowledged, who, call }, &mut frame);
+        encode(&Asked { acknowledged, once, done, who, call }, &mut frame);
         let waiting = Arc::new(Waiting::default());
         let call = Call {
             frame: frame.clone(),
             waiting: Arc::clone(&waiting),
+            since: now,
             is_sent: self.connection.is_some(),
             is_repeatable,
             is_of_handle: how.is_of_handle,
             waits_for_lock: how.waits_for_lock,
             is_cancelled: false,
+            once,
+            is_report,
             ends: how.ends,
         };
         self.calls.insert(id, call);
         (id, waiting, frame)
+    }
+
+    /// The number of a call among those that change something.
+    fn next_once(&mut self, call: &FsCall<'_>) -> u64 {
+        if !call.changes() {
+            return 0;
+        }
+        self.last_once += 1;
+        self.last_once
+    }
+
+    /// Up to which number no call that changes something is awaited any more. `new`: one that is
+    /// being made.
+    fn done(&self, new: u64) -> u64 {
+        let awaited = self.calls.values().map(|call| call.once).chain([new]);
+        let first = awaited.filter(|once| *once > 0).min();
+        first.map_or(self.last_once, |first| first - 1)
+    }
+
+    /// Whether another change fits: a server keeps only so many answers.
+    pub(super) fn has_space_for_change(&self) -> bool {
+        self.last_once - self.done(self.last_once + 1) < UNANSWERED_CHANGES_MAX
+    }
+
+    /// Gives the calls that are kept numbers of a new session.
+    pub(super) fn begin_numbers(&mut self) {
+        self.last_once = 0;
+        for call in self.calls.values_mut() {
+            call.once = 0;
+        }
+        let ids: Vec<u64> = self.calls.keys().copied().collect();
+        for id in ids {
+            let Some(before) = self.calls.get(&id).map(|call| call.frame.clone()) else { continue };
+            let Some((kind, _, body)) = split_head(&before) else { continue };
+            let Ok(mut asked) = decode::<Asked<'_>>(body) else { continue };
+            asked.once = self.next_once(&asked.call);
+            asked.done = self.done(asked.once);
+            asked.acknowledged.clear();
+            let mut frame = Vec::new();
+            put_head(kind, id, &mut frame);
+            encode(&asked, &mut frame);
+            let once = asked.once;
+            if let Some(call) = self.calls.get_mut(&id) {
+                (call.once, call.frame) = (once, frame);
+            }
+        }
     }
 
     /// Whether locks of an owner are being ended: a new lock must not overtake that.

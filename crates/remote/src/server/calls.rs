@@ -7,13 +7,14 @@
 
 use inode::permissions::{EXECUTE, READ, WRITE};
 use inode::{Attr, Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr};
-use vfs::{DirEntry, NewNode, Seek, SyncScope, WalkControl};
+use vfs::{DirEntry, NewNode, Request, Seek, SyncScope, WalkControl};
 use wire::remote::{
     Asked, Asker, Entry, FrameKind, FsAnswer, FsCall, FsFailure, Listed, LockKind, LockRange, Node,
     OPEN_EXEC, OPEN_READ, OPEN_WRITE, WRITE_APPEND, put_head,
 };
 use wire::{Bytes, PAYLOAD_BYTES_MAX};
 
+use super::lasting::Executed;
 use super::locks::{Holder, Locking, Waiter};
 use super::session::{Searching, Session};
 use crate::convert;
@@ -47,6 +48,8 @@ pub(super) enum Outcome {
     Space(vfs::StatFs),
     /// A lock.
     Locked(Option<LockRange>),
+    /// Attributes of what was opened, with a proof.
+    Opened(Attr, u64),
     /// The answer comes later.
     Later,
 }
@@ -69,6 +72,7 @@ pub(super) fn frame(id: u64, outcome: Result<&Outcome, FsFailure>) -> Vec<u8> {
         Outcome::Listing(listed, last) => FsAnswer::Listing(listed.clone(), *last),
         Outcome::Space(space) => FsAnswer::Space(convert::space_to_wire(space)),
         Outcome::Locked(lock) => FsAnswer::Locked(*lock),
+        Outcome::Opened(attr, proof) => FsAnswer::Opened(convert::attr_to_wire(attr), *proof),
     });
     wire::encode(&answer, &mut out);
     out
@@ -104,6 +108,51 @@ impl<'a> Executing<'a> {
             }
         }
         Err(FsError::NotSupported("this call"))
+    }
+
+    /// Executes a call that changes something once, whichever process it was sent to first. `body`:
+    /// what was asked, in bytes.
+    pub(super) fn run_once(&self, asked: &Asked<'_>, body: &[u8]) -> Answered<Outcome> {
+        if asked.once == 0 || !self.session.is_kept || !asked.call.changes() {
+            return self.run(asked);
+        }
+        let Some(_changing) = self.session.changing() else { return Err(FsError::Stale) };
+        self.session.confirm(asked.done)?;
+        let hash = xxhash_rust::xxh3::xxh3_64(body);
+        let request = Request { session: self.session.secret, number: asked.once, hash };
+        match self.session.executed(&request)? {
+            Some(executed) => self.repeated(&asked.call, &executed),
+            None => vfs::with_request(&request, || self.run(asked)),
+        }
+    }
+
+    /// The answer to a call that was executed before this process served the volume.
+    fn repeated(&self, call: &FsCall<'_>, executed: &Executed) -> Answered<Outcome> {
+        let made = |name: Option<(Node, &[u8])>, opened: Option<u8>| {
+            let lasting = self.session.volume.lasting.as_ref().ok_or(FsError::Stale)?;
+            let entry = match (executed.node, name) {
+                (Some(node), _) => lasting.find_again(node)?,
+                // A snapshot, for example.
+                (None, Some((parent, name))) => {
+                    self.fs().lookup(&self.caller()?, self.own(parent)?, name)?
+                }
+                (None, None) => return Err(FsError::Stale),
+            };
+            self.found(&entry, opened)
+        };
+        match *call {
+            FsCall::Create { parent, name, flags, .. } => made(Some((parent, name)), Some(flags)),
+            FsCall::TmpFile { flags, .. } => made(None, Some(flags)),
+            FsCall::MakeNode { parent, name, .. }
+            | FsCall::MakeDir { parent, name, .. }
+            | FsCall::SymLink { parent, name, .. }
+            | FsCall::Link { parent, name, .. } => made(Some((parent, name)), None),
+            FsCall::SetAttr { node, .. } => {
+                Ok(Outcome::Attr(self.fs().getattr(&self.anybody(), self.own(node)?)?))
+            }
+            FsCall::CopyRange { .. } => Ok(Outcome::Number(executed.number)),
+            _ => Ok(Outcome::Nothing),
+        }
     }
 
     fn fs(&self) -> &dyn vfs::FileSystem {
@@ -142,13 +191,15 @@ impl<'a> Executing<'a> {
     /// What the client learns of a node that the file system counted a look-up of.
     fn found(&self, entry: &vfs::Entry, opened: Option<u8>) -> Answered<Outcome> {
         self.session.hold(entry.node, opened)?;
-        Ok(Outcome::Node(self.entry(entry.node, &entry.attr)))
+        Ok(Outcome::Node(self.entry(entry.node, &entry.attr, opened.unwrap_or(0))))
     }
 
-    fn entry(&self, node: NodeId, attr: &Attr) -> Entry {
+    fn entry(&self, node: NodeId, attr: &Attr, rights: u8) -> Entry {
+        let generation = self.fs().generation(node);
         Entry {
             node: convert::node_to_wire(node),
-            generation: self.fs().generation(node),
+            generation,
+            proof: self.session.proof(node, generation, rights),
             in_snapshot: self.fs().is_in_snapshot(node),
             attr: convert::attr_to_wire(attr),
         }
@@ -315,7 +366,8 @@ impl<'a> Executing<'a> {
             return Err(FsError::AccessDenied);
         }
         self.session.open(at, flags)?;
-        Ok(Outcome::Attr(attr))
+        let proof = self.session.proof(at, self.fs().generation(at), flags);
+        Ok(Outcome::Opened(attr, proof))
     }
 
     /// Writes at the end, wherever that is when it is written.
@@ -379,6 +431,21 @@ impl<'a> Executing<'a> {
         }))
     }
 
+    /// Waits until those who had locks before this process served the volume have them again, or
+    /// their time is over.
+    fn await_reclaims(&self) -> Answered<()> {
+        while self.session.volume.is_in_grace() {
+            if self.session.is_given_up(self.id) {
+                return Err(FsError::Interrupted);
+            }
+            if self.session.has_ended() {
+                return Err(FsError::Stale);
+            }
+            self.session.volume.pause();
+        }
+        Ok(())
+    }
+
     fn locking(&self, call: &FsCall<'_>) -> Answered<Option<Outcome>> {
         let volume = &self.session.volume;
         let set = |node: Node, lock: LockRange, waiter: Option<u64>| {
@@ -394,6 +461,9 @@ impl<'a> Executing<'a> {
             };
             if right != 0 && !self.session.has_open(node, right) {
                 return Err(FsError::AccessDenied);
+            }
+            if right != 0 {
+                self.await_reclaims()?;
             }
             if lock.kind == LockKind::Exclusive && self.session.grant.read_only {
                 return Err(FsError::ReadOnly("this client may only read".to_owned()));
@@ -487,7 +557,7 @@ impl<'a> Executing<'a> {
             if let Some((node, attr)) = held
                 && self.session.hold(node, None).is_ok()
             {
-                listed.entry = Some(self.entry(node, &attr));
+                listed.entry = Some(self.entry(node, &attr, 0));
             }
         }
         match done {

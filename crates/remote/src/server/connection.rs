@@ -10,7 +10,7 @@ use inode::FsError;
 use rpc::{Channel, ChannelError, Grant};
 use wire::remote::{
     Asked, FEATURES, FrameKind, FsFailure, REMOTE_MAGIC, REMOTE_VERSION, REMOTE_VERSION_MIN,
-    RemoteHello, RemoteWelcome, Resume, Use, put_head, split_head,
+    Reclaim, RemoteHello, RemoteWelcome, Resume, Use, put_head, split_head,
 };
 use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
 
@@ -96,6 +96,8 @@ fn greet(
     }
     let known = match &shared.settings.security {
         Security::Tls(_) => channel.granted(),
+        // (If the connection was reset before this, another process may have the other end's
+        // address by now; then the welcome cannot be sent, and no request is read.)
         Security::Local(who) => who(from, shared.listener.address()),
     };
     let Some((client, grant)) = known else {
@@ -156,6 +158,7 @@ fn welcome(
         features: hello.features & FEATURES,
         session: Resume { session: 0, secret: [0; 16], attempt: 0 },
         resumed: false,
+        reclaims: false,
         requests_max: REQUESTS_MAX as u32,
         silence_seconds: SILENCE_MAX.as_secs() as u32,
         read_only: grant.read_only,
@@ -182,6 +185,7 @@ fn welcome(
     let attempt = hello.resume.filter(|_| resumed).map_or(0, |resume| resume.attempt);
     welcome.session = Resume { session: session.id, secret: session.secret, attempt };
     welcome.resumed = resumed;
+    welcome.reclaims = session.reclaims();
     let unread = Arc::clone(&session.usage.unread);
     let pool = Arc::clone(&shared.pool);
     let connection = Connection::start(Arc::clone(channel), unread, pool).map_err(|error| {
@@ -245,16 +249,46 @@ fn session(
         return Ok((session, true));
     }
     let random = &shared.settings.random;
-    let mut secret = [0; 16];
-    random.fill(&mut secret);
-    let id = random.next_u64();
+    // One of before this process, which its client alone can name.
+    let of_before = hello.resume.filter(|resume| {
+        volume.grace.as_ref().is_some_and(|grace| grace.continues(&resume.secret))
+    });
+    let own = || {
+        let mut secret = [0; 16];
+        random.fill(&mut secret);
+        (secret, false)
+    };
+    let (secret, is_kept) = match (&of_before, &volume.lasting) {
+        (Some(resume), _) => (resume.secret, true),
+        (None, Some(lasting)) => match lasting.begin() {
+            Ok(secret) => (secret, true),
+            Err(error @ FsError::LimitReached(_)) => {
+                let message = format!("the volume keeps no more sessions: {error}");
+                return Err(
+                    Failure::new(FailureKind::Busy, message).hint("unmount what is not used")
+                );
+            }
+            // Files can be read, and removed, in a full volume.
+            Err(error) => {
+                tracing::warn!(%error, "a session begins that no other process can continue");
+                own()
+            }
+        },
+        (None, None) => own(),
+    };
+    let known = |id: &u64| volume.session(*id).is_none();
+    let id = of_before.map(|resume| resume.session).filter(known);
+    let id = id.unwrap_or_else(|| random.next_u64());
     let now = shared.settings.clock.monotonic();
-    let session = Session::new((id, secret), Arc::clone(client), grant, Arc::clone(volume), now);
+    let is_of_before = of_before.is_some();
+    let (own, kinds) = ((id, secret), (is_of_before, is_kept));
+    let session = Session::new(own, kinds, Arc::clone(client), grant, Arc::clone(volume), now);
     let session = Arc::new(session);
     let failure = match volume.add(&session) {
         Adding::Added => {
-            tracing::info!(%client, volume = %volume.name, "a client has begun a session");
-            return Ok((session, false));
+            let what = if is_of_before { "continues" } else { "has begun" };
+            tracing::info!(%client, volume = %volume.name, "a client {what} a session");
+            return Ok((session, is_of_before));
         }
         Adding::TooMany => {
             let message =
@@ -311,6 +345,11 @@ fn receive(
                     let frame = calls::frame(id, Err(FsFailure::Interrupted));
                     session.answered(id, frame, false);
                 }
+            }
+            // Here, so that requests that follow find what the session holds.
+            Some((FrameKind::Reclaim, _, body)) => {
+                let reclaim: Reclaim = decode(body).map_err(|error| broken(&error.to_string()))?;
+                session.reclaim(&reclaim);
             }
             Some((FrameKind::Bye, ..)) => return Ok(()),
             _ => return Err(broken("a message that no client sends here")),
@@ -382,7 +421,7 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
         }
     };
     let executing = Executing::new(session, id, &asked.who);
-    let mut outcome = executing.run(&asked);
+    let mut outcome = executing.run_once(&asked, body);
     // A change was made durable with all that it rests on. Anything else may rest on changes that
     // no answer has announced yet.
     let rests =

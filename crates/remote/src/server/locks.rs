@@ -28,7 +28,7 @@ pub(super) struct Waiter {
 
 /// The caller of a lock: a session, and the number of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Holder {
+pub(crate) struct Holder {
     pub(super) client: u64,
     pub(super) session: u64,
 }
@@ -85,7 +85,7 @@ struct Table {
 
 /// The locks.
 #[derive(Default)]
-pub(super) struct Locks {
+pub(crate) struct Locks {
     table: Mutex<Table>,
 }
 
@@ -133,6 +133,25 @@ impl Locks {
             file.held = placed;
             file.grant(counts)
         }))
+    }
+
+    /// Notes a lock that somebody else granted, or ended: what a client knows of its own.
+    pub(crate) fn note(&self, node: NodeId, range: LockRange) {
+        let mut table = self.table.lock();
+        let wanted = Held { by: Holder { client: 0, session: 0 }, range };
+        let placed = table.files.get(&node).unwrap_or(&File::default()).with(&wanted);
+        table.change(node, |file, counts| {
+            counts.change(0, file.held.len(), placed.len());
+            file.held = placed;
+            Vec::new()
+        });
+    }
+
+    /// All that are held.
+    pub(crate) fn all(&self) -> Vec<(NodeId, LockRange)> {
+        let table = self.table.lock();
+        let files = table.files.iter();
+        files.flat_map(|(node, file)| file.held.iter().map(|held| (*node, held.range))).collect()
     }
 
     /// The first lock of another that is in the way.

@@ -8,6 +8,7 @@ mod connection;
 mod volume;
 mod calls;
 mod session;
+mod lasting;
 mod locks;
 mod outbox;
 mod pool;
@@ -24,6 +25,8 @@ use device::sync::Mutex;
 use device::{Clock, Link, Listener, Net, Random};
 use rpc::{Grant, ServerTls};
 
+pub use self::lasting::{Executed, Lasting, SessionId};
+pub(crate) use self::locks::Locks;
 use self::pool::Pool;
 use self::volume::Served;
 pub use self::volume::{Export, OpenControl, Warrant};
@@ -38,7 +41,7 @@ const CONNECTIONS_OF_CLIENT_MAX: usize = 2048;
 /// How long a session lives without a connection.
 const GRACE: Duration = Duration::from_secs(60);
 /// How often sessions without a connection are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Who the process behind a connection on this machine is: the connection's two ends, its own and
 /// ours.
@@ -121,7 +124,9 @@ impl Server {
         if volumes.contains_key(&export.name) {
             return false;
         }
-        volumes.insert(export.name.clone(), Arc::new(Served::new(export)));
+        let (name, served) = (export.name.clone(), Arc::new(Served::new(export)));
+        served.start(&*self.shared.settings.clock);
+        volumes.insert(name, served);
         true
     }
 
@@ -237,6 +242,7 @@ impl Shared {
             clock.sleep(every);
             let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
             for volume in volumes {
+                volume.look(&**clock);
                 for session in volume.sessions() {
                     let lost = session.lost_for(clock.monotonic());
                     if lost.is_some_and(|lost| lost >= self.grace()) {

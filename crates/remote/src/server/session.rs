@@ -15,10 +15,11 @@ use std::time::Duration;
 use device::sync::Mutex;
 use inode::{FsError, NodeId};
 use rpc::Grant;
-use vfs::{FileSystem, FsResult};
-use wire::remote::{Node, OPEN_READ, OPEN_WRITE};
+use vfs::{FileSystem, FsResult, Request};
+use wire::remote::{HeldNode, LockKind, Node, OPEN_READ, OPEN_WRITE, Reclaim};
 
-use super::locks::Waiter;
+use super::lasting::{Executed, Proofs};
+use super::locks::{Holder, Locking, Waiter};
 use super::outbox::Connection;
 use super::volume::{Served, Usage};
 use crate::convert;
@@ -29,6 +30,8 @@ pub(super) const REQUESTS_MAX: usize = 64;
 const NODES_MAX: usize = 4 << 20;
 /// Most bytes of answers that are kept for a client; a session that needs more then ends.
 const KEPT_BYTES_MAX: usize = 64 << 20;
+/// After how many changes the volume learns which answers a client has.
+const CONFIRM_EVERY: u64 = 256;
 /// Most searches of a client at a time.
 const SEARCHES_MAX: usize = 4;
 
@@ -36,6 +39,10 @@ const SEARCHES_MAX: usize = 4;
 #[derive(Debug, Default, Clone, Copy)]
 struct Held {
     lookups: u64,
+    /// Of a node of before.
+    generation: u64,
+    /// Look-ups that the file system counts; 0: the node is one of before, and not looked for yet.
+    counted: u64,
     opens: u32,
     /// [`OPEN_READ`] and [`OPEN_WRITE`], while it is open.
     rights: u8,
@@ -60,6 +67,16 @@ struct State {
     attempt: Option<u64>,
     lost_since: Option<Duration>,
     ended: bool,
+    /// Changes that are executed now.
+    changing: usize,
+    /// It is to end in the volume, too, when none is.
+    ends_for_good: bool,
+    /// The greatest number of a change whose answer its client has, as the volume knows it.
+    confirmed: u64,
+    /// A thread tells the volume.
+    is_confirming: bool,
+    /// Its client has not said yet what it holds since before.
+    reclaims: bool,
 }
 
 /// A session.
@@ -71,7 +88,28 @@ pub(super) struct Session {
     pub(super) grant: Grant,
     pub(super) volume: Arc<Served>,
     pub(super) usage: Arc<Usage>,
+    proofs: Option<Proofs>,
+    /// Whether it is one of before this process.
+    is_of_before: bool,
+    /// Whether the volume keeps it.
+    pub(super) is_kept: bool,
     state: Mutex<State>,
+}
+
+/// A change under way.
+pub(super) struct Changing<'a>(&'a Session);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let ends = {
+            let mut state = self.0.state.lock();
+            state.changing -= 1;
+            state.changing == 0 && state.ends_for_good
+        };
+        if ends {
+            self.0.end_in_volume();
+        }
+    }
 }
 
 /// A search under way.
@@ -106,15 +144,168 @@ pub(super) enum Arrived {
 impl Session {
     pub(super) fn new(
         (id, secret): (u64, [u8; 16]),
+        (is_of_before, is_kept): (bool, bool),
         client: Arc<str>,
         grant: Grant,
         volume: Arc<Served>,
         now: Duration,
     ) -> Session {
         let usage = volume.usage(&client);
+        let proofs = volume
+            .lasting
+            .as_ref()
+            .map(|lasting| Proofs::new(&lasting.key(), &secret, &client, &format!("{grant:?}")));
         // Until it has a connection it is one that lost it: its client may never get the welcome.
-        let state = Mutex::new(State { lost_since: Some(now), ..State::default() });
-        Session { id, secret, client, grant, volume, usage, state }
+        let state = State { lost_since: Some(now), reclaims: is_of_before, ..State::default() };
+        let state = Mutex::new(state);
+        Session { id, secret, client, grant, volume, usage, proofs, is_of_before, is_kept, state }
+    }
+
+    /// Proves that the session holds a node, open with these rights; 0: nobody can take over.
+    pub(super) fn proof(&self, node: NodeId, generation: u64, rights: u8) -> u64 {
+        let rights = rights & (OPEN_READ | OPEN_WRITE);
+        self.proofs.as_ref().map_or(0, |proofs| proofs.of(node, generation, rights))
+    }
+
+    /// Whether its client must say what it holds since before.
+    pub(super) fn reclaims(&self) -> bool {
+        self.state.lock().reclaims
+    }
+
+    /// What its client says that it held before this process served the volume. What it cannot
+    /// prove, it does not hold.
+    pub(super) fn reclaim(&self, reclaim: &Reclaim) {
+        let Some(proofs) = self.proofs.as_ref().filter(|_| self.reclaims()) else { return };
+        for held in &reclaim.nodes {
+            let Some(node) = convert::node(held.node).filter(|node| *node != NodeId::ROOT) else {
+                continue;
+            };
+            let is_proved = |rights: u8, proof: u64| {
+                proofs.of(node, held.generation, rights & (OPEN_READ | OPEN_WRITE)) == proof
+            };
+            let proved = held.proofs.iter().filter(|(rights, proof)| is_proved(*rights, *proof));
+            let rights = proved.fold(None, |all, (rights, _)| Some(all.unwrap_or(0) | rights));
+            let Some(rights) = rights.filter(|_| held.lookups > 0 && self.has_space().is_ok())
+            else {
+                continue;
+            };
+            let opens = held.opens;
+            let rights = if opens > 0 { rights & (OPEN_READ | OPEN_WRITE) } else { 0 };
+            let HeldNode { lookups, generation, .. } = *held;
+            let one = Held { lookups, generation, counted: 0, opens, rights };
+            let mut state = self.state.lock();
+            if state.ended || state.nodes.contains_key(&node) {
+                continue;
+            }
+            state.nodes.insert(node, one);
+            self.usage.nodes.fetch_add(1, Ordering::Relaxed);
+            drop(state);
+            // Others are looked for when they are used. One that is open may have no name.
+            if opens > 0 && self.locate(node, held.generation).is_err() {
+                tracing::info!(client = %self.client, "a file that was open is gone");
+            }
+        }
+        let by = Holder { client: self.usage.number, session: self.id };
+        for (node, lock) in &reclaim.locks {
+            let Ok(node) = self.own(*node) else { continue };
+            let right = match (lock.kind, lock.whole) {
+                (LockKind::Exclusive, false) => OPEN_WRITE,
+                _ => OPEN_READ | OPEN_WRITE,
+            };
+            let may = lock.start <= lock.end
+                && self.has_open(node, right)
+                && (lock.kind != LockKind::Exclusive || !self.grant.read_only);
+            let is_held =
+                may && matches!(self.volume.locks.set(node, by, *lock, None), Locking::Done(_));
+            if !is_held {
+                tracing::warn!(client = %self.client, "a lock of before is lost");
+            }
+        }
+        if reclaim.last {
+            self.state.lock().reclaims = false;
+            if let Some(grace) = &self.volume.grace {
+                grace.is_back(&self.secret);
+            }
+        }
+    }
+
+    /// Looks for a node of before, and holds it from now on.
+    fn locate(&self, node: NodeId, generation: u64) -> FsResult<()> {
+        let Some(lasting) = &self.volume.lasting else { return Err(FsError::Stale) };
+        let found = lasting.find_again(node);
+        let is_same = found.is_ok() && self.fs().generation(node) == generation;
+        let mut state = self.state.lock();
+        let held = state.nodes.get_mut(&node);
+        if let Some(held) = held.filter(|_| is_same) {
+            held.counted += 1;
+            return Ok(());
+        }
+        if state.nodes.get(&node).is_some_and(|held| held.counted == 0) {
+            state.nodes.remove(&node);
+            self.usage.nodes.fetch_sub(1, Ordering::Relaxed);
+        }
+        drop(state);
+        if found.is_ok() {
+            self.fs().forget(node, 1);
+        }
+        Err(FsError::Stale)
+    }
+
+    /// Begins a change; `None`: the session has ended.
+    pub(super) fn changing(&self) -> Option<Changing<'_>> {
+        let mut state = self.state.lock();
+        if state.ended {
+            return None;
+        }
+        state.changing += 1;
+        Some(Changing(self))
+    }
+
+    /// What a request did, if it was executed before this process served the volume.
+    pub(super) fn executed(&self, request: &Request) -> FsResult<Option<Executed>> {
+        match self.volume.lasting.as_ref().filter(|_| self.is_of_before) {
+            Some(lasting) => lasting.executed(request),
+            None => Ok(None),
+        }
+    }
+
+    /// Tells the volume now and then which answers its client has: it keeps no more than so many.
+    pub(super) fn confirm(&self, done: u64) -> FsResult<()> {
+        let Some(lasting) = &self.volume.lasting else { return Ok(()) };
+        let before = {
+            let mut state = self.state.lock();
+            let before = state.confirmed;
+            // (One thread at a time, so that no smaller number comes later.)
+            if done < before.saturating_add(CONFIRM_EVERY) || state.is_confirming {
+                return Ok(());
+            }
+            state.is_confirming = true;
+            before
+        };
+        let confirmed = lasting.confirm(&self.secret, done);
+        let mut state = self.state.lock();
+        state.is_confirming = false;
+        state.confirmed = if confirmed.is_ok() { done } else { before };
+        confirmed
+    }
+
+    /// It ends in the volume, too: no process continues it.
+    pub(super) fn end_for_good(&self) {
+        let waits = {
+            let mut state = self.state.lock();
+            state.ends_for_good = true;
+            state.changing > 0
+        };
+        if !waits {
+            self.end_in_volume();
+        }
+    }
+
+    fn end_in_volume(&self) {
+        let Some(lasting) = self.volume.lasting.as_ref().filter(|_| self.is_kept) else { return };
+        if let Err(error) = lasting.end(&self.secret) {
+            tracing::warn!(%error, "a session that ended stays in the volume");
+        }
     }
 
     fn fs(&self) -> &dyn FileSystem {
@@ -282,10 +473,14 @@ impl Session {
     /// Refuses a node that is not the session's.
     pub(super) fn own(&self, node: Node) -> FsResult<NodeId> {
         let node = convert::node(node).ok_or(FsError::Stale)?;
-        if node == NodeId::ROOT || self.state.lock().nodes.contains_key(&node) {
+        if node == NodeId::ROOT {
             return Ok(node);
         }
-        Err(FsError::Stale)
+        let held = self.state.lock().nodes.get(&node).copied().ok_or(FsError::Stale)?;
+        if held.counted == 0 {
+            self.locate(node, held.generation)?;
+        }
+        Ok(node)
     }
 
     /// Whether a node of the session is open with a right.
@@ -323,6 +518,7 @@ impl Session {
         self.usage.nodes.fetch_add(usize::from(is_new), Ordering::Relaxed);
         let held = state.nodes.entry(node).or_default();
         held.lookups += 1;
+        held.counted += 1;
         if let Some(rights) = opened {
             held.opens += 1;
             held.rights |= rights & (OPEN_READ | OPEN_WRITE);
@@ -360,7 +556,7 @@ impl Session {
             let Some(held) = state.nodes.get_mut(&node) else { continue };
             let lookups = (*lookups).min(held.lookups);
             held.lookups -= lookups;
-            let is_gone = held.lookups == 0;
+            let (is_gone, counted) = (held.lookups == 0, held.counted);
             if is_gone {
                 state.nodes.remove(&node);
                 self.usage.nodes.fetch_sub(1, Ordering::Relaxed);
@@ -368,8 +564,10 @@ impl Session {
             drop(state);
             if is_gone {
                 self.volume.forget_locks(self.id, node);
+                if counted > 0 {
+                    self.fs().forget(node, counted);
+                }
             }
-            self.fs().forget(node, lookups);
         }
     }
 
@@ -389,8 +587,8 @@ impl Session {
             }
         }
         drop(state);
-        for (node, held) in nodes {
-            self.fs().forget(node, held.lookups);
+        for (node, held) in nodes.into_iter().filter(|(_, held)| held.counted > 0) {
+            self.fs().forget(node, held.counted);
         }
         self.volume.forget_session(self.id);
     }

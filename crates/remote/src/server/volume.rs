@@ -5,12 +5,15 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use device::Clock;
 use device::sync::{Condvar, Mutex, MutexGuard};
 use inode::{Caller, NodeId};
 use vfs::FileSystem;
 
 use super::calls;
+use super::lasting::{Grace, Lasting};
 use super::locks::{Locks, Waiter};
 use super::session::Session;
 use crate::convert;
@@ -31,6 +34,8 @@ pub struct Export {
     pub control: Box<OpenControl>,
     /// Whether this process still owns it, if another one can.
     pub warrant: Option<Arc<dyn Warrant>>,
+    /// What outlives this process of its sessions, if anything does.
+    pub lasting: Option<Arc<dyn Lasting>>,
 }
 
 /// Whether the process that serves a volume still owns it. Another one may own it since a moment of
@@ -67,6 +72,8 @@ pub(super) struct Served {
     pub(super) locks: Locks,
     pub(super) appends: Appends,
     warrant: Option<Arc<dyn Warrant>>,
+    pub(super) lasting: Option<Arc<dyn Lasting>>,
+    pub(super) grace: Option<Grace>,
     sessions: Mutex<Sessions>,
     /// A request ended.
     changed: Condvar,
@@ -108,11 +115,36 @@ impl Drop for Running<'_> {
 
 impl Served {
     pub(super) fn new(export: Export) -> Served {
-        let Export { name, fs, control, warrant } = export;
+        let Export { name, fs, control, warrant, lasting } = export;
+        let grace = lasting.clone().map(Grace::begin);
         let locks = Locks::default();
         let (appends, sessions) = (Appends::default(), Mutex::default());
         let changed = Condvar::new();
-        Served { name, fs, control, locks, appends, warrant, sessions, changed }
+        Served { name, fs, control, locks, appends, warrant, lasting, grace, sessions, changed }
+    }
+
+    /// Sessions of before are waited for from now on.
+    pub(super) fn start(&self, clock: &dyn Clock) {
+        if let Some(grace) = &self.grace {
+            grace.start(clock);
+        }
+    }
+
+    /// Looks whether that time is over.
+    pub(super) fn look(&self, clock: &dyn Clock) {
+        if let Some(grace) = &self.grace {
+            grace.look(clock);
+        }
+    }
+
+    /// Waits a moment, or until a request ends.
+    pub(super) fn pause(&self) {
+        self.changed.wait_for(&mut self.sessions.lock(), Duration::from_millis(20));
+    }
+
+    /// Whether only those get locks who had them before.
+    pub(super) fn is_in_grace(&self) -> bool {
+        self.grace.as_ref().is_some_and(Grace::lasts)
     }
 
     /// Whether an answer may be sent now; it may take a request to find out.
@@ -177,6 +209,7 @@ impl Served {
         let known = self.sessions.lock().all.remove(&session.id);
         if known.is_some() {
             session.end();
+            session.end_for_good();
         }
     }
 

@@ -11,7 +11,8 @@ use rpc::{Channel, Grant};
 use vfs::{FileLock, FileSystem, Locked};
 use wire::remote::{
     Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, LockRange, Node, OPEN_READ,
-    OPEN_WRITE, REMOTE_MAGIC, RemoteHello, RemoteWelcome, Resume, Use, put_head, split_head,
+    OPEN_WRITE, REMOTE_MAGIC, REMOTE_VERSION, RemoteHello, RemoteWelcome, Resume, Use, put_head,
+    split_head,
 };
 use wire::{Bytes, decode, encode};
 
@@ -40,8 +41,8 @@ impl Raw {
     fn hello(&self, resume: Option<Resume>) {
         let hello = RemoteHello {
             magic: REMOTE_MAGIC,
-            version_min: 1,
-            version: 1,
+            version_min: REMOTE_VERSION,
+            version: REMOTE_VERSION,
             features: 0,
             volume: Bytes::from(VOLUME.as_bytes()),
             use_for: Use::Mount,
@@ -62,7 +63,7 @@ impl Raw {
     }
 
     fn ask(&self, id: u64, acknowledged: Vec<u64>, call: FsCall<'_>) -> bool {
-        let asked = Asked { acknowledged, who: Asker::default(), call };
+        let asked = Asked { acknowledged, once: 0, done: 0, who: Asker::default(), call };
         let mut frame = Vec::new();
         put_head(FrameKind::Request, id, &mut frame);
         encode(&asked, &mut frame);

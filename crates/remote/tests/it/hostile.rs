@@ -77,7 +77,7 @@ mod serde_free {
 /// A session, and its channel.
 fn begun(rig: &Rig) -> (Channel, RemoteWelcome) {
     let channel = channel(rig);
-    channel.send(&frame(FrameKind::Hello, 0, &hello(VOLUME.as_bytes(), (1, 1)))).unwrap();
+    channel.send(&frame(FrameKind::Hello, 0, &hello(VOLUME.as_bytes(), (2, 2)))).unwrap();
     let mut received = Vec::new();
     channel.receive(&mut received, 1 << 20, SOON).unwrap();
     let (kind, _, body) = split_head(&received).unwrap();
@@ -102,7 +102,7 @@ fn works(rig: &Rig) {
 #[test]
 fn what_is_no_hello_ends_the_connection() {
     let rig = Rig::new(Engine::Btree, 1);
-    let mut wrong = hello(VOLUME.as_bytes(), (1, 1));
+    let mut wrong = hello(VOLUME.as_bytes(), (2, 2));
     wrong.magic = *b"pando-1\n";
     let ping = frame(FrameKind::Ping, 0, &&b""[..]);
     let garbage = vec![0xff; 1000];
@@ -123,10 +123,10 @@ fn what_is_no_hello_ends_the_connection() {
 fn other_versions_and_volumes_are_refused_with_the_reason() {
     let rig = Rig::new(Engine::Btree, 2);
     for (hello, words) in [
-        (hello(VOLUME.as_bytes(), (2, 9)), "versions 1 to 1"),
-        (hello(VOLUME.as_bytes(), (0, 0)), "versions 1 to 1"),
-        (hello(b"other", (1, 1)), "no volume other"),
-        (hello(b"\xff/../..", (1, 1)), "no volume"),
+        (hello(VOLUME.as_bytes(), (3, 9)), "versions 2 to 2"),
+        (hello(VOLUME.as_bytes(), (0, 1)), "versions 2 to 2"),
+        (hello(b"other", (2, 2)), "no volume other"),
+        (hello(b"\xff/../..", (2, 2)), "no volume"),
     ] {
         let channel = channel(&rig);
         channel.send(&frame(FrameKind::Hello, 0, &hello)).unwrap();
@@ -144,7 +144,7 @@ fn other_versions_and_volumes_are_refused_with_the_reason() {
     let mut received = Vec::new();
     channel.receive(&mut received, 1 << 20, SOON).unwrap();
     let welcome: RemoteWelcome = decode(split_head(&received).unwrap().2).unwrap();
-    assert_eq!((welcome.version, welcome.features), (1, 0));
+    assert_eq!((welcome.version, welcome.features), (2, 0));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_session_cannot_be_taken_without_its_secret() {
     let mut guess = welcome.session;
     guess.secret[15] ^= 1;
     let channel = channel(&rig);
-    let hello = RemoteHello { resume: Some(guess), ..hello(VOLUME.as_bytes(), (1, 1)) };
+    let hello = RemoteHello { resume: Some(guess), ..hello(VOLUME.as_bytes(), (2, 2)) };
     channel.send(&frame(FrameKind::Hello, 0, &hello)).unwrap();
     let mut received = Vec::new();
     channel.receive(&mut received, 1 << 20, SOON).unwrap();
@@ -203,7 +203,7 @@ fn requests_that_are_malformed_or_too_many_harm_nobody_else() {
             _ => FsCall::Release { node },
         };
         let who = Asker { uid: random.u32(..), umask: u32::MAX, ..Asker::default() };
-        let asked = Asked { acknowledged: vec![id + 7, u64::MAX], who, call };
+        let asked = Asked { acknowledged: vec![id + 7, u64::MAX], once: id, done: id, who, call };
         if channel.send(&frame(FrameKind::Request, id, &asked)).is_err() {
             refused = true;
             break;

@@ -9,6 +9,7 @@
 mod bounds;
 mod hostile;
 mod interrupted;
+mod lasting;
 mod model;
 mod once;
 mod rig;

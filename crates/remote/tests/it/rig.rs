@@ -85,7 +85,7 @@ pub(crate) fn connect(server: &Server, patience: Duration) -> Arc<Remote> {
 pub(crate) fn export(volume: &Arc<fs::Volume>) -> Export {
     let fs: Arc<dyn FileSystem> = Arc::<fs::Volume>::clone(volume);
     let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
-    Export { name: VOLUME.to_owned(), fs, control: Box::new(control), warrant: None }
+    Export { name: VOLUME.to_owned(), fs, control: Box::new(control), warrant: None, lasting: None }
 }
 
 /// A user.

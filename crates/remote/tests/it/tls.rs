@@ -44,6 +44,7 @@ fn server(directory: &Path) -> Server {
         fs: Arc::new(MemoryFs::new()),
         control: Box::new(control),
         warrant: None,
+        lasting: None,
     };
     assert!(server.add(export));
     server

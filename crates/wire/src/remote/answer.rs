@@ -47,6 +47,9 @@ pub struct Entry {
     pub generation: u64,
     /// Whether it is in a snapshot.
     pub in_snapshot: bool,
+    /// Proves to another server that the session holds it, open as the call asked; 0: none can
+    /// take over.
+    pub proof: u64,
     /// Its attributes.
     pub attr: RemoteAttr,
 }
@@ -107,6 +110,8 @@ pub enum FsAnswer<'a> {
     Space(Space),
     /// A lock that is in the way; `None`: there is none.
     Locked(Option<LockHeld>),
+    /// Attributes of what was opened, and a proof of that as in [`Entry`].
+    Opened(RemoteAttr, u64),
 }
 
 /// Why a call was refused or failed.

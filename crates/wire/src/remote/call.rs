@@ -50,6 +50,10 @@ pub struct Asker {
 pub struct Asked<'a> {
     /// Requests whose answers have arrived since the last message that acknowledged some.
     pub acknowledged: Vec<u64>,
+    /// The number of a call that changes something, among those of the session; 0: another call.
+    pub once: u64,
+    /// The calls up to this one of those numbers are not awaited any more.
+    pub done: u64,
     /// For whom.
     pub who: Asker,
     /// The call.

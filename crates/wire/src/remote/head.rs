@@ -19,6 +19,8 @@ pub enum FrameKind {
     Cancel = 5,
     /// Client: the session ends; everything that it holds is released.
     Bye = 6,
+    /// Client: what it holds, to a server that took over; before its requests.
+    Reclaim = 7,
     /// Server: the answer to a hello.
     Welcome = 129,
     /// Server: the answer to the request of the number.
@@ -34,9 +36,10 @@ pub enum FrameKind {
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
         use FrameKind::{
-            Bye, Cancel, Hello, Moved, Ping, Pong, Refused, Reply, Request, Tunnel, Welcome,
+            Bye, Cancel, Hello, Moved, Ping, Pong, Reclaim, Refused, Reply, Request, Tunnel,
+            Welcome,
         };
-        [Hello, Request, Ping, Tunnel, Cancel, Bye, Welcome, Reply, Pong, Refused, Moved]
+        [Hello, Request, Ping, Tunnel, Cancel, Bye, Reclaim, Welcome, Reply, Pong, Refused, Moved]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }

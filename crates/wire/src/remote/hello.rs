@@ -8,10 +8,10 @@ use crate::Bytes;
 pub const REMOTE_MAGIC: [u8; 8] = *b"pando-r\n";
 
 /// The newest version of the remote messages that this program speaks.
-pub const REMOTE_VERSION: u32 = 1;
+pub const REMOTE_VERSION: u32 = 2;
 
 /// The oldest one.
-pub const REMOTE_VERSION_MIN: u32 = 1;
+pub const REMOTE_VERSION_MIN: u32 = 2;
 
 /// Bits of features that this program has: none is defined yet.
 pub const FEATURES: u64 = 0;
@@ -73,10 +73,39 @@ pub struct RemoteWelcome {
     pub session: Resume,
     /// Whether it is the session that the client asked to continue.
     pub resumed: bool,
+    /// Whether the server took over from another one, and the client must say what it holds.
+    pub reclaims: bool,
     /// Most requests that may be in flight.
     pub requests_max: u32,
     /// How long the client may be silent, in seconds.
     pub silence_seconds: u32,
     /// Whether the client may change nothing.
     pub read_only: bool,
+}
+
+/// What a client holds of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldNode {
+    /// The node.
+    pub node: super::Node,
+    /// Its generation.
+    pub generation: u64,
+    /// Look-ups that it has not returned.
+    pub lookups: u64,
+    /// How often it is open.
+    pub opens: u32,
+    /// How it was opened ([`super::OPEN_READ`] and [`super::OPEN_WRITE`], or neither), with the
+    /// proof of that.
+    pub proofs: Vec<(u8, u64)>,
+}
+
+/// The body of a reclaim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reclaim {
+    /// Nodes, each once.
+    pub nodes: Vec<HeldNode>,
+    /// Locks on nodes of this message, or of those before it.
+    pub locks: Vec<(super::Node, super::LockRange)>,
+    /// Whether that is all.
+    pub last: bool,
 }

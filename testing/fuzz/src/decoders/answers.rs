@@ -1,7 +1,7 @@
 //! Sessions of clients, and answers to their requests.
 
 use fastrand::Rng;
-use format::answer_record::{self, AnswerRecord, SESSION_BYTES, SessionRecord};
+use format::answer_record::{self, AnswerRecord, Executed, SESSION_BYTES, SessionRecord};
 
 use super::again;
 use crate::random::{bytes, id, number, signed};
@@ -13,6 +13,7 @@ pub(super) const TARGETS: &[Target] = &[Target {
     covers: &[
         "answer_record::SESSION_LAYOUT",
         "answer_record::LAYOUT",
+        "answer_record::EXECUTED_LAYOUT",
         "answer_record::decode",
         "answer_record::parse_session",
         "answer_record::parse_answer",
@@ -23,11 +24,15 @@ pub(super) const TARGETS: &[Target] = &[Target {
 }];
 
 fn make(random: &mut Rng) -> Vec<u8> {
-    match random.u8(..4) {
+    match random.u8(..5) {
         0 => SessionRecord { opened: signed(random), seen: signed(random), done: number(random) }
             .encode(),
         1 => answer_record::session(&id(random)).to_vec(),
         2 => answer_record::answer(&id(random), number(random)).to_vec(),
+        3 => {
+            let node = random.bool().then(|| (random.u32(..), random.u64(1..)));
+            Executed { node, number: number(random) }.encode()
+        }
         _ => {
             let request = number(random);
             AnswerRecord { request, answer: bytes(random, 5000) }.encode()
@@ -44,6 +49,10 @@ fn run(bytes: &[u8]) -> bool {
     }
     if let Ok(record) = AnswerRecord::decode(bytes) {
         again(&record, &record.encode(), AnswerRecord::decode);
+        understood = true;
+    }
+    if let Ok(executed) = Executed::decode(bytes) {
+        again(&executed, &executed.encode(), Executed::decode);
         understood = true;
     }
     if let Ok(session) = answer_record::parse_session(bytes) {

@@ -70,6 +70,8 @@ struct Open {
 /// What a client does its calls with: a mount, or the volume itself.
 pub(crate) struct Client<'a> {
     number: usize,
+    /// Without a network every call has an answer.
+    is_local: bool,
     fs: &'a dyn FileSystem,
     histories: &'a Histories,
     random: fastrand::Rng,
@@ -113,7 +115,8 @@ impl<'a> Client<'a> {
     ) -> Client<'a> {
         let random = fastrand::Rng::with_seed(seed ^ ((number as u64 + 1) << 32));
         let (directories, open) = (BTreeMap::new(), BTreeMap::new());
-        Client { number, fs, histories, random, directories, epoch: fs.epoch(), open }
+        let is_local = false;
+        Client { number, is_local, fs, histories, random, directories, epoch: fs.epoch(), open }
     }
 
     /// Makes so many calls.
@@ -133,6 +136,7 @@ impl<'a> Client<'a> {
 
     /// Reads everything, as the last calls of a history.
     pub(crate) fn look_at_all(&mut self) {
+        self.is_local = true;
         for part in 0..self.histories.parts.len() {
             for directory in 0..DIRECTORIES {
                 self.make(part, Call::List(directory));
@@ -276,7 +280,7 @@ impl<'a> Client<'a> {
     /// A call has no answer. It may not be without a server for long.
     fn lost(&self, error: &FsError) {
         let text = error.to_string();
-        if text.contains("no connection") {
+        if text.contains("no connection") || self.is_local {
             let text = format!("client {}: {text}", self.number);
             self.histories.faults.lock().push(text);
         }

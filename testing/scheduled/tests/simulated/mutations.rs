@@ -1,7 +1,7 @@
 //! Faults planted in the protocol: some seed finds each of them.
 //!
 //! The code asks `device::mutated` where a mutated protocol would differ. A mutation that no seed
-//! finds shows that the simulation does not reach that part of the protocol.
+//! finds says that the simulation does not reach that part of the protocol.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const SEEDS: u64 = 400;
 
 /// Returns how a seed shows that something is wrong.
 fn fails(seed: u64, size: Size, objects: &Arc<FarBlobs>, mutation: &'static str) -> Option<String> {
-    // A mutated program may reach what it calls impossible.
+    // A mutated program may find what it calls impossible.
     match catch_unwind(AssertUnwindSafe(|| run(seed, size, objects, Some(mutation)).0.wrong)) {
         Ok(wrong) => wrong,
         Err(panic) => {

@@ -10,6 +10,9 @@ use testing::sim::{Fate, Host, Mishaps, Watch};
 
 use crate::world::World;
 
+/// A server that sends nothing while others send so many messages crashes without one.
+const IDLE: u64 = 200;
+
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -18,8 +21,8 @@ pub(crate) enum Fault {
     Crash { after: bool, silent: bool },
     /// Another server takes the volume over from one that runs, and may be paused meanwhile.
     Usurp(Option<Duration>),
-    /// Nobody reaches the server any more, nor does it reach anybody but the store, where it
-    /// continues, perhaps after a pause. Another one takes the volume over.
+    /// Nobody reaches the server any more, nor does it reach anybody but the store, where it goes
+    /// on, perhaps after a pause. Another one takes the volume over.
     Replace(Option<Duration>),
     /// The server's threads do not run for a time.
     Pause(Duration),
@@ -63,6 +66,8 @@ struct State {
     /// The last is next.
     faults: Vec<(u64, Fault)>,
     server: Option<Host>,
+    /// Another one is to take the volume over from it.
+    is_usurped: bool,
     /// How many clients still make calls.
     clients: usize,
     done: Faults,
@@ -140,7 +145,15 @@ impl Plan {
         let mut random = fastrand::Rng::with_seed(world.seed ^ 0x706c_616e);
         let faults = length.map(|length| draw(&mut random, clients, length)).unwrap_or_default();
         let done = Faults::default();
-        let state = State { faults, server: None, clients, done, story: Vec::new(), silent: false };
+        let state = State {
+            faults,
+            server: None,
+            is_usurped: false,
+            clients,
+            done,
+            story: Vec::new(),
+            silent: false,
+        };
         let plan = Arc::new(Plan {
             world: Arc::clone(world),
             count: AtomicU64::new(0),
@@ -166,7 +179,7 @@ impl Plan {
     pub(crate) fn serves(&self, host: Host) {
         let now = self.world.clock.monotonic();
         let mut state = self.state.lock();
-        state.server = Some(host);
+        (state.server, state.is_usurped) = (Some(host), false);
         state.story.push(format!("{now:?}: server {} starts", host.run));
     }
 
@@ -195,8 +208,9 @@ impl Plan {
     /// Waits until the server has ended; `false`: the clients are done.
     pub(crate) fn await_end(&self, server: Host) -> bool {
         let mut state = self.state.lock();
-        self.changed
-            .wait_while(&mut state, |state| state.clients > 0 && state.server == Some(server));
+        self.changed.wait_while(&mut state, |state| {
+            state.clients > 0 && state.server == Some(server) && !state.is_usurped
+        });
         state.clients > 0
     }
 
@@ -206,31 +220,32 @@ impl Plan {
         let (fault, server) = {
             let mut state = self.state.lock();
             let Some(server) = state.server else { return Fate::Lives };
-            let due = state.faults.last().is_some_and(|(at, fault)| {
-                let fits = match fault {
-                    Fault::Crash { .. } => host == server,
-                    // Before that it could take the volume over from its successor.
-                    Fault::Replace(_) | Fault::Usurp(_) => {
-                        *self.world.serves.lock() == Some(server)
-                    }
-                    _ => true,
-                };
-                *at <= count && fits
-            });
-            let Some((_, fault)) = due.then(|| state.faults.pop()).flatten() else {
-                return Fate::Lives;
+            let serves = *self.world.serves.lock() == Some(server);
+            let fits = |at: u64, fault: &Fault| match fault {
+                // Or when it has been idle for long.
+                Fault::Crash { .. } => host == server || count > at + IDLE,
+                // Before that it could take the volume over from its successor.
+                Fault::Replace(_) | Fault::Usurp(_) => serves && !state.is_usurped,
+                _ => true,
             };
+            let is_due = |(at, fault): &(u64, Fault)| *at <= count && fits(*at, fault);
+            let Some(at) = state.faults.iter().rposition(is_due) else { return Fate::Lives };
+            let (_, fault) = state.faults.remove(at);
             let now = self.world.clock.monotonic();
             tracing::info!(?fault, ?now, count, "injected");
             state.story.push(format!("{now:?}, message {count} of {host:?}: {fault:?}"));
-            let State { done, server: current, .. } = &mut *state;
+            let State { done, server: current, is_usurped, .. } = &mut *state;
             match fault {
                 Fault::Crash { .. } => {
                     *current = None;
                     done.crashes += 1;
                 }
-                Fault::Replace(_) | Fault::Usurp(_) => {
+                Fault::Replace(_) => {
                     *current = None;
+                    done.replaced += 1;
+                }
+                Fault::Usurp(_) => {
+                    *is_usurped = true;
                     done.replaced += 1;
                 }
                 Fault::Pause(_) => done.pauses += 1,
@@ -240,20 +255,20 @@ impl Plan {
             }
             (fault, server)
         };
-        self.inject(fault, server)
+        self.inject(fault, server, host)
     }
 
-    fn inject(&self, fault: Fault, server: Host) -> Fate {
+    fn inject(&self, fault: Fault, server: Host, host: Host) -> Fate {
         let World { net, store, scheduler, .. } = &*self.world;
         match fault {
             Fault::Crash { after, silent } => {
                 self.changed.notify_all();
-                if after {
+                if after && host == server {
                     self.state.lock().silent = silent;
                     return Fate::EndsAfter;
                 }
                 self.world.kill(server, silent);
-                return Fate::EndsBefore;
+                return if host == server { Fate::EndsBefore } else { Fate::Lives };
             }
             Fault::Replace(pause) => {
                 self.changed.notify_all();

@@ -46,7 +46,7 @@ impl Sums {
         self.trace ^= run.trace;
     }
 
-    fn print(&self, first: u64) {
+    fn report(&self, first: u64) {
         let Sums { runs, calls, unknown, crashes, replaced, pauses, cuts, divisions, .. } = self;
         let Sums { lost_answers, turns, trace, .. } = self;
         print_line(&format!(
@@ -144,7 +144,7 @@ fn histories_with_crashes_pauses_and_lost_answers_are_linearizable() {
     if let Err(wrong) = ran {
         panic!("{wrong}");
     }
-    sums.print(seeds.start);
+    sums.report(seeds.start);
 }
 
 fn lossy(text: &[u8]) -> String {

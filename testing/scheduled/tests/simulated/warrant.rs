@@ -44,14 +44,16 @@ impl Warrant for Owned {
             if self.ended.load(Ordering::SeqCst) {
                 return false;
             }
-            if self.is_known() {
-                return true;
-            }
+            // Also within a grant: a change may just have found that the log is another one's.
             match self.fs.store.granted_until() {
                 Ok(None) => return true,
                 Ok(Some(until)) => {
                     let mut known = self.until.lock();
                     *known = known.max(until);
+                    drop(known);
+                    if self.is_known() {
+                        return true;
+                    }
                 }
                 Err(store::Error::Replaced(_) | store::Error::ReadOnly(_)) => {
                     self.end();

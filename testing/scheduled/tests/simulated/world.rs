@@ -21,6 +21,8 @@ use crate::warrant::Owned;
 pub(crate) const VOLUME: &str = "vol";
 const URL: &str = "s3://bucket/prefix";
 const PORT: u16 = 7000;
+/// Files with more bytes have objects of their own.
+const SMALL_FILE_BYTES: u64 = 24;
 /// Places of servers.
 const SERVER_PLACES: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 /// Where the places of clients begin.
@@ -45,6 +47,7 @@ pub(crate) fn options() -> OpenOptions {
         cache_bytes: 4 << 20,
         checkpoint_bytes: 24 << 10,
         index: None,
+        small_file_bytes: Some(SMALL_FILE_BYTES),
         ..OpenOptions::default()
     }
 }

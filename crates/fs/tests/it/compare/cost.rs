@@ -65,6 +65,85 @@ fn a_comparison_reads_what_differs(engine: Engine) {
     assert!(many <= few + few / 4 + 16, "{many} reads, and {few} with a few files");
 }
 
+/// Reads of comparisons of a directory in a volume that also has much else: of its snapshot with the
+/// present, before and after the snapshot was pruned, and of two pruned snapshots.
+fn reads_of_pruned(engine: Engine, files: usize, outside: usize) -> [u64; 3] {
+    let device = SimDevice::new(2);
+    let options = OpenOptions {
+        durability: Durability::Async,
+        cache_bytes: 64 << 20,
+        index: None,
+        prune_records: 64,
+        ..OpenOptions::default()
+    };
+    let mut subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+    let root = Caller::root();
+    let make = |fs: &fs::Volume, above: NodeId, file: usize| {
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let made = fs.mknod(&root, above, format!("{file}").as_bytes(), &new).unwrap();
+        fs.forget(made.node, 1);
+    };
+    let chmod_all = |fs: &fs::Volume, mode: u32| {
+        for file in 0..outside {
+            let node = at(fs, &format!("/outside/{file}"));
+            fs.setattr(&root, node, &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
+            fs.forget(node, 1);
+        }
+    };
+    let mut compare = |subject: &mut FsSubject, paths: [&str; 2], expected: u64| {
+        subject.cycle().unwrap();
+        let fs: &fs::Volume = subject.fs();
+        let nodes = (at(fs, paths[0]), at(fs, paths[1]));
+        let before = device.counts().of(Op::Read);
+        let cancel = AtomicBool::new(false);
+        let compared = fs.compare(&root, nodes, &cancel, &mut |_| ControlFlow::Continue(()));
+        assert_eq!(compared.unwrap().changes, expected, "{paths:?}");
+        device.counts().of(Op::Read) - before
+    };
+    let fs = subject.fs();
+    let d = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).unwrap().node;
+    let beside = fs.mkdir(&root, NodeId::ROOT, b"outside", 0o755).unwrap().node;
+    (0..files).for_each(|file| make(fs, d, file));
+    (0..outside).for_each(|file| make(fs, beside, file));
+    fs.snapshot_create(&root, d, b"s").unwrap();
+    let one = at(fs, "/d/7");
+    fs.setattr(&root, one, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+    fs.forget(one, 1);
+    let shared = compare(&mut subject, ["/d/.snapshots/s", "/d"], 1);
+    let settle = |fs: &fs::Volume| {
+        for _ in 0..100_000 {
+            if !fs.background_step(4096).unwrap().more {
+                return;
+            }
+        }
+        panic!("the background does not end");
+    };
+    chmod_all(subject.fs(), 0o600);
+    settle(subject.fs());
+    let pruned = compare(&mut subject, ["/d/.snapshots/s", "/d"], 1);
+    subject.fs().snapshot_create(&root, at(subject.fs(), "/d"), b"t").unwrap();
+    chmod_all(subject.fs(), 0o644);
+    settle(subject.fs());
+    let both = compare(&mut subject, ["/d/.snapshots/s", "/d/.snapshots/t"], 1);
+    [shared, pruned, both]
+}
+
+/// A pruned snapshot shares nothing with a state that is not: the comparison reads the directory,
+/// and not what else there is. Where neither was pruned, or both, it reads what differs.
+fn a_comparison_with_a_pruned_state_reads_the_directory(engine: Engine) {
+    let few = reads_of_pruned(engine, 2000, 3000);
+    let many = reads_of_pruned(engine, 2000, 24_000);
+    let large = reads_of_pruned(engine, 16_000, 20_000);
+    println!(
+        "{engine:?}: reads of 2,000 files (shared, pruned, both) {few:?}; with 8 times as much \
+              beside it {many:?}; of 16,000 files {large:?}"
+    );
+    assert!(few[1] > 2 * few[0] && large[1] > 3 * few[1], "it was pruned");
+    assert!(many[1] <= few[1] + few[1] / 2 + 32, "{many:?}, and {few:?} with little beside it");
+    assert!(large[2] <= few[2] + few[2] / 2 + 32, "both pruned: {large:?} and {few:?}");
+}
+
 on_each_engine! {
     a_comparison_reads_what_differs,
+    a_comparison_with_a_pruned_state_reads_the_directory,
 }

@@ -6,7 +6,7 @@
 
 use format::acl::DEFAULT;
 use fs::{BulkNode, FileSystem};
-use inode::NodeId;
+use inode::{Attr, NodeId};
 use wire::ImportAttr;
 
 use super::{Import, Xattrs, noted};
@@ -119,9 +119,22 @@ impl Import<'_> {
     }
 
     /// Whether only the caller and root reach a directory of the current one: the current one is
-    /// closed, or this import made the directory just now, and it is closed itself.
+    /// closed, or this import made the directory just now, and it is closed itself. Where others may
+    /// remove it while it looks empty, that would end the import for all that is beside it; only a
+    /// destination may be there.
     pub(super) fn is_closed(&self, node: NodeId, made: bool) -> bool {
-        let own = || self.fs.getattr(&self.caller, node).is_ok_and(|attr| self.is_own(&attr));
-        self.levels.last().is_some_and(|level| level.closed) || made && own()
+        let attr = |node: NodeId| self.fs.getattr(&self.caller, node);
+        let own = || attr(node).is_ok_and(|attr| self.is_own(&attr));
+        let Some(level) = self.levels.last() else { return made && own() };
+        let above = || attr(level.node.id()).is_ok_and(|attr| self.keeps_names(&attr));
+        level.closed || made && own() && above()
+    }
+
+    /// Whether only the caller and root remove the caller's names from a directory.
+    fn keeps_names(&self, directory: &Attr) -> bool {
+        const OTHERS_WRITE: u32 = 0o022;
+        const STICKY: u32 = 0o1000;
+        let is_ours = directory.uid == 0 || directory.uid == self.caller.uid;
+        is_ours && (directory.mode & OTHERS_WRITE == 0 || directory.mode & STICKY != 0)
     }
 }

@@ -1,0 +1,366 @@
+//! Servers that take over from each other: real processes, a real etcd, mounts, and a store that
+//! both servers reach. What a program was told survives, and nothing is done twice.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::world::{PANDO, World, is_root, reason, signal, wait_until};
+
+/// Starts and ends etcd.
+const ETCD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/etcd.sh");
+
+/// How many kills there are.
+const KILLS: &str = "PANDO_KILLS";
+
+/// An etcd, two servers of one volume, and mounts of it.
+struct Cluster {
+    world: World,
+    etcd_port: u16,
+    ports: [u16; 2],
+    servers: [Option<Child>; 2],
+    mounts: Vec<PathBuf>,
+}
+
+#[expect(clippy::print_stdout, reason = "prints what is not tested")]
+fn may_run() -> bool {
+    if let Some(reason) = reason("SKIP_FUSE") {
+        println!("not tested through a mount: SKIP_FUSE={reason}");
+        return false;
+    }
+    let has_etcd = Command::new(ETCD).arg("path").output().unwrap().status.success();
+    if !has_etcd {
+        println!("NOT TESTED: fail-over, for etcd is not installed (apt-get install etcd-server)");
+    }
+    has_etcd && is_root()
+}
+
+/// Ports that were free a moment ago.
+fn ports<const N: usize>() -> [u16; N] {
+    let listeners: [_; N] =
+        std::array::from_fn(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        let world = World::in_store();
+        let [etcd_port, _, one, two] = ports();
+        let cluster =
+            Cluster { world, etcd_port, ports: [one, two], servers: [None, None], mounts: vec![] };
+        cluster.start_etcd();
+        cluster
+    }
+
+    fn etcd(&self) -> PathBuf {
+        self.world.path().join("etcd")
+    }
+
+    fn start_etcd(&self) {
+        let started = Command::new(ETCD)
+            .arg("start")
+            .arg(self.etcd())
+            .arg(self.etcd_port.to_string())
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(started.success(), "etcd does not start");
+    }
+
+    fn stop_etcd(&self) {
+        assert!(Command::new(ETCD).arg("stop").arg(self.etcd()).status().unwrap().success());
+    }
+
+    fn said(&self, number: usize) -> PathBuf {
+        self.world.path().join(format!("server{number}"))
+    }
+
+    /// Starts a server. Each has a host directory of its own, as on a machine of its own.
+    fn start(&mut self, number: usize) {
+        let own = self.world.path().join(format!("host{number}"));
+        fs::create_dir_all(&own).unwrap();
+        let said = File::create(self.said(number)).unwrap();
+        let log = self.world.path().join(format!("log{number}"));
+        let log = OpenOptions::new().append(true).create(true).open(log).unwrap();
+        let url = self.world.url.clone().unwrap();
+        let child = Command::new(PANDO)
+            .args(["serve", "--json", "--name", &format!("server{number}")])
+            .args(["--etcd", &format!("http://127.0.0.1:{}", self.etcd_port)])
+            .args(["--listen", &format!("127.0.0.1:{}", self.ports[number])])
+            .arg(format!("vol={url}"))
+            .env("PANDO_HOST_DIRECTORY", &own)
+            .env("PANDO_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(said)
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.servers[number] = Some(child);
+    }
+
+    /// The state that a server said last.
+    fn state(&self, number: usize) -> Option<String> {
+        let said = fs::read_to_string(self.said(number)).ok()?;
+        let line: Value = serde_json::from_str(said.lines().last()?).ok()?;
+        line["state"].as_str().map(str::to_owned)
+    }
+
+    fn await_state(&self, number: usize, state: &str) {
+        let what = format!("server {number}: {state}");
+        wait_until(&what, || self.state(number).as_deref() == Some(state));
+    }
+
+    fn pid(&self, number: usize) -> i32 {
+        self.servers[number].as_ref().unwrap().id() as i32
+    }
+
+    fn kill(&mut self, number: usize) {
+        let mut child = self.servers[number].take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn mount(&mut self, name: &str) -> PathBuf {
+        let place = self.world.path().join(name);
+        fs::create_dir(&place).unwrap();
+        let [one, two] = self.ports;
+        let url = format!("pando://127.0.0.1:{one},127.0.0.1:{two}/vol");
+        self.world.ok(&["mount", &url, place.to_str().unwrap()]);
+        self.mounts.push(place.clone());
+        place
+    }
+
+    fn logs(&self) -> String {
+        let log = |number| fs::read_to_string(self.world.path().join(format!("log{number}")));
+        format!("{}\n{}", log(0).unwrap_or_default(), log(1).unwrap_or_default())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for place in &self.mounts {
+            fuse::unmount(place, fuse::InUse::Detached).ok();
+        }
+        for child in self.servers.iter_mut().flatten() {
+            signal(child.id() as i32, Signal::CONT);
+            child.kill().ok();
+            child.wait().ok();
+        }
+        Command::new(ETCD).arg("stop").arg(self.etcd()).status().ok();
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+    }
+}
+
+/// Changes of which each was acknowledged; errors of any end the test.
+struct Writer {
+    directory: PathBuf,
+    log: File,
+    next: u64,
+}
+
+impl Writer {
+    fn new(directory: &Path) -> Writer {
+        fs::create_dir(directory).unwrap();
+        let log = directory.join("log");
+        let log = OpenOptions::new().append(true).create_new(true).open(log).unwrap();
+        Writer { directory: directory.to_owned(), log, next: 0 }
+    }
+
+    fn path(&self, kind: &str, number: u64) -> PathBuf {
+        self.directory.join(format!("{kind}{number}"))
+    }
+
+    /// Changes that fail, or show, if they are done twice.
+    fn step(&mut self) {
+        let number = self.next;
+        self.log.write_all(format!("{number}\n").as_bytes()).unwrap();
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).open(self.path("new", number)).unwrap();
+        file.write_all(format!("contents {number}").as_bytes()).unwrap();
+        drop(file);
+        fs::rename(self.path("new", number), self.path("kept", number)).unwrap();
+        fs::create_dir(self.path("dir", number)).unwrap();
+        if number > 0 {
+            fs::remove_dir(self.path("dir", number - 1)).unwrap();
+        }
+        if number % 3 == 2 {
+            fs::remove_file(self.path("kept", number - 1)).unwrap();
+        }
+        self.next += 1;
+    }
+
+    /// What was acknowledged is there, once, and nothing else.
+    fn verify(&self, mount: &Path) {
+        let directory = mount.join(self.directory.file_name().unwrap());
+        let log = fs::read_to_string(directory.join("log")).unwrap();
+        let expected: String = (0..self.next).map(|number| format!("{number}\n")).collect();
+        assert_eq!(log, expected);
+        let mut names: Vec<String> = fs::read_dir(&directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        let is_removed = |number: u64| number % 3 == 1 && number + 1 < self.next;
+        let kept = (0..self.next).filter(|number| !is_removed(*number));
+        let mut expected: Vec<String> =
+            kept.clone().map(|number| format!("kept{number}")).collect();
+        expected.extend(["log".to_owned(), format!("dir{}", self.next - 1)]);
+        expected.sort();
+        assert_eq!(names, expected);
+        for number in kept {
+            let contents = fs::read_to_string(directory.join(format!("kept{number}"))).unwrap();
+            assert_eq!(contents, format!("contents {number}"));
+        }
+    }
+}
+
+fn try_lock(path: &Path) -> Result<File, rustix::io::Errno> {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "prints what it measured")]
+fn a_killed_server_is_replaced_and_nothing_is_done_twice() {
+    if !may_run() {
+        return;
+    }
+    let kills = std::env::var(KILLS).map_or(2, |kills| kills.parse().unwrap());
+    let clock = SystemClock::new();
+    let mut cluster = Cluster::new();
+    cluster.start(0);
+    cluster.await_state(0, "serving");
+    cluster.start(1);
+    cluster.await_state(1, "standby");
+    let (one, two) = (cluster.mount("one"), cluster.mount("two"));
+    // What is open, locked, and has no name.
+    let mut nameless = OpenOptions::new();
+    let mut nameless =
+        nameless.read(true).write(true).create_new(true).open(one.join("nameless")).unwrap();
+    nameless.write_all(b"still here").unwrap();
+    fs::remove_file(one.join("nameless")).unwrap();
+    fs::write(one.join("locked"), "").unwrap();
+    let _lock = try_lock(&one.join("locked")).unwrap();
+    assert!(try_lock(&two.join("locked")).is_err());
+    let mut writer = Writer::new(&one.join("work"));
+    let (mut longest, mut serving) = (Duration::ZERO, 0);
+    for kill in 0..kills {
+        (0..10).for_each(|_| writer.step());
+        let victim = cluster.servers[serving].as_ref().unwrap().id();
+        // While changes are under way.
+        let killer = device::spawn("killer", move || {
+            SystemClock::new().sleep(Duration::from_millis(30 + 7 * (kill % 10)));
+            signal(victim as i32, Signal::KILL);
+        });
+        let begun = clock.monotonic();
+        let mut slowest = Duration::ZERO;
+        while clock.monotonic() - begun < Duration::from_secs(60) && slowest.as_secs() < 2 {
+            let before = clock.monotonic();
+            writer.step();
+            slowest = slowest.max(clock.monotonic() - before);
+        }
+        killer.unwrap().join().unwrap();
+        assert!(slowest.as_secs() >= 2, "the server was not killed");
+        println!("kill {kill}: changes again after {:.1} s", slowest.as_secs_f64());
+        longest = longest.max(slowest);
+        cluster.servers[serving].take().unwrap().wait().unwrap();
+        serving = 1 - serving;
+        cluster.await_state(serving, "serving");
+        let mut contents = String::new();
+        nameless.rewind().unwrap();
+        nameless.read_to_string(&mut contents).unwrap();
+        assert_eq!(contents, "still here");
+        assert!(try_lock(&two.join("locked")).is_err(), "a lock was lost");
+        cluster.start(1 - serving);
+        cluster.await_state(1 - serving, "standby");
+    }
+    writer.verify(&one);
+    writer.verify(&two);
+    println!("{kills} kills, {} changes, longest wait {:.1} s", writer.next, longest.as_secs_f64());
+}
+
+#[test]
+fn a_paused_server_changes_and_answers_nothing() {
+    if !may_run() {
+        return;
+    }
+    let mut cluster = Cluster::new();
+    cluster.start(0);
+    cluster.await_state(0, "serving");
+    cluster.start(1);
+    cluster.await_state(1, "standby");
+    let one = cluster.mount("one");
+    let mut writer = Writer::new(&one.join("work"));
+    (0..5).for_each(|_| writer.step());
+    fs::write(one.join("state"), "before").unwrap();
+    // A mount that knows the paused server alone, and has asked it.
+    let alone = cluster.world.path().join("alone");
+    fs::create_dir(&alone).unwrap();
+    let url = format!("pando://127.0.0.1:{}/vol", cluster.ports[0]);
+    cluster.world.ok(&["mount", &url, alone.to_str().unwrap()]);
+    cluster.mounts.push(alone.clone());
+    assert_eq!(fs::read_to_string(alone.join("state")).unwrap(), "before");
+    signal(cluster.pid(0), Signal::STOP);
+    // Asked while it is stopped: the answer must be the next owner's.
+    let (asked, path) = (device::sync::channel(), alone.join("state"));
+    let (say, heard) = asked;
+    let reader = device::spawn("reader", move || say.send(fs::read_to_string(path)).unwrap());
+    cluster.await_state(1, "serving");
+    writer.step();
+    fs::write(one.join("state"), "after!").unwrap();
+    (0..5).for_each(|_| writer.step());
+    signal(cluster.pid(0), Signal::CONT);
+    cluster.await_state(0, "standby");
+    let read = heard.recv_timeout(Duration::from_secs(60)).expect("an answer");
+    reader.unwrap().join().unwrap();
+    assert_eq!(read.unwrap(), "after!", "the server that was stopped answered");
+    assert_eq!(fs::read_to_string(alone.join("state")).unwrap(), "after!");
+    writer.verify(&one);
+    writer.verify(&alone);
+}
+
+#[test]
+fn etcd_may_be_gone_and_empty_and_nothing_is_lost() {
+    if !may_run() {
+        return;
+    }
+    let mut cluster = Cluster::new();
+    cluster.start(0);
+    cluster.await_state(0, "serving");
+    let one = cluster.mount("one");
+    let mut writer = Writer::new(&one.join("work"));
+    (0..5).for_each(|_| writer.step());
+    cluster.stop_etcd();
+    // What is served goes on, longer than the lease.
+    for _ in 0..5 {
+        writer.step();
+        SystemClock::new().sleep(Duration::from_secs(1));
+    }
+    cluster.kill(0);
+    // Another etcd, that has never heard of anybody.
+    fs::remove_dir_all(cluster.etcd().join("data")).unwrap();
+    cluster.start(1);
+    cluster.start_etcd();
+    cluster.await_state(1, "serving");
+    (0..5).for_each(|_| writer.step());
+    writer.verify(&one);
+    // A second server of that name is refused, and the first one serves on.
+    let again = Command::new(PANDO)
+        .args(["serve", "--name", "server1", "--listen", "127.0.0.1:0"])
+        .args(["--etcd", &format!("http://127.0.0.1:{}", cluster.etcd_port)])
+        .arg(cluster.world.url.as_ref().unwrap())
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(!again.status.success() && error.contains("is called server1"), "{error}");
+    writer.step();
+}

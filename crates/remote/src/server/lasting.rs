@@ -1,0 +1,175 @@
+//! What of sessions outlives the process that serves a volume: another one, or the same one after a
+//! restart, continues them.
+//!
+//! The volume keeps the sessions and which requests were executed ([`Lasting`]). What a session
+//! holds, its client says again, with proofs that the server gave it: a code over the node, its
+//! generation and the rights, by a key of the volume and of the session. For a time after the
+//! beginning ([`Grace`]) locks are given only to those who had them, and inodes without names stay.
+
+use std::collections::BTreeSet;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::Clock;
+use device::sync::Mutex;
+use inode::NodeId;
+use siphasher::sip::SipHasher24;
+use vfs::{Entry, FsResult, Request};
+
+use crate::convert;
+
+/// The secret of a session, by which the volume knows it.
+pub type SessionId = [u8; 16];
+
+/// What a request did that was executed before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Executed {
+    /// The node that it made, or gave a name.
+    pub node: Option<NodeId>,
+    /// The number that it is answered with.
+    pub number: u64,
+}
+
+/// What a volume keeps for its server.
+pub trait Lasting: Send + Sync {
+    /// Begins a session, which is durable when this returns.
+    fn begin(&self) -> FsResult<SessionId>;
+
+    /// The sessions.
+    fn sessions(&self) -> FsResult<Vec<SessionId>>;
+
+    /// What a request did, if it was executed.
+    fn executed(&self, request: &Request) -> FsResult<Option<Executed>>;
+
+    /// The client has the answers to all requests up to this one.
+    fn confirm(&self, session: &SessionId, done: u64) -> FsResult<()>;
+
+    /// Ends a session. It may not have begun.
+    fn end(&self, session: &SessionId) -> FsResult<()>;
+
+    /// Finds a node again that a session of another process held; takes one look-up.
+    fn find_again(&self, node: NodeId) -> FsResult<Entry>;
+
+    /// Sessions of other processes claim nothing any more: what nobody holds may be removed.
+    fn settle(&self);
+
+    /// A key that is the volume's alone.
+    fn key(&self) -> [u8; 16];
+}
+
+/// The codes of a session's proofs.
+pub(super) struct Proofs(SipHasher24);
+
+impl Proofs {
+    /// `grant`: in words. A client whose certificate grants something else holds nothing.
+    pub(super) fn new(key: &[u8; 16], session: &SessionId, client: &str, grant: &str) -> Proofs {
+        let part = |label: u8| {
+            let mut hasher = SipHasher24::new_with_key(key);
+            hasher.write(b"pando-held");
+            hasher.write(&[label]);
+            hasher.write(session);
+            hasher.write(&(client.len() as u64).to_le_bytes());
+            hasher.write(client.as_bytes());
+            hasher.write(grant.as_bytes());
+            hasher.finish().to_le_bytes()
+        };
+        let mut own = [0; 16];
+        own[..8].copy_from_slice(&part(0));
+        own[8..].copy_from_slice(&part(1));
+        Proofs(SipHasher24::new_with_key(&own))
+    }
+
+    pub(super) fn of(&self, node: NodeId, generation: u64, rights: u8) -> u64 {
+        let node = convert::node_to_wire(node);
+        let mut hasher = self.0;
+        hasher.write(&node.slot.to_le_bytes());
+        hasher.write(&node.ino.to_le_bytes());
+        hasher.write(&generation.to_le_bytes());
+        hasher.write(&[rights]);
+        hasher.finish()
+    }
+}
+
+/// The time after the beginning in which sessions of before may be continued.
+pub(super) struct Grace {
+    lasting: Arc<dyn Lasting>,
+    state: Mutex<Waiting>,
+}
+
+struct Waiting {
+    awaited: BTreeSet<SessionId>,
+    /// Those that came back, and have not said all that they hold.
+    claiming: BTreeSet<SessionId>,
+    /// When it ends; `None`: it has.
+    until: Option<Duration>,
+}
+
+/// How long sessions of before are waited for.
+pub(super) const GRACE_OF_BEFORE: Duration = Duration::from_secs(8);
+
+impl Grace {
+    pub(super) fn begin(lasting: Arc<dyn Lasting>) -> Grace {
+        let awaited: BTreeSet<SessionId> = match lasting.sessions() {
+            Ok(sessions) => sessions.into_iter().collect(),
+            Err(error) => {
+                tracing::error!(%error, "sessions of before cannot be continued");
+                BTreeSet::new()
+            }
+        };
+        let (claiming, until) = (BTreeSet::new(), Some(Duration::MAX));
+        let state = Mutex::new(Waiting { awaited, claiming, until });
+        Grace { lasting, state }
+    }
+
+    /// The time begins: clients can connect.
+    pub(super) fn start(&self, clock: &dyn Clock) {
+        let mut state = self.state.lock();
+        state.until = Some(clock.monotonic() + GRACE_OF_BEFORE);
+        if state.awaited.is_empty() {
+            self.end(&mut state);
+        }
+    }
+
+    /// Whether a session of before may be continued. Its client is expected to say what it holds.
+    pub(super) fn continues(&self, session: &SessionId) -> bool {
+        let mut state = self.state.lock();
+        if state.awaited.remove(session) {
+            state.claiming.insert(*session);
+        }
+        state.claiming.contains(session)
+    }
+
+    /// A session of before has said what it holds.
+    pub(super) fn is_back(&self, session: &SessionId) {
+        let mut state = self.state.lock();
+        state.claiming.remove(session);
+        if state.awaited.is_empty() && state.claiming.is_empty() && state.until.is_some() {
+            self.end(&mut state);
+        }
+    }
+
+    /// Whether only those get locks who had them.
+    pub(super) fn lasts(&self) -> bool {
+        self.state.lock().until.is_some()
+    }
+
+    /// Ends it if its time is over: sessions that did not come back have ended.
+    pub(super) fn look(&self, clock: &dyn Clock) {
+        let mut state = self.state.lock();
+        if state.until.is_some_and(|until| clock.monotonic() >= until) {
+            self.end(&mut state);
+        }
+    }
+
+    fn end(&self, state: &mut Waiting) {
+        state.until = None;
+        for session in std::mem::take(&mut state.awaited) {
+            tracing::info!("a session of before did not come back: it has ended");
+            if let Err(error) = self.lasting.end(&session) {
+                tracing::warn!(%error, "a session that ended stays in the volume");
+            }
+        }
+        self.lasting.settle();
+    }
+}
