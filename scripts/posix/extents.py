@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""That copies share extents: what the volume takes on its medium (run by programs.sh).
+"""That copies share extents: what the volume takes on its disk (run by programs.sh).
 
     extents.py DIRECTORY PANDO      a directory of a mounted volume on which nothing else happens
 """
@@ -24,7 +24,7 @@ def run(*arguments):
 
 
 def space():
-    """Bytes that the volume takes on its medium, but for the log."""
+    """Bytes that the volume takes on its disk, but for the log."""
     run("sync", ".")
     status = json.loads(run("status", "--json", "."))
     return status["disk_bytes"] - status["log_bytes"]

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
 mkdir "$work/small"
-mount -t tmpfs -o size=64m pando-small "$work/small" || fail "no small medium"
+mount -t tmpfs -o size=64m pando-small "$work/small" || fail "no small disk"
 trap 'timeout 60 "$pando" umount "$mnt" >/dev/null 2>&1 || true; umount -l "$work/small"; clean_up' EXIT
 volume=$work/small/volume
 mount_pando suid,dev
@@ -57,18 +57,18 @@ def fill():
     whole = 0
     while not full(lambda: write(f"f{whole}", contents(whole))):
         whole += 1
-        check("a medium of 64 MiB takes more", whole < 100)
+        check("a disk of 64 MiB takes more", whole < 100)
     check(f"only {whole} files until it was full", whole > 10)
     # Names, until there is no space even for those.
     made = 0
     os.mkdir("names") if not os.path.exists("names") else None
     while made < 50_000 and not full(lambda: os.symlink("t" * 4000, f"names/{'n' * 200}{made}")):
         made += 1
-    check("a full medium takes names without end", made < 50_000)
+    check("a full disk takes names without end", made < 50_000)
     for n in range(whole):
         with open(f"f{n}", "rb") as file:
-            check(f"f{n} of the full medium", file.read() == contents(n))
-    check("a full medium is listed", len(os.listdir("names")) == made)
+            check(f"f{n} of the full disk", file.read() == contents(n))
+    check("a full disk is listed", len(os.listdir("names")) == made)
     check("what a link contains", made == 0 or os.readlink(f"names/{'n' * 200}{made - 1}") == "t" * 4000)
     space = os.statvfs(".")
     check(f"statvfs reports {space.f_bavail * space.f_frsize} bytes", space.f_bavail * space.f_frsize < 40 << 20)
@@ -100,10 +100,10 @@ PYTHON
 
 for user in nobody root; do
   install -d -o "$user" "$mnt/$user"
-  python3 "$work/full.py" "$mnt" fill "$user" || fail "a full medium, as $user"
+  python3 "$work/full.py" "$mnt" fill "$user" || fail "a full disk, as $user"
   python3 "$work/full.py" "$mnt" verify "$user" || fail "what is there then, as $user"
-  "$pando" fsck "$mnt" > "$work/fsck.log" 2>&1 || { cat "$work/fsck.log" >&2; fail "fsck beside the full medium"; }
-  "$pando" umount "$mnt" > /dev/null || fail "a full medium cannot be unmounted"
+  "$pando" fsck "$mnt" > "$work/fsck.log" 2>&1 || { cat "$work/fsck.log" >&2; fail "fsck beside the full disk"; }
+  "$pando" umount "$mnt" > /dev/null || fail "a full disk cannot be unmounted"
   "$pando" fsck "$volume" > "$work/fsck.log" 2>&1 || { cat "$work/fsck.log" >&2; fail "the volume is not well"; }
   mount_pando suid,dev
   python3 "$work/full.py" "$mnt" verify "$user" || fail "what is there after the next mount, as $user"
@@ -112,4 +112,4 @@ for user in nobody root; do
 done
 "$pando" umount "$mnt" > /dev/null
 "$pando" fsck "$volume" > "$work/fsck.log" 2>&1 || { cat "$work/fsck.log" >&2; fail "the volume is not well"; }
-echo "$suite: a full medium refused contents and names with ENOSPC, and lost nothing"
+echo "$suite: a full disk refused contents and names with ENOSPC, and lost nothing"

@@ -76,7 +76,7 @@ impl World {
         let device = SimDevice::new(random.u64(..));
         let env = sim(&device);
         let format = FormatOptions { engine, layout, root_mode: 0o777, ..FormatOptions::default() };
-        Fs::format(&env.env(), &format).expect("an empty medium is formatted");
+        Fs::format(&env.env(), &format).expect("an empty disk is formatted");
         World::open(&device, random).expect("a fresh volume opens")
     }
 

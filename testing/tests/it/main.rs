@@ -1,4 +1,4 @@
-//! The oracle passes the suite that it is the measure of, where that needs no medium; behind the
+//! The oracle passes the suite that it is the measure of, where that needs no disk; behind the
 //! log that engines share it passes all of it. Volumes of earlier programs open.
 
 #[cfg(test)]

@@ -10,8 +10,10 @@ use super::Tree;
 use super::source::is_test;
 
 /// A word or phrase, and what to write instead.
-const REFUSED: [(&str, &str); 65] = [
+const REFUSED: [(&str, &str); 67] = [
     ("the medium", "disk, storage device, or object store: which one"),
+    ("a medium", "disk, storage device, or object store: which one"),
+    ("full medium", "full disk"),
     ("room", "space; size or capacity of a buffer"),
     ("rooms", "space"),
     ("roomy", "with spare capacity, large"),

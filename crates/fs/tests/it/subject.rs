@@ -107,11 +107,11 @@ impl FsSubject {
         let format = FormatOptions { engine, layout, inode_home, ..FormatOptions::default() };
         if let Base::Oracle(header) = &mut subject.base {
             let store = LoggedStore::create(&subject.env, options.durability);
-            let store = store.expect("an empty medium takes a store");
+            let store = store.expect("an empty disk takes a store");
             *header = Some(Fs::format_on(&subject.env, &store, &format).expect("an empty store"));
             store.close().expect("a store closes");
         } else {
-            Fs::format(&subject.env, &format).expect("an empty medium is formatted");
+            Fs::format(&subject.env, &format).expect("an empty disk is formatted");
         }
         subject.reopen().expect("a fresh volume opens");
         subject

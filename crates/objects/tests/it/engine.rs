@@ -3,7 +3,7 @@
 //! Twice, for a store is asked what it has in two ways. [`Alone`] has a prefix of the server
 //! for itself, and lists, makes, reads and deletes there: what needs no power cut runs so. For the
 //! others the server would have to go back to what it had when the power was cut, with another
-//! store still at it; there the simulated medium has the names of what was there at each moment
+//! store still at it; there the simulated disk has the names of what was there at each moment
 //! (`SimObjects`), the server the bytes, and each request that makes, deletes or reads may be cut
 //! off, fail, or lose its answer.
 //!

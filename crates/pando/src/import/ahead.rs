@@ -31,7 +31,7 @@ const READERS: usize = 4;
 /// How long the walk waits before it has another look at what else is to be done.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// What the walk comes to next.
+/// The next item of the walk.
 pub(super) enum Event {
     /// A subdirectory of the current directory.
     Enter(CString, io::Result<Arc<Directory>>),
@@ -64,7 +64,7 @@ pub(super) struct Small {
 /// A name to look at.
 struct Name {
     name: CString,
-    /// Whether it is a regular file, as far as the list says.
+    /// Whether it is a regular file, by the list of its directory.
     regular: bool,
 }
 

@@ -13,7 +13,7 @@ use wire::{ImportAttr, Kind};
 /// Extended attributes of one inode, names and values.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a list of a directory says about a name.
+/// An entry of a directory's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Listed {
     Directory,
@@ -73,7 +73,7 @@ impl Directory {
                 let kind = match entry.file_type() {
                     FileType::Directory => Listed::Directory,
                     FileType::RegularFile => Listed::Regular,
-                    // Some file systems do not tell.
+                    // Some file systems do not report it.
                     FileType::Unknown => match self.stat(entry.file_name()) {
                         Ok(stat) if kind(&stat) == Kind::Directory => Listed::Directory,
                         _ => Listed::Other,

@@ -140,7 +140,7 @@ fn a_server_that_refuses_is_named_and_nothing_is_written() {
     assert_eq!(bucket.ok(&["cat", &at("/tree/file")]), "contents");
 }
 
-/// With keys that may only read, verbs that read work, and print of when the state is.
+/// With keys that may only read, verbs that read work, and print the time of that state.
 #[test]
 fn keys_that_may_only_read_read() {
     let bucket = Bucket::with_volume();

@@ -199,7 +199,7 @@ fn a_volume_that_is_open_elsewhere_is_refused_unless_it_is_taken_over() {
     world.umount();
 }
 
-/// Verbs that read see, on another host, the state that is durable now, and print of when it is.
+/// Verbs that read see, on another host, the state that is durable now, and print its time.
 /// They change nothing, and the host that has the volume open continues.
 #[test]
 fn another_host_reads_a_volume_that_is_open() {
