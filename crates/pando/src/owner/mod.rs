@@ -20,6 +20,7 @@ pub(crate) mod detach;
 mod diff;
 mod door;
 mod elect;
+mod event;
 mod export;
 mod far;
 mod find;
@@ -71,8 +72,9 @@ pub(crate) use check::checked;
 use door::Door;
 use elect::Elected;
 pub(crate) use elect::alone;
+use event::Event;
 pub(crate) use record::TraceStart;
-use server::{Event, Server, Silent};
+use server::{Server, Silent};
 pub(crate) use warrant::Deposed;
 
 /// How long open files may delay the end of a mount after a signal.

@@ -216,7 +216,7 @@ fn keep(shared: &Shared, volumes: &[(String, [u8; 16], PathBuf)], say: &sync::Se
         match shared.campaign.step() {
             Ok(()) if std::mem::take(&mut failed) => tracing::info!("etcd answers again"),
             Ok(()) | Err(Error::LeaseEnded) => {}
-            // What is served goes on: the store says whose it is.
+            // What is served stays served: the store says whose it is.
             Err(error) if !std::mem::replace(&mut failed, true) => {
                 tracing::warn!(%error, "etcd does not answer: no server takes a volume over");
             }

@@ -119,7 +119,7 @@ pub enum ConnectError {
     #[error("{0}")]
     Broken(#[from] ChannelError),
     /// It does not have the volume, and the one that it names does not either.
-    #[error("{0} says that {1} has the volume, which does not")]
+    #[error("{0} names {1} as the server of the volume, which does not have it")]
     Elsewhere(Place, Place),
     /// It does not speak this protocol.
     #[error("{0} speaks another protocol")]

@@ -4,6 +4,7 @@ mod connect;
 mod control;
 mod filesystem;
 mod kept;
+mod receive;
 mod remote;
 mod under_way;
 

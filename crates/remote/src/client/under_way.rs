@@ -232,3 +232,11 @@ impl How {
         }
     }
 }
+
+/// The answer to a report that the server need not get any more.
+pub(super) fn nothing_more(id: u64) -> Vec<u8> {
+    let mut frame = Vec::new();
+    put_head(FrameKind::Reply, id, &mut frame);
+    encode(&Ok::<_, FsFailure>(FsAnswer::Number(0)), &mut frame);
+    frame
+}
