@@ -10,7 +10,10 @@ use std::time::Duration;
 use device::sync::{Condvar, Mutex};
 use inode::FsError;
 use rpc::Channel;
-use wire::remote::{Asked, Asker, FrameKind, FsCall, LockKind, Node, Resume, put_head, split_head};
+use wire::remote::{
+    Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, Node, Resume, put_head,
+    split_head,
+};
 use wire::{decode, encode};
 
 /// Most changes since the oldest one without an answer: half of what a server keeps.
