@@ -141,6 +141,8 @@ if [ "$passed" -eq 0 ]; then
 fi
 [ -z "${SKIP_FUSE:-}" ] || echo "NOT TESTED: mounts, of any test (SKIP_FUSE: $SKIP_FUSE)"
 [ -z "${SKIP_ROOT:-}" ] || [ "$(id -u)" -eq 0 ] || echo "NOT TESTED: what takes root, of any test (SKIP_ROOT: $SKIP_ROOT)"
+bash scripts/etcd.sh path >/dev/null 2>&1 ||
+  echo "NOT TESTED: servers that take over (etcd: apt-get install etcd-server)"
 bash scripts/s3-server.sh path >/dev/null 2>&1 ||
   echo "NOT TESTED: a third party's S3 server (versitygw needs Go: bash scripts/s3-server.sh install)"
 grep -h '^NOT TESTED' "$suites" || true
