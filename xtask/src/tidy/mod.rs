@@ -13,6 +13,7 @@ mod source;
 mod assertions;
 mod crates;
 mod decisions;
+mod floors;
 mod format_pages;
 mod knowledge;
 mod messages;
@@ -46,6 +47,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(crates::check(&tree));
     problems.extend(cycles::check(&tree));
     problems.extend(order::check(&tree));
+    problems.extend(floors::check(&tree));
     problems.extend(plans::check(&tree));
     problems.extend(texts::check(&tree));
     problems.extend(words::check(&tree));
