@@ -43,15 +43,15 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// The methods in the blocks that begin with this line.
+/// The methods in the blocks that begin with this line; what takes no `self` is not hidden.
 fn methods<'t>(text: &'t str, begin: &str) -> impl Iterator<Item = &'t str> {
     let blocks = text.split(begin).skip(1);
     let blocks = blocks.map(|block| block.split("\n}\n").next().unwrap_or_default());
-    blocks.flat_map(str::lines).filter_map(|line| {
-        let line = line.strip_prefix("    ")?;
-        let visible = line.strip_prefix("pub(crate) ").or_else(|| line.strip_prefix("pub "));
-        let rest = visible.unwrap_or(line).strip_prefix("fn ")?;
-        rest.split(['(', '<']).next()
+    blocks.flat_map(|block| block.split("\n    ")).filter_map(|item| {
+        let visible = item.strip_prefix("pub(crate) ").or_else(|| item.strip_prefix("pub "));
+        let (name, rest) = visible.unwrap_or(item).strip_prefix("fn ")?.split_once(['(', '<'])?;
+        let first = rest.split([',', ')']).next().unwrap_or_default();
+        first.ends_with("self").then_some(name)
     })
 }
 
@@ -62,11 +62,13 @@ mod tests {
 
     #[test]
     fn a_method_that_hides_one_of_a_lower_floor_is_reported() {
-        let ops = "impl Ops {\n    pub fn hold(&self) {}\n\n    fn step<T>(&self) {}\n}\n";
+        let ops = "impl Ops {\n    pub fn hold(&self) {}\n\n    fn step<T>(&self) {}\n\n\
+                   \x20   fn open(at: u64) {}\n}\n";
         let of = |path: &str, code: &str| {
             check(&Tree::of(&[("crates/ops/src/a.rs", ops), (path, code)]))
         };
-        let upkeep = "impl Upkeep {\n    pub(crate) fn step(&self) {}\n}\n";
+        let upkeep =
+            "impl Upkeep {\n    fn open(at: u64) {}\n    pub(crate) fn step(&self) {}\n}\n";
         let found = of("crates/upkeep/src/b.rs", upkeep);
         assert!(found.len() == 1 && found[0].contains("`Upkeep::step` hides"), "{found:?}");
         assert!(of("crates/upkeep/src/b.rs", &upkeep.replace("step", "steps")).is_empty());
