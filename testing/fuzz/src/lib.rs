@@ -24,6 +24,7 @@ pub mod supervise;
 pub mod target;
 mod values;
 mod verbs;
+mod verbs_rare;
 pub mod worker;
 mod world;
 
