@@ -25,7 +25,7 @@ end() {
     mountpoint -q "$mount" 2>/dev/null && umount -l "$mount" 2>/dev/null
   done
   for number in 1 2; do
-    [ "${pids[$number]}" = 0 ] || { kill -CONT "${pids[$number]}"; kill -KILL "${pids[$number]}"; } 2>/dev/null
+    [ "${pids[$number]}" = 0 ] || { kill -CONT "${pids[$number]}"; kill -KILL "${pids[$number]}"; wait "${pids[$number]}"; } 2>/dev/null
   done
   bash "$root/scripts/etcd.sh" stop "$work/etcd"
   [ ! -e "$work/s3/pid" ] || bash "$root/scripts/s3-server.sh" stop "$work/s3"
