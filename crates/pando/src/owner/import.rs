@@ -45,8 +45,6 @@ mod levels;
 mod make;
 mod names;
 
-use levels::Level;
-
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
 type OwnedXattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -72,6 +70,17 @@ pub(super) struct Import<'a> {
     errors: Vec<ItemError>,
     error_paths_bytes: usize,
     more_errors: u64,
+}
+
+struct Level {
+    node: Spot,
+    name: Vec<u8>,
+    /// Whether nobody but the caller reaches it yet, so that drafts can be made in it.
+    closed: bool,
+    /// Whether its parent directory has a default access list.
+    inherits: bool,
+    /// Whether it has a default access list itself.
+    bequeaths: bool,
 }
 
 struct Begun {
