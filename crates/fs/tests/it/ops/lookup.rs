@@ -81,7 +81,7 @@ fn colliding_names_are_distinguished_through_every_change() {
     for name in &names {
         v.fs.unlink(&Caller::root(), ROOT, name.as_bytes()).expect("a name");
     }
-    let left = v.store.dump(store::TreeId(32)).expect("the tree");
+    let left = v.store.dump(TreeId(32)).expect("the tree");
     assert_eq!(left.len(), 1, "only the root's record is left: no marks of collisions");
 }
 
