@@ -179,7 +179,7 @@ fn a_dump_that_is_interrupted_leaves_no_snapshot() {
     world.ok(&["fsck", world.vol()]);
 }
 
-/// To an object store and back: increments go on from the copy, home.
+/// To an object store and back: increments continue from the copy, home.
 #[test]
 fn a_directory_moves_to_an_object_store_and_back() {
     let (world, store, back) = (World::new(), World::in_store(), World::on("lsm"));

@@ -566,7 +566,7 @@ impl Remote {
         true
     }
 
-    /// Tells a server that took over what the client holds.
+    /// Reports to a server that took over what the client holds.
     fn claim(&self, frames: &mut Vec<Vec<u8>>) {
         let mut locks: Vec<_> = self.locks.all();
         let mut nodes = self.kept.held();
