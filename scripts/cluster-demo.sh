@@ -20,11 +20,12 @@ fail() { echo "cluster-demo: $*" >&2; exit 1; }
 
 end() {
   code=$?
+  set +e
   for mount in "$work/m1" "$work/m2"; do
     mountpoint -q "$mount" 2>/dev/null && umount -l "$mount" 2>/dev/null
   done
   for number in 1 2; do
-    [ "${pids[$number]}" = 0 ] || { kill -CONT "${pids[$number]}"; kill -KILL "${pids[$number]}"; } 2>/dev/null
+    [ "${pids[$number]}" = 0 ] || { kill -CONT "${pids[$number]}"; kill -KILL "${pids[$number]}"; wait "${pids[$number]}"; } 2>/dev/null
   done
   bash "$root/scripts/etcd.sh" stop "$work/etcd"
   [ ! -e "$work/s3/pid" ] || bash "$root/scripts/s3-server.sh" stop "$work/s3"
@@ -80,7 +81,7 @@ url=pando://127.0.0.1:$((port + 1)),127.0.0.1:$((port + 2))/vol
 
 title "a copy of $tree through one mount, a snapshot, and a search through the other"
 mkdir "$work/m1/first"
-tar -C "$tree" -cf - . 2>/dev/null | head -c 20000000 > "$work/tree.tar"
+tar -C "$tree" -cf - . 2>/dev/null | head -c 1500000 > "$work/tree.tar"
 tar -C "$work/m1/first" -xf "$work/tree.tar" --no-same-owner 2>/dev/null || true
 "$pando" snapshot create "$url/first" monday
 files=$(find "$work/m2/first" -type f | wc -l)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all tests in two parallel lanes. The first one mostly waits for daemons, the kernel and clocks:
 # the Rust tests of the program, which mount volumes, then the POSIX suites. The second one computes:
-# a queue of threads in orders that seeds determine, the Rust tests of everything else, fuzzing and
-# instruction counts, of which as many run at a time as there are processors. Each program of Rust
+# a queue of the Rust tests of everything else, fuzzing and instruction counts, of which as many run
+# at a time as there are processors. Each program of Rust
 # tests runs in the directory of its package, as under `cargo test`; their lines of output begin with
 # the package.
 #   scripts/tests.sh SUITES [ARGUMENT OF CARGO TEST]...     the suites' output is copied to SUITES
@@ -13,7 +13,7 @@ suites=$1
 shift
 export cargo suites
 # They wait: more of them than there are processors.
-threads=$((2 * $(nproc)))
+threads=$((3 * $(nproc)))
 # Packages whose tests take longest, in this order; those of others by their size.
 # scripts/slow-tests.sh lists the dearest tests.
 longest="crates/fs crates/btree crates/lsm crates/objects crates/transfer crates/search crates/store"
@@ -45,15 +45,9 @@ of_program() {
   done 3< "$list"
 }
 
-# All packages are selected: then those of others have the features that the tests' build has, and
-# are not built once more.
-orders() {
-  $cargo test --workspace --features pando-scheduled/sim --test scheduled 2>&1 | sed -u "s|^|testing/scheduled: |"
-}
-
-# Every decoder, random calls, damaged volumes: half a minute of CPU time. The program is one that
+# Every decoder, random calls, damaged volumes: a quarter of a minute of CPU time. The program is one that
 # was built for the tests.
-fuzz() { PROGRAM=target/debug/pando-fuzz bash scripts/fuzz.sh 15 "${FUZZ_SEED:-1}"; }
+fuzz() { PROGRAM=target/debug/pando-fuzz bash scripts/fuzz.sh 8 "${FUZZ_SEED:-1}"; }
 
 # What a part reports as not tested is printed again at the end.
 posix() { bash scripts/posix/lanes.sh quick 2>&1 | tee -a "$suites"; }
@@ -84,11 +78,9 @@ first_lane() {
   part "POSIX suites" posix
 }
 
-# One line a piece of work. The build of `orders` often waits for one crate, so something runs
-# beside it; so do the longest programs, of which the last test often runs alone.
+# One line a piece of work, the longest first.
 work() {
   local directory program rank package
-  echo timed_orders
   while read -r directory program; do
     is_of_program "$directory" "$program" && continue
     rank=99
@@ -102,12 +94,11 @@ work() {
   echo timed_fuzz
   echo timed_counts
 }
-timed_orders() { part "threads in orders that seeds determine (a build of its own)" orders; }
 timed_fuzz() { part "fuzzing" fuzz; }
 timed_counts() { part "instruction counts" counts; }
 
 of_all_else() {
-  export -f run part orders fuzz counts timed_orders timed_fuzz timed_counts
+  export -f run part fuzz counts timed_fuzz timed_counts
   work | xargs -L 1 -P "$(nproc)" bash -c 'set -euo pipefail && "$@"' work
 }
 

@@ -15,9 +15,10 @@
 //! was. If the log must be in memory too, `--volume` names a directory there.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::Duration;
 
+use device::sync::Barrier;
 use device::{Clock, Env, SystemClock};
 use serde_json::{Map, Value, json};
 use store::{Batch, EngineOptions, KeyRange, Store, TreeId};

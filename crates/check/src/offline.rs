@@ -161,7 +161,7 @@ fn refused(
             Some(problem.in_file(&file, 0))
         }
         OpenError::Inconsistent(failure) => {
-            let (file, offset) = failure.place.unwrap_or_default();
+            let (file, offset) = *failure.place.unwrap_or_default();
             Some(Problem::new(ProblemKind::Structure, failure.what).in_file(&file, offset))
         }
         other => return Err(other),

@@ -74,7 +74,7 @@ impl RawLatch {
     #[cold]
     fn wait_shared(lock: &RawRwLock) {
         for _ in 0..LOOKS {
-            std::hint::spin_loop();
+            crate::spin_loop();
             if !lock.is_locked_exclusive() && lock.try_lock_shared() {
                 return;
             }

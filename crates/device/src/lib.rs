@@ -71,7 +71,7 @@ pub use overlay::Overlay;
 pub use random::{Random, SystemRandom};
 pub use shared_dir::SharedDir;
 pub use slot::thread_slot;
-pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in, yield_now};
+pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in, spin_loop, yield_now};
 pub use user_config::{SystemConfig, UserConfig};
 
 use std::sync::Arc;

@@ -70,10 +70,9 @@ fn give_back(slot: usize) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::Barrier;
 
     use super::*;
-    use crate::sync::Mutex;
+    use crate::sync::{Barrier, Mutex};
 
     #[test]
     fn concurrent_threads_have_different_numbers_that_later_ones_reuse() {

@@ -39,3 +39,31 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
 pub fn bounded_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     std::sync::mpsc::sync_channel(bound)
 }
+
+/// Lets a number of threads continue together.
+pub struct Barrier {
+    threads: usize,
+    /// Threads that wait, and how often all had come.
+    waiting: Mutex<(usize, u64)>,
+    changed: Condvar,
+}
+
+impl Barrier {
+    /// A barrier for this many threads.
+    pub fn new(threads: usize) -> Barrier {
+        Barrier { threads, waiting: Mutex::new((0, 0)), changed: Condvar::new() }
+    }
+
+    /// Waits until all threads wait here.
+    pub fn wait(&self) {
+        let mut waiting = self.waiting.lock();
+        let round = waiting.1;
+        waiting.0 += 1;
+        if waiting.0 == self.threads {
+            *waiting = (0, round + 1);
+            self.changed.notify_all();
+        } else {
+            self.changed.wait_while(&mut waiting, |(_, now)| *now == round);
+        }
+    }
+}

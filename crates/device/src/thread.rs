@@ -9,6 +9,7 @@ pub use std::thread::{Scope, ScopedJoinHandle as ScopedThread};
 
 /// Starts a thread with a name that shows in `top -H` and in panics.
 #[cfg(not(feature = "sim"))]
+#[expect(clippy::disallowed_methods, reason = "this is the seam")]
 pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -24,6 +25,15 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
+/// Waits for a few instructions, in a loop that looks for what another thread is about to do. The
+/// loop is bounded, and then waits for a lock or yields: a scheduler of tests runs nobody else
+/// meanwhile.
+#[inline]
+#[expect(clippy::disallowed_methods, reason = "this is the seam")]
+pub fn spin_loop() {
+    std::hint::spin_loop();
+}
+
 /// Runs `body`, which may start threads that borrow, and waits for all of them.
 #[cfg(not(feature = "sim"))]
 #[expect(clippy::disallowed_methods, reason = "this is the seam")]
@@ -33,6 +43,7 @@ pub fn scope<'env, T>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>)
 
 /// Starts a named thread of a scope.
 #[cfg(not(feature = "sim"))]
+#[expect(clippy::disallowed_methods, reason = "this is the seam")]
 pub fn spawn_in<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

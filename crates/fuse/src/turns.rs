@@ -132,7 +132,7 @@ mod tests {
                     // system call does not.
                     let since = SystemClock::new();
                     while request == *b"u" && since.monotonic() < 4 * LITTLE {
-                        std::hint::spin_loop();
+                        device::spin_loop();
                     }
                     serving.taken();
                     took.send(()).expect("somebody listens");

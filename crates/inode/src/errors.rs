@@ -93,7 +93,17 @@ pub struct IoFailure {
     /// What failed, in text that names the place.
     pub what: String,
     /// The file below the volume directory, and the byte offset; `None` where no file is known.
-    pub place: Option<(String, u64)>,
+    pub place: Option<Box<(String, u64)>>,
+    /// Whether something stored is damaged, or was not read. Otherwise the environment failed: a
+    /// call to the operating system, or an object store.
+    pub is_damage: bool,
+}
+
+impl IoFailure {
+    /// A failure of the environment, with no place.
+    pub fn environment(what: String) -> IoFailure {
+        IoFailure { what, place: None, is_damage: false }
+    }
 }
 
 impl std::fmt::Display for IoFailure {
@@ -104,6 +114,6 @@ impl std::fmt::Display for IoFailure {
 
 impl From<String> for IoFailure {
     fn from(what: String) -> IoFailure {
-        IoFailure { what, place: None }
+        IoFailure { what, place: None, is_damage: true }
     }
 }

@@ -5,6 +5,13 @@
 //! in one blob (`blob`). Long values go to a value log beside it if the store was created that way
 //! (`rows`). A numbered manifest lists the runs of each tree (`manifest`). A read descends a tree's
 //! `layer`s, newest first; a scan `merge`s them.
+//!
+//! Promises: runs and manifests are written once and never changed. A state is durable when its
+//! manifest is, twice; until then the state before it is whole, with the log behind it, and nothing
+//! of it is deleted. A block is verified at every read from disk. A damaged block hides its own
+//! keys only, and merges pass over runs in which damage was met. A clone of a tree shares its
+//! layers, whatever it holds. After the log has accepted a batch, applying it cannot fail. Any
+//! thread may commit and read; a checkpoint, a merge and a collection are steps that a caller runs.
 
 // The engine as a store, and opening it.
 mod store;

@@ -13,16 +13,16 @@
 //! it), not to the operation. Another executor, over several stores, has the same five steps: it
 //! locks and reads where the records are, and commits the batch by trees.
 
+use format::answer_record::Executed;
 use inode::NodeId;
 use store::{CommitToken, TreeId};
-use vfs::FsResult;
+use vfs::{FsResult, Request, TakenRequest};
 use volume::locks::{Lock, Mode};
 use volume::nodes::{Location, Orphan};
 use volume::subvol::{Entered, Subvol};
 use volume::view::View;
 
 use crate::Ops;
-use crate::once;
 use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
 
@@ -171,7 +171,7 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
                     plan.give_up(&fs.data);
                 } else {
                     // What it reserved is free again before its locks are.
-                    once::sign(&mut request, plan)
+                    sign(&mut request, plan)
                         .and_then(|()| commit(fs, plan).map(drop))
                         .inspect_err(|_| plan.give_up(&fs.data))?;
                 }
@@ -186,6 +186,26 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
             }
         }
     }
+}
+
+/// Adds to a batch that it executes the request for which this thread makes the change, unless only
+/// a part of the change is in it.
+#[inline]
+pub(crate) fn sign(request: &mut TakenRequest, plan: &mut Plan) -> FsResult<()> {
+    if plan.is_part() {
+        return Ok(());
+    }
+    match request.into_batch() {
+        Some(request) => sign_as(&request, plan),
+        None => Ok(()),
+    }
+}
+
+#[cold]
+fn sign_as(request: &Request, plan: &mut Plan) -> FsResult<()> {
+    let node = plan.made().map(|node| (node.slot().0 as u32, node.ino().0));
+    let executed = Executed { node, number: vfs::noted_number() };
+    plan.answer(request, &executed.encode())
 }
 
 /// Executes a change whose locks are known before anything is read. `entered` is the gate of the

@@ -16,7 +16,7 @@ use format::answer_record::{
 use inode::{FsError, NodeId};
 use store::{KeyRange, TreeId};
 pub use vfs::Request;
-use vfs::{Entry, FsResult, TakenRequest};
+use vfs::{Entry, FsResult};
 use volume::error::{from_store, malformed};
 use volume::locks::{Lock, Mode};
 use volume::subvol::Subvol;
@@ -47,26 +47,6 @@ fn locks_of(request: &Request) -> [(Lock, Mode); 2] {
     let name = name_of(&request.session);
     let number = Lock::Name { subvol: 0, dir: name, hash: request.number };
     [(lock_of(&request.session), Mode::Shared), (number, Mode::Exclusive)]
-}
-
-/// Adds to a batch that it executes the request for which this thread makes the change, unless only
-/// a part of the change is in it.
-#[inline]
-pub(crate) fn sign(request: &mut TakenRequest, plan: &mut Plan) -> FsResult<()> {
-    if plan.is_part() {
-        return Ok(());
-    }
-    match request.into_batch() {
-        Some(request) => sign_as(&request, plan),
-        None => Ok(()),
-    }
-}
-
-#[cold]
-fn sign_as(request: &Request, plan: &mut Plan) -> FsResult<()> {
-    let node = plan.made().map(|node| (node.slot().0 as u32, node.ino().0));
-    let executed = Executed { node, number: vfs::noted_number() };
-    plan.answer(request, &executed.encode())
 }
 
 /// A session is locked shared while a request of it is executed, and exclusively while it ends.

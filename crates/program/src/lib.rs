@@ -6,6 +6,11 @@
 //! * Lists of names with attributes: [`manifest`].
 //! * As the one process that has a volume open: its log, if that is stored elsewhere
 //!   ([`log_place`]), its memory ([`cache_size`], [`index_cache`]), its [`Background`] work.
+//!
+//! Promises: exit codes and kinds of failures are an interface and keep their numbers. Bytes that
+//! could control a terminal are escaped where output is for people. [`Background`] runs the steps
+//! of a volume in threads that it starts and ends; a step that fails is logged and tried again
+//! later, and ends no thread.
 
 pub mod interrupt;
 pub mod output;

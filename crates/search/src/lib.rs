@@ -4,6 +4,12 @@
 //! The index is a function of a tree of the store: clusters describe a *base* (an immutable clone
 //! of the tree), and the tree's current contents are the base and the difference from it. So a
 //! create writes nothing to the index, and no index entry can be stale.
+//!
+//! Promises: a query by the index returns what a walk of the same state returns, in whatever order,
+//! and both check the permissions of the caller the same way. Files of the index may be deleted at
+//! any time: a query then walks. Damage in them is an error of the index ([`Error`]), never a wrong
+//! row. A query is cut off by its caller's time-out or by cancellation, and holds no lock of the
+//! volume. The memory of the index is bounded by its options.
 
 // What answers a query.
 pub mod index;

@@ -4,6 +4,12 @@
 //! nothing of inodes: the receiver keeps one record, and a stream that was cut continues at any
 //! record. Sending reads a snapshot with the rights of the caller. What is received is built in a
 //! subvolume of its own and becomes visible at once, when the whole stream was verified.
+//!
+//! Promises: a stream is not trusted. Any bytes are applied with the caller's rights or refused,
+//! and change nothing outside of that subvolume. What was received is durable before it becomes
+//! visible. A stream that ends early is an error, and the token to continue it is in the volume. A
+//! stream does not depend on the engine or the numbers of the sender. Both sides run in the thread
+//! of their caller; memory is bounded by one record, and that of sending by an option.
 
 // Metadata as lines.
 mod load;

@@ -17,7 +17,11 @@ pub fn from_store(error: store::Error) -> FsError {
         // Another host opened the volume: nothing more can be changed through this one.
         store::Error::Replaced(_) => FsError::ReadOnly(error.to_string()),
         store::Error::NoTree(_) => FsError::Stale,
-        other => FsError::Io(IoFailure { place: place(&other), what: other.to_string() }),
+        other => FsError::Io(IoFailure {
+            place: place(&other).map(Box::new),
+            what: other.to_string(),
+            is_damage: !matches!(&other, store::Error::Device(error) if !error.is_unread()),
+        }),
     }
 }
 
@@ -52,5 +56,24 @@ pub fn from_search(error: search::Error) -> FsError {
         search::Error::NotFound => FsError::NotFound,
         search::Error::Cancelled => FsError::Interrupted,
         other => FsError::Io(other.to_string().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_disk_does_not_return_is_damage() {
+        let is_damage = |os: i32| {
+            let other = std::io::Error::other("a failed call");
+            let error = device::Error { os: Some(os), ..device::Error::new("read", "a", other) };
+            match from_store(store::Error::Device(error)) {
+                FsError::Io(failure) => failure.is_damage,
+                other => panic!("{other}"),
+            }
+        };
+        // EIO; too many open files (EMFILE); the time-out of a server (ETIMEDOUT).
+        assert_eq!([5, 24, 110].map(is_damage), [true, false, false]);
     }
 }

@@ -169,7 +169,8 @@ impl From<&FsError> for FailureKind {
             FsError::NoSpace | FsError::QuotaExceeded => FailureKind::NoSpace,
             FsError::Busy(_) => FailureKind::Busy,
             FsError::Interrupted => FailureKind::Interrupted,
-            FsError::Io(_) => FailureKind::Damaged,
+            FsError::Io(failure) if failure.is_damage => FailureKind::Damaged,
+            FsError::Io(_) => FailureKind::Other,
         }
     }
 }
@@ -183,7 +184,16 @@ impl From<FsError> for Failure {
 
 #[cfg(test)]
 mod tests {
+    use inode::IoFailure;
+
     use super::*;
+
+    #[test]
+    fn failures_of_the_environment_are_no_damage() {
+        let environment = FsError::Io(IoFailure::environment("too many open files".to_owned()));
+        assert_eq!(FailureKind::from(&environment), FailureKind::Other);
+        assert_eq!(FailureKind::from(&FsError::Io("a".to_owned().into())), FailureKind::Damaged);
+    }
 
     #[test]
     fn numbers_of_os_errors_are_left_out_and_nothing_else() {

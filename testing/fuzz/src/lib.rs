@@ -22,6 +22,7 @@ pub mod worker;
 mod clusters;
 mod kernel;
 mod verbs;
+mod verbs_rare;
 mod world;
 mod random;
 pub mod target;

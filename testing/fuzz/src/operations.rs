@@ -13,7 +13,7 @@ use testing::{Fault, FaultOn, SimDevice, SimEnv};
 use crate::mutate::mutate;
 use crate::target::{Part, Target, no_checksum, seen};
 use crate::world::{World, check, repair};
-use crate::{sealed_log, structures};
+use crate::{sealed_log, structures, verbs_rare};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target {
@@ -133,6 +133,9 @@ fn filled(input: Input) -> (SimDevice, Rng) {
     let device = world.env.device.clone();
     world.calls(calls);
     let mut random = Rng::with_seed(world.random.u64(..));
+    if random.bool() {
+        verbs_rare::settings(&world);
+    }
     if random.u8(..3) == 0 {
         world.fs.sync().expect("a disk without faults takes everything");
         return (device.copy(), random);

@@ -13,6 +13,7 @@ use search::query::{Accounts, Expr};
 use search::{Sort, SortBy, Start};
 
 use crate::target::seen;
+use crate::verbs_rare;
 use crate::world::World;
 
 struct Everybody;
@@ -37,6 +38,7 @@ impl World {
             find, totals, quotas, snapshots, clones, history, collect, status, background, mount,
             trash,
         ];
+        all.extend(verbs_rare::ALL);
         self.random.shuffle(&mut all);
         for verb in all {
             verb(self);

@@ -10,9 +10,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
 use std::time::Duration;
 
+use device::sync::Barrier;
 use device::{Clock, SystemClock};
 use rustix::fs::{AtFlags, Dir, lstat, statat};
 

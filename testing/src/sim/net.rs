@@ -1,9 +1,10 @@
 //! A network in memory: delays, partitions, connections that break, machines that die.
 //!
 //! A machine has an address of its own, `127.0.0.PLACE`, so that servers without TLS accept it.
-//! What is written to a link arrives later, in order; links do not wait for each other. A network whose
-//! machines are divided holds what they write until it is whole again, as TCP does; connecting
-//! fails after its time. A link may break: what was under way is lost, and both sides get an error.
+//! What is written to a link arrives later, in order; links do not wait for each other. A network
+//! whose machines are divided holds what they write until it is whole again, as TCP does;
+//! connecting fails after its time. A link may break: what was under way is lost, and both sides
+//! get an error.
 //!
 //! Every write is reported to a [`Watch`], which may end the machine at that moment: before or
 //! after the bytes left.

@@ -1,9 +1,9 @@
 //! Several threads at once. Threads run freely here: the checks hold in every order.
 
 use std::collections::BTreeMap;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use device::sync::Barrier;
 use store::{Batch, Durability, KeyRange, Lane, MergeKind, Read, Store, TreeId};
 
 use super::engine::{EngineUnderTest, fresh};

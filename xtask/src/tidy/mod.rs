@@ -13,12 +13,14 @@ mod source;
 mod assertions;
 mod crates;
 mod decisions;
+mod floors;
 mod format_pages;
 mod knowledge;
 mod messages;
 mod plans;
 mod queries;
 mod records;
+mod scheduler;
 mod tree;
 mod wrappers;
 
@@ -45,6 +47,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(crates::check(&tree));
     problems.extend(cycles::check(&tree));
     problems.extend(order::check(&tree));
+    problems.extend(floors::check(&tree));
     problems.extend(plans::check(&tree));
     problems.extend(texts::check(&tree));
     problems.extend(words::check(&tree));
@@ -56,6 +59,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(messages::check(&tree));
     problems.extend(queries::check(&tree));
     problems.extend(records::check(&tree));
+    problems.extend(scheduler::check(&tree));
     problems.extend(wrappers::check(&tree));
     problems.extend(knowledge::check_lists(&tree));
     problems.extend(format_pages::check(&tree));

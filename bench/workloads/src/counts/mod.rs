@@ -241,7 +241,9 @@ impl<'a> Counted<'a> {
                 Ok(())
             })
         })?;
-        made.iter().for_each(|node| fs.forget(*node, 1));
+        for node in made {
+            fs.forget(node, 1);
+        }
         for directory in 0..4 * times {
             let name = Name::new(b'd', directory);
             let made = fs.mkdir(&who, second, name.as_bytes(), 0o755).map_err(broken)?;

@@ -328,6 +328,7 @@ impl Background {
             let thread = device::spawn(name, move || {
                 while !ending.load(Ordering::Relaxed) {
                     work(&*store)?;
+                    #[expect(clippy::disallowed_methods, reason = "the store wakes it")]
                     std::thread::park_timeout(NAP);
                 }
                 Ok(())

@@ -241,6 +241,10 @@ fn every_workload_with_a_store_runs_on_the_other_engine() {
         ("checkpoint-stall", once),
         ("two-threads", once),
     ] {
+        // It changes files until a checkpoint is due, however few there are.
+        if workload == "recover-scattered" && std::env::var_os("PANDO_SLOW").is_none() {
+            continue;
+        }
         let line = bench(&[&[workload][..], &small, rounds].concat());
         assert_eq!(line["engine"], "lsm", "{workload}: {line}");
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use data::Data;
+use device::{Clock, SystemClock};
 use store::{Durable, Error};
 use testing::run::{Context, for_seeds};
 use testing::{Fault, FaultOn, Op};
@@ -100,7 +101,7 @@ fn waiters_of_a_failed_sync_fail_too() {
         first_began.store(true, Ordering::SeqCst);
         wait_for(&second_comes);
         // It has nothing to do between reporting that and waiting.
-        std::thread::park_timeout(Duration::from_millis(100));
+        SystemClock::new().sleep(Duration::from_millis(100));
     });
     let data = &volume.data;
     device::scope(|scope| {
@@ -128,7 +129,7 @@ fn wait_for(flag: &AtomicBool) {
         if flag.load(Ordering::SeqCst) {
             return;
         }
-        std::thread::park_timeout(Duration::from_millis(1));
+        SystemClock::new().sleep(Duration::from_millis(1));
     }
     panic!("the other thread does not come");
 }

@@ -1,7 +1,9 @@
 //! Channels over this crate's locks, so that a scheduler sees their waits. Errors are those of the
 //! standard library.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
 use std::time::Duration;
@@ -35,7 +37,7 @@ pub fn bounded_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let state =
         State { waiting: VecDeque::new(), received: 0, sent: 0, senders: 1, receives: true };
     let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-    (SyncSender { shared: Arc::clone(&shared), bound }, Receiver(shared))
+    (SyncSender { shared: Arc::clone(&shared), bound }, Receiver(shared, PhantomData))
 }
 
 /// Sends to a channel without a bound.
@@ -111,8 +113,9 @@ impl<T> Drop for SyncSender<T> {
     }
 }
 
-/// Receives messages in order.
-pub struct Receiver<T>(Arc<Shared<T>>);
+/// Receives messages in order. Of one thread at a time, as without this feature: what compiles
+/// with it compiles without.
+pub struct Receiver<T>(Arc<Shared<T>>, PhantomData<Cell<()>>);
 
 impl<T> Receiver<T> {
     /// Waits for a message; fails when there are no more senders.

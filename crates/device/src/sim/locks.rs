@@ -187,7 +187,8 @@ impl WaitTimeoutResult {
 /// A condition variable.
 ///
 /// For threads that are not driven it has a count of notifications and an ordinary condition
-/// variable: `notify_one` then wakes all of them, and those that find nothing to do wait again.
+/// variable. `notify_one` wakes one that waits, and any that has not begun to: as without this
+/// feature, code that should have woken all of them fails.
 #[derive(Debug, Default)]
 pub struct Condvar {
     notified: parking_lot::Mutex<u64>,
@@ -212,8 +213,15 @@ impl Condvar {
 
     fn notify(&self, most: usize) {
         let _undriven = with(|scheduler, _| scheduler.wake(address(self), most));
-        *self.notified.lock() += 1;
-        self.changed.notify_all();
+        let mut notified = self.notified.lock();
+        *notified += 1;
+        // Under the lock: each thread that waits now began before this count, so whichever is
+        // woken continues.
+        if most == 1 {
+            self.changed.notify_one();
+        } else {
+            self.changed.notify_all();
+        }
     }
 
     /// Releases the mutex, waits, and takes it again.

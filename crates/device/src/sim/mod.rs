@@ -11,7 +11,8 @@
 //! A thread is driven if a driven thread started it (`thread`), or a scheduler did ([`run`]). One
 //! driven thread runs at a time. So a lock that is found taken stays taken until the thread waits,
 //! and no wake-up is lost between the two. Threads that are not driven use the same types as
-//! ordinary locks, so a test with this feature may do without a scheduler.
+//! ordinary locks, so a test with this feature may do without a scheduler: all tests are built with
+//! it. In a process that has no scheduler a lock costs one more load of a number.
 //!
 //! Without the feature nothing of this is compiled: `sync` re-exports `parking_lot` and the
 //! standard library.
@@ -22,6 +23,7 @@ mod thread;
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use channel::{Receiver, Sender, SyncSender, bounded_channel, channel};
@@ -88,10 +90,19 @@ thread_local! {
     static DRIVEN: RefCell<Option<Driven>> = const { RefCell::new(None) };
 }
 
+/// Whether a thread of this process was ever driven: until then no thread needs to look whether it
+/// is. A thread sees what it set itself, and no other's order matters.
+static EVER: AtomicBool = AtomicBool::new(false);
+
 /// Calls the scheduler of this thread; `None` if it is not driven.
 ///
 /// Meanwhile the thread does not count as driven, so a scheduler may use locks of this crate.
+#[inline]
 pub(crate) fn with<T>(call: impl FnOnce(&dyn Scheduler, Task) -> T) -> Option<T> {
+    if EVER.load(Ordering::Relaxed) { with_driven(call) } else { None }
+}
+
+fn with_driven<T>(call: impl FnOnce(&dyn Scheduler, Task) -> T) -> Option<T> {
     /// Puts it back, also after a panic.
     struct Restore(Option<Driven>);
     impl Drop for Restore {
@@ -120,11 +131,15 @@ pub fn undriven<T>(call: impl FnOnce() -> T) -> T {
 
 /// Makes this thread driven, or ends that.
 pub(crate) fn set(driven: Option<Driven>) {
+    EVER.store(true, Ordering::Relaxed);
     DRIVEN.with(|cell| *cell.borrow_mut() = driven);
 }
 
 /// The scheduler and the number of this thread.
 pub(crate) fn driven() -> Option<Driven> {
+    if !EVER.load(Ordering::Relaxed) {
+        return None;
+    }
     DRIVEN.try_with(|driven| driven.borrow().clone()).ok().flatten()
 }
 
@@ -134,9 +149,10 @@ pub(crate) fn task() -> Option<Task> {
 }
 
 /// Another thread may run first.
+#[inline]
 pub(crate) fn pause(point: Point) {
     // A thread that unwinds holds locks that others wait for, but must not wait itself.
-    if !std::thread::panicking() {
+    if EVER.load(Ordering::Relaxed) && !std::thread::panicking() {
         let _undriven = with(|scheduler, me| scheduler.pause(me, point));
     }
 }

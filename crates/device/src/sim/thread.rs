@@ -76,6 +76,7 @@ impl<T> Thread<T> {
 }
 
 /// Starts a thread.
+#[expect(clippy::disallowed_methods, reason = "this is the seam")]
 pub fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -154,6 +155,7 @@ impl<'scope> Scope<'scope, '_> {
 }
 
 /// Starts a named thread of a scope.
+#[expect(clippy::disallowed_methods, reason = "this is the seam")]
 pub fn spawn_in<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

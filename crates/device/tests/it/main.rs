@@ -5,6 +5,8 @@ mod blobs_crash;
 #[cfg(test)]
 mod blobs_open;
 #[cfg(test)]
+mod condvar;
+#[cfg(test)]
 mod direct;
 #[cfg(test)]
 mod guarded;

@@ -223,7 +223,7 @@ impl World {
         let (wait, kind) = (self.random.u64(..400), self.random.u32(..3));
         device::scope(|scope| {
             scope.spawn(|| {
-                (0..wait * 100).for_each(|_| std::hint::spin_loop());
+                (0..wait * 100).for_each(|_| device::spin_loop());
                 cancel.store(true, Ordering::Relaxed);
             });
             match kind {

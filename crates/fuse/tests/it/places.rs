@@ -147,7 +147,7 @@ fn a_mount_that_is_in_use_for_a_moment_is_unmounted() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"in use");
     let file = std::fs::File::open(rig.path("f")).unwrap();
-    let begun = std::sync::Barrier::new(2);
+    let begun = device::sync::Barrier::new(2);
     device::scope(|scope| {
         scope.spawn(|| {
             let file = file;

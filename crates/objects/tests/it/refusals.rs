@@ -374,7 +374,7 @@ fn a_directory_is_opened_by_its_name() {
     let unfit = by_name(&place, "file:///proc", &Settings::default());
     let error = unfit.err().expect("refused").to_string();
     assert!(error.contains("another host"), "{error}");
-    // What it advises exists.
+    // The message advises what exists.
     let guide = include_str!("../../../../docs/guide/object-stores.md");
     assert!(error.contains("guide to object stores") && !error.contains("option"), "{error}");
     assert!(guide.contains("ext4, XFS, Btrfs, tmpfs, F2FS, ZFS, bcachefs, overlayfs"), "{error}");

@@ -4,6 +4,7 @@ use format::entry_record::Target;
 use inode::permissions::EXECUTE;
 use inode::{Attr, Caller, Enforce, FsError, NAME_BYTES_MAX, NodeId, SubvolId};
 use vfs::{Entry, FsResult};
+use volume::error::inconsistent;
 use volume::locks::Lock;
 use volume::nodes::Location;
 use volume::subvol::{Subvol, node_of};
@@ -11,6 +12,9 @@ use volume::view::{Found, View};
 use volume::{attributes, permit};
 
 use crate::Ops;
+
+/// How often a name is looked up whose inode is gone: a change that is under way takes less time.
+const LOOKS_MAX: u32 = 10_000;
 
 /// Finds a name in a directory and counts one look-up.
 #[inline]
@@ -85,8 +89,9 @@ impl Ops {
         let (subvol, dir) = self.place(dir)?;
         let hash = self.hash.hash(name);
         // The name may point to another inode between the reads of its record and of the inode:
-        // then the inode is gone, and the name is looked up again.
-        loop {
+        // then the inode is gone, and the name is looked up again. In a damaged volume it may point
+        // to what does not exist.
+        for _ in 0..LOOKS_MAX {
             let result = subvol.read(|tree| {
                 let view = View::new(&*self.store, tree);
                 check_search(self, &subvol, view, caller, dir)?;
@@ -107,6 +112,9 @@ impl Ops {
                 result => return result,
             }
         }
+        let found = View::new(&*self.store, subvol.tree()).find_entry(dir, hash, name)?;
+        let ino = found.map_or(dir, |found| found.ino);
+        Err(inconsistent(subvol.tree(), "a name of an inode that does not exist", ino))
     }
 }
 

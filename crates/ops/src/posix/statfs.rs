@@ -4,7 +4,7 @@
 use device::Space;
 use format::key;
 use format::subvolume_record::UsageRecord;
-use inode::{FsError, NAME_BYTES_MAX, NodeId};
+use inode::{FsError, IoFailure, NAME_BYTES_MAX, NodeId};
 use vfs::{FsResult, StatFs};
 use volume::QuotaInfo;
 use volume::subvol::VOLUME;
@@ -49,7 +49,7 @@ fn space(fs: &Ops) -> FsResult<Space> {
         let total_bytes = FREE_BYTES.saturating_add(used);
         return Ok(Space { total_bytes, free_bytes: FREE_BYTES, reserved_bytes: 0 });
     }
-    fs.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))
+    fs.env.device.space().map_err(|error| FsError::Io(IoFailure::environment(error.to_string())))
 }
 
 /// The space of the disk, and the inodes of the volume's root subvolume.

@@ -15,9 +15,9 @@ use vfs::FsResult;
 use volume::subvol::{Entered, Subvol};
 
 use super::ledger::Ledger;
-use crate::execute::{apply, commit, notify};
+use crate::Ops;
+use crate::execute::{apply, commit, notify, sign};
 use crate::plan::{Effect, Plan};
-use crate::{Ops, once};
 
 /// The gates that a verb passes: exclusively those of `quiet`, shared that of `changed`.
 #[derive(Clone, Copy, Default)]
@@ -41,7 +41,7 @@ pub fn execute<T>(
     let signed = |ledger: &mut Ledger, plan: &mut Plan| {
         let answer = change(ledger, plan)?;
         if !plan.is_empty() {
-            once::sign(&mut request, plan)?;
+            sign(&mut request, plan)?;
         }
         Ok(answer)
     };

@@ -2,8 +2,8 @@
 //! at what is in them and read small files. The walk gets everything in the order of the list.
 //!
 //! What is read ahead is bounded: [`BATCHES`] batches of [`BATCH_NAMES`] files of up to
-//! [`SMALL_BYTES`]. The threads end when the walk drops its end; nothing waits for them, as a read of
-//! a source that hangs may never return.
+//! [`SMALL_BYTES`]. The threads end when the walk drops its end; nothing waits for them, as a read
+//! of a source that hangs may never return.
 
 use std::ffi::CString;
 use std::io;
@@ -31,7 +31,7 @@ const READERS: usize = 4;
 /// How long the walk waits before it has another look at what else is to be done.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// The next item of the walk.
+/// The next step of the walk.
 pub(super) enum Event {
     /// A subdirectory of the current directory.
     Enter(CString, io::Result<Arc<Directory>>),

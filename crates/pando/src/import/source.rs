@@ -84,7 +84,9 @@ impl Directory {
             }
         }
         names.sort_unstable();
-        names.into_iter().for_each(|(_, name, kind)| found(name, kind));
+        for (_, name, kind) in names {
+            found(name, kind);
+        }
         listed
     }
 

@@ -159,12 +159,11 @@ impl<'a> Walk<'a> {
             }
             self.stream.proceed()?;
             match ahead.next()? {
-                Event::Nothing => {}
                 Event::Enter(name, Err(error)) if left_out == 0 => {
                     let path = self.path_of(&name);
                     self.problem(&path, &error);
                 }
-                Event::Enter(_, Err(_)) => {}
+                Event::Nothing | Event::Enter(_, Err(_)) => {}
                 Event::Enter(..) if left_out > 0 => left_out += 1,
                 Event::Enter(name, Ok(directory)) => {
                     left_out = u64::from(!self.enter(&name, directory)?);

@@ -13,8 +13,9 @@ use wire::{Call, Failure, FailureKind};
 
 use super::ServeStart;
 use super::about::Answered;
+use super::event::Event;
 use super::lasting::Sessions;
-use super::server::{Event, Server};
+use super::server::Server;
 use super::sessions::Who;
 use super::streams::MEMORY_OF_USERS;
 use super::warrant::Owned;
@@ -55,8 +56,8 @@ pub(super) fn export(
     Err(Failure::new(FailureKind::Exists, message).hint("serve it under a name: NAME=VOLDIR"))
 }
 
-/// The right to answer for a volume that other servers can take over. Waits until no predecessor may
-/// answer from memory any more.
+/// The right to answer for a volume that other servers can take over. Waits until no predecessor
+/// may answer from memory any more.
 fn warrant(
     serve: &ServeStart,
     (server, fs): (&Arc<Server>, &Fs),

@@ -38,7 +38,6 @@ mod make;
 mod names;
 
 use bounds::{BOUNDS, Bounds, TOO_DEEP, TOO_MANY_HELD};
-use levels::Level;
 
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
 type OwnedXattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -66,6 +65,17 @@ pub(super) struct Import<'a> {
     errors: Vec<ItemError>,
     error_paths_bytes: usize,
     more_errors: u64,
+}
+
+struct Level {
+    node: BulkNode,
+    name: Vec<u8>,
+    /// Whether nobody but the caller reaches it yet, so that drafts can be made in it.
+    closed: bool,
+    /// Whether its parent directory has a default access list.
+    inherits: bool,
+    /// Whether it has a default access list itself.
+    bequeaths: bool,
 }
 
 struct Begun {

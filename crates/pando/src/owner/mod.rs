@@ -15,6 +15,7 @@ mod elect;
 mod reported;
 mod record;
 mod signals;
+mod event;
 
 // Connections, and their requests.
 mod far;
@@ -85,8 +86,9 @@ pub(crate) use check::checked;
 use door::Door;
 use elect::Elected;
 pub(crate) use elect::alone;
+use event::Event;
 pub(crate) use record::TraceStart;
-use server::{Event, Server, Silent};
+use server::{Server, Silent};
 pub(crate) use warrant::Deposed;
 
 /// How long open files may delay the end of a mount after a signal.

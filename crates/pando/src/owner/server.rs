@@ -19,6 +19,7 @@ use program::Background;
 use wire::{Failure, FailureKind, Followed, ScanWatch};
 
 use super::door::Door;
+use super::event::Event;
 use super::peer_wait::Outgoing;
 use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Load, Sessions, Task, Who};
@@ -56,21 +57,6 @@ const MEASURE_FIRST: Duration = Duration::from_secs(4);
 
 /// How long a search waits for other searches of its user to end.
 const LOAD_PATIENCE: Duration = Duration::from_secs(10);
-
-/// What ends a daemon.
-#[derive(Debug)]
-pub(super) enum Event {
-    /// A signal.
-    Signal,
-    /// A mount requests the volume.
-    HandOver,
-    /// The daemon was idle for its whole idle time.
-    Idle,
-    /// The mount is gone, cleanly or with an error.
-    Unmounted(std::result::Result<(), String>),
-    /// Another server owns the volume, or is to, and why.
-    Replaced(String),
-}
 
 /// Returns how overdue the daemon's next sign of life is.
 pub(super) type Silent = Box<dyn Fn() -> Option<Duration> + Send + Sync>;

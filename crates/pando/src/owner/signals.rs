@@ -6,7 +6,7 @@ use std::io;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::server::Event;
+use super::event::Event;
 
 /// Sends an event for every signal that requests an end.
 pub(super) fn watch(events: Sender<Event>) -> io::Result<()> {

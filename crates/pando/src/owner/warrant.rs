@@ -15,7 +15,7 @@ use objects::Traffic;
 use remote::Warrant;
 use store::Store;
 
-use super::server::Event;
+use super::event::Event;
 
 /// How often the coordinator's word and the store are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -112,7 +112,7 @@ impl Warrant for Owned {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut warned, true) {
-                        tracing::warn!(%error, "answers wait: the store does not prove who owns it");
+                        tracing::warn!(%error, "answers wait: no proof of the owner");
                     }
                     self.clock.sleep(PAUSE);
                 }

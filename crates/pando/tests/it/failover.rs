@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -222,7 +223,7 @@ impl Writer {
     }
 }
 
-fn try_lock(path: &Path) -> Result<File, rustix::io::Errno> {
+fn try_lock(path: &Path) -> Result<File, Errno> {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
@@ -250,7 +251,7 @@ fn a_killed_server_is_replaced_and_nothing_is_done_twice() {
     fs::remove_file(one.join("nameless")).unwrap();
     fs::write(one.join("locked"), "").unwrap();
     let _lock = try_lock(&one.join("locked")).unwrap();
-    assert!(try_lock(&two.join("locked")).is_err());
+    assert_eq!(try_lock(&two.join("locked")).err(), Some(Errno::WOULDBLOCK));
     let mut writer = Writer::new(&one.join("work"));
     let (mut longest, mut serving) = (Duration::ZERO, 0);
     for kill in 0..kills {
@@ -279,7 +280,8 @@ fn a_killed_server_is_replaced_and_nothing_is_done_twice() {
         nameless.rewind().unwrap();
         nameless.read_to_string(&mut contents).unwrap();
         assert_eq!(contents, "still here");
-        assert!(try_lock(&two.join("locked")).is_err(), "a lock was lost");
+        let refused = try_lock(&two.join("locked")).err();
+        assert_eq!(refused, Some(Errno::WOULDBLOCK), "a lock was lost");
         cluster.start(1 - serving);
         cluster.await_state(1 - serving, "standby");
     }
@@ -340,7 +342,7 @@ fn etcd_may_be_gone_and_empty_and_nothing_is_lost() {
     let mut writer = Writer::new(&one.join("work"));
     (0..5).for_each(|_| writer.step());
     cluster.stop_etcd();
-    // What is served continues, longer than the lease.
+    // What is served stays served, longer than the lease.
     for _ in 0..5 {
         writer.step();
         SystemClock::new().sleep(Duration::from_secs(1));

@@ -29,9 +29,9 @@ fn two_volumes(first: &World, second: &World, options: &[&str]) -> (Served, [Str
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let urls = ["first", "second"].map(|name| {
         let line = lines.next().expect("a line for each volume").unwrap();
-        let printed: serde_json::Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(printed["name"], name);
-        format!("pando://{}/{name}", printed["address"].as_str().unwrap())
+        let report: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(report["name"], name);
+        format!("pando://{}/{name}", report["address"].as_str().unwrap())
     });
     (Served(child), urls)
 }
@@ -59,15 +59,15 @@ fn a_server_has_several_volumes() {
     assert_eq!(second.names("/"), ["of the second"]);
     // Two of one name, one volume twice, and metrics of several are refused.
     let [one, two] = [first.vol(), second.vol()];
-    for (words, part) in [
+    for (words, expected) in [
         ([format!("a={one}"), format!("a={two}"), "--json".into()], "two volumes are called a"),
         ([format!("a={one}"), format!("b={one}"), "--json".into()], "the volume is named twice"),
-        ([format!("a={one}"), format!("b={two}"), "--metrics=127.0.0.1:0".into()], "one volume"),
+        ([format!("a={one}"), format!("b={two}"), "--metrics=127.0.0.1:9478".into()], "one volume"),
     ] {
         let mut command = World::command(&["serve", "--listen", "127.0.0.1:0"]);
         command.args(&words).env("PANDO_HOST_DIRECTORY", second.hosts());
         let refused = crate::world::answer(&command.output().unwrap());
-        assert!(refused.code != 0 && refused.err.contains(part), "{part}: {refused:?}");
+        assert!(refused.code != 0 && refused.err.contains(expected), "{expected}: {refused:?}");
     }
 }
 
@@ -97,7 +97,7 @@ fn a_certificate_is_for_some_volumes_of_a_server() {
     // One without any address.
     let unknown = run(&["ls", &one.replace("127.0.0.1", "no-such-host.invalid")]);
     assert_eq!(unknown.code, 3, "{unknown:?}");
-    for part in ["no-such-host.invalid", "is not known", "check the host's name"] {
-        assert!(unknown.err.contains(part), "{part}: {unknown:?}");
+    for expected in ["no-such-host.invalid", "is not known", "check the host's name"] {
+        assert!(unknown.err.contains(expected), "{expected}: {unknown:?}");
     }
 }

@@ -21,7 +21,7 @@ const THREADS: u64 = 3;
 
 fn rounds() -> u64 {
     let set = std::env::var("PANDO_KILL_ROUNDS").ok();
-    set.and_then(|rounds| rounds.parse().ok()).unwrap_or(20)
+    set.and_then(|rounds| rounds.parse().ok()).unwrap_or(6)
 }
 
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]

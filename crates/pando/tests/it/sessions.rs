@@ -260,8 +260,9 @@ fn the_user_that_owns_the_volume_ends_any_session() {
     let id = of_other.expect("the session of another user")["id"].to_string();
     let ended = nobody.run(&["session", "end", world.vol(), &id]);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let printed = other.receive().unwrap_err();
-    assert!(printed.message.contains(&format!("user {NOBODY} ended this session")), "{printed:?}");
+    let failure = other.receive().unwrap_err();
+    let ended = format!("user {NOBODY} ended this session");
+    assert!(failure.message.contains(&ended), "{failure:?}");
 }
 
 /// A client that requests much and reads nothing is cut off.

@@ -68,7 +68,6 @@ fn names_in_findings_and_comparisons_do_not_control_a_terminal() {
         &["session", "list", &gone],
         &["mount", &gone, &gone],
         &["import", &gone, &d],
-        &["frob", &gone],
     ] {
         assert_harmless(arguments);
     }

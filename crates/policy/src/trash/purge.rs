@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
-use inode::{Caller, FsError, NodeId, SubvolId};
+use inode::{Caller, FsError, IoFailure, NodeId, SubvolId};
 use vfs::FsResult;
 use volume::error::malformed;
 use volume::subvol::{Subvol, VOLUME};
@@ -86,8 +86,11 @@ impl Governed {
             }
         }
         self.trash.look_at.store(now.saturating_add(LOOK_EVERY), Ordering::Release);
-        let space =
-            self.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))?;
+        let space = self
+            .env
+            .device
+            .space()
+            .map_err(|error| FsError::Io(IoFailure::environment(error.to_string())))?;
         // What waits to be punched will be free without it.
         let free = space.free_bytes.saturating_add(self.bytes_to_come());
         let full = self.env.objects.is_none()

@@ -2,6 +2,7 @@
 
 mod filesystem;
 mod remote;
+mod receive;
 mod under_way;
 mod kept;
 mod control;

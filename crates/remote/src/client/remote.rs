@@ -15,15 +15,15 @@ use device::{Clock, Net};
 use inode::{FsError, NodeId};
 use rpc::Channel;
 use vfs::FsResult;
+use wire::decode;
 use wire::remote::{
-    Asker, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, LockRange, Node, Reclaim, Resume, Use,
+    Asker, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, LockRange, Node, Resume, Use,
     put_head, split_head,
 };
-use wire::{FRAME_BYTES_MAX, Failure, decode, encode};
 
 use super::connect::{ConnectError, Purpose, Target, connect};
 use super::kept::Kept;
-use super::under_way::{How, Owed, State, Waiting};
+use super::under_way::{How, Owed, State, Waiting, nothing_more};
 use crate::convert;
 use crate::server::Locks;
 
@@ -31,11 +31,8 @@ use crate::server::Locks;
 const PING_EVERY: Duration = Duration::from_secs(8);
 /// How often returned look-ups are sent.
 const FORGET_EVERY: Duration = Duration::from_millis(100);
-/// How long the server may be silent: it answers pings.
-const SILENCE_MAX: Duration = Duration::from_secs(25);
-/// The same two if another server may take over: one that hangs must be noticed.
+/// The same if another server may take over: one that hangs must be noticed.
 const PING_EVERY_OF_SEVERAL: Duration = Duration::from_secs(1);
-const SILENCE_MAX_OF_SEVERAL: Duration = Duration::from_secs(5);
 /// How long a call waits for a server to come back: less than a server keeps a session.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// Pause between two attempts to connect: at first and at most.
@@ -49,34 +46,28 @@ const LOCK_WAITS_MAX: usize = 48;
 /// Most look-ups returned in one message.
 const FORGOTTEN_MAX: usize = 4096;
 
-/// An answer that takes longer counts only if the server that sent it still owned the volume when
-/// it arrived: a server waits so long for answers of the one before it.
-const DRAIN: Duration = Duration::from_secs(1);
-/// Most nodes, and most locks, in one message to a server that took over.
-const CLAIMED_MAX: usize = 4096;
-
 /// What a call that found no server fails with.
 const NO_CONNECTION: &str = "no connection to the server";
 
 /// Calls to a server.
 pub struct Remote {
-    target: Target,
+    pub(super) target: Target,
     net: Arc<dyn Net>,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     patience: Duration,
-    state: Mutex<State>,
-    changed: Condvar,
+    pub(super) state: Mutex<State>,
+    pub(super) changed: Condvar,
     /// Wakes the thread that reports.
     signal: Condvar,
     /// The number of the last ping.
-    pings: AtomicU64,
+    pub(super) pings: AtomicU64,
     /// Raised with each new session: what was opened before is not open in it.
     epoch: AtomicU64,
     /// Whether the server lets this client change nothing.
     read_only: bool,
-    /// What the client holds, and its locks: a server that takes over gets them.
-    kept: Arc<Kept>,
-    locks: Locks,
+    /// What the client holds, and its locks: a server that takes over asks for them.
+    pub(super) kept: Arc<Kept>,
+    pub(super) locks: Locks,
 }
 
 impl Remote {
@@ -392,69 +383,6 @@ impl Remote {
         }
     }
 
-    /// Whether another server may take over.
-    fn has_several(&self) -> bool {
-        self.target.places.len() > 1
-    }
-
-    fn receive(&self, channel: &Channel) -> String {
-        let silence = if self.has_several() { SILENCE_MAX_OF_SEVERAL } else { SILENCE_MAX };
-        let mut frame = Vec::new();
-        // Answers that took long, and the ping whose pong shows that they count.
-        let mut held: Vec<(u64, u64, Vec<u8>)> = Vec::new();
-        loop {
-            if let Err(error) = channel.receive(&mut frame, FRAME_BYTES_MAX, silence) {
-                return error.to_string();
-            }
-            match split_head(&frame) {
-                Some((FrameKind::Reply, id, _)) if self.took_long(id) => {
-                    let ping = self.ping(channel, &[]);
-                    held.push((ping, id, std::mem::take(&mut frame)));
-                }
-                Some((FrameKind::Reply, id, _)) => self.answered(id, std::mem::take(&mut frame)),
-                Some((FrameKind::Pong, number, _)) => {
-                    for (_, id, frame) in held.extract_if(.., |(ping, ..)| *ping <= number) {
-                        self.answered(id, frame);
-                    }
-                }
-                Some((FrameKind::Refused, _, body)) => {
-                    return decode::<Failure>(body)
-                        .map_or_else(|error| error.to_string(), |failure| failure.to_string());
-                }
-                _ => return "a message that no server sends here".to_owned(),
-            }
-        }
-    }
-
-    /// Whether an answer took so long that another server may own the volume since: one that was
-    /// stopped between its decision to answer and the sending does not know that.
-    fn took_long(&self, id: u64) -> bool {
-        let since = self.state.lock().calls.get(&id).map(|call| call.since);
-        let took = since.map(|since| self.clock.monotonic().saturating_sub(since));
-        self.has_several() && took.is_some_and(|took| took >= DRAIN)
-    }
-
-    fn answered(&self, id: u64, frame: Vec<u8>) {
-        let mut state = self.state.lock();
-        let call = state.calls.remove(&id);
-        state.acknowledged.push(id);
-        drop(state);
-        if let Some(call) = call {
-            call.waiting.put(Ok(frame));
-        }
-        self.changed.notify_one();
-    }
-
-    /// Sends a ping; returns its number.
-    fn ping(&self, channel: &Channel, acknowledged: &[u64]) -> u64 {
-        let number = self.pings.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut frame = Vec::new();
-        put_head(FrameKind::Ping, number, &mut frame);
-        encode(&acknowledged, &mut frame);
-        channel.send(&frame).unwrap_or_default();
-        number
-    }
-
     /// Connects again, and sends what has no answer; `None` when the session ended.
     fn connect_again(&self) -> Option<Arc<Channel>> {
         let mut pause = PAUSE.0;
@@ -566,32 +494,6 @@ impl Remote {
         true
     }
 
-    /// Reports to a server that took over what the client holds.
-    fn claim(&self, frames: &mut Vec<Vec<u8>>) {
-        let mut locks: Vec<_> = self.locks.all();
-        let mut nodes = self.kept.held();
-        loop {
-            let some = nodes.split_off(nodes.len().saturating_sub(CLAIMED_MAX));
-            // Locks are on nodes of messages before.
-            let count = if nodes.is_empty() { locks.len().min(CLAIMED_MAX) } else { 0 };
-            let claimed = locks.split_off(locks.len() - count);
-            let claimed = claimed.into_iter();
-            let last = nodes.is_empty() && locks.is_empty();
-            let reclaim = Reclaim {
-                nodes: some,
-                locks: claimed.map(|(node, lock)| (convert::node_to_wire(node), lock)).collect(),
-                last,
-            };
-            let mut frame = Vec::new();
-            put_head(FrameKind::Reclaim, 0, &mut frame);
-            encode(&reclaim, &mut frame);
-            frames.push(frame);
-            if last {
-                return;
-            }
-        }
-    }
-
     /// Returns look-ups, and pings, until the session ends.
     fn keep_reporting(&self) {
         let every = if self.has_several() { PING_EVERY_OF_SEVERAL } else { PING_EVERY };
@@ -615,14 +517,6 @@ impl Remote {
             self.pay();
         }
     }
-}
-
-/// The answer to a report that the server need not get any more.
-fn nothing_more(id: u64) -> Vec<u8> {
-    let mut frame = Vec::new();
-    put_head(FrameKind::Reply, id, &mut frame);
-    encode(&Ok::<_, FsFailure>(FsAnswer::Number(0)), &mut frame);
-    frame
 }
 
 fn cancel_frame(id: u64) -> Vec<u8> {

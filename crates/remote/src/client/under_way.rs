@@ -10,7 +10,10 @@ use std::time::Duration;
 use device::sync::{Condvar, Mutex};
 use inode::FsError;
 use rpc::Channel;
-use wire::remote::{Asked, Asker, FrameKind, FsCall, LockKind, Node, Resume, put_head, split_head};
+use wire::remote::{
+    Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, Node, Resume, put_head,
+    split_head,
+};
 use wire::{decode, encode};
 
 /// Most changes since the oldest one without an answer: half of what a server keeps.
@@ -231,4 +234,12 @@ impl How {
             _ => how,
         }
     }
+}
+
+/// The answer to a report that the server need not get any more.
+pub(super) fn nothing_more(id: u64) -> Vec<u8> {
+    let mut frame = Vec::new();
+    put_head(FrameKind::Reply, id, &mut frame);
+    encode(&Ok::<_, FsFailure>(FsAnswer::Number(0)), &mut frame);
+    frame
 }

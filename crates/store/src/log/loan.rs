@@ -139,7 +139,7 @@ impl Shared {
     #[cold]
     fn lock_contended(&self) -> MutexGuard<'_, State> {
         for _ in 0..LOOKS {
-            std::hint::spin_loop();
+            device::spin_loop();
             if !self.state.0.is_locked()
                 && let Some(guard) = self.state.0.try_lock()
             {
@@ -160,7 +160,7 @@ impl Shared {
             }
             looks += 1;
             if looks < LOOKS {
-                std::hint::spin_loop();
+                device::spin_loop();
             } else {
                 // That thread waits for a processor.
                 device::yield_now();

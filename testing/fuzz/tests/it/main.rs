@@ -5,3 +5,4 @@ mod died;
 mod found;
 mod registry;
 mod understood;
+mod verbs;

@@ -16,7 +16,7 @@ use testing::{SeededRandom, SimDevice};
 
 /// How many orders each test tries.
 fn orders() -> std::ops::Range<u64> {
-    0..testing::run::rounds(1000, 100_000)
+    0..testing::run::rounds(300, 100_000)
 }
 
 /// A disk with the scheduler's clock.

@@ -83,7 +83,7 @@ pub(crate) type Answer = Result<Effect, ErrorKind>;
 pub(crate) type Event = Record<Call, Answer>;
 
 /// Longest file that is read.
-pub(crate) const READ_BYTES: usize = 4096;
+pub(crate) const READ_BYTES: usize = 64 << 10;
 
 /// One part of the volume, as the model has it.
 #[derive(Clone)]

@@ -168,7 +168,10 @@ impl<'a> Client<'a> {
         if let Some(&slot) = slots.get(self.random.usize(..slots.len().max(1)))
             && self.random.u32(..100) < 55
         {
-            let (length, seed) = (self.random.usize(1..24), self.random.u64(..));
+            // Long ones do not go into records.
+            let is_long = self.random.u32(..8) == 0;
+            let length = self.random.usize(if is_long { 1024..1600 } else { 1..24 });
+            let seed = self.random.u64(..);
             return match self.random.u32(..100) {
                 0..35 => Call::Append { slot, length, seed },
                 35..65 => Call::Read(slot),

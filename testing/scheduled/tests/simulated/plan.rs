@@ -205,6 +205,22 @@ impl Plan {
         self.changed.notify_all();
     }
 
+    /// The last crash. In the rare run whose calls ended before its pause, that comes before.
+    pub(crate) fn end(&self, server: Host) {
+        let needs_pause = {
+            let mut state = self.state.lock();
+            let needs_pause = state.done.pauses == 0;
+            state.done.pauses += u64::from(needs_pause);
+            state.done.crashes += 1;
+            needs_pause
+        };
+        if needs_pause {
+            self.world.scheduler.pause_machine(server.number(), Duration::from_secs(1));
+            self.world.clock.sleep(Duration::from_secs(2));
+        }
+        self.world.kill(server, false);
+    }
+
     /// Waits until the server has ended; `false`: the clients are done.
     pub(crate) fn await_end(&self, server: Host) -> bool {
         let mut state = self.state.lock();

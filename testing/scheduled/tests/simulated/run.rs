@@ -77,7 +77,7 @@ fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Sche
     world.net.heal();
     world.store.heal();
     // The last crash: what was answered is durable.
-    world.kill(last.host, false);
+    plan.end(last.host);
     last.end();
     before.into_iter().for_each(ServerMachine::end);
     let checked = check(&world, &histories, size);

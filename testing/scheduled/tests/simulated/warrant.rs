@@ -40,6 +40,9 @@ impl Owned {
 
 impl Warrant for Owned {
     fn may_answer(&self) -> bool {
+        if device::mutated("answers after the grant") {
+            return true;
+        }
         loop {
             if self.ended.load(Ordering::SeqCst) {
                 return false;
@@ -66,7 +69,6 @@ impl Warrant for Owned {
 
     fn is_known(&self) -> bool {
         let is_granted = self.clock.monotonic() < *self.until.lock();
-        !self.ended.load(Ordering::SeqCst)
-            && (is_granted || device::mutated("answers after the grant"))
+        !self.ended.load(Ordering::SeqCst) && is_granted
     }
 }

@@ -279,7 +279,13 @@ fn listen(
     let volume: Arc<dyn FileSystem> = Arc::new(fs.with_virtual_dirs());
     let control = Box::new(|_: &str, _| Err(std::io::ErrorKind::Unsupported.into()));
     let warrant: Arc<dyn Warrant> = Arc::<Owned>::clone(owned);
-    server.add(Export { name: VOLUME.to_owned(), fs: volume, control, warrant: Some(warrant) });
+    server.add(Export {
+        name: VOLUME.to_owned(),
+        fs: volume,
+        control,
+        warrant: Some(warrant),
+        lasting: None,
+    });
     *world.serves.lock() = Some(host);
     let mut ends = orders.ends.lock();
     orders.changed.wait_while(&mut ends, |ends| !*ends);

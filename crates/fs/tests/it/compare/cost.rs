@@ -90,7 +90,7 @@ fn reads_of_pruned(engine: Engine, files: usize, outside: usize) -> [u64; 3] {
             fs.forget(node, 1);
         }
     };
-    let mut compare = |subject: &mut FsSubject, paths: [&str; 2], expected: u64| {
+    let compare = |subject: &mut FsSubject, paths: [&str; 2], expected: u64| {
         subject.cycle().unwrap();
         let fs: &fs::Volume = subject.fs();
         let nodes = (at(fs, paths[0]), at(fs, paths[1]));

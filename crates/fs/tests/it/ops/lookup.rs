@@ -1,7 +1,9 @@
 //! `lookup` and `stat_at`.
 
+use format::key;
 use fs::FileSystem;
 use inode::{Caller, FsError, Kind, NodeId};
+use store::{Batch, Commit, TreeId};
 
 use crate::support::{ROOT, refused, user, volume, weak_volume};
 
@@ -81,4 +83,24 @@ fn colliding_names_are_distinguished_through_every_change() {
     }
     let left = v.store.dump(store::TreeId(32)).expect("the tree");
     assert_eq!(left.len(), 1, "only the root's record is left: no marks of collisions");
+}
+
+/// Regression: on a damaged volume such a name was looked up for ever.
+#[test]
+fn a_name_whose_inode_does_not_exist_is_damage() {
+    let v = volume();
+    let file = v.file(ROOT, "f").node;
+    let dir = v.dir(ROOT, "d").node;
+    v.fs.link(&Caller::root(), file, ROOT, b"second").expect("a link");
+    let mut batch = Batch::new();
+    for inode in [key::linked_prefix(file.ino().0), key::directory_prefix(dir.ino().0)] {
+        let end = store::prefix_end(&inode).expect("a tag below 255");
+        batch.delete_range(TreeId(key::FIRST_TREE), &inode, &end);
+    }
+    v.store.commit(&batch).expect("a commit");
+    for name in ["f", "second", "d"] {
+        let looked = v.fs.stat_at(&Caller::root(), ROOT, name.as_bytes());
+        assert!(matches!(looked, Err(FsError::Io(_))), "{name}: {looked:?}");
+        assert!(v.find(ROOT, name).is_err(), "{name}");
+    }
 }

@@ -3,9 +3,9 @@
 //! The check of ownership is a walk. What the other user created behind it used to be destroyed: a
 //! directory that they had seen under its name.
 
-use std::sync::Barrier;
 use std::time::Duration;
 
+use device::sync::Barrier;
 use device::{Clock, SystemClock};
 use fs::{FileSystem, FsResult, RenameMode};
 use inode::{FsError, NodeId, SetAttr};
@@ -66,7 +66,7 @@ fn race(v: &Volume, prepare: impl Fn(NodeId), take: impl Fn(&str, NodeId) -> FsR
                 let clock = SystemClock::new();
                 let begin = clock.monotonic();
                 while clock.monotonic().saturating_sub(begin) < pause {
-                    std::hint::spin_loop();
+                    device::spin_loop();
                 }
                 make_and_see(v, (&name, top), &below)
             });

@@ -1,29 +1,18 @@
 //! The directories that an import is in, from its destination down to the current one.
 //!
-//! A directory that this import made is closed: it belongs to the caller and has mode 0700, until the
-//! import leaves it and gives it its own attributes. Nobody but the caller and root reaches what is
-//! in it. Only there drafts are made, and all of them are visible before it is opened.
+//! A directory that this import made is closed: it belongs to the caller and has mode 0700, until
+//! the import leaves it and gives it its own attributes. Nobody but the caller and root reaches
+//! what is in it. Only there drafts are made, and all of them are visible before it is opened.
 
 use format::acl::DEFAULT;
 use fs::{BulkNode, FileSystem};
 use inode::{Attr, NodeId};
 use wire::ImportAttr;
 
-use super::{Import, Xattrs, noted};
+use super::{Import, Level, Xattrs, noted};
 
 /// Longest path of an error; of a longer path only the end is reported.
 const ERROR_PATH_BYTES_MAX: usize = 4096;
-
-pub(super) struct Level {
-    pub(super) node: BulkNode,
-    pub(super) name: Vec<u8>,
-    /// Whether nobody but the caller reaches it yet, so that drafts can be made in it.
-    closed: bool,
-    /// Whether its parent directory has a default access list.
-    pub(super) inherits: bool,
-    /// Whether it has a default access list itself.
-    bequeaths: bool,
-}
 
 impl Import<'_> {
     pub(super) fn parent(&self) -> BulkNode {
@@ -119,9 +108,9 @@ impl Import<'_> {
     }
 
     /// Whether only the caller and root reach a directory of the current one: the current one is
-    /// closed, or this import made the directory just now, and it is closed itself. Where others may
-    /// remove it while it looks empty, that would end the import for all that is beside it; only a
-    /// destination may be there.
+    /// closed, or this import made the directory just now, and it is closed itself. Where others
+    /// may remove it while it looks empty, that would end the import for all that is beside it;
+    /// only a destination may be there.
     pub(super) fn is_closed(&self, node: NodeId, made: bool) -> bool {
         let attr = |node: NodeId| self.fs.getattr(&self.caller, node);
         let own = || attr(node).is_ok_and(|attr| self.is_own(&attr));
