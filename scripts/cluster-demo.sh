@@ -15,7 +15,7 @@ etcd_port=$((20000 + $$ % 10000)) s3_port=$((etcd_port + 2)) port=$((etcd_port +
 declare -a pids=(0 0 0)
 rows=()
 
-say() { printf '\n== %s\n' "$*"; }
+title() { printf '\n== %s\n' "$*"; }
 fail() { echo "cluster-demo: $*" >&2; exit 1; }
 
 end() {
@@ -40,7 +40,7 @@ trap end EXIT
 [ -x "$pando" ] || fail "no program $pando: make build, or set PANDO"
 mkdir -p "$work/m1" "$work/m2" "$work/hosts"
 
-say "etcd, and an object store"
+title "etcd, and an object store"
 bash "$root/scripts/etcd.sh" start "$work/etcd" "$etcd_port"
 if bash "$root/scripts/s3-server.sh" path >/dev/null 2>&1; then
   export AWS_ACCESS_KEY_ID=demo AWS_SECRET_ACCESS_KEY=demosecret AWS_REGION=us-east-1
@@ -56,30 +56,30 @@ PANDO_HOST_DIRECTORY=$work/hosts/0 "$pando" format "$volume"
 
 # Starts a server, with a directory of its own, as on a machine of its own.
 serve() {
-  : > "$work/said$1"
+  : > "$work/out$1"
   PANDO_HOST_DIRECTORY=$work/hosts/$1 PANDO_LOG=info "$pando" serve "vol=$volume" --json \
     --etcd "http://127.0.0.1:$etcd_port" --name "server$1" --listen "127.0.0.1:$((port + $1))" \
-    > "$work/said$1" 2>> "$work/log$1" &
+    > "$work/out$1" 2>> "$work/log$1" &
   pids[$1]=$!
 }
 
-# Waits until a server said a state last.
+# Waits until the last state of a server is this one.
 await() {
   for _ in $(seq 600); do
-    if tail -n 1 "$work/said$1" | grep -q "\"state\":\"$2\""; then return; fi
+    if tail -n 1 "$work/out$1" | grep -q "\"state\":\"$2\""; then return; fi
     sleep 0.1
   done
   fail "server$1 is not $2 within a minute"
 }
 
-say "two servers and two mounts"
+title "two servers and two mounts"
 serve 1; await 1 serving
 serve 2; await 2 standby
 url=pando://127.0.0.1:$((port + 1)),127.0.0.1:$((port + 2))/vol
 "$pando" mount "$url" "$work/m1"
 "$pando" mount "$url" "$work/m2"
 
-say "a copy of $tree through one mount, a snapshot, and a search through the other"
+title "a copy of $tree through one mount, a snapshot, and a search through the other"
 mkdir "$work/m1/first"
 tar -C "$tree" -cf - . 2>/dev/null | head -c 1500000 > "$work/tree.tar"
 tar -C "$work/m1/first" -xf "$work/tree.tar" --no-same-owner 2>/dev/null || true
@@ -115,7 +115,7 @@ check_lines() {
   rows+=("$3|$count|$waited s")
 }
 
-say "kill -9 of the server that serves, in the middle of a copy"
+title "kill -9 of the server that serves, in the middle of a copy"
 write_lines "$work/m2/lines1" 20 "$work/note1" &
 writer=$!
 mkdir "$work/m1/second"
@@ -129,7 +129,7 @@ diff -rq --no-dereference "$work/m1/first" "$work/m1/second" || fail "the copy d
 check_lines "$work/m1/lines1" "$work/note1" "kill -9"
 serve 1; await 1 standby
 
-say "the next one is paused beyond its grant, and continues"
+title "the next one is paused beyond its grant, and continues"
 write_lines "$work/m1/lines2" 20 "$work/note2" &
 writer=$!
 sleep 2
@@ -141,7 +141,7 @@ wait "$writer"
 check_lines "$work/m2/lines2" "$work/note2" "SIGSTOP, SIGCONT"
 ls "$work/m1/first/.snapshots/monday" > /dev/null || fail "the snapshot is gone"
 
-say "an orderly end"
+title "an orderly end"
 write_lines "$work/m2/lines3" 15 "$work/note3" &
 writer=$!
 sleep 2
@@ -151,7 +151,7 @@ await 2 serving
 wait "$writer"
 check_lines "$work/m1/lines3" "$work/note3" "SIGTERM"
 
-say "all of it is there: every line once, in order; both copies equal; the snapshot"
+title "all of it is there: every line once, in order; both copies equal; the snapshot"
 printf '%-18s %-8s %s\n' "what happened" "changes" "longest wait"
 for row in "${rows[@]}"; do
   IFS='|' read -r what count waited <<< "$row"

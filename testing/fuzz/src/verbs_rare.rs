@@ -189,7 +189,7 @@ fn declared(world: &World) {
     seen(fs.set_cluster_limits(Some(4), Some(10)));
 }
 
-/// A volume that is no index refuses a scan, unless its records say otherwise.
+/// A volume that is no index refuses a scan, unless its records allow one.
 fn scan(world: &World) {
     seen(world.fs.scan_info());
     let options = ScanOptions {

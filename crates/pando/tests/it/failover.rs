@@ -1,5 +1,5 @@
 //! Servers that take over from each other: real processes, a real etcd, mounts, and a store that
-//! both servers reach. What a program was told survives, and nothing is done twice.
+//! both servers reach. An acknowledged change survives, and nothing is done twice.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -78,7 +78,7 @@ impl Cluster {
         assert!(Command::new(ETCD).arg("stop").arg(self.etcd()).status().unwrap().success());
     }
 
-    fn said(&self, number: usize) -> PathBuf {
+    fn printed(&self, number: usize) -> PathBuf {
         self.world.path().join(format!("server{number}"))
     }
 
@@ -86,7 +86,7 @@ impl Cluster {
     fn start(&mut self, number: usize) {
         let own = self.world.path().join(format!("host{number}"));
         fs::create_dir_all(&own).unwrap();
-        let said = File::create(self.said(number)).unwrap();
+        let printed = File::create(self.printed(number)).unwrap();
         let log = self.world.path().join(format!("log{number}"));
         let log = OpenOptions::new().append(true).create(true).open(log).unwrap();
         let url = self.world.url.clone().unwrap();
@@ -98,17 +98,17 @@ impl Cluster {
             .env("PANDO_HOST_DIRECTORY", &own)
             .env("PANDO_LOG", "info")
             .stdin(Stdio::null())
-            .stdout(said)
+            .stdout(printed)
             .stderr(log)
             .spawn()
             .unwrap();
         self.servers[number] = Some(child);
     }
 
-    /// The state that a server said last.
+    /// The state that a server printed last.
     fn state(&self, number: usize) -> Option<String> {
-        let said = fs::read_to_string(self.said(number)).ok()?;
-        let line: Value = serde_json::from_str(said.lines().last()?).ok()?;
+        let printed = fs::read_to_string(self.printed(number)).ok()?;
+        let line: Value = serde_json::from_str(printed.lines().last()?).ok()?;
         line["state"].as_str().map(str::to_owned)
     }
 
@@ -314,8 +314,8 @@ fn a_paused_server_changes_and_answers_nothing() {
     signal(cluster.pid(0), Signal::STOP);
     // Asked while it is stopped: the answer must be the next owner's.
     let (asked, path) = (device::sync::channel(), alone.join("state"));
-    let (say, heard) = asked;
-    let reader = device::spawn("reader", move || say.send(fs::read_to_string(path)).unwrap());
+    let (sender, heard) = asked;
+    let reader = device::spawn("reader", move || sender.send(fs::read_to_string(path)).unwrap());
     cluster.await_state(1, "serving");
     writer.step();
     fs::write(one.join("state"), "after!").unwrap();

@@ -1,4 +1,4 @@
-//! What a client receives, and what it says to a server that took over.
+//! What a client receives, and what it sends to a server that took over.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl Remote {
         number
     }
 
-    /// Tells a server that took over what the client holds.
+    /// Reports to a server that took over what the client holds.
     pub(super) fn claim(&self, frames: &mut Vec<Vec<u8>>) {
         let mut locks: Vec<_> = self.locks.all();
         let mut nodes = self.kept.held();

@@ -2,7 +2,7 @@
 //! restart, continues them.
 //!
 //! The volume keeps the sessions and which requests were executed ([`Lasting`]). What a session
-//! holds, its client says again, with proofs that the server gave it: a code over the node, its
+//! holds, its client claims again, with proofs that the server gave it: a code over the node, its
 //! generation and the rights, by a key of the volume and of the session. For a time after the
 //! beginning ([`Grace`]) locks are given only to those who had them, and inodes without names stay.
 
@@ -99,7 +99,7 @@ pub(super) struct Grace {
 
 struct Waiting {
     awaited: BTreeSet<SessionId>,
-    /// Those that came back, and have not said all that they hold.
+    /// Those that came back, and have not claimed all that they hold.
     claiming: BTreeSet<SessionId>,
     /// When it ends; `None`: it has.
     until: Option<Duration>,
@@ -131,7 +131,7 @@ impl Grace {
         }
     }
 
-    /// Whether a session of before may be continued. Its client is expected to say what it holds.
+    /// Whether a session of before may be continued. Its client is expected to claim what it holds.
     pub(super) fn continues(&self, session: &SessionId) -> bool {
         let mut state = self.state.lock();
         if state.awaited.remove(session) {
@@ -140,7 +140,7 @@ impl Grace {
         state.claiming.contains(session)
     }
 
-    /// A session of before has said what it holds.
+    /// A session of before has claimed what it holds.
     pub(super) fn is_back(&self, session: &SessionId) {
         let mut state = self.state.lock();
         state.claiming.remove(session);

@@ -73,9 +73,9 @@ struct State {
     ends_for_good: bool,
     /// The greatest number of a change whose answer its client has, as the volume knows it.
     confirmed: u64,
-    /// A thread tells the volume.
+    /// A thread informs the volume.
     is_confirming: bool,
-    /// Its client has not said yet what it holds since before.
+    /// Its client has not claimed yet what it holds since before.
     reclaims: bool,
 }
 
@@ -167,12 +167,12 @@ impl Session {
         self.proofs.as_ref().map_or(0, |proofs| proofs.of(node, generation, rights))
     }
 
-    /// Whether its client must say what it holds since before.
+    /// Whether its client must claim what it holds since before.
     pub(super) fn reclaims(&self) -> bool {
         self.state.lock().reclaims
     }
 
-    /// What its client says that it held before this process served the volume. What it cannot
+    /// What its client claims that it held before this process served the volume. What it cannot
     /// prove, it does not hold.
     pub(super) fn reclaim(&self, reclaim: &Reclaim) {
         let Some(proofs) = self.proofs.as_ref().filter(|_| self.reclaims()) else { return };
@@ -269,7 +269,7 @@ impl Session {
         }
     }
 
-    /// Tells the volume now and then which answers its client has: it keeps no more than so many.
+    /// Informs the volume now and then which answers its client has: it keeps no more than so many.
     pub(super) fn confirm(&self, done: u64) -> FsResult<()> {
         let Some(lasting) = &self.volume.lasting else { return Ok(()) };
         let before = {

@@ -73,7 +73,7 @@ pub struct RemoteWelcome {
     pub session: Resume,
     /// Whether it is the session that the client asked to continue.
     pub resumed: bool,
-    /// Whether the server took over from another one, and the client must say what it holds.
+    /// Whether the server took over from another one, and the client must claim what it holds.
     pub reclaims: bool,
     /// Most requests that may be in flight.
     pub requests_max: u32,

@@ -1,7 +1,7 @@
 //! Faults planted in the protocol: some seed finds each of them.
 //!
 //! The code asks `device::mutated` where a mutated protocol would differ. A mutation that no seed
-//! finds says that the simulation does not reach that part of the protocol.
+//! finds shows that the simulation does not reach that part of the protocol.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

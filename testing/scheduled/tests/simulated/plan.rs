@@ -21,8 +21,8 @@ pub(crate) enum Fault {
     Crash { after: bool, silent: bool },
     /// Another server takes the volume over from one that runs, and may be paused meanwhile.
     Usurp(Option<Duration>),
-    /// Nobody reaches the server any more, nor does it reach anybody but the store, where it goes
-    /// on, perhaps after a pause. Another one takes the volume over.
+    /// Nobody reaches the server any more, nor does it reach anybody but the store, where it
+    /// continues, perhaps after a pause. Another one takes the volume over.
     Replace(Option<Duration>),
     /// The server's threads do not run for a time.
     Pause(Duration),
