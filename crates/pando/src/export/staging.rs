@@ -163,5 +163,5 @@ fn make(parent: &OwnedFd, name: &CString, path: &Path) -> Result<Option<OwnedFd>
 }
 
 fn of(name: &[u8]) -> Result<CString> {
-    CString::new(name).map_err(|_| Failure::new(FailureKind::Invalid, "a name with a NUL"))
+    CString::new(name).map_err(|_| Failure::new(FailureKind::Protocol, "a name with a NUL"))
 }

@@ -332,7 +332,8 @@ mod tests {
             with(option).expect(option);
         }
         for option in refused {
-            assert!(with(option).is_err(), "{option} is accepted, and ignored");
+            let refused = with(option).expect_err("accepted, and ignored");
+            assert_eq!(refused.kind, FailureKind::Invalid, "{option}: {refused:?}");
         }
     }
 }

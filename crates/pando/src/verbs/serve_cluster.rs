@@ -271,7 +271,9 @@ fn hold(shared: &Arc<Shared>, seat: Seat, changes: &sync::Sender<StateChange>) {
             }
             Launch::Taken => {
                 let message = "another process of this machine has the volume open";
-                *failed.lock() = Some(Failure::new(FailureKind::Busy, message));
+                let failure = Failure::new(FailureKind::Busy, message)
+                    .hint("`pando umount VOLUME` on this machine ends that process");
+                *failed.lock() = Some(failure);
             }
             Launch::Failed(failure) => *failed.lock() = Some(failure.clone()),
         };
