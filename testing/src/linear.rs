@@ -9,7 +9,7 @@
 //! Histories of independent objects are checked one by one: a history is linearizable if that of
 //! each object is.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 /// An object that answers one call at a time.
 pub trait Sequential: Clone {
@@ -74,7 +74,7 @@ pub fn linearize<S: Sequential>(
     steps: usize,
 ) -> Result<(), Violation> {
     let mut search = Search::new(history);
-    let mut seen: HashSet<(u64, u64)> = HashSet::new();
+    let mut seen: BTreeSet<(u64, u64)> = BTreeSet::new();
     let mut stack = vec![Frame { state: initial.clone(), set: 0, next: search.next(), by: None }];
     let (mut best, mut best_order, mut tried) = (0, Vec::new(), 0);
     while let Some(frame) = stack.last_mut() {
@@ -189,7 +189,9 @@ fn not_linearizable<C: std::fmt::Debug, A: std::fmt::Debug>(
 ) -> Violation {
     const SHOWN: usize = 40;
     let mut search = Search::new(history);
-    order.iter().for_each(|call| search.place(*call));
+    for call in order {
+        search.place(*call);
+    }
     let show = |call: &usize| {
         let Record { client, call, answer, begun, ended } = &history[*call];
         format!("  {begun:>5}-{ended:<5} client {client}: {call:?} -> {answer:?}\n")

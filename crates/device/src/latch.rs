@@ -153,10 +153,10 @@ impl std::fmt::Debug for RawLatch {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::sync::Barrier;
 
     #[test]
     fn no_reader_sees_a_half_applied_change() {
@@ -172,7 +172,7 @@ mod tests {
                         if (n + thread) % 7 == 0 {
                             let mut pair = latch.write();
                             pair.0 += 1;
-                            std::hint::spin_loop();
+                            crate::spin_loop();
                             pair.1 += 1;
                         } else if (n + thread) % 11 == 0 {
                             if let Some(mut pair) = latch.try_write() {

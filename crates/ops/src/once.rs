@@ -105,7 +105,9 @@ impl<O: Operation> Operation for Answering<'_, O> {
     }
 
     fn aim(&mut self, at: &Context<'_>, guess: &Self::Reads, plan: &mut Plan) -> FsResult<()> {
-        locks_of(self.request).into_iter().for_each(|(lock, mode)| plan.lock(lock, mode));
+        for (lock, mode) in locks_of(self.request) {
+            plan.lock(lock, mode);
+        }
         guess.as_ref().map_or(Ok(()), |guess| self.operation.aim(at, guess, plan))
     }
 

@@ -168,9 +168,11 @@ impl SimNet {
             state.listeners.retain(|_, ear| !is_of(ear));
             of_host
         };
-        ears.iter().for_each(|ear| ear.shut());
+        for ear in &ears {
+            ear.shut();
+        }
         for wire in self.wires() {
-            if wire.ends.iter().any(|end| *end == host) {
+            if wire.ends.contains(&host) {
                 wire.reset(silent.then_some(host));
             }
         }
@@ -489,7 +491,9 @@ impl Link for End {
         let put = self.put(arrival, bytes);
         if fate == Fate::EndsAfter {
             let watch = net.state.lock().watch.clone();
-            watch.iter().for_each(|watch| watch.ends(own));
+            if let Some(watch) = &watch {
+                watch.ends(own);
+            }
             return Err(dead());
         }
         put

@@ -249,8 +249,10 @@ impl StoreOf {
                 },
             }
         };
-        if fate == Fate::EndsAfter {
-            watch.iter().for_each(|watch| watch.ends(self.host));
+        if fate == Fate::EndsAfter
+            && let Some(watch) = &watch
+        {
+            watch.ends(self.host);
         }
         if self.is_dead() { Err(error(ended())) } else { answer }
     }

@@ -34,6 +34,7 @@ fn port() -> u16 {
 
 impl Running {
     /// `None`: etcd is not installed.
+    #[expect(clippy::print_stderr, reason = "a run prints what was not tested")]
     pub(crate) fn start(options: &str) -> Option<Running> {
         if !Command::new(SCRIPT).arg("path").output().expect("bash").status.success() {
             eprintln!("NOT TESTED: etcd, which is not installed (apt-get install etcd-server)");

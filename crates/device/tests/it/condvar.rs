@@ -1,5 +1,5 @@
-//! Condition variables: each notification of one thread lets one continue, and none is lost. With the
-//! feature `sim` they are this crate's own, also for threads that no scheduler drives.
+//! Condition variables: each notification of one thread lets one continue, and none is lost. With
+//! the feature `sim` they are this crate's own, also for threads that no scheduler drives.
 
 use device::sync::{Condvar, Mutex};
 

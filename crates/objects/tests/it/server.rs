@@ -46,7 +46,7 @@ pub(crate) enum Mishap {
 /// The objects of a server, and what is to go wrong.
 #[derive(Default)]
 pub(crate) struct Objects {
-    by_path: Mutex<BTreeMap<String, Vec<u8>>>,
+    pub(crate) by_path: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Whether conditions are not heeded.
     careless: bool,
     /// Whether a condition is checked some time before the object is made.
@@ -77,13 +77,6 @@ impl Objects {
     /// Paths and bytes.
     pub(crate) fn all(&self) -> BTreeMap<String, Vec<u8>> {
         self.by_path.lock().clone()
-    }
-
-    /// Puts bytes in the place of the one object whose path ends so.
-    pub(crate) fn put(&self, end: &str, bytes: Vec<u8>) {
-        let mut objects = self.by_path.lock();
-        let found = objects.iter_mut().find(|(path, _)| path.ends_with(end));
-        *found.expect("there is such an object").1 = bytes;
     }
 
     /// How many mishaps did not come.

@@ -66,14 +66,12 @@ impl Made {
     /// Makes it durable under its name, if nothing has that.
     fn publish(&self) -> io::Result<()> {
         self.file.sync_all()?;
-        match &self.hidden {
+        if let Some(hidden) = &self.hidden {
             // (Dropping this removes the other name.)
-            Some(hidden) => std::fs::hard_link(hidden, &self.path)?,
-            None => {
-                let without_name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-                let flags = AtFlags::SYMLINK_FOLLOW;
-                rustix::fs::linkat(CWD, without_name, CWD, &self.path, flags)?;
-            }
+            std::fs::hard_link(hidden, &self.path)?;
+        } else {
+            let without_name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            rustix::fs::linkat(CWD, without_name, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)?;
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // A directory that the caller may write to and not read cannot be opened.

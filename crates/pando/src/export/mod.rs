@@ -3,8 +3,8 @@
 
 mod archive;
 mod directory;
-mod safe;
 mod staging;
+mod safe;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,9 +2,8 @@
 
 use jiff::tz::TimeZone;
 use search::query::{Directive, Format, Piece};
-use wire::Kind;
 
-use super::print::Item;
+use super::item::{Item, letter};
 use super::times;
 use crate::names::Names;
 use crate::output::printable;
@@ -85,19 +84,6 @@ fn value(directive: &Directive, item: &Item<'_>, names: &mut Names, zone: &TimeZ
 
 fn time(form: u8, time: i64, zone: &TimeZone) -> Value {
     Value::Text(times::form(form, time, zone).into_bytes())
-}
-
-/// The letter of a kind in `%y`.
-pub(super) fn letter(kind: Kind) -> u8 {
-    match kind {
-        Kind::File => b'f',
-        Kind::Directory => b'd',
-        Kind::Symlink => b'l',
-        Kind::Fifo => b'p',
-        Kind::Socket => b's',
-        Kind::CharDevice => b'c',
-        Kind::BlockDevice => b'b',
-    }
 }
 
 /// The last component, including a slash that follows it.

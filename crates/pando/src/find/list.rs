@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 use wire::Kind;
 
-use super::print::Item;
+use super::item::Item;
 use super::times;
 use crate::names::Names;
 use crate::verbs::attr_text;

@@ -2,9 +2,10 @@
 //! printed.
 
 mod around;
+mod print;
 mod format;
 mod list;
-mod print;
+mod item;
 mod times;
 mod ordered;
 pub(crate) mod like;
@@ -12,6 +13,7 @@ mod arguments;
 
 pub(crate) use arguments::{Arguments, FindPath, HELP};
 pub(crate) use around::Around;
+pub(crate) use item::Item;
 pub(crate) use ordered::{NOTHING, Ordered};
-pub(crate) use print::{Item, Printer, object};
+pub(crate) use print::{Printer, object};
 pub(crate) use times::parse as parse_time;

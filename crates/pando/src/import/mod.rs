@@ -5,10 +5,10 @@
 //! returns its entries, and the walk skips files with the same kind, size and time. So an
 //! interrupted import continues where it was.
 
-mod ahead;
 mod archived;
 mod listed;
 mod walk;
+mod ahead;
 mod tree;
 mod stream;
 mod verify;

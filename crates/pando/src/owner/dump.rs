@@ -14,7 +14,7 @@ use super::about::{Answered, about};
 use super::calls::{WHO_CLONES, advise};
 use super::held::Held;
 use super::server::Server;
-use super::{streams, watch};
+use super::{stream_terms, watch};
 
 /// Names of the snapshots that dumps take begin with this; a number follows.
 const PREFIX: &[u8] = b".pando-dump-";
@@ -119,7 +119,7 @@ fn lines(
     (node, path, memory): (NodeId, &[u8], u64),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
 ) -> Answered<Answer> {
-    let memory = streams::bounded(caller, memory);
+    let memory = stream_terms::bounded(caller, memory);
     let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
     let mut emit = |part: &[u8]| {
         let failed = send(Body::Data(part.into())).err();
@@ -139,7 +139,9 @@ fn lines(
     if cancel.load(Ordering::Relaxed) {
         return Err(watch::cut_off("the dump"));
     }
-    dumped.map(|()| Answer::Nothing).map_err(|error: transfer::Error| streams::failed(error, path))
+    dumped
+        .map(|()| Answer::Nothing)
+        .map_err(|error: transfer::Error| stream_terms::failed(error, path))
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use client::{Connection, Opened};
-use device::{Clock, Env, Lock};
+use device::{Clock, Env, LocalDevice, Lock};
 use wire::{Answer, Call, Failure, FailureKind};
 
-use super::{Start, lock_holder};
+use super::start::Start;
 use crate::failure::{self, Purpose, Result};
 use crate::session;
 
@@ -149,4 +149,10 @@ fn stuck(volume: &Path) -> Failure {
     let who = lock_holder(volume).map_or("another process".into(), |pid| format!("process {pid}"));
     let message = format!("{who} has {} open and neither answers nor ends", volume.display());
     Failure::new(FailureKind::Busy, message).hint("if it hangs, end it: the volume recovers")
+}
+
+/// The process ID in a lock file, if it can be read.
+fn lock_holder(volume: &Path) -> Option<u32> {
+    let text = LocalDevice::open(volume).and_then(|it| it.read(LOCK, 32)).ok()?;
+    std::str::from_utf8(&text).ok()?.trim().parse().ok()
 }

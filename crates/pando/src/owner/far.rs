@@ -11,13 +11,13 @@ use inode::Caller;
 use remote::{Export, Lasting, Warrant};
 use wire::{Call, Failure, FailureKind};
 
-use super::ServeStart;
 use super::about::Answered;
 use super::event::Event;
 use super::lasting::Sessions;
 use super::server::Server;
 use super::sessions::Who;
-use super::streams::MEMORY_OF_USERS;
+use super::start::ServeStart;
+use super::stream_terms::MEMORY_OF_USERS;
 use super::warrant::Owned;
 use crate::failure;
 
@@ -44,10 +44,8 @@ pub(super) fn export(
         None => Err(io::ErrorKind::NotConnected.into()),
     };
     let name = serve.name.clone();
-    let lasting: Option<Arc<dyn Lasting>> = match fs.may_change().is_err() {
-        false => Some(Arc::new(Sessions(Arc::clone(fs)))),
-        true => None,
-    };
+    let lasting = fs.may_change().is_ok();
+    let lasting = lasting.then(|| Arc::new(Sessions(Arc::clone(fs))) as Arc<dyn Lasting>);
     let export = Export { name, fs: front, control: Box::new(control), warrant, lasting };
     if serve.server.add(export) {
         return Ok(Exported(serve.clone()));

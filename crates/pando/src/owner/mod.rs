@@ -15,7 +15,6 @@ mod elect;
 mod reported;
 mod record;
 mod signals;
-mod event;
 
 // Connections, and their requests.
 mod far;
@@ -38,20 +37,23 @@ mod clusters;
 mod scan;
 mod check;
 mod import;
+mod streams;
+mod dump;
 mod diff;
 mod accounts;
 mod staged;
 mod export;
 mod restore;
-mod streams;
 mod sent;
-mod dump;
+mod stream_terms;
 mod find_from;
 
 // What a connection may cost, and what requests share.
 mod mounted;
-mod warrant;
 mod lasting;
+mod start;
+mod warrant;
+mod event;
 mod watch;
 mod load;
 mod sessions;
@@ -67,8 +69,7 @@ mod schedules;
 mod fresh;
 
 use device::sync;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,7 +81,7 @@ use vfs::Observed;
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
-use crate::host::{self, Claim, Store, TakeOver};
+use crate::host::{self, Claim, Store};
 use crate::{cache_size, index_cache, log_place, metrics, output};
 pub(crate) use check::checked;
 use door::Door;
@@ -89,71 +90,8 @@ pub(crate) use elect::alone;
 use event::Event;
 pub(crate) use record::TraceStart;
 use server::{Server, Silent};
-pub(crate) use warrant::Deposed;
-
-/// How long open files may delay the end of a mount after a signal.
-const LAZY_PATIENCE: Duration = Duration::from_secs(5);
-
-/// What a daemon is started to do.
-#[derive(Clone)]
-pub(crate) struct Start {
-    /// The volume directory.
-    pub(crate) volume: PathBuf,
-    /// Where to mount it, if at all.
-    pub(crate) mount: Option<MountStart>,
-    /// Memory for cached nodes, in bytes, unless the mount's options set it.
-    pub(crate) cache_bytes: Option<u64>,
-    /// Memory for the index, in bytes; 0 disables the index.
-    pub(crate) index_bytes: Option<u64>,
-    /// How long an unmounted daemon stays without a request; `None` means for ever.
-    pub(crate) idle: Option<Duration>,
-    /// Where to answer scrapes of metrics, if at all.
-    pub(crate) metrics: Option<SocketAddr>,
-    /// Where to record the calls of the mount, if at all.
-    pub(crate) trace: Option<TraceStart>,
-    /// Whether to replace a daemon on another host.
-    pub(crate) take_over: TakeOver,
-    /// The server to serve it by, if other machines are to use it.
-    pub(crate) serve: Option<ServeStart>,
-}
-
-/// How a volume is served to other machines.
-#[derive(Clone)]
-pub(crate) struct ServeStart {
-    /// The server.
-    pub(crate) server: Arc<remote::Server>,
-    /// What its clients call the volume.
-    pub(crate) name: String,
-    /// Why this server should own the volume no more, if other servers can take it over.
-    pub(crate) deposed: Option<Arc<Deposed>>,
-}
-
-impl Start {
-    /// The same for a volume that this server should own until it is deposed: it replaces whatever
-    /// process had it, for the servers have agreed.
-    pub(crate) fn served_while(self, deposed: Arc<Deposed>) -> Start {
-        let serve = self.serve.map(|serve| ServeStart { deposed: Some(deposed), ..serve });
-        Start { take_over: TakeOver::Agreed, serve, ..self }
-    }
-
-    /// What the volume is opened for, if that takes it for itself.
-    fn uses_alone(&self) -> Option<&'static str> {
-        match (&self.mount, &self.serve) {
-            (Some(_), _) => Some("a mount"),
-            (None, Some(_)) => Some("a server"),
-            (None, None) => None,
-        }
-    }
-}
-
-/// A mount to make.
-#[derive(Debug, Clone)]
-pub(crate) struct MountStart {
-    /// Where.
-    pub(crate) mount_point: PathBuf,
-    /// Lists of options, comma-separated.
-    pub(crate) options: Vec<String>,
-}
+use start::LAZY_PATIENCE;
+pub(crate) use start::{MountStart, ServeStart, Start};
 
 /// Runs the daemon of a volume until it is time to leave. Calls `report` once with the outcome of
 /// the start, unless the start failed: then it returns the failure.
@@ -444,10 +382,4 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
     }
     options.index = index_cache::options(start.index_bytes, options.cache_bytes);
     options
-}
-
-/// The process ID in a lock file, if it can be read.
-fn lock_holder(volume: &Path) -> Option<u32> {
-    let text = LocalDevice::open(volume).and_then(|it| it.read(elect::LOCK, 32)).ok()?;
-    std::str::from_utf8(&text).ok()?.trim().parse().ok()
 }

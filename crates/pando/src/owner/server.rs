@@ -18,13 +18,14 @@ use inode::Caller;
 use program::Background;
 use wire::{Failure, FailureKind, Followed, ScanWatch};
 
+use super::connection;
 use super::door::Door;
 use super::event::Event;
 use super::peer_wait::Outgoing;
 use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::staged::Staged;
-use super::{LAZY_PATIENCE, Start, connection};
+use super::start::{LAZY_PATIENCE, Start};
 use crate::failure::{self, Result};
 use crate::host::Store;
 

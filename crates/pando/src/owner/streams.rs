@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fs::{FileSystem, Follow, Volume};
 use inode::{Caller, Enforce, FsError, NodeId};
-use transfer::{Error, ReceiveOptions, Receiver, SendOptions, Suspended, Token};
+use transfer::{ReceiveOptions, Receiver, SendOptions, Suspended, Token};
 use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Received, Receiving, Sent};
 
 use super::about::{Answered, about};
@@ -15,10 +15,9 @@ use super::dump::dump;
 use super::held::{Held, split};
 use super::sent::Holds;
 use super::server::Server;
+use super::stream_terms::{bounded, failed};
 use super::watch;
 
-/// Most memory that a user other than root has the daemon use for a stream or a dump.
-pub(super) const MEMORY_OF_USERS: u64 = 256 << 20;
 const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
 
 /// Sends a snapshot.
@@ -83,12 +82,6 @@ pub(super) fn send(
     let (held, released) = holds.map_or(Ok((false, 0)), Holds::finish)?;
     let transfer::Sent { records, bytes, stream_bytes } = sent;
     Ok(Answer::Sent(Sent { records, bytes, stream_bytes, held, released }))
-}
-
-/// The memory that a caller may have used.
-pub(super) fn bounded(caller: &Caller, memory: u64) -> usize {
-    let memory = if caller.is_root() { memory } else { memory.min(MEMORY_OF_USERS) };
-    usize::try_from(memory).unwrap_or(usize::MAX)
 }
 
 /// About how many bytes and inodes a directory has, if that is known without a walk.
@@ -200,26 +193,6 @@ fn how_to_continue(failure: Failure, suspended: Option<Suspended>) -> Failure {
                 format!("{}; {RESUME}", failure.hint)
             };
             failure.hint(format!("{hint}; the token is {token}"))
-        }
-    }
-}
-
-pub(super) fn failed(error: Error, path: &[u8]) -> Failure {
-    match error {
-        Error::At { path: below, error } if below.is_empty() => about(error, path),
-        Error::At { path: below, error } => about(error, &[path, b"/", &below[..]].concat()),
-        Error::Fs(error) => about(error, path),
-        Error::Interrupted => Failure::new(FailureKind::Interrupted, error.to_string()),
-        Error::Refused { what, hint } => {
-            let failure = Failure::new(FailureKind::Invalid, what).at(path);
-            if hint.is_empty() { failure } else { failure.hint(hint) }
-        }
-        Error::Memory { .. } => Failure::new(FailureKind::Invalid, error.to_string())
-            .at(path)
-            .hint("`--memory` allows more; without `--from` the whole snapshot is sent"),
-        Error::Malformed(_) | Error::Cut => {
-            let failure = Failure::new(FailureKind::Invalid, error.to_string()).at(path);
-            failure.hint("send the snapshot again")
         }
     }
 }

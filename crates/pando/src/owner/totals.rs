@@ -391,7 +391,7 @@ mod tests {
         for part in sent(|replies| largest(&all, replies)) {
             match part {
                 Body::Largest(some) => {
-                    reported.extend(some.into_iter().map(|one| one.path.0.len()))
+                    reported.extend(some.into_iter().map(|one| one.path.0.len()));
                 }
                 Body::Skipped(failure) => {
                     assert!(failure.message.contains("a path of 614402"), "{}", failure.message);

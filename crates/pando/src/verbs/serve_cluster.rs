@@ -267,7 +267,7 @@ fn hold(shared: &Arc<Shared>, seat: Seat, changes: &sync::Sender<StateChange>) {
         let failed = Mutex::new(None);
         let mut report = |launch: &Launch| match launch {
             Launch::Ready { .. } => {
-                changes.send(StateChange::Serving(name.clone())).unwrap_or_default()
+                changes.send(StateChange::Serving(name.clone())).unwrap_or_default();
             }
             Launch::Taken => {
                 let message = "another process of this machine has the volume open";

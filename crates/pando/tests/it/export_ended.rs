@@ -1,6 +1,8 @@
 //! Exports that are interrupted, killed, or run out of space: what is under the name of the whole
 //! is the whole.
 
+#![expect(clippy::disallowed_methods, reason = "the test looks at files as any program does")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -54,7 +56,7 @@ fn ended(world: &World, to: &Path, more: &[&str], how: Signal) -> Option<i32> {
                 .any(|file| fs::read_link(file.path()).is_ok_and(|file| file.starts_with(place)))
     };
     while !has_begun() && child.try_wait().unwrap().is_none() {
-        std::hint::spin_loop();
+        device::spin_loop();
     }
     signal(child.id() as i32, how);
     let output = child.wait_with_output().unwrap();
@@ -129,7 +131,7 @@ fn an_export_whose_daemon_dies_shows_nothing() {
             .spawn()
             .unwrap();
         while beside(&place, "").is_empty() && child.try_wait().unwrap().is_none() {
-            std::hint::spin_loop();
+            device::spin_loop();
         }
         world.kill_owner();
         let output = child.wait_with_output().unwrap();

@@ -1,6 +1,8 @@
 //! What keeps the snapshots of `send` and `dump` while they run, and what is left of it when they
 //! are interrupted.
 
+#![expect(clippy::disallowed_methods, reason = "a mount is used as any program uses it")]
+
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -141,7 +143,7 @@ fn a_dump_that_is_interrupted_leaves_no_snapshot() {
     for number in 0..40 {
         let file = d.join(number.to_string());
         fs::write(&file, "").unwrap();
-        rustix::fs::setxattr(&file, "user.long", &[7; 60 << 10], XattrFlags::empty()).unwrap();
+        rustix::fs::setxattr(&file, "user.long", &vec![7; 60 << 10], XattrFlags::empty()).unwrap();
     }
     let d = d.to_str().unwrap();
     let taken = |directory: &str| -> Vec<Value> {

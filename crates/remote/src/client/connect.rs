@@ -45,7 +45,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Parses HOST:PORT or [ADDRESS]:PORT.
+    /// Parses `HOST:PORT` or `[ADDRESS]:PORT`.
     pub fn parse(text: &str) -> Option<Place> {
         let (host, port) = text.rsplit_once(':')?;
         let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));

@@ -1,8 +1,8 @@
 //! The client's side: a connection that is made again when it is lost, and the file system over it.
 
 mod filesystem;
-mod remote;
 mod receive;
+mod remote;
 mod under_way;
 mod kept;
 mod control;

@@ -1,7 +1,6 @@
 //! A session: the nodes that a client holds, and the answers that it may not have yet.
 //!
-//! * A node is the session's if a call returned it here: a client cannot reach what it only knows
-//!   the number of.
+//! * A node is the session's if a call returned it here: knowing its number is not enough.
 //! * The rights of an open file are those that it was opened with, as in a kernel; they are kept
 //!   for each node and not for each open, which gives a client nothing that it had not.
 //! * A request that is repeated while it runs, or until its answer is acknowledged, is not executed
@@ -59,6 +58,7 @@ enum Seen {
 }
 
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "four facts, each true alone")]
 struct State {
     nodes: BTreeMap<NodeId, Held>,
     requests: BTreeMap<u64, Seen>,

@@ -317,7 +317,7 @@ fn each_change_signs_its_batch_once() {
         once(&|| Ok(Some(fs.link(&root, file, dir, b"hard")?.node)));
         once(&|| fs.write(&root, file, 0, b"contents").map(|()| None));
         // Large contents move out in a batch of their own, before the write.
-        once(&|| fs.write(&root, file, 1 << 20, &[5; 100_000]).map(|()| None));
+        once(&|| fs.write(&root, file, 1 << 20, &vec![5; 100_000]).map(|()| None));
         once(&|| fs.fallocate(&root, file, (0, 10), Allocate::Zero).map(|()| None));
         once(&|| fs.setxattr(&root, file, b"user.a", b"1", SetXattr::Any).map(|()| None));
         once(&|| fs.removexattr(&root, file, b"user.a").map(|()| None));

@@ -45,7 +45,7 @@ fn types() -> BTreeMap<String, Type> {
                 (1, field) if is_field => now.fields.push(field.to_owned()),
                 (1, variant) => now.variants.push((variant.to_owned(), Vec::new())),
                 (2, field) if is_field => {
-                    now.variants.last_mut().unwrap().1.push(field.to_owned());
+                    now.variants.last_mut().expect("a variant").1.push(field.to_owned());
                 }
                 _ => {}
             }

@@ -37,12 +37,12 @@ const OTHERWISE: &[(&str, &str)] = &[
 
 /// The methods that the sources of a folder call on `fs`.
 fn called(folder: &Path, found: &mut BTreeSet<String>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
         if path.is_dir() {
             called(&path, found);
         } else if path.extension().is_some_and(|end| end == "rs") {
-            found.extend(methods(&std::fs::read_to_string(&path).unwrap()));
+            found.extend(methods(&std::fs::read_to_string(&path).expect("a source")));
         }
     }
 }

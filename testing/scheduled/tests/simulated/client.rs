@@ -131,7 +131,9 @@ impl<'a> Client<'a> {
             }
         }
         let open: Vec<usize> = self.open.keys().copied().collect();
-        open.into_iter().for_each(|slot| self.close(slot));
+        for slot in open {
+            self.close(slot);
+        }
     }
 
     /// Reads everything, as the last calls of a history.
@@ -237,7 +239,7 @@ impl<'a> Client<'a> {
         }
         self.histories.calls.fetch_add(1, Ordering::Relaxed);
         self.leave_old();
-        if self.slot_of(&call).is_some_and(|slot| !self.open.contains_key(&slot)) {
+        if Client::slot_of(&call).is_some_and(|slot| !self.open.contains_key(&slot)) {
             return;
         }
         for _ in 0..20 {
@@ -251,7 +253,7 @@ impl<'a> Client<'a> {
                 // Its directory, or its file, is of an earlier session.
                 Err(Failed::Call(FsError::Stale) | Failed::Directory(FsError::Stale)) => {
                     self.directories.clear();
-                    if let Some(slot) = self.slot_of(&call) {
+                    if let Some(slot) = Client::slot_of(&call) {
                         return self.close(slot);
                     }
                 }
@@ -306,7 +308,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn slot_of(&self, call: &Call) -> Option<usize> {
+    fn slot_of(call: &Call) -> Option<usize> {
         match *call {
             Call::Stat(slot)
             | Call::Read(slot)
@@ -427,7 +429,7 @@ impl<'a> Client<'a> {
 
     fn of_open(&mut self, call: &Call) -> Result<Effect, Failed> {
         let root = Caller::root();
-        let slot = self.slot_of(call).expect("the other calls have none");
+        let slot = Client::slot_of(call).expect("the other calls have none");
         let node = self.open.get(&slot).ok_or(Failed::Call(FsError::Stale))?.node;
         Ok(match call {
             Call::Stat(_) => Effect::Stat(Stat::of(&self.fs.getattr(&root, node)?)),

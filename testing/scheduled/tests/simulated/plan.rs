@@ -111,7 +111,7 @@ fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fa
     let mishaps = random.u64(..length);
     if random.bool() {
         faults.push((mishaps, Fault::Mishaps(true)));
-        faults.push((random.u64(mishaps..length + 1), Fault::Mishaps(false)));
+        faults.push((random.u64(mishaps..=length), Fault::Mishaps(false)));
     }
     for _ in 0..random.u32(1..6) {
         let client = random.u8(..clients as u8);

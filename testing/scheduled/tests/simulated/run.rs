@@ -93,7 +93,8 @@ fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Sche
         wrong = Some(format!("threads do not end: {left}"));
     }
     if let Some(wrong) = &mut wrong {
-        wrong.push_str(&format!("\nfaults:\n{}", plan.story()));
+        wrong.push_str("\nfaults:\n");
+        wrong.push_str(&plan.story());
     }
     let unknown = (0..size.parts)
         .map(|part| histories.of_part(part).iter().filter(|event| event.answer.is_none()).count());

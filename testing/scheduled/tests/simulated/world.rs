@@ -181,8 +181,8 @@ impl ServerMachine {
         let (own, world) = (Arc::clone(&orders), Arc::clone(world));
         let main = device::spawn("server", move || {
             world.scheduler.move_to(host.number());
-            let on_end = Box::new(move || on_end(host));
-            if let Err(fault) = serve(&world, host, &own, on_end) {
+            let on_end: OnEnd = Box::new(move || on_end(host));
+            if let Err(fault) = serve(&world, host, &own, &on_end) {
                 world.faults.lock().push(format!("server {run}: {fault}"));
             }
         });
@@ -204,7 +204,7 @@ const OPEN_ATTEMPTS: u32 = 200;
 type OnEnd = Box<dyn Fn() + Send + Sync>;
 
 /// The life of a server.
-fn serve(world: &World, host: Host, orders: &Arc<Orders>, on_end: OnEnd) -> Result<(), String> {
+fn serve(world: &World, host: Host, orders: &Arc<Orders>, on_end: &OnEnd) -> Result<(), String> {
     let mut attempts = 0;
     let fs = loop {
         attempts += 1;
@@ -239,7 +239,7 @@ fn serve(world: &World, host: Host, orders: &Arc<Orders>, on_end: OnEnd) -> Resu
     if !device::mutated("serves within the grant of the one before") {
         world.clock.sleep(wait);
     }
-    let served = listen(world, host, &fs, (orders, &owned));
+    listen(world, host, &fs, (orders, &owned));
     if replaced.load(Ordering::SeqCst) {
         on_end();
     }
@@ -248,19 +248,13 @@ fn serve(world: &World, host: Host, orders: &Arc<Orders>, on_end: OnEnd) -> Resu
     let closed = fs.close();
     let is_over = world.net.is_dead(host)
         || matches!(fs.store.granted_until(), Err(store::Error::Replaced(_)));
-    match (served, closed) {
-        (Err(error), _) if !is_over => Err(error),
-        (_, Err(error)) if !is_over => Err(format!("it does not close: {error}")),
+    match closed {
+        Err(error) if !is_over => Err(format!("it does not close: {error}")),
         _ => Ok(()),
     }
 }
 
-fn listen(
-    world: &World,
-    host: Host,
-    fs: &Arc<Fs>,
-    (orders, owned): (&Orders, &Arc<Owned>),
-) -> Result<(), String> {
+fn listen(world: &World, host: Host, fs: &Arc<Fs>, (orders, owned): (&Orders, &Arc<Owned>)) {
     let settings = || Settings {
         security: Security::Local(Box::new(|_, _| Some(("sim".to_owned(), Grant::all())))),
         clock: Arc::new(SystemClock::new()),
@@ -271,7 +265,7 @@ fn listen(
     let server = loop {
         match Server::start(&*net, host.address(PORT), settings()) {
             Ok(server) => break server,
-            Err(_) if world.net.is_dead(host) || *orders.ends.lock() => return Ok(()),
+            Err(_) if world.net.is_dead(host) || *orders.ends.lock() => return,
             // An earlier server of this address does not know yet that it was replaced.
             Err(_) => world.clock.sleep(Duration::from_millis(100)),
         }
@@ -291,5 +285,4 @@ fn listen(
     orders.changed.wait_while(&mut ends, |ends| !*ends);
     drop(ends);
     server.remove(VOLUME);
-    Ok(())
 }

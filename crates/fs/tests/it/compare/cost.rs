@@ -65,8 +65,8 @@ fn a_comparison_reads_what_differs(engine: Engine) {
     assert!(many <= few + few / 4 + 16, "{many} reads, and {few} with a few files");
 }
 
-/// Reads of comparisons of a directory in a volume that also has much else: of its snapshot with the
-/// present, before and after the snapshot was pruned, and of two pruned snapshots.
+/// Reads of comparisons of a directory in a volume that also has much else: of its snapshot with
+/// the present, before and after the snapshot was pruned, and of two pruned snapshots.
 fn reads_of_pruned(engine: Engine, files: usize, outside: usize) -> [u64; 3] {
     let device = SimDevice::new(2);
     let options = OpenOptions {

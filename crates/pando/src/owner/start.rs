@@ -1,0 +1,74 @@
+//! What a daemon is started to do.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::record::TraceStart;
+use super::warrant::Deposed;
+use crate::host::TakeOver;
+
+/// How long open files may delay the end of a mount after a signal.
+pub(super) const LAZY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a daemon is started to do.
+#[derive(Clone)]
+pub(crate) struct Start {
+    /// The volume directory.
+    pub(crate) volume: PathBuf,
+    /// Where to mount it, if at all.
+    pub(crate) mount: Option<MountStart>,
+    /// Memory for cached nodes, in bytes, unless the mount's options set it.
+    pub(crate) cache_bytes: Option<u64>,
+    /// Memory for the index, in bytes; 0 disables the index.
+    pub(crate) index_bytes: Option<u64>,
+    /// How long an unmounted daemon stays without a request; `None` means for ever.
+    pub(crate) idle: Option<Duration>,
+    /// Where to answer scrapes of metrics, if at all.
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Where to record the calls of the mount, if at all.
+    pub(crate) trace: Option<TraceStart>,
+    /// Whether to replace a daemon on another host.
+    pub(crate) take_over: TakeOver,
+    /// The server to serve it by, if other machines are to use it.
+    pub(crate) serve: Option<ServeStart>,
+}
+
+/// How a volume is served to other machines.
+#[derive(Clone)]
+pub(crate) struct ServeStart {
+    /// The server.
+    pub(crate) server: Arc<remote::Server>,
+    /// What its clients call the volume.
+    pub(crate) name: String,
+    /// Why this server should own the volume no more, if other servers can take it over.
+    pub(crate) deposed: Option<Arc<Deposed>>,
+}
+
+impl Start {
+    /// The same for a volume that this server should own until it is deposed: it replaces whatever
+    /// process had it, for the servers have agreed.
+    pub(crate) fn served_while(self, deposed: Arc<Deposed>) -> Start {
+        let serve = self.serve.map(|serve| ServeStart { deposed: Some(deposed), ..serve });
+        Start { take_over: TakeOver::Agreed, serve, ..self }
+    }
+
+    /// What the volume is opened for, if that takes it for itself.
+    pub(super) fn uses_alone(&self) -> Option<&'static str> {
+        match (&self.mount, &self.serve) {
+            (Some(_), _) => Some("a mount"),
+            (None, Some(_)) => Some("a server"),
+            (None, None) => None,
+        }
+    }
+}
+
+/// A mount to make.
+#[derive(Debug, Clone)]
+pub(crate) struct MountStart {
+    /// Where.
+    pub(crate) mount_point: PathBuf,
+    /// Lists of options, comma-separated.
+    pub(crate) options: Vec<String>,
+}
