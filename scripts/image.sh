@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Makes an image of a volume for testing/tests/it/images.rs: what a program of this version leaves behind a crash.
-#   scripts/image.sh PANDO ENGINE FILE.tar.zst      PANDO is the program; the image must have less than 200 KB
+#   scripts/image.sh PANDO ENGINE FILE.tar.zst [KIND]   PANDO is the program; the image must have less than 200 KB
+# KIND: column (long values in value logs), nested (subvolumes in copies that inherit, a schedule, a hold, an index).
 # An image is made once, by the program of its time, and never again: tests read it with later ones.
 set -euo pipefail
 pando=$(realpath "${1:?the program}")
 engine=${2:?btree or lsm}
 image=$(realpath -m "${3:?the file}")
+kind=${4:-}
 work=$(mktemp -d)
 pid=
 trap '[ -z "$pid" ] || kill -KILL "$pid" 2> /dev/null || true; rm -rf "$work"' EXIT
 vol=$work/vol source=$work/source
 export PANDO_IDLE_SECONDS=600
+daemon() { "$pando" --json status "$vol" | grep -oE '"pid": ?[0-9]+' | grep -oE '[0-9]+' | head -1; }
 
 mkdir -p "$source/deep/er"
 echo small > "$source/small"
@@ -22,8 +25,16 @@ truncate -s 1M "$source/sparse"
 echo end >> "$source/sparse"
 printf 'x%.0s' {1..200} > "$source/deep/er/$(printf 'n%.0s' {1..200})"
 
-"$pando" format "$vol" --engine "$engine"
+layout=()
+[ "$kind" != column ] || layout=(--layout column)
+"$pando" format "$vol" --engine "$engine" "${layout[@]}"
 "$pando" import --quiet "$source" "$vol:/data"
+if [ "$kind" = nested ]; then
+  "$pando" subvolume create "$vol:/data/inner"
+  "$pando" subvolume create "$vol:/data/inner/below"
+  "$pando" import --quiet "$source/deep/file7" "$vol:/data/inner/seven"
+  "$pando" import --quiet "$source/deep/file8" "$vol:/data/inner/below/eight"
+fi
 "$pando" snapshot create "$vol:/data" monday
 "$pando" trash on "$vol:/data"
 echo changed > "$source/small"
@@ -34,11 +45,27 @@ echo later > "$source/later"
 "$pando" quota set "$vol:/fork" --files 1000 --bytes 1G
 "$pando" search declare "$vol" user.color
 "$pando" subvolume create "$vol:/empty"
+if [ "$kind" = nested ]; then
+  "$pando" clone "$vol:/data" "$vol:/copy"
+  "$pando" clone "$vol:/copy" "$vol:/copied"
+  "$pando" import --quiet "$source/deep/file9" "$vol:/copied/inner/nine"
+  "$pando" snapshot create "$vol:/copy" held
+  "$pando" snapshot hold "$vol:/copy" held backup
+  "$pando" snapshot schedule "$vol:/copy" @yearly --keep 3y
+  "$pando" search flush "$vol:/"
+fi
+if [ -n "$kind" ]; then
+  # Closed cleanly, so that all of it is in the engine's files.
+  "$pando" sync "$vol"
+  pid=$(daemon)
+  kill "$pid"
+  while kill -0 "$pid" 2> /dev/null; do sleep 0.1; done
+fi
 "$pando" sync "$vol"
 # What follows is only in the log.
 "$pando" snapshot create "$vol:/fork" tuesday
 "$pando" sync "$vol"
-pid=$("$pando" --json status "$vol" | grep -oE '"pid": ?[0-9]+' | grep -oE '[0-9]+' | head -1)
+pid=$(daemon)
 kill -KILL "$pid"
 while kill -0 "$pid" 2> /dev/null; do sleep 0.1; done
 

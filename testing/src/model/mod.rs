@@ -5,6 +5,7 @@
 //! and clones as deep copies. If POSIX allows several errors, the model returns all that apply, and
 //! any of them is correct.
 
+mod calls;
 mod contents;
 mod attributes;
 mod drive;
@@ -22,6 +23,7 @@ mod op;
 #[cfg(test)]
 mod tests;
 
+pub use calls::{Calls, Slots, allocate, copy_all};
 pub use drive::{Comparison, Driver, Report, Subject};
 pub use dump::{Dump, DumpNode};
 pub use generate::{Generator, Weights};

@@ -18,7 +18,11 @@ use search::{Request, Start};
 use testing::{CrashPolicy, SimDevice, SimEnv};
 
 /// The images: the version, or an earlier state of it, and the engine.
-const IMAGES: [&str; 4] = ["1-early-btree", "1-early-lsm", "1-btree", "1-lsm"];
+const IMAGES: [&str; 6] = ["1-early-btree", "1-early-lsm", "1-btree", "1-lsm", COLUMN, NESTED];
+/// Long values in value logs.
+const COLUMN: &str = "1-column-lsm";
+/// Subvolumes in copies that inherit them, a schedule, a hold, and an index that is written.
+const NESTED: &str = "1-nested-btree";
 const BLOCK: usize = 512;
 
 fn folder() -> std::path::PathBuf {
@@ -116,6 +120,23 @@ fn check_contents(volume: &Volume, image: &str) {
     assert_eq!(quota.limits.inodes, Some(1000), "{image}");
     assert_eq!(volume.searchable().expect(image), [b"user.color"], "{image}");
     check_search(volume, image);
+    if image == NESTED {
+        check_nested(volume, image);
+    }
+}
+
+/// Subvolumes below a directory are in its snapshot, and in copies of copies.
+fn check_nested(volume: &Volume, image: &str) {
+    for path in ["/copy", "/copied", "/copy/.snapshots/held"] {
+        for (name, expected) in [("inner/seven", "7\n"), ("inner/below/eight", "8\n")] {
+            assert_eq!(text(volume, &format!("{path}/{name}")), expected, "{image}: {path}");
+        }
+        let changed = node(volume, &format!("{path}/inner/nine")).is_some();
+        assert_eq!(changed, path == "/copied", "{image}: {path}");
+    }
+    let (copy, _) = node(volume, "/copy").expect(image);
+    let deleted = volume.snapshot_delete(&Caller::root(), copy, b"held");
+    assert!(matches!(deleted, Err(FsError::Busy(_))), "{image}: {deleted:?}");
 }
 
 struct NoAccounts;
@@ -154,10 +175,14 @@ fn check_search(volume: &Volume, image: &str) {
         found.insert(row.path.to_vec());
         ControlFlow::Continue(())
     });
-    assert_eq!(outcome.expect(image).matched, 10, "{image}: {found:?}");
+    let outcome = outcome.expect(image);
+    let copies: &[&str] = if image == NESTED { &["data", "copy", "copied"] } else { &["data"] };
+    let name = |copy: &&str, number| format!("/{copy}/deep/file{number}").into_bytes();
     let expected: BTreeSet<Vec<u8>> =
-        (10..20).map(|number| format!("/data/deep/file{number}").into_bytes()).collect();
+        copies.iter().flat_map(|copy| (10..20).map(move |number| name(copy, number))).collect();
     assert_eq!(found, expected, "{image}");
+    assert_eq!(outcome.matched, 10 * copies.len() as u64, "{image}: {found:?}");
+    assert!(outcome.walked == 0 || image != NESTED, "{image}: the index is not read");
 }
 
 fn check(env: &SimEnv, volume: Option<&Volume>, image: &str) {

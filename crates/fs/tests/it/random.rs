@@ -12,11 +12,10 @@ use inode::{Attr, Caller, FsError, Kind, NameHash, NodeId};
 use store::Store;
 use testing::model::{
     Comparison, Driver, Effect, ErrorKind, Generator, Listed, Op, OpPath, RenameStyle, Stat,
-    Subject, Target, XattrStyle, blame,
+    Subject, Target, XattrStyle, allocate, blame, copy_all,
 };
 use testing::{MemStore, SimEnv, sim_env};
 
-use crate::subject::{allocate, copy_all};
 use crate::support::{ROOT, inode_home, near_wide, shown};
 
 const SNAPSHOTS: &[u8] = b".snapshots";
@@ -227,7 +226,7 @@ impl Tested {
             Op::CopyRange { from, from_offset, to, to_offset, length } => {
                 done(self.on(caller, from, |source| {
                     self.on(caller, to, |node| {
-                        copy_all(&fs, caller, (source, *from_offset), (node, *to_offset), *length)
+                        copy_all(&*fs, caller, (source, *from_offset), (node, *to_offset), *length)
                     })
                 }))
             }

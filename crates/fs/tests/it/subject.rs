@@ -1,7 +1,6 @@
-//! A volume as the subject of the model: paths are walked component by component, as a kernel does,
-//! and every look-up is forgotten again.
+//! A volume as the subject of the model: `testing::model::Calls` makes the calls, and the volume
+//! executes what only verbs do.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -9,16 +8,10 @@ use std::time::Duration;
 use device::sync::Mutex;
 use device::{Clock, Device, Env, Objects, Timestamp};
 use format::volume::VolumeHeader;
-use fs::{
-    Allocate, DirEntry, Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, Layout, NewNode,
-    OpenError, OpenOptions, RenameMode, SetXattr, SyncScope, WalkControl,
-};
-use inode::{Caller, FsError, NodeId};
+use fs::{Engine, FormatOptions, Fs, FsResult, Layout, OpenError, OpenOptions};
+use inode::{Caller, FsError};
 use store::Durable;
-use testing::model::{
-    AllocateStyle, Effect, ErrorKind, Listed, Op, OpPath, RenameStyle, Stat, Subject, Target,
-    XattrStyle, blame,
-};
+use testing::model::{Calls, Effect, ErrorKind, Op, OpPath, Slots, Subject, blame};
 use testing::{FarBlobs, LoggedStore, SimDevice, SimEnv};
 
 use crate::support::{inode_home, shown};
@@ -71,7 +64,7 @@ pub(crate) struct FsSubject {
     base: Base,
     volume: Option<Arc<fs::Volume>>,
     /// Files held open.
-    slots: BTreeMap<usize, NodeId>,
+    slots: Slots,
     /// The directory of the volume that paths start in.
     start: OpPath,
 }
@@ -152,7 +145,7 @@ impl FsSubject {
             options: options.clone(),
             base: base.clone(),
             volume: None,
-            slots: BTreeMap::new(),
+            slots: Slots::new(),
             start: OpPath::new(),
         }
     }
@@ -222,267 +215,26 @@ impl FsSubject {
         Ok(())
     }
 
-    /// Follows a path; the node has one look-up that the caller must forget.
-    fn walk(&self, caller: &Caller, path: &[Vec<u8>]) -> FsResult<NodeId> {
-        let fs = self.fs();
-        let mut at = NodeId::ROOT;
-        let root = Caller::root();
-        let start = self.start.iter().map(|name| (&root, name));
-        for (caller, name) in start.chain(path.iter().map(|name| (caller, name))) {
-            let found = fs.lookup(caller, at, name);
-            self.leave(at);
-            at = found?.node;
-        }
-        Ok(at)
+    fn calls(&self) -> Calls<'_, fs::Volume> {
+        Calls { fs: self.fs(), start: &self.start }
     }
 
-    fn leave(&self, node: NodeId) {
-        if node != NodeId::ROOT {
-            self.fs().forget(node, 1);
-        }
-    }
-
-    /// Follows a path, does something with the node, and lets go of it.
-    fn with<T>(
-        &self,
-        caller: &Caller,
-        path: &[Vec<u8>],
-        act: impl FnOnce(&Fs, NodeId) -> FsResult<T>,
-    ) -> Result<T, ErrorKind> {
-        let node = self.walk(caller, path).map_err(|error| blame(&error))?;
-        let done = act(self.fs(), node);
-        self.leave(node);
-        done.map_err(|error| blame(&error))
-    }
-
-    /// As `with`, for the directory and the name of an entry; `at_root` is the answer for the root.
-    fn at<T>(
-        &self,
-        caller: &Caller,
-        path: &[Vec<u8>],
-        at_root: ErrorKind,
-        act: impl FnOnce(&Fs, NodeId, &[u8]) -> FsResult<T>,
-    ) -> Result<T, ErrorKind> {
-        let (name, parent) = path.split_last().ok_or(at_root)?;
-        self.with(caller, parent, |fs, node| act(fs, node, name))
-    }
-
-    /// As `with`, for a path or a held file.
-    fn on<T>(
-        &self,
-        caller: &Caller,
-        target: &Target,
-        act: impl FnOnce(&Fs, NodeId) -> FsResult<T>,
-    ) -> Result<T, ErrorKind> {
-        match target {
-            Target::Path(path) => self.with(caller, path, act),
-            Target::Slot(slot) => {
-                let node = *self.slots.get(slot).ok_or(ErrorKind::Stale)?;
-                act(self.fs(), node).map_err(|error| blame(&error))
-            }
-        }
-    }
-
-    fn made(&self, made: Result<Entry, ErrorKind>) -> Answer {
-        let entry = made?;
-        self.leave(entry.node);
-        Ok(Effect::Stat(Stat::of(&entry.attr)))
-    }
-
-    fn open_slot(&mut self, caller: &Caller, slot: usize, path: &OpPath) -> Answer {
-        self.close_slot(slot);
-        let node = self.walk(caller, path).map_err(|error| blame(&error))?;
-        match self.fs().getattr(&Caller::root(), node) {
-            Ok(attr) if attr.kind == inode::Kind::File => {
-                self.slots.insert(slot, node);
-                Ok(Effect::Done)
-            }
-            Ok(_) => {
-                self.leave(node);
-                Err(ErrorKind::InvalidArgument)
-            }
-            Err(error) => {
-                self.leave(node);
-                Err(blame(&error))
-            }
-        }
-    }
-
-    fn close_slot(&mut self, slot: usize) {
-        if let Some(node) = self.slots.remove(&slot) {
-            self.leave(node);
-        }
-    }
-
-    fn list(&self, caller: &Caller, path: &OpPath) -> Answer {
-        let mut listed = Vec::new();
-        self.with(caller, path, |fs, node| {
-            let mut take = |entry: &DirEntry<'_>| {
-                listed.push(Listed { name: entry.name.to_vec(), kind: entry.kind });
-                WalkControl::Continue
-            };
-            fs.readdir(caller, node, 0, &mut take)
-        })?;
-        listed.sort();
-        Ok(Effect::List(listed))
-    }
-
-    fn names(&mut self, caller: &Caller, op: &Op) -> Option<Answer> {
-        Some(match op {
-            Op::Mknod { path, kind, mode } => {
-                let new = NewNode { kind: *kind, mode: *mode, rdev: 0 };
-                self.made(self.at(caller, path, ErrorKind::Exists, |fs, parent, name| {
-                    fs.mknod(caller, parent, name, &new)
-                }))
-            }
-            Op::Mkdir { path, mode } => {
-                self.made(self.at(caller, path, ErrorKind::Exists, |fs, parent, name| {
-                    fs.mkdir(caller, parent, name, *mode)
-                }))
-            }
-            Op::Symlink { path, target } => {
-                self.made(self.at(caller, path, ErrorKind::Exists, |fs, parent, name| {
-                    fs.symlink(caller, parent, name, target)
-                }))
-            }
-            Op::Link { from, to } => {
-                let node = match self.walk(caller, from) {
-                    Ok(node) => node,
-                    Err(error) => return Some(Err(blame(&error))),
-                };
-                let made = self.at(caller, to, ErrorKind::Exists, |fs, parent, name| {
-                    fs.link(caller, node, parent, name)
-                });
-                self.leave(node);
-                self.made(made)
-            }
-            Op::Unlink { path } => self
-                .at(caller, path, ErrorKind::IsDirectory, |fs, parent, name| {
-                    fs.unlink(caller, parent, name)
-                })
-                .map(|()| Effect::Done),
-            Op::Rmdir { path } => self
-                .at(caller, path, ErrorKind::Busy, |fs, parent, name| {
-                    fs.rmdir(caller, parent, name)
-                })
-                .map(|()| Effect::Done),
-            Op::Rename { from, to, style } => self.rename(caller, from, to, *style),
-            Op::List { path } => self.list(caller, path),
-            _ => return None,
-        })
-    }
-
-    fn rename(&self, caller: &Caller, from: &OpPath, to: &OpPath, style: RenameStyle) -> Answer {
-        let mode = match style {
-            RenameStyle::Replace => RenameMode::Replace,
-            RenameStyle::NoReplace => RenameMode::NoReplace,
-            RenameStyle::Exchange => RenameMode::Exchange,
-            RenameStyle::Whiteout => RenameMode::Whiteout,
-        };
-        let (to_name, to_parent) = to.split_last().ok_or(ErrorKind::Busy)?;
-        self.at(caller, from, ErrorKind::Busy, |fs, parent, name| {
-            let target = self.walk(caller, to_parent)?;
-            let done = fs.rename(caller, (parent, name), (target, to_name), mode);
-            self.leave(target);
-            done
-        })
-        .map(|()| Effect::Done)
-    }
-
-    fn contents(&mut self, caller: &Caller, op: &Op) -> Option<Answer> {
-        Some(match op {
-            Op::Readlink { path } => {
-                self.with(caller, path, |fs, node| fs.readlink(caller, node)).map(Effect::Bytes)
-            }
-            Op::Stat { target } => self
-                .on(caller, target, |fs, node| fs.getattr(caller, node))
-                .map(|attr| Effect::Stat(Stat::of(&attr))),
-            Op::SetAttr { target, changes } => self
-                .on(caller, target, |fs, node| fs.setattr(caller, node, changes))
-                .map(|attr| Effect::Stat(Stat::of(&attr))),
-            Op::Access { path, mask } => self
-                .with(caller, path, |fs, node| fs.access(caller, node, *mask))
-                .map(|()| Effect::Done),
-            Op::Open { slot, path } => self.open_slot(caller, *slot, path),
-            Op::Close { slot } => {
-                self.close_slot(*slot);
-                Ok(Effect::Done)
-            }
-            Op::Read { target, offset, length } => {
-                let mut buffer = vec![0; *length];
-                self.on(caller, target, |fs, node| fs.read(caller, node, *offset, &mut buffer)).map(
-                    |read| {
-                        buffer.truncate(read);
-                        Effect::Bytes(buffer)
-                    },
-                )
-            }
-            Op::Write { target, offset, length, seed } => {
-                let bytes = Op::write_bytes(*length, *seed);
-                self.on(caller, target, |fs, node| fs.write(caller, node, *offset, &bytes))
-                    .map(|()| Effect::Done)
-            }
-            Op::Allocate { target, offset, length, style } => self
-                .on(caller, target, |fs, node| {
-                    fs.fallocate(caller, node, (*offset, *length), allocate(*style))
-                })
-                .map(|()| Effect::Done),
-            Op::CopyRange { from, from_offset, to, to_offset, length } => self
-                .on(caller, from, |_, source| {
-                    Ok(self.on(caller, to, |fs, node| {
-                        copy_all(fs, caller, (source, *from_offset), (node, *to_offset), *length)
-                    }))
-                })
-                .and_then(|done| done)
-                .map(|()| Effect::Done),
-            Op::Fsync { target } => self
-                .on(caller, target, |fs, node| fs.fsync(node, SyncScope::All))
-                .map(|()| Effect::Done),
-            _ => return None,
-        })
-    }
-
-    fn xattrs(&mut self, caller: &Caller, op: &Op) -> Option<Answer> {
-        Some(match op {
-            Op::GetXattr { path, name } => self
-                .with(caller, path, |fs, node| fs.getxattr(caller, node, name))
-                .map(Effect::Bytes),
-            Op::ListXattr { path } => {
-                self.with(caller, path, |fs, node| fs.listxattr(caller, node)).map(|joined| {
-                    let names = joined.split(|&byte| byte == 0).filter(|name| !name.is_empty());
-                    let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
-                    names.sort();
-                    Effect::Names(names)
-                })
-            }
-            Op::SetXattr { path, name, value, style } => {
-                let mode = match style {
-                    XattrStyle::Any => SetXattr::Any,
-                    XattrStyle::Create => SetXattr::Create,
-                    XattrStyle::Replace => SetXattr::Replace,
-                };
-                self.with(caller, path, |fs, node| fs.setxattr(caller, node, name, value, mode))
-                    .map(|()| Effect::Done)
-            }
-            Op::RemoveXattr { path, name } => self
-                .with(caller, path, |fs, node| fs.removexattr(caller, node, name))
-                .map(|()| Effect::Done),
-            _ => return None,
-        })
-    }
-
-    fn versions(&mut self, caller: &Caller, op: &Op) -> Option<Answer> {
+    fn versions(&self, caller: &Caller, op: &Op) -> Option<Answer> {
         Some(match op {
             Op::SnapshotCreate { directory, name } => self
+                .calls()
                 .with(caller, directory, |fs, node| fs.snapshot_create(caller, node, name))
                 .map(|_| Effect::Done),
             Op::SnapshotDelete { directory, name } => self
+                .calls()
                 .with(caller, directory, |fs, node| fs.snapshot_delete(caller, node, name))
                 .map(|()| Effect::Done),
             Op::SnapshotRename { directory, from, to } => self
+                .calls()
                 .with(caller, directory, |fs, node| fs.snapshot_rename(caller, node, from, to))
                 .map(|()| Effect::Done),
             Op::SnapshotList { directory } => self
+                .calls()
                 .with(caller, directory, |fs, node| fs.snapshot_list(caller, node))
                 .map(|found| {
                     let mut names: Vec<Vec<u8>> = found.into_iter().map(|one| one.name).collect();
@@ -490,27 +242,30 @@ impl FsSubject {
                     Effect::Names(names)
                 }),
             Op::Clone { from, to } => {
-                let node = match self.walk(caller, from) {
+                let node = match self.calls().walk(caller, from) {
                     Ok(node) => node,
                     Err(error) => return Some(Err(blame(&error))),
                 };
-                let cloned = self.at(caller, to, ErrorKind::Exists, |fs, parent, name| {
+                let cloned = self.calls().at(caller, to, ErrorKind::Exists, |fs, parent, name| {
                     fs.clone_dir(caller, node, parent, name)
                 });
-                self.leave(node);
+                self.calls().leave(node);
                 cloned.map(|_| Effect::Done)
             }
             Op::SubvolumeCreate { path, mode } => self
+                .calls()
                 .at(caller, path, ErrorKind::Exists, |fs, parent, name| {
                     let entry = fs.subvolume_create(caller, parent, name, *mode)?;
-                    self.leave(entry.node);
+                    self.calls().leave(entry.node);
                     Ok(())
                 })
                 .map(|()| Effect::Done),
             Op::Rollback { directory, name } => self
+                .calls()
                 .with(caller, directory, |fs, node| fs.rollback(caller, node, name))
                 .map(|()| Effect::Done),
             Op::Rmr { path } => self
+                .calls()
                 .at(caller, path, ErrorKind::Busy, |fs, parent, name| fs.rmr(caller, parent, name))
                 .map(|_| Effect::Done),
             _ => return None,
@@ -523,57 +278,23 @@ impl Subject for FsSubject {
         if now.0 > 0 {
             *self.clock.0.lock() = now.0;
         }
-        let answer = match op {
+        match op {
             Op::Background { seed } => {
-                Some(self.background(1 + seed % 8).map(|()| Effect::Done).map_err(|e| blame(&e)))
+                let done = self.background(1 + seed % 8).map(|()| Effect::Done);
+                return done.map_err(|error| blame(&error));
             }
-            Op::Reopen => Some(self.cycle().map(|()| Effect::Done).map_err(|e| blame(&e))),
-            _ => None,
-        };
-        answer
-            .or_else(|| self.names(caller, op))
-            .or_else(|| self.contents(caller, op))
-            .or_else(|| self.xattrs(caller, op))
-            .or_else(|| self.versions(caller, op))
-            .expect("every operation is of one of these kinds")
+            Op::Reopen => {
+                return self.cycle().map(|()| Effect::Done).map_err(|error| blame(&error));
+            }
+            _ => {}
+        }
+        let mut slots = std::mem::take(&mut self.slots);
+        let answer = self.calls().run(&mut slots, caller, op);
+        self.slots = slots;
+        answer.or_else(|| self.versions(caller, op)).expect("every operation is a call or a verb")
     }
 
     fn identity(&mut self, path: &OpPath) -> u64 {
-        let attr = self.with(&Caller::root(), path, |fs, node| fs.getattr(&Caller::root(), node));
-        attr.expect("paths that are dumped exist").node.shown()
-    }
-}
-
-/// What the model calls a style.
-pub(crate) fn allocate(style: AllocateStyle) -> Allocate {
-    match style {
-        AllocateStyle::Grow => Allocate::Grow,
-        AllocateStyle::Keep => Allocate::Keep,
-        AllocateStyle::Punch => Allocate::Punch,
-        AllocateStyle::Zero => Allocate::Zero,
-        AllocateStyle::ZeroKeep => Allocate::ZeroKeep,
-    }
-}
-
-/// Copies a range in as many calls as it takes, as `cp` does: what the source has now, for a copy
-/// within a file may make it longer.
-pub(crate) fn copy_all(
-    fs: &Fs,
-    caller: &Caller,
-    (from, mut from_offset): (NodeId, u64),
-    (to, mut to_offset): (NodeId, u64),
-    mut length: u64,
-) -> FsResult<()> {
-    // (Who may not ask for attributes gets the error of the copy.)
-    let size = fs.getattr(&Caller::root(), from).map_or(u64::MAX, |attr| attr.size);
-    if length > 0 && size > from_offset {
-        length = length.min(size - from_offset);
-    }
-    loop {
-        let done = fs.copy_range(caller, (from, from_offset), (to, to_offset), length)?;
-        if done == 0 || done == length {
-            return Ok(());
-        }
-        (from_offset, to_offset, length) = (from_offset + done, to_offset + done, length - done);
+        self.calls().identity(path)
     }
 }
