@@ -130,7 +130,8 @@ pub trait Durable {
 
     /// Until when answers may be given from memory, by the monotonic clock of the store's
     /// environment; `None`: always, for no other process can have the store open. Asks the far
-    /// store if the last proof is too old. [`Replaced`](crate::Error::Replaced): another process has the store.
+    /// store if the last proof is too old. [`Replaced`](crate::Error::Replaced): another process
+    /// has the store.
     fn granted_until(&self) -> Result<Option<Duration>> {
         Ok(None)
     }

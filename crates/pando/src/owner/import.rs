@@ -464,8 +464,8 @@ impl<'a> Import<'a> {
     }
 
     fn hold(&mut self, name: &[u8], node: BulkNode, hold: u64) {
-        let full =
-            hold != 0 && self.held.len() >= self.bounds.held && !self.held.contains_key(&hold);
+        let is_full = self.held.len() >= self.bounds.held;
+        let full = hold != 0 && is_full && !self.held.contains_key(&hold);
         if full {
             // The file exists; other names of it will not.
             self.failed(name, &FsError::InvalidArgument(TOO_MANY_HELD));
