@@ -130,8 +130,8 @@ def watched():
         ("os.rename('gone', 'watched/d')", [(MOVED_TO, "d")]),
     ]:
         other.ask(change)
-        events = seen()
-        check(f"events of {change}: {events}", events == expected)
+        reported = seen()
+        check(f"events of {change}: {reported}", reported == expected)
     # Changes by commands are visible at once, and no event reports them: the kernel has none for
     # what a FUSE file system changes by itself (docs/limits.md).
     path = os.path.join(mount, "coherence/watched")

@@ -110,6 +110,9 @@ fn numbered(world: &World) {
             seen(fs.received(number));
             seen(fs.hold(&root, number, b"another"));
             seen(fs.release(&root, number, b"another"));
+            if let Ok(entry) = fs.snapshot_entry(&root, number) {
+                fs.forget(entry.node, 1);
+            }
             let path = [b"/.snapshots/", &fs::name_of_number(number)[..], b"/a"].concat();
             if let Ok(entry) = fs.resolve(&root, &path, Follow::No) {
                 fs.forget(entry.node, 1);
