@@ -10,8 +10,12 @@ const TRAIT: &str = "crates/vfs/src/api.rs";
 /// The trait, from here to the end of its block.
 const BEGINS: &str = "pub trait FileSystem";
 
-/// Files and folders with the methods of one wrapper each.
-const WRAPPERS: [&str; 2] = ["crates/vfs/src/layer.rs", "crates/vfs/src/virtual_dirs/"];
+/// Files with the methods of one wrapper each, and where its methods begin: another type of the
+/// file may have a method of that name.
+const WRAPPERS: [(&str, &str); 2] = [
+    ("crates/vfs/src/layer.rs", ""),
+    ("crates/vfs/src/virtual_dirs/mod.rs", "FileSystem for VirtualDirs"),
+];
 
 /// All rules about wrappers.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
@@ -20,11 +24,13 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     if methods.len() < 30 {
         problems.push(format!("{TRAIT}: the methods of `{BEGINS}` are not found"));
     }
-    for wrapper in WRAPPERS {
-        let texts = || tree.texts().filter(|(path, _)| path.starts_with(wrapper));
+    for (wrapper, begins) in WRAPPERS {
+        let text = tree.text(wrapper).unwrap_or_default();
+        let from = text.split_once(begins).map_or("", |(_, from)| from);
+        let block = if begins.is_empty() { text } else { from.split("\n}\n").next().unwrap_or("") };
         for method in &methods {
             let defined = format!(" {method}(");
-            if !texts().any(|(_, text)| text.contains(&defined)) {
+            if !block.contains(&defined) {
                 problems.push(format!("{wrapper}: does not forward `{method}` of {TRAIT}"));
             }
         }
@@ -55,15 +61,18 @@ mod tests {
         };
         let api = format!("pub trait FileSystem: Send {{\n{}}}\n", lines(&names));
         let (all, fewer) = (lines(&names), lines(&names[1..]));
-        let tree = |layer: &str| {
+        let tree = |layer: &str, dirs: &str| {
+            let other = "impl Other {\n    fn call_0(&self) {}\n}\n";
+            let dirs = format!("impl FileSystem for VirtualDirs {{\n{dirs}}}\n{other}");
             check(&Tree::of(&[
                 ("crates/vfs/src/api.rs", &api),
                 ("crates/vfs/src/layer.rs", layer),
-                ("crates/vfs/src/virtual_dirs/mod.rs", &all),
+                ("crates/vfs/src/virtual_dirs/mod.rs", &dirs),
             ]))
         };
-        assert!(tree(&all).is_empty());
-        let problems = tree(&fewer);
-        assert!(problems.len() == 1 && problems[0].contains("`call_0`"), "{problems:?}");
+        assert!(tree(&all, &all).is_empty());
+        for problems in [tree(&fewer, &all), tree(&all, &fewer)] {
+            assert!(problems.len() == 1 && problems[0].contains("`call_0`"), "{problems:?}");
+        }
     }
 }

@@ -401,6 +401,10 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
         self.inner.sync_all()
     }
 
+    fn settle(&self) -> FsResult<()> {
+        self.inner.settle()
+    }
+
     fn readdir(
         &self,
         caller: &Caller,
