@@ -134,7 +134,11 @@ fn a_full_etcd_reports_that_and_what_it_has_is_read() {
     let Some(etcd) = Running::start("--quota-backend-bytes 65536") else { return };
     let own = etcd.coordinator();
     let value = vec![5; 8192];
-    let full = (0..50).find_map(|i| own.put_if_absent(&format!("k{i}"), &value, None).err());
+    // It measures itself ten times a second.
+    let full = (0..500).find_map(|i| {
+        SystemClock::new().sleep(Duration::from_millis(10));
+        own.put_if_absent(&format!("k{i}"), &value, None).err()
+    });
     let full = full.expect("65,536 bytes are not enough");
     assert!(matches!(&full, Error::Full(why) if why.contains("127.0.0.1")), "{full:?}");
     assert!(full.to_string().contains("NOSPACE"), "{full}");
