@@ -422,10 +422,10 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
     };
     let executing = Executing::new(session, id, &asked.who);
     let mut outcome = executing.run_once(&asked, body);
-    // A change was made durable with all that it rests on. Anything else may rest on changes that
-    // no answer has announced yet.
-    let rests =
-        !matches!(outcome, Ok(Outcome::Later)) && (outcome.is_err() || !asked.call.changes());
+    // What was committed was made durable with all that it rests on. Anything else may rest on
+    // changes that no answer has announced yet.
+    let is_committed = outcome.is_ok() && asked.call.commits();
+    let rests = !matches!(outcome, Ok(Outcome::Later)) && !is_committed;
     if rests && let Err(error) = session.volume.fs.settle() {
         outcome = Err(error);
     }
