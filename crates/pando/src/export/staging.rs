@@ -281,7 +281,7 @@ mod tests {
 
     /// A symbolic link on the way to the destination leads elsewhere later.
     #[test]
-    fn what_a_link_leads_to_later_is_not_touched() {
+    fn a_link_that_is_changed_meanwhile_is_not_followed() {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
         std::fs::create_dir(at("good")).unwrap();
