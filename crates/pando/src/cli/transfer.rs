@@ -128,7 +128,7 @@ pub(crate) struct ImportArgs {
     /// Ignore this at the beginning of a list's paths
     #[arg(long, value_name = "PREFIX")]
     pub(crate) strip: Option<OsString>,
-    /// Leave out lines of a list that are none, and show the rest of an archive or list although
+    /// Leave out lines of a list that are none, and show the rest of what appears whole although
     /// something of it cannot be made
     #[arg(long)]
     pub(crate) keep_going: bool,

@@ -1,17 +1,17 @@
 //! An export to a tar archive.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use wire::{Failure, FailureKind, Kind};
 
-use super::staging::refuse_existing;
+use super::staging::{self, refuse_existing};
 use super::{Exported, Sink};
 use crate::archive::padding;
 use crate::archive::write::{self, Member};
@@ -38,56 +38,87 @@ pub(crate) struct Archive {
 struct Made {
     file: File,
     path: PathBuf,
+    /// The directory that it will be in, and its name there.
+    parent: OwnedFd,
+    last: CString,
     /// The hidden name that it has until then, where it must have one.
-    hidden: Option<PathBuf>,
+    hidden: Option<CString>,
 }
 
 impl Made {
-    fn create(path: &Path) -> io::Result<Made> {
-        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-        let (mode, above) = (Mode::from_raw_mode(0o600), above(path));
-        match rustix::fs::open(above, flags, mode) {
-            Ok(file) => Ok(Made { file: file.into(), path: path.to_owned(), hidden: None }),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT)
-                if above.is_dir() =>
-            {
-                let mut hidden = OsString::from(".");
-                hidden.push(path.file_name().unwrap_or_default());
-                hidden.push(format!(".pando-export-{}", std::process::id()));
-                let hidden = above.join(hidden);
-                let mut options = File::options();
-                let file = options.write(true).create_new(true).mode(0o600).open(&hidden)?;
-                Ok(Made { file, path: path.to_owned(), hidden: Some(hidden) })
+    fn create(path: &Path) -> Result<Made> {
+        let failed = |error: Errno| failure::io("create", path, &error.into());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = rustix::fs::open(above(path), flags, Mode::empty()).map_err(failed)?;
+        let last = staging::of(path.file_name().unwrap_or_default().as_bytes())?;
+        let made = |hidden: Option<&CStr>| {
+            let name = hidden.unwrap_or(c".");
+            let how = match hidden {
+                Some(_) => OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
+                None => OFlags::TMPFILE,
+            };
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC | how;
+            rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+        };
+        match made(None) {
+            // It gets its name through /proc, which is not there in every container.
+            Ok(file) if Path::new(&open_file(&file)).symlink_metadata().is_ok() => {
+                return Ok(Made { file, path: path.to_owned(), parent, last, hidden: None });
             }
-            Err(error) => Err(error.into()),
+            Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
+            Err(error) => return Err(failed(error)),
         }
+        let hidden = staging::of(&staging::hidden_at_random(last.to_bytes()))?;
+        let file = made(Some(&hidden)).map_err(failed)?;
+        Ok(Made { file, path: path.to_owned(), parent, last, hidden: Some(hidden) })
     }
 
-    /// Makes it durable under its name, if nothing has that.
-    fn publish(&self) -> io::Result<()> {
-        self.file.sync_all()?;
-        if let Some(hidden) = &self.hidden {
-            // (Dropping this removes the other name.)
-            std::fs::hard_link(hidden, &self.path)?;
-        } else {
-            let without_name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            rustix::fs::linkat(CWD, without_name, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)?;
+    /// Makes it durable under its name, or under another one if something has that.
+    fn publish(&self) -> Result<()> {
+        let failed = |doing: &str, error: &io::Error| failure::io(doing, &self.path, error);
+        self.file.sync_all().map_err(|error| failed("make durable", &error))?;
+        let mut other = None;
+        match self.name(&self.last) {
+            Err(Errno::EXIST) => {
+                let name = staging::of(&staging::beside(self.last.to_bytes()))?;
+                self.name(&name).map_err(|error| failed("create", &error.into()))?;
+                other = Some(name);
+            }
+            named => named.map_err(|error| failed("create", &error.into()))?,
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // A directory that the caller may write to and not read cannot be opened.
-        match rustix::fs::open(above(&self.path), flags, Mode::empty()) {
-            Ok(parent) => Ok(rustix::fs::fsync(&parent)?),
-            Err(_) => Ok(()),
+        if let Ok(parent) = rustix::fs::openat(&self.parent, c".", flags, Mode::empty()) {
+            let durable = rustix::fs::fsync(&parent);
+            durable.map_err(|error| failed("make durable", &error.into()))?;
+        }
+        other.map_or(Ok(()), |other| Err(staging::taken(&self.path, &other)))
+    }
+
+    /// Gives it a name, if nothing has that.
+    fn name(&self, name: &CStr) -> rustix::io::Result<()> {
+        match &self.hidden {
+            Some(hidden) => staging::rename(&self.parent, hidden, &self.parent, name),
+            None => {
+                let (from, flags) = (open_file(&self.file), AtFlags::SYMLINK_FOLLOW);
+                rustix::fs::linkat(CWD, from, &self.parent, name, flags)
+            }
         }
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
+        // Once it has its name, it has no other one.
         if let Some(hidden) = &self.hidden {
-            std::fs::remove_file(hidden).unwrap_or_default();
+            rustix::fs::unlinkat(&self.parent, hidden, AtFlags::empty()).unwrap_or_default();
         }
     }
+}
+
+/// The path by which this process names an open file.
+fn open_file(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// The directory of a file.
@@ -105,7 +136,7 @@ impl Archive {
     /// An archive in a new file, which only the caller may read: it may hold what others may not.
     pub(crate) fn create(path: &Path) -> Result<Archive> {
         refuse_existing(path)?;
-        let made = Made::create(path).map_err(|error| failure::io("create", path, &error))?;
+        let made = Made::create(path)?;
         let out = made.file.try_clone().map_err(|error| failure::io("write", path, &error))?;
         Ok(Archive::new(Box::new(out), Some(made)))
     }
@@ -215,10 +246,7 @@ impl Sink for Archive {
         write::end(self.length, &mut end);
         self.write(&end)?;
         self.out.flush().map_err(|error| self.failed(&error))?;
-        match &self.file {
-            Some(made) => made.publish().map_err(|error| failure::io("create", &made.path, &error)),
-            None => Ok(()),
-        }
+        self.file.as_ref().map_or(Ok(()), Made::publish)
     }
 }
 
@@ -230,4 +258,37 @@ pub(crate) fn refuse_terminal() -> Result<()> {
     }
     let message = "an archive is not written to a terminal";
     Err(Failure::new(FailureKind::Invalid, message).hint("name a file, or pipe it into a program"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complete_archive_stays_when_its_name_is_taken() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("copy.tar");
+        for hidden in [false, true] {
+            let mut archive = Archive::create(&path).unwrap();
+            if let Some(made) = archive.file.as_mut().filter(|_| hidden) {
+                // As where files without names cannot be made.
+                let name = staging::of(&staging::hidden_at_random(b"copy.tar")).unwrap();
+                made.name(&name).unwrap();
+                made.hidden = Some(name);
+            }
+            archive.write(b"text").unwrap();
+            std::fs::write(&path, "another").unwrap();
+            let failure = archive.finish().unwrap_err();
+            drop(archive);
+            assert_eq!(failure.kind, FailureKind::Exists);
+            let entries = std::fs::read_dir(place.path()).unwrap();
+            let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+            paths.sort();
+            assert_eq!((paths.len(), &paths[0]), (2, &path));
+            assert!(failure.hint.contains(&paths[1].display().to_string()), "{failure:?}");
+            assert_eq!(std::fs::read(&paths[1]).unwrap()[..4], *b"text");
+            assert_eq!(std::fs::read(&path).unwrap(), b"another");
+            paths.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+        }
+    }
 }

@@ -4,6 +4,7 @@
 mod archive;
 mod directory;
 mod staging;
+mod remove;
 mod safe;
 
 use std::collections::BTreeMap;

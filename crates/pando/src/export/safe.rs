@@ -11,8 +11,9 @@ use crate::failure::{self, Result};
 const GROUP_AND_OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Opens a directory. Refuses it if another user can change it or one above it.
-pub(super) fn open(directory: &Path) -> Result<OwnedFd> {
+/// Opens a directory, and returns its path without symbolic links. Refuses it if another user can
+/// change it or one above it: so nobody else changes what that path names.
+pub(super) fn open(directory: &Path) -> Result<(OwnedFd, PathBuf)> {
     let whole = directory.canonicalize();
     let whole = whole.map_err(|error| failure::io("open", directory, &error))?;
     let mut path = PathBuf::from("/");
@@ -25,7 +26,8 @@ pub(super) fn open(directory: &Path) -> Result<OwnedFd> {
     // The checks needed only the right to search. To make it durable needs a readable one.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let again = rustix::fs::openat(&at, ".", flags, Mode::empty());
-    again.map_err(|error| failure::io("open", &path, &error.into()))
+    let again = again.map_err(|error| failure::io("open", &path, &error.into()))?;
+    Ok((again, path))
 }
 
 fn opened(above: &impl AsFd, name: &Path, path: &Path) -> Result<OwnedFd> {

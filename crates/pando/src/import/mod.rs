@@ -43,6 +43,8 @@ pub(crate) struct Import<'a> {
     pub(crate) on_conflict: OnConflict,
     /// Whether to keep what is sent, to be verified.
     pub(crate) verify: bool,
+    /// Whether the rest gets its name although something failed.
+    pub(crate) keep_going: bool,
     /// Where progress is shown.
     pub(crate) bar: &'a ProgressBar,
 }
@@ -101,6 +103,9 @@ impl Import<'_> {
         device::raise_descriptor_limit();
         let counter = count::start(self.source, self.bar, interrupted);
         let mut walk = walk::Walk::new(connection, self.on_conflict, self.bar, interrupted, output);
+        if self.keep_going {
+            walk.keep_going();
+        }
         let walked = walk.run(self.source, self.destination, self.verify);
         let mut outcome = walk.into_outcome();
         counter.stop();

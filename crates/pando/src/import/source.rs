@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use format::xattr_record::{TOTAL_BYTES_MAX, VALUE_BYTES_MAX};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use wire::{ImportAttr, Kind};
 
@@ -111,8 +112,7 @@ impl Directory {
     }
 }
 
-/// Whether a file changed since it was looked at. Its contents may be a mixture then; its time is
-/// that of before, so that the next import reads it again.
+/// Whether a file changed since it was looked at. Its contents may be a mixture then.
 pub(super) fn has_changed(file: &impl AsFd, before: &Stat) -> io::Result<bool> {
     let now = rustix::fs::fstat(file)?;
     let seen = |stat: &Stat| {
@@ -133,6 +133,12 @@ pub(super) fn changed() -> io::Error {
     io::Error::other("it changed while it was read; the same command reads it again")
 }
 
+/// The time that a file gets which changed while it was read: not its own, so that the next import
+/// reads it again. Its own may be that of before: `chmod` leaves it, and some programs put it back.
+pub(super) fn unfinished(mtime: i64) -> i64 {
+    mtime.checked_sub(1).unwrap_or(mtime + 1)
+}
+
 /// Splits a path into an open directory and a name in it.
 pub(super) fn split(path: &Path) -> io::Result<(Directory, CString)> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
@@ -145,7 +151,8 @@ pub(super) fn split(path: &Path) -> io::Result<(Directory, CString)> {
     Ok((Directory::open(&parent)?, name))
 }
 
-/// The extended attributes of an open file.
+/// The extended attributes of an open file that this user may set in a volume. An error if they are
+/// more than a volume takes for one inode.
 pub(super) fn xattrs_of(file: &impl AsFd) -> io::Result<Xattrs> {
     let mut some = [0_u8; 256];
     let mut list = match rustix::fs::flistxattr(file, &mut some) {
@@ -160,13 +167,19 @@ pub(super) fn xattrs_of(file: &impl AsFd) -> io::Result<Xattrs> {
             Err(error) => return Err(error.into()),
         }
     };
-    let mut found = Vec::new();
-    for name in list[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = vec![0_u8; 64 << 10];
+    // Only root may set other name spaces, and an ordinary user keeps what can be kept.
+    let all = rustix::process::geteuid().is_root();
+    let wanted = |name: &&[u8]| !name.is_empty() && (all || name.starts_with(b"user."));
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    let mut value = vec![0_u8; VALUE_BYTES_MAX];
+    for name in list[..length].split(|&byte| byte == 0).filter(wanted) {
         match rustix::fs::fgetxattr(file, OsStr::from_bytes(name), &mut value) {
             Ok(length) => {
-                value.truncate(length);
-                found.push((name.to_vec(), value));
+                bytes += name.len() + length;
+                if bytes > TOTAL_BYTES_MAX {
+                    return Err(too_many());
+                }
+                found.push((name.to_vec(), value[..length].to_vec()));
             }
             // Removed meanwhile, or not readable for this user.
             Err(rustix::io::Errno::NODATA | rustix::io::Errno::PERM) => {}
@@ -174,6 +187,11 @@ pub(super) fn xattrs_of(file: &impl AsFd) -> io::Result<Xattrs> {
         }
     }
     Ok(found)
+}
+
+fn too_many() -> io::Error {
+    let bound = TOTAL_BYTES_MAX >> 10;
+    io::Error::other(format!("extended attributes of more than {bound} KiB, which are left out"))
 }
 
 /// The next range with data at or after an offset: its start and end. `None`: only a hole is left.

@@ -190,20 +190,12 @@ impl<'a> Tree<'a> {
 
     /// Refuses to show a part as the whole.
     fn refuse_holes(&mut self) -> Result<()> {
-        let failed = self.outcome.failed;
-        if failed == 0 || self.keep_going {
+        if self.outcome.failed == 0 || self.keep_going {
             return Ok(());
         }
         self.stream.close()?;
         self.report_errors()?;
-        let was = output::count(failed, "name was", "names were");
-        let message = format!("{was} not imported, so nothing is visible");
-        let hidden = self.destination.escape_ascii();
-        let hint = format!(
-            "--keep-going gives the rest its name; `pando rmr` removes the directory {hidden} of \
-             the volume"
-        );
-        Err(Failure::new(self.outcome.worst.unwrap_or(FailureKind::Other), message).hint(hint))
+        Err(holes(&self.outcome, &self.destination))
     }
 
     /// Refuses to show what an import of something else left below the hidden name.
@@ -480,6 +472,18 @@ impl<'a> Tree<'a> {
         }
         Ok(())
     }
+}
+
+/// The failure about a part, which is not shown as the whole.
+pub(super) fn holes(outcome: &Outcome, destination: &[u8]) -> Failure {
+    let was = output::count(outcome.failed, "name was", "names were");
+    let message = format!("{was} not imported as a whole, so nothing is visible");
+    let hidden = destination.escape_ascii();
+    let hint = format!(
+        "the same command continues; --keep-going gives the rest its name; `pando rmr` removes the \
+         directory {hidden} of the volume"
+    );
+    Failure::new(outcome.worst.unwrap_or(FailureKind::Other), message).hint(hint)
 }
 
 /// The failure about a name that existed before.

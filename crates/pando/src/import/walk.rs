@@ -17,7 +17,7 @@ use wire::{Answer, Call, Failure, FailureKind, Item, Kind, ListEntry};
 use super::ahead::{self, Ahead, Event, Seen, Small};
 use super::source::{self, Directory, Xattrs};
 use super::stream::Stream;
-use super::tree::{Visible, conflict};
+use super::tree::{Visible, conflict, holes};
 use super::{Outcome, before_another_try};
 use crate::cli::OnConflict;
 use crate::failure::{self, Result};
@@ -37,6 +37,8 @@ pub(super) struct Walk<'a> {
     links: BTreeMap<(u64, u64), u64>,
     keep_owner: bool,
     on_conflict: OnConflict,
+    /// Whether the rest gets its name although something failed.
+    keep_going: bool,
     bar: &'a ProgressBar,
     interrupted: &'a AtomicBool,
     output: &'a mut Output,
@@ -66,6 +68,7 @@ impl<'a> Walk<'a> {
             links: BTreeMap::new(),
             keep_owner: rustix::process::geteuid().is_root(),
             on_conflict,
+            keep_going: false,
             bar,
             interrupted,
             output,
@@ -124,6 +127,10 @@ impl<'a> Walk<'a> {
         if let Visible::Whole(name) = visible
             && !self.interrupted.load(Ordering::Relaxed)
         {
+            // What failed is known only when everything is done.
+            self.stream.wait()?;
+            self.report_errors()?;
+            self.refuse_holes(destination)?;
             match self.stream.request(Call::ImportPublish { name })? {
                 Answer::Nothing => {}
                 other => return Err(session::unexpected(&other)),
@@ -131,6 +138,21 @@ impl<'a> Walk<'a> {
         }
         self.stream.close()?;
         self.report_errors()
+    }
+
+    /// Gives the whole its name although some of it failed.
+    pub(super) fn keep_going(&mut self) {
+        self.keep_going = true;
+    }
+
+    /// Refuses to show a part as the whole.
+    fn refuse_holes(&mut self, destination: &[u8]) -> Result<()> {
+        if self.outcome.failed == 0 || self.keep_going {
+            return Ok(());
+        }
+        self.stream.close()?;
+        self.report_errors()?;
+        Err(holes(&self.outcome, destination))
     }
 
     /// Whether a name that differs from what the destination has may replace it.
@@ -233,7 +255,8 @@ impl<'a> Walk<'a> {
             Ok(stat) => stat,
             Err(error) => {
                 self.problem(&level.path, &error);
-                return Ok(());
+                // The daemon must leave it, too: what follows belongs beside it, and not in it.
+                return self.stream.push(&Item::Back);
             }
         };
         let xattrs = self.xattrs(level.directory.xattrs(), &level.path);
@@ -372,15 +395,17 @@ impl<'a> Walk<'a> {
         Small { data, xattrs, changed }: Small,
         hold: u64,
     ) -> Result<()> {
+        let mut attr = source::attr(stat, self.keep_owner);
         if changed {
             self.problem(path, &source::changed());
+            attr.mtime = source::unfinished(attr.mtime);
         }
         let xattrs = self.xattrs(xattrs, path);
         self.outcome.imported += 1;
         self.outcome.bytes += data.len() as u64;
         self.stream.push(&Item::File {
             name: name.to_bytes(),
-            attr: source::attr(stat, self.keep_owner),
+            attr,
             xattrs: borrowed(&xattrs),
             data: &data,
             hold,
@@ -403,13 +428,17 @@ impl<'a> Walk<'a> {
         self.buffer = data;
         match copied {
             Ok(Some(size)) => {
-                match source::has_changed(file, stat) {
-                    Ok(false) => {}
-                    Ok(true) => self.problem(path, &source::changed()),
-                    Err(error) => self.problem(path, &error),
+                let mut attr = source::attr(stat, self.keep_owner);
+                let changed = match source::has_changed(file, stat) {
+                    Ok(false) => None,
+                    Ok(true) => Some(source::changed()),
+                    Err(error) => Some(error),
+                };
+                if let Some(error) = changed {
+                    self.problem(path, &error);
+                    attr.mtime = source::unfinished(attr.mtime);
                 }
                 self.outcome.imported += 1;
-                let attr = source::attr(stat, self.keep_owner);
                 self.stream.push(&Item::End { size, attr, xattrs: borrowed(xattrs), hold })
             }
             // Interrupted: without its last item the file does not look complete.
@@ -430,13 +459,17 @@ impl<'a> Walk<'a> {
         buffer: &mut [u8],
     ) -> std::result::Result<Option<u64>, Trouble> {
         let mut offset = 0;
-        while let Some((start, end)) = source::data_range(file, offset, size)? {
+        // What others append meanwhile is left to the next import.
+        while offset < size
+            && let Some((start, end)) = source::data_range(file, offset, size)?
+        {
             offset = start;
-            while offset < end {
+            while offset < end.min(size) {
                 if self.interrupted.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
-                let want = buffer.len().min((end - offset) as usize);
+                let left = end.min(size) - offset;
+                let want = (buffer.len() as u64).min(left) as usize;
                 let length = source::read_at(file, &mut buffer[..want], offset)?;
                 if length == 0 {
                     // It was truncated meanwhile.
@@ -448,17 +481,14 @@ impl<'a> Walk<'a> {
                 offset += length as u64;
             }
         }
-        Ok(Some(size.max(offset)))
+        Ok(Some(size))
     }
 
     fn xattrs(&mut self, found: io::Result<Xattrs>, path: &Path) -> Xattrs {
-        let mut found = found.unwrap_or_else(|error| {
+        found.unwrap_or_else(|error| {
             self.problem(path, &error);
             Vec::new()
-        });
-        // Only root may set other name spaces, and an ordinary user keeps what can be kept.
-        found.retain(|(name, _)| self.keep_owner || name.starts_with(b"user."));
-        found
+        })
     }
 
     fn unchanged(&mut self) {

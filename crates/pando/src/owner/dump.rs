@@ -3,50 +3,73 @@
 //! of the directory deletes what it left.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fs::{FileSystem, Follow, SnapshotInfo, Volume};
-use inode::{Caller, FsError, Kind, NodeId, SubvolId};
+use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Answer, Body};
 
 use super::about::{Answered, about};
 use super::calls::{WHO_CLONES, advise};
 use super::held::Held;
 use super::server::Server;
+use super::staged::Staged;
 use super::{stream_terms, watch};
 
 /// Names of the snapshots that dumps take begin with this; a number follows.
 const PREFIX: &[u8] = b".pando-dump-";
 /// Most snapshots of earlier dumps that one dump deletes.
 const DELETED_MAX: usize = 16;
-/// Most numbers that are tried.
-const NUMBERS_MAX: u64 = 1000;
+/// How many names are tried that were not there a moment before.
+const TRIES_MAX: usize = 100;
+
+/// A number of a name, which no other dump under way has: so that none deletes what this one makes.
+struct Reserved<'a> {
+    staged: &'a Staged,
+    number: u64,
+}
+
+impl<'a> Reserved<'a> {
+    /// Reserves a number that is not among these.
+    fn beside(staged: &'a Staged, taken: &BTreeSet<u64>) -> Reserved<'a> {
+        let mut reserved = staged.dumps().lock();
+        let is_free = |number: &u64| !taken.contains(number) && !reserved.contains(number);
+        // There are not as many snapshots as numbers.
+        let number = (1..).find(is_free).unwrap_or_default();
+        reserved.insert(number);
+        Reserved { staged, number }
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.staged.dumps().lock().remove(&self.number);
+    }
+}
 
 /// The snapshot of a dump. Dropping this deletes it.
 struct Taken<'a> {
     server: &'a Server,
     caller: &'a Caller,
     snapshot: SnapshotInfo,
+    _reserved: Reserved<'a>,
 }
 
 impl<'a> Taken<'a> {
     fn take(server: &'a Server, caller: &'a Caller, dir: NodeId) -> Result<Taken<'a>, FsError> {
         let fs = server.fs();
-        // Locked until the snapshot is among those under way: another dump must not delete it.
-        let mut under_way = server.staged().dumps().lock();
-        delete_left(fs, caller, dir, &under_way);
-        let mut number = 0;
-        let snapshot = loop {
-            number += 1;
-            let name = [PREFIX, number.to_string().as_bytes()].concat();
+        let mut taken = delete_left(server, caller, dir);
+        for _ in 0..TRIES_MAX {
+            let reserved = Reserved::beside(server.staged(), &taken);
+            let name = [PREFIX, reserved.number.to_string().as_bytes()].concat();
             match fs.snapshot_create(caller, dir, &name) {
-                Err(FsError::Exists) if number < NUMBERS_MAX => {}
-                made => break made?,
-            }
-        };
-        under_way.push(snapshot.subvol);
-        Ok(Taken { server, caller, snapshot })
+                Err(FsError::Exists) => taken.insert(reserved.number),
+                made => return Ok(Taken { server, caller, snapshot: made?, _reserved: reserved }),
+            };
+        }
+        Err(FsError::Busy("others take snapshots with the names that dumps give"))
     }
 }
 
@@ -57,30 +80,45 @@ impl Drop for Taken<'_> {
             Ok(()) | Err(FsError::NotFound) => {}
             Err(error) => tracing::warn!(%error, "the snapshot of a dump is not deleted"),
         }
-        self.server.staged().dumps().lock().retain(|one| *one != number);
         self.server.settle();
         self.server.background().wake();
     }
 }
 
-/// Deletes what dumps left that were cut off with their daemon.
-fn delete_left(fs: &Volume, caller: &Caller, dir: NodeId, under_way: &[SubvolId]) {
+/// Deletes what dumps left that were cut off with their daemon. Returns the numbers that are taken:
+/// some cannot be deleted, as those that are held.
+fn delete_left(server: &Server, caller: &Caller, dir: NodeId) -> BTreeSet<u64> {
+    let fs = server.fs();
     let listed = fs.snapshot_list(caller, dir).unwrap_or_default();
-    let left = listed.iter().filter(|one| is_of_a_dump(&one.name));
-    for one in left.filter(|one| !under_way.contains(&one.subvol)).take(DELETED_MAX) {
+    // What is listed was reserved before.
+    let under_way = server.staged().dumps().lock().clone();
+    let (mut taken, mut deleted) = (BTreeSet::new(), 0);
+    for one in &listed {
+        let Some(number) = of_a_dump(&one.name) else { continue };
+        taken.insert(number);
+        if deleted == DELETED_MAX || under_way.contains(&number) {
+            continue;
+        }
         match fs.snapshot_delete_number(caller, one.subvol) {
-            Ok(()) => tracing::info!(
-                snapshot = %one.name.escape_ascii(),
-                "deleted the snapshot of a dump that ended with its daemon"
-            ),
+            Ok(()) => {
+                deleted += 1;
+                taken.remove(&number);
+                tracing::info!(
+                    snapshot = %one.name.escape_ascii(),
+                    "deleted the snapshot of a dump that ended with its daemon"
+                );
+            }
             Err(error) => tracing::info!(%error, "the snapshot of an earlier dump stays"),
         }
     }
+    taken
 }
 
-fn is_of_a_dump(name: &[u8]) -> bool {
-    let number = name.strip_prefix(PREFIX);
-    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
+/// The number in the name of a dump's snapshot.
+fn of_a_dump(name: &[u8]) -> Option<u64> {
+    let digits = name.strip_prefix(PREFIX)?;
+    let number = std::str::from_utf8(digits).ok()?.parse::<u64>().ok()?;
+    (number.to_string().as_bytes() == digits).then_some(number)
 }
 
 /// Dumps the metadata of a directory, as it is now or in a snapshot.
@@ -146,13 +184,24 @@ fn lines(
 
 #[cfg(test)]
 mod tests {
-    use super::is_of_a_dump;
+    use super::*;
 
     #[test]
     fn only_names_of_dumps_are_deleted() {
-        assert!(is_of_a_dump(b".pando-dump-12"));
-        for other in [&b".pando-dump-"[..], b".pando-dump-1a", b"pando-dump-1", b"dump-1", b"1"] {
-            assert!(!is_of_a_dump(other), "{}", other.escape_ascii());
+        assert_eq!(of_a_dump(b".pando-dump-12"), Some(12));
+        let others = [&b".pando-dump-"[..], b".pando-dump-1a", b".pando-dump-+1", b"pando-dump-1"];
+        for other in others.into_iter().chain([&b".pando-dump-01"[..], b"dump-1", b"1"]) {
+            assert_eq!(of_a_dump(other), None, "{}", other.escape_ascii());
         }
+    }
+
+    #[test]
+    fn two_dumps_have_not_the_same_number() {
+        let staged = Staged::default();
+        let taken = BTreeSet::from([1, 3, u64::MAX]);
+        let (one, two) = (Reserved::beside(&staged, &taken), Reserved::beside(&staged, &taken));
+        assert_eq!((one.number, two.number), (2, 4));
+        drop(one);
+        assert_eq!(Reserved::beside(&staged, &taken).number, 2);
     }
 }

@@ -1,34 +1,39 @@
 //! The holds of a snapshot that is sent, and of its base.
 //!
 //! They are set before the first byte leaves: nothing that prunes deletes either of them while a
-//! stream is under way. Dropping [`Holds`] releases those that it set.
+//! stream is under way. Dropping [`Holds`] releases those that streams set, unless another stream
+//! relies on them: the last one does it then. A hold that was reported stays.
 
-use fs::Volume;
+use fs::{FsResult, Volume};
 use inode::{Caller, FsError, NodeId, SubvolId};
 use wire::Failure;
 
 use super::about::{Answered, about};
+use super::server::Server;
+use super::staged::StreamHold;
 
 /// The holds of one stream.
 pub(super) struct Holds<'a> {
+    server: &'a Server,
     fs: &'a Volume,
     caller: &'a Caller,
     name: &'a [u8],
     base: Option<SubvolId>,
     snapshot: SubvolId,
-    /// Those that this stream set: dropping releases them.
-    set: Vec<SubvolId>,
+    /// Those that this stream relies on.
+    counted: Vec<SubvolId>,
     is_held: bool,
 }
 
 impl<'a> Holds<'a> {
     /// Holds a snapshot and its base. A caller who may not hold them sends them nevertheless.
     pub(super) fn set(
-        fs: &'a Volume,
+        server: &'a Server,
         caller: &'a Caller,
         (base, snapshot): (Option<NodeId>, NodeId),
         (name, path): (&'a [u8], &[u8]),
     ) -> Answered<Option<Holds<'a>>> {
+        let fs = server.fs();
         let Some(snapshot) = fs.snapshot_of_root(snapshot).map_err(Failure::from)? else {
             return Ok(None);
         };
@@ -36,7 +41,8 @@ impl<'a> Holds<'a> {
             Some(base) => fs.snapshot_of_root(base).map_err(Failure::from)?,
             None => None,
         };
-        let mut holds = Holds { fs, caller, name, base, snapshot, set: Vec::new(), is_held: false };
+        let (counted, is_held) = (Vec::new(), false);
+        let mut holds = Holds { server, fs, caller, name, base, snapshot, counted, is_held };
         holds.is_held = holds.hold(snapshot, path)?;
         if let Some(base) = base {
             holds.hold(base, path)?;
@@ -45,9 +51,11 @@ impl<'a> Holds<'a> {
     }
 
     fn hold(&mut self, snapshot: SubvolId, path: &[u8]) -> Answered<bool> {
-        match self.fs.hold(self.caller, snapshot, self.name) {
-            Ok(()) => self.set.push(snapshot),
-            Err(FsError::Exists) => {}
+        // Locked until it is counted: another stream must not release it meanwhile.
+        let mut all = self.server.staged().holds().lock();
+        let release = match self.fs.hold(self.caller, snapshot, self.name) {
+            Ok(()) => true,
+            Err(FsError::Exists) => false,
             // Deleted just now; or the name cannot be one of a hold.
             Err(
                 error @ (FsError::NotFound | FsError::InvalidArgument(_) | FsError::NameTooLong),
@@ -56,27 +64,84 @@ impl<'a> Holds<'a> {
                 tracing::info!(%error, "a snapshot that is sent is not held");
                 return Ok(false);
             }
+        };
+        let same = |one: &&mut StreamHold| one.snapshot == snapshot && one.name == self.name;
+        if let Some(one) = all.iter_mut().find(same) {
+            one.streams += 1;
+            one.release |= release;
+        } else {
+            let name = self.name.to_vec();
+            all.push(StreamHold { snapshot, name, streams: 1, release });
         }
+        self.counted.push(snapshot);
         Ok(true)
     }
 
     /// The whole stream went out. The receiver has the base, so older snapshots need this hold no
-    /// more. Returns whether the snapshot is held, and how many others are not any more.
-    pub(super) fn finish(mut self) -> Answered<(bool, u64)> {
-        self.set.clear();
-        if !self.is_held {
-            return Ok((false, 0));
+    /// more. Returns whether the snapshot is held, and how many others are not any more. Nothing
+    /// that fails here makes a failure of a stream that the receiver has.
+    pub(super) fn finish(mut self) -> (bool, u64) {
+        if !self.is_held || !self.is_still_held(self.snapshot) {
+            return (false, 0);
         }
-        let released = self.release_older()?;
-        self.fs.sync().map_err(Failure::from)?;
-        Ok((true, released))
+        if let Some(base) = self.base {
+            self.is_still_held(base);
+        }
+        self.end(true);
+        let released = self.release_older().unwrap_or_else(|failure| {
+            tracing::warn!(error = %failure.message, "holds on older snapshots are not released");
+            0
+        });
+        if let Err(error) = self.fs.sync() {
+            tracing::warn!(%error, "the hold of a stream that was sent may not be durable");
+            return (false, released);
+        }
+        (true, released)
+    }
+
+    /// Holds a snapshot again, if somebody released it meanwhile. A hold of another user is no
+    /// stream's of this one.
+    fn is_still_held(&self, snapshot: SubvolId) -> bool {
+        let held = || -> FsResult<bool> {
+            match self.fs.hold(self.caller, snapshot, self.name) {
+                Err(FsError::Exists) => {}
+                held => held?,
+            }
+            let holds = self.fs.holds_of(snapshot)?;
+            Ok(holds.iter().any(|one| one.name == self.name && one.uid == self.caller.uid))
+        };
+        held().unwrap_or_else(|error| {
+            tracing::info!(%error, "a snapshot that was sent is not held");
+            false
+        })
     }
 
     /// The stream was cut, and can continue: its snapshot stays held for that.
     pub(super) fn keep(mut self) {
-        self.set.clear();
+        self.end(true);
         if let Err(error) = self.fs.sync() {
             tracing::warn!(%error, "the hold of a stream that was cut may not be durable");
+        }
+    }
+
+    /// This stream relies on its holds no more. Those that no other one relies on are released,
+    /// unless they stay.
+    fn end(&mut self, stay: bool) {
+        let mut all = self.server.staged().holds().lock();
+        for snapshot in std::mem::take(&mut self.counted) {
+            let same = |one: &StreamHold| one.snapshot == snapshot && one.name == self.name;
+            let Some(at) = all.iter().position(same) else { continue };
+            all[at].streams -= 1;
+            all[at].release &= !stay;
+            if all[at].streams > 0 || !all.swap_remove(at).release {
+                continue;
+            }
+            match self.fs.release(self.caller, snapshot, self.name) {
+                Ok(()) | Err(FsError::NotFound) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "the hold of a stream that failed is not released");
+                }
+            }
         }
     }
 
@@ -103,10 +168,6 @@ impl<'a> Holds<'a> {
 
 impl Drop for Holds<'_> {
     fn drop(&mut self) {
-        for &snapshot in &self.set {
-            if let Err(error) = self.fs.release(self.caller, snapshot, self.name) {
-                tracing::warn!(%error, "the hold of a stream that failed is not released");
-            }
-        }
+        self.end(false);
     }
 }

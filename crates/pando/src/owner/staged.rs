@@ -1,16 +1,29 @@
 //! What work under way has staged and will remove: the hidden directories that imports fill,
-//! one import each, and the snapshots of dumps.
+//! one import each, the snapshots of dumps, and the holds of streams.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use device::sync::Mutex;
 use inode::{NodeId, SubvolId};
 
-/// The hidden directories of the imports that are under way, and the snapshots of the dumps.
+/// What imports, dumps and streams that are under way have staged.
 #[derive(Default)]
 pub(super) struct Staged {
     directories: Mutex<Vec<NodeId>>,
-    dumps: Mutex<Vec<SubvolId>>,
+    dumps: Mutex<BTreeSet<u64>>,
+    holds: Mutex<Vec<StreamHold>>,
+}
+
+/// A hold that streams under way rely on.
+pub(super) struct StreamHold {
+    pub(super) snapshot: SubvolId,
+    pub(super) name: Vec<u8>,
+    /// How many streams do.
+    pub(super) streams: usize,
+    /// Whether one of them set it, and none needs it any longer than that: the last one releases
+    /// it.
+    pub(super) release: bool,
 }
 
 /// A hidden directory that no other import fills; dropping it ends that.
@@ -30,9 +43,14 @@ impl Staged {
         Some(Claim { staged: Arc::clone(self), node })
     }
 
-    /// The snapshots of the dumps that are under way.
-    pub(super) fn dumps(&self) -> &Mutex<Vec<SubvolId>> {
+    /// The numbers in the names of the snapshots of dumps that are under way.
+    pub(super) fn dumps(&self) -> &Mutex<BTreeSet<u64>> {
         &self.dumps
+    }
+
+    /// The holds of the streams that are under way.
+    pub(super) fn holds(&self) -> &Mutex<Vec<StreamHold>> {
+        &self.holds
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn failed(error: Error, path: &[u8]) -> Failure {
         }
         Error::Memory { .. } => Failure::new(FailureKind::Invalid, error.to_string())
             .at(path)
-            .hint("`--memory` allows more; without `--from` the whole snapshot is sent"),
+            .hint("`--memory` allows more; `send` without `--from` needs less than an increment"),
         Error::Malformed(_) | Error::Cut => {
             let failure = Failure::new(FailureKind::Invalid, error.to_string()).at(path);
             failure.hint("send the snapshot again")

@@ -50,7 +50,7 @@ pub(super) fn send(
     let options = SendOptions { memory, token, dry_run, expected };
     let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);
     let holds = match hold.filter(|_| !dry_run) {
-        Some(name) => Holds::set(fs, caller, nodes, (name, snapshot_path))?,
+        Some(name) => Holds::set(server, caller, nodes, (name, snapshot_path))?,
         None => None,
     };
     let (cancel, broken, begun) = (AtomicBool::new(false), Cell::new(None), Cell::new(false));
@@ -79,7 +79,7 @@ pub(super) fn send(
         return Err(failure);
     }
     let sent = sent.map_err(|error| failed(error, snapshot_path))?;
-    let (held, released) = holds.map_or(Ok((false, 0)), Holds::finish)?;
+    let (held, released) = holds.map_or((false, 0), Holds::finish);
     let transfer::Sent { records, bytes, stream_bytes } = sent;
     Ok(Answer::Sent(Sent { records, bytes, stream_bytes, held, released }))
 }

@@ -44,7 +44,8 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let (on_conflict, verify) = (args.on_conflict, args.verify);
     let outcome = match args.format {
         ImportFormat::Dir => {
-            let import = Import { source: &args.src, destination, on_conflict, verify, bar: &bar };
+            let (source, keep_going, bar) = (args.src.as_path(), args.keep_going, &bar);
+            let import = Import { source, destination, on_conflict, verify, keep_going, bar };
             session::with(&place.volume, |connection| import.run(connection, &interrupted, output))
         }
         ImportFormat::Tar => {
@@ -108,7 +109,9 @@ fn verified(
 fn check_options(args: &ImportArgs) -> Result<()> {
     let list = args.contents.is_some() || args.strip.is_some();
     let (option, format) = match args.format {
-        ImportFormat::Dir if args.keep_going => ("--keep-going", "tar or list"),
+        ImportFormat::Dir if args.keep_going && args.appear != Some(Appear::Whole) => {
+            ("--keep-going", "tar or list, or with --appear whole")
+        }
         ImportFormat::List | ImportFormat::Dir if args.numeric_owner => ("--numeric-owner", "tar"),
         ImportFormat::Dir | ImportFormat::Tar if list => ("--contents and --strip", "list"),
         _ => return Ok(()),

@@ -4,12 +4,14 @@
 #![expect(clippy::disallowed_methods, reason = "the test looks at files as any program does")]
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::world::{World, answer, is_root, signal};
+use crate::other_users::Nobody;
+use crate::world::{NOBODY, World, answer, is_root, signal};
 
 /// A volume with files of 96 MiB in all.
 fn filled() -> World {
@@ -194,4 +196,63 @@ fn hidden_directories_of_others_stay() {
     let others = [".copy.pando-export", ".copy.pando-export-1", ".copy.pando-export-2"];
     assert_eq!(left, others);
     assert!(place.join(".copy.pando-export/mine").exists() && source.join("file").exists());
+}
+
+/// What a killed export of a user leaves has the modes of what was exported.
+#[test]
+fn read_only_directories_of_a_killed_export_are_removed() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let nobody = Nobody::new(&world);
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), "text").unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);
+    if !world.mount_with(&["-o", "allow_other"]) {
+        return;
+    }
+    let place = world.path().join("place");
+    let hidden = place.join(".copy.pando-export");
+    let below = ["copy", "copy/a", "copy/a/b"].map(|path| hidden.join(path));
+    fs::create_dir_all(&below[2]).unwrap();
+    fs::write(below[1].join("file"), "text").unwrap();
+    fs::write(below[2].join("file"), "text").unwrap();
+    chown(below[1].join("file"), Some(NOBODY), Some(NOBODY)).unwrap();
+    for (path, mode) in below.iter().rev().zip([0o000, 0o555, 0o555]) {
+        fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    for path in below.iter().chain([&hidden, &place]) {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let (from, copy) = (world.below_mount("s"), place.join("copy"));
+    let answer = nobody.run(&["export", from.to_str().unwrap(), copy.to_str().unwrap()]);
+    assert_eq!((answer.code, beside(&place, "copy")), (0, vec![]), "{}", answer.err);
+    // What cannot be removed is reported, and in nobody's way.
+    fs::remove_dir_all(&copy).unwrap();
+    let kept = hidden.join("of root");
+    fs::create_dir_all(&kept).unwrap();
+    fs::write(kept.join("file"), "text").unwrap();
+    chown(&hidden, Some(NOBODY), Some(NOBODY)).unwrap();
+    let answer = nobody.run(&["export", from.to_str().unwrap(), copy.to_str().unwrap()]);
+    assert_eq!(answer.code, 0, "{}", answer.err);
+    assert!(answer.err.contains(".copy.pando-export"), "{}", answer.err);
+    assert_eq!(beside(&place, "copy"), [".copy.pando-export"]);
+}
+
+/// Where files without names cannot be made, as in a mount, an archive is renamed at its end.
+#[test]
+fn an_archive_in_a_mount_gets_its_name() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    fs::create_dir_all(world.below_mount("s/below")).unwrap();
+    fs::create_dir(world.below_mount("to")).unwrap();
+    let (from, to) = (world.below_mount("s"), world.below_mount("to/copy.tar"));
+    world.ok(&["export", "--format", "tar", from.to_str().unwrap(), to.to_str().unwrap()]);
+    assert_eq!(world.names("/to"), ["copy.tar"]);
+    let listed = Command::new("tar").arg("tf").arg(&to).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), 2);
 }

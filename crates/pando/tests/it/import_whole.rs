@@ -1,9 +1,11 @@
 //! What gets a name at the end of an import is the whole of its source, and nothing of another one.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 
 use crate::import_tar::{Header, archive, file, import, imported, text};
-use crate::world::World;
+use crate::other_users::Nobody;
+use crate::world::{NOBODY, World, is_root};
 
 /// An archive of which something cannot be made is not shown, unless that is requested.
 #[test]
@@ -77,4 +79,56 @@ fn contents_of_another_archive_are_not_taken_over() {
         assert_eq!(text(&world, "/l/same"), "\0\0\0\0");
         world.ok(&["fsck", world.vol()]);
     }
+}
+
+/// The last file of a directory does not fit: it fails after everything was sent.
+#[test]
+fn a_part_of_a_directory_has_not_the_name_of_the_whole() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("short"), "text").unwrap();
+    fs::write(source.join("long"), vec![7; 5000]).unwrap();
+    world.ok(&["subvolume", "create", &world.at("/q")]);
+    world.ok(&["quota", "set", &world.at("/q"), "--bytes", "1K"]);
+    let to = world.at("/q/d");
+    let words = ["import", "--appear", "whole", source.to_str().unwrap(), &to];
+    let refused = world.run(&words);
+    assert!(refused.code != 0 && refused.err.contains("quota"), "{refused:?}");
+    assert_eq!(world.names("/q"), [".pando-import.d"]);
+    world.ok(&["quota", "set", &world.at("/q"), "--bytes", "1M"]);
+    world.ok(&words);
+    assert_eq!(world.names("/q"), ["d"]);
+    assert_eq!(text(&world, "/q/d/long").len(), 5000);
+}
+
+/// A file of the source cannot be read: the rest gets its name only if that is requested.
+#[test]
+fn a_directory_with_an_unreadable_file_is_not_shown() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let nobody = Nobody::new(&world);
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("secret"), "text").unwrap();
+    fs::set_permissions(source.join("secret"), PermissionsExt::from_mode(0o600)).unwrap();
+    fs::write(source.join("public"), "text").unwrap();
+    if !world.mount_with(&["-o", "allow_other"]) {
+        return;
+    }
+    let own = world.below_mount("own");
+    fs::create_dir(&own).unwrap();
+    chown(&own, Some(NOBODY), Some(NOBODY)).unwrap();
+    let (source, to) = (source.to_str().unwrap(), own.join("d"));
+    let words = ["import", "--appear", "whole", source, to.to_str().unwrap()];
+    let refused = nobody.run(&words);
+    for part in ["secret", "nothing is visible", "--keep-going"] {
+        assert!(refused.code != 0 && refused.err.contains(part), "{part}: {refused:?}");
+    }
+    assert_eq!(world.names("/own"), [".pando-import.d"]);
+    let rest = nobody.run(&[&words[..], &["--keep-going"]].concat());
+    assert_eq!((rest.code, world.names("/own")), (refused.code, vec!["d".into()]), "{rest:?}");
+    assert_eq!(world.names("/own/d"), ["public"]);
 }

@@ -97,6 +97,36 @@ fn a_snapshot_is_not_pruned_while_it_is_sent() {
     assert!(held(auto[2]).is_empty(), "{} bytes", stream.len());
 }
 
+/// Two streams of one snapshot: the end of one does not release what the other one relies on, or
+/// has reported.
+#[test]
+fn a_stream_that_fails_releases_no_hold_of_another() {
+    let auto = ["auto-2026-11-01T120000Z", "auto-2026-11-02T120000Z"];
+    let Some((world, d)) = filled(&auto) else { return };
+    let at = |snapshot: &str| format!("{d}@{snapshot}");
+    let both = || auto.map(|snapshot| holds(&world, &d, snapshot));
+    let increment = || start(&["send", "--from", &at(auto[0]), &at(auto[1])]);
+    let sending = || world.ok(&["session", "list", world.vol()]).matches("sending").count();
+    let held = [["sent"], ["sent"]];
+    let (mut first, mut second) = (increment(), increment());
+    wait_until("both are under way", || sending() == 2 && both() == held);
+    interrupt(&mut first, Signal::KILL);
+    wait_until("one has ended", || sending() == 1);
+    assert_eq!(both(), held, "the other one needs them");
+    interrupt(&mut second, Signal::KILL);
+    wait_until("nothing is held", || both() == [[""; 0]; 2]);
+    // The second one is complete before the first one fails.
+    let (mut first, mut second) = (increment(), None);
+    wait_until("both are held", || both() == held);
+    let mut stream = Vec::new();
+    let output = second.insert(increment()).stdout.take();
+    output.unwrap().read_to_end(&mut stream).unwrap();
+    assert!(second.unwrap().wait().unwrap().success(), "{} bytes", stream.len());
+    interrupt(&mut first, Signal::KILL);
+    wait_until("the first one has ended", || sending() == 0);
+    assert_eq!(both(), held);
+}
+
 #[test]
 fn receivers_with_holds_of_their_own_keep_their_bases() {
     let auto = ["auto-2026-11-01T120000Z", "auto-2026-11-02T120000Z", "auto-2026-11-03T120000Z"];
@@ -179,6 +209,26 @@ fn a_dump_that_is_interrupted_leaves_no_snapshot() {
     assert!(taken(&inner).is_empty());
     assert!(world.names("/d/.snapshots").contains(&"mine".to_owned()));
     world.ok(&["fsck", world.vol()]);
+}
+
+/// What has the names of dumps, and is held, prevents neither a dump nor that what is left is
+/// deleted.
+#[test]
+fn held_snapshots_do_not_prevent_a_dump() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
+    let d = world.at("/d");
+    for number in 1..=18 {
+        let name = format!(".pando-dump-{}", 100 + number);
+        world.ok(&["snapshot", "create", &d, &name]);
+        world.ok(&["snapshot", "hold", &d, &name, "mine"]);
+    }
+    world.ok(&["snapshot", "create", &d, ".pando-dump-999"]);
+    world.ok(&["dump", &d]);
+    let names = world.names("/d/.snapshots");
+    assert_eq!((names.len(), names.contains(&".pando-dump-999".to_owned())), (18, false));
 }
 
 /// To an object store and back: increments continue from the copy, home.

@@ -78,7 +78,7 @@ pub(super) fn commit_from(engine: &dyn Store, batch: &mut Batch, bytes: usize) -
     }
     Ok(())
 }
-/// A function that receives a key, the record, and its copy.
+
 /// What is called with a key, the record, and its copy.
 type Differing<'d> = &'d mut dyn FnMut(&[u8], Option<&[u8]>, Option<&[u8]>) -> Result<()>;
 

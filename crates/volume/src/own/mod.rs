@@ -35,7 +35,7 @@ pub use renew::{drop_unknown, renew};
 pub const COPY: TreeId = TreeId(COPY_TREE);
 /// Key of the counter of the root.
 const ROOT: [u8; 2] = [b'C', 5];
-/// The records of the volume's own, with their copies, and the engine's own store.
+
 /// What is known of the records of an open volume, and the engine's own store.
 pub struct Own {
     engine: Arc<dyn Store>,
