@@ -20,7 +20,6 @@ on_each_engine!(
     a_change_and_its_answer_are_both_there_or_neither,
     sessions_end_with_their_answers,
     any_number_of_answers_is_removed,
-    a_full_disk_takes_confirmations,
     repeats_at_one_time_are_executed_once,
 );
 
@@ -163,33 +162,6 @@ fn any_number_of_answers_is_removed(engine: Engine) {
     fs.sync().expect("it is durable");
     drop(fs);
     assert_whole(&open(&device, 4));
-}
-
-/// Or nothing could be removed through the client's mount.
-fn a_full_disk_takes_confirmations(engine: Engine) {
-    let (device, fs) = fresh(engine);
-    let session = fs.begin_session().expect("a session");
-    let root = Caller::root();
-    let file = fs.mknod(&root, NodeId::ROOT, b"file", &FILE).expect("space").node;
-    for number in 1..=400 {
-        let request = Request { session, number, hash: number };
-        make(&fs, &request, format!("f{number}").as_bytes()).expect("space");
-    }
-    fs.sync().expect("it is written");
-    while fs.background_step(64).expect("space").more {}
-    device.set_capacity(Some(device.used_bytes() + (128 << 10)));
-    let bytes = vec![7; 1 << 16];
-    let is_full =
-        (0..1000).any(|n| matches!(fs.write(&root, file, n << 16, &bytes), Err(FsError::NoSpace)));
-    assert!(is_full, "{engine:?}: it is not full");
-    let names = (0..100_000).map(|n| format!("n{n}"));
-    let mut refused = names.map(|name| fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755));
-    let refused = refused.find_map(Result::err);
-    assert!(matches!(refused, Some(FsError::NoSpace)), "{refused:?}");
-    assert_eq!(fs.confirm(&session, 300).expect("it removes"), 300);
-    fs.end_session(&session).expect("it removes");
-    device.set_capacity(None);
-    assert_whole(&fs);
 }
 
 fn repeats_at_one_time_are_executed_once(engine: Engine) {
