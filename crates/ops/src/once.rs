@@ -33,6 +33,10 @@ pub const ANSWERS: TreeId = TreeId(ANSWER_TREE);
 pub const SESSIONS_MAX: usize = 4096;
 /// Most requests of a session whose answers it has not confirmed: what bounds the answers kept.
 pub const UNCONFIRMED_MAX: u64 = 1024;
+/// Most answers of one session that a batch removes. A session within its limit needs one batch.
+const ANSWERS_OF_BATCH: usize = 2048;
+/// Most sessions that a batch ends.
+const SESSIONS_OF_BATCH: usize = 64;
 
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,68 +242,113 @@ impl Ops {
     }
 
     /// Notes that the client of a session lives, and has the answers to all requests up to `done`:
-    /// those are removed, and their requests refused from now on.
-    pub fn confirm(&self, session: &SessionId, done: u64) -> FsResult<()> {
+    /// those are removed, and their requests refused from now on. Returns up to which number that
+    /// is so, which may be a greater one since before.
+    pub fn confirm(&self, session: &SessionId, done: u64) -> FsResult<u64> {
         let _lock = self.locks.lock(&[(lock_of(session), Mode::Exclusive)]);
         let key = answer_record::session(session);
         let known = View::new(&*self.store, ANSWERS).read(&key, SessionRecord::decode)?;
         let Some(known) = known else { return Err(FsError::Stale) };
-        if done < known.done || done - known.done > UNCONFIRMED_MAX {
-            return Err(FsError::InvalidArgument("a confirmation of requests that were not sent"));
+        if done <= known.done {
+            return Ok(known.done);
         }
         let Timestamp(now) = self.env.clock.now();
         let record = SessionRecord { seen: now.max(known.seen), done, ..known };
-        execute_alone(self, |plan| {
-            for number in known.done + 1..=done {
-                plan.batch().delete(ANSWERS, &answer_record::answer(session, number));
+        self.refuse_answered(session, &record, &self.answers(session, (known.done, done))?)?;
+        Ok(done)
+    }
+
+    /// The keys of the answers of a session that have these numbers.
+    fn answers(&self, session: &SessionId, (from, up_to): (u64, u64)) -> FsResult<Vec<Vec<u8>>> {
+        let mut range = KeyRange::prefix(&answer_record::answers_prefix(session));
+        range.from = answer_record::answer(session, from).to_vec();
+        let mut keys = Vec::new();
+        let mut cursor = self.store.scan(ANSWERS, range).map_err(from_store)?;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            let wrong = |error| malformed(ANSWERS, &error);
+            let (_, number) = answer_record::parse_answer(item.key).map_err(wrong)?;
+            if number > up_to {
+                break;
             }
+            keys.push(item.key.to_vec());
+        }
+        Ok(keys)
+    }
+
+    /// Writes the record of a session, which refuses requests, and removes their answers: in more
+    /// than one batch if they are many, but none before its request is refused.
+    fn refuse_answered(
+        &self,
+        session: &SessionId,
+        record: &SessionRecord,
+        answers: &[Vec<u8>],
+    ) -> FsResult<()> {
+        let (first, others) = answers.split_at(answers.len().min(ANSWERS_OF_BATCH));
+        let key = answer_record::session(session);
+        execute_alone(self, |plan| {
+            plan.removes();
             plan.batch().put(ANSWERS, &key, &record.encode());
+            first.iter().for_each(|key| plan.batch().delete(ANSWERS, key));
+            Ok(())
+        })?;
+        others.chunks(ANSWERS_OF_BATCH).try_for_each(|some| self.remove_keys(some))
+    }
+
+    fn remove_keys(&self, keys: &[Vec<u8>]) -> FsResult<()> {
+        execute_alone(self, |plan| {
+            plan.removes();
+            keys.iter().for_each(|key| plan.batch().delete(ANSWERS, key));
             Ok(())
         })
     }
 
     /// Ends a session, with all of its answers. What it asks for later is refused.
     pub fn end_session(&self, session: &SessionId) -> FsResult<()> {
-        self.end_if(session, |_| true).map(drop)
+        self.end_sessions(&[*session])
     }
 
-    fn end_if(
+    /// Ends sessions, with all of their answers, by as few batches as that takes.
+    pub fn end_sessions(&self, sessions: &[SessionId]) -> FsResult<()> {
+        self.end_those(sessions, |_| true).map(drop)
+    }
+
+    /// Ends those of some sessions for which a condition holds; returns how many.
+    fn end_those(
         &self,
-        session: &SessionId,
-        ends: impl FnOnce(&SessionRecord) -> bool,
-    ) -> FsResult<bool> {
-        let _lock = self.locks.lock(&[(lock_of(session), Mode::Exclusive)]);
-        let key = answer_record::session(session);
-        let known = View::new(&*self.store, ANSWERS).read(&key, SessionRecord::decode)?;
-        if !known.as_ref().is_some_and(ends) {
-            return Ok(false);
-        }
-        let range = KeyRange::prefix(&answer_record::answers_prefix(session));
-        let mut keys = Vec::new();
-        let mut cursor = self.store.scan(ANSWERS, range).map_err(from_store)?;
-        while let Some(item) = cursor.next().map_err(from_store)? {
-            keys.push(item.key.to_vec());
-        }
-        drop(cursor);
-        execute_alone(self, |plan| {
-            plan.removes();
-            for key in &keys {
-                plan.batch().delete(ANSWERS, key);
+        sessions: &[SessionId],
+        ends: impl Fn(&SessionRecord) -> bool,
+    ) -> FsResult<usize> {
+        let mut ended = 0;
+        for some in sessions.chunks(SESSIONS_OF_BATCH) {
+            let locks: Vec<_> = some.iter().map(|id| (lock_of(id), Mode::Exclusive)).collect();
+            let _locks = self.locks.lock(&locks);
+            let mut keys = Vec::new();
+            for session in some {
+                let key = answer_record::session(session);
+                let known = View::new(&*self.store, ANSWERS).read(&key, SessionRecord::decode)?;
+                let Some(known) = known.filter(|known| ends(known)) else { continue };
+                let mut answers = self.answers(session, (0, u64::MAX))?;
+                if answers.len() > ANSWERS_OF_BATCH {
+                    let record = SessionRecord { done: u64::MAX, ..known };
+                    self.refuse_answered(session, &record, &answers)?;
+                    answers.clear();
+                }
+                keys.append(&mut answers);
+                keys.push(key.to_vec());
+                ended += 1;
             }
-            plan.batch().delete(ANSWERS, &key);
-            Ok(())
-        })?;
-        Ok(true)
+            if !keys.is_empty() {
+                self.remove_keys(&keys)?;
+            }
+        }
+        Ok(ended)
     }
 
     /// Ends the sessions that were last heard of before a time; returns how many.
     pub fn end_sessions_before(&self, Timestamp(time): Timestamp) -> FsResult<usize> {
         let silent = self.sessions()?.into_iter().filter(|(_, session)| session.seen < time);
-        let mut ended = 0;
-        for (id, _) in silent {
-            // It may be heard of meanwhile.
-            ended += usize::from(self.end_if(&id, |session| session.seen < time)?);
-        }
-        Ok(ended)
+        let silent: Vec<SessionId> = silent.map(|(id, _)| id).collect();
+        // Some may be heard of meanwhile.
+        self.end_those(&silent, |session| session.seen < time)
     }
 }

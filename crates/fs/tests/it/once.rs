@@ -19,6 +19,7 @@ on_each_engine!(
     a_repeat_gets_the_first_answer,
     a_change_and_its_answer_are_both_there_or_neither,
     sessions_end_with_their_answers,
+    any_number_of_answers_is_removed,
     repeats_at_one_time_are_executed_once,
 );
 
@@ -116,12 +117,16 @@ fn sessions_end_with_their_answers(engine: Engine) {
         assert!(matches!(old, Err(FsError::InvalidArgument(_))), "{number}: {old:?}");
     }
     assert!(answered(&fs, &request(one, 4)).is_some());
-    for wrong in [2, 3 + UNCONFIRMED_MAX + 1, u64::MAX] {
-        let refused = fs.confirm(&one, wrong);
-        assert!(matches!(refused, Err(FsError::InvalidArgument(_))), "{wrong}: {refused:?}");
-    }
+    // An older confirmation, which was under way for long, changes nothing.
+    assert_eq!(fs.confirm(&one, 2).expect("it lives"), 3);
+    let old = make(&fs, &request(one, 3), b"again");
+    assert!(matches!(old, Err(FsError::InvalidArgument(_))), "{old:?}");
     let far = make(&fs, &request(one, 4 + UNCONFIRMED_MAX), b"far");
     assert!(matches!(far, Err(FsError::LimitReached(_))), "{far:?}");
+    // After confirmations that failed the next one may be any number ahead.
+    let ahead = 5 * UNCONFIRMED_MAX;
+    assert_eq!(fs.confirm(&one, ahead).expect("it lives"), ahead);
+    make(&fs, &request(one, ahead + 1), b"after all").expect("space");
     fs.end_session(&one).expect("it lives");
     let gone = make(&fs, &request(one, 6), b"gone");
     assert!(matches!(gone, Err(FsError::Stale)), "{gone:?}");
@@ -136,6 +141,27 @@ fn sessions_end_with_their_answers(engine: Engine) {
     assert_eq!(fs.end_sessions_before(Timestamp(i64::MAX)).expect("it ends"), 1);
     assert!(fs.sessions().expect("they are read").is_empty());
     assert_whole(&fs);
+}
+
+/// More than a batch takes, of a process that did not refuse them.
+fn any_number_of_answers_is_removed(engine: Engine) {
+    let (device, fs) = fresh(engine);
+    let (one, two) = (fs.begin_session().expect("one"), fs.begin_session().expect("two"));
+    let root = Caller::root();
+    let node = fs.mknod(&root, NodeId::ROOT, b"file", &FILE).expect("space").node;
+    let changes = inode::SetAttr { mode: Some(0o600), ..inode::SetAttr::default() };
+    for (session, numbers) in [(one, 5000), (two, 3)] {
+        for number in 1..=numbers {
+            let request = Request { session, number, hash: 9 };
+            vfs::with_request(&request, || fs.setattr(&root, node, &changes)).expect("space");
+        }
+    }
+    fs.confirm(&one, 2100).expect("it lives");
+    fs.end_sessions(&[one, [9; 16], two]).expect("they live");
+    assert!(fs.sessions().expect("they are read").is_empty());
+    fs.sync().expect("it is durable");
+    drop(fs);
+    assert_whole(&open(&device, 4));
 }
 
 fn repeats_at_one_time_are_executed_once(engine: Engine) {

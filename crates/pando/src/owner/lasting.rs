@@ -25,12 +25,12 @@ impl Lasting for Sessions {
         Ok(Some(Executed { node, number: executed.number }))
     }
 
-    fn confirm(&self, session: &SessionId, done: u64) -> FsResult<()> {
+    fn confirm(&self, session: &SessionId, done: u64) -> FsResult<u64> {
         self.0.confirm(session, done)
     }
 
-    fn end(&self, session: &SessionId) -> FsResult<()> {
-        self.0.end_session(session)
+    fn end(&self, sessions: &[SessionId]) -> FsResult<()> {
+        self.0.end_sessions(sessions)
     }
 
     fn find_again(&self, node: NodeId) -> FsResult<Entry> {

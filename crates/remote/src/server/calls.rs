@@ -7,7 +7,7 @@
 
 use inode::permissions::{EXECUTE, READ, WRITE};
 use inode::{Attr, Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr};
-use vfs::{DirEntry, NewNode, Request, Seek, SyncScope, WalkControl};
+use vfs::{DirEntry, NewNode, Seek, SyncScope, WalkControl};
 use wire::remote::{
     Asked, Asker, Entry, FrameKind, FsAnswer, FsCall, FsFailure, Listed, LockKind, LockRange, Node,
     OPEN_EXEC, OPEN_READ, OPEN_WRITE, WRITE_APPEND, put_head,
@@ -93,9 +93,7 @@ impl<'a> Executing<'a> {
     /// Executes it.
     pub(super) fn run(&self, asked: &Asked<'_>) -> Answered<Outcome> {
         let call = &asked.call;
-        if self.session.grant.read_only && call.changes() {
-            return Err(FsError::ReadOnly("this client may only read".to_owned()));
-        }
+        self.may_change(call)?;
         for part in [
             Executing::names,
             Executing::making,
@@ -110,6 +108,13 @@ impl<'a> Executing<'a> {
         Err(FsError::NotSupported("this call"))
     }
 
+    fn may_change(&self, call: &FsCall<'_>) -> Answered<()> {
+        if self.session.grant.read_only && call.changes() {
+            return Err(FsError::ReadOnly("this client may only read".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Executes a call that changes something once, whichever process it was sent to first. `body`:
     /// what was asked, in bytes.
     pub(super) fn run_once(&self, asked: &Asked<'_>, body: &[u8]) -> Answered<Outcome> {
@@ -117,11 +122,16 @@ impl<'a> Executing<'a> {
             return self.run(asked);
         }
         let Some(_changing) = self.session.changing() else { return Err(FsError::Stale) };
-        self.session.confirm(asked.done)?;
-        let hash = xxhash_rust::xxh3::xxh3_64(body);
-        let request = Request { session: self.session.secret, number: asked.once, hash };
+        self.may_change(&asked.call)?;
+        self.session.admit(asked.once, asked.done)?;
+        let request = self.session.request(asked.once, body);
         match self.session.executed(&request)? {
-            Some(executed) => self.repeated(&asked.call, &executed),
+            Some(executed) => {
+                let answer = self.repeated(&asked.call, &executed)?;
+                // It has attributes of now: they may rest on changes that no answer announced yet.
+                self.fs().settle()?;
+                Ok(answer)
+            }
             None => vfs::with_request(&request, || self.run(asked)),
         }
     }
@@ -130,6 +140,8 @@ impl<'a> Executing<'a> {
     fn repeated(&self, call: &FsCall<'_>, executed: &Executed) -> Answered<Outcome> {
         let made = |name: Option<(Node, &[u8])>, opened: Option<u8>| {
             let lasting = self.session.volume.lasting.as_ref().ok_or(FsError::Stale)?;
+            self.caller()?;
+            self.session.has_space()?;
             let entry = match (executed.node, name) {
                 (Some(node), _) => lasting.find_again(node)?,
                 // A snapshot, for example.

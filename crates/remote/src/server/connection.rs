@@ -148,6 +148,10 @@ fn welcome(
         return Err(Failure::new(FailureKind::NotFound, message)
             .hint("use a name of `pando serve` that the certificate has"));
     };
+    // Before it waits for the store, for its session would be ended meanwhile.
+    if let (Some(grace), Some(resume)) = (&volume.grace, &hello.resume) {
+        grace.continues(&resume.secret);
+    }
     if !volume.may_answer() {
         let message = "another server has taken the volume over";
         return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));

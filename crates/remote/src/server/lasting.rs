@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::Clock;
-use device::sync::Mutex;
+use device::sync::{Mutex, MutexGuard};
 use inode::NodeId;
 use siphasher::sip::SipHasher24;
 use vfs::{Entry, FsResult, Request};
@@ -42,11 +42,12 @@ pub trait Lasting: Send + Sync {
     /// What a request did, if it was executed.
     fn executed(&self, request: &Request) -> FsResult<Option<Executed>>;
 
-    /// The client has the answers to all requests up to this one.
-    fn confirm(&self, session: &SessionId, done: u64) -> FsResult<()>;
+    /// The client has the answers to all requests up to this one. Returns up to which one it has
+    /// them, as the volume knows: that may be a later one.
+    fn confirm(&self, session: &SessionId, done: u64) -> FsResult<u64>;
 
-    /// Ends a session. It may not have begun.
-    fn end(&self, session: &SessionId) -> FsResult<()>;
+    /// Ends sessions. They may not have begun.
+    fn end(&self, sessions: &[SessionId]) -> FsResult<()>;
 
     /// Finds a node again that a session of another process held; takes one look-up.
     fn find_again(&self, node: NodeId) -> FsResult<Entry>;
@@ -58,8 +59,11 @@ pub trait Lasting: Send + Sync {
     fn key(&self) -> [u8; 16];
 }
 
-/// The codes of a session's proofs.
-pub(super) struct Proofs(SipHasher24);
+/// The codes of a session's proofs, and those of its requests.
+pub(super) struct Proofs {
+    nodes: SipHasher24,
+    requests: SipHasher24,
+}
 
 impl Proofs {
     /// `grant`: in words. A client whose certificate grants something else holds nothing.
@@ -74,15 +78,25 @@ impl Proofs {
             hasher.write(grant.as_bytes());
             hasher.finish().to_le_bytes()
         };
-        let mut own = [0; 16];
-        own[..8].copy_from_slice(&part(0));
-        own[8..].copy_from_slice(&part(1));
-        Proofs(SipHasher24::new_with_key(&own))
+        let keyed = |first: u8| {
+            let mut own = [0; 16];
+            own[..8].copy_from_slice(&part(first));
+            own[8..].copy_from_slice(&part(first + 1));
+            SipHasher24::new_with_key(&own)
+        };
+        Proofs { nodes: keyed(0), requests: keyed(2) }
+    }
+
+    /// The code of all bytes of a request.
+    pub(super) fn of_request(&self, body: &[u8]) -> u64 {
+        let mut hasher = self.requests;
+        hasher.write(body);
+        hasher.finish()
     }
 
     pub(super) fn of(&self, node: NodeId, generation: u64, rights: u8) -> u64 {
         let node = convert::node_to_wire(node);
-        let mut hasher = self.0;
+        let mut hasher = self.nodes;
         hasher.write(&node.slot.to_le_bytes());
         hasher.write(&node.ino.to_le_bytes());
         hasher.write(&generation.to_le_bytes());
@@ -127,7 +141,7 @@ impl Grace {
         let mut state = self.state.lock();
         state.until = Some(clock.monotonic() + GRACE_OF_BEFORE);
         if state.awaited.is_empty() {
-            self.end(&mut state);
+            self.end(state);
         }
     }
 
@@ -145,7 +159,7 @@ impl Grace {
         let mut state = self.state.lock();
         state.claiming.remove(session);
         if state.awaited.is_empty() && state.claiming.is_empty() && state.until.is_some() {
-            self.end(&mut state);
+            self.end(state);
         }
     }
 
@@ -156,20 +170,25 @@ impl Grace {
 
     /// Ends it if its time is over: sessions that did not come back have ended.
     pub(super) fn look(&self, clock: &dyn Clock) {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         if state.until.is_some_and(|until| clock.monotonic() >= until) {
-            self.end(&mut state);
+            self.end(state);
         }
     }
 
-    fn end(&self, state: &mut Waiting) {
+    /// What was awaited is not from here on. It ends in the volume without the lock, in which
+    /// commits would keep every client that arrives, and every lock.
+    fn end(&self, mut state: MutexGuard<'_, Waiting>) {
         state.until = None;
-        for session in std::mem::take(&mut state.awaited) {
-            tracing::info!("a session of before did not come back: it has ended");
-            if let Err(error) = self.lasting.end(&session) {
-                tracing::warn!(%error, "a session that ended stays in the volume");
-            }
-        }
+        let absent: Vec<_> = std::mem::take(&mut state.awaited).into_iter().collect();
+        drop(state);
         self.lasting.settle();
+        if absent.is_empty() {
+            return;
+        }
+        tracing::info!(sessions = absent.len(), "did not come back: they have ended");
+        if let Err(error) = self.lasting.end(&absent) {
+            tracing::warn!(%error, "sessions that ended stay in the volume");
+        }
     }
 }

@@ -6,6 +6,8 @@
 //! * A request that is repeated while it runs, or until its answer is acknowledged, is not executed
 //!   again. Answers of calls that may be repeated without harm are not kept.
 
+mod changes;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +16,10 @@ use std::time::Duration;
 use device::sync::Mutex;
 use inode::{FsError, NodeId};
 use rpc::Grant;
-use vfs::{FileSystem, FsResult, Request};
+use vfs::{FileSystem, FsResult};
 use wire::remote::{HeldNode, LockKind, Node, OPEN_READ, OPEN_WRITE, Reclaim};
 
-use super::lasting::{Executed, Proofs};
+use super::lasting::Proofs;
 use super::locks::{Holder, Locking, Waiter};
 use super::outbox::Connection;
 use super::volume::{Served, Usage};
@@ -29,8 +31,9 @@ pub(super) const REQUESTS_MAX: usize = 64;
 const NODES_MAX: usize = 4 << 20;
 /// Most bytes of answers that are kept for a client; a session that needs more then ends.
 const KEPT_BYTES_MAX: usize = 64 << 20;
-/// After how many changes the volume learns which answers a client has.
-const CONFIRM_EVERY: u64 = 256;
+/// Most look-ups and opens of a node that a client can claim. No kernel has as many.
+const LOOKUPS_CLAIMED_MAX: u64 = u64::MAX / 2;
+const OPENS_CLAIMED_MAX: u32 = u32::MAX / 2;
 /// Most searches of a client at a time.
 const SEARCHES_MAX: usize = 4;
 
@@ -96,22 +99,6 @@ pub(super) struct Session {
     state: Mutex<State>,
 }
 
-/// A change under way.
-pub(super) struct Changing<'a>(&'a Session);
-
-impl Drop for Changing<'_> {
-    fn drop(&mut self) {
-        let ends = {
-            let mut state = self.0.state.lock();
-            state.changing -= 1;
-            state.changing == 0 && state.ends_for_good
-        };
-        if ends {
-            self.0.end_in_volume();
-        }
-    }
-}
-
 /// A search under way.
 pub(super) struct Searching<'a>(&'a Usage);
 
@@ -151,10 +138,9 @@ impl Session {
         now: Duration,
     ) -> Session {
         let usage = volume.usage(&client);
-        let proofs = volume
-            .lasting
-            .as_ref()
-            .map(|lasting| Proofs::new(&lasting.key(), &secret, &client, &format!("{grant:?}")));
+        let proofs = volume.lasting.as_ref().map(|lasting| {
+            Proofs::new(&lasting.key(), &secret, &client, &changes::words_of(&grant))
+        });
         // Until it has a connection it is one that lost it: its client may never get the welcome.
         let state = State { lost_since: Some(now), reclaims: is_of_before, ..State::default() };
         let state = Mutex::new(state);
@@ -189,9 +175,10 @@ impl Session {
             else {
                 continue;
             };
-            let opens = held.opens;
+            let opens = held.opens.min(OPENS_CLAIMED_MAX);
             let rights = if opens > 0 { rights & (OPEN_READ | OPEN_WRITE) } else { 0 };
-            let HeldNode { lookups, generation, .. } = *held;
+            let HeldNode { generation, .. } = *held;
+            let lookups = held.lookups.min(LOOKUPS_CLAIMED_MAX);
             let one = Held { lookups, generation, counted: 0, opens, rights };
             let mut state = self.state.lock();
             if state.ended || state.nodes.contains_key(&node) {
@@ -201,8 +188,10 @@ impl Session {
             self.usage.nodes.fetch_add(1, Ordering::Relaxed);
             drop(state);
             // Others are looked for when they are used. One that is open may have no name.
-            if opens > 0 && self.locate(node, held.generation).is_err() {
-                tracing::info!(client = %self.client, "a file that was open is gone");
+            if opens > 0
+                && let Err(error) = self.locate(node, held.generation)
+            {
+                tracing::info!(client = %self.client, %error, "a file that was open is not found");
             }
         }
         let by = Holder { client: self.usage.number, session: self.id };
@@ -232,79 +221,31 @@ impl Session {
     /// Looks for a node of before, and holds it from now on.
     fn locate(&self, node: NodeId, generation: u64) -> FsResult<()> {
         let Some(lasting) = &self.volume.lasting else { return Err(FsError::Stale) };
-        let found = lasting.find_again(node);
-        let is_same = found.is_ok() && self.fs().generation(node) == generation;
-        let mut state = self.state.lock();
-        let held = state.nodes.get_mut(&node);
-        if let Some(held) = held.filter(|_| is_same) {
+        match lasting.find_again(node) {
+            Ok(_) => {}
+            Err(FsError::Stale) => {
+                self.drop_unfound(node);
+                return Err(FsError::Stale);
+            }
+            // Its caller went away, for example, or the store fails: the next use looks again.
+            Err(error) => return Err(error),
+        }
+        let is_same = self.fs().generation(node) == generation;
+        if is_same && let Some(held) = self.state.lock().nodes.get_mut(&node) {
             held.counted += 1;
             return Ok(());
         }
-        if state.nodes.get(&node).is_some_and(|held| held.counted == 0) {
-            state.nodes.remove(&node);
-            self.usage.nodes.fetch_sub(1, Ordering::Relaxed);
-        }
-        drop(state);
-        if found.is_ok() {
-            self.fs().forget(node, 1);
-        }
+        self.drop_unfound(node);
+        self.fs().forget(node, 1);
         Err(FsError::Stale)
     }
 
-    /// Begins a change; `None`: the session has ended.
-    pub(super) fn changing(&self) -> Option<Changing<'_>> {
+    /// What is gone is not the session's any more.
+    fn drop_unfound(&self, node: NodeId) {
         let mut state = self.state.lock();
-        if state.ended {
-            return None;
-        }
-        state.changing += 1;
-        Some(Changing(self))
-    }
-
-    /// What a request did, if it was executed before this process served the volume.
-    pub(super) fn executed(&self, request: &Request) -> FsResult<Option<Executed>> {
-        match self.volume.lasting.as_ref().filter(|_| self.is_of_before) {
-            Some(lasting) => lasting.executed(request),
-            None => Ok(None),
-        }
-    }
-
-    /// Informs the volume now and then which answers its client has: it keeps no more than so many.
-    pub(super) fn confirm(&self, done: u64) -> FsResult<()> {
-        let Some(lasting) = &self.volume.lasting else { return Ok(()) };
-        let before = {
-            let mut state = self.state.lock();
-            let before = state.confirmed;
-            // (One thread at a time, so that no smaller number comes later.)
-            if done < before.saturating_add(CONFIRM_EVERY) || state.is_confirming {
-                return Ok(());
-            }
-            state.is_confirming = true;
-            before
-        };
-        let confirmed = lasting.confirm(&self.secret, done);
-        let mut state = self.state.lock();
-        state.is_confirming = false;
-        state.confirmed = if confirmed.is_ok() { done } else { before };
-        confirmed
-    }
-
-    /// It ends in the volume, too: no process continues it.
-    pub(super) fn end_for_good(&self) {
-        let waits = {
-            let mut state = self.state.lock();
-            state.ends_for_good = true;
-            state.changing > 0
-        };
-        if !waits {
-            self.end_in_volume();
-        }
-    }
-
-    fn end_in_volume(&self) {
-        let Some(lasting) = self.volume.lasting.as_ref().filter(|_| self.is_kept) else { return };
-        if let Err(error) = lasting.end(&self.secret) {
-            tracing::warn!(%error, "a session that ended stays in the volume");
+        if state.nodes.get(&node).is_some_and(|held| held.counted == 0) {
+            state.nodes.remove(&node);
+            self.usage.nodes.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -517,10 +458,11 @@ impl Session {
         let is_new = !state.nodes.contains_key(&node);
         self.usage.nodes.fetch_add(usize::from(is_new), Ordering::Relaxed);
         let held = state.nodes.entry(node).or_default();
-        held.lookups += 1;
+        // (The client's own counts may be any that it claimed.)
+        held.lookups = held.lookups.saturating_add(1);
         held.counted += 1;
         if let Some(rights) = opened {
-            held.opens += 1;
+            held.opens = held.opens.saturating_add(1);
             held.rights |= rights & (OPEN_READ | OPEN_WRITE);
         }
         Ok(())

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::sync::Mutex;
 use device::{Clock, Env, SystemClock, SystemNet};
 use fs::{Engine, Entry, FormatOptions, Fs, OpenOptions};
 use inode::{Caller, FsError, Ino, Kind, NodeId, SetAttr, Slot};
@@ -27,7 +28,8 @@ use crate::rig::{VOLUME, connect, server, user};
 /// How long anything may take.
 const SOON: Duration = Duration::from_secs(60);
 
-struct Kept(Arc<Fs>);
+/// The sessions of a volume, and an error of its next searches for nodes.
+struct Kept(Arc<Fs>, Arc<Mutex<Option<FsError>>>);
 
 impl Lasting for Kept {
     fn begin(&self) -> FsResult<SessionId> {
@@ -44,15 +46,18 @@ impl Lasting for Kept {
         Ok(Some(Executed { node, number: executed.number }))
     }
 
-    fn confirm(&self, session: &SessionId, done: u64) -> FsResult<()> {
+    fn confirm(&self, session: &SessionId, done: u64) -> FsResult<u64> {
         self.0.confirm(session, done)
     }
 
-    fn end(&self, session: &SessionId) -> FsResult<()> {
-        self.0.end_session(session)
+    fn end(&self, sessions: &[SessionId]) -> FsResult<()> {
+        self.0.end_sessions(sessions)
     }
 
     fn find_again(&self, node: NodeId) -> FsResult<Entry> {
+        if let Some(error) = self.1.lock().take() {
+            return Err(error);
+        }
         self.0.find_again(node)
     }
 
@@ -70,6 +75,7 @@ struct Place {
     env: Env,
     fs: Option<Arc<Fs>>,
     server: Server,
+    failing: Arc<Mutex<Option<FsError>>>,
 }
 
 impl Place {
@@ -77,7 +83,7 @@ impl Place {
         let env = SimEnv::on(SimDevice::new(5), 5).env();
         Fs::format(&env, &FormatOptions { engine, ..FormatOptions::default() }).unwrap();
         let server = server(Grant::all(), Duration::from_secs(60));
-        let mut place = Place { env, fs: None, server };
+        let mut place = Place { env, fs: None, server, failing: Arc::default() };
         place.begin();
         place
     }
@@ -97,7 +103,7 @@ impl Place {
             fs: front,
             control: Box::new(control),
             warrant: None,
-            lasting: Some(Arc::new(Kept(Arc::clone(&fs)))),
+            lasting: Some(Arc::new(Kept(Arc::clone(&fs), Arc::clone(&self.failing)))),
         }));
         self.fs = Some(fs);
     }
@@ -221,9 +227,21 @@ impl Raw {
         call: FsCall<'_>,
         read: impl FnOnce(Result<FsAnswer<'_>, FsFailure>) -> T,
     ) -> T {
+        self.ask_once((0, 0), uid, call, read)
+    }
+
+    /// Makes a call with a number of a change, and up to which none is awaited.
+    fn ask_once<T>(
+        &mut self,
+        (once, done): (u64, u64),
+        uid: u32,
+        call: FsCall<'_>,
+        read: impl FnOnce(Result<FsAnswer<'_>, FsFailure>) -> T,
+    ) -> T {
         self.next += 1;
         let who = Asker { uid, gid: uid, ..Asker::default() };
-        let asked = Asked { acknowledged: Vec::new(), once: 0, done: 0, who, call };
+        let acknowledged = (1..self.next).rev().take(2).collect();
+        let asked = Asked { acknowledged, once, done, who, call };
         self.channel
             .send(&frame(FrameKind::Request, self.next, |out| encode(&asked, out)))
             .unwrap();
@@ -338,9 +356,139 @@ fn each_change_signs_its_batch_once() {
         drop(fs);
         place.replace();
         for (request, node) in made {
-            let executed = Kept(Arc::clone(place.fs())).executed(&request).unwrap();
+            let executed = Kept(Arc::clone(place.fs()), Arc::default()).executed(&request).unwrap();
             let executed = executed.unwrap_or_else(|| panic!("request {} is lost", request.number));
             assert_eq!(executed.node, node, "request {}", request.number);
         }
     }
+}
+
+fn entry_of(answer: Result<FsAnswer<'_>, FsFailure>) -> wire::remote::Entry {
+    match answer {
+        Ok(FsAnswer::Entry(entry)) => entry,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Its session, in a process that serves the volume since.
+fn again(place: &mut Place, raw: &Raw) -> Raw {
+    place.replace();
+    let resume = Resume { attempt: raw.welcome.session.attempt + 1, ..raw.welcome.session };
+    let raw = Raw::begin(place, Some(resume));
+    assert!(raw.welcome.resumed && raw.welcome.reclaims);
+    raw
+}
+
+#[test]
+fn no_count_that_is_claimed_overflows() {
+    let mut place = Place::new(Engine::Btree);
+    let new = NewNode { kind: Kind::File, mode: 0o666, rdev: 0 };
+    let node = place.fs().mknod(&Caller::root(), NodeId::ROOT, b"file", &new).unwrap().node;
+    place.fs().forget(node, 1);
+    let top = wire::remote::Node::ROOT;
+    let look_up = FsCall::Lookup { parent: top, name: b"file" };
+    let mut raw = Raw::begin(&place, None);
+    let entry = raw.ask(1000, look_up.clone(), entry_of);
+    let mut raw = again(&mut place, &raw);
+    let (node, proof) = (entry.node, entry.proof);
+    let proofs = vec![(0, proof)];
+    let held =
+        HeldNode { node, generation: entry.generation, lookups: u64::MAX, opens: u32::MAX, proofs };
+    raw.claim(vec![held]);
+    for _ in 0..3 {
+        assert_eq!(raw.ask(1000, look_up.clone(), entry_of).node, node);
+        let opened = raw.ask(1000, FsCall::Open { node, flags: OPEN_READ }, |it| it.is_ok());
+        assert!(opened);
+    }
+    let forgotten = FsCall::Forget { items: vec![(node, u64::MAX)] };
+    assert!(raw.ask(1000, forgotten, |answer| answer.is_ok()));
+    assert_eq!(raw.ask(1000, look_up, entry_of).node, node);
+}
+
+#[test]
+fn a_search_that_fails_loses_no_open_file() {
+    let mut place = Place::new(Engine::Lsm);
+    let top = wire::remote::Node::ROOT;
+    let flags = OPEN_READ | OPEN_WRITE;
+    let mut raw = Raw::begin(&place, None);
+    let create = FsCall::Create { parent: top, name: b"file", mode: 0o600, flags };
+    let entry = raw.ask_once((1, 0), 0, create, entry_of);
+    *place.failing.lock() = Some(FsError::Busy("a test"));
+    let mut raw = again(&mut place, &raw);
+    let node = entry.node;
+    // The claim does not find it.
+    let proofs = vec![(flags, entry.proof)];
+    raw.claim(vec![HeldNode { node, generation: entry.generation, lookups: 1, opens: 1, proofs }]);
+    let read = FsCall::Read { node, offset: 0, length: 1, untimed: true };
+    assert!(raw.ask(0, read.clone(), |answer| answer.is_ok()), "an open file was dropped");
+    assert!(place.failing.lock().is_none(), "nothing was looked for");
+    // Nor does the first use, whose caller went away.
+    let mut raw = again(&mut place, &raw);
+    let proofs = vec![(flags, entry.proof)];
+    raw.claim(vec![HeldNode { node, generation: entry.generation, lookups: 1, opens: 0, proofs }]);
+    *place.failing.lock() = Some(FsError::Interrupted);
+    let interrupted =
+        raw.ask(0, read.clone(), |answer| matches!(answer, Err(FsFailure::Interrupted)));
+    assert!(interrupted, "nothing was looked for");
+    assert!(raw.ask(0, read, |answer| answer.is_ok()), "a node was dropped");
+}
+
+/// Changes that were under way when the server ended have older confirmations than the volume.
+#[test]
+fn a_repeat_with_an_old_confirmation_gets_its_answer() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let mut place = Place::new(engine);
+        let top = wire::remote::Node::ROOT;
+        let new = |name| FsCall::MakeDir { parent: top, name, mode: 0o755 };
+        let mut raw = Raw::begin(&place, None);
+        let made = raw.ask_once((601, 300), 0, new(b"made"), entry_of);
+        raw.ask_once((602, 600), 0, new(b"next"), entry_of);
+        let session = raw.welcome.session.secret;
+        let done_of = |place: &Place| {
+            let sessions = place.fs().sessions().unwrap();
+            sessions.into_iter().find(|(id, _)| *id == session).unwrap().1.done
+        };
+        assert_eq!(done_of(&place), 600);
+        let mut raw = again(&mut place, &raw);
+        raw.claim(Vec::new());
+        let repeated = raw.ask_once((601, 300), 0, new(b"made"), entry_of);
+        assert_eq!(repeated.node, made.node);
+        // With other bytes it is another request.
+        for other in [new(b"other"), FsCall::RemoveDir { parent: top, name: b"made" }] {
+            let refused =
+                raw.ask_once((601, 300), 0, other, |it| matches!(it, Err(FsFailure::Invalid)));
+            assert!(refused, "a request has two bodies");
+        }
+        assert_eq!(done_of(&place), 600);
+    }
+}
+
+#[test]
+fn answers_that_are_not_confirmed_are_bounded() {
+    let place = Place::new(Engine::Btree);
+    let top = wire::remote::Node::ROOT;
+    let mode = |to| {
+        let changes = wire::remote::Changes { mode: Some(to), ..wire::remote::Changes::default() };
+        FsCall::SetAttr { node: top, changes }
+    };
+    let mut raw = Raw::begin(&place, None);
+    assert!(raw.ask_once((1, 0), 0, mode(0o755), |it| it.is_ok()));
+    assert!(raw.ask_once((1024, 0), 0, mode(0o755), |it| it.is_ok()));
+    for (once, done) in [(1025, 0), (u64::MAX, 0)] {
+        let refused = raw.ask_once((once, done), 0, mode(0o700), |it| {
+            matches!(it, Err(FsFailure::LimitReached))
+        });
+        assert!(refused, "{once} above {done} was executed");
+    }
+    for (once, done) in [(5, 5), (7, u64::MAX)] {
+        let refused =
+            raw.ask_once((once, done), 0, mode(0o700), |it| matches!(it, Err(FsFailure::Invalid)));
+        assert!(refused, "{once} with {done} was executed");
+    }
+    // Numbers of changes that failed are used up, too.
+    assert!(raw.ask_once((9000, 8999), 0, mode(0o755), |it| it.is_ok()));
+    let refused =
+        raw.ask_once((8999, 0), 0, mode(0o700), |it| matches!(it, Err(FsFailure::Invalid)));
+    assert!(refused, "what was confirmed was executed");
+    assert!(raw.ask_once((9001, 9000), 0, mode(0o755), |it| it.is_ok()));
 }
