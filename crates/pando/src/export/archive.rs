@@ -97,13 +97,11 @@ impl Made {
 
     /// Gives it a name, if nothing has that.
     fn name(&self, name: &CStr) -> rustix::io::Result<()> {
-        match &self.hidden {
-            Some(hidden) => staging::rename(&self.parent, hidden, &self.parent, name),
-            None => {
-                let (from, flags) = (open_file(&self.file), AtFlags::SYMLINK_FOLLOW);
-                rustix::fs::linkat(CWD, from, &self.parent, name, flags)
-            }
+        if let Some(hidden) = &self.hidden {
+            return staging::rename(&self.parent, hidden, &self.parent, name);
         }
+        let (from, flags) = (open_file(&self.file), AtFlags::SYMLINK_FOLLOW);
+        rustix::fs::linkat(CWD, from, &self.parent, name, flags)
     }
 }
 
@@ -288,7 +286,9 @@ mod tests {
             assert!(failure.hint.contains(&paths[1].display().to_string()), "{failure:?}");
             assert_eq!(std::fs::read(&paths[1]).unwrap()[..4], *b"text");
             assert_eq!(std::fs::read(&path).unwrap(), b"another");
-            paths.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+            for path in paths {
+                std::fs::remove_file(path).unwrap();
+            }
         }
     }
 }

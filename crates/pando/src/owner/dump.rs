@@ -37,7 +37,7 @@ impl<'a> Reserved<'a> {
         let mut reserved = staged.dumps().lock();
         let is_free = |number: &u64| !taken.contains(number) && !reserved.contains(number);
         // There are not as many snapshots as numbers.
-        let number = (1..).find(is_free).unwrap_or_default();
+        let number = (1..=u64::MAX).find(is_free).unwrap_or_default();
         reserved.insert(number);
         Reserved { staged, number }
     }
