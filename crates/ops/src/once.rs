@@ -288,7 +288,9 @@ impl Ops {
         execute_alone(self, |plan| {
             plan.removes();
             plan.batch().put(ANSWERS, &key, &record.encode());
-            first.iter().for_each(|key| plan.batch().delete(ANSWERS, key));
+            for key in first {
+                plan.batch().delete(ANSWERS, key);
+            }
             Ok(())
         })?;
         others.chunks(ANSWERS_OF_BATCH).try_for_each(|some| self.remove_keys(some))
@@ -297,7 +299,9 @@ impl Ops {
     fn remove_keys(&self, keys: &[Vec<u8>]) -> FsResult<()> {
         execute_alone(self, |plan| {
             plan.removes();
-            keys.iter().for_each(|key| plan.batch().delete(ANSWERS, key));
+            for key in keys {
+                plan.batch().delete(ANSWERS, key);
+            }
             Ok(())
         })
     }

@@ -39,12 +39,12 @@ mod check;
 mod import;
 mod streams;
 mod dump;
+mod sent;
 mod diff;
 mod accounts;
 mod staged;
 mod export;
 mod restore;
-mod sent;
 mod stream_terms;
 mod find_from;
 

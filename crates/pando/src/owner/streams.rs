@@ -50,7 +50,7 @@ pub(super) fn send(
     let options = SendOptions { memory, token, dry_run, expected };
     let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);
     let holds = match hold.filter(|_| !dry_run) {
-        Some(name) => Holds::set(server, caller, nodes, (name, snapshot_path))?,
+        Some(name) => Holds::set((server.staged(), fs), caller, nodes, (name, snapshot_path))?,
         None => None,
     };
     let (cancel, broken, begun) = (AtomicBool::new(false), Cell::new(None), Cell::new(false));
