@@ -108,6 +108,9 @@ struct Waiting {
 /// How long sessions of before are waited for.
 pub(super) const GRACE_OF_BEFORE: Duration = Duration::from_secs(8);
 
+/// How much longer those are waited for that came back and have not claimed all that they hold.
+const CLAIMING_MORE: Duration = Duration::from_secs(12);
+
 impl Grace {
     pub(super) fn begin(lasting: Arc<dyn Lasting>) -> Grace {
         let awaited: BTreeSet<SessionId> = match lasting.sessions() {
@@ -157,13 +160,16 @@ impl Grace {
     /// Ends it if its time is over: sessions that did not come back have ended.
     pub(super) fn look(&self, clock: &dyn Clock) {
         let mut state = self.state.lock();
-        if state.until.is_some_and(|until| clock.monotonic() >= until) {
+        let more = if state.claiming.is_empty() { Duration::ZERO } else { CLAIMING_MORE };
+        if state.until.is_some_and(|until| clock.monotonic() >= until.saturating_add(more)) {
             self.end(&mut state);
         }
     }
 
     fn end(&self, state: &mut Waiting) {
         state.until = None;
+        // Those that did not claim all that they hold continue without: others may have had it.
+        state.claiming.clear();
         for session in std::mem::take(&mut state.awaited) {
             tracing::info!("a session of before did not come back: it has ended");
             if let Err(error) = self.lasting.end(&session) {
