@@ -64,9 +64,18 @@ impl Campaign {
     }
 
     /// Keeps the lease, or begins one, and asks for each volume that another server does not have.
-    /// After an error the standings stay as they were.
+    /// After an error the standings stay as they were, unless another server has this one's name.
     pub fn step(&self) -> Result<()> {
-        let lease = self.lease()?;
+        let lease = match self.lease() {
+            // Another server has this one's name, so nothing is this one's any more.
+            Err(error @ Error::Refused(_)) => {
+                for known in self.state.lock().volumes.values_mut() {
+                    *known = Standing::Unknown;
+                }
+                return Err(error);
+            }
+            lease => lease?,
+        };
         let volumes: Vec<_> = self.state.lock().volumes.keys().copied().collect();
         for volume in volumes {
             let standing = match self.ask(&volume, lease) {
@@ -77,8 +86,14 @@ impl Campaign {
                 }
                 standing => standing?,
             };
-            if let Some(known) = self.state.lock().volumes.get_mut(&volume) {
-                *known = standing;
+            let is_ours = standing == Standing::Ours;
+            let is_wanted = {
+                let mut state = self.state.lock();
+                state.volumes.get_mut(&volume).map(|known| *known = standing).is_some()
+            };
+            // It was left while it was asked for: the name may have been made since.
+            if is_ours && !is_wanted {
+                self.give_back(&volume)?;
             }
         }
         Ok(())
@@ -151,9 +166,10 @@ impl Campaign {
     /// Wants a volume no more, and lets others have it.
     pub fn leave(&self, volume: &[u8; 16]) -> Result<()> {
         let was = self.state.lock().volumes.remove(volume);
-        if was != Some(Standing::Ours) {
-            return Ok(());
-        }
+        if was == Some(Standing::Ours) { self.give_back(volume) } else { Ok(()) }
+    }
+
+    fn give_back(&self, volume: &[u8; 16]) -> Result<()> {
         let key = owner_key(volume);
         let Some(item) = self.coordinator.get(&key)? else { return Ok(()) };
         let is_own = Owner::decode(&item.value)

@@ -135,12 +135,13 @@ impl Patience {
         let (mut pause, mut tries) = (PAUSE, 1_u32);
         loop {
             self.traffic.sends(kind, bytes_out, tries > 1);
+            let sent = self.clock.monotonic();
             let tried = once();
             let Tried::Failed(mut error) = tried else {
-                self.traffic.answers();
+                self.traffic.answers(self.clock.monotonic());
                 return tried.result();
             };
-            self.traffic.fails(&*self.clock, &error);
+            self.traffic.fails(sent, &error);
             let waited = self.clock.monotonic().saturating_sub(start);
             let next = self.jitter(pause);
             if waited + next > self.deadline {

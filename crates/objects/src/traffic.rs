@@ -28,7 +28,14 @@ pub struct Traffic {
     retries: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
-    failing: Mutex<Option<Failing>>,
+    health: Mutex<Health>,
+}
+
+#[derive(Debug, Default)]
+struct Health {
+    /// When the store answered last.
+    answered: Duration,
+    failing: Option<Failing>,
 }
 
 /// A store that does not answer, or not as it should.
@@ -59,7 +66,8 @@ pub struct TrafficCounts {
     pub bytes_in: u64,
     /// Bytes of objects sent.
     pub bytes_out: u64,
-    /// Set while requests fail: from the first failure to the next answer.
+    /// Set while requests fail: since the first that failed was sent, or since the
+    /// last answer if that came later, to the next answer.
     pub failing: Option<Failing>,
 }
 
@@ -77,7 +85,7 @@ impl Traffic {
             retries: load(&self.retries),
             bytes_in: load(&self.bytes_in),
             bytes_out: load(&self.bytes_out),
-            failing: self.failing.lock().clone(),
+            failing: self.health.lock().failing.clone(),
         }
     }
 
@@ -94,18 +102,17 @@ impl Traffic {
     }
 
     /// Notes that the store answered.
-    pub(crate) fn answers(&self) {
-        let mut failing = self.failing.lock();
-        if failing.is_some() {
-            *failing = None;
-        }
+    pub(crate) fn answers(&self, now: Duration) {
+        *self.health.lock() = Health { answered: now, failing: None };
     }
 
-    /// Notes that a request failed.
-    pub(crate) fn fails(&self, clock: &dyn Clock, why: &device::Error) {
-        let mut failing = self.failing.lock();
-        let since = failing.as_ref().map_or_else(|| clock.monotonic(), |failing| failing.since);
-        *failing = Some(Failing { since, why: why.to_string() });
+    /// Notes that a request failed, and when it was sent.
+    pub(crate) fn fails(&self, sent: Duration, why: &device::Error) {
+        let mut health = self.health.lock();
+        // (Others may have been answered while this one waited.)
+        let since = sent.max(health.answered);
+        let since = health.failing.as_ref().map_or(since, |failing| failing.since);
+        health.failing = Some(Failing { since, why: why.to_string() });
     }
 }
 
@@ -124,10 +131,11 @@ impl<B: Blobs> Counted<B> {
         call: impl FnOnce(&B) -> Result<T>,
     ) -> Result<T> {
         self.traffic.sends(kind, bytes_out, false);
+        let sent = self.clock.monotonic();
         let called = call(&self.blobs);
         match &called {
-            Err(error) if !error.is_not_found() => self.traffic.fails(&*self.clock, error),
-            _ => self.traffic.answers(),
+            Err(error) if !error.is_not_found() => self.traffic.fails(sent, error),
+            _ => self.traffic.answers(self.clock.monotonic()),
         }
         called
     }

@@ -18,15 +18,18 @@ use super::server::Server;
 use super::sessions::Who;
 use super::start::ServeStart;
 use super::stream_terms::MEMORY_OF_USERS;
-use super::warrant::Owned;
+use super::warrant::{Owned, Watched};
 use crate::failure;
 
 /// A volume that is served; dropping this ends the sessions of its clients.
-pub(super) struct Exported(ServeStart);
+pub(super) struct Exported {
+    serve: ServeStart,
+    _watched: Option<Watched>,
+}
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        self.0.server.remove(&self.0.name);
+        self.serve.server.remove(&self.serve.name);
     }
 }
 
@@ -37,7 +40,8 @@ pub(super) fn export(
     (server, fs): (&Arc<Server>, &Arc<Fs>),
     events: &Sender<Event>,
 ) -> Answered<Exported> {
-    let warrant = warrant(serve, (server, fs), events)?;
+    let (warrant, watched) = warrant(serve, (server, fs), events)?.unzip();
+    let warrant = warrant.map(|owned| owned as Arc<dyn Warrant>);
     let daemon = Arc::downgrade(server);
     let control = move |client: &str, caller| match daemon.upgrade() {
         Some(daemon) => admit(&daemon, client, caller),
@@ -48,7 +52,7 @@ pub(super) fn export(
     let lasting = lasting.then(|| Arc::new(Sessions(Arc::clone(fs))) as Arc<dyn Lasting>);
     let export = Export { name, fs: front, control: Box::new(control), warrant, lasting };
     if serve.server.add(export) {
-        return Ok(Exported(serve.clone()));
+        return Ok(Exported { serve: serve.clone(), _watched: watched });
     }
     let message = format!("another volume is served as {}", serve.name);
     Err(Failure::new(FailureKind::Exists, message).hint("serve it under a name: NAME=VOLDIR"))
@@ -60,8 +64,8 @@ fn warrant(
     serve: &ServeStart,
     (server, fs): (&Arc<Server>, &Fs),
     events: &Sender<Event>,
-) -> Answered<Option<Arc<dyn Warrant>>> {
-    let Some(deposed) = &serve.deposed else { return Ok(None) };
+) -> Answered<Option<(Arc<Owned>, Watched)>> {
+    let Some(mandate) = &serve.mandate else { return Ok(None) };
     let (store, clock) = (Arc::clone(&fs.store), Arc::clone(&fs.env.clock));
     let wait = store.serve_from().saturating_sub(clock.monotonic());
     if !wait.is_zero() {
@@ -70,8 +74,9 @@ fn warrant(
     }
     let owned = Owned::new(store, clock, events.clone());
     let traffic = server.store().map(|(store, _)| Arc::clone(&store.traffic));
-    owned.watch(Arc::clone(deposed), traffic).map_err(|error| failure::thread(&error))?;
-    Ok(Some(owned))
+    let watched = owned.watch(Arc::clone(mandate), traffic);
+    let watched = watched.map_err(|error| failure::thread(&error))?;
+    Ok(Some((owned, watched)))
 }
 
 /// Opens a connection for a user of another machine; returns its other end.

@@ -92,6 +92,7 @@ pub(crate) use record::TraceStart;
 use server::{Server, Silent};
 use start::LAZY_PATIENCE;
 pub(crate) use start::{MountStart, ServeStart, Start};
+pub(crate) use warrant::Mandate;
 
 /// Runs the daemon of a volume until it is time to leave. Calls `report` once with the outcome of
 /// the start, unless the start failed: then it returns the failure.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::record::TraceStart;
-use super::warrant::Deposed;
+use super::warrant::Mandate;
 use crate::host::TakeOver;
 
 /// How long open files may delay the end of a mount after a signal.
@@ -42,15 +42,15 @@ pub(crate) struct ServeStart {
     pub(crate) server: Arc<remote::Server>,
     /// What its clients call the volume.
     pub(crate) name: String,
-    /// Why this server should own the volume no more, if other servers can take it over.
-    pub(crate) deposed: Option<Arc<Deposed>>,
+    /// Whether this server should own the volume, if other servers can take it over.
+    pub(crate) mandate: Option<Arc<dyn Mandate>>,
 }
 
 impl Start {
     /// The same for a volume that this server should own until it is deposed: it replaces whatever
     /// process had it, for the servers have agreed.
-    pub(crate) fn served_while(self, deposed: Arc<Deposed>) -> Start {
-        let serve = self.serve.map(|serve| ServeStart { deposed: Some(deposed), ..serve });
+    pub(crate) fn served_while(self, mandate: Arc<dyn Mandate>) -> Start {
+        let serve = self.serve.map(|serve| ServeStart { mandate: Some(mandate), ..serve });
         Start { take_over: TakeOver::Agreed, serve, ..self }
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use device::Clock;
 use device::sync::{Mutex, Sender};
+use device::{Clock, Thread};
 use objects::Traffic;
 use remote::Warrant;
 use store::Store;
@@ -24,8 +24,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long the store may not answer before another server gets the volume: it may reach it.
 const CUT_OFF: Duration = Duration::from_secs(4);
 
-/// Returns why this server should own a volume no more, if that is so.
-pub(crate) type Deposed = dyn Fn() -> Option<String> + Send + Sync;
+/// How long a question whose volume it is may have no answer from the store, and changes none:
+/// a request that waits has not failed, and a store may answer reads and take nothing.
+const UNANSWERED: Duration = Duration::from_secs(8);
+const UNWRITTEN: Duration = Duration::from_secs(15);
+
+/// The part of this server in the servers' decision about a volume.
+pub(crate) trait Mandate: Send + Sync {
+    /// Why this server should own the volume no more, if that is so.
+    fn deposed(&self) -> Option<String>;
+
+    /// Lets others have it, before it is closed here.
+    fn give_up(&self);
+}
 
 /// The right of this process to answer for its volume.
 pub(super) struct Owned {
@@ -34,6 +45,10 @@ pub(super) struct Owned {
     /// Until when answers may be sent, in nanoseconds of the monotonic clock.
     until: AtomicU64,
     ended: AtomicBool,
+    /// The volume is closed in order.
+    closes: AtomicBool,
+    /// Since when somebody waits for a proof of the owner, on that clock; 0: nobody does.
+    waits_since: AtomicU64,
     /// Gets one message when it has ended.
     events: Mutex<Option<Sender<Event>>>,
 }
@@ -44,8 +59,10 @@ impl Owned {
         clock: Arc<dyn Clock>,
         events: Sender<Event>,
     ) -> Arc<Owned> {
-        let (until, ended) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Owned { store, clock, until, ended, events: Mutex::new(Some(events)) })
+        let (until, waits_since) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (ended, closes) = (AtomicBool::new(false), AtomicBool::new(false));
+        let events = Mutex::new(Some(events));
+        Arc::new(Owned { store, clock, until, ended, closes, waits_since, events })
     }
 
     /// Answers nothing from now on.
@@ -62,33 +79,104 @@ impl Owned {
     }
 
     /// Watches, until it ends, whether this server should own the volume no more, or cannot reach
-    /// the store.
+    /// the store. Then others may have it at once: closing it here may take until the store
+    /// answers, and their seal keeps this process from changing anything.
     pub(super) fn watch(
         self: &Arc<Owned>,
-        deposed: Arc<Deposed>,
+        mandate: Arc<dyn Mandate>,
         traffic: Option<Arc<Traffic>>,
-    ) -> std::io::Result<()> {
+    ) -> std::io::Result<Watched> {
         let own = Arc::clone(self);
-        let cut_off = move |now: Duration| {
-            let failing = traffic.as_ref()?.counts().failing?;
-            let since = now.saturating_sub(failing.since);
-            (since >= CUT_OFF).then(|| format!("the store has not answered: {}", failing.why))
-        };
-        device::spawn("warrant", move || {
+        let thread = device::spawn("warrant", move || {
+            let mut written = Written::default();
             while !own.ended.load(Ordering::SeqCst) {
-                if let Some(why) = deposed().or_else(|| cut_off(own.clock.monotonic())) {
-                    own.end(&why);
+                if own.closes.load(Ordering::SeqCst) {
                     return;
+                }
+                let cut_off = || own.is_cut_off(traffic.as_deref(), &mut written);
+                if let Some(why) = mandate.deposed().or_else(cut_off) {
+                    own.end(&why);
+                    break;
                 }
                 own.clock.sleep(LOOK_EVERY);
             }
+            mandate.give_up();
         })?;
-        Ok(())
+        Ok(Watched { owned: Arc::clone(self), thread: Some(thread) })
+    }
+
+    /// Why another server should have the volume, if this one cannot reach the store.
+    fn is_cut_off(&self, traffic: Option<&Traffic>, written: &mut Written) -> Option<String> {
+        let now = self.clock.monotonic();
+        let failing = traffic.and_then(|traffic| traffic.counts().failing);
+        let failing = failing.filter(|failing| now.saturating_sub(failing.since) >= CUT_OFF);
+        if let Some(failing) = failing {
+            return Some(format!("the store has not answered: {}", failing.why));
+        }
+        if self.waits_too_long(now) {
+            return Some("the store has not answered a request".to_owned());
+        }
+        let last = self.store.last_commit();
+        let waits = written.stands_still(last.0.0, self.store.durable().0.0, now);
+        if waits >= UNWRITTEN {
+            return Some("the store has not taken a change".to_owned());
+        }
+        // Changes of the background may wait for the next one of a client.
+        if waits >= UNWRITTEN / 3 && !std::mem::replace(&mut written.is_asked, true) {
+            let store = Arc::clone(&self.store);
+            let ask = move || store.sync(last).unwrap_or_default();
+            if let Err(error) = device::spawn("warrant-sync", ask) {
+                tracing::warn!(%error, "cannot look whether the store takes changes");
+            }
+        }
+        None
+    }
+
+    /// Whether somebody has waited too long for a proof of the owner.
+    fn waits_too_long(&self, now: Duration) -> bool {
+        let since = self.waits_since.load(Ordering::SeqCst);
+        since > 0 && now.saturating_sub(Duration::from_nanos(since)) >= UNANSWERED
+    }
+}
+
+/// Watches; dropping it ends that.
+pub(super) struct Watched {
+    owned: Arc<Owned>,
+    thread: Option<Thread<()>>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.owned.closes.store(true, Ordering::SeqCst);
+        // So that it gives up nothing that is taken again later.
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    }
+}
+
+/// Since when a log that has commits to write has written none.
+#[derive(Default)]
+struct Written {
+    durable: u64,
+    since: Duration,
+    /// It was asked to write.
+    is_asked: bool,
+}
+
+impl Written {
+    /// For how long it has written nothing.
+    fn stands_still(&mut self, last: u64, durable: u64, now: Duration) -> Duration {
+        if durable >= last || durable > self.durable {
+            *self = Written { durable, since: now, is_asked: false };
+        }
+        now.saturating_sub(self.since)
     }
 }
 
 impl Warrant for Owned {
     fn may_answer(&self) -> bool {
+        let _waiting = (!self.is_known()).then(|| Waiting::begin(self));
         let mut warned = false;
         loop {
             if self.ended.load(Ordering::SeqCst) {
@@ -122,5 +210,50 @@ impl Warrant for Owned {
 
     fn is_known(&self) -> bool {
         !self.ended.load(Ordering::SeqCst) && self.now() < self.until.load(Ordering::SeqCst)
+    }
+}
+
+/// Somebody who waits for a proof of the owner. (Who begins while another waits counts from that
+/// one's beginning, and the first who gets the proof has it for all.)
+struct Waiting<'a>(&'a Owned);
+
+impl Waiting<'_> {
+    fn begin(owned: &Owned) -> Waiting<'_> {
+        let now = owned.now().max(1);
+        let (order, none) = (Ordering::SeqCst, 0);
+        owned.waits_since.compare_exchange(none, now, order, order).unwrap_or_default();
+        Waiting(owned)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waits_since.store(0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Written;
+
+    #[test]
+    fn a_log_stands_still_only_while_it_has_something_to_write() {
+        let at = Duration::from_secs;
+        let mut written = Written::default();
+        for second in 0..100 {
+            assert_eq!(written.stands_still(5, 5, at(second)), at(0), "nothing waits");
+            let waits = written.stands_still(second + 9, second + 6, at(second));
+            assert_eq!(waits, at(0), "it writes");
+        }
+        assert_eq!(written.stands_still(300, 200, at(200)), at(0));
+        assert_eq!(written.stands_still(301, 200, at(203)), at(3));
+        assert_eq!(written.stands_still(302, 200, at(230)), at(30));
+        assert_eq!(written.stands_still(302, 201, at(231)), at(0));
+        // A pause without changes counts for nothing.
+        assert_eq!(written.stands_still(302, 302, at(300)), at(0));
+        assert_eq!(written.stands_still(302, 302, at(400)), at(0));
+        assert_eq!(written.stands_still(303, 302, at(401)), at(1));
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
             serve: Some(ServeStart {
                 server: Arc::clone(&server),
                 name: name.clone(),
-                deposed: None,
+                mandate: None,
             }),
         };
         (name.clone(), start)

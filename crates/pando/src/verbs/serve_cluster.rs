@@ -22,7 +22,7 @@ use wire::{Failure, FailureKind};
 use crate::cli::EtcdArgs;
 use crate::failure::{self, Result};
 use crate::output::Output;
-use crate::owner::{self, Start};
+use crate::owner::{self, Mandate, Start};
 
 /// How long the names of this server live when it does not.
 const LEASE: Duration = Duration::from_secs(3);
@@ -52,6 +52,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     server: Arc<Server>,
     ending: AtomicBool,
+    /// All volumes are closed: the lease need not live.
+    ended: AtomicBool,
 }
 
 /// A change that a thread reports.
@@ -76,6 +78,7 @@ pub(super) fn run(
         clock,
         server: Arc::clone(server),
         ending: AtomicBool::new(false),
+        ended: AtomicBool::new(false),
     });
     watch_signals(&shared)?;
     introduce(&shared)?;
@@ -109,7 +112,7 @@ pub(super) fn run(
             Err(_) => break,
         }
     }
-    shared.ending.store(true, Ordering::SeqCst);
+    shared.ended.store(true, Ordering::SeqCst);
     stepping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     if let Err(error) = shared.campaign.end() {
         tracing::warn!(%error, "others wait until the lease of this server ends");
@@ -216,10 +219,14 @@ fn keep(
 ) {
     let mut failed = false;
     let mut owners: Vec<Option<String>> = vec![None; volumes.len()];
-    while !shared.ending.load(Ordering::SeqCst) {
+    // To the end of the last volume: another server would take one over while it is closed.
+    while !shared.ended.load(Ordering::SeqCst) {
         match shared.campaign.step() {
             Ok(()) if std::mem::take(&mut failed) => tracing::info!("etcd answers again"),
             Ok(()) | Err(Error::LeaseEnded) => {}
+            Err(error @ Error::Refused(_)) if !std::mem::replace(&mut failed, true) => {
+                tracing::error!(%error, "this server takes over nothing until its name is free");
+            }
             // What is served continues: the store decides whose it is.
             Err(error) if !std::mem::replace(&mut failed, true) => {
                 tracing::warn!(%error, "etcd does not answer: no server takes a volume over");
@@ -250,14 +257,7 @@ fn hold(shared: &Arc<Shared>, seat: Seat, changes: &sync::Sender<StateChange>) {
     let Seat { name, volume, start } = seat;
     let is_ours = || shared.campaign.standing(&volume) == Standing::Ours;
     let is_ending = || shared.ending.load(Ordering::SeqCst);
-    let deposed = {
-        let shared = Arc::clone(shared);
-        Arc::new(move || match shared.campaign.standing(&volume) {
-            Standing::Theirs(owner) => Some(format!("etcd gave the volume to {}", owner.server)),
-            Standing::Ours | Standing::Unknown => None,
-        })
-    };
-    let start = start.served_while(deposed);
+    let start = start.served_while(Arc::new(Candidate { shared: Arc::clone(shared), volume }));
     while !is_ending() {
         if !is_ours() {
             shared.clock.sleep(LOOK_EVERY);
@@ -284,13 +284,39 @@ fn hold(shared: &Arc<Shared>, seat: Seat, changes: &sync::Sender<StateChange>) {
             }
             _ => {}
         }
-        if let Err(error) = shared.campaign.leave(&volume) {
-            tracing::warn!(%error, volume = %name, "others wait until this server's lease ends");
-        }
+        leave(shared, &volume);
         if !is_ending() {
             shared.clock.sleep(PAUSE);
             shared.campaign.enter(volume);
         }
+    }
+    // It is wanted no more, whoever has it.
+    leave(shared, &volume);
+}
+
+/// Lets others have a volume.
+fn leave(shared: &Shared, volume: &[u8; 16]) {
+    if let Err(error) = shared.campaign.leave(volume) {
+        tracing::warn!(%error, "others wait until this server's lease ends");
+    }
+}
+
+/// The part of this server in the decision about a volume that it serves.
+struct Candidate {
+    shared: Arc<Shared>,
+    volume: [u8; 16],
+}
+
+impl Mandate for Candidate {
+    fn deposed(&self) -> Option<String> {
+        match self.shared.campaign.standing(&self.volume) {
+            Standing::Theirs(owner) => Some(format!("etcd gave the volume to {}", owner.server)),
+            Standing::Ours | Standing::Unknown => None,
+        }
+    }
+
+    fn give_up(&self) {
+        leave(&self.shared, &self.volume);
     }
 }
 

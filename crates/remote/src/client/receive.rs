@@ -23,7 +23,7 @@ const CLAIMED_MAX: usize = 4096;
 impl Remote {
     /// Whether another server may take over.
     pub(super) fn has_several(&self) -> bool {
-        self.target.places.len() > 1
+        self.target.places.len() > 1 || self.may_move.load(Ordering::Relaxed)
     }
 
     /// Receives answers until the connection ends; returns why it did.

@@ -17,8 +17,8 @@ use rpc::Channel;
 use vfs::FsResult;
 use wire::decode;
 use wire::remote::{
-    Asker, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, LockRange, Node, Resume, Use,
-    put_head, split_head,
+    Asker, FEATURE_TAKEN_OVER, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, LockRange, Node,
+    Resume, Use, put_head, split_head,
 };
 
 use super::connect::{ConnectError, Purpose, Target, connect};
@@ -65,6 +65,8 @@ pub struct Remote {
     epoch: AtomicU64,
     /// Whether the server lets this client change nothing.
     read_only: bool,
+    /// Whether the server's volume is one that another one may take over.
+    pub(super) may_move: AtomicBool,
     /// What the client holds, and its locks: a server that takes over asks for them.
     pub(super) kept: Arc<Kept>,
     pub(super) locks: Locks,
@@ -96,6 +98,7 @@ impl Remote {
             pings: AtomicU64::new(0),
             epoch: AtomicU64::new(1),
             read_only: welcome.read_only,
+            may_move: AtomicBool::new(welcome.features & FEATURE_TAKEN_OVER != 0),
             kept: Arc::default(),
             locks: Locks::default(),
         });
@@ -471,6 +474,7 @@ impl Remote {
             });
             state.begin_numbers();
         }
+        self.may_move.store(welcome.features & FEATURE_TAKEN_OVER != 0, Ordering::Relaxed);
         state.session = Some(welcome.session);
         state.connection = Some(Arc::clone(channel));
         for (id, call) in &mut state.calls {

@@ -2,21 +2,23 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use device::{Clock, Link};
 use inode::FsError;
 use rpc::{Channel, ChannelError, Grant};
 use wire::remote::{
-    Asked, FEATURES, FrameKind, FsFailure, REMOTE_MAGIC, REMOTE_VERSION, REMOTE_VERSION_MIN,
-    Reclaim, RemoteHello, RemoteWelcome, Resume, Use, put_head, split_head,
+    Asked, FEATURE_TAKEN_OVER, FEATURES, FrameKind, FsCall, FsFailure, LockKind, REMOTE_MAGIC,
+    REMOTE_VERSION, REMOTE_VERSION_MIN, Reclaim, RemoteHello, RemoteWelcome, Resume, Use, put_head,
+    split_head,
 };
 use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
 
 use super::calls::{self, Executing, Outcome};
 use super::control::SILENCE_MAX;
 use super::outbox::Connection;
+use super::pongs::pong;
 use super::pool::Work;
 use super::session::{Arrived, REQUESTS_MAX, Session};
 use super::volume::{Adding, SESSIONS_OF_CLIENT_MAX, Served};
@@ -156,10 +158,12 @@ fn welcome(
         let message = "another server has taken the volume over";
         return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
     }
+    let takes_over = if volume.may_be_taken_over() { FEATURE_TAKEN_OVER } else { 0 };
+    let features = (FEATURES & !FEATURE_TAKEN_OVER) | takes_over;
     let mut welcome = RemoteWelcome {
         magic: REMOTE_MAGIC,
         version,
-        features: hello.features & FEATURES,
+        features: hello.features & features,
         session: Resume { session: 0, secret: [0; 16], attempt: 0 },
         resumed: false,
         reclaims: false,
@@ -182,7 +186,7 @@ fn welcome(
                 .hint("try again when the volume is mounted on the server")
         })?;
         send_welcome(channel, &welcome)?;
-        return control::carry(channel, &stream).map_err(protocol);
+        return control::carry(&volume, channel, &stream).map_err(protocol);
     }
     let client: Arc<str> = client.into();
     let (session, resumed) = session(shared, &volume, &client, grant, hello)?;
@@ -262,17 +266,16 @@ fn session(
         random.fill(&mut secret);
         (secret, false)
     };
+    // Before the volume keeps it: what is refused leaves nothing there.
+    if of_before.is_none() && !volume.may_add(client) {
+        return Err(too_many(client));
+    }
     let (secret, is_kept) = match (&of_before, &volume.lasting) {
         (Some(resume), _) => (resume.secret, true),
         (None, Some(lasting)) => match lasting.begin() {
             Ok(secret) => (secret, true),
-            Err(error @ FsError::LimitReached(_)) => {
-                let message = format!("the volume keeps no more sessions: {error}");
-                return Err(
-                    Failure::new(FailureKind::Busy, message).hint("unmount what is not used")
-                );
-            }
-            // Files can be read, and removed, in a full volume.
+            // Files can be read, and removed, in a full volume; and other clients have nothing to
+            // do with how many sessions some have.
             Err(error) => {
                 tracing::warn!(%error, "a session begins that no other process can continue");
                 own()
@@ -294,15 +297,22 @@ fn session(
             tracing::info!(%client, volume = %volume.name, "a client {what} a session");
             return Ok((session, is_of_before));
         }
-        Adding::TooMany => {
-            let message =
-                format!("the client {client} has {SESSIONS_OF_CLIENT_MAX} sessions, the most");
-            Failure::new(FailureKind::Busy, message).hint("unmount what is not used")
-        }
+        Adding::Known(session) => return Ok((session, true)),
+        Adding::Taken => Failure::new(FailureKind::Leaving, "another session has this number")
+            .hint("connect again"),
+        Adding::TooMany => too_many(client),
         Adding::Ended => Failure::new(FailureKind::Leaving, "the volume is being closed")
             .hint("try again when it is served again"),
     };
+    if !is_of_before {
+        session.end_for_good();
+    }
     Err(failure)
+}
+
+fn too_many(client: &str) -> Failure {
+    let message = format!("the client {client} has {SESSIONS_OF_CLIENT_MAX} sessions, the most");
+    Failure::new(FailureKind::Busy, message).hint("unmount what is not used")
 }
 
 fn constant_time_eq(one: &[u8; 16], other: &[u8; 16]) -> bool {
@@ -326,13 +336,20 @@ fn receive(
             Some((FrameKind::Request, id, body)) if id > 0 => {
                 // Before it is counted, whenever it runs: what it acknowledges may make the space
                 // for it.
+                let mut waits = None;
                 if let Ok(asked) = decode::<Asked<'_>>(body) {
                     session.acknowledge(&asked.acknowledged);
+                    // Without a thread: those of before may take long to come back.
+                    if let FsCall::Lock { lock, .. } = &asked.call
+                        && lock.kind != LockKind::None
+                    {
+                        waits = Some(session.volume.past_grace());
+                    }
                 }
                 match session.arrive(id, connection) {
                     Arrived::New(cancel) => {
                         let message = std::mem::take(&mut frame);
-                        put(shared, session, connection, (id, message, cancel));
+                        put(shared, session, connection, (id, message, cancel), waits);
                     }
                     Arrived::Known => {}
                     Arrived::Superseded => return Err(ChannelError::Closed),
@@ -342,18 +359,25 @@ fn receive(
             Some((FrameKind::Ping, number, body)) => {
                 let have: Vec<u64> = decode(body).map_err(|error| broken(&error.to_string()))?;
                 session.acknowledge(&have);
-                pong(shared, session, connection, number);
+                pong(&session.volume, connection, number);
             }
             Some((FrameKind::Cancel, id, _)) => {
                 if session.give_up(id) {
                     let frame = calls::frame(id, Err(FsFailure::Interrupted));
                     session.answered(id, frame, false);
                 }
+                // One that has not begun ends at once.
+                shared.pool.look_again();
             }
             // Here, so that requests that follow find what the session holds.
             Some((FrameKind::Reclaim, _, body)) => {
                 let reclaim: Reclaim = decode(body).map_err(|error| broken(&error.to_string()))?;
-                session.reclaim(&reclaim);
+                if !session.reclaim(&reclaim) {
+                    session.volume.end(session);
+                    return Err(broken("locks of before are claimed after their time"));
+                }
+                // Locks of others may have waited for it.
+                shared.pool.look_again();
             }
             Some((FrameKind::Bye, ..)) => return Ok(()),
             _ => return Err(broken("a message that no client sends here")),
@@ -361,46 +385,24 @@ fn receive(
     }
 }
 
-/// Answers a ping: with the first pong after an answer its client knows that this process owned the
-/// volume when the answer arrived.
-fn pong(shared: &Shared, session: &Arc<Session>, connection: &Arc<Connection>, number: u64) {
-    if session.volume.is_known_to_be_ours() {
-        connection.send(pong_frame(number));
-        return;
-    }
-    // One thread finds out for all pings that arrive before it begins.
-    if connection.awaits_pong(number) {
-        return;
-    }
-    let (own, leaves_by) = (Arc::clone(session), Arc::clone(connection));
-    let run = Box::new(move || {
-        let Some(number) = leaves_by.next_pong() else { return };
-        if own.volume.may_answer() {
-            leaves_by.send(pong_frame(number));
-        } else {
-            leaves_by.close();
-        }
-    });
-    shared.pool.put(&session.client, Work { bytes: 0, may_begin: Box::new(|| true), run });
-}
-
-fn pong_frame(number: u64) -> Vec<u8> {
-    let mut pong = Vec::new();
-    put_head(FrameKind::Pong, number, &mut pong);
-    pong
-}
-
-/// Has a request executed.
+/// Has a request executed, when what it waits for has happened.
 fn put(
     shared: &Shared,
     session: &Arc<Session>,
     connection: &Arc<Connection>,
     (id, message, cancel): (u64, Vec<u8>, Arc<AtomicBool>),
+    waits: Option<Arc<AtomicBool>>,
 ) {
     let (own, leaves_by) = (Arc::clone(session), Arc::clone(connection));
+    let given_up = Arc::clone(&cancel);
+    let happened = move || {
+        waits.as_ref().is_none_or(|happened| {
+            happened.load(Ordering::SeqCst) || given_up.load(Ordering::SeqCst)
+        })
+    };
     let work = Work {
         bytes: message.len(),
-        may_begin: Box::new(move || leaves_by.has_space()),
+        may_begin: Box::new(move || leaves_by.has_space() && happened()),
         run: Box::new(move || {
             vfs::with_cancellation(&cancel, || execute(&own, id, &message));
         }),

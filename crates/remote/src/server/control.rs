@@ -10,6 +10,9 @@ use rpc::{Channel, ChannelError};
 use wire::FRAME_BYTES_MAX;
 use wire::remote::{FrameKind, put_head, split_head};
 
+use super::pongs::pong_frame;
+use super::volume::Served;
+
 /// How long a client may be silent: it pings.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How long the daemon may take to read what a client sent.
@@ -17,28 +20,36 @@ const WRITE_WITHIN: Duration = Duration::from_secs(120);
 /// Bytes that are carried at once.
 const PART_BYTES: usize = 64 << 10;
 
-/// Carries until both sides are done.
-pub(crate) fn carry(channel: &Arc<Channel>, stream: &UnixStream) -> Result<(), ChannelError> {
+/// Carries until both sides are done, or the volume is served no more.
+pub(super) fn carry(
+    volume: &Arc<Served>,
+    channel: &Arc<Channel>,
+    stream: &UnixStream,
+) -> Result<(), ChannelError> {
+    let Some(_tunnel) = volume.tunnel(channel) else { return Err(ChannelError::Closed) };
     stream.set_write_timeout(Some(WRITE_WITHIN))?;
     let outgoing = stream.try_clone()?;
-    let sender = Arc::clone(channel);
-    device::spawn("serve-control", move || send(&sender, outgoing))?;
-    let received = receive(channel, stream);
+    let (own, sender) = (Arc::clone(volume), Arc::clone(channel));
+    device::spawn("serve-control", move || send(&own, &sender, outgoing))?;
+    let received = receive(volume, channel, stream);
     stream.shutdown(Shutdown::Both).unwrap_or_default();
     received
 }
 
-/// From the daemon to the client.
-fn send(channel: &Channel, mut stream: UnixStream) {
+/// From the daemon to the client. What it read from memory may be out of date by now, or rest on
+/// changes that are not durable yet: then it is no answer.
+fn send(volume: &Served, channel: &Channel, mut stream: UnixStream) {
     let mut part = vec![0; PART_BYTES];
     loop {
         let count = stream.read(&mut part).unwrap_or(0);
         let mut frame = Vec::with_capacity(count + 9);
         put_head(FrameKind::Tunnel, 0, &mut frame);
         frame.extend_from_slice(&part[..count]);
-        if channel.send(&frame).is_err() {
+        let may = volume.fs.settle().is_ok() && volume.may_answer();
+        if !may || channel.send(&frame).is_err() {
             // Nobody reads: the daemon ends what it does, and the thread that writes to it returns.
             stream.shutdown(Shutdown::Both).unwrap_or_default();
+            channel.close();
             return;
         }
         if count == 0 {
@@ -48,8 +59,14 @@ fn send(channel: &Channel, mut stream: UnixStream) {
 }
 
 /// From the client to the daemon.
-fn receive(channel: &Channel, mut stream: &UnixStream) -> Result<(), ChannelError> {
+fn receive(
+    volume: &Served,
+    channel: &Channel,
+    mut stream: &UnixStream,
+) -> Result<(), ChannelError> {
     let mut frame = Vec::new();
+    // After an error of the daemon, which may have answered before, nothing more is passed on.
+    let mut takes = true;
     loop {
         match channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX) {
             Ok(()) => {}
@@ -57,12 +74,14 @@ fn receive(channel: &Channel, mut stream: &UnixStream) -> Result<(), ChannelErro
             Err(error) => return Err(error),
         }
         match split_head(&frame) {
-            Some((FrameKind::Tunnel, _, b"")) => stream.shutdown(Shutdown::Write)?,
-            Some((FrameKind::Tunnel, _, bytes)) => stream.write_all(bytes)?,
+            Some((FrameKind::Tunnel, ..)) if !takes => {}
+            Some((FrameKind::Tunnel, _, b"")) => takes = stream.shutdown(Shutdown::Write).is_ok(),
+            Some((FrameKind::Tunnel, _, bytes)) => takes = stream.write_all(bytes).is_ok(),
             Some((FrameKind::Ping, number, _)) => {
-                let mut pong = Vec::new();
-                put_head(FrameKind::Pong, number, &mut pong);
-                channel.send(&pong)?;
+                if !volume.may_answer() {
+                    return Err(ChannelError::Closed);
+                }
+                channel.send(&pong_frame(number))?;
             }
             _ => return Ok(()),
         }

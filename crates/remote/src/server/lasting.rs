@@ -122,6 +122,9 @@ struct Waiting {
 /// How long sessions of before are waited for.
 pub(super) const GRACE_OF_BEFORE: Duration = Duration::from_secs(8);
 
+/// How much longer those are waited for that came back and have not claimed all that they hold.
+const CLAIMING_MORE: Duration = Duration::from_secs(12);
+
 impl Grace {
     pub(super) fn begin(lasting: Arc<dyn Lasting>) -> Grace {
         let awaited: BTreeSet<SessionId> = match lasting.sessions() {
@@ -171,7 +174,8 @@ impl Grace {
     /// Ends it if its time is over: sessions that did not come back have ended.
     pub(super) fn look(&self, clock: &dyn Clock) {
         let state = self.state.lock();
-        if state.until.is_some_and(|until| clock.monotonic() >= until) {
+        let more = if state.claiming.is_empty() { Duration::ZERO } else { CLAIMING_MORE };
+        if state.until.is_some_and(|until| clock.monotonic() >= until.saturating_add(more)) {
             self.end(state);
         }
     }
@@ -180,6 +184,8 @@ impl Grace {
     /// commits would keep every client that arrives, and every lock.
     fn end(&self, mut state: MutexGuard<'_, Waiting>) {
         state.until = None;
+        // Those that did not claim all that they hold continue without: others may have had it.
+        state.claiming.clear();
         let absent: Vec<_> = std::mem::take(&mut state.awaited).into_iter().collect();
         drop(state);
         self.lasting.settle();

@@ -13,6 +13,7 @@ mod locks;
 mod outbox;
 mod pool;
 mod control;
+mod pongs;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -241,6 +242,8 @@ impl Shared {
         while !self.ended() {
             clock.sleep(every);
             let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
+            // Locks wait for the end of the time of sessions of before, or of their own session.
+            self.pool.look_again();
             for volume in volumes {
                 volume.look(&**clock);
                 for session in volume.sessions() {

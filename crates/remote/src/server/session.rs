@@ -159,9 +159,10 @@ impl Session {
     }
 
     /// What its client claims that it held before this process served the volume. What it cannot
-    /// prove, it does not hold.
-    pub(super) fn reclaim(&self, reclaim: &Reclaim) {
-        let Some(proofs) = self.proofs.as_ref().filter(|_| self.reclaims()) else { return };
+    /// prove, it does not hold. `false`: it claims locks that others may have had meanwhile, so the
+    /// session has to end: its programs would go on as if nobody had.
+    pub(super) fn reclaim(&self, reclaim: &Reclaim) -> bool {
+        let Some(proofs) = self.proofs.as_ref().filter(|_| self.reclaims()) else { return true };
         for held in &reclaim.nodes {
             let Some(node) = convert::node(held.node).filter(|node| *node != NodeId::ROOT) else {
                 continue;
@@ -210,12 +211,22 @@ impl Session {
                 tracing::warn!(client = %self.client, "a lock of before is lost");
             }
         }
+        // (Looked at when it has them: others got none before the end.)
+        if !reclaim.locks.is_empty() && !self.volume.is_in_grace() {
+            return false;
+        }
+        // It may have ended since it was looked at.
+        if self.has_ended() {
+            self.volume.forget_session(self.id);
+        }
         if reclaim.last {
             self.state.lock().reclaims = false;
             if let Some(grace) = &self.volume.grace {
                 grace.is_back(&self.secret);
             }
+            self.volume.note_grace();
         }
+        true
     }
 
     /// Looks for a node of before, and holds it from now on.

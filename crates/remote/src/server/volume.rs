@@ -3,23 +3,26 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use device::Clock;
 use device::sync::{Condvar, Mutex, MutexGuard};
 use inode::{Caller, NodeId};
+use rpc::Channel;
 use vfs::FileSystem;
 
 use super::calls;
 use super::lasting::{Grace, Lasting};
 use super::locks::{Locks, Waiter};
+use super::pongs::Pongs;
 use super::session::Session;
 use crate::convert;
 
-/// Most sessions of one client, by the name in its certificate.
-pub(super) const SESSIONS_OF_CLIENT_MAX: usize = 2048;
+/// Most sessions of one client, by the name in its certificate: a fraction of those that a volume
+/// keeps, which all its clients share.
+pub(super) const SESSIONS_OF_CLIENT_MAX: usize = 1024;
 
 /// Opens a control connection of a client, by its name, for a caller; the answer is its other end.
 pub type OpenControl = dyn Fn(&str, Caller) -> io::Result<UnixStream> + Send + Sync;
@@ -74,6 +77,9 @@ pub(super) struct Served {
     warrant: Option<Arc<dyn Warrant>>,
     pub(super) lasting: Option<Arc<dyn Lasting>>,
     pub(super) grace: Option<Grace>,
+    /// Whether that time is over, for who may not wait to ask.
+    is_past_grace: Arc<AtomicBool>,
+    pub(super) pongs: Pongs,
     sessions: Mutex<Sessions>,
     /// A request ended.
     changed: Condvar,
@@ -82,6 +88,9 @@ pub(super) struct Served {
 #[derive(Default)]
 struct Sessions {
     all: BTreeMap<u64, Arc<Session>>,
+    /// Control connections, by numbers.
+    tunnels: BTreeMap<u64, Arc<Channel>>,
+    tunnels_begun: u64,
     usages: BTreeMap<Arc<str>, Weak<Usage>>,
     /// How many clients there were.
     clients: u64,
@@ -90,10 +99,21 @@ struct Sessions {
     ended: bool,
 }
 
+impl Sessions {
+    /// How many a client has.
+    fn of_client(&self, client: &Arc<str>) -> usize {
+        self.all.values().filter(|session| session.client == *client).count()
+    }
+}
+
 /// What became of a session that was to be added.
 pub(super) enum Adding {
     /// It is.
     Added,
+    /// An earlier hello of its client has added it: this one is it.
+    Known(Arc<Session>),
+    /// Another session has its number.
+    Taken,
     /// Its client has the most.
     TooMany,
     /// The volume is served no more.
@@ -102,6 +122,15 @@ pub(super) enum Adding {
 
 /// A request under way.
 pub(super) struct Running<'a>(&'a Served);
+
+/// A control connection, which ends with the volume.
+pub(super) struct Tunnel<'a>(&'a Served, u64);
+
+impl Drop for Tunnel<'_> {
+    fn drop(&mut self) {
+        self.0.sessions.lock().tunnels.remove(&self.1);
+    }
+}
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
@@ -120,7 +149,22 @@ impl Served {
         let locks = Locks::default();
         let (appends, sessions) = (Appends::default(), Mutex::default());
         let changed = Condvar::new();
-        Served { name, fs, control, locks, appends, warrant, lasting, grace, sessions, changed }
+        let is_past_grace = Arc::new(AtomicBool::new(grace.is_none()));
+        let pongs = Pongs::default();
+        Served {
+            name,
+            fs,
+            control,
+            locks,
+            appends,
+            warrant,
+            lasting,
+            grace,
+            is_past_grace,
+            pongs,
+            sessions,
+            changed,
+        }
     }
 
     /// Sessions of before are waited for from now on.
@@ -128,6 +172,19 @@ impl Served {
         if let Some(grace) = &self.grace {
             grace.start(clock);
         }
+        self.note_grace();
+    }
+
+    /// Notes whether the time is over in which only those get locks who had them.
+    pub(super) fn note_grace(&self) {
+        if !self.is_past_grace.load(Ordering::Relaxed) && !self.is_in_grace() {
+            self.is_past_grace.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Gets set when that time is over.
+    pub(super) fn past_grace(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_past_grace)
     }
 
     /// Looks whether that time is over.
@@ -135,6 +192,7 @@ impl Served {
         if let Some(grace) = &self.grace {
             grace.look(clock);
         }
+        self.note_grace();
     }
 
     /// Waits a moment, or until a request ends.
@@ -145,6 +203,11 @@ impl Served {
     /// Whether only those get locks who had them before.
     pub(super) fn is_in_grace(&self) -> bool {
         self.grace.as_ref().is_some_and(Grace::lasts)
+    }
+
+    /// Whether another server may take the volume over.
+    pub(super) fn may_be_taken_over(&self) -> bool {
+        self.warrant.is_some()
     }
 
     /// Whether an answer may be sent now; it may take a request to find out.
@@ -167,6 +230,18 @@ impl Served {
         Some(Running(self))
     }
 
+    /// Begins a control connection; `None`: the volume is served no more.
+    pub(super) fn tunnel(&self, channel: &Arc<Channel>) -> Option<Tunnel<'_>> {
+        let mut sessions = self.sessions.lock();
+        if sessions.ended {
+            return None;
+        }
+        sessions.tunnels_begun += 1;
+        let number = sessions.tunnels_begun;
+        sessions.tunnels.insert(number, Arc::clone(channel));
+        Some(Tunnel(self, number))
+    }
+
     /// What a client uses.
     pub(super) fn usage(&self, client: &Arc<str>) -> Arc<Usage> {
         let mut sessions = self.sessions.lock();
@@ -180,18 +255,29 @@ impl Served {
         usage
     }
 
-    /// Adds a session, unless its client has the most, or the volume is served no more.
+    /// Adds a session, unless it is there, its client has the most, or the volume is served no
+    /// more. (Hellos that wait for the store continue at the same moment.)
     pub(super) fn add(&self, session: &Arc<Session>) -> Adding {
         let mut sessions = self.sessions.lock();
-        let of_client = |other: &&Arc<Session>| other.client == session.client;
         if sessions.ended {
             return Adding::Ended;
         }
-        if sessions.all.values().filter(of_client).count() >= SESSIONS_OF_CLIENT_MAX {
+        match sessions.all.get(&session.id) {
+            Some(other) if is_same(other, session) => return Adding::Known(Arc::clone(other)),
+            Some(_) => return Adding::Taken,
+            None => {}
+        }
+        if sessions.of_client(&session.client) >= SESSIONS_OF_CLIENT_MAX {
             return Adding::TooMany;
         }
         sessions.all.insert(session.id, Arc::clone(session));
         Adding::Added
+    }
+
+    /// Whether a client may have another session.
+    pub(super) fn may_add(&self, client: &Arc<str>) -> bool {
+        let sessions = self.sessions.lock();
+        !sessions.ended && sessions.of_client(client) < SESSIONS_OF_CLIENT_MAX
     }
 
     /// A session by its number.
@@ -210,6 +296,11 @@ impl Served {
         if known.is_some() {
             session.end();
             session.end_for_good();
+            // (Nobody can continue it.)
+            if let Some(grace) = &self.grace {
+                grace.is_back(&session.secret);
+            }
+            self.note_grace();
         }
     }
 
@@ -237,11 +328,14 @@ impl Served {
     /// Ends all sessions, takes no more, and waits for requests under way: after this the file
     /// system may be closed.
     pub(super) fn close(&self) {
-        let all = {
+        let (all, tunnels) = {
             let mut sessions = self.sessions.lock();
             sessions.ended = true;
-            std::mem::take(&mut sessions.all)
+            (std::mem::take(&mut sessions.all), std::mem::take(&mut sessions.tunnels))
         };
+        for channel in tunnels.into_values() {
+            channel.close();
+        }
         for session in all.into_values() {
             session.end();
         }
@@ -250,6 +344,11 @@ impl Served {
             self.changed.wait(&mut sessions);
         }
     }
+}
+
+/// Whether two are the same to their client and to the volume.
+fn is_same(one: &Session, other: &Session) -> bool {
+    (one.secret, &one.client, &one.grant) == (other.secret, &other.client, &other.grant)
 }
 
 /// Turns of appends to files: files share them by their numbers.

@@ -17,9 +17,9 @@ use vfs::{
     SetXattr,
 };
 use wire::remote::{
-    Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, HeldNode, OPEN_READ, OPEN_WRITE,
-    REMOTE_MAGIC, REMOTE_VERSION, Reclaim, RemoteHello, RemoteWelcome, Resume, Use, put_head,
-    split_head,
+    Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, HeldNode, LockRange, OPEN_READ,
+    OPEN_WRITE, REMOTE_MAGIC, REMOTE_VERSION, Reclaim, RemoteHello, RemoteWelcome, Resume, Use,
+    put_head, split_head,
 };
 use wire::{Bytes, decode, encode};
 
@@ -491,4 +491,51 @@ fn answers_that_are_not_confirmed_are_bounded() {
         raw.ask_once((8999, 0), 0, mode(0o700), |it| matches!(it, Err(FsFailure::Invalid)));
     assert!(refused, "what was confirmed was executed");
     assert!(raw.ask_once((9001, 9000), 0, mode(0o755), |it| it.is_ok()));
+}
+
+#[test]
+fn locks_that_are_claimed_after_their_time_end_the_session() {
+    let mut place = Place::new(Engine::Btree);
+    let root = Caller::root();
+    let new = NewNode { kind: Kind::File, mode: 0o666, rdev: 0 };
+    place.fs().mknod(&root, NodeId::ROOT, b"shown", &new).unwrap();
+    let mut raw = Raw::begin(&place, None);
+    let call = FsCall::Lookup { parent: wire::remote::Node::ROOT, name: b"shown" };
+    let entry = raw.ask(1000, call, |answer| match answer {
+        Ok(FsAnswer::Entry(entry)) => entry,
+        other => panic!("{other:?}"),
+    });
+    let flags = OPEN_READ | OPEN_WRITE;
+    let opened = raw.ask(1000, FsCall::Open { node: entry.node, flags }, |answer| match answer {
+        Ok(FsAnswer::Opened(_, proof)) => proof,
+        other => panic!("{other:?}"),
+    });
+    // Another client waits for its lock, without a thread of the server.
+    let (two, other) = client(&place);
+    let seen = other.lookup(&root, NodeId::ROOT, b"shown").unwrap().node;
+    other.open(&root, seen, 2).unwrap();
+    place.replace();
+    let resume = Resume { attempt: 1, ..raw.welcome.session };
+    let raw = Raw::begin(&place, Some(resume));
+    assert!(raw.welcome.resumed && raw.welcome.reclaims);
+    // It gets it when the time of this one, which came back and claimed nothing, is over.
+    assert_eq!(lock(&other, seen, 9), Locked::Done);
+    other.unlock(&root, seen, 9, true).unwrap();
+    let node = HeldNode {
+        node: entry.node,
+        generation: entry.generation,
+        lookups: 1,
+        opens: 1,
+        proofs: vec![(0, entry.proof), (flags, opened)],
+    };
+    let kind = wire::remote::LockKind::Exclusive;
+    let held = LockRange { owner: 7, pid: 1, kind, start: 0, end: u64::MAX, whole: true };
+    let reclaim = Reclaim { nodes: vec![node], locks: vec![(entry.node, held)], last: true };
+    raw.channel.send(&frame(FrameKind::Reclaim, 0, |out| encode(&reclaim, out))).unwrap();
+    crate::rig::wait_until(|| place.server.held().0 == 1);
+    assert_eq!(lock(&other, seen, 9), Locked::Done, "a lock was claimed after its time");
+    // What it comes back with is a new session.
+    let raw = Raw::begin(&place, Some(Resume { attempt: 2, ..raw.welcome.session }));
+    assert!(!raw.welcome.resumed);
+    two.end();
 }

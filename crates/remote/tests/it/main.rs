@@ -16,3 +16,4 @@ mod rig;
 mod rights;
 mod subject;
 mod tls;
+mod tunnel;

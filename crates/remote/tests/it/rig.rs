@@ -128,6 +128,11 @@ impl Rig {
         self.volume.as_ref().expect("it is open")
     }
 
+    /// The same, to serve it elsewhere.
+    pub(crate) fn volume(&self) -> &Arc<fs::Volume> {
+        self.volume.as_ref().expect("it is open")
+    }
+
     pub(crate) fn set_clock(&self, now: Timestamp) {
         *self.clock.0.lock() = now.0;
     }

@@ -13,8 +13,11 @@ pub const REMOTE_VERSION: u32 = 2;
 /// The oldest one.
 pub const REMOTE_VERSION_MIN: u32 = 2;
 
-/// Bits of features that this program has: none is defined yet.
-pub const FEATURES: u64 = 0;
+/// Bits of features that this program has.
+pub const FEATURES: u64 = FEATURE_TAKEN_OVER;
+
+/// In a welcome: another server may take the volume over. In a hello: the client knows what then.
+pub const FEATURE_TAKEN_OVER: u64 = 1;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

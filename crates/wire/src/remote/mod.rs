@@ -17,6 +17,6 @@ pub use call::{
 };
 pub use head::{FrameKind, HEAD_BYTES, put_head, split_head};
 pub use hello::{
-    FEATURES, HeldNode, REMOTE_MAGIC, REMOTE_VERSION, REMOTE_VERSION_MIN, Reclaim, RemoteHello,
-    RemoteWelcome, Resume, Use,
+    FEATURE_TAKEN_OVER, FEATURES, HeldNode, REMOTE_MAGIC, REMOTE_VERSION, REMOTE_VERSION_MIN,
+    Reclaim, RemoteHello, RemoteWelcome, Resume, Use,
 };
