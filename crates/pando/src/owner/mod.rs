@@ -41,10 +41,10 @@ mod streams;
 mod dump;
 mod diff;
 mod accounts;
+mod sent;
 mod staged;
 mod export;
 mod restore;
-mod sent;
 mod stream_terms;
 mod find_from;
 

@@ -9,13 +9,12 @@ use inode::{Caller, FsError, NodeId, SubvolId};
 use wire::Failure;
 
 use super::about::{Answered, about};
-use super::server::Server;
-use super::staged::StreamHold;
+use super::staged::{Staged, StreamHold};
 
 /// The holds of one stream.
 pub(super) struct Holds<'a> {
-    server: &'a Server,
     fs: &'a Volume,
+    staged: &'a Staged,
     caller: &'a Caller,
     name: &'a [u8],
     base: Option<SubvolId>,
@@ -28,12 +27,11 @@ pub(super) struct Holds<'a> {
 impl<'a> Holds<'a> {
     /// Holds a snapshot and its base. A caller who may not hold them sends them nevertheless.
     pub(super) fn set(
-        server: &'a Server,
+        (fs, staged): (&'a Volume, &'a Staged),
         caller: &'a Caller,
         (base, snapshot): (Option<NodeId>, NodeId),
         (name, path): (&'a [u8], &[u8]),
     ) -> Answered<Option<Holds<'a>>> {
-        let fs = server.fs();
         let Some(snapshot) = fs.snapshot_of_root(snapshot).map_err(Failure::from)? else {
             return Ok(None);
         };
@@ -42,7 +40,7 @@ impl<'a> Holds<'a> {
             None => None,
         };
         let (counted, is_held) = (Vec::new(), false);
-        let mut holds = Holds { server, fs, caller, name, base, snapshot, counted, is_held };
+        let mut holds = Holds { fs, staged, caller, name, base, snapshot, counted, is_held };
         holds.is_held = holds.hold(snapshot, path)?;
         if let Some(base) = base {
             holds.hold(base, path)?;
@@ -52,7 +50,7 @@ impl<'a> Holds<'a> {
 
     fn hold(&mut self, snapshot: SubvolId, path: &[u8]) -> Answered<bool> {
         // Locked until it is counted: another stream must not release it meanwhile.
-        let mut all = self.server.staged().holds().lock();
+        let mut all = self.staged.holds().lock();
         let release = match self.fs.hold(self.caller, snapshot, self.name) {
             Ok(()) => true,
             Err(FsError::Exists) => false,
@@ -127,7 +125,7 @@ impl<'a> Holds<'a> {
     /// This stream relies on its holds no more. Those that no other one relies on are released,
     /// unless they stay.
     fn end(&mut self, stay: bool) {
-        let mut all = self.server.staged().holds().lock();
+        let mut all = self.staged.holds().lock();
         for snapshot in std::mem::take(&mut self.counted) {
             let same = |one: &StreamHold| one.snapshot == snapshot && one.name == self.name;
             let Some(at) = all.iter().position(same) else { continue };
