@@ -42,6 +42,7 @@ mod dump;
 mod sent;
 mod diff;
 mod accounts;
+mod sent;
 mod staged;
 mod export;
 mod restore;

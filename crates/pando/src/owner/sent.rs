@@ -13,8 +13,8 @@ use super::staged::{Staged, StreamHold};
 
 /// The holds of one stream.
 pub(super) struct Holds<'a> {
-    staged: &'a Staged,
     fs: &'a Volume,
+    staged: &'a Staged,
     caller: &'a Caller,
     name: &'a [u8],
     base: Option<SubvolId>,
@@ -27,7 +27,7 @@ pub(super) struct Holds<'a> {
 impl<'a> Holds<'a> {
     /// Holds a snapshot and its base. A caller who may not hold them sends them nevertheless.
     pub(super) fn set(
-        (staged, fs): (&'a Staged, &'a Volume),
+        (fs, staged): (&'a Volume, &'a Staged),
         caller: &'a Caller,
         (base, snapshot): (Option<NodeId>, NodeId),
         (name, path): (&'a [u8], &[u8]),
@@ -40,7 +40,7 @@ impl<'a> Holds<'a> {
             None => None,
         };
         let (counted, is_held) = (Vec::new(), false);
-        let mut holds = Holds { staged, fs, caller, name, base, snapshot, counted, is_held };
+        let mut holds = Holds { fs, staged, caller, name, base, snapshot, counted, is_held };
         holds.is_held = holds.hold(snapshot, path)?;
         if let Some(base) = base {
             holds.hold(base, path)?;

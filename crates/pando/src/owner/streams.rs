@@ -15,6 +15,7 @@ use super::dump::dump;
 use super::held::{Held, split};
 use super::sent::Holds;
 use super::server::Server;
+use super::staged::Staged;
 use super::stream_terms::{bounded, failed};
 use super::watch;
 
@@ -50,7 +51,10 @@ pub(super) fn send(
     let options = SendOptions { memory, token, dry_run, expected };
     let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);
     let holds = match hold.filter(|_| !dry_run) {
-        Some(name) => Holds::set((server.staged(), fs), caller, nodes, (name, snapshot_path))?,
+        Some(name) => {
+            let staged: &Staged = server.staged();
+            Holds::set((fs, staged), caller, nodes, (name, snapshot_path))?
+        }
         None => None,
     };
     let (cancel, broken, begun) = (AtomicBool::new(false), Cell::new(None), Cell::new(false));
