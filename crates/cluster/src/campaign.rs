@@ -91,7 +91,7 @@ impl Campaign {
                 let mut state = self.state.lock();
                 state.volumes.get_mut(&volume).map(|known| *known = standing).is_some()
             };
-            // It was left while it was asked for: the name may have been made since.
+            // It was left during the question: the name may have been made since.
             if is_ours && !is_wanted {
                 self.give_back(&volume)?;
             }

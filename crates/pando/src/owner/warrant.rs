@@ -117,7 +117,7 @@ impl Owned {
             return Some("the store has not answered a request".to_owned());
         }
         let last = self.store.last_commit();
-        let waits = written.stands_still(last.0.0, self.store.durable().0.0, now);
+        let waits = written.waits_for(last.0.0, self.store.durable().0.0, now);
         if waits >= UNWRITTEN {
             return Some("the store has not taken a change".to_owned());
         }
@@ -166,7 +166,7 @@ struct Written {
 
 impl Written {
     /// For how long it has written nothing.
-    fn stands_still(&mut self, last: u64, durable: u64, now: Duration) -> Duration {
+    fn waits_for(&mut self, last: u64, durable: u64, now: Duration) -> Duration {
         if durable >= last || durable > self.durable {
             *self = Written { durable, since: now, is_asked: false };
         }
@@ -239,21 +239,21 @@ mod tests {
     use super::Written;
 
     #[test]
-    fn a_log_stands_still_only_while_it_has_something_to_write() {
+    fn a_log_waits_only_while_it_has_something_to_write() {
         let at = Duration::from_secs;
         let mut written = Written::default();
         for second in 0..100 {
-            assert_eq!(written.stands_still(5, 5, at(second)), at(0), "nothing waits");
-            let waits = written.stands_still(second + 9, second + 6, at(second));
+            assert_eq!(written.waits_for(5, 5, at(second)), at(0), "nothing waits");
+            let waits = written.waits_for(second + 9, second + 6, at(second));
             assert_eq!(waits, at(0), "it writes");
         }
-        assert_eq!(written.stands_still(300, 200, at(200)), at(0));
-        assert_eq!(written.stands_still(301, 200, at(203)), at(3));
-        assert_eq!(written.stands_still(302, 200, at(230)), at(30));
-        assert_eq!(written.stands_still(302, 201, at(231)), at(0));
+        assert_eq!(written.waits_for(300, 200, at(200)), at(0));
+        assert_eq!(written.waits_for(301, 200, at(203)), at(3));
+        assert_eq!(written.waits_for(302, 200, at(230)), at(30));
+        assert_eq!(written.waits_for(302, 201, at(231)), at(0));
         // A pause without changes counts for nothing.
-        assert_eq!(written.stands_still(302, 302, at(300)), at(0));
-        assert_eq!(written.stands_still(302, 302, at(400)), at(0));
-        assert_eq!(written.stands_still(303, 302, at(401)), at(1));
+        assert_eq!(written.waits_for(302, 302, at(300)), at(0));
+        assert_eq!(written.waits_for(302, 302, at(400)), at(0));
+        assert_eq!(written.waits_for(303, 302, at(401)), at(1));
     }
 }

@@ -290,7 +290,7 @@ fn hold(shared: &Arc<Shared>, seat: Seat, changes: &sync::Sender<StateChange>) {
             shared.campaign.enter(volume);
         }
     }
-    // It is wanted no more, whoever has it.
+    // It is wanted no more, also if another server has it.
     leave(shared, &volume);
 }
 

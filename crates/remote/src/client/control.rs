@@ -48,7 +48,7 @@ pub fn control(
     Ok(Control { stream: ours })
 }
 
-/// From the server to the verb. If another server may take over, nothing is believed before a pong
+/// From the server to the verb. If another server may take over, nothing counts before a pong
 /// to a ping that was sent after it arrived: the server owned the volume then.
 fn receive(channel: &Channel, mut stream: &UnixStream, is_of_several: bool) {
     use std::io::Write;
@@ -74,7 +74,9 @@ fn receive(channel: &Channel, mut stream: &UnixStream, is_of_several: bool) {
             }
             _ => break,
         }
-        while let Some((_, bytes)) = held.pop_front_if(|(after, _)| *after <= answered) {
+        while held.front().is_some_and(|(after, _)| *after <= answered)
+            && let Some((_, bytes)) = held.pop_front()
+        {
             held_bytes -= bytes.len();
             if bytes.is_empty() || stream.write_all(&bytes).is_err() {
                 break 'carry;

@@ -18,7 +18,7 @@ use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
 use super::calls::{self, Executing, Outcome};
 use super::control::SILENCE_MAX;
 use super::outbox::Connection;
-use super::pongs::pong;
+use super::pongs::pong_frame;
 use super::pool::Work;
 use super::session::{Arrived, REQUESTS_MAX, Session};
 use super::volume::{Adding, SESSIONS_OF_CLIENT_MAX, Served};
@@ -381,6 +381,21 @@ fn receive(
             }
             Some((FrameKind::Bye, ..)) => return Ok(()),
             _ => return Err(broken("a message that no client sends here")),
+        }
+    }
+}
+
+/// Answers a ping: with the first pong after an answer its client knows that this process owned the
+/// volume when the answer arrived.
+fn pong(volume: &Arc<Served>, connection: &Arc<Connection>, number: u64) {
+    if volume.is_known_to_be_ours() {
+        connection.send(pong_frame(number));
+    } else if volume.pongs.put(connection, number) {
+        let own = Arc::clone(volume);
+        let answer = move || own.pongs.answer(|| own.may_answer());
+        if let Err(error) = device::spawn("serve-pong", answer) {
+            tracing::warn!(%error, "cannot answer pings");
+            volume.pongs.drop_all();
         }
     }
 }

@@ -5,15 +5,15 @@
 //! verified is one thread for a bounded time, and a bounded number of those.
 
 mod connection;
+mod control;
 mod volume;
 mod calls;
 mod session;
+mod pongs;
 mod lasting;
 mod locks;
 mod outbox;
 mod pool;
-mod control;
-mod pongs;
 
 use std::collections::BTreeMap;
 use std::io;

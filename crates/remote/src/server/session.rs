@@ -160,7 +160,7 @@ impl Session {
 
     /// What its client claims that it held before this process served the volume. What it cannot
     /// prove, it does not hold. `false`: it claims locks that others may have had meanwhile, so the
-    /// session has to end: its programs would go on as if nobody had.
+    /// session has to end: its programs would continue as if nobody had.
     pub(super) fn reclaim(&self, reclaim: &Reclaim) -> bool {
         let Some(proofs) = self.proofs.as_ref().filter(|_| self.reclaims()) else { return true };
         for held in &reclaim.nodes {

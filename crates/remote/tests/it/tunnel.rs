@@ -17,7 +17,7 @@ use wire::remote::Asker;
 
 use crate::rig::{Rig, export, target};
 
-/// A right that ends when the test says so.
+/// A right that a test ends.
 struct Right(AtomicBool);
 
 impl Warrant for Right {
