@@ -42,7 +42,6 @@ mod dump;
 mod sent;
 mod diff;
 mod accounts;
-mod sent;
 mod staged;
 mod export;
 mod restore;
