@@ -16,7 +16,7 @@ export cargo suites
 threads=$((3 * $(nproc)))
 # Packages whose tests take longest, in this order; those of others by their size.
 # scripts/slow-tests.sh lists the dearest tests.
-longest="crates/fs crates/btree crates/lsm crates/objects crates/transfer crates/search crates/store"
+longest="testing/scheduled crates/fs crates/btree crates/lsm crates/objects crates/transfer crates/search crates/store"
 
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
