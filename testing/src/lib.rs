@@ -6,6 +6,7 @@
 
 pub mod store_conformance;
 mod env;
+mod ports;
 mod kit;
 pub mod device_conformance;
 mod split;
@@ -25,5 +26,6 @@ pub use kit::{commit, entries, has_exactly, noise, numbered};
 pub use logged::LoggedStore;
 pub use mem::{MemPinned, MemStore};
 pub use memory_fs::MemoryFs;
+pub use ports::unused_port;
 pub use sim::{CrashPolicy, Fault, FaultError, FaultOn, Op, SimDevice, SimObjects};
 pub use split::SplitDevice;

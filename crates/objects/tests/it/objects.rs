@@ -105,9 +105,8 @@ fn a_server_that_overwrites_is_refused() {
 
 #[test]
 fn a_missing_server_is_an_error() {
-    // A port that was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let place = Place { endpoint: format!("http://127.0.0.1:{port}"), ..place("x/") };
+    let endpoint = format!("http://127.0.0.1:{}", testing::unused_port());
+    let place = Place { endpoint, ..place("x/") };
     assert!(connect(&place).is_err());
     let place = Place { endpoint: "no server".to_owned(), ..place };
     assert!(connect(&place).is_err());

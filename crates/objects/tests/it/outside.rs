@@ -1,6 +1,5 @@
 //! Starting a server that is installed. It ends with the tests.
 
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -42,8 +41,7 @@ fn run(name: &str, place: &Place) -> Option<String> {
     /// Held until the process ends.
     static RUNNING: OnceLock<Child> = OnceLock::new();
     let served = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory").keep();
-    // A port that was free a moment ago.
-    let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+    let port = testing::unused_port();
     let address = format!("127.0.0.1:{port}");
     let port = port.to_string();
     let directory = served.to_str().expect("it is ASCII");

@@ -44,17 +44,11 @@ fn may_run() -> bool {
     has_etcd && is_root()
 }
 
-/// Ports that were free a moment ago.
-fn ports<const N: usize>() -> [u16; N] {
-    let listeners: [_; N] =
-        std::array::from_fn(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
-}
-
 impl Cluster {
     fn new() -> Cluster {
         let world = World::in_store();
-        let [etcd_port, _, one, two] = ports();
+        // A member of etcd listens on the next port, too.
+        let [etcd_port, _, one, two] = std::array::from_fn(|_| testing::unused_port());
         let cluster =
             Cluster { world, etcd_port, ports: [one, two], servers: [None, None], mounts: vec![] };
         cluster.start_etcd();

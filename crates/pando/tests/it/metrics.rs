@@ -13,8 +13,7 @@ const DASHBOARD: &str = include_str!("../../../../scripts/package/pando.json");
 
 /// An address on which nobody listens.
 fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    format!("127.0.0.1:{}", testing::unused_port())
 }
 
 fn scrape(address: &str) -> String {
