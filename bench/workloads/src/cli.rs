@@ -35,6 +35,9 @@ Workloads:
   two-threads   as many entries a thread, in one tree or a tree each, beside threads on a
                 store each (in memory; --threads 2 or more; --volume is the directory to
                 work in; --operations each in a round)
+  served        durable creates by --sessions clients of a server, --in-flight each, whose volume is
+                in an object store (a directory below --volume) that takes --put-ms longer
+                for each object, and nothing longer, in --rounds rounds that alternate
   recover-scattered  open after a crash, caches dropped, with changes scattered
                 over --directories directories
 
@@ -103,6 +106,7 @@ pub(crate) enum Workload {
     RecoverScattered,
     CheckpointStall,
     GroupCommit,
+    Served,
     ClusterSearch,
     ColumnStyle,
     Counts,
@@ -222,6 +226,8 @@ pub(crate) struct BenchArgs {
     pub(crate) lsm: LsmArgs,
     #[command(flatten)]
     pub(crate) two_threads: ThreadsArgs,
+    #[command(flatten)]
+    pub(crate) served: ServedArgs,
 }
 
 impl BenchArgs {
@@ -280,6 +286,38 @@ pub(crate) struct ThreadsArgs {
     /// two-threads: what to measure, comma-separated (default all)
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) work: Option<Vec<ThreadsWork>>,
+}
+
+/// Options of served; others refuse them.
+#[derive(Debug, Args)]
+pub(crate) struct ServedArgs {
+    /// served: how many clients (default 64)
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    sessions: Option<u64>,
+    /// served: how many creates each client has under way (default 16)
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=64))]
+    in_flight: Option<u64>,
+    /// served: how many milliseconds longer each object takes in every other round (default 10)
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    put_ms: Option<u64>,
+}
+
+impl ServedArgs {
+    pub(crate) fn is_given(&self) -> bool {
+        self.sessions.is_some() || self.in_flight.is_some() || self.put_ms.is_some()
+    }
+
+    pub(crate) fn sessions(&self) -> u64 {
+        self.sessions.unwrap_or(64)
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.unwrap_or(16)
+    }
+
+    pub(crate) fn put_ms(&self) -> u64 {
+        self.put_ms.unwrap_or(10)
+    }
 }
 
 /// Options of the search workload; none is heeded by others.

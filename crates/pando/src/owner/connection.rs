@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use client::{Peer, Timed};
 use inode::{Caller, Ends, Enforce};
+use vfs::FileSystem;
 use wire::{
     Answer, Body, Bytes, Call, Failure, FailureKind, FrameError, HELLO_MAGIC, Hello, Reply,
     Request, VERSION, Welcome, decode, encode, read_frame, write_frame,
@@ -423,6 +424,12 @@ fn answer<'a>(
         }
         (call, _) => calls::answer(server, caller, &call, replies),
     };
+    // Of a volume that is served no change is reported before it is durable.
+    let answered = answered.and_then(|answer| {
+        let settled =
+            server.fs().unsettled().map_or(Ok(()), |position| server.fs().settle(position));
+        settled.map(|()| answer).map_err(Failure::from)
+    });
     let sent = replies.send(match answered {
         Ok(answer) => Body::Done(answer),
         Err(failure) => Body::Failed(failure),

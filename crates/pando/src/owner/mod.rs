@@ -378,7 +378,7 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
         }
     }
     if start.serve.is_some() {
-        options.durability = Durability::Sync;
+        options.durability = Durability::Settled;
         options.answers = true;
     }
     options.index = index_cache::options(start.index_bytes, options.cache_bytes);

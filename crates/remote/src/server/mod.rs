@@ -2,13 +2,15 @@
 //!
 //! Threads: one accepts, two for each connection receive and send, a pool executes, one ends
 //! sessions whose clients are gone. All that a stranger can cause before its certificate was
-//! verified is one thread for a bounded time, and a bounded number of those.
+//! verified is one thread for a bounded time, and a bounded number of those. A few threads of each
+//! volume wait until answers may be sent.
 
 mod connection;
 mod control;
 mod volume;
 mod calls;
 mod session;
+mod settling;
 mod pongs;
 mod lasting;
 mod locks;

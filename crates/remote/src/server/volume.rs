@@ -18,6 +18,7 @@ use super::lasting::{Grace, Lasting};
 use super::locks::{Locks, Waiter};
 use super::pongs::Pongs;
 use super::session::Session;
+use super::settling::Settling;
 use crate::convert;
 
 /// Most sessions of one client, by the name in its certificate: a fraction of those that a volume
@@ -80,6 +81,7 @@ pub(super) struct Served {
     /// Whether that time is over, for who may not wait to ask.
     is_past_grace: Arc<AtomicBool>,
     pub(super) pongs: Pongs,
+    pub(super) settling: Arc<Settling>,
     sessions: Mutex<Sessions>,
     /// A request ended.
     changed: Condvar,
@@ -121,7 +123,7 @@ pub(super) enum Adding {
 }
 
 /// A request under way.
-pub(super) struct Running<'a>(&'a Served);
+pub(super) struct Running(Arc<Served>);
 
 /// A control connection, which ends with the volume.
 pub(super) struct Tunnel<'a>(&'a Served, u64);
@@ -132,7 +134,7 @@ impl Drop for Tunnel<'_> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
         let mut sessions = self.0.sessions.lock();
         sessions.running -= 1;
@@ -150,7 +152,7 @@ impl Served {
         let (appends, sessions) = (Appends::default(), Mutex::default());
         let changed = Condvar::new();
         let is_past_grace = Arc::new(AtomicBool::new(grace.is_none()));
-        let pongs = Pongs::default();
+        let (pongs, settling) = (Pongs::default(), Settling::new(&fs));
         Served {
             name,
             fs,
@@ -162,6 +164,7 @@ impl Served {
             grace,
             is_past_grace,
             pongs,
+            settling,
             sessions,
             changed,
         }
@@ -221,13 +224,14 @@ impl Served {
     }
 
     /// Begins a request; `None`: the volume is served no more.
-    pub(super) fn begin(&self) -> Option<Running<'_>> {
+    pub(super) fn begin(self: &Arc<Served>) -> Option<Running> {
         let mut sessions = self.sessions.lock();
         if sessions.ended {
             return None;
         }
         sessions.running += 1;
-        Some(Running(self))
+        drop(sessions);
+        Some(Running(Arc::clone(self)))
     }
 
     /// Begins a control connection; `None`: the volume is served no more.
@@ -343,6 +347,14 @@ impl Served {
         while sessions.running > 0 {
             self.changed.wait(&mut sessions);
         }
+        drop(sessions);
+        self.settling.end();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.settling.end();
     }
 }
 

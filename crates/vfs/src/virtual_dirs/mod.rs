@@ -401,8 +401,12 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
         self.inner.sync_all()
     }
 
-    fn settle(&self) -> FsResult<()> {
-        self.inner.settle()
+    fn unsettled(&self) -> Option<u64> {
+        self.inner.unsettled()
+    }
+
+    fn settle(&self, position: u64) -> FsResult<()> {
+        self.inner.settle(position)
     }
 
     fn readdir(
