@@ -3,6 +3,15 @@
 //! Threads: one accepts, two for each connection receive and send, a pool executes, one ends
 //! sessions whose clients are gone. All that a stranger can cause before its certificate was
 //! verified is one thread for a bounded time, and a bounded number of those.
+//!
+//! Which module decides what:
+//! * `connection`: who the other side is, and what runs when
+//! * `session`: what a client holds, which answers are kept
+//! * `calls`: one call, with which rights
+//! * `lasting`: what outlives the process
+//! * `locks`: locks of files, and deadlocks
+//! * `pool`, `outbox`, `pongs`: threads of a client, clients that do not read, pings
+//! * `volume`, `control`: a served volume; connections of verbs
 
 mod connection;
 mod control;
