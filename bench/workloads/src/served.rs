@@ -240,8 +240,8 @@ fn report(run: &Run<'_>, sums: &[(Duration, Sum); 2], output: &mut Output) -> Re
     });
     output.object(&object)?;
     output.line(&format!(
-        "{in_flight} creates in flight, {} ms a PUT: {:.0} a second, {:.0} without the delay, ratio \
-         {ratio:.2}, {:.1} an object, p50 {:.0} us, p99 {:.0} us",
+        "{in_flight} creates in flight, {} ms a PUT: {:.0} a second, {:.0} without the delay, \
+         ratio {ratio:.2}, {:.1} an object, p50 {:.0} us, p99 {:.0} us",
         served.put_ms(),
         slow.rate(),
         fast.rate(),

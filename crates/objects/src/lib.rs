@@ -6,6 +6,16 @@
 //! clients that create the same name, one learns that it exists. A server that ignores the
 //! condition is refused when the store is opened. Unanswered requests are retried; if the answer to
 //! a creation was lost, comparing the object's bytes shows whether it succeeded.
+//!
+//! Which module decides what:
+//! * `location`, `open`: names of stores, and opening one
+//! * `settings`, `aws`: what a user chooses; keys, region and endpoint
+//! * `probe`, `rules`: whether a server creates a name once, and whether rules delete objects
+//! * `s3`, `server`, `request`: objects as requests; time-outs, repeats, lost answers
+//! * `prompt`: calls that end in time where the system sets no limit
+//! * `cached`, `cache_index`, `ahead`: chunks on the host's disk: which stay, how many are read
+//! * `presence`: signs of life
+//! * `traffic`, `explain`: counts; what a refusal means
 
 // A location becomes a store.
 mod open;

@@ -5,6 +5,15 @@
 //! file system below it. [`resolve()`] walks a path for callers without a kernel.
 //! [`Observed`] reports each call and its duration. [`with_cancellation`] ends searches that no
 //! caller waits for.
+//!
+//! Which module decides what:
+//! * `api`: the trait, and notices to front ends
+//! * `virtual_dirs`: `.snapshots` and `.search`
+//! * `resolve`: paths without a kernel: links, `..`, permissions
+//! * `cancellation`: whether the caller still waits
+//! * `observed`: calls as metrics see them
+//! * `layer`: a file system that changes some calls of another one
+//! * `request`: the number of a change that is executed once
 
 mod virtual_dirs;
 mod resolve;

@@ -4,6 +4,13 @@
 //! The walk waits for no single file. For a directory that existed before, the daemon first
 //! returns its entries, and the walk skips files with the same kind, size and time. So an
 //! interrupted import continues where it was.
+//!
+//! Which module decides what:
+//! * `source`, `ahead`, `count`: how the source is read
+//! * `walk`, `tree`: what is sent, and what is there already
+//! * `stream`: how much is under way
+//! * `archived`, `listed`: archives, lists
+//! * `verify`, `itself`: comparison at the end; a tree in itself
 
 mod archived;
 mod listed;

@@ -8,6 +8,28 @@
 //! 4. `server`: answer until a signal, an unmount, a hand-over or idleness ends the daemon.
 //! 5. Leave: accept no new connections, let requests under way end, stop background work, close
 //!    the volume. The daemon releases the lock last, so that a successor finds a closed volume.
+//!
+//! Which module decides what:
+//! * `elect`, `start`, `detach`, `door`: who becomes the daemon, with what, behind which lock and
+//!   socket
+//! * `server`, `event`, `signals`: connections, what ends the daemon, what it waits for
+//! * `sessions`, `load`, `peer_wait`: connections and requests of a user, what each costs, silent
+//!   peers
+//! * `admission`: who may use the socket
+//! * `connection`, `calls`: one connection; which function answers which request
+//! * `held`, `find_from`, `mounted`: paths of requests, also in snapshots; mounts below a directory
+//! * `find`, `questions`, `list`, `totals`, `history`, `diff`: searches, listings, comparisons, and
+//!   how they are cut off
+//! * `watch`: whether the caller still waits
+//! * `snapshots`, `schedules`, `schedule_calls`, `trash`, `quota`, `restore`: verbs on these
+//! * `import`, `export`, `scan`, `streams`, `dump`, `sent`, `staged`, `stream_terms`: streams in
+//!   and out, and what they stage and hold
+//! * `check`, `clusters`: checks, collections, the index
+//! * `far`, `lasting`, `warrant`: served volumes: what far users may request, sessions, who owns
+//!   the volume
+//! * `record`, `reported`: traces and metrics
+//! * `about`, `accounts`: paths and hints of errors; names of users
+//! * `fresh`: a volume in memory, for tests
 
 // A daemon starts and ends.
 pub(crate) mod detach;

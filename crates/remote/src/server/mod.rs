@@ -4,6 +4,16 @@
 //! sessions whose clients are gone. All that a stranger can cause before its certificate was
 //! verified is one thread for a bounded time, and a bounded number of those. A few threads of each
 //! volume wait until answers may be sent.
+//!
+//! Which module decides what:
+//! * `connection`: who the other side is, and what runs when
+//! * `session`: what a client holds, which answers are kept
+//! * `calls`: one call, with which rights
+//! * `lasting`: what outlives the process
+//! * `locks`: locks of files, and deadlocks
+//! * `settling`: when an answer may be sent, by what it rests on
+//! * `pool`, `outbox`, `pongs`: threads of a client, clients that do not read, pings
+//! * `volume`, `control`: a served volume; connections of verbs
 
 mod connection;
 mod control;
