@@ -1,9 +1,9 @@
 //! What `make demo` prints, against what is known of a small tree and of a clock that only the
 //! measured commands advance.
 //!
-//! The script runs with programs of its own name in front of `pando`, `cp`, `find`, `du` and `rm`:
-//! each runs the real one, adds an amount to the clock that nobody else uses, and notes its
-//! arguments. `date` prints that clock. So each row of the table has one right value, on any machine.
+//! The script runs with a program in front of each of `pando`, `cp`, `find`, `du` and `rm`: it runs
+//! the real one, adds an amount to the clock that no other call adds, and notes its arguments.
+//! `date` prints that clock. So each row of the table has one right value, on any machine.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -44,8 +44,8 @@ fn instruments(directory: &Path) {
                  count=$(/usr/bin/wc -l < {here}/calls)\n\
                  case $((count % 3)) in 0) unit=1 ;; 1) unit=1000 ;; *) unit=1000000 ;; esac\n\
                  micros=$(((count * 7 + 3) * unit))\n\
-                 printf '%s\\t%s\\n' $micros \"{name} $(printf '%s ' \"$@\" | /usr/bin/tr '\\n' ' ')\" \
-                 >> {here}/calls\n\
+                 line=$(printf '%s ' \"$@\" | /usr/bin/tr '\\n' ' ')\n\
+                 printf '%s\\t{name} %s\\n' $micros \"$line\" >> {here}/calls\n\
                  echo $(($(cat {here}/clock) + micros * 1000)) > {here}/clock\n\
                  exit $status\n"
             ),
