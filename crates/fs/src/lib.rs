@@ -12,6 +12,7 @@
 //! error that names the place, and never taken for absent.
 
 mod filesystem;
+mod lasting;
 mod snapshots;
 mod verbs;
 
