@@ -22,6 +22,7 @@
 //! * `front_end`: notices
 
 mod filesystem;
+mod lasting;
 mod snapshots;
 mod verbs;
 

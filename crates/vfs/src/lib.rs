@@ -22,12 +22,14 @@ mod observed;
 mod layer;
 mod api;
 mod request;
+mod lasting;
 
 pub use api::{
     Allocate, DirEntry, Entry, FileLock, FileSystem, Follow, FsResult, Invalidate, LockKind,
     Locked, NewNode, RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 pub use cancellation::{cancel, is_cancelled, with_cancellation};
+pub use lasting::{Executed, Lasting, SessionId};
 pub use layer::{Layer, Operation};
 pub use observed::{Observed, Observer, Outcome};
 pub use request::{Request, TakenRequest, note_number, noted_number, take_request, with_request};

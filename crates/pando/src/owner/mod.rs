@@ -72,7 +72,6 @@ mod find_from;
 
 // What a connection may cost, and what requests share.
 mod mounted;
-mod lasting;
 mod start;
 mod warrant;
 mod event;

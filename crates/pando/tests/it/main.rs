@@ -23,6 +23,7 @@ mod admission;
 mod bad_input;
 mod bad_stores;
 mod bench;
+mod demo;
 mod diff;
 mod export;
 mod export_ended;
