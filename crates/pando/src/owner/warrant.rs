@@ -152,6 +152,8 @@ impl Drop for Watched {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
+        // Closing the volume gives its grant up, which the successor does not wait for then.
+        self.owned.ended.store(true, Ordering::SeqCst);
     }
 }
 
