@@ -175,7 +175,7 @@ fn own(
     report: &mut dyn FnMut(&Launch),
 ) -> Result<()> {
     let (events, inbox) = sync::channel();
-    signals::watch(events.clone())
+    let _signals = signals::watch(events.clone())
         .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
     let options = options(start)?;
     if let Some(mount) = options.as_ref().filter(|_| store.is_none()) {

@@ -13,6 +13,8 @@ use wire::remote::{
 };
 use wire::{Bytes, Failure, decode, encode};
 
+use super::silent::Silent;
+
 /// How long a server may take to accept a connection, and to answer the hello.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// The same, of one of several servers: the next one is asked then.
@@ -36,7 +38,7 @@ pub struct Target {
 }
 
 /// Where a server is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The host's name or address.
     pub host: String,
@@ -140,6 +142,11 @@ impl ConnectError {
         }
     }
 
+    /// Whether the machine may have sent nothing at all.
+    fn is_silence(&self) -> bool {
+        matches!(self, ConnectError::Unreachable(..) | ConnectError::Broken(_))
+    }
+
     /// Whether its message explains more than another server's.
     fn explains_more_than(&self, other: Option<&ConnectError>) -> bool {
         let is_away = matches!(
@@ -159,21 +166,31 @@ pub(super) struct Purpose<'a> {
 }
 
 /// Connects to the server that has the volume: each place is asked in turn, and a server that does
-/// not have it may name the one that has.
+/// not have it may name the one that has. Places that did not answer just now are asked only if
+/// there is no other.
 pub(super) fn connect(
     net: &dyn Net,
     clock: &Arc<dyn Clock>,
-    target: &Target,
+    (target, silent): (&Target, &Silent),
     purpose: &Purpose<'_>,
 ) -> Result<(Arc<Channel>, RemoteWelcome), ConnectError> {
     let mut last = None;
-    for place in &target.places {
+    let is_silent = |place: &Place| silent.has(place, &**clock);
+    let all_are = target.places.iter().all(is_silent);
+    for place in target.places.iter().filter(|place| all_are || !is_silent(place)) {
         let mut place = place.clone();
         for _ in 0..=MOVES_MAX {
-            match connect_to(net, clock, (target, &place), purpose) {
+            let begun = clock.monotonic();
+            let greeted = connect_to(net, clock, (target, &place), purpose);
+            let answered = greeted.as_ref().map_or_else(|error| !error.is_silence(), |_| true);
+            silent.note(&place, answered, begun, &**clock);
+            match greeted {
                 Ok(Greeted::Welcome(channel, welcome)) => return Ok((channel, welcome)),
                 Ok(Greeted::Moved(next)) if next != place => {
                     last = Some(ConnectError::Elsewhere(place, next.clone()));
+                    if is_silent(&next) {
+                        break;
+                    }
                     place = next;
                 }
                 Ok(Greeted::Moved(next)) => {

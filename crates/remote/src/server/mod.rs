@@ -121,13 +121,21 @@ impl Server {
 
     /// Serves a volume from now on; `false`: another has its name.
     pub fn add(&self, export: Export) -> bool {
-        let mut volumes = self.shared.volumes.lock();
-        if volumes.contains_key(&export.name) {
+        let name = export.name.clone();
+        let is_taken = |volumes: &BTreeMap<String, _>| volumes.contains_key(&name);
+        if is_taken(&self.shared.volumes.lock()) {
             return false;
         }
-        let (name, served) = (export.name.clone(), Arc::new(Served::new(export)));
+        // Without the lock: it reads the volume, whose store may be slow, and clients of others
+        // are let in meanwhile.
+        let served = Arc::new(Served::new(export));
+        let mut volumes = self.shared.volumes.lock();
+        if is_taken(&volumes) {
+            return false;
+        }
+        volumes.insert(name, Arc::clone(&served));
+        drop(volumes);
         served.start(&*self.shared.settings.clock);
-        volumes.insert(name, served);
         true
     }
 
