@@ -243,6 +243,10 @@ impl Warrant for Owned {
     fn is_known(&self) -> bool {
         !self.ended.load(Ordering::SeqCst) && self.now() < self.until.load(Ordering::SeqCst)
     }
+
+    fn holds_for(&self) -> Duration {
+        Duration::from_nanos(self.until.load(Ordering::SeqCst).saturating_sub(self.now()))
+    }
 }
 
 /// Somebody who waits for a proof of the owner. (Who begins while another waits counts from that

@@ -19,6 +19,8 @@ use super::silent::Silent;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// The same, of one of several servers: the next one is asked then.
 const NEXT_AFTER: Duration = Duration::from_secs(2);
+/// The least time of one of several addresses of a name.
+const ADDRESS_AT_LEAST: Duration = Duration::from_secs(1);
 /// How often an attempt is sent on to another server.
 const MOVES_MAX: usize = 4;
 /// Longest address of another server.
@@ -230,12 +232,16 @@ fn connect_to(
     let unknown = |error| ConnectError::Unknown(place.host.clone(), error);
     let addresses = net.resolve(&place.host, place.port).map_err(unknown)?;
     let nothing = || unknown(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
-    let mut last = None;
+    let within = if target.places.len() > 1 { NEXT_AFTER } else { CONNECT_WITHIN };
+    // They share the time: of a name with many addresses most may be of no machine.
+    let within = (within / addresses.len().clamp(1, 8) as u32).max(ADDRESS_AT_LEAST);
+    let mut last: Option<ConnectError> = None;
     for address in addresses {
-        match greet(net, clock, (target, place), address, purpose) {
+        match greet(net, clock, (target, place), (address, within), purpose) {
             Ok(greeted) => return Ok(greeted),
             Err(error @ ConnectError::Refused(_)) => return Err(error),
-            Err(error) => last = Some(error),
+            Err(error) if error.explains_more_than(last.as_ref()) => last = Some(error),
+            Err(_) => {}
         }
     }
     Err(last.unwrap_or_else(nothing))
@@ -245,10 +251,9 @@ fn greet(
     net: &dyn Net,
     clock: &Arc<dyn Clock>,
     (target, place): (&Target, &Place),
-    address: SocketAddr,
+    (address, within): (SocketAddr, Duration),
     purpose: &Purpose<'_>,
 ) -> Result<Greeted, ConnectError> {
-    let within = if target.places.len() > 1 { NEXT_AFTER } else { CONNECT_WITHIN };
     if matches!(target.proof, Proof::Local(_)) && !address.ip().is_loopback() {
         return Err(ConnectError::Plain(address));
     }

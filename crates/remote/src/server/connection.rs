@@ -21,7 +21,7 @@ use super::outbox::Connection;
 use super::pongs::pong_frame;
 use super::pool::Work;
 use super::session::{Arrived, REQUESTS_MAX, Session};
-use super::volume::{Adding, SESSIONS_OF_CLIENT_MAX, Served};
+use super::volume::{Adding, Served};
 use super::{Counted, Security, Shared, control};
 use crate::convert;
 
@@ -49,11 +49,15 @@ pub(super) fn serve(
             };
             if let Err(failure) = served {
                 tracing::info!(%from, %failure, "refused a client");
+                shared.refused.fetch_add(1, Ordering::Relaxed);
                 refuse(&channel, &failure);
             }
         }
         // Anybody can cause this.
-        Err(failure) => tracing::debug!(%from, %failure, "a connection was not a client's"),
+        Err(failure) => {
+            tracing::debug!(%from, %failure, "a connection was not a client's");
+            shared.refused.fetch_add(1, Ordering::Relaxed);
+        }
     }
     closing.close();
 }
@@ -268,7 +272,7 @@ fn session(
     };
     // Before the volume keeps it: what is refused leaves nothing there.
     if of_before.is_none() && !volume.may_add(client) {
-        return Err(too_many(client));
+        return Err(too_many(client, volume));
     }
     let (secret, is_kept) = match (&of_before, &volume.lasting) {
         (Some(resume), _) => (resume.secret, true),
@@ -300,7 +304,7 @@ fn session(
         Adding::Known(session) => return Ok((session, true)),
         Adding::Taken => Failure::new(FailureKind::Leaving, "another session has this number")
             .hint("connect again"),
-        Adding::TooMany => too_many(client),
+        Adding::TooMany => too_many(client, volume),
         Adding::Ended => Failure::new(FailureKind::Leaving, "the volume is being closed")
             .hint("try again when it is served again"),
     };
@@ -310,8 +314,9 @@ fn session(
     Err(failure)
 }
 
-fn too_many(client: &str) -> Failure {
-    let message = format!("the client {client} has {SESSIONS_OF_CLIENT_MAX} sessions, the most");
+fn too_many(client: &str, volume: &Served) -> Failure {
+    let most = volume.bounds.sessions_of_client;
+    let message = format!("the client {client} has {most} sessions, the most");
     Failure::new(FailureKind::Busy, message).hint("unmount what is not used")
 }
 

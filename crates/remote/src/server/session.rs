@@ -27,15 +27,9 @@ use crate::convert;
 
 /// Most requests of a session in flight.
 pub(super) const REQUESTS_MAX: usize = 64;
-/// Most nodes that a client holds, in all its sessions.
-const NODES_MAX: usize = 4 << 20;
-/// Most bytes of answers that are kept for a client; a session that needs more then ends.
-const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Most look-ups and opens of a node that a client can claim. No kernel has as many.
 const LOOKUPS_CLAIMED_MAX: u64 = u64::MAX / 2;
 const OPENS_CLAIMED_MAX: u32 = u32::MAX / 2;
-/// Most searches of a client at a time.
-const SEARCHES_MAX: usize = 4;
 
 /// What a session holds of a node.
 #[derive(Debug, Default, Clone, Copy)]
@@ -413,7 +407,7 @@ impl Session {
         state.requests.insert(id, kept);
         drop(state);
         let Some(connection) = connection else { return };
-        if before > KEPT_BYTES_MAX {
+        if before > self.volume.bounds.kept_bytes_of_client {
             tracing::warn!(client = %self.client, "it acknowledges no answers: a session ends");
             connection.close();
             self.volume.end(self);
@@ -442,7 +436,7 @@ impl Session {
 
     /// Whether another node may be held.
     pub(super) fn has_space(&self) -> FsResult<()> {
-        if self.usage.nodes.load(Ordering::Relaxed) < NODES_MAX {
+        if self.usage.nodes.load(Ordering::Relaxed) < self.volume.bounds.nodes_of_client {
             return Ok(());
         }
         Err(FsError::Busy("this client holds too many files"))
@@ -452,7 +446,8 @@ impl Session {
     pub(super) fn begin_search(&self) -> FsResult<Searching<'_>> {
         let before = self.usage.searches.fetch_add(1, Ordering::Relaxed);
         let searching = Searching(&self.usage);
-        if before < SEARCHES_MAX { Ok(searching) } else { Err(FsError::Busy("too many searches")) }
+        let may = before < self.volume.bounds.searches_of_client;
+        if may { Ok(searching) } else { Err(FsError::Busy("too many searches")) }
     }
 
     /// Records a look-up that the file system counted, and an open with it.
