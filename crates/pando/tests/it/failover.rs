@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::world::{PANDO, World, is_root, reason, signal, wait_until};
 
 /// Starts and ends etcd.
-const ETCD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/etcd.sh");
+pub(crate) const ETCD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/etcd.sh");
 
 /// How many kills there are.
 const KILLS: &str = "PANDO_KILLS";
@@ -32,7 +32,7 @@ struct Cluster {
 }
 
 #[expect(clippy::print_stdout, reason = "prints what is not tested")]
-fn may_run() -> bool {
+pub(crate) fn may_run() -> bool {
     if let Some(reason) = reason("SKIP_FUSE") {
         println!("not tested through a mount: SKIP_FUSE={reason}");
         return false;
@@ -165,14 +165,14 @@ impl Drop for Cluster {
 }
 
 /// Changes of which each was acknowledged; errors of any end the test.
-struct Writer {
+pub(crate) struct Writer {
     directory: PathBuf,
     log: File,
-    next: u64,
+    pub(crate) next: u64,
 }
 
 impl Writer {
-    fn new(directory: &Path) -> Writer {
+    pub(crate) fn new(directory: &Path) -> Writer {
         fs::create_dir(directory).unwrap();
         let log = directory.join("log");
         let log = OpenOptions::new().append(true).create_new(true).open(log).unwrap();
@@ -184,7 +184,7 @@ impl Writer {
     }
 
     /// Changes that fail, or show, if they are done twice.
-    fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         let number = self.next;
         self.log.write_all(format!("{number}\n").as_bytes()).unwrap();
         let mut file =
@@ -203,7 +203,7 @@ impl Writer {
     }
 
     /// What was acknowledged is there, once, and nothing else.
-    fn verify(&self, mount: &Path) {
+    pub(crate) fn verify(&self, mount: &Path) {
         let directory = mount.join(self.directory.file_name().unwrap());
         let log = fs::read_to_string(directory.join("log")).unwrap();
         let lines: Vec<String> = (0..self.next).map(|number| number.to_string() + "\n").collect();

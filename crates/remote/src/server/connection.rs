@@ -27,6 +27,8 @@ use crate::convert;
 
 /// How long a connection may take to prove who it is, and to send its hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// How often a client hears of the server while what it claims is looked for.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// Longest hello.
 const HELLO_BYTES_MAX: usize = 16 << 10;
 
@@ -377,7 +379,8 @@ fn receive(
             // Here, so that requests that follow find what the session holds.
             Some((FrameKind::Reclaim, _, body)) => {
                 let reclaim: Reclaim = decode(body).map_err(|error| broken(&error.to_string()))?;
-                if !session.reclaim(&reclaim) {
+                let mut alive = alive(&shared.settings.clock, connection);
+                if !session.reclaim(&reclaim, &mut alive) {
                     session.volume.end(session);
                     return Err(broken("locks of before are claimed after their time"));
                 }
@@ -386,6 +389,19 @@ fn receive(
             }
             Some((FrameKind::Bye, ..)) => return Ok(()),
             _ => return Err(broken("a message that no client sends here")),
+        }
+    }
+}
+
+/// Shows a client now and then that the server works for it, while no ping is answered: by a pong
+/// to no ping, which shows nothing else.
+fn alive<'a>(clock: &'a Arc<dyn Clock>, connection: &'a Connection) -> impl FnMut() + use<'a> {
+    let mut last = clock.monotonic();
+    move || {
+        let now = clock.monotonic();
+        if now.saturating_sub(last) >= ALIVE_EVERY {
+            last = now;
+            connection.send(pong_frame(0));
         }
     }
 }

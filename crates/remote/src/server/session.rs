@@ -155,7 +155,7 @@ impl Session {
     /// What its client claims that it held before this process served the volume. What it cannot
     /// prove, it does not hold. `false`: it claims locks that others may have had meanwhile, so the
     /// session has to end: its programs would continue as if nobody had.
-    pub(super) fn reclaim(&self, reclaim: &Reclaim) -> bool {
+    pub(super) fn reclaim(&self, reclaim: &Reclaim, alive: &mut dyn FnMut()) -> bool {
         let Some(proofs) = self.proofs.as_ref().filter(|_| self.reclaims()) else { return true };
         for held in &reclaim.nodes {
             let Some(node) = convert::node(held.node).filter(|node| *node != NodeId::ROOT) else {
@@ -182,6 +182,7 @@ impl Session {
             state.nodes.insert(node, one);
             self.usage.nodes.fetch_add(1, Ordering::Relaxed);
             drop(state);
+            alive();
             // Others are looked for when they are used. One that is open may have no name.
             if opens > 0
                 && let Err(error) = self.locate(node, held.generation)
@@ -424,9 +425,28 @@ impl Session {
         }
         let held = self.state.lock().nodes.get(&node).copied().ok_or(FsError::Stale)?;
         if held.counted == 0 {
+            // A client can claim millions of nodes, each of which takes a search.
+            let _turn = self.await_search()?;
             self.locate(node, held.generation)?;
         }
         Ok(node)
+    }
+
+    /// Waits until the client has few enough searches under way.
+    fn await_search(&self) -> FsResult<Searching<'_>> {
+        let cancel = vfs::cancel();
+        loop {
+            if let Ok(turn) = self.begin_search() {
+                return Ok(turn);
+            }
+            if vfs::is_cancelled(&cancel) {
+                return Err(FsError::Interrupted);
+            }
+            if self.has_ended() {
+                return Err(FsError::Stale);
+            }
+            self.volume.pause();
+        }
     }
 
     /// Whether a node of the session is open with a right.

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
 use device::{SystemClock, SystemNet, SystemRandom};

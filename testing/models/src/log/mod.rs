@@ -75,8 +75,6 @@ pub enum Broken {
     NoCheckWhenAnswering,
     /// An owner that ends in order keeps its grant.
     GrantAfterEnd,
-    /// An owner ends in order before grants of its predecessor have ended.
-    EndsWithinWait,
     /// The grant is looked at when a read arrives, and not again. This is not wrong: see
     /// `docs/models.md`.
     CheckWhenArriving,

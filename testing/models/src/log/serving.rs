@@ -25,14 +25,12 @@ impl LogModel {
         serving: &Serving,
         steps: &mut Vec<Step>,
     ) {
-        let bounds = &self.bounds;
-        let waits = serving.wait > 0;
-        let may_end = bounds.ends && serving.flights.is_empty() && serving.checkpoint.is_none();
-        if may_end && (!waits || self.is(Broken::EndsWithinWait)) {
-            steps.push(Step::EndInOrder(id));
-        }
-        if waits {
+        if serving.wait > 0 {
             return;
+        }
+        let bounds = &self.bounds;
+        if bounds.ends && serving.flights.is_empty() && serving.checkpoint.is_none() {
+            steps.push(Step::EndInOrder(id));
         }
         let records = if id == 0 { bounds.records } else { bounds.later_records };
         if serving.begun < records && serving.flights.len() < bounds.flights {
