@@ -3,11 +3,12 @@
 #     scripts/etcd.sh path                prints where the program is, or fails
 #     scripts/etcd.sh start DIR PORT      keeps its data in DIR; prints the address once it answers
 #     scripts/etcd.sh stop DIR            ends that one
-# PORT + 1 is the port of the member for other members. ETCD_OPTIONS has further options.
+# PORT + 1 is the port of the member for other members. ETCD_OPTIONS has further options. With
+# ETCD_SCHEME=https, for which these name certificates, PORT + 2 answers whether it is healthy.
 set -eu
 
 usage() {
-  sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -19,20 +20,24 @@ start() {
   directory=$1 port=$2
   command=$(path) || { echo "etcd: not installed: apt-get install etcd-server" >&2; exit 1; }
   mkdir -p "$directory"
-  url=http://127.0.0.1:$port peer=http://127.0.0.1:$((port + 1))
+  scheme=${ETCD_SCHEME:-http} health=$port more=
+  if [ "$scheme" = https ]; then
+    health=$((port + 2)) more="--listen-metrics-urls http://127.0.0.1:$((port + 2))"
+  fi
+  url=$scheme://127.0.0.1:$port peer=http://127.0.0.1:$((port + 1))
   # Its answers are what tests wait for: no sync would be faster, and not what is run elsewhere.
   # shellcheck disable=SC2086
   ETCD_UNSUPPORTED_ARCH=$(uname -m) nohup "$command" --name test --data-dir "$directory/data" \
     --listen-client-urls "$url" --advertise-client-urls "$url" \
     --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" \
-    --initial-cluster "test=$peer" ${ETCD_OPTIONS:-} > "$directory/log" 2>&1 &
+    --initial-cluster "test=$peer" $more ${ETCD_OPTIONS:-} > "$directory/log" 2>&1 &
   echo $! > "$directory/pid"
   for _ in $(seq 200); do
     if ! kill -0 "$(cat "$directory/pid")" 2>/dev/null; then
       echo "etcd: it ended: $(tail -n 3 "$directory/log")" >&2
       exit 1
     fi
-    if answers "$port"; then
+    if answers "$health"; then
       echo "$url"
       return
     fi

@@ -1,8 +1,10 @@
 //! A server that wants to own volumes: it has one lease, under which it advertises itself, and
 //! under which the names of the volumes are that it owns.
 //!
-//! The server calls [`Campaign::step`] about once a second. When its lease has ended, although it
-//! lives, it begins another one; what another server has taken meanwhile stays that server's.
+//! The server calls [`Campaign::renew`] and [`Campaign::step`] several times in the length of its
+//! lease, from threads of their own: questions about many volumes, to a slow coordinator, must not
+//! keep the lease from being renewed. When the lease has ended, although the server lives, it begins
+//! another one; what another server has taken meanwhile stays that server's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,6 +65,30 @@ impl Campaign {
         self.state.lock().volumes.get(volume).cloned().unwrap_or_default()
     }
 
+    /// Keeps the lease, if there is one.
+    pub fn renew(&self) -> Result<()> {
+        let known = self.state.lock().lease;
+        known.map_or(Ok(()), |lease| match self.coordinator.keep_alive(lease) {
+            Err(Error::LeaseEnded) => {
+                self.forget_lease(lease);
+                Err(Error::LeaseEnded)
+            }
+            kept => kept,
+        })
+    }
+
+    /// A lease has ended. (Another thread may have begun the next one.)
+    fn forget_lease(&self, lease: Lease) {
+        let mut state = self.state.lock();
+        if state.lease == Some(lease) {
+            tracing::warn!(
+                server = %self.name,
+                "the lease of this server ended: the coordinator heard nothing in time"
+            );
+            state.lease = None;
+        }
+    }
+
     /// Keeps the lease, or begins one, and asks for each volume that another server does not have.
     /// After an error the standings stay as they were, unless another server has this one's name.
     pub fn step(&self) -> Result<()> {
@@ -81,7 +107,7 @@ impl Campaign {
             let standing = match self.ask(&volume, lease) {
                 // The next step begins another lease.
                 Err(Error::LeaseEnded) => {
-                    self.state.lock().lease = None;
+                    self.forget_lease(lease);
                     return Err(Error::LeaseEnded);
                 }
                 standing => standing?,
@@ -104,13 +130,7 @@ impl Campaign {
         let known = self.state.lock().lease;
         if let Some(lease) = known {
             match self.coordinator.keep_alive(lease) {
-                Err(Error::LeaseEnded) => {
-                    tracing::warn!(
-                        server = %self.name,
-                        "the lease of this server ended: the coordinator heard nothing in time"
-                    );
-                    self.state.lock().lease = None;
-                }
+                Err(Error::LeaseEnded) => self.forget_lease(lease),
                 kept => return kept.map(|()| lease),
             }
         }
@@ -172,12 +192,15 @@ impl Campaign {
     fn give_back(&self, volume: &[u8; 16]) -> Result<()> {
         let key = owner_key(volume);
         let Some(item) = self.coordinator.get(&key)? else { return Ok(()) };
-        let is_own = Owner::decode(&item.value)
-            .is_ok_and(|owner| owner.instance == self.own.instance && owner.server == self.name);
-        if is_own {
+        if Owner::decode(&item.value).is_ok_and(|owner| self.is_own(&owner)) {
             self.coordinator.remove(&key, item.revision)?;
         }
         Ok(())
+    }
+
+    /// Whether an owner is this server.
+    pub fn is_own(&self, owner: &Owner) -> bool {
+        owner.instance == self.own.instance && owner.server == self.name
     }
 
     /// Ends the lease: what this server owns is free for others at once.

@@ -26,7 +26,7 @@ pub(crate) const CERTIFICATES: &str = "PANDO_CERTS";
 const SCHEME: &[u8] = b"pando://";
 
 /// Verbs that work over a network.
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 28] = [
     "ls",
     "stat",
     "cat",
@@ -43,6 +43,15 @@ const VERBS: [&str; 19] = [
     "subvolume",
     "status",
     "sync",
+    "trash",
+    "restore",
+    "quota",
+    "import",
+    "export",
+    "send",
+    "receive",
+    "dump",
+    "load",
     "mount",
     "umount",
     // What `mount` starts.

@@ -20,6 +20,6 @@ mod convert;
 
 pub use client::{ConnectError, Control, Place, Proof, Remote, RemoteFs, Target, control, url};
 pub use server::{
-    Executed, Export, Lasting, OpenControl, Security, Server, SessionId, Settings, Warrant,
-    WhoIsLocal,
+    Bounds, Client, Counts, Executed, Export, Lasting, OpenControl, Security, Server, SessionId,
+    Settings, Totals, Warrant, WhoIsLocal,
 };

@@ -328,7 +328,9 @@ impl<E: Engine> Durable for Journaled<E> {
         journal.log().delete_trimmed();
         // If the checkpoint failed, committed changes are in the log alone.
         let closed = journal.log().close();
-        written.and(closed)
+        written.and(closed)?;
+        journal.log().end_in_order();
+        Ok(())
     }
 }
 

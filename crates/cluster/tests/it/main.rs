@@ -2,3 +2,4 @@
 
 mod etcd;
 mod running;
+mod tls;

@@ -25,17 +25,22 @@ impl Drop for Running {
     }
 }
 
-/// A port that was free a moment ago, with the next one.
+/// A port that was free a moment ago, with the next ones.
 fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let step = NEXT.fetch_add(2, Ordering::Relaxed);
+    let step = NEXT.fetch_add(3, Ordering::Relaxed);
     20_000 + (std::process::id() % 5_000) as u16 * 2 + step
 }
 
 impl Running {
     /// `None`: etcd is not installed.
-    #[expect(clippy::print_stderr, reason = "a run prints what was not tested")]
     pub(crate) fn start(options: &str) -> Option<Running> {
+        Running::start_as("http", options)
+    }
+
+    /// The same with TLS; the options name certificates.
+    #[expect(clippy::print_stderr, reason = "a run prints what was not tested")]
+    pub(crate) fn start_as(scheme: &str, options: &str) -> Option<Running> {
         if !Command::new(SCRIPT).arg("path").output().expect("bash").status.success() {
             eprintln!("NOT TESTED: etcd, which is not installed (apt-get install etcd-server)");
             return None;
@@ -43,7 +48,7 @@ impl Running {
         let directory = tempfile::tempdir().expect("a directory");
         for _ in 0..20 {
             let port = port();
-            if let Some(url) = begin(directory.path(), port, options) {
+            if let Some(url) = begin(directory.path(), port, (scheme, options)) {
                 return Some(Running { directory, url, port });
             }
         }
@@ -57,7 +62,7 @@ impl Running {
 
     pub(crate) fn start_again(&self) {
         for _ in 0..50 {
-            if begin(self.directory.path(), self.port, "").is_some() {
+            if begin(self.directory.path(), self.port, ("http", "")).is_some() {
                 return;
             }
         }
@@ -77,12 +82,13 @@ impl Running {
     }
 }
 
-fn begin(directory: &Path, port: u16, options: &str) -> Option<String> {
+fn begin(directory: &Path, port: u16, (scheme, options): (&str, &str)) -> Option<String> {
     let started = Command::new(SCRIPT)
         .arg("start")
         .arg(directory)
         .arg(port.to_string())
         .env("ETCD_OPTIONS", options)
+        .env("ETCD_SCHEME", scheme)
         .output()
         .expect("bash");
     let url = String::from_utf8(started.stdout).expect("text");

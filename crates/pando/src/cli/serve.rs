@@ -58,7 +58,14 @@ pub(crate) struct ServeArgs {
     /// Memory for the search indexes of all volumes, such as 80M; 0: none, and searches walk
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
-    /// Answer scrapes of Prometheus there, of a server of one volume
+    /// Options of the volumes, comma-separated: small-files, commit-interval, merge-rate, noatime,
+    /// relatime, as of `pando mount`
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub(crate) options: Vec<String>,
+    /// Serve volumes in object stores that another host has open, or had when it died
+    #[arg(long, conflicts_with = "etcd")]
+    pub(crate) take_over: bool,
+    /// Answer scrapes of Prometheus there: of the server, and of each volume by a label
     #[arg(long, value_name = "HOST:PORT", value_parser = metrics::parse)]
     pub(crate) metrics: Option<SocketAddr>,
     #[command(flatten)]

@@ -9,6 +9,7 @@
 //! base units (seconds, bytes); `docs/guide/metrics.md` lists them, and a test compares that list.
 
 mod calls;
+mod hub;
 mod http;
 mod volume;
 
@@ -24,6 +25,7 @@ use prometheus_client::registry::Registry;
 use wire::{Failure, FailureKind};
 
 pub(crate) use self::calls::Calls;
+pub(crate) use self::hub::Hub;
 pub(crate) use self::volume::Source;
 use crate::failure::{self, Result};
 
@@ -74,17 +76,24 @@ impl Bound {
         source: impl Source,
         clock: Arc<dyn Clock>,
     ) -> Result<()> {
+        self.answer(Metrics::new(calls, source, clock))
+    }
+
+    fn answer(self, metrics: Metrics) -> Result<()> {
         let Bound { listener, address } = self;
-        let metrics = Arc::new(Metrics::new(calls, source, Arc::clone(&clock)));
-        http::start(listener, metrics, clock).map_err(|error| failure::thread(&error))?;
+        let clock = Arc::clone(&metrics.clock);
+        http::start(listener, Arc::new(metrics), clock).map_err(|error| failure::thread(&error))?;
         tracing::info!(%address, "answers scrapes");
         Ok(())
     }
 }
 
+/// Makes the text of a scrape.
+type Make = dyn Fn() -> std::result::Result<String, std::fmt::Error> + Send + Sync;
+
 /// What a scrape returns.
 struct Metrics {
-    registry: Registry,
+    made: Box<Make>,
     clock: Arc<dyn Clock>,
     /// The last text, and when it was made.
     last: Mutex<Option<(Duration, Arc<str>)>>,
@@ -95,7 +104,16 @@ impl Metrics {
         let mut registry = Registry::with_prefix(PREFIX);
         calls.register(&mut registry);
         registry.register_collector(Box::new(volume::Volume::new(source)));
-        Metrics { registry, clock, last: Mutex::new(None) }
+        let made = move || {
+            let mut made = String::new();
+            text::encode(&mut made, &registry)?;
+            Ok(made)
+        };
+        Metrics::of(clock, Box::new(made))
+    }
+
+    fn of(clock: Arc<dyn Clock>, made: Box<Make>) -> Metrics {
+        Metrics { made, clock, last: Mutex::new(None) }
     }
 
     /// The present values. Concurrent callers wait for one that computes them.
@@ -107,9 +125,7 @@ impl Metrics {
         {
             return Ok(Arc::clone(text));
         }
-        let mut made = String::new();
-        text::encode(&mut made, &self.registry)?;
-        let made: Arc<str> = Arc::from(made);
+        let made: Arc<str> = Arc::from((self.made)()?);
         *last = Some((now, Arc::clone(&made)));
         Ok(made)
     }

@@ -21,6 +21,16 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn sessions(&self) -> u64;
 }
 
+impl Source for std::sync::Arc<dyn Source> {
+    fn status(&self) -> Option<Status> {
+        (**self).status()
+    }
+
+    fn sessions(&self) -> u64 {
+        (**self).sessions()
+    }
+}
+
 /// The collector.
 pub(super) struct Volume<S> {
     source: S,
@@ -55,15 +65,19 @@ impl Writer<'_> {
         metric.encode(self.encoder.encode_descriptor(name, help, unit, kind)?)
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.write(name, help, None, &ConstGauge::new(signed(value)))
     }
 
-    fn bytes(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+    pub(super) fn bytes(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.write(name, help, Some(&Unit::Bytes), &ConstGauge::new(signed(value)))
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+    pub(super) fn seconds(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.write(name, help, Some(&Unit::Seconds), &ConstGauge::new(value))
+    }
+
+    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.write(name, help, None, &ConstCounter::new(value))
     }
 

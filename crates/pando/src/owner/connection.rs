@@ -113,6 +113,8 @@ struct Work<'a> {
     import: Option<Import<'a>>,
     scan: Option<Scan<'a>>,
     receive: Option<Receive<'a>>,
+    /// It is for another machine, whose users are those of this one by their numbers alone.
+    is_far: bool,
 }
 
 impl Work<'_> {
@@ -176,7 +178,7 @@ fn try_serve(
     if !welcome(server, &frame, &mut replies)? {
         return Ok(());
     }
-    let mut work = Work::default();
+    let mut work = Work { is_far, ..Work::default() };
     loop {
         if reader.buffer().is_empty() {
             replies.writer.flush()?;
@@ -326,14 +328,15 @@ fn open_import<'a>(
     server: &'a Server,
     caller: &Caller,
     (path, directory, staged): (&[u8], bool, bool),
-    import: &mut Option<Import<'a>>,
+    work: &mut Work<'a>,
     replies: &mut Replies,
 ) -> Result<Answer, Failure> {
     let staged = staged.then(|| server.staged());
-    let trusted = server.trusts(caller.uid);
+    // (Memory for many files is this machine's: one of other machines has as much as users.)
+    let trusted = server.trusts(caller.uid) && !work.is_far;
     let (opened, existed) =
         Import::open(server.fs(), caller, path, (directory, staged), trusted, replies)?;
-    *import = Some(opened);
+    work.import = Some(opened);
     Ok(Answer::Entered { existed })
 }
 
@@ -358,11 +361,12 @@ fn answer<'a>(
     if let Err(failure) = admission::check(server, caller, &call) {
         return replies.send(Body::Failed(failure));
     }
+    if let Call::ImportOpen { path, directory, staged } = call {
+        let opened = open_import(server, caller, (path, directory, staged), work, replies);
+        return replies.send(opened.map_or_else(Body::Failed, Body::Done));
+    }
     let import = &mut work.import;
     let answered = match (call, import.as_mut()) {
-        (Call::ImportOpen { path, directory, staged }, _) => {
-            open_import(server, caller, (path, directory, staged), import, replies)
-        }
         (Call::ImportPublish { name }, Some(import)) => {
             import.publish(name).map(|()| Answer::Nothing)
         }

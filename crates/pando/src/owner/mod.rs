@@ -39,6 +39,7 @@ mod record;
 mod signals;
 
 // Connections, and their requests.
+mod clients;
 mod far;
 mod server;
 mod admission;
@@ -196,15 +197,18 @@ fn own(
     report: &mut dyn FnMut(&Launch),
 ) -> Result<()> {
     let (events, inbox) = sync::channel();
-    signals::watch(events.clone())
+    let _signals = signals::watch(events.clone())
         .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
     let options = options(start)?;
-    if let Some(mount) = options.as_ref().filter(|_| store.is_none()) {
+    let served = options_of_served(start)?;
+    let for_volume = options.as_ref().or(served.as_ref());
+    if let Some(mount) = for_volume.filter(|_| store.is_none()) {
         refuse_options_of_stores(mount)?;
     }
     let bound = start.metrics.map(metrics::Bound::bind).transpose()?;
-    let calls = bound.is_some().then(metrics::Calls::new);
-    let Open { fs, claim, elsewhere } = open(start, env, store.as_ref(), options.as_ref())?;
+    let hub = start.serve.as_ref().and_then(|serve| serve.metrics.as_ref().zip(Some(&serve.name)));
+    let calls = (bound.is_some() || hub.is_some()).then(metrics::Calls::new);
+    let Open { fs, claim, elsewhere } = open(start, env, store.as_ref(), for_volume)?;
     // One that only reads serves the command that started it: the next one sees a newer state.
     let idle = if elsewhere.is_some() { Some(Duration::ZERO) } else { start.idle };
     let start = &Start { idle, ..start.clone() };
@@ -235,6 +239,9 @@ fn own(
         None => shown,
         Some(calls) => Arc::new(Observed::new(shown, Arc::new(calls), Arc::clone(&env.clock))),
     };
+    let _shown = hub.zip(calls.as_ref()).map(|((hub, name), calls)| {
+        hub.serves(name, calls, reported::source(&server))
+    });
     let answered = measuring.and_then(|()| match bound.zip(calls) {
         None => Ok(()),
         Some((bound, calls)) => {
@@ -364,6 +371,16 @@ fn options(start: &Start) -> Result<Option<fuse::MountOptions>> {
     let Some(mount) = &start.mount else { return Ok(None) };
     let mut options = fuse::MountOptions::new(&start.volume, &mount.mount_point);
     for list in &mount.options {
+        options.parse(list).map_err(|error| failure::mount(&error.into()))?;
+    }
+    Ok(Some(options))
+}
+
+/// The options of a volume that is served: those of a mount that concern no kernel.
+fn options_of_served(start: &Start) -> Result<Option<fuse::MountOptions>> {
+    let Some(serve) = &start.serve else { return Ok(None) };
+    let mut options = fuse::MountOptions::new(&start.volume, Path::new("/"));
+    for list in &serve.options {
         options.parse(list).map_err(|error| failure::mount(&error.into()))?;
     }
     Ok(Some(options))

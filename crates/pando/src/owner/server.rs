@@ -18,6 +18,7 @@ use inode::Caller;
 use program::Background;
 use wire::{Failure, FailureKind, Followed, ScanWatch};
 
+use super::clients::Clients;
 use super::connection;
 use super::door::Door;
 use super::event::Event;
@@ -85,8 +86,8 @@ pub(super) struct Server {
     changed: Condvar,
     door: Arc<Door>,
     staged: Arc<Staged>,
-    /// Whether other machines use the volume.
-    is_served: bool,
+    /// The clients of other machines, if they use the volume.
+    clients: Option<Clients>,
 }
 
 struct Registry {
@@ -126,7 +127,7 @@ impl Server {
             changed: Condvar::new(),
             door,
             staged: Arc::default(),
-            is_served: start.serve.is_some(),
+            clients: start.serve.as_ref().map(Clients::of),
         })
     }
 
@@ -137,7 +138,7 @@ impl Server {
 
     /// Whether other machines use the volume.
     pub(super) fn is_served(&self) -> bool {
-        self.is_served
+        self.clients.is_some()
     }
 
     /// The volume's directory.
@@ -279,13 +280,24 @@ impl Server {
         let Some(who) = registry.sessions.get(asks).map(|session| session.who) else {
             return Vec::new();
         };
-        registry.sessions.shown(who, asks, self.clock.monotonic())
+        let mut shown = registry.sessions.shown(who, asks, self.clock.monotonic());
+        drop(registry);
+        if who.trusted {
+            shown.extend(self.clients.as_ref().map(Clients::shown).unwrap_or_default());
+        }
+        shown
     }
 
     /// Ends a session on behalf of the user of session `asks`. Its completed work stays.
     pub(super) fn end_session(&self, id: u64, asks: u64) -> Result<()> {
         let mut registry = self.registry.lock();
         let who = registry.sessions.get(asks).map(|session| session.who);
+        if registry.sessions.get(id).is_none()
+            && who.is_some_and(|who| who.trusted)
+            && self.clients.as_ref().is_some_and(|clients| clients.end(id))
+        {
+            return Ok(());
+        }
         let target = registry.sessions.get(id).map(|session| session.who);
         let may = |who: &Who, target: &Who| who.trusted || who.uid == target.uid;
         let (Some(who), Some(_)) =

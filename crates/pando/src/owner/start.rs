@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::record::TraceStart;
 use super::warrant::Mandate;
 use crate::host::TakeOver;
+use crate::metrics::Hub;
 
 /// How long open files may delay the end of a mount after a signal.
 pub(super) const LAZY_PATIENCE: Duration = Duration::from_secs(5);
@@ -42,6 +43,10 @@ pub(crate) struct ServeStart {
     pub(crate) server: Arc<remote::Server>,
     /// What its clients call the volume.
     pub(crate) name: String,
+    /// Lists of options, comma-separated.
+    pub(crate) options: Vec<String>,
+    /// The metrics of the server, if it has any.
+    pub(crate) metrics: Option<Arc<Hub>>,
     /// Whether this server should own the volume, if other servers can take it over.
     pub(crate) mandate: Option<Arc<dyn Mandate>>,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use device::sync::{Mutex, Sender};
+use device::sync::{Condvar, Mutex, Sender};
 use device::{Clock, Thread};
 use objects::Traffic;
 use remote::Warrant;
@@ -51,6 +51,9 @@ pub(super) struct Owned {
     waits_since: AtomicU64,
     /// Gets one message when it has ended.
     events: Mutex<Option<Sender<Event>>>,
+    /// Whether a thread asks the store; the others wait for its answer.
+    asks: Mutex<bool>,
+    asked: Condvar,
 }
 
 impl Owned {
@@ -62,7 +65,8 @@ impl Owned {
         let (until, waits_since) = (AtomicU64::new(0), AtomicU64::new(0));
         let (ended, closes) = (AtomicBool::new(false), AtomicBool::new(false));
         let events = Mutex::new(Some(events));
-        Arc::new(Owned { store, clock, until, ended, closes, waits_since, events })
+        let (asks, asked) = (Mutex::new(false), Condvar::new());
+        Arc::new(Owned { store, clock, until, ended, closes, waits_since, events, asks, asked })
     }
 
     /// Answers nothing from now on.
@@ -132,10 +136,31 @@ impl Owned {
         None
     }
 
+    /// The turn to ask the store; `None` after another thread's, whose answer may be for all.
+    fn turn(&self) -> Option<Turn<'_>> {
+        let mut asks = self.asks.lock();
+        if *asks {
+            self.asked.wait_for(&mut asks, LOOK_EVERY);
+            return None;
+        }
+        *asks = true;
+        Some(Turn(self))
+    }
+
     /// Whether somebody has waited too long for a proof of the owner.
     fn waits_too_long(&self, now: Duration) -> bool {
         let since = self.waits_since.load(Ordering::SeqCst);
         since > 0 && now.saturating_sub(Duration::from_nanos(since)) >= UNANSWERED
+    }
+}
+
+/// A thread asks the store.
+struct Turn<'a>(&'a Owned);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.asks.lock() = false;
+        self.0.asked.notify_all();
     }
 }
 
@@ -152,6 +177,8 @@ impl Drop for Watched {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
+        // Closing the volume gives its grant up, which the successor does not wait for then.
+        self.owned.ended.store(true, Ordering::SeqCst);
     }
 }
 
@@ -184,6 +211,10 @@ impl Warrant for Owned {
             }
             // Without a request while a grant holds; and a log that was sealed is known at once,
             // so that its error is no answer to a change.
+            let turn = if self.is_known() { None } else { Some(self.turn()) };
+            if matches!(turn, Some(None)) {
+                continue;
+            }
             match self.store.granted_until() {
                 // No other process can have it open.
                 Ok(None) => return true,
@@ -203,6 +234,7 @@ impl Warrant for Owned {
                         tracing::warn!(%error, "answers wait: no proof of the owner");
                     }
                     self.clock.sleep(PAUSE);
+                    drop(turn);
                 }
             }
         }
@@ -210,6 +242,10 @@ impl Warrant for Owned {
 
     fn is_known(&self) -> bool {
         !self.ended.load(Ordering::SeqCst) && self.now() < self.until.load(Ordering::SeqCst)
+    }
+
+    fn holds_for(&self) -> Duration {
+        Duration::from_nanos(self.until.load(Ordering::SeqCst).saturating_sub(self.now()))
     }
 }
 

@@ -14,6 +14,7 @@ use wire::{Call, Failure, FailureKind};
 use crate::cli::{Appear, ImportArgs, ImportFormat};
 use crate::export::Export;
 use crate::failure::{self, Result};
+use crate::far;
 use crate::import::{self, Archived, Comparison, Import, Listed, Options, Outcome, Sent, Visible};
 use crate::interrupt;
 use crate::output::{self, Output};
@@ -228,7 +229,8 @@ fn hint_archive(source: &Path, output: &mut Output) {
 
 /// Refuses `VOLDIR:/path` as a source, unless a file of the operating system has that name.
 fn refuse_volume(source: &Path) -> Result<()> {
-    if Place::split(source).is_none() || source.symlink_metadata().is_ok() {
+    let is_of_volume = Place::split(source).is_some() || far::is_url(source.as_os_str());
+    if !is_of_volume || source.symlink_metadata().is_ok() {
         return Ok(());
     }
     let message = "`import` reads directories of the system, and not out of a volume";

@@ -18,10 +18,15 @@ use crate::cli::ServeArgs;
 use crate::failure::{self, Result};
 use crate::host::TakeOver;
 use crate::loopback;
+use crate::metrics::Hub;
 use crate::output::Output;
 use crate::owner::{self, ServeStart};
 use crate::place::{Place, refuse_path};
 use crate::verbs::serve_cluster;
+
+/// Options of `-o`: those of a mount that concern the volume and not the kernel.
+const OPTIONS: [&str; 5] =
+    ["small-files", "commit-interval", "merge-rate", "noatime", "relatime"];
 
 /// The result of a volume's thread.
 enum Outcome {
@@ -31,11 +36,7 @@ enum Outcome {
 
 pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
     let volumes = volumes(args)?;
-    if args.metrics.is_some() && volumes.len() > 1 {
-        let message = "--metrics serves the metrics of one volume";
-        return Err(Failure::new(FailureKind::Invalid, message)
-            .hint("run a server for each volume, or leave the option out"));
-    }
+    options(args)?;
     let settings = Settings {
         security: security(args)?,
         clock: Arc::new(SystemClock::new()),
@@ -52,6 +53,10 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
         failure.hint("give another address by --listen")
     })?;
     let server = Arc::new(server);
+    let names = volumes.iter().map(|(name, _)| name.clone());
+    let clock = || Arc::new(SystemClock::new());
+    let hub = args.metrics.map(|address| Hub::start(address, names, &server, clock()));
+    let hub = hub.transpose()?;
     let share = |bytes: u64| bytes / volumes.len() as u64;
     let start = |(name, volume): &(String, PathBuf)| {
         let start = owner::Start {
@@ -60,12 +65,14 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
             cache_bytes: Some(share(args.cache_size.unwrap_or_else(cache_size::default_bytes))),
             index_bytes: args.index_cache.map(share),
             idle: None,
-            metrics: args.metrics,
+            metrics: None,
             trace: None,
-            take_over: TakeOver::No,
+            take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
             serve: Some(ServeStart {
                 server: Arc::clone(&server),
                 name: name.clone(),
+                options: args.options.clone(),
+                metrics: hub.clone(),
                 mandate: None,
             }),
         };
@@ -177,6 +184,17 @@ fn volumes(args: &ServeArgs) -> Result<Vec<(String, PathBuf)>> {
         found.push((name, volume));
     }
     Ok(found)
+}
+
+/// Refuses options of the kernel's mounts, which clients give to their own.
+fn options(args: &ServeArgs) -> Result<()> {
+    let given = args.options.iter().flat_map(|list| list.split(',')).map(str::trim);
+    let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
+    let mut given = given.filter(|option| !option.is_empty()).map(name);
+    let Some(other) = given.find(|name| !OPTIONS.contains(&&name[..])) else { return Ok(()) };
+    let message = format!("'{other}' is no option of a served volume");
+    let hint = format!("they are {}; mounts of clients have others", OPTIONS.join(", "));
+    Err(Failure::new(FailureKind::Invalid, message).hint(hint))
 }
 
 fn security(args: &ServeArgs) -> Result<Security> {

@@ -1,6 +1,6 @@
 //! `pando serve --etcd`: several servers wait for volumes in object stores; one serves each.
 //!
-//! A thread keeps this server's lease and asks who should own each volume. A thread for each volume
+//! A thread keeps this server's lease, and one asks who should own each volume. A thread for each volume
 //! runs its daemon while this server should own it, and waits otherwise. The state in etcd only
 //! decides who tries: the claim and the seal in the volume's store decide who owns it.
 
@@ -101,6 +101,10 @@ pub(super) fn run(
         device::spawn("campaign", move || keep(&shared, &volumes, &changes))
             .map_err(|error| failure::thread(&error))?
     };
+    let renewing = {
+        let shared = Arc::clone(&shared);
+        device::spawn("lease", move || renew(&shared)).map_err(|error| failure::thread(&error))?
+    };
     let mut left = volumes.len();
     while left > 0 {
         match heard.recv() {
@@ -113,7 +117,9 @@ pub(super) fn run(
         }
     }
     shared.ended.store(true, Ordering::SeqCst);
-    stepping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    for thread in [stepping, renewing] {
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
     if let Err(error) = shared.campaign.end() {
         tracing::warn!(%error, "others wait until the lease of this server ends");
     }
@@ -211,6 +217,17 @@ fn watch_signals(shared: &Arc<Shared>) -> Result<()> {
     device::spawn("signals", watch).map(drop).map_err(|error| failure::thread(&error))
 }
 
+/// Renews the lease, whatever the questions about volumes wait for.
+fn renew(shared: &Shared) {
+    while !shared.ended.load(Ordering::SeqCst) {
+        // (The other thread reports errors.)
+        if let Err(error) = shared.campaign.renew() {
+            tracing::debug!(%error, "the lease is not renewed");
+        }
+        shared.clock.sleep(STEP_EVERY);
+    }
+}
+
 /// Keeps the lease, and redirects clients to where volumes are that are not served here.
 fn keep(
     shared: &Shared,
@@ -259,7 +276,7 @@ fn hold(shared: &Arc<Shared>, seat: Seat, changes: &sync::Sender<StateChange>) {
     let is_ending = || shared.ending.load(Ordering::SeqCst);
     let start = start.served_while(Arc::new(Candidate { shared: Arc::clone(shared), volume }));
     while !is_ending() {
-        if !is_ours() {
+        if !is_ours() || !is_still_ours(shared, &volume) {
             shared.clock.sleep(LOOK_EVERY);
             continue;
         }
@@ -292,6 +309,14 @@ fn hold(shared: &Arc<Shared>, seat: Seat, changes: &sync::Sender<StateChange>) {
     }
     // It is wanted no more, also if another server has it.
     leave(shared, &volume);
+}
+
+/// Asks etcd once more who should own a volume: this process may have been stopped since it asked,
+/// and its opening takes the volume from another one that lives.
+fn is_still_ours(shared: &Shared, volume: &[u8; 16]) -> bool {
+    let owner = shared.campaign.owner(volume);
+    let owner = owner.inspect_err(|error| tracing::warn!(%error, "cannot ask whose a volume is"));
+    owner.is_ok_and(|owner| owner.is_some_and(|owner| shared.campaign.is_own(&owner)))
 }
 
 /// Lets others have a volume.

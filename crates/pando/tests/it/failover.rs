@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::world::{PANDO, World, is_root, reason, signal, wait_until};
 
 /// Starts and ends etcd.
-const ETCD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/etcd.sh");
+pub(crate) const ETCD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/etcd.sh");
 
 /// How many kills there are.
 const KILLS: &str = "PANDO_KILLS";
@@ -32,7 +32,7 @@ struct Cluster {
 }
 
 #[expect(clippy::print_stdout, reason = "prints what is not tested")]
-fn may_run() -> bool {
+pub(crate) fn may_run() -> bool {
     if let Some(reason) = reason("SKIP_FUSE") {
         println!("not tested through a mount: SKIP_FUSE={reason}");
         return false;
@@ -123,6 +123,14 @@ impl Cluster {
         child.wait().unwrap();
     }
 
+    /// Ends a server by a signal, and waits until it has ended.
+    fn end(&mut self, number: usize) {
+        let mut child = self.servers[number].take().unwrap();
+        signal(child.id() as i32, Signal::TERM);
+        let ended = child.wait().unwrap();
+        assert!(ended.success(), "it ends in order: {ended}");
+    }
+
     fn mount(&mut self, name: &str) -> PathBuf {
         let place = self.world.path().join(name);
         fs::create_dir(&place).unwrap();
@@ -157,14 +165,14 @@ impl Drop for Cluster {
 }
 
 /// Changes of which each was acknowledged; errors of any end the test.
-struct Writer {
+pub(crate) struct Writer {
     directory: PathBuf,
     log: File,
-    next: u64,
+    pub(crate) next: u64,
 }
 
 impl Writer {
-    fn new(directory: &Path) -> Writer {
+    pub(crate) fn new(directory: &Path) -> Writer {
         fs::create_dir(directory).unwrap();
         let log = directory.join("log");
         let log = OpenOptions::new().append(true).create_new(true).open(log).unwrap();
@@ -176,7 +184,7 @@ impl Writer {
     }
 
     /// Changes that fail, or show, if they are done twice.
-    fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         let number = self.next;
         self.log.write_all(format!("{number}\n").as_bytes()).unwrap();
         let mut file =
@@ -195,7 +203,7 @@ impl Writer {
     }
 
     /// What was acknowledged is there, once, and nothing else.
-    fn verify(&self, mount: &Path) {
+    pub(crate) fn verify(&self, mount: &Path) {
         let directory = mount.join(self.directory.file_name().unwrap());
         let log = fs::read_to_string(directory.join("log")).unwrap();
         let lines: Vec<String> = (0..self.next).map(|number| number.to_string() + "\n").collect();
@@ -286,6 +294,55 @@ fn a_killed_server_is_replaced_and_nothing_is_done_twice() {
     writer.verify(&one);
     writer.verify(&two);
     println!("{kills} kills, {} changes, longest wait {:.1} s", writer.next, longest.as_secs_f64());
+}
+
+/// What a server logs that waits for answers of the one before it, in seconds.
+fn waited(log: &str) -> Vec<f64> {
+    let waits = log.lines().filter(|line| line.contains("waiting for answers of the last owner"));
+    let seconds = waits.map(|line| line.rsplit("seconds=").next().unwrap().trim());
+    seconds.map(|seconds| seconds.parse().unwrap_or_else(|_| panic!("{log}"))).collect()
+}
+
+#[test]
+fn a_server_that_ends_hands_over_and_is_not_waited_for() {
+    if !may_run() {
+        return;
+    }
+    let clock = SystemClock::new();
+    let mut cluster = Cluster::new();
+    cluster.start(0);
+    cluster.await_state(0, "serving");
+    cluster.start(1);
+    cluster.await_state(1, "standby");
+    let one = cluster.mount("one");
+    fs::write(one.join("locked"), "").unwrap();
+    let _lock = try_lock(&one.join("locked")).unwrap();
+    let mut writer = Writer::new(&one.join("work"));
+    let mut serving = 0;
+    for _ in 0..3 {
+        // Longer than the first may have to wait for grants of before.
+        let begun = clock.monotonic();
+        while clock.monotonic().saturating_sub(begun) < Duration::from_secs(4) {
+            writer.step();
+        }
+        let signalled = clock.monotonic();
+        cluster.end(serving);
+        let ended = clock.monotonic();
+        writer.step();
+        let (ended, changed) =
+            (ended.saturating_sub(signalled), clock.monotonic().saturating_sub(signalled));
+        println!("ended after {ended:.1?}, changes again after {changed:.1?}");
+        serving = 1 - serving;
+        cluster.await_state(serving, "serving");
+        let log = fs::read_to_string(cluster.world.path().join(format!("log{serving}"))).unwrap();
+        // A grant and a drain are 3 s: the first opening after the volume was made is no successor.
+        let waits = waited(&log);
+        assert!(waits.iter().all(|seconds| *seconds <= 1.0), "{waits:?} {log}");
+        assert!(!log.contains("lease of this server ended"), "{log}");
+        cluster.start(1 - serving);
+        cluster.await_state(1 - serving, "standby");
+    }
+    writer.verify(&one);
 }
 
 #[test]

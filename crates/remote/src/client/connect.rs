@@ -13,10 +13,14 @@ use wire::remote::{
 };
 use wire::{Bytes, Failure, decode, encode};
 
+use super::silent::Silent;
+
 /// How long a server may take to accept a connection, and to answer the hello.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// The same, of one of several servers: the next one is asked then.
 const NEXT_AFTER: Duration = Duration::from_secs(2);
+/// The least time of one of several addresses of a name.
+const ADDRESS_AT_LEAST: Duration = Duration::from_secs(1);
 /// How often an attempt is sent on to another server.
 const MOVES_MAX: usize = 4;
 /// Longest address of another server.
@@ -36,7 +40,7 @@ pub struct Target {
 }
 
 /// Where a server is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The host's name or address.
     pub host: String,
@@ -140,6 +144,11 @@ impl ConnectError {
         }
     }
 
+    /// Whether the machine may have sent nothing at all.
+    fn is_silence(&self) -> bool {
+        matches!(self, ConnectError::Unreachable(..) | ConnectError::Broken(_))
+    }
+
     /// Whether its message explains more than another server's.
     fn explains_more_than(&self, other: Option<&ConnectError>) -> bool {
         let is_away = matches!(
@@ -159,21 +168,31 @@ pub(super) struct Purpose<'a> {
 }
 
 /// Connects to the server that has the volume: each place is asked in turn, and a server that does
-/// not have it may name the one that has.
+/// not have it may name the one that has. Places that did not answer just now are asked only if
+/// there is no other.
 pub(super) fn connect(
     net: &dyn Net,
     clock: &Arc<dyn Clock>,
-    target: &Target,
+    (target, silent): (&Target, &Silent),
     purpose: &Purpose<'_>,
 ) -> Result<(Arc<Channel>, RemoteWelcome), ConnectError> {
     let mut last = None;
-    for place in &target.places {
+    let is_silent = |place: &Place| silent.has(place, &**clock);
+    let all_are = target.places.iter().all(is_silent);
+    for place in target.places.iter().filter(|place| all_are || !is_silent(place)) {
         let mut place = place.clone();
         for _ in 0..=MOVES_MAX {
-            match connect_to(net, clock, (target, &place), purpose) {
+            let begun = clock.monotonic();
+            let greeted = connect_to(net, clock, (target, &place), purpose);
+            let answered = greeted.as_ref().map_or_else(|error| !error.is_silence(), |_| true);
+            silent.note(&place, answered, begun, &**clock);
+            match greeted {
                 Ok(Greeted::Welcome(channel, welcome)) => return Ok((channel, welcome)),
                 Ok(Greeted::Moved(next)) if next != place => {
                     last = Some(ConnectError::Elsewhere(place, next.clone()));
+                    if is_silent(&next) {
+                        break;
+                    }
                     place = next;
                 }
                 Ok(Greeted::Moved(next)) => {
@@ -213,12 +232,16 @@ fn connect_to(
     let unknown = |error| ConnectError::Unknown(place.host.clone(), error);
     let addresses = net.resolve(&place.host, place.port).map_err(unknown)?;
     let nothing = || unknown(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
-    let mut last = None;
+    let within = if target.places.len() > 1 { NEXT_AFTER } else { CONNECT_WITHIN };
+    // They share the time: of a name with many addresses most may be of no machine.
+    let within = (within / addresses.len().clamp(1, 8) as u32).max(ADDRESS_AT_LEAST);
+    let mut last: Option<ConnectError> = None;
     for address in addresses {
-        match greet(net, clock, (target, place), address, purpose) {
+        match greet(net, clock, (target, place), (address, within), purpose) {
             Ok(greeted) => return Ok(greeted),
             Err(error @ ConnectError::Refused(_)) => return Err(error),
-            Err(error) => last = Some(error),
+            Err(error) if error.explains_more_than(last.as_ref()) => last = Some(error),
+            Err(_) => {}
         }
     }
     Err(last.unwrap_or_else(nothing))
@@ -228,10 +251,9 @@ fn greet(
     net: &dyn Net,
     clock: &Arc<dyn Clock>,
     (target, place): (&Target, &Place),
-    address: SocketAddr,
+    (address, within): (SocketAddr, Duration),
     purpose: &Purpose<'_>,
 ) -> Result<Greeted, ConnectError> {
-    let within = if target.places.len() > 1 { NEXT_AFTER } else { CONNECT_WITHIN };
     if matches!(target.proof, Proof::Local(_)) && !address.ip().is_loopback() {
         return Err(ConnectError::Plain(address));
     }

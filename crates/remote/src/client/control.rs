@@ -12,6 +12,7 @@ use wire::FRAME_BYTES_MAX;
 use wire::remote::{Asker, FEATURE_TAKEN_OVER, FrameKind, Use, put_head, split_head};
 
 use super::connect::{ConnectError, Purpose, Target, connect};
+use super::silent::Silent;
 
 /// How often the server hears that the client lives.
 const PING_EVERY: Duration = Duration::from_secs(10);
@@ -36,7 +37,7 @@ pub fn control(
     who: Asker,
 ) -> Result<Control, ConnectError> {
     let purpose = Purpose { use_for: Use::Control, who, resume: None, awaits: &[] };
-    let (channel, welcome) = connect(net, clock, target, &purpose)?;
+    let (channel, welcome) = connect(net, clock, (target, &Silent::default()), &purpose)?;
     let is_of_several = target.places.len() > 1 || welcome.features & FEATURE_TAKEN_OVER != 0;
     let failed = |error: std::io::Error| ConnectError::Broken(error.into());
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;

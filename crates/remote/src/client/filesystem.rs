@@ -497,14 +497,19 @@ impl FileSystem for RemoteFs {
         }
         let call =
             FsCall::Lock { node: convert::node_to_wire(node), lock: lock_to_wire(lock), wait };
-        match self.ask(caller, call, |answer| match answer {
-            FsAnswer::Nothing => Some(0),
-            answer => number(answer),
-        })? {
-            0 => {
+        // Noted as part of reading: a server that takes over is asked for it from then on.
+        let read = |answer: FsAnswer<'_>| {
+            let outcome = match answer {
+                FsAnswer::Nothing => 0,
+                answer => number(answer)?,
+            };
+            if outcome == 0 {
                 self.remote.note_lock(node, lock_to_wire(lock));
-                Ok(Locked::Done)
             }
+            Some(outcome)
+        };
+        match self.ask(caller, call, read)? {
+            0 => Ok(Locked::Done),
             1 => Ok(Locked::Busy),
             3 => Ok(Locked::Deadlock),
             _ => Ok(Locked::TooMany),

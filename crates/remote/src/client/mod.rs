@@ -10,6 +10,7 @@
 mod filesystem;
 mod receive;
 mod remote;
+mod silent;
 mod under_way;
 mod kept;
 mod control;

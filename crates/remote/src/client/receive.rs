@@ -1,5 +1,6 @@
 //! What a client receives, and what it sends to a server that took over.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ const SILENCE_MAX_OF_SEVERAL: Duration = Duration::from_secs(5);
 /// An answer that takes longer counts only if the server that sent it still owned the volume when
 /// it arrived: a server waits so long for answers of the one before it.
 const DRAIN: Duration = Duration::from_secs(1);
+/// How often callers are looked at that read their answers.
+const READERS_PAUSE: Duration = Duration::from_millis(1);
 /// Most nodes, and most locks, in one message to a server that took over.
 const CLAIMED_MAX: usize = 4096;
 
@@ -68,6 +71,10 @@ impl Remote {
         let mut state = self.state.lock();
         let call = state.calls.remove(&id);
         state.acknowledged.push(id);
+        if let Some(call) = &call {
+            state.readers.retain(|reader| reader.strong_count() > 0);
+            state.readers.push(Arc::downgrade(&call.waiting));
+        }
         drop(state);
         if let Some(call) = call {
             call.waiting.put(Ok(frame));
@@ -83,6 +90,17 @@ impl Remote {
         encode(&acknowledged, &mut frame);
         channel.send(&frame).unwrap_or_default();
         number
+    }
+
+    /// Waits until the callers whose answers have arrived have read them: what they got belongs to
+    /// what the client holds, and is claimed.
+    pub(super) fn await_readers(&self) {
+        let readers = std::mem::take(&mut self.state.lock().readers);
+        for reader in readers {
+            while reader.strong_count() > 0 {
+                self.clock.sleep(READERS_PAUSE);
+            }
+        }
     }
 
     /// Reports to a server that took over what the client holds.

@@ -23,6 +23,7 @@ use wire::remote::{
 
 use super::connect::{ConnectError, Purpose, Target, connect};
 use super::kept::Kept;
+use super::silent::Silent;
 use super::under_way::{How, Owed, State, Waiting, nothing_more};
 use crate::convert;
 use crate::server::Locks;
@@ -67,6 +68,8 @@ pub struct Remote {
     read_only: bool,
     /// Whether the server's volume is one that another one may take over.
     pub(super) may_move: AtomicBool,
+    /// Servers that do not answer.
+    silent: Silent,
     /// What the client holds, and its locks: a server that takes over asks for them.
     pub(super) kept: Arc<Kept>,
     pub(super) locks: Locks,
@@ -80,7 +83,9 @@ impl Remote {
         target: Target,
         patience: Option<Duration>,
     ) -> Result<Arc<Remote>, ConnectError> {
-        let (channel, welcome) = connect(&*net, &clock, &target, &Remote::purpose(None, &[]))?;
+        let silent = Silent::default();
+        let purpose = Remote::purpose(None, &[]);
+        let (channel, welcome) = connect(&*net, &clock, (&target, &silent), &purpose)?;
         let state = State {
             connection: Some(Arc::clone(&channel)),
             session: Some(welcome.session),
@@ -99,6 +104,7 @@ impl Remote {
             epoch: AtomicU64::new(1),
             read_only: welcome.read_only,
             may_move: AtomicBool::new(welcome.features & FEATURE_TAKEN_OVER != 0),
+            silent,
             kept: Arc::default(),
             locks: Locks::default(),
         });
@@ -401,7 +407,7 @@ impl Remote {
                 (state.session, state.calls.keys().copied().collect::<Vec<_>>())
             };
             let purpose = Remote::purpose(resume, &awaits);
-            match connect(&*self.net, &self.clock, &self.target, &purpose) {
+            match connect(&*self.net, &self.clock, (&self.target, &self.silent), &purpose) {
                 Ok((channel, welcome)) => {
                     if self.take_up(&channel, &welcome) {
                         return Some(channel);
@@ -423,6 +429,9 @@ impl Remote {
 
     /// Continues with a new connection; `false`: the session ended meanwhile.
     fn take_up(&self, channel: &Arc<Channel>, welcome: &wire::remote::RemoteWelcome) -> bool {
+        if welcome.resumed && welcome.reclaims {
+            self.await_readers();
+        }
         let mut state = self.state.lock();
         if state.ended {
             return false;

@@ -4,7 +4,7 @@
 //! the lock, or the rights of the open file, as long as the mount.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
@@ -92,6 +92,8 @@ pub(super) struct State {
     pub(super) connection: Option<Arc<Channel>>,
     pub(super) session: Option<Resume>,
     pub(super) requests_max: usize,
+    /// Callers whose answers have arrived, until they have read them.
+    pub(super) readers: Vec<Weak<Waiting>>,
     /// Answers that the server need not keep any more.
     pub(super) acknowledged: Vec<u64>,
     pub(super) lost_since: Duration,

@@ -21,11 +21,13 @@ use super::outbox::Connection;
 use super::pongs::pong_frame;
 use super::pool::Work;
 use super::session::{Arrived, REQUESTS_MAX, Session};
-use super::volume::{Adding, SESSIONS_OF_CLIENT_MAX, Served};
+use super::volume::{Adding, Served};
 use super::{Counted, Security, Shared, control};
 
 /// How long a connection may take to prove who it is, and to send its hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// How often a client hears of the server while what it claims is looked for.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// Longest hello.
 const HELLO_BYTES_MAX: usize = 16 << 10;
 
@@ -48,11 +50,15 @@ pub(super) fn serve(
             };
             if let Err(failure) = served {
                 tracing::info!(%from, %failure, "refused a client");
+                shared.refused.fetch_add(1, Ordering::Relaxed);
                 refuse(&channel, &failure);
             }
         }
         // Anybody can cause this.
-        Err(failure) => tracing::debug!(%from, %failure, "a connection was not a client's"),
+        Err(failure) => {
+            tracing::debug!(%from, %failure, "a connection was not a client's");
+            shared.refused.fetch_add(1, Ordering::Relaxed);
+        }
     }
     closing.close();
 }
@@ -267,7 +273,7 @@ fn session(
     };
     // Before the volume keeps it: what is refused leaves nothing there.
     if of_before.is_none() && !volume.may_add(client) {
-        return Err(too_many(client));
+        return Err(too_many(client, volume));
     }
     let (secret, is_kept) = match (&of_before, &volume.lasting) {
         (Some(resume), _) => (resume.secret, true),
@@ -299,7 +305,7 @@ fn session(
         Adding::Known(session) => return Ok((session, true)),
         Adding::Taken => Failure::new(FailureKind::Leaving, "another session has this number")
             .hint("connect again"),
-        Adding::TooMany => too_many(client),
+        Adding::TooMany => too_many(client, volume),
         Adding::Ended => Failure::new(FailureKind::Leaving, "the volume is being closed")
             .hint("try again when it is served again"),
     };
@@ -309,8 +315,9 @@ fn session(
     Err(failure)
 }
 
-fn too_many(client: &str) -> Failure {
-    let message = format!("the client {client} has {SESSIONS_OF_CLIENT_MAX} sessions, the most");
+fn too_many(client: &str, volume: &Served) -> Failure {
+    let most = volume.bounds.sessions_of_client;
+    let message = format!("the client {client} has {most} sessions, the most");
     Failure::new(FailureKind::Busy, message).hint("unmount what is not used")
 }
 
@@ -371,7 +378,8 @@ fn receive(
             // Here, so that requests that follow find what the session holds.
             Some((FrameKind::Reclaim, _, body)) => {
                 let reclaim: Reclaim = decode(body).map_err(|error| broken(&error.to_string()))?;
-                if !session.reclaim(&reclaim) {
+                let mut alive = alive(&shared.settings.clock, connection);
+                if !session.reclaim(&reclaim, &mut alive) {
                     session.volume.end(session);
                     return Err(broken("locks of before are claimed after their time"));
                 }
@@ -380,6 +388,19 @@ fn receive(
             }
             Some((FrameKind::Bye, ..)) => return Ok(()),
             _ => return Err(broken("a message that no client sends here")),
+        }
+    }
+}
+
+/// Shows a client now and then that the server works for it, while no ping is answered: by a pong
+/// to no ping, which shows nothing else.
+fn alive<'a>(clock: &'a Arc<dyn Clock>, connection: &'a Connection) -> impl FnMut() + use<'a> {
+    let mut last = clock.monotonic();
+    move || {
+        let now = clock.monotonic();
+        if now.saturating_sub(last) >= ALIVE_EVERY {
+            last = now;
+            connection.send(pong_frame(0));
         }
     }
 }

@@ -135,6 +135,12 @@ impl Locks {
         }))
     }
 
+    /// How many are held, and how many are waited for.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let table = self.table.lock();
+        (table.files.values().map(|file| file.held.len()).sum(), table.waiters.len())
+    }
+
     /// Notes a lock that somebody else granted, or ended: what a client knows of its own.
     pub(crate) fn note(&self, node: NodeId, range: LockRange) {
         let mut table = self.table.lock();

@@ -15,7 +15,9 @@
 //! * `pool`, `outbox`, `pongs`: threads of a client, clients that do not read, pings
 //! * `volume`, `control`: a served volume; connections of verbs
 
+mod bounds;
 mod connection;
+mod counts;
 mod control;
 mod volume;
 mod calls;
@@ -31,26 +33,21 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use device::sync::Mutex;
 use device::{Clock, Link, Listener, Net, Random};
 use rpc::{Grant, ServerTls};
 
+pub use self::bounds::Bounds;
+pub use self::counts::{Client, Counts, Totals};
 pub use self::lasting::{Executed, Lasting, SessionId};
 pub(crate) use self::locks::Locks;
 use self::pool::Pool;
 use self::volume::Served;
 pub use self::volume::{Export, OpenControl, Warrant};
 
-/// Most connections at once.
-const CONNECTIONS_MAX: usize = 4096;
-/// Most of those that have not identified themselves, and of those from one address.
-const STRANGERS_MAX: usize = 64;
-const STRANGERS_OF_ADDRESS_MAX: usize = 24;
-/// Most connections of one client, by the name in its certificate.
-const CONNECTIONS_OF_CLIENT_MAX: usize = 2048;
 /// How long a session lives without a connection.
 const GRACE: Duration = Duration::from_secs(60);
 /// How often sessions without a connection are looked at.
@@ -88,12 +85,15 @@ pub struct Server {
 struct Shared {
     listener: Arc<dyn Listener>,
     settings: Settings,
+    bounds: Arc<Bounds>,
     volumes: Mutex<BTreeMap<String, Arc<Served>>>,
     /// Where volumes are served that are not served here.
     elsewhere: Mutex<BTreeMap<String, String>>,
     pool: Arc<Pool>,
     ended: AtomicBool,
     connections: AtomicUsize,
+    /// Connections that were refused.
+    refused: AtomicU64,
     /// Where those come from that have not identified themselves, the oldest first.
     strangers: Mutex<Vec<Stranger>>,
     /// How many connections each client has.
@@ -103,6 +103,16 @@ struct Shared {
 impl Server {
     /// Starts to listen; no volume is served yet.
     pub fn start(net: &dyn Net, at: SocketAddr, settings: Settings) -> io::Result<Server> {
+        Server::start_within(net, at, settings, Bounds::default())
+    }
+
+    /// The same, with other bounds.
+    pub fn start_within(
+        net: &dyn Net,
+        at: SocketAddr,
+        settings: Settings,
+        bounds: Bounds,
+    ) -> io::Result<Server> {
         if matches!(settings.security, Security::Local(_)) && !at.ip().is_loopback() {
             let text = "connections without TLS are accepted on loopback addresses only";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -111,11 +121,13 @@ impl Server {
         let shared = Arc::new(Shared {
             listener,
             settings,
+            pool: Pool::start(&bounds)?,
+            bounds: Arc::new(bounds),
             volumes: Mutex::default(),
             elsewhere: Mutex::default(),
-            pool: Pool::start()?,
             ended: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
             strangers: Mutex::default(),
             of_client: Mutex::default(),
         });
@@ -133,13 +145,21 @@ impl Server {
 
     /// Serves a volume from now on; `false`: another has its name.
     pub fn add(&self, export: Export) -> bool {
-        let mut volumes = self.shared.volumes.lock();
-        if volumes.contains_key(&export.name) {
+        let name = export.name.clone();
+        let is_taken = |volumes: &BTreeMap<String, _>| volumes.contains_key(&name);
+        if is_taken(&self.shared.volumes.lock()) {
             return false;
         }
-        let (name, served) = (export.name.clone(), Arc::new(Served::new(export)));
+        // Without the lock: it reads the volume, whose store may be slow, and clients of others
+        // are let in meanwhile.
+        let served = Arc::new(Served::new(export, &self.shared.bounds));
+        let mut volumes = self.shared.volumes.lock();
+        if is_taken(&volumes) {
+            return false;
+        }
+        volumes.insert(name, Arc::clone(&served));
+        drop(volumes);
         served.start(&*self.shared.settings.clock);
-        volumes.insert(name, served);
         true
     }
 
@@ -216,9 +236,10 @@ impl Shared {
             self.meet(&stranger);
             let counted =
                 Counted { shared: Arc::clone(self), stranger: Some(stranger), client: None };
-            if connections >= CONNECTIONS_MAX {
+            if connections >= self.bounds.connections {
                 // Anybody can cause this, as often as it likes.
                 tracing::debug!(%from, "refused a connection: there are too many");
+                self.refused.fetch_add(1, Ordering::Relaxed);
                 drop(counted);
                 link.close();
                 continue;
@@ -237,10 +258,10 @@ impl Shared {
         let mut strangers = self.strangers.lock();
         let is_near = |other: &Stranger| other.from == stranger.from;
         let of_network = strangers.iter().filter(|other| is_near(other)).count();
-        let oldest = if of_network >= STRANGERS_OF_ADDRESS_MAX {
+        let oldest = if of_network >= self.bounds.strangers_of_address {
             strangers.iter().position(is_near)
         } else {
-            (strangers.len() >= STRANGERS_MAX).then_some(0)
+            (strangers.len() >= self.bounds.strangers).then_some(0)
         };
         if let Some(at) = oldest {
             strangers.remove(at).link.close();
@@ -302,7 +323,7 @@ impl Counted {
         self.is_no_stranger();
         let mut of_client = self.shared.of_client.lock();
         let count = of_client.entry(client.to_owned()).or_default();
-        if *count >= CONNECTIONS_OF_CLIENT_MAX {
+        if *count >= self.shared.bounds.connections_of_client {
             return false;
         }
         *count += 1;

@@ -9,14 +9,12 @@ use std::sync::Arc;
 
 use device::sync::{Condvar, Mutex};
 
+use super::bounds::Bounds;
+
 /// Threads.
 const THREADS: usize = 48;
 /// How many of them work for one client.
 const THREADS_A_CLIENT: usize = 32;
-/// Most bytes, and most requests, that wait or run for a client: two of its sessions with as many
-/// of the longest requests as they may have fit.
-const BYTES_A_CLIENT: usize = 256 << 20;
-const WAITING_A_CLIENT: usize = 4096;
 
 /// Something to do for a client.
 pub(super) struct Work {
@@ -31,6 +29,8 @@ pub(super) struct Work {
 /// The threads.
 pub(super) struct Pool {
     state: Mutex<State>,
+    /// Most bytes, and most requests, of a client.
+    most: (usize, usize),
     /// There may be work that a thread can begin.
     changed: Condvar,
     /// A client has less waiting.
@@ -55,16 +55,17 @@ struct Client {
 }
 
 impl Client {
-    fn is_full(&self) -> bool {
-        self.bytes >= BYTES_A_CLIENT || self.waiting.len() >= WAITING_A_CLIENT
+    fn is_full(&self, most: (usize, usize)) -> bool {
+        self.bytes >= most.0 || self.waiting.len() >= most.1
     }
 }
 
 impl Pool {
     /// Starts them.
-    pub(super) fn start() -> io::Result<Arc<Pool>> {
+    pub(super) fn start(bounds: &Bounds) -> io::Result<Arc<Pool>> {
+        let most = (bounds.request_bytes_of_client, bounds.requests_of_client);
         let (changed, drained) = (Condvar::new(), Condvar::new());
-        let pool = Arc::new(Pool { state: Mutex::default(), changed, drained });
+        let pool = Arc::new(Pool { state: Mutex::default(), most, changed, drained });
         for _ in 0..THREADS {
             let own = Arc::clone(&pool);
             if let Err(error) = device::spawn("serve", move || own.work()) {
@@ -79,7 +80,7 @@ impl Pool {
     pub(super) fn put(&self, client: &Arc<str>, work: Work) {
         let mut state = self.state.lock();
         state.clients.entry(Arc::clone(client)).or_default().putting += 1;
-        while !state.ended && state.clients.get(client).is_some_and(Client::is_full) {
+        while !state.ended && state.clients.get(client).is_some_and(|own| own.is_full(self.most)) {
             self.drained.wait(&mut state);
         }
         let State { clients, turns, ended } = &mut *state;
@@ -94,6 +95,11 @@ impl Pool {
         }
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Bytes of all work that waits or runs.
+    pub(super) fn bytes(&self) -> usize {
+        self.state.lock().clients.values().map(|client| client.bytes).sum()
     }
 
     /// Work that could not begin may be able to.
@@ -122,10 +128,10 @@ impl Pool {
             run();
             let mut state = self.state.lock();
             if let Some(own) = state.clients.get_mut(&client) {
-                let was_full = own.is_full();
+                let was_full = own.is_full(self.most);
                 own.running -= 1;
                 own.bytes -= bytes;
-                let (drained, putting) = (was_full && !own.is_full(), own.putting);
+                let (drained, putting) = (was_full && !own.is_full(self.most), own.putting);
                 if own.running == 0 && putting == 0 && own.waiting.is_empty() {
                     state.clients.remove(&client);
                 }
@@ -210,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_client_that_may_not_begin_waits_alone_and_puts_no_more_than_its_bytes() {
-        let pool = Pool::start().unwrap();
+        let pool = Pool::start(&Bounds::default()).unwrap();
         let [full, other]: [Arc<str>; 2] = ["full".into(), "other".into()];
         let (gate, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
         let (done, put) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

@@ -27,15 +27,9 @@ use crate::convert;
 
 /// Most requests of a session in flight.
 pub(super) const REQUESTS_MAX: usize = 64;
-/// Most nodes that a client holds, in all its sessions.
-const NODES_MAX: usize = 4 << 20;
-/// Most bytes of answers that are kept for a client; a session that needs more then ends.
-const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Most look-ups and opens of a node that a client can claim. No kernel has as many.
 const LOOKUPS_CLAIMED_MAX: u64 = u64::MAX / 2;
 const OPENS_CLAIMED_MAX: u32 = u32::MAX / 2;
-/// Most searches of a client at a time.
-const SEARCHES_MAX: usize = 4;
 
 /// What a session holds of a node.
 #[derive(Debug, Default, Clone, Copy)]
@@ -161,7 +155,7 @@ impl Session {
     /// What its client claims that it held before this process served the volume. What it cannot
     /// prove, it does not hold. `false`: it claims locks that others may have had meanwhile, so the
     /// session has to end: its programs would continue as if nobody had.
-    pub(super) fn reclaim(&self, reclaim: &Reclaim) -> bool {
+    pub(super) fn reclaim(&self, reclaim: &Reclaim, alive: &mut dyn FnMut()) -> bool {
         let Some(proofs) = self.proofs.as_ref().filter(|_| self.reclaims()) else { return true };
         for held in &reclaim.nodes {
             let Some(node) = convert::node(held.node).filter(|node| *node != NodeId::ROOT) else {
@@ -188,6 +182,7 @@ impl Session {
             state.nodes.insert(node, one);
             self.usage.nodes.fetch_add(1, Ordering::Relaxed);
             drop(state);
+            alive();
             // Others are looked for when they are used. One that is open may have no name.
             if opens > 0
                 && let Err(error) = self.locate(node, held.generation)
@@ -413,7 +408,7 @@ impl Session {
         state.requests.insert(id, kept);
         drop(state);
         let Some(connection) = connection else { return };
-        if before > KEPT_BYTES_MAX {
+        if before > self.volume.bounds.kept_bytes_of_client {
             tracing::warn!(client = %self.client, "it acknowledges no answers: a session ends");
             connection.close();
             self.volume.end(self);
@@ -430,9 +425,28 @@ impl Session {
         }
         let held = self.state.lock().nodes.get(&node).copied().ok_or(FsError::Stale)?;
         if held.counted == 0 {
+            // A client can claim millions of nodes, each of which takes a search.
+            let _turn = self.await_search()?;
             self.locate(node, held.generation)?;
         }
         Ok(node)
+    }
+
+    /// Waits until the client has few enough searches under way.
+    fn await_search(&self) -> FsResult<Searching<'_>> {
+        let cancel = vfs::cancel();
+        loop {
+            if let Ok(turn) = self.begin_search() {
+                return Ok(turn);
+            }
+            if vfs::is_cancelled(&cancel) {
+                return Err(FsError::Interrupted);
+            }
+            if self.has_ended() {
+                return Err(FsError::Stale);
+            }
+            self.volume.pause();
+        }
     }
 
     /// Whether a node of the session is open with a right.
@@ -442,7 +456,7 @@ impl Session {
 
     /// Whether another node may be held.
     pub(super) fn has_space(&self) -> FsResult<()> {
-        if self.usage.nodes.load(Ordering::Relaxed) < NODES_MAX {
+        if self.usage.nodes.load(Ordering::Relaxed) < self.volume.bounds.nodes_of_client {
             return Ok(());
         }
         Err(FsError::Busy("this client holds too many files"))
@@ -452,7 +466,8 @@ impl Session {
     pub(super) fn begin_search(&self) -> FsResult<Searching<'_>> {
         let before = self.usage.searches.fetch_add(1, Ordering::Relaxed);
         let searching = Searching(&self.usage);
-        if before < SEARCHES_MAX { Ok(searching) } else { Err(FsError::Busy("too many searches")) }
+        let may = before < self.volume.bounds.searches_of_client;
+        if may { Ok(searching) } else { Err(FsError::Busy("too many searches")) }
     }
 
     /// Records a look-up that the file system counted, and an open with it.

@@ -13,6 +13,7 @@ use inode::{Caller, NodeId};
 use rpc::Channel;
 use vfs::FileSystem;
 
+use super::bounds::Bounds;
 use super::calls;
 use super::lasting::{Grace, Lasting};
 use super::locks::{Locks, Waiter};
@@ -20,10 +21,6 @@ use super::pongs::Pongs;
 use super::session::Session;
 use super::settling::Settling;
 use crate::convert;
-
-/// Most sessions of one client, by the name in its certificate: a fraction of those that a volume
-/// keeps, which all its clients share.
-pub(super) const SESSIONS_OF_CLIENT_MAX: usize = 1024;
 
 /// Opens a control connection of a client, by its name, for a caller; the answer is its other end.
 pub type OpenControl = dyn Fn(&str, Caller) -> io::Result<UnixStream> + Send + Sync;
@@ -51,6 +48,11 @@ pub trait Warrant: Send + Sync {
 
     /// Whether it is known that an answer may be sent now.
     fn is_known(&self) -> bool;
+
+    /// For how long that is known, for an administrator.
+    fn holds_for(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What one client uses of a volume, in all its sessions.
@@ -71,6 +73,7 @@ pub(super) struct Usage {
 /// A volume that is served.
 pub(super) struct Served {
     pub(super) name: String,
+    pub(super) bounds: Arc<Bounds>,
     pub(super) fs: Arc<dyn FileSystem>,
     pub(super) control: Box<OpenControl>,
     pub(super) locks: Locks,
@@ -145,7 +148,7 @@ impl Drop for Running {
 }
 
 impl Served {
-    pub(super) fn new(export: Export) -> Served {
+    pub(super) fn new(export: Export, bounds: &Arc<Bounds>) -> Served {
         let Export { name, fs, control, warrant, lasting } = export;
         let grace = lasting.clone().map(Grace::begin);
         let locks = Locks::default();
@@ -155,6 +158,7 @@ impl Served {
         let (pongs, settling) = (Pongs::default(), Settling::new(&fs));
         Served {
             name,
+            bounds: Arc::clone(bounds),
             fs,
             control,
             locks,
@@ -223,6 +227,22 @@ impl Served {
         self.warrant.as_ref().is_none_or(|warrant| warrant.is_known())
     }
 
+    /// For how long it is known that answers may be sent, if another server may take over.
+    pub(super) fn granted_for(&self) -> Option<Duration> {
+        self.warrant.as_ref().map(|warrant| warrant.holds_for())
+    }
+
+    /// Connections of commands, and bytes of answers that are kept, and that wait to be read.
+    pub(super) fn used(&self) -> (usize, usize, usize) {
+        let sessions = self.sessions.lock();
+        let usages = sessions.usages.values().filter_map(Weak::upgrade);
+        let bytes = usages.map(|usage| {
+            (usage.kept.load(Ordering::Relaxed), usage.unread.load(Ordering::Relaxed))
+        });
+        let (kept, unread) = bytes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        (sessions.tunnels.len(), kept, unread)
+    }
+
     /// Begins a request; `None`: the volume is served no more.
     pub(super) fn begin(self: &Arc<Served>) -> Option<Running> {
         let mut sessions = self.sessions.lock();
@@ -271,7 +291,7 @@ impl Served {
             Some(_) => return Adding::Taken,
             None => {}
         }
-        if sessions.of_client(&session.client) >= SESSIONS_OF_CLIENT_MAX {
+        if sessions.of_client(&session.client) >= self.bounds.sessions_of_client {
             return Adding::TooMany;
         }
         sessions.all.insert(session.id, Arc::clone(session));
@@ -281,7 +301,7 @@ impl Served {
     /// Whether a client may have another session.
     pub(super) fn may_add(&self, client: &Arc<str>) -> bool {
         let sessions = self.sessions.lock();
-        !sessions.ended && sessions.of_client(client) < SESSIONS_OF_CLIENT_MAX
+        !sessions.ended && sessions.of_client(client) < self.bounds.sessions_of_client
     }
 
     /// A session by its number.

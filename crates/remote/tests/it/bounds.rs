@@ -7,6 +7,7 @@ use std::time::Duration;
 use device::{Net, SystemClock, SystemNet};
 use fs::Engine;
 use inode::{Caller, FsError, NodeId, SetAttr, SetTime};
+use remote::Server;
 use rpc::{Channel, Grant};
 use vfs::{FileLock, FileSystem, Locked};
 use wire::remote::{
@@ -14,28 +15,53 @@ use wire::remote::{
     OPEN_WRITE, REMOTE_MAGIC, REMOTE_VERSION, RemoteHello, RemoteWelcome, Resume, Use, put_head,
     split_head,
 };
-use wire::{Bytes, decode, encode};
+use wire::{Bytes, Failure, decode, encode};
 
 use crate::rig::{Rig, VOLUME, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 
 /// A client that sends what it likes.
-struct Raw {
+pub(crate) struct Raw {
     channel: Channel,
     frame: Vec<u8>,
 }
 
 impl Raw {
     fn new(rig: &Rig, resume: Option<Resume>) -> (Raw, RemoteWelcome) {
-        let link = SystemNet.connect(rig.server.address(), SOON).unwrap();
+        Raw::of(&rig.server, resume).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// A session of a server, or why it refuses.
+    pub(crate) fn of(
+        server: &Server,
+        resume: Option<Resume>,
+    ) -> Result<(Raw, RemoteWelcome), Failure> {
+        let link = SystemNet.connect(server.address(), SOON).unwrap();
         let channel = Channel::plain(link, Arc::new(SystemClock::new())).unwrap();
         let mut raw = Raw { channel, frame: Vec::new() };
         raw.hello(resume);
         let (kind, _, body) = raw.next().unwrap();
+        if kind == FrameKind::Refused {
+            return Err(decode(&body).unwrap());
+        }
         assert_eq!(kind, FrameKind::Welcome);
         let welcome = decode(&body).unwrap();
-        (raw, welcome)
+        Ok((raw, welcome))
+    }
+
+    /// Makes a call and reads its answer.
+    pub(crate) fn call<T>(
+        &mut self,
+        id: u64,
+        call: FsCall<'_>,
+        read: impl FnOnce(Result<FsAnswer<'_>, FsFailure>) -> T,
+    ) -> T {
+        let have = if id > 1 { vec![id - 1] } else { Vec::new() };
+        assert!(self.ask(id, have, call));
+        let (_, of, body) = self.next().expect("an answer");
+        assert_eq!(of, id);
+        read(decode(&body).unwrap())
     }
 
     fn hello(&self, resume: Option<Resume>) {
@@ -56,21 +82,25 @@ impl Raw {
         self.channel.send(&frame).unwrap();
     }
 
-    fn next(&mut self) -> Option<(FrameKind, u64, Vec<u8>)> {
+    pub(crate) fn next(&mut self) -> Option<(FrameKind, u64, Vec<u8>)> {
         self.channel.receive(&mut self.frame, 2 << 20, SOON).ok()?;
         let (kind, id, body) = split_head(&self.frame).unwrap();
         Some((kind, id, body.to_vec()))
     }
 
-    fn ask(&self, id: u64, acknowledged: Vec<u64>, call: FsCall<'_>) -> bool {
+    pub(crate) fn ask(&self, id: u64, acknowledged: Vec<u64>, call: FsCall<'_>) -> bool {
         let asked = Asked { acknowledged, once: 0, done: 0, who: Asker::default(), call };
+        self.send_asked(id, &asked)
+    }
+
+    pub(crate) fn send_asked(&self, id: u64, asked: &Asked<'_>) -> bool {
         let mut frame = Vec::new();
         put_head(FrameKind::Request, id, &mut frame);
-        encode(&asked, &mut frame);
+        encode(asked, &mut frame);
         self.channel.send(&frame).is_ok()
     }
 
-    fn send(&self, kind: FrameKind, number: u64) {
+    pub(crate) fn send(&self, kind: FrameKind, number: u64) {
         let mut frame = Vec::new();
         put_head(kind, number, &mut frame);
         if kind == FrameKind::Ping {

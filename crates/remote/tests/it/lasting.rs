@@ -1,14 +1,15 @@
 //! Sessions that outlive the process that serves a volume: what continues, and what a client cannot
 //! claim.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use device::sync::Mutex;
 use device::{Clock, Env, SystemClock, SystemNet};
 use fs::{Engine, Entry, FormatOptions, Fs, OpenOptions};
-use inode::{Caller, FsError, Kind, NodeId, SetAttr};
-use remote::{Executed, Export, Remote, RemoteFs, Server, SessionId};
+use inode::{Caller, FsError, Ino, Kind, NodeId, SetAttr, Slot};
+use remote::{Executed, Export, Remote, RemoteFs, Server, SessionId, Warrant};
 use rpc::{Channel, Grant};
 use store::Durability;
 use testing::{SimDevice, SimEnv};
@@ -66,19 +67,25 @@ impl remote::Lasting for Kept {
 }
 
 /// A volume on a disk, and the process that serves it now.
-struct Place {
+pub(crate) struct Place {
     env: Env,
     fs: Option<Arc<Fs>>,
-    server: Server,
+    pub(crate) server: Server,
     failing: Arc<Mutex<Option<FsError>>>,
+    /// The right to answer for it.
+    pub(crate) warrant: Option<Arc<dyn Warrant>>,
 }
 
 impl Place {
-    fn new(engine: Engine) -> Place {
+    pub(crate) fn new(engine: Engine) -> Place {
+        Place::on(engine, server(Grant::all(), Duration::from_secs(60)))
+    }
+
+    pub(crate) fn on(engine: Engine, server: Server) -> Place {
         let env = SimEnv::on(SimDevice::new(5), 5).env();
         Fs::format(&env, &FormatOptions { engine, ..FormatOptions::default() }).unwrap();
-        let server = server(Grant::all(), Duration::from_secs(60));
-        let mut place = Place { env, fs: None, server, failing: Arc::default() };
+        let failing = Arc::default();
+        let mut place = Place { env, fs: None, server, failing, warrant: None };
         place.begin();
         place
     }
@@ -97,20 +104,20 @@ impl Place {
             name: VOLUME.to_owned(),
             fs: front,
             control: Box::new(control),
-            warrant: None,
+            warrant: self.warrant.clone(),
             lasting: Some(Arc::new(Kept(Arc::<Fs>::clone(&fs), Arc::clone(&self.failing)))),
         }));
         self.fs = Some(fs);
     }
 
     /// The process ends, and another one serves the volume.
-    fn replace(&mut self) {
+    pub(crate) fn replace(&mut self) {
         self.server.remove(VOLUME);
         self.fs.take().unwrap().close().unwrap();
         self.begin();
     }
 
-    fn fs(&self) -> &Arc<Fs> {
+    pub(crate) fn fs(&self) -> &Arc<Fs> {
         self.fs.as_ref().unwrap()
     }
 }
@@ -173,23 +180,28 @@ fn open_files_locks_and_files_without_names_continue() {
     }
 }
 
-fn frame(kind: FrameKind, number: u64, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub(crate) fn frame(kind: FrameKind, number: u64, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     put_head(kind, number, &mut out);
     body(&mut out);
     out
 }
 
-struct Raw {
-    channel: Channel,
-    welcome: RemoteWelcome,
+pub(crate) struct Raw {
+    pub(crate) channel: Channel,
+    pub(crate) welcome: RemoteWelcome,
     next: u64,
 }
 
 impl Raw {
-    fn begin(place: &Place, resume: Option<Resume>) -> Raw {
+    pub(crate) fn begin(place: &Place, resume: Option<Resume>) -> Raw {
+        Raw::try_begin(place.server.address(), resume).expect("it is let in")
+    }
+
+    /// `None`: the server refuses.
+    pub(crate) fn try_begin(server: SocketAddr, resume: Option<Resume>) -> Option<Raw> {
         use device::Net;
-        let link = SystemNet.connect(place.server.address(), SOON).unwrap();
+        let link = SystemNet.connect(server, SOON).unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let channel = Channel::plain(link, clock).unwrap();
         let hello = RemoteHello {
@@ -205,24 +217,37 @@ impl Raw {
         };
         channel.send(&frame(FrameKind::Hello, 0, |out| encode(&hello, out))).unwrap();
         let mut received = Vec::new();
-        channel.receive(&mut received, 1 << 20, SOON).unwrap();
+        channel.receive(&mut received, 1 << 20, SOON).ok()?;
         let (kind, _, body) = split_head(&received).unwrap();
-        assert_eq!(kind, FrameKind::Welcome);
-        Raw { channel, welcome: decode(body).unwrap(), next: 0 }
+        let is_welcome = kind == FrameKind::Welcome;
+        is_welcome.then(|| Raw { welcome: decode(body).unwrap(), channel, next: 0 })
     }
 
-    fn claim(&self, nodes: Vec<HeldNode>) {
+    pub(crate) fn claim(&self, nodes: Vec<HeldNode>) {
         let reclaim = Reclaim { nodes, locks: Vec::new(), last: true };
         self.channel.send(&frame(FrameKind::Reclaim, 0, |out| encode(&reclaim, out))).unwrap();
     }
 
-    fn ask<T>(
+    pub(crate) fn ask<T>(
         &mut self,
         uid: u32,
         call: FsCall<'_>,
         read: impl FnOnce(Result<FsAnswer<'_>, FsFailure>) -> T,
     ) -> T {
         self.ask_once((0, 0), uid, call, read)
+    }
+
+    /// Makes a call; returns the number of the request whose answer comes first.
+    pub(crate) fn ask_for_number(&mut self, call: FsCall<'_>) -> u64 {
+        self.next += 1;
+        let who = Asker::default();
+        let asked = Asked { acknowledged: Vec::new(), once: 0, done: 0, who, call };
+        self.channel
+            .send(&frame(FrameKind::Request, self.next, |out| encode(&asked, out)))
+            .unwrap();
+        let mut received = Vec::new();
+        self.channel.receive(&mut received, 1 << 21, SOON).unwrap();
+        split_head(&received).unwrap().1
     }
 
     /// Makes a call with a number of a change, and up to which none is awaited.

@@ -6,9 +6,12 @@
     reason = "tests stop at what they do not expect, and print their progress"
 )]
 
+mod attackers;
 mod bounds;
+mod connect;
 mod hostile;
 mod interrupted;
+mod after_takeover;
 mod lasting;
 mod model;
 mod once;

@@ -363,6 +363,61 @@ fn a_grant_is_counted_from_the_request() {
     next.records.clear();
 }
 
+/// An owner that ends in order seals its log, and its successor waits for the drain alone.
+#[test]
+fn an_owner_that_ends_in_order_is_not_waited_for() {
+    let (far, blobs) = far();
+    let (opened, mut state) = create(&blobs, settings());
+    let log = &opened.log;
+    append(log, 3);
+    // Records that are not durable: there is no end yet.
+    log.end_in_order();
+    log.sync(Lsn(3)).expect("sync");
+    assert!(log.grant().expect("it owns the store").is_some());
+    log.end_in_order();
+    let refused = log.grant().expect_err("it gave its grant up");
+    assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
+    log.end_in_order();
+    let (listed, found) = (far.objects(), state);
+    let next = open(&blobs, settings(), &mut state).expect("open");
+    assert_records(&next, 1, 3);
+    assert_eq!(next.log.serve_from(), next.sim.clock.monotonic() + settings().drain);
+    assert_eq!(far.objects(), listed, "no other seal");
+    // It ends before others can rely on it that grants of its predecessors have ended.
+    next.log.end_in_order();
+    let third = open(&blobs, settings(), &mut state).expect("open");
+    let (whole, now) = (settings().grant + settings().drain, third.sim.clock.monotonic());
+    assert_eq!(third.log.serve_from(), now + whole);
+    // An opening of before that ended early is continued in the same way.
+    let mut again = crate::objects_kit::State { epoch: state.epoch, ..found };
+    let fourth = open(&blobs, settings(), &mut again).expect("open");
+    assert_records(&fourth, 1, 3);
+    assert_eq!(fourth.log.serve_from(), fourth.sim.clock.monotonic() + settings().drain);
+}
+
+/// The seal of an owner that ended arrives late: its successor has sealed, and waits for the grant.
+#[test]
+fn a_late_end_in_order_changes_nothing() {
+    let (far, blobs) = far();
+    let held = Held::new(&blobs);
+    let (opened, mut state) = create(&(Arc::<Held>::clone(&held) as Arc<dyn Blobs>), settings());
+    append(&opened.log, 1);
+    opened.log.sync(Lsn(1)).expect("sync");
+    held.hold(&name(1, 2));
+    device::scope(|scope| {
+        scope.spawn(|| opened.log.end_in_order());
+        held.wait_for(1);
+        let next = open(&blobs, settings(), &mut state).expect("open");
+        let now = next.sim.clock.monotonic();
+        assert_eq!(next.log.serve_from(), now + settings().grant + settings().drain);
+        let listed = far.objects();
+        held.release();
+        assert_records(&next, 1, 1);
+        assert_eq!(far.objects(), listed);
+    });
+    opened.log.grant().expect_err("it gave its grant up");
+}
+
 /// An object that was created behind the seal proves nothing.
 #[test]
 fn an_object_behind_a_hole_is_no_proof() {

@@ -73,6 +73,8 @@ pub enum Broken {
     LookBeyondFlights,
     /// The grant is not looked at when a read is answered.
     NoCheckWhenAnswering,
+    /// An owner that ends in order keeps its grant.
+    GrantAfterEnd,
     /// The grant is looked at when a read arrives, and not again. This is not wrong: see
     /// `docs/models.md`.
     CheckWhenArriving,
@@ -95,6 +97,9 @@ pub struct Bounds {
     pub repeats: u8,
     /// Reads. Without them, clocks do not advance and owners do not look at them.
     pub reads: u8,
+    /// Whether owners may end in order: with a seal of their own, after which their successor does
+    /// not wait for a grant.
+    pub ends: bool,
 }
 
 /// The protocol, or a broken variant of it, within bounds.

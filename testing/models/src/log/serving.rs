@@ -29,6 +29,9 @@ impl LogModel {
             return;
         }
         let bounds = &self.bounds;
+        if bounds.ends && serving.flights.is_empty() && serving.checkpoint.is_none() {
+            steps.push(Step::EndInOrder(id));
+        }
         let records = if id == 0 { bounds.records } else { bounds.later_records };
         if serving.begun < records && serving.flights.len() < bounds.flights {
             steps.push(Step::Write(id));
@@ -61,6 +64,16 @@ impl LogModel {
                 Some(_) => Step::Looked(id),
             });
         }
+    }
+
+    /// Gives the grant up, and sends a seal to the owner's log. Nothing else happens then.
+    pub(super) fn end_in_order(&self, state: &mut State, id: Opening) -> Option<()> {
+        let serving = state.serving(id)?;
+        let put = Put::Log(serving.manifest.log, serving.low, LogObject::Seal(id));
+        if !state.network.insert(put) {
+            return None;
+        }
+        if self.is(Broken::GrantAfterEnd) { Some(()) } else { state.end(id) }
     }
 
     /// Sends the next log object.

@@ -46,6 +46,8 @@ pub enum Step {
     Replay(Opening),
     /// It has the answer, lists the manifests, and serves.
     ListOpening(Opening),
+    /// It gives its grant up, and sends a seal to its own log.
+    EndInOrder(Opening),
     /// It sends a log object.
     Write(Opening),
     /// It acknowledges the log object of a flight.
@@ -157,6 +159,7 @@ impl LogModel {
             Step::SealNext(id) => self.seal_next(state, id),
             Step::Replay(id) => self.replay(state, id),
             Step::ListOpening(id) => self.list_opening(state, id),
+            Step::EndInOrder(id) => self.end_in_order(state, id),
             Step::Write(id) => self.write(state, id),
             Step::Acknowledge(id, at) => self.acknowledge(state, id, usize::from(at)),
             Step::Renew(id, at) => self.renew(state, id, usize::from(at)),

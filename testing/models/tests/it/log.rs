@@ -14,6 +14,7 @@ const TWO: Bounds = Bounds {
     checkpoints: 1,
     repeats: 1,
     reads: 0,
+    ends: false,
 };
 
 /// Three owners with one record each, and a checkpoint.
@@ -25,6 +26,7 @@ const THREE: Bounds = Bounds {
     checkpoints: 1,
     repeats: 0,
     reads: 0,
+    ends: false,
 };
 
 /// Two owners, time and a read. The first has two records in flight.
@@ -36,7 +38,11 @@ const READS: Bounds = Bounds {
     checkpoints: 0,
     repeats: 0,
     reads: 1,
+    ends: false,
 };
+
+/// Two owners that may end in order, and a read.
+const ENDS: Bounds = Bounds { records: 1, flights: 1, ends: true, ..READS };
 
 /// The protocol as it is. In the short form with less in flight: the broken variants have all.
 fn log(bounds: Bounds) -> LogModel {
@@ -62,6 +68,11 @@ fn three_owners_lose_nothing() {
 #[test]
 fn reads_within_grants_are_not_stale() {
     holds("reads", log(READS));
+}
+
+#[test]
+fn a_successor_does_not_wait_for_an_owner_that_ended_in_order() {
+    holds("ends in order", LogModel { broken: None, bounds: ENDS });
 }
 
 /// A read takes effect when it arrives, so the look at the grant may be there instead of at the
@@ -138,4 +149,9 @@ fn a_grant_from_a_look_beyond_the_records_in_flight_makes_reads_stale() {
 #[test]
 fn a_read_answered_without_a_look_at_the_grant_is_stale() {
     finds(Broken::NoCheckWhenAnswering, READS, &[STALE]);
+}
+
+#[test]
+fn a_grant_that_outlives_an_end_in_order_makes_reads_stale() {
+    finds(Broken::GrantAfterEnd, ENDS, &[STALE]);
 }

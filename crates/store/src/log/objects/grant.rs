@@ -5,6 +5,8 @@
 //! because there was no seal. From that moment it may answer for the length of a grant. The next
 //! opening seals the log, and waits for that length and for a drain, for answers on their way
 //! ([`Log::serve_from`]). So an answer within a grant is older than any change of the next opening.
+//! An owner that ends in order gives its grant up and seals its log itself (`end`): then the next
+//! opening waits for the drain alone.
 //! This needs clocks that run at the same rate, and nothing else.
 //!
 //! A proof is an acknowledged object, counted from when its first request was sent; or the next
@@ -46,6 +48,7 @@ impl Log {
     pub fn grant(&self) -> Result<Option<Grant>> {
         let Some(objects) = &self.objects else { return Ok(None) };
         self.check_written()?;
+        objects.refuse_ended()?;
         let grant = Grant { until: objects.granted_until() };
         if grant.holds(&*self.env.clock) {
             return Ok(Some(grant));
@@ -58,6 +61,7 @@ impl Log {
     pub fn renew_grant(&self) -> Result<Grant> {
         let objects = self.objects.as_ref().expect("the caller has a grant of a log in objects");
         self.check_written()?;
+        objects.refuse_ended()?;
         if !objects.inner.lock().announced {
             let why = "the manifest of this opening does not exist";
             return Err(Error::ReadOnly(Arc::from(why)));
@@ -71,8 +75,11 @@ impl Log {
                 Probe::Absent if objects.unproved() != number => continue,
                 Probe::Absent => {
                     let mut inner = objects.inner.lock();
-                    inner.proof = inner.proof.max(Some(sent));
+                    if !inner.ended {
+                        inner.proof = inner.proof.max(Some(sent));
+                    }
                     drop(inner);
+                    objects.refuse_ended()?;
                     return Ok(Grant { until: objects.granted_until() });
                 }
                 Probe::Other(why) => return Err(self.replaced(&why)),
@@ -108,6 +115,14 @@ enum Probe {
 }
 
 impl ObjectLog {
+    /// Fails after the end of the log in order: the next opening does not wait for a grant.
+    fn refuse_ended(&self) -> Result<()> {
+        if self.inner.lock().ended {
+            return Err(Error::ReadOnly(Arc::from("this process has closed the volume")));
+        }
+        Ok(())
+    }
+
     fn granted_until(&self) -> Duration {
         let proof = self.inner.lock().proof;
         proof.map_or(Duration::ZERO, |sent| sent + self.settings.grant)

@@ -12,8 +12,9 @@
 //! * Only objects that a listed manifest made superfluous are deleted, and no seal ever (`trim`).
 //!
 //! `recover` seals and reads the log of an earlier opening, `read` reads this one, `grant` proves
-//! that this opening still owns the store.
+//! that this opening still owns the store, `end` seals this log when its owner ends in order.
 
+mod end;
 mod grant;
 mod read;
 mod recover;
@@ -124,6 +125,8 @@ struct Inner {
     proof: Option<Duration>,
     /// Whether a listed manifest names this log.
     announced: bool,
+    /// It ended in order: there are no grants any more.
+    ended: bool,
     /// Objects to delete, by name, and whether older logs were searched for such.
     doomed: VecDeque<String>,
     swept: bool,
@@ -170,6 +173,7 @@ impl ObjectLog {
             flights: VecDeque::new(),
             proof: None,
             announced: false,
+            ended: false,
             doomed: VecDeque::new(),
             swept: false,
             started: None,

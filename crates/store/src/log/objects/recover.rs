@@ -70,7 +70,10 @@ impl Log {
         let mut recovery = Recovery::default();
         let seal = older.replay(sealed.number, lsn, &mut next, replay, &mut recovery)?;
         let settings = &place.objects.settings;
-        let serve_from = owned_until + settings.grant + settings.drain;
+        // An owner that ended its log itself has no grant since: only answers are on their way.
+        let ended_in_order = sealed.by_owner && seal == sealed.number;
+        let grant = if ended_in_order { Duration::ZERO } else { settings.grant };
+        let serve_from = owned_until + grant + settings.drain;
         let last = Lsn(next - 1);
         let log = ObjectLog::new(&place.objects, place.volume, place.opening, last, serve_from);
         log.doom(from.epoch, &sealed.listed, &[seal, sealed.number]);
@@ -118,6 +121,8 @@ struct Sealed {
     number: u64,
     /// All numbers that were listed before.
     listed: Vec<u64>,
+    /// The log's owner made it, when it ended in order.
+    by_owner: bool,
 }
 
 impl<'a> Older<'a> {
@@ -155,28 +160,35 @@ impl<'a> Older<'a> {
         })
     }
 
-    /// The first number that a listing lacks, or the last one before it if that is a seal; whether
-    /// it is a seal.
-    fn end(&self, listed: &[u64]) -> Result<(u64, bool)> {
+    /// The first number that a listing lacks, or the last one before it if that is a seal; the
+    /// epoch of who sealed.
+    fn end(&self, listed: &[u64]) -> Result<(u64, Option<u64>)> {
         let end = first_absent(listed, self.from.number);
         let before = end.checked_sub(1).filter(|&last| last >= self.from.number);
         match before.map(|last| self.object(last)).transpose()?.flatten() {
-            Some((object, _)) if matches!(object.kind, Kind::Seal { .. }) => Ok((end - 1, true)),
-            _ => Ok((end, false)),
+            Some((LogObject { kind: Kind::Seal { successor }, .. }, _)) => {
+                Ok((end - 1, Some(successor)))
+            }
+            _ => Ok((end, None)),
         }
+    }
+
+    /// The end of a log at a seal.
+    fn sealed(&self, number: u64, listed: Vec<u64>, successor: u64) -> Sealed {
+        Sealed { number, listed, by_owner: successor == self.from.epoch }
     }
 
     /// Ends the log, unless it is already ended.
     fn seal(&self, opening: Opening, lsn: Lsn) -> Result<Sealed> {
         let blobs = &*self.place.objects.blobs;
         let listed = ObjectLog::numbers_of(blobs, self.from.epoch)?;
-        let (mut number, is_sealed) = self.end(&listed)?;
-        if is_sealed {
-            return Ok(Sealed { number, listed });
+        let (mut number, by) = self.end(&listed)?;
+        if let Some(successor) = by {
+            return Ok(self.sealed(number, listed, successor));
         }
         self.refuse_lost(&listed, number, lsn)?;
         if device::mutated("a log is not sealed") {
-            return Ok(Sealed { number, listed });
+            return Ok(self.sealed(number, listed, opening.epoch));
         }
         let (mut attempts, mut fenced) = (0, false);
         loop {
@@ -190,11 +202,11 @@ impl<'a> Older<'a> {
             };
             let made = blobs.create(&object_name(self.from.epoch, number), &seal.encode(&[]));
             if matches!(made, Ok(true)) {
-                return Ok(Sealed { number, listed });
+                return Ok(self.sealed(number, listed, opening.epoch));
             }
             match self.object(number)? {
-                Some((object, _)) if matches!(object.kind, Kind::Seal { .. }) => {
-                    return Ok(Sealed { number, listed });
+                Some((LogObject { kind: Kind::Seal { successor }, .. }, _)) => {
+                    return Ok(self.sealed(number, listed, successor));
                 }
                 // The owner was faster. It makes several at a time, and could stay ahead for ever.
                 Some(_) => {
