@@ -8,7 +8,7 @@ use std::time::Duration;
 use device::sync::Mutex;
 use device::{Clock, Env, SystemClock, SystemNet};
 use fs::{Engine, Entry, FormatOptions, Fs, OpenOptions};
-use inode::{Caller, FsError, Ino, Kind, NodeId, SetAttr, Slot};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use remote::{Executed, Export, Remote, RemoteFs, Server, SessionId, Warrant};
 use rpc::{Channel, Grant};
 use store::Durability;
