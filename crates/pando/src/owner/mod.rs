@@ -239,9 +239,9 @@ fn own(
         None => shown,
         Some(calls) => Arc::new(Observed::new(shown, Arc::new(calls), Arc::clone(&env.clock))),
     };
-    let _shown = hub.zip(calls.as_ref()).map(|((hub, name), calls)| {
-        hub.serves(name, calls, reported::source(&server))
-    });
+    let _shown = hub
+        .zip(calls.as_ref())
+        .map(|((hub, name), calls)| hub.serves(name, calls, reported::source(&server)));
     let answered = measuring.and_then(|()| match bound.zip(calls) {
         None => Ok(()),
         Some((bound, calls)) => {

@@ -60,10 +60,13 @@ fn a_server_of_several_volumes_answers_scrapes_by_volume() {
     ] {
         assert_eq!(value(&text, sample), Some(expected), "{sample} in\n{text}");
     }
-    assert!(value(&text, "pando_calls_total{volume=\"vol\",call=\"create\",outcome=\"done\"}")
-        .is_some_and(|count| count >= 1.0));
+    assert!(
+        value(&text, "pando_calls_total{volume=\"vol\",call=\"create\",outcome=\"done\"}")
+            .is_some_and(|count| count >= 1.0)
+    );
     // Each family is there once.
-    let families: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let families: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let distinct: BTreeSet<&str> = families.iter().copied().collect();
     assert_eq!(families.len(), distinct.len(), "{text}");
     // A connection that is no client's.
