@@ -43,7 +43,7 @@ pub(crate) use transfer::{Appear, ExportArgs, ExportFormat, ImportArgs, ImportFo
 use transfer::{EXPORT_HELP, IMPORT_HELP};
 pub(crate) use trash::{RestoreArgs, TrashVerb};
 
-use ::program::{cache_size, index_cache};
+use program::{cache_size, index_cache};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
