@@ -47,7 +47,8 @@ use program::{cache_size, index_cache};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
-use crate::{metrics, retention};
+use crate::metrics;
+use crate::retention;
 use wire::Keep;
 
 /// A time from the command line.
