@@ -43,11 +43,12 @@ pub(crate) use transfer::{Appear, ExportArgs, ExportFormat, ImportArgs, ImportFo
 use transfer::{EXPORT_HELP, IMPORT_HELP};
 pub(crate) use trash::{RestoreArgs, TrashVerb};
 
-use ::program::{cache_size, index_cache};
+use program::{cache_size, index_cache};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
-use crate::{metrics, retention};
+use crate::metrics;
+use crate::retention;
 use wire::Keep;
 
 /// A time from the command line.

@@ -20,9 +20,9 @@ mod resolve;
 mod cancellation;
 mod observed;
 mod layer;
+mod lasting;
 mod api;
 mod request;
-mod lasting;
 
 pub use api::{
     Allocate, DirEntry, Entry, FileLock, FileSystem, Follow, FsResult, Invalidate, LockKind,
