@@ -91,7 +91,9 @@ fn connections_in_all_are_bounded() {
     let channel = Channel::plain(link, Arc::new(SystemClock::new())).unwrap();
     assert!(channel.receive(&mut Vec::new(), 1 << 10, Duration::from_secs(5)).is_err());
     drop(sessions);
-    wait_until(|| served.0.held().0 == 5 && Raw::of(&served.0, None).is_ok());
+    wait_until(|| served.0.totals().connections == 0);
+    assert_eq!((served.0.held().0, served.0.totals().refused), (5, 1));
+    others_are_served(&served);
 }
 
 #[test]
