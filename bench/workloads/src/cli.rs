@@ -30,6 +30,8 @@ Workloads:
   import        --files names of a list, parsed and made durable: many at once, and by single
                 calls
   postmark      small files in --directories directories: made, read, appended to, removed
+  churn         --files operations of each of eleven patterns that change the same place again
+                and again: a line a pattern
   counts        thirteen operations, --files times each and then twice as often, between marks at
                 which callgrind counts instructions (bench/counts.sh)
   two-threads   as many entries a thread, in one tree or a tree each, beside threads on a
@@ -102,6 +104,7 @@ pub(crate) enum Workload {
     TwoThreads,
     RecoverScattered,
     CheckpointStall,
+    Churn,
     GroupCommit,
     ClusterSearch,
     ColumnStyle,

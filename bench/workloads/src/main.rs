@@ -45,6 +45,7 @@ mod tap;
 mod memory;
 mod median;
 
+mod churn;
 mod cli;
 
 #[cfg(test)]
@@ -205,6 +206,7 @@ fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         Workload::Reopen => return reopen::run(&run, volume, output),
         Workload::SearchClones => return search_clones::run(&run, &volume, output),
         Workload::Import => return import::run(&run, &volume, output),
+        Workload::Churn => return churn::run(&run, volume, output),
         Workload::Postmark => return postmark::run(&run, &volume, output),
         _ => {}
     }
