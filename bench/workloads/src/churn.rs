@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
-use fs::{Allocate, FileSystem, Fs, FsError, NewNode, RenameMode, WalkControl};
+use fs::{Allocate, FileSystem, Fs, FsResult, NewNode, RenameMode, WalkControl};
 use inode::{Caller, Kind, NodeId, SetAttr};
 use serde_json::json;
 
@@ -41,7 +41,7 @@ struct Place<'a> {
 }
 
 /// Does the operation of this number.
-type Step = fn(&mut Place<'_>, u64) -> std::result::Result<(), FsError>;
+type Step = fn(&mut Place<'_>, u64) -> FsResult<()>;
 
 const PATTERNS: [(&str, Step); 11] = [
     ("direct-writes", direct_write),
@@ -133,37 +133,37 @@ fn new() -> NewNode {
 
 impl Place<'_> {
     /// Writes this many bytes into the file.
-    fn write(&self, offset: u64, length: usize) -> std::result::Result<(), FsError> {
+    fn write(&self, offset: u64, length: usize) -> FsResult<()> {
         self.fs.write(&self.caller, self.file, offset, &self.bytes[..length])
     }
 
     /// Creates a file in the directory, with this many bytes.
-    fn create(&self, name: &[u8], length: usize) -> std::result::Result<(), FsError> {
+    fn create(&self, name: &[u8], length: usize) -> FsResult<()> {
         let made = self.fs.mknod(&self.caller, self.directory, name, &new())?;
         self.fs.write(&self.caller, made.node, 0, &self.bytes[..length])?;
         self.fs.forget(made.node, 1);
         Ok(())
     }
 
-    fn rename(&self, from: &[u8], to: &[u8]) -> std::result::Result<(), FsError> {
+    fn rename(&self, from: &[u8], to: &[u8]) -> FsResult<()> {
         let (from, to) = ((self.directory, from), (self.directory, to));
         self.fs.rename(&self.caller, from, to, RenameMode::Replace)
     }
 
-    fn unlink(&self, name: &[u8]) -> std::result::Result<(), FsError> {
+    fn unlink(&self, name: &[u8]) -> FsResult<()> {
         self.fs.unlink(&self.caller, self.directory, name)
     }
 }
 
 /// Small writes at random offsets, as a program makes them past the page cache.
-fn direct_write(place: &mut Place<'_>, _: u64) -> std::result::Result<(), FsError> {
+fn direct_write(place: &mut Place<'_>, _: u64) -> FsResult<()> {
     let offset = place.random.u64(..FILE_BYTES / 512) * 512;
     let length = place.random.usize(1..=8) * 512;
     place.write(offset, length)
 }
 
 /// A file system is made in a disk image, used, and made again.
-fn image(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError> {
+fn image(place: &mut Place<'_>, number: u64) -> FsResult<()> {
     if number % IMAGE_WRITES == 0 {
         let (whole, mode) = ((0, IMAGE_BYTES), Allocate::Punch);
         place.write(IMAGE_BYTES, 512)?;
@@ -174,7 +174,7 @@ fn image(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError>
 }
 
 /// Ranges of one half of a file are copied to the other, and written.
-fn copy(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError> {
+fn copy(place: &mut Place<'_>, number: u64) -> FsResult<()> {
     if number == 0 {
         for offset in (0..FILE_BYTES).step_by(8192) {
             place.write(offset, 8192)?;
@@ -188,7 +188,7 @@ fn copy(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError> 
 }
 
 /// Writes between snapshots of the directory, of which few are kept.
-fn snapshot(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError> {
+fn snapshot(place: &mut Place<'_>, number: u64) -> FsResult<()> {
     if number % SNAPSHOT_WRITES == 0 {
         let number = number / SNAPSHOT_WRITES;
         let name = |number| Name::new(b's', number);
@@ -201,7 +201,7 @@ fn snapshot(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsErr
 }
 
 /// A file is appended to and truncated, as a log.
-fn append(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError> {
+fn append(place: &mut Place<'_>, number: u64) -> FsResult<()> {
     let at = number % APPENDS;
     if at == 0 {
         let changes = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -211,7 +211,7 @@ fn append(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError
 }
 
 /// A transaction of a database with a journal that it removes, as SQLite.
-fn transaction(place: &mut Place<'_>, _: u64) -> std::result::Result<(), FsError> {
+fn transaction(place: &mut Place<'_>, _: u64) -> FsResult<()> {
     place.create(b"file-journal", 512 + 4096)?;
     for _ in 0..3 {
         let offset = place.random.u64(..FILE_BYTES / 4096) * 4096;
@@ -221,7 +221,7 @@ fn transaction(place: &mut Place<'_>, _: u64) -> std::result::Result<(), FsError
 }
 
 /// An object under a temporary name that is renamed, and a reference that is replaced, as git.
-fn object(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError> {
+fn object(place: &mut Place<'_>, number: u64) -> FsResult<()> {
     place.create(b"tmp_obj", 300)?;
     place.rename(
         b"tmp_obj",
@@ -232,14 +232,14 @@ fn object(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError
 }
 
 /// A file between two names.
-fn rename(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError> {
+fn rename(place: &mut Place<'_>, number: u64) -> FsResult<()> {
     let (from, to): (&[u8], &[u8]) =
         if number % 2 == 0 { (b"file", b"b") } else { (b"b", b"file") };
     place.rename(from, to)
 }
 
 /// A file from name to name, each greater; then the directory is listed.
-fn rename_on(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError> {
+fn rename_on(place: &mut Place<'_>, number: u64) -> FsResult<()> {
     let name = |number| Name::new(b'm', number);
     match number.checked_sub(1) {
         None => place.rename(b"file", name(0).as_bytes())?,
@@ -249,7 +249,7 @@ fn rename_on(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsEr
 }
 
 /// Files come with greater names, and the first of a listing is removed.
-fn queue(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError> {
+fn queue(place: &mut Place<'_>, number: u64) -> FsResult<()> {
     place.create(Name::new(b'q', number).as_bytes(), 100)?;
     if let Some(oldest) = number.checked_sub(QUEUED) {
         list(place, 8)?;
@@ -259,7 +259,7 @@ fn queue(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError>
 }
 
 /// A directory is made and removed.
-fn directory(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsError> {
+fn directory(place: &mut Place<'_>, number: u64) -> FsResult<()> {
     let name = Name::new(b'd', number);
     let made = place.fs.mkdir(&place.caller, place.directory, name.as_bytes(), 0o755)?;
     place.fs.forget(made.node, 1);
@@ -267,7 +267,7 @@ fn directory(place: &mut Place<'_>, number: u64) -> std::result::Result<(), FsEr
 }
 
 /// Lists the first entries of the directory.
-fn list(place: &Place<'_>, most: usize) -> std::result::Result<(), FsError> {
+fn list(place: &Place<'_>, most: usize) -> FsResult<()> {
     let mut listed = 0;
     place.fs.readdir(&place.caller, place.directory, 0, &mut |_| {
         listed += 1;

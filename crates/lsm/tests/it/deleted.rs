@@ -171,6 +171,14 @@ fn ranges_of_cursors_change_nothing() {
         }
         for (pin, model) in &pins {
             compare(&**pin, TREE, model, &format!("seed {seed}, a pin"));
+            let (last, newest) = pins.last().expect("this one, if no other");
+            let mut diff = pin.diff(TREE, &**last, TREE, KeyRange::all()).unwrap();
+            let differs = |number: &u64| model.get(number) != newest.get(number);
+            for number in (0..KEYS).filter(differs) {
+                let found = diff.next().unwrap().map(|found| found.key.to_vec());
+                assert_eq!(found, Some(key(number).to_vec()), "seed {seed}, a difference");
+            }
+            assert!(diff.next().unwrap().is_none(), "seed {seed}, differences");
         }
         for (tree, model) in &clones {
             compare(&*store, *tree, model, &format!("seed {seed}, a clone"));
