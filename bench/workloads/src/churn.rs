@@ -1,10 +1,11 @@
 //! `churn`: what ordinary programs do again and again at one place: overwrite, punch, truncate,
 //! rename over, remove. A log-structured engine keeps what was removed until it merges, so the cost
 //! of each operation may rise with the operations before it. `--files` operations of each pattern,
-//! one line a pattern, with the rate of the first and of the last tenth.
+//! one line a pattern, with the processor time of the first and of the last tenth.
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use device::{Clock, SystemClock};
 use fs::{Allocate, FileSystem, Fs, FsResult, NewNode, RenameMode, WalkControl};
 use inode::{Caller, Kind, NodeId, SetAttr};
@@ -13,6 +14,7 @@ use serde_json::json;
 use super::Run;
 use super::files::Name;
 use super::volume::{Volume, broken, caller};
+use crate::cli::Pattern;
 use program::failure::Result;
 use program::output::Output;
 
@@ -43,45 +45,51 @@ struct Place<'a> {
 /// Does the operation of this number.
 type Step = fn(&mut Place<'_>, u64) -> FsResult<()>;
 
-const PATTERNS: [(&str, Step); 11] = [
-    ("direct-writes", direct_write),
-    ("image", image),
-    ("copies", copy),
-    ("snapshots", snapshot),
-    ("appends", append),
-    ("database", transaction),
-    ("objects", object),
-    ("renames", rename),
-    ("moves", rename_on),
-    ("queue", queue),
-    ("directories", directory),
-];
+/// What an operation of a pattern does.
+fn step_of(pattern: Pattern) -> Step {
+    match pattern {
+        Pattern::DirectWrites => direct_write,
+        Pattern::Image => image,
+        Pattern::Copies => copy,
+        Pattern::Snapshots => snapshot,
+        Pattern::Appends => append,
+        Pattern::Database => transaction,
+        Pattern::Objects => object,
+        Pattern::Renames => rename,
+        Pattern::Moves => rename_on,
+        Pattern::Queue => queue,
+        Pattern::Directories => directory,
+    }
+}
 
 pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Result<()> {
-    let clock = SystemClock::new();
-    run.bar.set_length(run.args.files * PATTERNS.len() as u64);
+    let patterns = run.args.churn.pattern.as_deref().unwrap_or(Pattern::value_variants());
+    run.bar.set_length(run.args.files * patterns.len() as u64);
     let mut lines = Vec::new();
-    for (number, (name, step)) in (0..).zip(PATTERNS) {
-        run.bar.set_message(name);
+    for &pattern in patterns {
+        let name = pattern.to_possible_value().map_or(String::new(), |name| name.get_name().into());
+        run.bar.set_message(name.clone());
         let fs = volume.fs();
         let caller = caller();
         let directory = fs.mkdir(&caller, volume.directory(), name.as_bytes(), 0o755);
         let directory = directory.map_err(broken)?.node;
         let file = fs.mknod(&caller, directory, b"file", &new()).map_err(broken)?.node;
-        let (random, bytes) = (fastrand::Rng::with_seed(number), vec![7; 8192]);
+        let (random, bytes) = (fastrand::Rng::with_seed(pattern as u64), vec![7; 8192]);
         let mut place = Place { fs, caller, directory, file, random, bytes };
-        let (took, first, last) = measure(run, &mut place, step, &clock)?;
+        let Took { wall, processor: [all, first, last] } =
+            measure(run, &mut place, step_of(pattern))?;
         let operations = run.args.files as f64;
-        let rate = |took: Duration, of: f64| (of / took.as_secs_f64().max(1e-9)).round();
+        let each = |took: Duration, of: f64| (took.as_secs_f64() * 1e8 / of).round() / 100.0;
         lines.push(json!({
             "workload": "churn",
             "pattern": name,
             "engine": volume.engine(),
             "ops": run.args.files,
-            "seconds": took.as_secs_f64(),
-            "ops_per_second": rate(took, operations),
-            "first_ops_per_second": rate(first, operations / 10.0),
-            "last_ops_per_second": rate(last, operations / 10.0),
+            "seconds": wall.as_secs_f64(),
+            "ops_per_second": (operations / wall.as_secs_f64().max(1e-9)).round(),
+            "cpu_us": each(all, operations),
+            "first_cpu_us": each(first, operations / 10.0),
+            "last_cpu_us": each(last, operations / 10.0),
         }));
     }
     volume.close()?;
@@ -89,42 +97,55 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
     for line in &lines {
         output.object(line)?;
         output.line(&format!(
-            "{:14} {:>9} 1/s; first tenth {:>9}, last {:>9}",
+            "{:14} {:>9} 1/s; processor time {:>8} us each, of the first tenth {:>8}, of the last {:>8}",
             line["pattern"].as_str().unwrap_or_default(),
             line["ops_per_second"],
-            line["first_ops_per_second"],
-            line["last_ops_per_second"],
+            line["cpu_us"],
+            line["first_cpu_us"],
+            line["last_cpu_us"],
         ))?;
     }
     Ok(())
 }
 
-/// Does all operations of a pattern: the time of all, of the first and of the last tenth.
-fn measure(
-    run: &Run<'_>,
-    place: &mut Place<'_>,
-    step: Step,
-    clock: &dyn Clock,
-) -> Result<(Duration, Duration, Duration)> {
+/// How long a pattern took.
+struct Took {
+    wall: Duration,
+    /// Processor time of all threads, background work too: for all operations, for the first tenth
+    /// and for the last.
+    processor: [Duration; 3],
+}
+
+/// Processor time of the process so far: other programs of a busy machine change it little.
+fn processor_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Does all operations of a pattern.
+fn measure(run: &Run<'_>, place: &mut Place<'_>, step: Step) -> Result<Took> {
+    let clock = SystemClock::new();
     let operations = run.args.files;
-    let tenth = operations.div_ceil(10);
-    let start = clock.monotonic();
-    let (mut first, mut last) = (Duration::ZERO, start);
+    let tenth = (operations / 10).max(1);
+    let (start, begun) = (clock.monotonic(), processor_time());
+    let (mut first, mut last) = (Duration::ZERO, begun);
     for number in 0..operations {
-        if number == tenth {
-            first = clock.monotonic().saturating_sub(start);
-        }
         if number == operations - tenth {
-            last = clock.monotonic();
+            last = processor_time();
         }
         step(place, number).map_err(broken)?;
+        if number + 1 == tenth {
+            first = processor_time().saturating_sub(begun);
+        }
         if number % 256 == 0 {
             run.check()?;
-            run.bar.set_position(run.bar.position() + 256.min(operations - number));
+            run.bar.inc(256.min(operations - number));
         }
     }
-    let end = clock.monotonic();
-    Ok((end.saturating_sub(start), first, end.saturating_sub(last)))
+    let wall = clock.monotonic().saturating_sub(start);
+    let end = processor_time();
+    let processor = [end.saturating_sub(begun), first, end.saturating_sub(last)];
+    Ok(Took { wall, processor })
 }
 
 fn new() -> NewNode {

@@ -8,6 +8,7 @@
 // Workloads on a volume.
 mod counts;
 mod latency;
+mod churn;
 mod create_scattered;
 mod import;
 mod postmark;
@@ -45,7 +46,6 @@ mod tap;
 mod memory;
 mod median;
 
-mod churn;
 mod cli;
 
 #[cfg(test)]
@@ -114,6 +114,8 @@ fn check(args: &BenchArgs) -> Result<()> {
         "--policy and --value-bytes belong to write-amplification and column-style"
     } else if args.workload != TwoThreads && args.two_threads.work.is_some() {
         "--work belongs to two-threads"
+    } else if args.workload != Workload::Churn && args.churn.pattern.is_some() {
+        "--pattern belongs to churn"
     } else if storeless && args.engine.is_some() {
         "--engine belongs to workloads with a store"
     } else if args.direct
