@@ -30,6 +30,8 @@ Workloads:
   import        --files names of a list, parsed and made durable: many at once, and by single
                 calls
   postmark      small files in --directories directories: made, read, appended to, removed
+  churn         --files operations of each of eleven patterns that change the same place again
+                and again: a line a pattern
   counts        thirteen operations, --files times each and then twice as often, between marks at
                 which callgrind counts instructions (bench/counts.sh)
   two-threads   as many entries a thread, in one tree or a tree each, beside threads on a
@@ -105,6 +107,7 @@ pub(crate) enum Workload {
     TwoThreads,
     RecoverScattered,
     CheckpointStall,
+    Churn,
     GroupCommit,
     Served,
     ClusterSearch,
@@ -228,6 +231,8 @@ pub(crate) struct BenchArgs {
     pub(crate) two_threads: ThreadsArgs,
     #[command(flatten)]
     pub(crate) served: ServedArgs,
+    #[command(flatten)]
+    pub(crate) churn: ChurnArgs,
 }
 
 impl BenchArgs {
@@ -263,6 +268,41 @@ pub(crate) struct LsmArgs {
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     #[arg(value_parser = clap::value_parser!(u32).range(8..=65536))]
     pub(crate) value_bytes: Option<Vec<u32>>,
+}
+
+/// What churn does again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pattern {
+    /// Small writes at random offsets of a file
+    DirectWrites,
+    /// A disk image: all of it is punched, then written at random
+    Image,
+    /// Copies of ranges of a file to others of it, and writes
+    Copies,
+    /// Writes between snapshots, of which few are kept
+    Snapshots,
+    /// A log that is appended to and truncated
+    Appends,
+    /// Transactions with a journal that is removed, as SQLite's
+    Database,
+    /// Files under temporary names that are renamed, as git's
+    Objects,
+    /// A file between two names
+    Renames,
+    /// A file from name to name
+    Moves,
+    /// Files are made, and the first of a listing is removed
+    Queue,
+    /// Directories are made and removed
+    Directories,
+}
+
+/// Options of churn.
+#[derive(Debug, Args)]
+pub(crate) struct ChurnArgs {
+    /// churn: what to measure, comma-separated (default all)
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) pattern: Option<Vec<Pattern>>,
 }
 
 /// What the threads of two-threads do in a round.

@@ -8,6 +8,7 @@
 // Workloads on a volume.
 mod counts;
 mod latency;
+mod churn;
 mod create_scattered;
 mod import;
 mod postmark;
@@ -118,6 +119,8 @@ fn check(args: &BenchArgs) -> Result<()> {
         "--work belongs to two-threads"
     } else if args.workload != Served && args.served.is_given() {
         "--sessions, --in-flight and --put-ms belong to served"
+    } else if args.workload != Workload::Churn && args.churn.pattern.is_some() {
+        "--pattern belongs to churn"
     } else if storeless && args.engine.is_some() {
         "--engine belongs to workloads with a store"
     } else if args.direct
@@ -218,6 +221,7 @@ fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         Workload::Reopen => return reopen::run(&run, volume, output),
         Workload::SearchClones => return search_clones::run(&run, &volume, output),
         Workload::Import => return import::run(&run, &volume, output),
+        Workload::Churn => return churn::run(&run, volume, output),
         Workload::Postmark => return postmark::run(&run, &volume, output),
         _ => {}
     }
