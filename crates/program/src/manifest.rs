@@ -4,6 +4,8 @@
 //! The input may be hostile: an entry ends with a value or a reason, and memory is bounded by
 //! [`ENTRY_BYTES_MAX`].
 
+mod plain;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -107,7 +109,8 @@ impl<R: BufRead> Manifest<R> {
                 return Ok(Some(Read1::Bad("longer than 1 MiB".into())));
             }
             if json {
-                return Ok(Some(read(parse_json(&self.buffer))));
+                let plain = plain::parse(&self.buffer);
+                return Ok(Some(read(plain.map_or_else(|| parse_json(&self.buffer), Ok))));
             }
             let first = std::mem::take(&mut self.buffer);
             if !self.until(0)? {

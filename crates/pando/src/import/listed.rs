@@ -171,7 +171,7 @@ impl Import<'_> {
         (unit, number): (&str, u64),
         tree: &mut Tree<'_>,
     ) -> Result<()> {
-        let inner = entry.path.strip_prefix(self.strip).unwrap_or(&entry.path);
+        let inner = path::stripped(&entry.path, self.strip);
         let path = match path::parts(inner) {
             Ok(path) => path,
             Err(why) => {

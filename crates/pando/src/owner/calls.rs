@@ -398,6 +398,7 @@ pub(super) fn status(server: &Server) -> Answered<Status> {
             collecting: status.collecting,
             counting: status.counting,
             reclaimed: server.background().done(),
+            reclaimed_a_second: server.background().done_a_second(),
         },
         read_only: status.read_only,
         damaged: status.damaged,

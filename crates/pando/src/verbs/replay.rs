@@ -64,8 +64,11 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<()> {
 }
 
 fn remark(learned: &Learned, output: &mut Output) {
-    if learned.end == End::Cut {
-        output.remark("the trace has no end: its mount or its machine died, or the file was cut");
+    match learned.end {
+        End::Whole => {}
+        End::DiskFull => output.remark("the trace ended early: its disk was full, or its limit"),
+        End::Cut => output
+            .remark("the trace has no end: its mount or its machine died, or the file was cut"),
     }
     if learned.dropped > 0 {
         let events = output::count(learned.dropped, "call", "calls");
