@@ -11,8 +11,9 @@
 //! stream does not depend on the engine or the numbers of the sender. Both sides run in the thread
 //! of their caller; memory is bounded by one record, and that of sending by an option.
 
-// Metadata as lines.
+// Metadata as lines, and in columns.
 mod load;
+mod columns;
 mod dump;
 
 // Sending.
@@ -34,6 +35,7 @@ mod contents;
 mod token;
 mod error;
 
+pub use columns::{ColumnWriter, MAGIC as COLUMNS_MAGIC};
 pub use dump::dump;
 pub use error::{Error, Result};
 pub use load::Loader;

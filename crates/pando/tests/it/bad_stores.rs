@@ -10,7 +10,7 @@ use crate::world::{Answer, World, answer, wait_until};
 
 #[expect(dead_code, reason = "these tests need less of it than those of its crate")]
 #[path = "../../../objects/tests/it/server.rs"]
-mod server;
+pub(crate) mod server;
 
 use server::{Mishap, Objects};
 
