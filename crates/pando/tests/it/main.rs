@@ -84,6 +84,7 @@ mod totals;
 mod totals_by_group;
 mod totals_over_base;
 mod trace;
+mod trace_shipped;
 mod trash;
 mod truth;
 mod verbs;
