@@ -65,13 +65,15 @@ def rust_build_run(top):
     run("cargo", "build", "--offline", "-p", CRATE, cwd=f"{top}/w", env=environment)
 
 
-# This repository: its last commits cloned, the commit before checked out, and packed.
+# This repository: its last commits cloned, two thirds of the files of the last one and of the one
+# before checked out, and packed.
 def git_prepare(top):
     pass
 
 
 def git_run(top):
-    run("git", "clone", "-q", "--depth", "30", as_url(ROOT), f"{top}/clone")
+    run("git", "clone", "-q", "--depth", "30", "--sparse", as_url(ROOT), f"{top}/clone")
+    run("git", "-C", f"{top}/clone", "sparse-checkout", "set", "crates")
     run("git", "-C", f"{top}/clone", "checkout", "-q", "HEAD~1")
     run("git", "-C", f"{top}/clone", "gc", "-q", "--prune=now")
 

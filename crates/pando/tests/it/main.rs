@@ -23,6 +23,7 @@ mod admission;
 mod bad_input;
 mod bad_stores;
 mod bench;
+mod bulk_ended;
 mod diff;
 mod dump_columns;
 mod export;
