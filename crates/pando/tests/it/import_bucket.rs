@@ -172,7 +172,7 @@ fn a_store_that_fails_leaves_what_continues() {
         import.objects.order("GET", mishap);
     }
     let part = import.world.at("/part");
-    assert_eq!(import.done(&["--verify", "s3://bucket/p", &part])["imported"].as_u64(), Some(41));
+    assert_eq!(import.done(&["--verify", "s3://bucket/p", &part])["imported"].as_u64(), Some(40));
     // One request has no answer: the import is interrupted, and continues.
     for ended in ["-INT", "-KILL"] {
         import.world.ok(&["rmr", "--wait", &part]);
@@ -259,12 +259,12 @@ fn memory_is_bounded() {
     let mut peak = 0;
     while child.try_wait().unwrap().is_none() {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
         peak = peak.max(kib.unwrap_or_default());
         std::thread::yield_now();
     }
     assert!(child.wait().unwrap().success());
-    assert!((1000..48 << 10).contains(&peak), "{peak} KiB");
+    assert!((500..32 << 10).contains(&peak), "{peak} KiB");
     assert!(std::fs::metadata(&peak_file).unwrap().size() > 0);
 }

@@ -56,18 +56,18 @@ fn a_directory_keeps_within_its_memory() {
     let world = World::on("lsm");
     let source = world.path().join("source");
     fs::create_dir(&source).unwrap();
-    for file in 0..10_000 {
+    for file in 0..13_000 {
         fs::write(source.join(format!("{file}")), b"").unwrap();
     }
     let from = source.to_str().unwrap();
     let plain = world.at("/plain");
     world.ok(&["import", "--memory", "1M", from, &plain]);
     // What the destination has is kept while its directory is compared.
-    at_the_edge(&world, &[from, &plain], 10_000);
-    for file in 0..10_000 {
+    at_the_edge(&world, &[from, &plain], 13_000);
+    for file in 0..13_000 {
         fs::hard_link(source.join(format!("{file}")), source.join(format!("{file}+"))).unwrap();
     }
-    at_the_edge(&world, &[from, &world.at("/links")], 20_000);
+    at_the_edge(&world, &[from, &world.at("/links")], 26_000);
 }
 
 #[test]
