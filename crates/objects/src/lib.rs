@@ -29,6 +29,9 @@ mod cached;
 mod ahead;
 mod cache_index;
 
+// Objects of others.
+mod source;
+
 // Requests.
 mod s3;
 mod probe;
@@ -47,4 +50,5 @@ pub use crate::location::{Location, LocationError};
 pub use crate::presence::{Holder, Presence, Sign, Verdict};
 pub use crate::s3::{Place, S3Blobs};
 pub use crate::settings::{Opened, Probe, Seams, Settings, Style};
+pub use crate::source::{Source, SourceObject, SourcePrefix};
 pub use crate::traffic::{Failing, Kind, Traffic, TrafficCounts};

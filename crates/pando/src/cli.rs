@@ -37,7 +37,7 @@ pub(crate) use search::SearchVerb;
 use serve::{CLUSTER_HELP, SERVE_HELP};
 pub(crate) use serve::{CertsArgs, ClusterVerb, EtcdArgs, PORT, ServeArgs};
 pub(crate) use session::SessionVerb;
-pub(crate) use stream::{DumpArgs, LoadArgs, ReceiveArgs, SendArgs};
+pub(crate) use stream::{DumpArgs, DumpFormat, LoadArgs, ReceiveArgs, SendArgs};
 pub(crate) use trace::{MixArg, ReplayArgs, Timing, TraceVerb};
 pub(crate) use transfer::{Appear, ExportArgs, ExportFormat, ImportArgs, ImportFormat, OnConflict};
 use transfer::{EXPORT_HELP, IMPORT_HELP};

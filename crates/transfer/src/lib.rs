@@ -19,8 +19,9 @@
 //! * `job`, `out`, `walk`, `attributes`, `contents`: parts that both sides use
 //! * `error`: why a stream was not sent or applied
 
-// Metadata as lines.
+// Metadata as lines, and in columns.
 mod load;
+mod columns;
 mod dump;
 
 // Sending.
@@ -42,6 +43,7 @@ mod contents;
 mod token;
 mod error;
 
+pub use columns::{ColumnWriter, MAGIC as COLUMNS_MAGIC};
 pub use dump::dump;
 pub use error::{Error, Result};
 pub use load::Loader;
