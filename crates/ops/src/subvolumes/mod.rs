@@ -17,7 +17,9 @@ pub mod snapshot;
 
 // What a copy inherits.
 mod inherit;
+mod listed;
 mod kept;
+mod reachable;
 mod leads;
 pub mod heirs_below;
 

@@ -1,8 +1,8 @@
 //! The daemon's side of an export: walks a tree as the caller, and sends everything in it.
 //!
 //! A name that the caller may not read, or that cannot be read, is sent as unread and the rest
-//! continues. Reading here changes no time of last read. Memory is bounded by what the tree holds
-//! of hard-linked files, and otherwise however wide and deep the tree is.
+//! continues. Reading here changes no time of last read. Memory is bounded however wide and deep the
+//! tree is.
 
 use std::collections::BTreeSet;
 
@@ -35,6 +35,12 @@ const RANGES_MAX: usize = 1 << 14;
 /// Deepest nesting of directories in an export.
 const LEVELS_MAX: usize = 65_536;
 
+/// Most files with several names: each is remembered, for its further names.
+const LINKED_MAX: usize = 1 << 20;
+
+const TOO_MANY_LINKED: FsError =
+    FsError::InvalidArgument("an export has at most 1,048,576 files with several names");
+
 const TOO_DEEP: &str = "an export is at most 65,536 directories deep";
 
 /// Sends a part of the answer.
@@ -51,13 +57,15 @@ pub(super) fn export(
     send: Send<'_>,
     found: impl FnOnce(),
 ) -> Result<(), Failure> {
-    export_levels(fs, (caller, path, LEVELS_MAX), send, found)
+    export_bounded(fs, (caller, path), (LEVELS_MAX, LINKED_MAX), send, found)
 }
 
-/// The same of a tree of at most so many directories below one another.
-fn export_levels(
+/// The same of a tree of at most so many directories below one another, and files with several
+/// names.
+fn export_bounded(
     fs: &Volume,
-    (caller, path, levels_max): (&Caller, &[u8], usize),
+    (caller, path): (&Caller, &[u8]),
+    (levels_max, linked_max): (usize, usize),
     send: Send<'_>,
     found: impl FnOnce(),
 ) -> Result<(), Failure> {
@@ -70,6 +78,7 @@ fn export_levels(
         items: Vec::new(),
         levels: Vec::new(),
         levels_max,
+        linked_max,
         seen: BTreeSet::new(),
         waiting_bytes: 0,
         contents: vec![0; DATA_BYTES],
@@ -97,6 +106,7 @@ struct Walk<'a> {
     items: Vec<u8>,
     levels: Vec<Level>,
     levels_max: usize,
+    linked_max: usize,
     /// Files with several names that were sent.
     seen: BTreeSet<NodeId>,
     waiting_bytes: usize,
@@ -246,6 +256,9 @@ impl Walk<'_> {
     fn entry(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<(), Failure> {
         if attr.nlink > 1 && self.seen.contains(&attr.node) {
             return self.push(&ExportItem::Link { name, attr: attr.into() });
+        }
+        if attr.nlink > 1 && self.seen.len() >= self.linked_max {
+            return self.unread(name, &TOO_MANY_LINKED);
         }
         let sent = match attr.kind {
             Kind::File => self.file(name, node, attr)?,
@@ -433,13 +446,47 @@ mod tests {
                 }
                 Ok(())
             };
-            export_levels(&fs, (&root, b"/", levels_max), &mut send, || ()).unwrap();
+            export_bounded(&fs, (&root, b"/"), (levels_max, 2), &mut send, || ()).unwrap();
             entered.sort();
             (entered.join(&b' '), unread.join(&b' '))
         };
         assert_eq!(sent(3), (b" a b f".to_vec(), b"c e".to_vec()));
         assert_eq!(sent(4), (b" a b c e f".to_vec(), b"d".to_vec()));
         assert_eq!(sent(5), (b" a b c d e f".to_vec(), Vec::new()));
+        assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+
+    #[test]
+    fn an_export_of_more_files_with_several_names_reports_each() {
+        let fs = fresh::volume();
+        let root = Caller::root();
+        for name in [&b"a"[..], b"b", b"c"] {
+            let made = fs.tmpfile(&root, NodeId::ROOT, 0o600).unwrap().node;
+            for end in [b"1", b"2"] {
+                let linked = fs.link(&root, made, NodeId::ROOT, &[name, end].concat()).unwrap();
+                fs.forget(linked.node, 1);
+            }
+            fs.forget(made, 1);
+        }
+        let (mut files, mut links, mut unread) = (0, 0, 0);
+        let mut send = |body| {
+            let Body::Exported(Bytes(items)) = body else { panic!("{body:?}") };
+            let mut items = &items[..];
+            while let Some(item) = ExportItem::next(&mut items) {
+                match item.unwrap() {
+                    ExportItem::Link { .. } => links += 1,
+                    ExportItem::Unread { message, .. } => {
+                        assert!(message.contains("files with several names"), "{message}");
+                        unread += 1;
+                    }
+                    ExportItem::Enter { .. } | ExportItem::Leave => {}
+                    _ => files += 1,
+                }
+            }
+            Ok(())
+        };
+        export_bounded(&fs, (&root, b"/"), (9, 2), &mut send, || ()).unwrap();
+        assert_eq!((files, links, unread), (2, 2, 2));
         assert_eq!(fs.status().unwrap().nodes, 0);
     }
 }
