@@ -448,13 +448,18 @@ pub(crate) enum SnapshotVerb {
         /// @daily, @weekly, @monthly, @yearly
         #[arg(conflicts_with_all = ["off", "all"])]
         when: Option<String>,
-        /// How many to keep: the newest of each of so many hours, days, weeks, months, years
-        /// [default: every one]
-        #[arg(long, value_name = "24h7d4w12m", requires = "when", value_parser = retention::keep)]
+        /// How many to keep: the newest of each of so many hours, days, weeks, months, years; or
+        /// `all` [default: as before, or all]
+        #[arg(
+            long,
+            value_name = "24h7d4w12m",
+            conflicts_with_all = ["off", "all"],
+            value_parser = retention::keep_or_all
+        )]
         keep: Option<Keep>,
-        /// How the snapshots' names begin
-        #[arg(long, requires = "when", default_value = retention::PREFIX)]
-        prefix: OsString,
+        /// How the snapshots' names begin [default: as before, or auto]
+        #[arg(long, conflicts_with_all = ["off", "all"])]
+        prefix: Option<OsString>,
         /// Take no more; those that there are stay
         #[arg(long, conflicts_with = "all")]
         off: bool,

@@ -58,6 +58,7 @@ pub use info::{
     Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
     ObjectsStatus, OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo,
     QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
-    SnapshotInfo, SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId, VolumeStatus,
+    SnapshotInfo, SnapshotQuery, SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId,
+    VolumeStatus,
 };
 pub use open_error::OpenError;

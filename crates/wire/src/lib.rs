@@ -64,7 +64,7 @@ pub use reply::{
     LimitChange, ListEntry, Quota, QuotaDifference, QuotaOf, QuotaOwner, Reply, Session, Snapshot,
     StatAnswer,
 };
-pub use retention::{Hold, Keep, Schedule, Scheduled};
+pub use retention::{Hold, Keep, Schedule, ScheduleChange, Scheduled};
 pub use scan::{
     Followed, ScanDirectory, ScanInfo, ScanItem, ScanRow, ScanWatch, next_scan_item, push_scan_item,
 };

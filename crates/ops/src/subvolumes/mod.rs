@@ -29,7 +29,9 @@ pub mod snapshot;
 
 // What a copy inherits.
 mod inherit;
+mod listed;
 mod kept;
+mod reachable;
 mod leads;
 pub mod heirs_below;
 

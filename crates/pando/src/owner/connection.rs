@@ -228,7 +228,7 @@ fn try_serve(
                 let ended = server.end_session(other, id).map(|()| Answer::Nothing);
                 replies.send(ended.map_or_else(Body::Failed, Body::Done))?;
             }
-            call => match server.begin(id, load) {
+            call => match load::bounded(&call).and_then(|()| server.begin(id, load)) {
                 Ok(()) => answer((server, id), &caller, call, &mut work, &mut replies)?,
                 Err(failure) => replies.send(Body::Failed(failure))?,
             },

@@ -77,6 +77,7 @@ mod start;
 mod warrant;
 mod event;
 mod watch;
+mod parts;
 mod load;
 mod sessions;
 mod door;
