@@ -20,6 +20,7 @@ mod send;
 mod increment;
 mod full;
 mod plan;
+mod moved;
 mod job;
 mod out;
 
