@@ -113,7 +113,7 @@ struct Thread {
 /// Drives threads by a seed.
 pub struct Scheduler {
     state: Mutex<State>,
-    /// Whose turn it is, or `NOBODY`: a thread that waits for its turn looks here, without the lock.
+    /// Whose turn it is, or `NOBODY`: threads that wait for their turn look here, without the lock.
     running: AtomicUsize,
     /// How often the turn was given, for those who wait long.
     given: AtomicU64,
