@@ -2,7 +2,7 @@
 # Which tests cost most: runs each alone, and prints its CPU time and wall time in seconds, the
 # package and its name, the dearest first. CPU time is more reliable than wall time on a busy machine.
 #   scripts/slow-tests.sh [NUMBER [PATTERN]]     the 40 dearest; of packages whose directory matches
-# It runs programs that `cargo test --workspace --lib --bins --tests` builds. Those of crates/pando
+# It runs the programs that `make test` builds. Those of crates/pando
 # wait for daemons, whose time is not the tests', and are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,7 +21,7 @@ one() {
 export -f one
 export root=$PWD
 
-$cargo test --workspace --lib --bins --tests --no-run --quiet --message-format=json |
+$cargo test --workspace --features pando-scheduled/sim --lib --bins --tests --no-run --quiet --message-format=json |
   sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' |
   while read -r directory program; do
     [[ $directory == */crates/pando ]] && continue

@@ -77,7 +77,7 @@ use volume::{OpenError, OpenOptions, own};
 
 pub use collect::{Garbage, GarbageKind, Gc, GcReport};
 pub use offline::{check_offline, observed, overlaid};
-pub use problem::{Action, Problem, ProblemKind, VolumeReport};
+pub use problem::{Action, PROBLEMS_MAX, Problem, ProblemKind, VolumeReport};
 pub use repair::{Repair, RepairReport, repair};
 
 pub use problem::{Edit, Fix, Stray};

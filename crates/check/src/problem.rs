@@ -7,7 +7,7 @@ use store::TreeId;
 /// Problems beyond this number are counted but not kept. The limit applies separately to those with
 /// a remedy, those that the disk cannot read, and all others, so that many of one sort do not hide
 /// another. A repair checks again after it repaired those.
-const PROBLEMS_MAX: u64 = 10_000;
+pub const PROBLEMS_MAX: u64 = 10_000;
 
 /// The kind of problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -395,46 +395,5 @@ impl VolumeReport {
     /// Whether problems were met that are not in the list.
     pub fn is_cut(&self) -> bool {
         self.problems_count > self.problems.len() as u64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Fix, PROBLEMS_MAX, Problem, ProblemKind, VolumeReport};
-
-    fn of(kind: ProblemKind, fix: Option<Fix>) -> Problem {
-        Problem { fix, ..Problem::new(kind, String::new()) }
-    }
-
-    #[test]
-    fn no_number_of_findings_of_one_kind_hides_another() {
-        let sorts = [
-            (ProblemKind::Name, Some(Fix::DropIndex)),
-            (ProblemKind::Medium, None),
-            (ProblemKind::Structure, None),
-        ];
-        for last in 0..sorts.len() {
-            let mut report = VolumeReport::default();
-            for (at, (kind, fix)) in sorts.iter().enumerate().filter(|(at, _)| *at != last) {
-                for _ in 0..PROBLEMS_MAX + 7 * at as u64 + 3 {
-                    report.add(of(*kind, fix.clone()));
-                }
-            }
-            let kind = sorts[last].0;
-            report.add(of(kind, sorts[last].1.clone()));
-            let kept = report.problems.iter().filter(|problem| problem.kind == kind).count();
-            assert_eq!(kept, 1, "{kind:?}");
-            assert_eq!(report.problems.len() as u64, 2 * PROBLEMS_MAX + 1, "{kind:?}");
-            assert!(report.unread && report.is_cut(), "{kind:?}");
-        }
-    }
-
-    #[test]
-    fn problems_that_a_repair_skips_are_not_counted_as_repaired() {
-        let mut report = VolumeReport::default();
-        for fix in [Fix::Log, Fix::Checkpoint, Fix::LogHeader] {
-            report.add(of(ProblemKind::Unreadable, Some(fix)));
-        }
-        assert_eq!((report.repairable_count, report.remedies_count), (1, 3));
     }
 }

@@ -29,6 +29,7 @@ mod send;
 mod increment;
 mod full;
 mod plan;
+mod moved;
 mod job;
 mod out;
 

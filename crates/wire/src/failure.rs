@@ -181,28 +181,3 @@ impl From<FsError> for Failure {
         if matches!(error, FsError::RootOnly(_)) { failure.hint("run it as root") } else { failure }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use inode::IoFailure;
-
-    use super::*;
-
-    #[test]
-    fn failures_of_the_environment_are_no_damage() {
-        let environment = FsError::Io(IoFailure::environment("too many open files".to_owned()));
-        assert_eq!(FailureKind::from(&environment), FailureKind::Other);
-        assert_eq!(FailureKind::from(&FsError::Io("a".to_owned().into())), FailureKind::Damaged);
-    }
-
-    #[test]
-    fn numbers_of_os_errors_are_left_out_and_nothing_else() {
-        let missing = std::io::Error::from_raw_os_error(2);
-        let failure = Failure::new(FailureKind::Other, format!("read /a: {missing}: then"));
-        assert_eq!(failure.message, "read /a: No such file or directory: then");
-        assert!(!os_words(format!("{missing}; {missing}")).contains("os error"));
-        for kept in ["a (os error x)", "a (os error 2", "a (os error )", "(os error 2)", ""] {
-            assert_eq!(os_words(kept.to_owned()), kept);
-        }
-    }
-}

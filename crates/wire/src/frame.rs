@@ -74,19 +74,3 @@ pub fn write_frame(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
     to.write_all(&(message.len() as u32).to_le_bytes())?;
     to.write_all(message)
 }
-
-#[cfg(test)]
-mod tests {
-    use std::io::ErrorKind;
-
-    use super::{FRAME_BYTES_MAX, write_frame};
-
-    #[test]
-    fn a_message_that_is_too_long_is_refused_and_ends_nothing() {
-        let mut out = Vec::new();
-        let refused = write_frame(&mut out, &vec![0; FRAME_BYTES_MAX + 1]);
-        assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::InvalidData));
-        assert!(out.is_empty());
-        write_frame(&mut out, &vec![0; FRAME_BYTES_MAX]).expect("space");
-    }
-}

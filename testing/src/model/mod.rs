@@ -20,9 +20,6 @@ mod state;
 mod verdict;
 mod op;
 
-#[cfg(test)]
-mod tests;
-
 pub use calls::{Calls, Slots, allocate, copy_all};
 pub use drive::{Comparison, Driver, Report, Subject};
 pub use dump::{Dump, DumpNode};

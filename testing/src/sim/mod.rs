@@ -32,8 +32,6 @@ mod scheduler;
 mod store;
 #[cfg(feature = "sim")]
 mod net;
-#[cfg(test)]
-mod tests;
 
 pub use crash::CrashPolicy;
 pub use device::{Counts, SimDevice};

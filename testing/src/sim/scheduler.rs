@@ -113,7 +113,7 @@ struct Thread {
 /// Drives threads by a seed.
 pub struct Scheduler {
     state: Mutex<State>,
-    /// Whose turn it is, or `NOBODY`: one who waits for the turn looks here, without the lock.
+    /// Whose turn it is, or `NOBODY`: threads that wait for their turn look here, without the lock.
     running: AtomicUsize,
     /// How often the turn was given, for those who wait long.
     given: AtomicU64,
@@ -412,7 +412,10 @@ impl device::sim::Scheduler for Scheduler {
         }
         let mut state = self.state.lock();
         let state = &mut *state;
-        let waits = |task: &Task| matches!(state.threads[*task].doing, Doing::Waiting { on: at, .. } if at == on);
+        let waits = |task: &Task| {
+            let doing = state.threads[*task].doing;
+            matches!(doing, Doing::Waiting { on: at, .. } if at == on)
+        };
         let mut waiting: Vec<Task> = state.alive.iter().copied().filter(waits).collect();
         for _ in 0..most.min(waiting.len()) {
             let task = waiting.swap_remove(state.random.usize(..waiting.len()));

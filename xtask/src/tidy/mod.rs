@@ -18,6 +18,7 @@ mod format_pages;
 mod knowledge;
 mod messages;
 mod opens;
+mod parts;
 mod plans;
 mod queries;
 mod records;
@@ -59,6 +60,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(names::check(&tree));
     problems.extend(messages::check(&tree));
     problems.extend(opens::check(&tree));
+    problems.extend(parts::check(&tree));
     problems.extend(queries::check(&tree));
     problems.extend(records::check(&tree));
     problems.extend(scheduler::check(&tree));

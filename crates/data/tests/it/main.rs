@@ -11,6 +11,9 @@ mod inline;
 mod model;
 mod reach;
 mod recover;
+#[expect(dead_code, reason = "a part of the crate, with the tests that it ends with")]
+#[path = "../../src/segments.rs"]
+mod segments;
 mod share;
 mod space;
 mod support;

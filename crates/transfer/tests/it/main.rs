@@ -10,7 +10,12 @@ mod columns;
 mod dumps;
 mod hostile;
 mod listing;
+#[path = "../../src/moved.rs"]
+mod moved;
 mod random;
 mod resume;
+#[expect(unreachable_pub, reason = "a part of the crate, with the tests that it ends with")]
+#[path = "../../src/token.rs"]
+mod token;
 mod users;
 mod world;

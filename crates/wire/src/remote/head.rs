@@ -57,22 +57,3 @@ pub fn split_head(frame: &[u8]) -> Option<(FrameKind, u64, &[u8])> {
     let (number, body) = rest.split_first_chunk()?;
     Some((FrameKind::of(*kind)?, u64::from_le_bytes(*number), body))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_head_is_read_as_it_was_written_and_nothing_else_is() {
-        for kind in (0..=255).filter_map(FrameKind::of) {
-            let mut frame = Vec::new();
-            put_head(kind, u64::MAX - 5, &mut frame);
-            assert_eq!(frame.len(), HEAD_BYTES);
-            frame.push(7);
-            assert_eq!(split_head(&frame), Some((kind, u64::MAX - 5, &[7][..])));
-            assert_eq!(split_head(&frame[..8]), None);
-        }
-        assert_eq!(split_head(&[0; 9]), None);
-        assert_eq!(split_head(&[200; 9]), None);
-    }
-}

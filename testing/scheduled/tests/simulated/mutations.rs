@@ -27,8 +27,8 @@ fn fails(seed: u64, size: Size, objects: &Arc<FarBlobs>, mutation: &'static str)
     }
 }
 
-/// Tries seeds from `first` on, then those before it: a mutation that few seeds find begins near one
-/// that found it. Which do changes with the code; it costs time only.
+/// Tries seeds from `first` on, then those before it: a mutation that few seeds find begins near a
+/// seed that found it. Which seeds do changes with the code; it costs time only.
 fn is_found(mutation: &'static str, first: u64) {
     let objects = formatted(SIZE.parts);
     let most = rounds(SEEDS, 20 * SEEDS);

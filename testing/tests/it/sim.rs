@@ -2,7 +2,7 @@
 
 use device::Device;
 
-use super::{CrashPolicy, Fault, FaultOn, Op, SimDevice};
+use testing::sim::{CrashPolicy, Fault, FaultOn, Op, SimDevice};
 
 fn contents(device: &SimDevice) -> Vec<(String, Vec<u8>)> {
     device.files().into_iter().map(|(path, _)| (path.clone(), device.read_file(&path))).collect()

@@ -3,7 +3,9 @@
 use device::Timestamp;
 use inode::{Caller, Kind};
 
-use super::{Comparison, Driver, Dump, Effect, ErrorKind, FsModel, Generator, Op, Target, Verdict};
+use testing::model::{
+    Comparison, Driver, Dump, Effect, ErrorKind, FsModel, Generator, Op, Target, Verdict,
+};
 
 const SNAPSHOTS: &[u8] = b".snapshots";
 
