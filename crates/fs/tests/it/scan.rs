@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fs::{
     Engine, FileSystem, Fs, FsResult, Listed, Names, Outside, Scan, ScanDirectory, ScanOptions,
 };
-use inode::{Caller, FsError, Kind, NodeId};
+use inode::{Caller, FsError, Kind, NAME_BYTES_MAX, NodeId};
 use store::Durability;
 use testing::SimDevice;
 
@@ -550,6 +550,35 @@ fn a_volume_in_use_and_another_source_are_refused() {
     drop(scan);
     let other = ScanOptions { source: b"/other".to_vec(), ..options(1) };
     assert!(matches!(volume.fs.scan_begin(&other).err(), Some(FsError::Exists)));
+}
+
+/// Regression: a name of 256 bytes was refused as a reserved one.
+#[test]
+fn a_name_that_no_volume_can_hold_is_refused_with_its_reason() {
+    let Volume { fs, .. } = &volume();
+    let mut source = Source::new(500);
+    let number = source.make(Kind::Fifo);
+    let (longest, longer) = ([b'n'; NAME_BYTES_MAX], [b'n'; NAME_BYTES_MAX + 1]);
+    let dots = FsError::InvalidArgument("'.' and '..' are not names");
+    let form = FsError::InvalidArgument("a name is 1 to 255 bytes without '/' and NUL");
+    let cases: [(&[u8], &FsError); 5] = [
+        (&longer, &FsError::NameTooLong),
+        (b".", &dots),
+        (b"..", &dots),
+        (b"", &form),
+        (b"a/b", &form),
+    ];
+    let top = source.nodes[&TOP].clone();
+    for (name, error) in cases {
+        let mut scan = fs.scan_begin(&options(5)).expect("an index of this source");
+        let mut root = scan.root(&top.attr, &[]).expect("a root");
+        let listed = [&longest[..], name].map(|name| source.nodes[&number].listed(name));
+        refused(scan.names(&mut root, &listed, &mut |_, _| ()), error);
+    }
+    assert!(index(fs).keys().all(|path| path.is_empty()), "an abandoned scan shows nothing");
+    source.attach(TOP, longest.to_vec(), number);
+    assert!(scan(fs, &source, usize::MAX, 10));
+    check(fs, &source);
 }
 
 #[test]

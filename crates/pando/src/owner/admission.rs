@@ -1,9 +1,9 @@
 //! Who may use the socket of a volume that is mounted: it gives nobody more than the mount does.
 //!
-//! Root, the user of the daemon and the owner of the volume's directory may do all. Everybody else
-//! is let in where the mount lets them in: it was mounted with `allow_other`, it shows the whole
-//! volume, and they may search every directory above the mount point. Inside the volume each
-//! request has the rights of its caller in any case.
+//! Root, the user of the daemon and the owner of the volume's directory may do all
+//! (`Server::trusts`). Everybody else is let in where the mount lets them in: it was mounted with
+//! `allow_other`, it shows the whole volume, and they may search every directory above the mount
+//! point. Inside the volume each request has the rights of its caller in any case.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::access;
 pub(super) fn check(server: &Server, caller: &Caller, call: &Call<'_>) -> Answered<()> {
     let Some(mount) = server.mount() else { return Ok(()) };
     // Both decide by themselves.
-    if matches!(call, Call::ServesMount { .. } | Call::HandOver) || may_do_all(server, caller) {
+    if matches!(call, Call::ServesMount { .. } | Call::HandOver) || server.trusts(caller.uid) {
         return Ok(());
     }
     let refused = |message: String, hint: &str| {
@@ -46,11 +46,6 @@ pub(super) fn check(server: &Server, caller: &Caller, call: &Call<'_>) -> Answer
             "search permission is needed on each directory above the mount point",
         ),
     }
-}
-
-fn may_do_all(server: &Server, caller: &Caller) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    caller.is_root() || caller.uid == own || Some(caller.uid) == server.directory_uid()
 }
 
 /// A directory above the mount point that a caller may not search, by its permission bits. One that

@@ -5,7 +5,6 @@ use std::os::unix::ffi::OsStrExt;
 
 use fs::{Entry, FileSystem, Follow, Volume};
 use inode::{Caller, FsError, Kind};
-use nix::unistd::{Uid, User};
 use wire::{
     Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status,
     StoreStatus, Stuck,
@@ -421,16 +420,11 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     // The user that owns the volume's directory may have it mounted, whichever user's command
     // started this daemon.
     if !server.trusts(caller.uid) {
-        let own = rustix::process::geteuid().as_raw();
-        let pid = std::process::id();
-        let known = User::from_uid(Uid::from_raw(own)).ok().flatten();
-        let user = known.map_or_else(|| format!("user {own}"), |user| user.name);
-        let message = format!("process {pid} of {user} has the volume open");
         let hint = match server.idle() {
             Some(idle) => format!("it ends after {} s without a request", idle.as_secs()),
             None => format!("`pando umount {}` ends it", server.volume().display()),
         };
-        return Err(Failure::new(FailureKind::Permission, message).hint(hint));
+        return Err(Failure::new(FailureKind::Permission, check::holder()).hint(hint));
     }
     match server.hand_over() {
         Ok(()) => Ok(Answer::Nothing),

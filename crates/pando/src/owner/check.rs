@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fs::{Gc, Problem, ProblemKind, VolumeReport};
 use inode::Caller;
+use nix::unistd::{Uid, User};
 use wire::{
     Answer, Body, Bytes, CheckAction, CheckFinding, Checked, Collected, Failure, FailureKind,
     Garbage,
@@ -40,17 +41,31 @@ pub(super) fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
     if caller.is_root() || caller.uid == rustix::process::geteuid().as_raw() {
         return Ok(());
     }
-    let message = format!("only root, or the user whose daemon has the volume open, {what}");
-    let who = rustix::process::geteuid().as_raw();
-    let who = if who == 0 { "root's".to_owned() } else { format!("of the user {who}") };
-    Err(Failure::new(FailureKind::Permission, message)
-        .hint(format!("process {who} has it mounted")))
+    Err(refused("root, or the user whose daemon has the volume open", what))
 }
 
 /// The same, but also allows the user that owns the volume's directory: that user may do it anyway
-/// when the volume is not mounted, and can read its files.
+/// when no daemon has the volume open, and can read its files.
 fn only_for_user(server: &Server, caller: &Caller, what: &str) -> Result<()> {
-    if server.directory_uid() == Some(caller.uid) { Ok(()) } else { only_for_owner(caller, what) }
+    if server.trusts(caller.uid) {
+        return Ok(());
+    }
+    let who =
+        "root, the owner of the volume's directory, or the user whose daemon has the volume open";
+    Err(refused(who, what))
+}
+
+fn refused(who: &str, what: &str) -> Failure {
+    let message = format!("only {who}, {what}");
+    Failure::new(FailureKind::Permission, message).hint(holder())
+}
+
+/// Which process has the volume open, mounted or not.
+pub(super) fn holder() -> String {
+    let own = rustix::process::geteuid().as_raw();
+    let known = User::from_uid(Uid::from_raw(own)).ok().flatten();
+    let user = known.map_or_else(|| format!("user {own}"), |user| user.name);
+    format!("process {} of {user} has the volume open", std::process::id())
 }
 
 /// Checks the volume.

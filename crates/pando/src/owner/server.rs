@@ -267,8 +267,8 @@ impl Server {
         }
     }
 
-    /// Whether a user may see and end the sessions of all users: root, the user that owns the
-    /// volume, and the user that runs this process.
+    /// Whether a user is trusted with the volume as a whole (checks, all sessions, any mount's
+    /// socket): root, the user that owns the volume's directory, and the one of this process.
     pub(super) fn trusts(&self, uid: u32) -> bool {
         let own = rustix::process::geteuid().as_raw();
         uid == 0 || uid == own || Some(uid) == self.directory_uid()

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use inode::NAME_BYTES_MAX;
 use objects::SourcePrefix;
 use serde_json::json;
 use siphasher::sip::SipHasher13;
@@ -26,8 +27,6 @@ use crate::session::{self, Target};
 
 /// How the name of a directory begins that is not complete.
 const STAGED: &[u8] = b".pando-import.";
-/// Longest name.
-const NAME_BYTES_MAX: usize = 255;
 
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dst)?;

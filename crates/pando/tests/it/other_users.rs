@@ -181,11 +181,14 @@ fn a_refused_check_names_who_may() {
         for words in words {
             assert!(answer.err.contains(words), "{arguments:?}: {}", answer.err);
         }
-        for misleading in ["others may use it", "not below a mounted", "is not a volume"] {
+        let misleading =
+            ["others may use it", "not below a mounted", "is not a volume", "has it mounted"];
+        for misleading in misleading {
             assert!(!answer.err.contains(misleading), "{arguments:?}: {}", answer.err);
         }
     };
-    let by_owner = ["only root, or the user whose daemon has the volume open, checks it", "root's"];
+    let who = "the owner of the volume's directory, or the user whose daemon has the volume open";
+    let by_owner = [&format!("only root, {who}, checks it"), "of root has the volume open"];
     let by_user = ["only the volume's user, or root, checks and repairs it", "Permission denied"];
     let vol = world.vol();
     world.ok(&["status", vol]);

@@ -144,9 +144,10 @@ impl Scan<'_> {
         let hash = self.fs.hash;
         let mut order: Vec<(u64, u32)> = Vec::with_capacity(names.len());
         for (index, listed) in names.iter().enumerate() {
-            if Name::new(listed.name).is_err() {
-                return Err(FsError::InvalidArgument("a reserved name"));
-            }
+            Name::new(listed.name).map_err(|error| match error {
+                FsError::Exists => FsError::InvalidArgument("'.' and '..' are not names"),
+                other => other,
+            })?;
             order.push((hash.hash(listed.name), index as u32));
         }
         order.sort_unstable();
