@@ -93,9 +93,15 @@ impl Data {
         self.hot.any.store(true, Ordering::Relaxed);
     }
 
+    /// Whether there may be files for [`Data::forget`].
+    #[inline]
+    pub fn knows_files(&self) -> bool {
+        self.hot.any.load(Ordering::Relaxed)
+    }
+
     /// Records that a file was removed or closed permanently.
     pub fn forget(&self, file: FileRef) {
-        if self.hot.any.load(Ordering::Relaxed) {
+        if self.knows_files() {
             self.hot.files.lock().remove(&file);
         }
     }

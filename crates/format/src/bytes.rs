@@ -208,6 +208,7 @@ pub trait Writer {
     fn raw(&mut self, bytes: &[u8]);
 
     /// One byte.
+    #[inline]
     fn put_u8(&mut self, value: u8) {
         self.raw(&[value]);
     }
@@ -234,10 +235,17 @@ pub trait Writer {
 
     /// LEB128.
     #[inline]
-    fn put_varint(&mut self, mut value: u64) {
-        if let [low @ 0..0x80, 0, 0, 0, 0, 0, 0, 0] = value.to_le_bytes() {
-            return self.put_u8(low);
+    fn put_varint(&mut self, value: u64) {
+        match value.to_le_bytes() {
+            [low @ 0..0x80, 0, 0, 0, 0, 0, 0, 0] => self.put_u8(low),
+            _ => self.put_long_varint(value),
         }
+    }
+
+    /// LEB128 of a number that has two bytes or more. Apart, so that the case of one byte, which is
+    /// most of them, is compiled into its callers.
+    #[inline(never)]
+    fn put_long_varint(&mut self, mut value: u64) {
         let mut bytes = [0_u8; 10];
         let mut used = 0_usize;
         for slot in &mut bytes {

@@ -108,6 +108,7 @@ impl Names {
     }
 
     /// The name of a row; empty if there is no such row.
+    #[inline]
     pub fn get(&self, row: usize) -> &[u8] {
         let mark = self.marks.get(row.wrapping_div(MARK_ROWS)).copied();
         let bytes = self.bytes.get(mark.map_or(usize::MAX, narrow)..).unwrap_or_default();

@@ -39,7 +39,9 @@ pub struct TakenRequest(Option<Request>);
 /// Takes the request of this thread, if it has one.
 #[inline]
 pub fn take_request() -> TakenRequest {
-    TakenRequest(REQUEST.take())
+    // Nothing is moved where there is none, as in each call of a mount.
+    let has_one = REQUEST.get().is_some();
+    TakenRequest(if has_one { REQUEST.take() } else { None })
 }
 
 impl TakenRequest {

@@ -12,7 +12,7 @@ use inode::{Attr, FsError, NodeId, Owned};
 use vfs::FsResult;
 
 use crate::nodes::{Location, Orphan};
-use crate::view::{NameBuf, View};
+use crate::view::{Found, NameBuf, View};
 use crate::{Core, attributes};
 
 /// Where the records of an inode that is not a directory are stored.
@@ -92,7 +92,7 @@ impl Place {
 
 /// The inode of a node.
 pub fn load(fs: &Core, view: View<'_>, node: NodeId, ino: u64) -> FsResult<Inode> {
-    load_named(fs, view, node, ino, &mut NameBuf::empty())
+    load_by(fs, view, (node, ino), |dir, cookie| view.entry_with(dir, cookie, |_| ()))
 }
 
 /// The same, and the name beside which it is stored, if any.
@@ -103,9 +103,20 @@ pub fn load_named(
     ino: u64,
     name: &mut NameBuf,
 ) -> FsResult<Inode> {
+    load_by(fs, view, (node, ino), |dir, cookie| view.entry_at(dir, cookie, name))
+}
+
+/// The same; `entry` reads an entry of a directory.
+#[inline]
+fn load_by(
+    fs: &Core,
+    view: View<'_>,
+    (node, ino): (NodeId, u64),
+    entry: impl FnOnce(u64, u64) -> FsResult<Option<Found>>,
+) -> FsResult<Inode> {
     match fs.nodes.location(node) {
         Some(Location::Entry { dir, cookie }) => {
-            let found = view.entry_at(dir, cookie, name)?.filter(|found| found.ino == ino);
+            let found = entry(dir, cookie)?.filter(|found| found.ino == ino);
             let Some(found) = found else { return Err(FsError::Stale) };
             let Target::Embedded(inode) = found.target else { return Err(FsError::Stale) };
             let place = Place::Entry { dir, cookie, chained: found.chained };

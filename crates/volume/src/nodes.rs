@@ -143,7 +143,7 @@ impl Node {
 
 /// The table.
 pub struct NodeTable {
-    shards: Box<[Mutex<Map<Key, Node>>]>,
+    shards: Box<[Mutex<Map<Key, Node>>; SHARDS]>,
     orphans: Mutex<Map<NodeId, Box<Orphan>>>,
     /// Nodes that were created without a name, and may get one.
     unnamed: Mutex<Set<NodeId>>,
@@ -219,7 +219,7 @@ impl NodeTable {
     /// An empty table.
     pub fn new() -> NodeTable {
         NodeTable {
-            shards: (0..SHARDS).map(|_| Mutex::new(Map::default())).collect(),
+            shards: Box::new(std::array::from_fn(|_| Mutex::new(Map::default()))),
             orphans: Mutex::new(Map::default()),
             unnamed: Mutex::new(Set::default()),
             listings: [AtomicUsize::new(0), AtomicUsize::new(0)],
@@ -386,7 +386,7 @@ impl NodeTable {
     /// Returns which of the given nodes are held.
     pub fn held(&self, is_wanted: impl Fn(NodeId, Location) -> bool) -> Vec<NodeId> {
         let mut held = Vec::new();
-        for shard in &self.shards {
+        for shard in &*self.shards {
             let shard = shard.lock();
             #[expect(clippy::iter_over_hash_type, reason = "they are sorted")]
             for (node, there) in &*shard {
@@ -411,7 +411,7 @@ impl NodeTable {
     /// The slots of the subvolumes in which a node is held.
     pub fn held_slots(&self) -> Set<u64> {
         let mut held = Set::default();
-        for shard in &self.shards {
+        for shard in &*self.shards {
             let shard = shard.lock();
             #[expect(clippy::iter_over_hash_type, reason = "they go into a set")]
             for node in shard.keys() {

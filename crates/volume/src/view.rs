@@ -212,9 +212,20 @@ impl<'a> View<'a> {
 
     /// The entry at a cookie, and its name; `None` for a tombstone.
     pub fn entry_at(&self, dir: u64, cookie: u64, name: &mut NameBuf) -> FsResult<Option<Found>> {
+        self.entry_with(dir, cookie, |found| name.set(found))
+    }
+
+    /// The entry at a cookie, whose name is passed on; `None` for a tombstone.
+    #[inline]
+    pub(crate) fn entry_with(
+        &self,
+        dir: u64,
+        cookie: u64,
+        mut name: impl FnMut(&[u8]),
+    ) -> FsResult<Option<Found>> {
         let found = self.read(&key::entry(dir, cookie, Part::Attributes), |bytes| {
             let head = EntryHead::decode(bytes)?;
-            name.set(head.name);
+            name(head.name);
             let (chained, ino) = (head.chained, head.ino);
             Ok(Found { cookie, chained, ino, target: head.target()? })
         })?;

@@ -132,9 +132,10 @@ fn check_against(tree: &Tree, left: &[(&str, usize, &str)]) -> Vec<String> {
 
 /// The product's sources, without the crate through which files of a volume are reached.
 fn is_checked(path: &str) -> bool {
-    let in_product = path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs");
-    let is_test = path.contains("/tests/") || path.ends_with("tests.rs");
-    in_product && !is_test && !path.starts_with("crates/device/")
+    let Some(name) = path.strip_suffix(".rs") else { return false };
+    let in_product = name.starts_with("crates/") && name.contains("/src/");
+    let is_test = name.contains("/tests/") || name.ends_with("tests");
+    in_product && !is_test && !name.starts_with("crates/device/")
 }
 
 /// How often code uses a path.

@@ -9,7 +9,9 @@ use crate::{Ops, orphan};
 pub fn forget(fs: &Ops, node: NodeId, lookups: u64) {
     let node = fs.real(node);
     let Some(location) = fs.nodes.forget(node, lookups) else { return };
-    if let (Location::Entry { .. } | Location::Linked, Ok(subvol)) = (location, fs.subvol_of(node))
+    if matches!(location, Location::Entry { .. } | Location::Linked)
+        && fs.data.knows_files()
+        && let Ok(subvol) = fs.subvol_of(node)
     {
         fs.data.forget(data::FileRef { tree: subvol.tree(), ino: node.ino().0 });
     }

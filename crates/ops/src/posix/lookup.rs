@@ -168,6 +168,16 @@ pub fn check_search(
     if caller.enforce == Enforce::Kernel || caller.is_root() {
         return Ok(());
     }
+    check_search_here(fs, subvol, view, caller, dir)
+}
+
+fn check_search_here(
+    fs: &Ops,
+    subvol: &Subvol,
+    view: View<'_>,
+    caller: &Caller,
+    dir: u64,
+) -> FsResult<()> {
     let record = view.directory(dir)?.ok_or_else(|| missing(fs, subvol, dir))?;
     match permit::unlocked_directory(view, dir, record, caller, EXECUTE)? {
         Some(_) => Ok(()),

@@ -1,6 +1,7 @@
 //! Matches a regular expression in counted steps, so that a match of a long text can be cancelled:
-//! all states that the automaton may be in after each byte, as by Thompson. Entering a state is a
-//! step; all other work is in proportion to it. `regex` matches faster, and cannot be interrupted.
+//! all states that the automaton may be in after each byte, as by Thompson. Each byte that is read
+//! is a step, and each state that is entered; all other work is in proportion to these. `regex`
+//! matches faster, and cannot be interrupted.
 
 use regex_automata::nfa::thompson::{NFA, State};
 use regex_automata::util::primitives::StateID;
@@ -18,6 +19,7 @@ pub(super) fn is_match(nfa: &NFA, text: &[u8], work: &mut Work<'_>) -> Result<bo
         return Ok(true);
     }
     for at in 0..text.len() {
+        work.count(1)?;
         for id in now.drain(..) {
             let target = match nfa.state(id) {
                 State::ByteRange { trans } => trans.matches(text, at).then_some(trans.next),
@@ -151,7 +153,14 @@ mod tests {
         let nfa = &regex.compiled.get().unwrap().steps;
         let mut work = Work::until(&NEVER);
         assert!(!is_match(nfa, &b"aab".repeat(1000), &mut work).unwrap());
-        assert!(work.done() < 50, "{} steps", work.done());
+        // Some states before the first byte; then three bytes, and a state behind each of the two
+        // that match.
+        let first = {
+            let mut work = Work::until(&NEVER);
+            assert!(!is_match(nfa, b"", &mut work).unwrap());
+            work.done()
+        };
+        assert_eq!(work.done(), first + 3 + 2, "{first} before the first byte");
     }
 
     /// A text that the uninterrupted form matches in microseconds is left to it.
