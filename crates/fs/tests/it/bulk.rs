@@ -515,7 +515,7 @@ fn count_during_flush(engine: Engine, during: u64) -> bool {
     let limits = QuotaLimits { inodes: Some(10_000), bytes: Some(1 << 30) };
     volume.quota_set(&root, top, limits).unwrap();
     let mut builder = Builder::new(&volume, &root, top, Some(MEMORY)).unwrap();
-    let dir = builder.mkdir(Spot::of(top), b"dir", 0o755).unwrap();
+    let dir = builder.mkdir(BulkNode::of(top), b"dir", 0o755).unwrap();
     for n in 0..FILES {
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
         let file = builder.mknod(dir, format!("{n:0200}").as_bytes(), &new).unwrap();
@@ -529,7 +529,7 @@ fn count_during_flush(engine: Engine, during: u64) -> bool {
         let Ok(()) = begun.recv() else { return None };
         let differences = other.quota_check().unwrap();
         other.collect_garbage().unwrap();
-        drop(counted.send(()));
+        counted.send(()).unwrap_or_default();
         Some(differences)
     });
     let (begin, done) = (device::sync::Mutex::new(Some(begin)), device::sync::Mutex::new(done));
@@ -542,7 +542,7 @@ fn count_during_flush(engine: Engine, during: u64) -> bool {
             begin.send(()).unwrap();
         }
         // It waits for the flush, which waits here: for long enough to have counted if it does not.
-        drop(done.lock().recv_timeout(std::time::Duration::from_millis(100)));
+        done.lock().recv_timeout(std::time::Duration::from_millis(100)).unwrap_or_default();
     });
     builder.flush().unwrap();
     device.unwatch();
