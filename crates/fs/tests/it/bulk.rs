@@ -21,6 +21,7 @@ on_each_engine!(
     drafts_equal_ordinary_calls,
     power_is_cut_while_drafts_become_visible,
     contents_stay_when_a_commit_is_in_doubt,
+    counts_wait_for_a_flush,
 );
 
 /// Memory for drafts: the least.
@@ -488,4 +489,69 @@ fn flush_with_failing_sync(engine: Engine, memory: usize, after: u64) -> Option<
     }
     opened.close().unwrap();
     Some(found.is_ok())
+}
+
+/// A collection and a count of quotas that begin at any operation of the disk during a flush see
+/// all of it or nothing: extents and charges are stored before they are counted.
+fn counts_wait_for_a_flush(engine: Engine) {
+    let mut during = 1;
+    while count_during_flush(engine, during) {
+        during += 1;
+    }
+    println!("{engine:?}: {during} operations");
+    // So short a run is a batch of the log-structured engine, which is not written yet.
+    assert!(matches!(engine, Engine::Lsm) || during > 3, "{during} operations");
+}
+
+/// Whether the flush had so many operations.
+fn count_during_flush(engine: Engine, during: u64) -> bool {
+    let device = SimDevice::new(7);
+    let env = SimEnv::on(device.clone(), 1);
+    let format = FormatOptions { engine, ..FormatOptions::default() };
+    fs::Fs::format(&env.env(), &format).unwrap();
+    let volume = fs::Fs::open(env.env(), &OpenOptions::default()).unwrap().with_virtual_dirs();
+    let volume = Arc::new(volume);
+    let root = Caller::root();
+    let top = volume.mkdir(&root, ROOT, b"top", 0o755).unwrap().node;
+    let limits = QuotaLimits { inodes: Some(10_000), bytes: Some(1 << 30) };
+    volume.quota_set(&root, top, limits).unwrap();
+    let mut builder = Builder::new(&volume, &root, top, Some(MEMORY)).unwrap();
+    let dir = builder.mkdir(BulkNode::of(top), b"dir", 0o755).unwrap();
+    for n in 0..FILES {
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let file = builder.mknod(dir, format!("{n:0200}").as_bytes(), &new).unwrap();
+        builder.write(file, 0, &[n as u8; 9000]).unwrap();
+    }
+    assert!(builder.is_draft(dir), "all are drafts until the flush");
+    let (begin, begun) = device::sync::channel();
+    let (counted, done) = device::sync::channel();
+    let other = Arc::clone(&volume);
+    let counting = device::spawn("count", move || {
+        let Ok(()) = begun.recv() else { return None };
+        let differences = other.quota_check().unwrap();
+        other.collect_garbage().unwrap();
+        counted.send(()).unwrap_or_default();
+        Some(differences)
+    });
+    let (begin, done) = (device::sync::Mutex::new(Some(begin)), device::sync::Mutex::new(done));
+    let operations = AtomicU64::new(0);
+    device.watch(move |_, _| {
+        if operations.fetch_add(1, Ordering::SeqCst) + 1 != during {
+            return;
+        }
+        if let Some(begin) = begin.lock().take() {
+            begin.send(()).unwrap();
+        }
+        // It waits for the flush, which waits here: for long enough to have counted if it does not.
+        done.lock().recv_timeout(std::time::Duration::from_millis(100)).unwrap_or_default();
+    });
+    builder.flush().unwrap();
+    device.unwatch();
+    let differences = counting.unwrap().join().unwrap();
+    for differences in differences.iter() {
+        assert_eq!(*differences, [], "{engine:?}, operation {during}");
+    }
+    drop(builder);
+    assert_whole(&volume);
+    differences.is_some()
 }

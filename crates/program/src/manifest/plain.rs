@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn usual_lines_are_read_here() {
         for line in [
-            &br#"{"path":"d1/file-7","kind":"f","mode":"0644","uid":1,"gid":0,"size":81,"mtime":-5}"#[..],
-            br#"{"path": "a b", "kind": "symlink", "target": "c", "blocks": 8, "inode": 5, "links": 2}"#,
+            &br#"{"path":"d1/f-7","kind":"f","mode":"0644","uid":1,"size":81,"mtime":-5}"#[..],
+            br#"{"path": "a b", "kind": "l", "target": "c", "blocks": 8, "inode": 5, "links": 2}"#,
             br#"{"path":"","kind":"directory","atime":"2020-01-01T00:00:00.25Z","name":"x"} "#,
         ] {
             let read = parse(line).unwrap_or_else(|| panic!("{}", line.escape_ascii()));
