@@ -11,8 +11,10 @@ use std::time::Duration;
 use device::sync::{Mutex, Receiver, RecvTimeoutError, Sender, channel};
 use objects::{Source, SourceObject};
 
-/// Requests at a time.
-const THREADS: usize = 16;
+/// Requests at a time, and the bytes of memory for each: a thread takes some of its own.
+const THREADS_MAX: usize = 16;
+const THREADS_MIN: usize = 2;
+const THREAD_BYTES: usize = 1 << 20;
 /// Most bytes of one request, and the least that make sense.
 const PART_BYTES_MAX: usize = 4 << 20;
 const PART_BYTES_MIN: usize = 64 << 10;
@@ -62,7 +64,8 @@ impl Fetch {
     pub(super) fn start(source: &Arc<Source>, bytes_max: usize) -> io::Result<Fetch> {
         let (jobs, todo) = channel::<Job>();
         let todo = Arc::new(Mutex::new(todo));
-        for _ in 0..THREADS {
+        let threads = (bytes_max / THREAD_BYTES).clamp(THREADS_MIN, THREADS_MAX);
+        for _ in 0..threads {
             let (todo, source) = (Arc::clone(&todo), Arc::clone(source));
             device::spawn("import-get", move || {
                 loop {
@@ -82,7 +85,7 @@ impl Fetch {
         Ok(Fetch {
             jobs,
             bytes_max,
-            part_bytes: (bytes_max / THREADS).clamp(PART_BYTES_MIN, PART_BYTES_MAX),
+            part_bytes: (bytes_max / threads).clamp(PART_BYTES_MIN, PART_BYTES_MAX),
             objects: VecDeque::new(),
             offset: 0,
             asked: VecDeque::new(),

@@ -176,7 +176,6 @@ fn a_store_that_fails_leaves_what_continues() {
     // One request has no answer: the import is interrupted, and continues.
     for ended in ["-INT", "-KILL"] {
         import.world.ok(&["rmr", "--wait", &part]);
-        import.objects.always(&["GET"], None);
         let mut child = slow(&import, &part);
         wait_until("some of it is there", || {
             let listed =
@@ -186,6 +185,7 @@ fn a_store_that_fails_leaves_what_continues() {
         let pid = child.id().to_string();
         assert!(Command::new("kill").args([ended, &pid]).status().unwrap().success());
         child.wait().unwrap();
+        import.objects.silent.lock().clear();
         let rest = import.done(&["--verify", "s3://bucket/p", &part]);
         let counted = ["imported", "unchanged"].map(|name| rest[name].as_u64().unwrap());
         assert!(counted[1] > 2 && counted[0] > 0, "{rest}");
@@ -193,11 +193,9 @@ fn a_store_that_fails_leaves_what_continues() {
     }
 }
 
-/// An import with one part ahead, of which a later request is answered byte by byte.
+/// An import of which one request is not answered.
 fn slow(import: &Import, to: &str) -> Child {
-    for _ in 0..12 {
-        import.objects.order("GET", Mishap::Trickle);
-    }
+    import.objects.silent.lock().insert("/bucket/p/20".to_owned());
     let mut command = Command::new(crate::world::PANDO);
     command.args(["import", "--memory", "1M", "s3://bucket/p", to]);
     for (name, value) in import.command(&[]).get_envs() {
@@ -265,6 +263,6 @@ fn memory_is_bounded() {
         std::thread::yield_now();
     }
     assert!(child.wait().unwrap().success());
-    assert!((500..32 << 10).contains(&peak), "{peak} KiB");
+    assert!((500..48 << 10).contains(&peak), "{peak} KiB");
     assert!(std::fs::metadata(&peak_file).unwrap().size() > 0);
 }
