@@ -7,6 +7,9 @@
 //! condition is refused when the store is opened. Unanswered requests are retried; if the answer to
 //! a creation was lost, comparing the object's bytes shows whether it succeeded.
 
+// Objects of others.
+mod source;
+
 // A location becomes a store.
 mod open;
 mod location;
@@ -18,9 +21,6 @@ mod presence;
 mod cached;
 mod ahead;
 mod cache_index;
-
-// Objects of others.
-mod source;
 
 // Requests.
 mod s3;

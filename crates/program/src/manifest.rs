@@ -1,6 +1,6 @@
 //! Lists of names with attributes: JSON lines as `pando find --json` prints them, what GNU
-//! `find -printf` prints with [`PRINTF`], and what `rsync --list-only` prints. The beginning of a list
-//! shows which it is.
+//! `find -printf` prints with [`PRINTF`], and what `rsync --list-only` prints. The beginning of a
+//! list shows which it is.
 //!
 //! The input may be hostile: an entry ends with a value or a reason, and memory is bounded by
 //! [`ENTRY_BYTES_MAX`].

@@ -12,8 +12,8 @@
 //! of their caller; memory is bounded by one record, and that of sending by an option.
 
 // Metadata as lines, and in columns.
-mod load;
 mod columns;
+mod load;
 mod dump;
 
 // Sending.

@@ -1,6 +1,6 @@
 //! Reads objects ahead: several requests at a time, whose answers come in the order of the objects.
 //!
-//! What was asked for and not taken is bounded in bytes. Threads end when the other end is dropped;
+//! What was requested and not taken is bounded in bytes. Threads end when the other end is dropped;
 //! nothing waits for them, because a request may take long to fail.
 
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ struct Job {
     done: Sender<Fetched>,
 }
 
-/// A part that was asked for.
+/// A part that was requested.
 struct Asked {
     object: Arc<SourceObject>,
     bytes: usize,
@@ -47,7 +47,7 @@ pub(super) struct Fetch {
     jobs: Sender<Job>,
     bytes_max: usize,
     part_bytes: usize,
-    /// What is to be asked for, and how much of the first one was.
+    /// What is to be requested, and how much of the first one was.
     objects: VecDeque<Arc<SourceObject>>,
     offset: u64,
     asked: VecDeque<Asked>,
@@ -146,7 +146,7 @@ impl Fetch {
             let (done, wait) = channel();
             let job = Job { object: Arc::clone(object), offset: self.offset, length, done };
             self.asked.push_back(Asked { object: Arc::clone(object), bytes: length, done: wait });
-            // If no thread is left, whoever takes the part is told.
+            // If no thread is left, taking the part fails.
             drop(self.jobs.send(job));
             self.asked_bytes += length;
             self.offset += length as u64;

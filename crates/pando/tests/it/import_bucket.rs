@@ -167,7 +167,7 @@ fn a_store_that_fails_leaves_what_continues() {
     for file in 0..40 {
         import.put(&format!("p/{file:02}"), &noise(file, 300_000));
     }
-    // Answers that are lost or cut are asked for again.
+    // Answers that are lost or cut are requested again.
     for mishap in [Mishap::LostAnswer, Mishap::ShortBody, Mishap::LostRequest, Mishap::ShortPart] {
         import.objects.order("GET", mishap);
     }

@@ -98,14 +98,7 @@ fn rows_have_what_lines_have() {
 }
 
 /// Every field, with values at their ends, and bytes that are no text.
-const ODD: &str = r#"{"pando_dump":1}
-{"path":"","kind":"directory","mode":"7777","uid":4294967295,"gid":0,"atime_ns":-9223372036854775808,"mtime_ns":9223372036854775807,"ctime_ns":0,"btime_ns":-1}
-{"path":"\ufffd","path_hex":"ff","kind":"file","mode":"0000","uid":1,"gid":4294967295,"size":18446744073709551615,"atime_ns":1,"mtime_ns":2,"ctime_ns":3,"btime_ns":4,"xattrs":[{"name":"user.a","value_hex":""},{"name":"user.\ufffd","name_hex":"757365722efe","value_hex":"00ff"}]}
-{"path":"b","kind":"file","link_to":"\ufffd","link_to_hex":"ff","mode":"0644","uid":1,"gid":2,"size":0,"atime_ns":1,"mtime_ns":2,"ctime_ns":3,"btime_ns":4,"xattrs":[{"name":"user.b","value_hex":"62"}]}
-{"path":"c","kind":"char-device","mode":"0600","uid":0,"gid":0,"device":4294967295,"atime_ns":1,"mtime_ns":2,"ctime_ns":3,"btime_ns":4}
-{"path":"l","kind":"symlink","mode":"0777","uid":0,"gid":0,"target":"\u0001 \"\ufffd","target_hex":"012022fe","atime_ns":1,"mtime_ns":2,"ctime_ns":3,"btime_ns":4}
-{"lines":5}
-"#;
+const ODD: &str = include_str!("odd.jsonl");
 
 #[test]
 fn every_field_has_a_column() {
