@@ -41,9 +41,7 @@ fn fields(row: &Row) -> Map<String, Value> {
     for (name, field) in row.get_column_iter() {
         let (name, value) = match (name.as_str(), field) {
             (_, Field::Null) => continue,
-            (name, Field::Bytes(bytes)) if name == "value" => {
-                ("value_hex".to_owned(), hex(bytes.data()).into())
-            }
+            ("value", Field::Bytes(bytes)) => ("value_hex".to_owned(), hex(bytes.data()).into()),
             (name, Field::Bytes(bytes)) => {
                 (name.replace("_bytes", "_hex"), hex(bytes.data()).into())
             }
@@ -68,7 +66,8 @@ fn fields(row: &Row) -> Map<String, Value> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |digit: u8| char::from_digit(digit.into(), 16).unwrap();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The lines without the first and the last.
