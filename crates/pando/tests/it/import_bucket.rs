@@ -303,7 +303,7 @@ fn modes_are_those_of_the_umask_and_of_what_exists() {
     with_umask("022", &kept);
     let paths = ["/kept", "/kept/marker", "/kept/implied", "/kept/implied/file"];
     assert_eq!(paths.map(mode), ["0710", "0710", "0755", "0644"]);
-    // The file is where its key says, although a directory follows it in the list.
+    // The file is where its key names it, although a directory follows it in the list.
     assert_eq!(import.world.names("/kept/marker"), Vec::<String>::new());
     import.put("p/marker/inner", b"2");
     import.put("p/implied/more", b"3");
