@@ -17,6 +17,9 @@
 //! * `presence`: signs of life
 //! * `traffic`, `explain`: counts; what a refusal means
 
+// Objects of others.
+mod source;
+
 // A location becomes a store.
 mod open;
 mod location;
@@ -28,9 +31,6 @@ mod presence;
 mod cached;
 mod ahead;
 mod cache_index;
-
-// Objects of others.
-mod source;
 
 // Requests.
 mod s3;

@@ -189,7 +189,7 @@ impl S3Blobs {
     }
 }
 
-/// The bucket, for one who only reads: nothing is sent yet.
+/// The bucket, to be read only: nothing is sent yet.
 pub(crate) fn reader(
     place: &Place,
     clock: Arc<dyn Clock>,

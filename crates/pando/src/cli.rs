@@ -12,9 +12,9 @@ mod search;
 mod serve;
 mod session;
 mod snapshot;
-mod stream;
 mod trace;
 mod transfer;
+mod stream;
 mod trash;
 
 use std::ffi::OsString;

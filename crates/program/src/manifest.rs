@@ -1,6 +1,6 @@
 //! Lists of names with attributes: JSON lines as `pando find --json` prints them, what GNU
-//! `find -printf` prints with [`PRINTF`], and what `rsync --list-only` prints. The beginning of a list
-//! shows which it is.
+//! `find -printf` prints with [`PRINTF`], and what `rsync --list-only` prints. The beginning of a
+//! list shows which it is.
 //!
 //! The input may be hostile: an entry ends with a value or a reason, and memory is bounded by
 //! [`ENTRY_BYTES_MAX`].
@@ -553,10 +553,14 @@ mod tests {
 {"path":"b","kind":"symlink","target":"c","target_hex":"63","inode":5,"links":2}
 {"path":"c","kind":"directory","atime":"2020-01-01T00:00:00Z"}
 "#;
+        let rsync =
+            b"-rwsr-xr-t  1,234,567 2026/11/29 15:45:43.25 a\\#012 b\nlrwxrwxrwx 1 2026/11/29 \
+            15:45:43 l -> to\ndrwxr-xr-x 4,096 2026/11/29 15:45:43 .\n";
         let find = b"f 0644 0 5 12 2.5000000000 1.0 2 3:44 a b\0\0l 0777 0 0 1 1 1 1 3:5 l\0to\0";
         let (mut good, mut wrong) = (0, 0);
         for turn in 0..20_000 {
-            let mut input = if turn % 2 == 0 { json.to_vec() } else { find.to_vec() };
+            let lists: [&[u8]; 3] = [json, find, rsync];
+            let mut input = lists[turn % 3].to_vec();
             for _ in 0..random.usize(1..4) {
                 let at = random.usize(..input.len());
                 match random.u8(..3) {

@@ -20,8 +20,8 @@
 //! * `error`: why a stream was not sent or applied
 
 // Metadata as lines, and in columns.
-mod load;
 mod columns;
+mod load;
 mod dump;
 
 // Sending.

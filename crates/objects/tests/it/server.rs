@@ -58,6 +58,8 @@ pub(crate) struct Objects {
     mishaps: Mutex<Vec<(&'static str, Mishap)>>,
     /// Paths of objects that lists report with other contents.
     pub(crate) replaced: Mutex<BTreeSet<String>>,
+    /// Paths of objects of which no request is answered.
+    pub(crate) silent: Mutex<BTreeSet<String>>,
     /// What every request of a method gets.
     always: Mutex<BTreeMap<&'static str, Mishap>>,
     requests: AtomicU64,
@@ -177,7 +179,9 @@ fn serve(objects: &Objects, stream: impl Read + Write) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     while let Some(mut request) = read(&mut reader)? {
         objects.requests.fetch_add(1, Ordering::Relaxed);
-        let mishap = objects.mishap(&request.method);
+        let is_silent = objects.silent.lock().contains(&request.path);
+        let mishap =
+            if is_silent { Some(Mishap::Silence) } else { objects.mishap(&request.method) };
         match &mishap {
             Some(Mishap::LostRequest) => return Ok(()),
             Some(Mishap::Silence) => {

@@ -29,8 +29,8 @@ too, with times in the local time zone. A line that is none ends the import, unl
 given; its number is printed.
 
 SRC may be s3://BUCKET/PREFIX: objects are copied, with the time of their last change, and the parts
-of a key between slashes are names. An empty object whose key ends in / is a directory. A key that is
-no path (a//b, .., or below another object) is left out and named. Servers and credentials are found
+of a key between slashes are names. An empty object whose key ends in / is a directory. A key that
+is no path (a//b, .., or below another object) is left out and named. Servers and keys are found
 as for volumes (AWS_*).
 
 A conflict is a name that DST had before and that differs in kind, size, time or target. A directory

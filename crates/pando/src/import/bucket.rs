@@ -18,6 +18,7 @@ use device::{Clock, SystemClock};
 use format::volume::{COPY, FILE};
 use indicatif::ProgressBar;
 use objects::{Seams, Settings, Source, SourceObject, SourcePrefix};
+use rustix::fs::Mode;
 use wire::{Failure, FailureKind, ImportAttr, Item, Kind};
 
 use super::Outcome;
@@ -32,6 +33,10 @@ use crate::output::Output;
 const NAME_BYTES_MAX: usize = 255;
 /// Contents travel in items of this length; a file up to this travels in one.
 const DATA_BYTES: usize = 256 << 10;
+
+/// Modes of files and directories, without the bits of the umask: objects have none.
+const FILE_MODE: u32 = 0o666;
+const DIRECTORY_MODE: u32 = 0o777;
 
 /// A prefix to import.
 pub(crate) struct Bucket<'a> {
@@ -74,7 +79,12 @@ impl Bucket<'_> {
         if self.keep_going {
             tree.keep_going();
         }
-        let mut import = Import { bucket: &self, files: Vec::new(), tree: &mut tree };
+        // Threads come later: it is the process's.
+        let umask = rustix::process::umask(Mode::empty());
+        rustix::process::umask(umask);
+        let umask = umask.bits() & 0o777;
+        tree.part_mode(DIRECTORY_MODE & !umask);
+        let mut import = Import { bucket: &self, files: Vec::new(), umask, tree: &mut tree };
         let fetch = Fetch::start(&source, ahead).map_err(|error| {
             let message = format!("cannot start a thread: {error}");
             Failure::new(FailureKind::Other, message).hint("end other processes")
@@ -139,6 +149,8 @@ struct Import<'a, 'b> {
     tree: &'a mut Tree<'b>,
     /// Keys of objects that the current key begins with: files, below which is nothing.
     files: Vec<String>,
+    /// Bits that new files and directories do not get.
+    umask: u32,
 }
 
 /// An object, and the names of its path.
@@ -171,11 +183,15 @@ impl Import<'_, '_> {
             if self.tree.is_interrupted() {
                 return Ok(());
             }
+            if object.key.ends_with('/') && !self.tree.is_new() {
+                // It leads into another directory than that of the files before, which are begun.
+                self.group(&std::mem::take(&mut group), fetch)?;
+            }
             let Some(mut wanted) = self.wanted(object)? else { continue };
             if !self.tree.is_new() {
                 let parent = |one: &Wanted| one.path[..one.path.len() - 1].to_vec();
                 if group.last().is_some_and(|last| parent(last) != parent(&wanted)) {
-                    self.group(std::mem::take(&mut group), fetch)?;
+                    self.group(&std::mem::take(&mut group), fetch)?;
                 }
                 match self.begin(&wanted)? {
                     Begun::Done => continue,
@@ -184,7 +200,7 @@ impl Import<'_, '_> {
             }
             group.push(wanted);
         }
-        self.group(group, fetch)
+        self.group(&group, fetch)
     }
 
     /// What becomes of an object; `None` if it is left out or made.
@@ -212,13 +228,16 @@ impl Import<'_, '_> {
             }
         };
         if !is_directory {
-            self.files.push(object.key.clone());
+            if self.files.last() != Some(&object.key) {
+                self.files.push(object.key.clone());
+            }
             return Ok(Some(Wanted { object: Arc::new(object), path, begun: None }));
         }
         if object.size > 0 {
             self.left_out(&object, "its key is that of a directory, and it has contents");
         } else {
-            self.tree.directory(&path, attr(&object, 0o755), Xattrs::new())?;
+            let attr = attr(&object, DIRECTORY_MODE & !self.umask);
+            self.tree.plain_directory(&path, attr)?;
         }
         Ok(None)
     }
@@ -230,7 +249,7 @@ impl Import<'_, '_> {
     }
 
     fn begin(&mut self, wanted: &Wanted) -> Result<Begun> {
-        let (attr, size) = (attr(&wanted.object, 0o644), wanted.object.size);
+        let (attr, size) = (attr(&wanted.object, FILE_MODE & !self.umask), wanted.object.size);
         let xattrs = Xattrs::new();
         let node = Node { kind: Kind::File, attr, xattrs: &xattrs, size, rdev: 0, target: b"" };
         let begun = self.tree.begin(&wanted.path, &node)?;
@@ -241,10 +260,10 @@ impl Import<'_, '_> {
     }
 
     /// Reads objects and makes files of them.
-    fn group(&mut self, group: Vec<Wanted>, fetch: &mut Fetch) -> Result<()> {
+    fn group(&mut self, group: &[Wanted], fetch: &mut Fetch) -> Result<()> {
         let mut objects = group.iter().map(|wanted| Arc::clone(&wanted.object));
         fetch.begin(&mut objects);
-        for wanted in &group {
+        for wanted in group {
             if self.tree.is_interrupted() {
                 return Ok(());
             }
@@ -260,7 +279,7 @@ impl Import<'_, '_> {
     fn file(&mut self, wanted: &Wanted, begun: Begun, fetch: &mut Fetch) -> Result<()> {
         let object = &wanted.object;
         let name = wanted.path.last().map_or(&b""[..], Vec::as_slice);
-        let (attr, xattrs, hold) = (attr(object, 0o644), Vec::new(), 0);
+        let (attr, xattrs, hold) = (attr(object, FILE_MODE & !self.umask), Vec::new(), 0);
         let is_made = begun != Begun::Done;
         if object.size == 0 && is_made {
             return self.tree.made(&Item::File { name, attr, xattrs, data: &[], hold });

@@ -1,6 +1,6 @@
 //! Reads objects ahead: several requests at a time, whose answers come in the order of the objects.
 //!
-//! What was asked for and not taken is bounded in bytes. Threads end when the other end is dropped;
+//! What was requested and not taken is bounded in bytes. Threads end when the other end is dropped;
 //! nothing waits for them, because a request may take long to fail.
 
 use std::collections::VecDeque;
@@ -11,8 +11,10 @@ use std::time::Duration;
 use device::sync::{Mutex, Receiver, RecvTimeoutError, Sender, channel};
 use objects::{Source, SourceObject};
 
-/// Requests at a time.
-const THREADS: usize = 16;
+/// Requests at a time, and the bytes of memory for each: a thread takes some of its own.
+const THREADS_MAX: usize = 16;
+const THREADS_MIN: usize = 2;
+const THREAD_BYTES: usize = 1 << 20;
 /// Most bytes of one request, and the least that make sense.
 const PART_BYTES_MAX: usize = 4 << 20;
 const PART_BYTES_MIN: usize = 64 << 10;
@@ -34,7 +36,7 @@ struct Job {
     done: Sender<Fetched>,
 }
 
-/// A part that was asked for.
+/// A part that was requested.
 struct Asked {
     object: Arc<SourceObject>,
     bytes: usize,
@@ -45,7 +47,7 @@ pub(super) struct Fetch {
     jobs: Sender<Job>,
     bytes_max: usize,
     part_bytes: usize,
-    /// What is to be asked for, and how much of the first one was.
+    /// What is to be requested, and how much of the first one was.
     objects: VecDeque<Arc<SourceObject>>,
     offset: u64,
     asked: VecDeque<Asked>,
@@ -62,7 +64,8 @@ impl Fetch {
     pub(super) fn start(source: &Arc<Source>, bytes_max: usize) -> io::Result<Fetch> {
         let (jobs, todo) = channel::<Job>();
         let todo = Arc::new(Mutex::new(todo));
-        for _ in 0..THREADS {
+        let threads = (bytes_max / THREAD_BYTES).clamp(THREADS_MIN, THREADS_MAX);
+        for _ in 0..threads {
             let (todo, source) = (Arc::clone(&todo), Arc::clone(source));
             device::spawn("import-get", move || {
                 loop {
@@ -82,7 +85,7 @@ impl Fetch {
         Ok(Fetch {
             jobs,
             bytes_max,
-            part_bytes: (bytes_max / THREADS).clamp(PART_BYTES_MIN, PART_BYTES_MAX),
+            part_bytes: (bytes_max / threads).clamp(PART_BYTES_MIN, PART_BYTES_MAX),
             objects: VecDeque::new(),
             offset: 0,
             asked: VecDeque::new(),
@@ -143,7 +146,7 @@ impl Fetch {
             let (done, wait) = channel();
             let job = Job { object: Arc::clone(object), offset: self.offset, length, done };
             self.asked.push_back(Asked { object: Arc::clone(object), bytes: length, done: wait });
-            // If no thread is left, whoever takes the part is told.
+            // If no thread is left, taking the part fails.
             drop(self.jobs.send(job));
             self.asked_bytes += length;
             self.offset += length as u64;

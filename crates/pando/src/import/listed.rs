@@ -162,7 +162,11 @@ impl Import<'_> {
                     self.entry(*entry, (unit, number), tree)?;
                 }
             }
-            next = self.next(list)?;
+            next = match self.next(list) {
+                // Who writes the list may have been interrupted, too.
+                Err(_) if tree.is_interrupted() => return Ok(()),
+                next => next?,
+            };
         }
     }
 

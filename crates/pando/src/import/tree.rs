@@ -61,6 +61,8 @@ pub(super) struct Tree<'a> {
     output: &'a mut Output,
     /// The directory that everything is below, until it gets its name.
     destination: Vec<u8>,
+    /// The mode of directories that are only part of a path.
+    part_mode: u32,
     memory: Memory,
 }
 
@@ -139,6 +141,7 @@ impl<'a> Tree<'a> {
             interrupted,
             output,
             destination: destination.to_vec(),
+            part_mode: 0o755,
             memory,
         };
         if !existed || staged {
@@ -260,6 +263,24 @@ impl<'a> Tree<'a> {
             }
         }
         Ok(true)
+    }
+
+    /// Makes a directory that has no attributes of its own, or finds it. One that was there before
+    /// keeps its attributes.
+    pub(super) fn plain_directory(&mut self, path: &[Vec<u8>], attr: ImportAttr) -> Result<()> {
+        if self.go_to(path)?
+            && (self.staged || self.levels.last().is_some_and(|level| !level.existed))
+            && let Some((unset, _)) = self.attributes.get_mut(path)
+        {
+            *unset = attr;
+        }
+        Ok(())
+    }
+
+    /// Sets the mode of directories that are only part of a path.
+    pub(super) fn part_mode(&mut self, mode: u32) {
+        self.part_mode = mode;
+        self.attributes.values_mut().for_each(|(attr, _)| attr.mode = mode);
     }
 
     /// Gives the whole its name although some of it failed.
@@ -454,7 +475,8 @@ impl<'a> Tree<'a> {
         };
         let known = self.finishing || self.attributes.contains_key(path);
         if !known && (!existed || self.staged) {
-            let unset = (default_directory(), Vec::new());
+            let unset = ImportAttr { mode: self.part_mode, ..default_directory() };
+            let unset = (unset, Vec::new());
             self.memory.take(of_path(path) + size_of::<(ImportAttr, Xattrs)>())?;
             self.attributes.insert(path.to_vec(), unset);
         }

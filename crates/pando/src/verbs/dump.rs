@@ -1,5 +1,5 @@
-//! `pando dump` and `pando load`: metadata as JSON lines or in columns. The daemon knows lines only:
-//! the command makes columns of them.
+//! `pando dump` and `pando load`: metadata as JSON lines or in columns. The daemon knows lines
+//! only: the command makes columns of them.
 
 use std::io::{self, BufRead, IsTerminal, Read, StdinLock};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -217,9 +217,10 @@ fn bucket(args: &ImportArgs) -> Result<Option<SourcePrefix>> {
         let failure = failure.at(args.src.as_os_str().as_bytes());
         return Err(failure.hint("pipe the object, and name the source `-`"));
     }
-    let parsed = SourcePrefix::parse(&text);
-    let parsed = parsed.map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()));
-    Ok(Some(parsed.map_err(|failure| failure.hint("as in s3://BUCKET/PREFIX"))?))
+    let parsed = SourcePrefix::parse(&text).map_err(|error| {
+        Failure::new(FailureKind::Invalid, error.to_string()).hint("as in s3://BUCKET/PREFIX")
+    });
+    parsed.map(Some)
 }
 
 /// The bytes of an archive or a list.

@@ -1,6 +1,7 @@
 //! Bulk operations that end early, or whose source is damaged: nothing or what continues is left,
 //! and what is damaged is named.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -100,7 +101,8 @@ fn a_list_that_is_ended_continues() {
     use rustix::process::Signal;
     let mut list = String::new();
     for file in 0..20_000 {
-        list += &format!("{{\"path\":\"d{}/f{file}\",\"kind\":\"f\",\"mtime\":5}}\n", file / 1000);
+        let path = format!("d{}/f{file}", file / 1000);
+        writeln!(list, "{{\"path\":\"{path}\",\"kind\":\"f\",\"mtime\":5}}").unwrap();
     }
     for (engine, by) in [("btree", Signal::KILL), ("lsm", Signal::INT)] {
         let world = World::on(engine);
@@ -193,8 +195,9 @@ fn records(kind: u8, records: &[(&str, &str)]) -> Vec<u8> {
     let mut text = String::new();
     for (key, value) in records {
         let rest = format!(" {key}={value}\n");
-        let length = (1..).find(|length: &usize| length.to_string().len() + rest.len() == *length);
-        text += &format!("{}{rest}", length.unwrap());
+        let length =
+            (1..1000).find(|length: &usize| length.to_string().len() + rest.len() == *length);
+        write!(text, "{}{rest}", length.unwrap()).unwrap();
     }
     let mut out = file("header", &text);
     out[156] = kind;

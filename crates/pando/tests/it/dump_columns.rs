@@ -1,5 +1,6 @@
 //! `pando dump --format parquet`: a file with a row for each line, of one moment, or no whole file.
 
+use std::fs::File;
 use std::process::{Command, Stdio};
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -26,12 +27,13 @@ fn a_dump_in_columns_has_the_rows_of_the_lines() {
             &["dump", "--format", "parquet", "--memory", "1M"][..],
             &["dump", "--format", "parquet"],
         ] {
-            let file = std::fs::File::create(&path).unwrap();
+            let file = File::options().write(true).create(true).truncate(true).open(&path).unwrap();
             let dumped =
                 Command::new(PANDO).args(words).arg(format!("{at}@one")).stdout(file).output();
             let dumped = answer(&dumped.unwrap());
             assert_eq!(dumped.code, 0, "{}", dumped.err);
-            let reader = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
+            let reader =
+                SerializedFileReader::new(File::options().read(true).open(&path).unwrap()).unwrap();
             let groups = reader.num_row_groups();
             assert_eq!(groups > 1, words.len() > 3, "{groups} groups");
             let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
@@ -45,7 +47,7 @@ fn a_dump_in_columns_has_the_rows_of_the_lines() {
             }
         }
         // A disk that is full, and what cannot be loaded.
-        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let full = File::options().write(true).open("/dev/full").unwrap();
         let failed = Command::new(PANDO)
             .args(["dump", "--format", "parquet", &at])
             .stdout(full)
@@ -54,7 +56,7 @@ fn a_dump_in_columns_has_the_rows_of_the_lines() {
         assert_eq!(answer(&failed).code, 1, "{}", answer(&failed).err);
         let refused = Command::new(PANDO)
             .args(["load", &world.at("/loaded")])
-            .stdin(std::fs::File::open(&path).unwrap())
+            .stdin(File::options().read(true).open(&path).unwrap())
             .stdout(Stdio::null())
             .output()
             .unwrap();

@@ -166,7 +166,7 @@ fn moment(date: &[u8], time: &[u8]) -> Option<i64> {
     i64::try_from(at.timestamp().as_nanosecond()).ok()
 }
 
-/// Replaces `\#ooo`, which stands for a byte by its octal digits.
+/// Replaces `\#ooo`, which is a byte by its octal digits.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::with_capacity(text.len()), text);
     while let Some((&byte, after)) = rest.split_first() {
