@@ -60,11 +60,11 @@ fn a_server_of_several_volumes_answers_scrapes_by_volume() {
     ] {
         assert_eq!(value(&text, sample), Some(expected), "{sample} in\n{text}");
     }
-    let mut creates = text.lines().filter(|line| {
-        let words = ["pando_calls_total{", "call=\"create\"", "outcome=\"done\"", "volume=\"vol\""];
+    let mut writes = text.lines().filter(|line| {
+        let words = ["pando_calls_total{", "call=\"write\"", "outcome=\"done\"", "volume=\"vol\""];
         words.iter().all(|word| line.contains(word))
     });
-    assert!(creates.next().is_some_and(|line| !line.ends_with(" 0")), "{text}");
+    assert!(writes.next().is_some_and(|line| !line.ends_with(" 0")), "{text}");
     // Each family is there once.
     let families: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let distinct: BTreeSet<&str> = families.iter().copied().collect();
