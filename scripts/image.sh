@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes an image of a volume for testing/tests/it/images.rs: what a program of this version leaves behind a crash.
 #   scripts/image.sh PANDO ENGINE FILE.tar.zst [KIND]   PANDO is the program; the image must have less than 200 KB
-# KIND: column (long values in value logs), nested (subvolumes in copies that inherit, a schedule, a hold, an index).
+# KIND: column (long values in value logs), nested (subvolumes in copies that inherit, a schedule, a hold, an index),
+# objects (the objects of a volume in an object store, without the directory of its host).
 # An image is made once, by the program of its time, and never again: tests read it with later ones.
 set -euo pipefail
 pando=$(realpath "${1:?the program}")
@@ -11,7 +12,7 @@ kind=${4:-}
 work=$(mktemp -d)
 pid=
 trap '[ -z "$pid" ] || kill -KILL "$pid" 2> /dev/null || true; rm -rf "$work"' EXIT
-vol=$work/vol source=$work/source
+vol=$work/vol source=$work/source of=$work/vol
 export PANDO_IDLE_SECONDS=600
 daemon() { "$pando" --json status "$vol" | grep -oE '"pid": ?[0-9]+' | grep -oE '[0-9]+' | head -1; }
 
@@ -24,6 +25,13 @@ ln -s ../small "$source/deep/link"
 truncate -s 1M "$source/sparse"
 echo end >> "$source/sparse"
 printf 'x%.0s' {1..200} > "$source/deep/er/$(printf 'n%.0s' {1..200})"
+
+if [ "$kind" = objects ]; then
+  of=$work/store
+  vol=file://$of
+  mkdir "$of"
+  export PANDO_HOST_DIRECTORY=$work/hosts
+fi
 
 layout=()
 [ "$kind" != column ] || layout=(--layout column)
@@ -54,7 +62,7 @@ if [ "$kind" = nested ]; then
   "$pando" snapshot schedule "$vol:/copy" @yearly --keep 3y
   "$pando" search flush "$vol:/"
 fi
-if [ -n "$kind" ]; then
+if [ "$kind" = column ] || [ "$kind" = nested ]; then
   # Closed cleanly, so that all of it is in the engine's files.
   "$pando" sync "$vol"
   pid=$(daemon)
@@ -69,8 +77,8 @@ pid=$(daemon)
 kill -KILL "$pid"
 while kill -0 "$pid" 2> /dev/null; do sleep 0.1; done
 
-rm -f "$vol/control.sock" "$vol/owner.lock" "$vol/owner.log"
-tar --create --format=ustar --owner=0 --group=0 --numeric-owner --sort=name --directory "$vol" . |
+rm -f "$of/control.sock" "$of/owner.lock" "$of/owner.log"
+tar --create --format=ustar --owner=0 --group=0 --numeric-owner --sort=name --directory "$of" . |
   zstd --quiet --force -19 --threads=1 -o "$image"
 ls -l "$image"
 [ "$(stat -c %s "$image")" -lt 200000 ] || { echo "the image is too large for the repository" >&2; exit 1; }

@@ -94,11 +94,13 @@ $cargo clippy --workspace --all-targets --features pando-scheduled/sim --quiet -
 $cargo clippy --package pando-device --quiet -- -D warnings
 
 # With the lints' program and arguments as Cargo passes them, so that crates are not checked once more
-# for their documentation; then the crate that has both, again without.
+# for their documentation; then the crate that has both, again without. The features of the two
+# crates are named: no dependency of tests counts here, through which the lints had them.
 step "documentation, warnings are errors"
 RUSTDOCFLAGS="-D warnings" RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
   CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" \
-  $cargo doc --workspace --features pando-scheduled/sim --no-deps --document-private-items --quiet
+  $cargo doc --workspace --features pando-scheduled/sim,pando-device/sim,pando-testing/sim \
+  --no-deps --document-private-items --quiet
 RUSTDOCFLAGS="-D warnings" RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
   CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" \
   $cargo doc --package pando-device --no-deps --document-private-items --quiet

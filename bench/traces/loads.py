@@ -2,15 +2,24 @@
 
 import os
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 
 SEED = 1
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
 
 
 def run(*arguments, **options):
     subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+
+
+def as_url(repository):
+    """git takes a depth for URLs only."""
+    return f"file://{os.path.abspath(repository)}" if os.path.exists(repository) else repository
 
 
 def write(path, text):
@@ -19,72 +28,71 @@ def write(path, text):
         file.write(text)
 
 
-# A C project of three libraries, 21 sources, and a program.
+# zlib, from PANDO_ZLIB (a repository or its URL): configure and make; once more after one source
+# changed; make clean.
 def c_build_prepare(top):
-    names = [(lib, f"{lib}{number}") for lib in ("core", "net", "ui") for number in range(7)]
-    for lib, name in names:
-        write(f"{top}/p/include/{lib}/{name}.h", f"int {name}(int x);\n")
-        uses = [other for _, other in random.Random(name).sample(names, 6)]
-        body = "".join(f'#include "{other[:-1].rstrip("0123456789")}/{other}.h"\n' for other in uses)
-        calls = " + ".join(f"{other}(x - 1)" for other in uses)
-        write(f"{top}/p/{lib}/{name}.c",
-              f'#include <stdio.h>\n#include <string.h>\n#include "{lib}/{name}.h"\n{body}'
-              f"int {name}(int x) {{ return x <= 0 ? 0 : {calls}; }}\n")
-    write(f"{top}/p/main.c", '#include "core/core0.h"\nint main(void) { return core0(2); }\n')
-    write(f"{top}/p/Makefile", """
-SOURCES := $(wildcard core/*.c net/*.c ui/*.c)
-OBJECTS := $(SOURCES:.c=.o)
-CFLAGS := -O1 -Iinclude -MMD -MP
-program: main.o libcore.a libnet.a libui.a
-\tgcc -o $@ main.o -Wl,--start-group libcore.a libnet.a libui.a -Wl,--end-group
-lib%.a: $(OBJECTS)
-\tar rcs $@ $(filter $*/%,$(OBJECTS))
--include $(OBJECTS:.o=.d)
-""")
+    source = os.environ.get("PANDO_ZLIB", "https://github.com/madler/zlib")
+    run("git", "clone", "-q", "--depth", "1", "--branch", "v1.3.1", as_url(source), f"{top}/zlib")
+    shutil.rmtree(f"{top}/zlib/.git")
 
 
 def c_build_run(top):
-    run("make", "-j2", "program", cwd=f"{top}/p")
-    os.utime(f"{top}/p/core/core3.c")
-    run("make", "-j2", "program", cwd=f"{top}/p")
+    run("./configure", cwd=f"{top}/zlib")
+    run("make", "-j2", "libz.a", "example", "minigzip", cwd=f"{top}/zlib")
+    os.utime(f"{top}/zlib/inflate.c")
+    run("make", "-j2", "libz.a", "example", "minigzip", cwd=f"{top}/zlib")
+    run("make", "clean", cwd=f"{top}/zlib")
 
 
-# A crate of a library and a program, without dependencies.
+# A crate of this repository with all that it depends on, and once more after one source changed.
+CRATE = "pando-device"
+
+
 def rust_build_prepare(top):
-    write(f"{top}/c/Cargo.toml", '[package]\nname = "small"\nversion = "0.1.0"\nedition = "2021"\n')
-    for number in range(12):
-        write(f"{top}/c/src/m{number}.rs", f"pub fn f(x: u64) -> u64 {{ x * {number + 2} + 1 }}\n")
-    mods = "".join(f"pub mod m{number};\n" for number in range(12))
-    write(f"{top}/c/src/lib.rs", mods)
-    write(f"{top}/c/src/main.rs", 'fn main() { println!("{}", small::m3::f(4)); }\n')
+    os.makedirs(f"{top}/w")
+    archive = subprocess.Popen(["git", "archive", "HEAD", "Cargo.toml", "Cargo.lock",
+                                "crates", "bench", "testing", "xtask"],
+                               cwd=ROOT, stdout=subprocess.PIPE)
+    run("tar", "-x", "--exclude=*.trace", "--exclude=*.tar.zst", "-C", f"{top}/w", stdin=archive.stdout)
+    assert archive.wait() == 0
 
 
 def rust_build_run(top):
-    environment = {**os.environ, "CARGO_TARGET_DIR": f"{top}/c/target"}
-    run("cargo", "build", "--offline", cwd=f"{top}/c", env=environment)
-    with open(f"{top}/c/src/m3.rs", "a") as file:
-        file.write("pub fn g(x: u64) -> u64 { x }\n")
-    run("cargo", "build", "--offline", cwd=f"{top}/c", env=environment)
+    environment = {**os.environ, "CARGO_TARGET_DIR": f"{top}/w/target", "CARGO_BUILD_JOBS": "2"}
+    run("cargo", "build", "--offline", "-p", CRATE, cwd=f"{top}/w", env=environment)
+    with open(f"{top}/w/crates/device/src/lib.rs", "a") as file:
+        file.write("// changed\n")
+    run("cargo", "build", "--offline", "-p", CRATE, cwd=f"{top}/w", env=environment)
 
 
-# A history of 2 commits in 10 files, cloned and packed.
+# This repository: its last commits cloned, two thirds of the files of the last one and of the one
+# before checked out, and packed.
 def git_prepare(top):
-    source = f"{top}/source"
-    os.makedirs(source)
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", source]
-    run("git", "init", "-q", source)
-    rng = random.Random(SEED)
-    for commit in range(2):
-        for number in range(10) if commit == 0 else rng.sample(range(10), 4):
-            write(f"{source}/d{number % 17}/s{number % 5}/f{number}.txt", f"{commit} {number}\n" * 40)
-        run(*git, "add", "-A")
-        run(*git, "commit", "-qm", str(commit))
+    pass
 
 
 def git_run(top):
-    run("git", "clone", "-q", "--no-hardlinks", f"{top}/source", f"{top}/clone")
+    run("git", "clone", "-q", "--depth", "30", "--sparse", as_url(ROOT), f"{top}/clone")
+    run("git", "-C", f"{top}/clone", "sparse-checkout", "set", "crates")
     run("git", "-C", f"{top}/clone", "checkout", "-q", "HEAD~1")
     run("git", "-C", f"{top}/clone", "gc", "-q", "--prune=now")
+
+
+# A package of npm with 65 dependencies, installed from a cache that is filled before.
+PACKAGE = "express@4.21.2"
+
+
+def npm_prepare(top):
+    cache = f"{tempfile.gettempdir()}/pando-npm-cache"
+    with tempfile.TemporaryDirectory() as elsewhere:
+        run("npm", "install", "--cache", cache, "--no-audit", "--no-fund", PACKAGE, cwd=elsewhere)
+    os.makedirs(f"{top}/app")
+
+
+def npm_run(top):
+    cache = f"{os.environ.get('PANDO_CACHE', '/tmp')}/pando-npm-cache"
+    run("npm", "install", "--offline", "--cache", cache, "--no-audit", "--no-fund", PACKAGE,
+        cwd=f"{top}/app")
 
 
 # Mailboxes of five users: a delivery writes to tmp and renames to new; a reader moves messages to

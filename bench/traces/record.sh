@@ -4,16 +4,18 @@
 #
 #   bench/traces/record.sh OUT [PANDO] [LOAD...]   PANDO: target/release/pando; LOAD: all of them
 #
-# Loads: c-build (make -j2 of a generated C project), rust-build (cargo build of a generated crate
-# without dependencies), git (clone, checkout and gc of a generated history), maildir (deliveries and
-# five readers), loader (two epochs of a training loader with two workers over 600 files).
-# Needs root or fusermount3, gcc, make, cargo, git and python3.
+# Loads: c-build (configure and make -j2 of zlib, from the repository or URL in PANDO_ZLIB),
+# rust-build (cargo build of a crate of this repository with its dependencies), git (clone, checkout
+# and gc of the last commits of this repository), npm (an install from a cache), maildir (deliveries
+# and five readers), loader (two epochs of a training loader with two workers over 600 files).
+# Needs root or fusermount3, gcc, make, cargo, git, npm and python3; before c-build, npm and
+# rust-build the network, unless zlib, npm's cache and cargo's registry are there.
 set -eu
 
 out=$(realpath "$1")
 pando=$(realpath "${2:-target/release/pando}")
 here=$(dirname "$(realpath "$0")")
-if [ $# -ge 3 ]; then shift 2; else set -- c-build rust-build git maildir loader; fi
+if [ $# -ge 3 ]; then shift 2; else set -- c-build rust-build git npm maildir loader; fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/pando-record.XXXXXX")
 end() {
     "$pando" umount "$work/mnt" >/dev/null 2>&1 || true
@@ -31,7 +33,7 @@ for load in "$@"; do
     python3 "$here/loads.py" "$load" prepare "$work/mnt"
     "$pando" umount "$work/mnt" >/dev/null
     "$pando" mount --trace "$work/trace" -o "$options" "$work/volume" "$work/mnt" >/dev/null
-    TMPDIR="$work/mnt" python3 "$here/loads.py" "$load" run "$work/mnt"
+    PANDO_CACHE="${TMPDIR:-/tmp}" TMPDIR="$work/mnt" python3 "$here/loads.py" "$load" run "$work/mnt"
     "$pando" umount "$work/mnt" >/dev/null
     rm -f "$out/$load.trace"
     "$pando" trace anonymise --keep-extensions "$work/trace" "$out/$load.trace"

@@ -674,7 +674,13 @@ impl Snapshots for MemoryFs {
         if is_root { state.entry(number.0) } else { Err(FsError::NotFound) }
     }
 
-    fn list_snapshots(&self, caller: &Caller, directory: NodeId) -> FsResult<Vec<ListedSnapshot>> {
+    fn list_snapshots(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        above: u64,
+        max: usize,
+    ) -> FsResult<Vec<ListedSnapshot>> {
         self.check(caller, directory, 0o4)?;
         let state = self.state.lock();
         let own = state.snapshots.iter().filter(|((of, _), _)| *of == directory.shown());
@@ -683,7 +689,10 @@ impl Snapshots for MemoryFs {
             number: SubvolId(root),
             root: NodeId::narrow(root),
         });
-        Ok(listed.collect())
+        let mut listed: Vec<_> = listed.filter(|one| one.number.0 > above).collect();
+        listed.sort_by_key(|one| one.number.0);
+        listed.truncate(max);
+        Ok(listed)
     }
 
     fn holds_snapshot(&self, directory: NodeId, name: &[u8]) -> bool {

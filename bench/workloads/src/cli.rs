@@ -30,11 +30,16 @@ Workloads:
   import        --files names of a list, parsed and made durable: many at once, and by single
                 calls
   postmark      small files in --directories directories: made, read, appended to, removed
+  churn         --files operations of each of eleven patterns that change the same place again
+                and again: a line a pattern
   counts        thirteen operations, --files times each and then twice as often, between marks at
                 which callgrind counts instructions (bench/counts.sh)
   two-threads   as many entries a thread, in one tree or a tree each, beside threads on a
                 store each (in memory; --threads 2 or more; --volume is the directory to
                 work in; --operations each in a round)
+  served        durable creates by --sessions clients of a server, --in-flight each, whose volume is
+                in an object store (a directory below --volume) that takes --put-ms longer
+                for each object, and nothing longer, in --rounds rounds that alternate
   recover-scattered  open after a crash, caches dropped, with changes scattered
                 over --directories directories
 
@@ -102,7 +107,9 @@ pub(crate) enum Workload {
     TwoThreads,
     RecoverScattered,
     CheckpointStall,
+    Churn,
     GroupCommit,
+    Served,
     ClusterSearch,
     ColumnStyle,
     Counts,
@@ -222,6 +229,10 @@ pub(crate) struct BenchArgs {
     pub(crate) lsm: LsmArgs,
     #[command(flatten)]
     pub(crate) two_threads: ThreadsArgs,
+    #[command(flatten)]
+    pub(crate) served: ServedArgs,
+    #[command(flatten)]
+    pub(crate) churn: ChurnArgs,
 }
 
 impl BenchArgs {
@@ -259,6 +270,41 @@ pub(crate) struct LsmArgs {
     pub(crate) value_bytes: Option<Vec<u32>>,
 }
 
+/// What churn does again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pattern {
+    /// Small writes at random offsets of a file
+    DirectWrites,
+    /// A disk image: all of it is punched, then written at random
+    Image,
+    /// Copies of ranges of a file to others of it, and writes
+    Copies,
+    /// Writes between snapshots, of which few are kept
+    Snapshots,
+    /// A log that is appended to and truncated
+    Appends,
+    /// Transactions with a journal that is removed, as SQLite's
+    Database,
+    /// Files under temporary names that are renamed, as git's
+    Objects,
+    /// A file between two names
+    Renames,
+    /// A file from name to name
+    Moves,
+    /// Files are made, and the first of a listing is removed
+    Queue,
+    /// Directories are made and removed
+    Directories,
+}
+
+/// Options of churn.
+#[derive(Debug, Args)]
+pub(crate) struct ChurnArgs {
+    /// churn: what to measure, comma-separated (default all)
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) pattern: Option<Vec<Pattern>>,
+}
+
 /// What the threads of two-threads do in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ThreadsWork {
@@ -280,6 +326,38 @@ pub(crate) struct ThreadsArgs {
     /// two-threads: what to measure, comma-separated (default all)
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) work: Option<Vec<ThreadsWork>>,
+}
+
+/// Options of served; others refuse them.
+#[derive(Debug, Args)]
+pub(crate) struct ServedArgs {
+    /// served: how many clients (default 64)
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    sessions: Option<u64>,
+    /// served: how many creates each client has under way (default 16)
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=64))]
+    in_flight: Option<u64>,
+    /// served: how many milliseconds longer each object takes in every other round (default 10)
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    put_ms: Option<u64>,
+}
+
+impl ServedArgs {
+    pub(crate) fn is_given(&self) -> bool {
+        self.sessions.is_some() || self.in_flight.is_some() || self.put_ms.is_some()
+    }
+
+    pub(crate) fn sessions(&self) -> u64 {
+        self.sessions.unwrap_or(64)
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.unwrap_or(16)
+    }
+
+    pub(crate) fn put_ms(&self) -> u64 {
+        self.put_ms.unwrap_or(10)
+    }
 }
 
 /// Options of the search workload; none is heeded by others.

@@ -1,8 +1,11 @@
 //! `import`: names of a list in JSON lines, in directories of 1,000, from parsing until they are
-//! durable: by a builder that makes many at once, and by single calls.
+//! durable: by a builder that makes many at once, and by single calls. One thread parses, as the
+//! command does in an import, and another one makes what it read, as the daemon does.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
+use device::sync::{SyncSender, bounded_channel};
 use device::{Clock, SystemClock, Timestamp};
 use fs::{Builder, BulkNode, FileSystem, NewNode};
 use inode::{Kind, NodeId, SetAttr, SetTime};
@@ -19,14 +22,20 @@ use super::volume::{Volume, broken, caller};
 const A_DIRECTORY: u64 = 1000;
 /// The share of names that single calls make: one of so many.
 const SINGLE: u64 = 10;
+/// Memory for what is made and not visible yet, in bytes.
+const MEMORY: usize = 32 << 20;
+/// Entries that one thread hands to the other at once.
+const BATCH_ENTRIES: usize = 512;
+/// Batches that may wait.
+const BATCHES: usize = 8;
 
 pub(super) fn run(run: &Run<'_>, volume: &Volume, output: &mut Output) -> Result<()> {
     let files = run.args.files;
     run.bar.set_length(files + files / SINGLE);
-    let list = list(files);
-    let part = self::list(files / SINGLE);
-    let single = import(run, volume, (b"single", &part), None)?;
-    let many = import(run, volume, (b"many", &list), Some(fs::BULK_MEMORY))?;
+    let list = Arc::new(list(files));
+    let part = Arc::new(self::list(files / SINGLE));
+    let single = import(run, volume, (b"single", part), None)?;
+    let many = import(run, volume, (b"many", Arc::clone(&list)), Some(MEMORY))?;
     run.bar.finish_and_clear();
     let (many_rate, single_rate) = (files as f64 / many, (files / SINGLE) as f64 / single);
     output.object(&json!({
@@ -34,6 +43,7 @@ pub(super) fn run(run: &Run<'_>, volume: &Volume, output: &mut Output) -> Result
         "engine": volume.engine(),
         "files": files,
         "list_bytes": list.len(),
+        "memory": MEMORY,
         "seconds": many,
         "files_per_second": many_rate,
         "single_files": files / SINGLE,
@@ -69,7 +79,7 @@ fn list(files: u64) -> Vec<u8> {
 fn import(
     run: &Run<'_>,
     volume: &Volume,
-    (name, list): (&[u8], &[u8]),
+    (name, list): (&[u8], Arc<Vec<u8>>),
     memory: Option<usize>,
 ) -> Result<f64> {
     let clock = SystemClock::new();
@@ -77,27 +87,49 @@ fn import(
     let top = fs.mkdir(&caller(), volume.directory(), name, 0o755).map_err(broken)?.node;
     let start = clock.monotonic();
     let mut builder = Builder::new(&fs, &caller(), top, memory).map_err(broken)?;
-    let mut manifest = Manifest::new(list);
+    let (batches, parsed) = bounded_channel(BATCHES);
+    let parser = device::spawn("parse", move || parse(&list, &batches));
+    let parser = parser.map_err(|error| refused(&error.to_string()))?;
     let mut directory = None;
-    let mut count = 0_u64;
-    loop {
-        let read = manifest.read_next().map_err(|error| refused(&error.to_string()))?;
-        let entry = match read {
-            None => break,
-            Some(Read1::Entry(entry)) => entry,
-            Some(Read1::Bad(why)) => return Err(refused(&why)),
-        };
-        make(&mut builder, (top, &mut directory), &entry).map_err(broken)?;
-        builder.flush_full().map_err(broken)?;
-        count += 1;
-        if count.is_multiple_of(1024) {
-            run.bar.inc(1024);
-            run.check()?;
+    while let Ok(batch) = parsed.recv() {
+        let batch: Vec<Box<Entry>> = batch;
+        for entry in &batch {
+            make(&mut builder, (top, &mut directory), entry).map_err(broken)?;
+            builder.flush_full().map_err(broken)?;
         }
+        run.bar.inc(batch.len() as u64);
+        run.check()?;
+    }
+    match parser.join() {
+        Ok(Ok(())) => {}
+        Ok(Err(why)) => return Err(refused(&why)),
+        Err(_) => return Err(refused("the thread that parses it ended")),
     }
     builder.flush().map_err(broken)?;
     fs.sync().map_err(broken)?;
     Ok(clock.monotonic().saturating_sub(start).as_secs_f64())
+}
+
+/// Parses a list, in batches; returns why it cannot be read.
+fn parse(list: &[u8], batches: &SyncSender<Vec<Box<Entry>>>) -> std::result::Result<(), String> {
+    let mut manifest = Manifest::new(list);
+    loop {
+        let mut batch = Vec::with_capacity(BATCH_ENTRIES);
+        let end = loop {
+            match manifest.read_next().map_err(|error| error.to_string())? {
+                None => break true,
+                Some(Read1::Bad(why)) => return Err(why),
+                Some(Read1::Entry(entry)) => batch.push(entry),
+            }
+            if batch.len() == BATCH_ENTRIES {
+                break false;
+            }
+        };
+        // The other thread may have ended, with an error of its own.
+        if batches.send(batch).is_err() || end {
+            return Ok(());
+        }
+    }
 }
 
 /// Makes what a line describes, as the daemon does for an item.

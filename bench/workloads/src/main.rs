@@ -8,10 +8,12 @@
 // Workloads on a volume.
 mod counts;
 mod latency;
+mod churn;
 mod create_scattered;
 mod import;
 mod postmark;
 mod group_commit;
+mod served;
 mod clone;
 mod clone_lookups;
 mod clones_scale;
@@ -42,6 +44,7 @@ mod volume;
 mod engine;
 mod yardstick;
 mod tap;
+mod delayed;
 mod memory;
 mod median;
 
@@ -102,24 +105,29 @@ impl Run<'_> {
 fn check(args: &BenchArgs) -> Result<()> {
     use Workload::{
         CheckpointStall, CloneLookups, ClonesScale, ClusterSearch, ColumnStyle, Counts,
-        GroupCommit, Search, TwoThreads, WriteAmplification,
+        GroupCommit, Search, Served, TwoThreads, WriteAmplification,
     };
     let storeless = matches!(args.workload, GroupCommit | ClusterSearch);
     let bare = matches!(args.workload, CheckpointStall | CloneLookups | ClonesScale | TwoThreads);
     let lsm = matches!(args.workload, ColumnStyle | WriteAmplification);
-    let message = if lsm && args.engine == Some(EngineArg::Btree) {
+    let only_lsm = lsm || args.workload == Served;
+    let message = if only_lsm && args.engine == Some(EngineArg::Btree) {
         "this workload is about --engine lsm"
     } else if !lsm && (args.lsm.policy.is_some() || args.lsm.value_bytes.is_some()) {
         "--policy and --value-bytes belong to write-amplification and column-style"
     } else if args.workload != TwoThreads && args.two_threads.work.is_some() {
         "--work belongs to two-threads"
+    } else if args.workload != Served && args.served.is_given() {
+        "--sessions, --in-flight and --put-ms belong to served"
+    } else if args.workload != Workload::Churn && args.churn.pattern.is_some() {
+        "--pattern belongs to churn"
     } else if storeless && args.engine.is_some() {
         "--engine belongs to workloads with a store"
     } else if args.direct
         && (storeless
             || bare
             || lsm
-            || matches!(args.workload, Counts | Search)
+            || matches!(args.workload, Counts | Search | Served)
             || rodeh::is_rodeh(args.workload))
     {
         "--direct belongs to workloads of a volume; those of rodeh always read so"
@@ -137,8 +145,8 @@ fn check(args: &BenchArgs) -> Result<()> {
 
 /// Whether a workload has a cache of a fixed size, or none.
 fn is_fixed(workload: Workload) -> bool {
-    use Workload::{CheckpointStall, ClonesScale, Counts, GroupCommit};
-    matches!(workload, CheckpointStall | ClonesScale | Counts | GroupCommit)
+    use Workload::{CheckpointStall, ClonesScale, Counts, GroupCommit, Served};
+    matches!(workload, CheckpointStall | ClonesScale | Counts | GroupCommit | Served)
 }
 
 /// Whether a workload runs on the requested number of threads.
@@ -152,11 +160,18 @@ fn has_threads(workload: Workload) -> bool {
 /// Whether a workload runs the requested number of rounds, without a yardstick too.
 fn has_rounds(workload: Workload) -> bool {
     use Workload::{
-        CheckpointStall, CloneLookups, CreateLatency, CreateScattered, GroupCommit, TwoThreads,
+        CheckpointStall, CloneLookups, CreateLatency, CreateScattered, GroupCommit, Served,
+        TwoThreads,
     };
     matches!(
         workload,
-        CheckpointStall | CloneLookups | CreateLatency | CreateScattered | GroupCommit | TwoThreads
+        CheckpointStall
+            | CloneLookups
+            | CreateLatency
+            | CreateScattered
+            | GroupCommit
+            | Served
+            | TwoThreads
     )
 }
 
@@ -180,6 +195,7 @@ fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         Workload::CloneLookups => return clone_lookups::run(&run, output),
         Workload::ColumnStyle => return column_style::run(&run, output),
         Workload::WriteAmplification => return write_amplification::run(&run, output),
+        Workload::Served => return served::run(&run, output),
         _ => {}
     }
     if args.workload == Workload::TwoThreads {
@@ -205,6 +221,7 @@ fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         Workload::Reopen => return reopen::run(&run, volume, output),
         Workload::SearchClones => return search_clones::run(&run, &volume, output),
         Workload::Import => return import::run(&run, &volume, output),
+        Workload::Churn => return churn::run(&run, volume, output),
         Workload::Postmark => return postmark::run(&run, &volume, output),
         _ => {}
     }

@@ -8,6 +8,25 @@
 //! Promises: a checkpoint writes only to units that the last one does not use, so a crash leaves
 //! the last checkpoint and the log behind it. A node is verified against the checksum in its parent
 //! at every read from disk. A clone of a tree is one record, whatever the tree holds.
+//!
+//! Which module decides what:
+//! * `store`: the traits, and when a checkpoint is due
+//! * `recover`, `replay`, `lost`: opening: which superblock, what the log changes, what it cannot
+//! * `check`: verification, also without opening; rebuilding the map of reference counts
+//! * `commit`, `plan`, `ensure`, `stripes`, `gate`: one commit: what is loaded first, which locks,
+//!   in which order
+//! * `write`, `split`, `merge`, `underfull`, `limits`, `range_delete`: how a key changes a tree,
+//!   and how full nodes are
+//! * `ingest`: sorted runs, written to their place once
+//! * `pin`, `cursor`, `diff`, `visit`, `ahead`: readers: kept states, ranges, differences, walks
+//! * `checkpoint`, `changed`, `preflush`: what is written, in which order, and what before
+//! * `checkpoint_reserve`, `relieve`: space on the disk and memory for the next checkpoint
+//! * `space`, `reclaim`: free places in the file, and nodes of dropped trees
+//! * `two_copies`: nodes that are stored twice
+//! * `nodes`, `codec`, `lost_nodes`: reading a node, verified
+//! * `tree`, `cell`, `leaf`, `entries`, `copied`: a tree and its nodes in memory
+//! * `evict`, `ring`, `prune`, `budget`: what leaves the cache
+//! * `core`, `options`, `layout`: what the parts share
 
 // The engine as a store, and opening it.
 mod store;

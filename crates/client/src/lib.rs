@@ -5,6 +5,13 @@
 //! connection that is closed before the welcome was not heard, so it is made again; a request that
 //! was sent is never sent twice. Who is at the other end is known from the kernel ([`peer()`]), not
 //! from what was sent. A silent or slow peer delays a caller only as long as it allows ([`Timed`]).
+//!
+//! Which module decides what:
+//! * `owner`: whether a daemon is started, and how long to try
+//! * `connection`: hello, requests, and whom to believe
+//! * `socket`, `peer`: the socket of a volume; who is at its other end
+//! * `timed`: one limit for all that is read
+//! * `launch`: what a starting daemon reports
 
 mod owner;
 mod connection;

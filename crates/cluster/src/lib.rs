@@ -5,6 +5,12 @@
 //! restored from a day ago, or end the leases of living servers: then a server takes a volume over
 //! that needed no successor, or nobody takes it over. What keeps two servers apart is the claim and
 //! the seal in the volume's store (`store::log`). `docs/protocol/cluster.md` has keys and values.
+//!
+//! Which module decides what:
+//! * `campaign`: which volumes this server should own
+//! * `coordinator`: what keeps names
+//! * `etcd`: the same over etcd
+//! * `values`: keys and values
 
 mod campaign;
 mod etcd;

@@ -31,6 +31,8 @@ pub struct Freed {
     pub(crate) tickets: Vec<Ticket>,
     /// Bytes of the file that were dropped but that a clone may name.
     pub shared_bytes: u64,
+    /// Bytes that a write replaced: those of its range that were no hole.
+    pub replaced_bytes: u64,
 }
 
 impl Freed {
@@ -44,6 +46,7 @@ impl Freed {
         self.pages.extend(other.pages);
         self.tickets.extend(other.tickets);
         self.shared_bytes += other.shared_bytes;
+        self.replaced_bytes += other.replaced_bytes;
     }
 }
 

@@ -35,9 +35,13 @@ impl Data {
         let buffer = &mut buffer[..wanted];
         let end = offset + wanted as u64;
         let mut records = window_to_read(store, file, offset, end)?;
-        for _ in 0..ATTEMPTS {
-            let Err(error) = self.read_records(file, &records, offset, buffer) else { break };
-            if !matches!(error, Error::Corrupt(_) | Error::Missing { .. }) {
+        let mut attempts = 0;
+        loop {
+            let Err(error) = self.read_records(file, &records, offset, buffer) else {
+                return Ok(wanted);
+            };
+            attempts += 1;
+            if attempts == ATTEMPTS || !matches!(error, Error::Corrupt(_) | Error::Missing { .. }) {
                 return Err(error);
             }
             let now = window_to_read(store, file, offset, end)?;
@@ -46,7 +50,6 @@ impl Data {
             }
             records = now;
         }
-        Ok(wanted)
     }
 
     /// Fills `buffer`, which starts at `offset` of the file.

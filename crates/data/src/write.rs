@@ -54,6 +54,7 @@ impl Data {
             end.saturating_add(CHUNK_REACH),
         )?;
         let mut edits = Edits::new(file);
+        edits.freed.replaced_bytes = covered(&records, offset, end);
         if patch_inline(&mut edits, &records, offset, bytes) {
             return Ok(edits.finish(batch));
         }
@@ -179,6 +180,17 @@ impl Data {
 /// Converts a device's error, to one of lacking space where it is that.
 pub(crate) fn name_space(error: device::Error) -> Error {
     if error.is_no_space() { Error::NoSpace("file data") } else { Error::Device(error) }
+}
+
+/// Bytes of a range that extents cover, each once: in a damaged file they may overlap.
+fn covered(records: &[Record], from: u64, to: u64) -> u64 {
+    let (mut covered, mut at) = (0, from);
+    for record in records {
+        let end = record.end().min(to);
+        covered += end.saturating_sub(record.offset.max(at));
+        at = at.max(end);
+    }
+    covered
 }
 
 /// Changes bytes of an inline extent in place, if all of them are in one.

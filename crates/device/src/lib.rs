@@ -4,6 +4,23 @@
 //! directly. A volume gets an [`Env`] and uses it for everything, so a test can replace the
 //! operating system with the simulator (`testing::SimDevice`) and cut the power at any write or
 //! fsync.
+//!
+//! Which module decides what:
+//! * `file`, `local`, `guarded`: files of a volume directory; which are opened in a directory of
+//!   another user
+//! * `overlay`, `direct`: changes that stay in memory; reads past the page cache
+//! * `file_system`, `fanotify`: which file system it is, and what changed in one
+//! * `blobs`, `local_blobs`, `shared_dir`, `directories`: immutable objects in directories
+//! * `objects`, `blobs_below`, `blobs_overlay`, `blobs_timed`: objects of a volume, and wrappers of
+//!   them
+//! * `blobs_patient`, `interruptible`: how long a creation is repeated, and who may give it up
+//! * `descriptors`, `open_files`: what is closed when descriptors run out
+//! * `net`: links between machines
+//! * `sync`, `thread`, `latch`, `slot`: locks, channels, threads, data that all threads read
+//! * `clock`, `random`, `user_config`: time, entropy, the user's environment
+//! * `sim`, `mutation`: what a scheduler of tests decides, and the faults that it plants
+//! * `map`: hash maps whose order nobody uses
+//! * `error`: failed calls, and which of them mean a full disk or an unread block
 
 // Files of a volume directory, and wrappers.
 mod overlay;

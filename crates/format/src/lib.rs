@@ -10,6 +10,26 @@
 //! that `docs/format/versions.md` lists as readable are decoded, and those of a newer version are
 //! refused as newer, not as damaged. Nothing here keeps state: all functions may be called from
 //! any thread. Each structure has a page in `docs/format/`, which a test compares with the code.
+//!
+//! Which module decides what:
+//! * `key`, `entry_record`, `directory_record`, `inode_record`, `inode_number`, `xattr_record`,
+//!   `acl`: names and inodes, and their keys
+//! * `extent`, `segment`, `usage`: contents
+//! * `volume`, `numbers`, `subvolume_record`, `detached_record`, `inherited_record`: a volume, its
+//!   subvolumes, what waits
+//! * `kept_twice`: which records have a copy; features that earlier programs must know
+//! * `quota`, `owner_quota`, `trash`, `retention`, `candidate`: settings, limits, holds
+//! * `answer_record`, `received_record`, `presence`, `cached_chunk`: clients, streams, hosts
+//! * `batch`, `log_record`, `log_segment`, `log_object`: the log
+//! * `node`, `pointer`, `catalog`, `superblock`, `space_map`, `map_directory`: the B-tree
+//! * `run_block`, `run_index`, `run_manifest`, `row_pointer`: `lsm`
+//! * `base_record`, `scan_record`, `manifest`, `cluster_limits`: the index
+//! * `cluster`, `cluster_summary`, `cluster_filter`, `cluster_groups`, `cluster_directories`: its
+//!   clusters
+//! * `cluster_names`, `cluster_numbers`, `cluster_values`: their columns
+//! * `stream`, `trace`: streams and traces
+//! * `sealed`, `bytes`, `layout`, `corruption`, `damaged`: parts of all: heads, cursors, tables of
+//!   pages, reports
 #![deny(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,

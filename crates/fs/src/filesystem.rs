@@ -10,7 +10,7 @@ use ops::posix::{
     readdir, readlink, rename, rmdir, seek, setattr, statfs, symlink, tmpfile, totals, unlink,
     write, xattr,
 };
-use store::Durability;
+use store::{CommitToken, Durability, Lsn};
 use vfs::{
     Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
     SetXattr, StatFs, SyncScope, Waits, WalkControl,
@@ -181,12 +181,16 @@ impl FileSystem for Fs {
         self.sync()
     }
 
-    fn settle(&self) -> FsResult<()> {
+    fn unsettled(&self) -> Option<u64> {
         let seen = self.store.last_commit();
-        let is_settled = self.options.durability != Durability::Sync
+        let is_settled = self.options.durability == Durability::Async
             || self.store.durable() >= seen
             || device::mutated("answers rest on what is not durable");
-        if is_settled { Ok(()) } else { self.store.sync(seen).map_err(from_store) }
+        (!is_settled).then_some(seen.0.0)
+    }
+
+    fn settle(&self, position: u64) -> FsResult<()> {
+        self.store.settle(CommitToken(Lsn(position))).map_err(from_store)
     }
 
     fn readdir(

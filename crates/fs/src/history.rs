@@ -6,10 +6,14 @@
 //! directory above it still has snapshots; a rename ends the history. Snapshots of a removed
 //! directory belong to the path that it had when they were taken, if that is known.
 
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use device::Timestamp;
-use inode::{Attr, Caller, FsError, Kind, NodeId};
+use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
 use vfs::{Entry, FileSystem, Follow, FsResult};
-use volume::{SnapshotInfo, SnapshotsOf};
+use volume::{SnapshotInfo, SnapshotQuery, SnapshotsOf};
 
 use crate::Volume;
 
@@ -67,113 +71,205 @@ impl Change {
     }
 }
 
-/// A snapshot in which a path can be looked up.
+/// Most names of a path: each directory on it is asked, and its snapshots are searched.
+const NAMES_MAX: usize = 1024;
+
+/// A snapshot in which a path can be looked up. There may be a million, so that each is small.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Witness {
-    snapshot: SnapshotInfo,
-    directory: Vec<u8>,
-    /// The names from there on.
-    rest: Vec<Vec<u8>>,
+    created: i64,
+    subvol: u64,
+    /// How many names of the path are those of its directory.
+    above: usize,
 }
 
-/// The versions of a path that the caller may see, the oldest first, the present last;
-/// `NotFound` if it is in none of them. Symbolic links on the way are followed in the present,
-/// and not in snapshots: a snapshot with a link there gives no information. The last component
-/// is reported itself, a link too.
-pub(crate) fn history(fs: &Volume, caller: &Caller, path: &[u8]) -> FsResult<Vec<Version>> {
-    let names: Vec<&[u8]> =
-        path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+/// A path whose history is reported.
+struct Subject<'a> {
+    fs: &'a Volume,
+    caller: &'a Caller,
+    names: &'a [&'a [u8]],
+    cancel: &'a AtomicBool,
+}
+
+/// Calls a function with the versions of a path that the caller may see, the oldest first, the
+/// present last, until it breaks; `NotFound` if it is in none of them. Symbolic links on the way are
+/// followed in the present, and not in snapshots: a snapshot with a link there gives no
+/// information. The last component is reported itself, a link too.
+pub(crate) fn history(
+    fs: &Volume,
+    caller: &Caller,
+    path: &[u8],
+    cancel: &AtomicBool,
+    visit: &mut dyn FnMut(&Version) -> ControlFlow<()>,
+) -> FsResult<()> {
+    let names = path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+    let names: Vec<&[u8]> = names.take(NAMES_MAX + 1).collect();
+    if names.len() > NAMES_MAX {
+        return Err(FsError::InvalidArgument("a history is of a path of at most 1,024 names"));
+    }
     if names.contains(&&b".."[..]) {
         return Err(FsError::InvalidArgument("a path without `..`"));
     }
-    let (mut witnesses, now) = witnesses(fs, caller, &names)?;
-    removed_witnesses(fs, caller, &names, &mut witnesses)?;
-    witnesses.sort_by_key(|witness| (witness.snapshot.created, witness.snapshot.subvol));
-    let mut versions: Vec<Version> = Vec::with_capacity(witnesses.len() + 1);
-    for Witness { snapshot, directory, rest } in witnesses {
-        let attr = match look_down(fs, caller, snapshot.root, &rest) {
-            Ok(attr) => attr,
-            // Deleted since it was listed, or a link continues from there.
-            Err(FsError::Stale) => continue,
-            Err(error) => return Err(error),
-        };
-        push(&mut versions, Some((snapshot, directory)), attr, names.is_empty());
-    }
-    if versions.is_empty() && now.is_some() {
-        versions.push(Version { snapshot: None, attr: now, change: Change::Present });
-    } else {
-        push(&mut versions, None, now, names.is_empty());
-    }
-    // If snapshots are above it, too, a path that was nowhere does not exist.
-    if versions.iter().all(|version| version.attr.is_none()) {
-        return Err(FsError::NotFound);
-    }
-    Ok(versions)
+    let subject = Subject { fs, caller, names: &names, cancel };
+    let (mut witnesses, now) = subject.witnesses()?;
+    subject.removed_witnesses(&mut witnesses)?;
+    witnesses.sort_unstable();
+    subject.report(witnesses, now, visit)
 }
 
-/// Adds the snapshots of removed directories that were on the way of a path, or at its end.
-fn removed_witnesses(
-    fs: &Volume,
-    caller: &Caller,
-    names: &[&[u8]],
-    witnesses: &mut Vec<Witness>,
-) -> FsResult<()> {
-    let removed = match fs.snapshot_list_volume(caller, SnapshotsOf::Removed) {
-        // The other snapshots are still reported.
-        Err(FsError::Io(_)) => return Ok(()),
-        removed => removed?,
-    };
-    for kept in removed {
-        let Some(directory) = kept.path else { continue };
-        if let Some(rest) = below(&directory, names) {
-            let rest = rest.iter().map(|name| name.to_vec()).collect();
-            witnesses.push(Witness { snapshot: kept.snapshot, directory, rest });
+impl Subject<'_> {
+    /// Reports the versions. Those in which there is nothing yet wait until there is something: if
+    /// snapshots are above it, a path that was nowhere does not exist.
+    fn report(
+        &self,
+        witnesses: Vec<Witness>,
+        now: Option<Attr>,
+        visit: &mut dyn FnMut(&Version) -> ControlFlow<()>,
+    ) -> FsResult<()> {
+        let (mut absent, mut before) = (Vec::new(), None);
+        let mut reported = false;
+        for witness in witnesses {
+            self.proceeds()?;
+            let Some((snapshot, attr)) = self.look(&witness)? else { continue };
+            if attr.is_none() && !reported {
+                absent.push(witness);
+                continue;
+            }
+            if self.report_absent(&mut absent, visit)?.is_break() {
+                return Ok(());
+            }
+            let change = self.change(before.as_ref(), attr.as_ref());
+            let directory = self.directory(witness.above);
+            let version = Version { snapshot: Some((snapshot, directory)), attr, change };
+            reported = true;
+            if visit(&version).is_break() {
+                return Ok(());
+            }
+            before = version.attr;
+        }
+        if !reported && now.is_none() {
+            return Err(FsError::NotFound);
+        }
+        let alone = !reported && absent.is_empty();
+        if self.report_absent(&mut absent, visit)?.is_break() {
+            return Ok(());
+        }
+        let change = match alone {
+            true => Change::Present,
+            false => self.change(before.as_ref(), now.as_ref()),
+        };
+        // Whether more is wanted does not matter after the last one.
+        let _ = visit(&Version { snapshot: None, attr: now, change });
+        Ok(())
+    }
+
+    /// Reports the snapshots in which there was nothing yet.
+    fn report_absent(
+        &self,
+        absent: &mut Vec<Witness>,
+        visit: &mut dyn FnMut(&Version) -> ControlFlow<()>,
+    ) -> FsResult<ControlFlow<()>> {
+        for witness in std::mem::take(absent) {
+            let snapshot = match self.fs.snapshot_info(SubvolId(witness.subvol)) {
+                Err(FsError::NotFound | FsError::Stale) => continue,
+                snapshot => (snapshot?, self.directory(witness.above)),
+            };
+            let version = Version { snapshot: Some(snapshot), attr: None, change: Change::Absent };
+            if visit(&version).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// What a snapshot shows; `None`: it was deleted since it was listed, or gives no information.
+    fn look(&self, witness: &Witness) -> FsResult<Option<(SnapshotInfo, Option<Attr>)>> {
+        let found = self.fs.snapshot_info(SubvolId(witness.subvol)).and_then(|snapshot| {
+            let rest = &self.names[witness.above..];
+            look_down(self.fs, self.caller, snapshot.root, rest).map(|attr| (snapshot, attr))
+        });
+        match found {
+            // A link continues from there.
+            Err(FsError::NotFound | FsError::Stale) => Ok(None),
+            found => found.map(Some),
         }
     }
-    Ok(())
-}
 
-/// All snapshots that have information on a path, and what is there now.
-fn witnesses(
-    fs: &Volume,
-    caller: &Caller,
-    names: &[&[u8]],
-) -> FsResult<(Vec<Witness>, Option<Attr>)> {
-    let mut witnesses = Vec::new();
-    let mut directory = b"/".to_vec();
-    for depth in 0..=names.len() {
-        let follow = if depth == names.len() { Follow::No } else { Follow::Yes };
-        let entry = match fs.resolve(caller, &directory, follow) {
-            Ok(entry) => entry,
-            Err(FsError::NotFound | FsError::NotDirectory) => return Ok((witnesses, None)),
-            Err(error) => return Err(error),
+    /// How a version differs from the one before.
+    fn change(&self, before: Option<&Attr>, after: Option<&Attr>) -> Change {
+        let root = before.is_some_and(|before| before.node == NodeId::ROOT);
+        Change::between(before, after, root || self.names.is_empty())
+    }
+
+    /// The path of the directory of the first names.
+    fn directory(&self, above: usize) -> Vec<u8> {
+        [b"/", &self.names[..above].join(&b'/')[..]].concat()
+    }
+
+    fn proceeds(&self) -> FsResult<()> {
+        if self.cancel.load(Ordering::Relaxed) { Err(FsError::Interrupted) } else { Ok(()) }
+    }
+
+    /// Adds the snapshots of removed directories that were on the way of a path, or at its end.
+    fn removed_witnesses(&self, witnesses: &mut Vec<Witness>) -> FsResult<()> {
+        let query = SnapshotQuery {
+            on_the_way_to: Some(self.names),
+            ..SnapshotQuery::all(SnapshotsOf::Removed, self.cancel)
         };
-        let Entry { node, attr } = entry;
-        let listed = if attr.kind == Kind::Directory && !Volume::is_virtual(node) {
-            fs.snapshot_list(caller, node)
-        } else {
-            Ok(Vec::new())
-        };
-        fs.forget(node, 1);
-        let rest: Vec<Vec<u8>> = names[depth..].iter().map(|name| name.to_vec()).collect();
+        let listed = self.fs.snapshot_list_volume(self.caller, &query, &mut |kept| {
+            let path = kept.path.as_deref().unwrap_or_default();
+            let above = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).count();
+            witnesses.push(Witness::of(&kept.snapshot, above));
+            ControlFlow::Continue(())
+        });
         match listed {
-            Ok(snapshots) => witnesses.extend(snapshots.into_iter().map(|snapshot| Witness {
-                snapshot,
-                directory: directory.clone(),
-                rest: rest.clone(),
-            })),
-            // A caller who may search a directory, but not list it, does without its snapshots.
-            Err(FsError::AccessDenied) => {}
-            Err(error) => return Err(error),
+            // The other snapshots are still reported.
+            Err(FsError::Io(_)) => Ok(()),
+            listed => listed,
         }
-        let Some(name) = names.get(depth) else {
-            return Ok((witnesses, Some(attr)));
-        };
-        if directory.last() != Some(&b'/') {
-            directory.push(b'/');
-        }
-        directory.extend_from_slice(name);
     }
-    Ok((witnesses, None))
+
+    /// All snapshots that have information on the path, and what is there now. A directory that is
+    /// on it more than once, by symbolic links, is asked once.
+    fn witnesses(&self) -> FsResult<(Vec<Witness>, Option<Attr>)> {
+        let (mut witnesses, mut now) = (Vec::new(), None);
+        let mut asked = BTreeSet::new();
+        for above in (0..=self.names.len()).rev() {
+            self.proceeds()?;
+            let whole = above == self.names.len();
+            let follow = if whole { Follow::No } else { Follow::Yes };
+            let found = self.fs.resolve(self.caller, &self.directory(above), follow);
+            let Entry { node, attr } = match found {
+                Err(FsError::NotFound | FsError::NotDirectory) => continue,
+                found => found?,
+            };
+            let ask = attr.kind == Kind::Directory && !Volume::is_virtual(node);
+            let listed = if ask && asked.insert(node) {
+                self.fs.snapshot_each(self.caller, node, &mut |snapshot| {
+                    witnesses.push(Witness::of(&snapshot, above));
+                    ControlFlow::Continue(())
+                })
+            } else {
+                Ok(())
+            };
+            self.fs.forget(node, 1);
+            match listed {
+                // A caller who may search a directory, but not list it, does without its snapshots.
+                Ok(()) | Err(FsError::AccessDenied) => {}
+                Err(error) => return Err(error),
+            }
+            if whole {
+                now = Some(attr);
+            }
+        }
+        Ok((witnesses, now))
+    }
+}
+
+impl Witness {
+    fn of(snapshot: &SnapshotInfo, above: usize) -> Witness {
+        Witness { created: snapshot.created.0, subvol: snapshot.subvol.0, above }
+    }
 }
 
 /// What is below the root of a snapshot; `None` also if the caller has no access. `Stale`: it
@@ -182,7 +278,7 @@ fn look_down(
     fs: &Volume,
     caller: &Caller,
     root: NodeId,
-    names: &[Vec<u8>],
+    names: &[&[u8]],
 ) -> FsResult<Option<Attr>> {
     let mut at = fs.getattr(caller, root)?;
     let mut held: Option<NodeId> = None;
@@ -217,28 +313,20 @@ fn look_down(
     }
 }
 
-/// The names of a path below a directory; `None`: it is not below it.
-fn below<'n>(directory: &[u8], names: &'n [&'n [u8]]) -> Option<&'n [&'n [u8]]> {
-    let above: Vec<&[u8]> =
-        directory.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
-    names.starts_with(&above).then(|| &names[above.len()..])
-}
-
-fn push(
-    versions: &mut Vec<Version>,
-    snapshot: Option<(SnapshotInfo, Vec<u8>)>,
-    attr: Option<Attr>,
-    root: bool,
-) {
-    let before = versions.last().and_then(|version| version.attr.as_ref());
-    let root = root || before.is_some_and(|before| before.node == NodeId::ROOT);
-    let change = Change::between(before, attr.as_ref(), root);
-    versions.push(Version { snapshot, attr, change });
-}
-
 impl Version {
     /// When its snapshot was taken; `None` for the present.
     pub fn taken(&self) -> Option<Timestamp> {
         self.snapshot.as_ref().map(|(snapshot, _)| snapshot.created)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There may be a million of them.
+    #[test]
+    fn a_snapshot_that_is_searched_takes_few_bytes() {
+        assert!(size_of::<Witness>() <= 24);
     }
 }

@@ -10,8 +10,19 @@
 //! `sync` and `fsync` what returned before is durable; after a crash the volume is in the state
 //! after some change, and that state has everything that was durable. What cannot be read is an
 //! error that names the place, and never taken for absent.
+//!
+//! Which module decides what:
+//! * `open_volume`: the order in which floors are opened
+//! * `filesystem`, `snapshots`, `verbs`, `paths`: calls of front ends and verbs, and who answers
+//!   each
+//! * `builder`, `bulk`: many inodes at once
+//! * `find`: a search from a path
+//! * `compare`: what differs between two states
+//! * `history`: a path in all snapshots
+//! * `front_end`: notices
 
 mod filesystem;
+mod lasting;
 mod snapshots;
 mod verbs;
 
@@ -59,7 +70,8 @@ pub use volume::{
     Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
     ObjectsStatus, OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo,
     QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
-    SnapshotInfo, SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId, VolumeStatus,
+    SnapshotInfo, SnapshotQuery, SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId,
+    VolumeStatus,
 };
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Requests about paths, as front ends show them: such a path may lead into a virtual directory.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
 use format::acl::ACCESS;
 use inode::{Caller, FsError, Kind, NodeId};
 use ops::subvolumes::heirs_below::Scope;
@@ -38,7 +41,14 @@ pub trait Paths {
     /// `NotFound` if it is in none of them. Symbolic links on the way are followed in the present,
     /// and not in snapshots: a snapshot with a link there gives no information. The last component
     /// is reported itself, a link too.
-    fn history(&self, caller: &Caller, path: &[u8]) -> FsResult<Vec<Version>>;
+    /// A path has at most 1,024 names.
+    fn history(
+        &self,
+        caller: &Caller,
+        path: &[u8],
+        cancel: &AtomicBool,
+        visit: &mut dyn FnMut(&Version) -> ControlFlow<()>,
+    ) -> FsResult<()>;
 }
 
 impl Paths for Volume {
@@ -76,8 +86,14 @@ impl Paths for Volume {
         found
     }
 
-    fn history(&self, caller: &Caller, path: &[u8]) -> FsResult<Vec<Version>> {
-        history(self, caller, path)
+    fn history(
+        &self,
+        caller: &Caller,
+        path: &[u8],
+        cancel: &AtomicBool,
+        visit: &mut dyn FnMut(&Version) -> ControlFlow<()>,
+    ) -> FsResult<()> {
+        history(self, caller, path, cancel, visit)
     }
 }
 

@@ -1,5 +1,7 @@
 //! `Fs` as a file system with snapshots, for the directories in which front ends show them.
 
+use std::collections::BTreeMap;
+
 use inode::permissions::READ;
 use inode::{Attr, Caller, FsError, NodeId, SubvolId};
 use ops::posix::lookup::check_search;
@@ -11,6 +13,9 @@ use volume::view::View;
 use volume::{attributes, permit};
 
 use crate::Fs;
+
+/// Names of snapshots that are read at a time.
+const NAMES_AT_ONCE: usize = 256;
 
 impl Snapshots for Fs {
     fn take_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<()> {
@@ -48,18 +53,36 @@ impl Snapshots for Fs {
         self.snapshot_entry(caller, number)
     }
 
-    fn list_snapshots(&self, caller: &Caller, directory: NodeId) -> FsResult<Vec<ListedSnapshot>> {
+    fn list_snapshots(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        above: u64,
+        max: usize,
+    ) -> FsResult<Vec<ListedSnapshot>> {
         let (subvol, dir) = self.place(directory)?;
         let view = View::new(&*self.store, subvol.tree());
         let record = view.directory(dir)?.ok_or(FsError::NotFound)?;
         permit::unlocked_directory(view, dir, record, caller, READ)?.ok_or(FsError::NotFound)?;
-        let names = self.snapshot_names(&subvol, dir)?;
+        // Names are sorted, and not numbers: the least ones are kept.
+        let (mut least, mut from) = (BTreeMap::new(), Vec::new());
+        while max > 0 {
+            let page = self.snapshot_names(&subvol, dir, &from, NAMES_AT_ONCE)?;
+            let Some((last, _)) = page.last() else { break };
+            from = [&last[..], b"\0"].concat();
+            for (name, number) in page.into_iter().filter(|(_, number)| *number > above) {
+                least.insert(number, name);
+                if least.len() > max {
+                    least.pop_last();
+                }
+            }
+        }
         // The copy of a directory has its number.
-        let listed = |(name, id)| {
+        let listed = |(id, name)| {
             let (number, root) = (SubvolId(id), node_of(id, dir));
             ListedSnapshot { name, number, root }
         };
-        Ok(names.into_iter().map(listed).collect())
+        Ok(least.into_iter().map(listed).collect())
     }
 
     fn holds_snapshot(&self, directory: NodeId, name: &[u8]) -> bool {

@@ -216,6 +216,11 @@ impl Adapter {
         self.fs.is_volatile(self.node(number))
     }
 
+    /// Whether a node is a directory of snapshots.
+    pub(crate) fn takes_snapshots(&self, number: u64) -> bool {
+        self.fs.takes_snapshots(self.node(number))
+    }
+
     /// What calls may now wait for a far store.
     pub(crate) fn waits(&self) -> Waits {
         self.fs.waits()

@@ -5,6 +5,17 @@
 //! held here while a call is under way. What a write gave reached the file system before `write`
 //! returns; what a map stored, before `msync`, `fsync` or `munmap` does. What changed without the
 //! kernel's knowledge is invalidated before the answer to the command that changed it.
+//!
+//! Which module decides what:
+//! * `options`: mount options
+//! * `mount`, `attach`, `place`, `detach`, `remount`: how a mount begins, changes and ends
+//! * `mountinfo`, `source`: which mounts there are, and of which volume
+//! * `kernel`: requests as bytes; which thread serves which
+//! * `adapter`, `transport`: requests as calls; the interface between the two
+//! * `groups`, `capability`: what the kernel does not pass on of a caller
+//! * `turns`, `write_back`: waiting for requests under way, and for maps
+//! * `notify`: what the kernel drops, and when
+//! * `errno`, `attr`, `error`: numbers of errors; kinds; failures of mounts
 
 // A mount begins, and ends.
 mod mount;

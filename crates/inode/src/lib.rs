@@ -7,6 +7,16 @@
 //! where. Times are nanoseconds since 1970 and may be negative; sizes are bytes; names are bytes,
 //! 1 to 255 of them, in no encoding. Types that cross the socket keep the order of their fields and
 //! variants.
+//!
+//! Which module decides what:
+//! * `permissions`: who may read, write, remove and change what; set-id bits
+//! * `caller`: the caller of an operation, and what the kernel checks already
+//! * `name`, `name_hash`: which names are refused; their order in a directory
+//! * `id`: numbers of inodes, subvolumes and nodes
+//! * `attr`, `outside`: attributes; those of other file systems
+//! * `errors`: errors of calls
+//! * `change`: what may differ between two states
+//! * `units`: sizes and times as people write them
 
 mod outside;
 pub mod permissions;

@@ -1,5 +1,6 @@
 //! Permission rules: permission bits with supplementary groups, access control lists, the sticky
-//! bit, changes of attributes. Every rule of the namespace and of search is here, once.
+//! bit, changes of attributes. Every such rule of the namespace and of search is here, once. Rules
+//! of extended attributes by their name space are in `ops`, `posix/xattr`.
 //!
 //! An access list is read only if it is decisive: the caller passes a function that reads it.
 //!

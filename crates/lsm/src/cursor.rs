@@ -4,16 +4,22 @@
 //! copies the part of the active tree that it needs, so that commits continue while it reads
 //! blocks. It seeks to its position again where the chunk ends. A chunk grows while a scan
 //! continues.
+//!
+//! A cursor of the present that visited many deleted keys in a row notes it in the tree as one
+//! deleted range (`Tree::note_deleted`). So a queue, whose cursors begin where everything was
+//! removed, does not become slower with each removal.
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use format::batch::KEY_BYTES_MAX;
 use format::cluster_filter::hash;
 use store::{Cursor, Item, KeyRange, Result};
 
 use crate::key::Key;
 use crate::layer::{Stack, View};
-use crate::merge::{Direction, From, Merge, Tombstones};
+use crate::merge::{Direction, From, Merge};
 use crate::rows::Content;
 use crate::run::Caching;
 use crate::tree::Tree;
@@ -21,6 +27,9 @@ use crate::tree::Tree;
 /// Entries of the first chunk, and of the largest chunk.
 const CHUNK_ENTRIES: usize = 16;
 const CHUNK_ENTRIES_MAX: usize = 512;
+/// A cursor notes that it visited so many deleted keys in a row: as many as the first chunk takes of
+/// the active tree.
+const DELETED_MIN: u64 = CHUNK_ENTRIES as u64;
 /// Bytes at which a chunk ends.
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -185,43 +194,76 @@ impl TreeCursor {
         }
         let from = From { direction, bound, caching: Caching::Keep };
         let mut merge = Merge::new(views.iter(), from)?;
+        // Behind the edge the active tree may have more keys, or the same ones.
+        let behind = match (direction, edge.as_deref()) {
+            (_, Some(edge)) => Bound::Included(edge),
+            (Direction::Forward, None) => end(&self.range),
+            (Direction::Backward, None) => Bound::Included(self.range.from.as_slice()),
+        };
+        let (mut deleted, mut visited) = (Vec::new(), 0);
         while chunk.entries.len() < self.size && chunk.bytes.len() < CHUNK_BYTES {
-            let more = match merge.advance(Tombstones::Skip) {
+            let more = match merge.advance_to(behind) {
                 // What was read before is right; a caller that continues behind it meets the error
                 // again.
-                Err(_) if !chunk.entries.is_empty() => return Ok(None),
+                Err(_) if !chunk.entries.is_empty() => break,
                 more => more?,
             };
+            if merge.visited - visited >= DELETED_MIN {
+                let before = match chunk.entries.len().checked_sub(1) {
+                    Some(at) => Bound::Excluded(chunk.item(at).key),
+                    None => bound,
+                };
+                let after = merge.current().map_or(behind, |(key, _)| Bound::Excluded(key));
+                deleted.extend(span(direction, before, after));
+            }
+            visited = merge.visited;
             if !more {
-                // The active tree may continue behind its part.
                 chunk.last = edge.is_none();
                 break;
             }
             let Some((key, content)) = merge.current() else { unreachable!("it is at an entry") };
-            // Checked before the range: behind the edge the active tree may have more keys.
-            let beyond = edge.as_deref().is_some_and(|edge| match direction {
-                Direction::Forward => key > edge,
-                Direction::Backward => key < edge,
-            });
-            if beyond {
-                break;
-            }
-            if !self.range.contains(key) {
-                chunk.last = true;
-                break;
-            }
             if matches!(content, Content::Far(_) | Content::Unknown(_)) && !(self.wanted)(key) {
                 chunk.push(key, &[]);
                 continue;
             }
             match content.read(key, &mut |value| chunk.push(key, value)) {
-                Err(_) if !chunk.entries.is_empty() => return Ok(None),
+                Err(_) if !chunk.entries.is_empty() => break,
                 there => assert!(there?, "tombstones are skipped"),
+            }
+        }
+        if let Source::Live(tree) = &self.source {
+            tree.visited.fetch_add(merge.visited, Ordering::Relaxed);
+            for (from, to) in &deleted {
+                tree.note_deleted(&stack, from, to.as_deref());
             }
         }
         let nothing = chunk.entries.is_empty() && !chunk.last;
         Ok(edge.filter(|_| nothing))
     }
+}
+
+/// A range of keys: the first, and the first behind it where there is one.
+type OwnedSpan = (Vec<u8>, Option<Vec<u8>>);
+
+/// The keys between two bounds that were met in a direction, if they can be written as a range.
+fn span(direction: Direction, first: Bound<&[u8]>, last: Bound<&[u8]>) -> Option<OwnedSpan> {
+    let (lower, upper) = match direction {
+        Direction::Forward => (first, last),
+        Direction::Backward => (last, first),
+    };
+    // The key behind a key.
+    let next = |key: &[u8]| (key.len() < KEY_BYTES_MAX).then(|| [key, &[0]].concat());
+    let from = match lower {
+        Bound::Unbounded => Vec::new(),
+        Bound::Included(key) => key.to_vec(),
+        Bound::Excluded(key) => next(key)?,
+    };
+    let to = match upper {
+        Bound::Unbounded => None,
+        Bound::Included(key) => Some(next(key)?),
+        Bound::Excluded(key) => Some(key.to_vec()),
+    };
+    Some((from, to))
 }
 
 /// Where a range ends.

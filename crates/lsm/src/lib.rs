@@ -12,6 +12,28 @@
 //! keys only, and merges pass over runs in which damage was met. A clone of a tree shares its
 //! layers, whatever it holds. After the log has accepted a batch, applying it cannot fail. Any
 //! thread may commit and read; a checkpoint, a merge and a collection are steps that a caller runs.
+//!
+//! Which module decides what:
+//! * `store`: the traits, and when a checkpoint is due
+//! * `recover`, `newest`, `fenced`: opening: which manifest is the newest; one owner where several
+//!   may try
+//! * `check`, `check_rows`, `lost`: verification, and which keys damage hides
+//! * `commit`, `resolve`, `staged`: one commit; merges before it is logged; commits that make or
+//!   drop trees
+//! * `ingest`: sorted runs, written to a blob once
+//! * `pin`, `cursor`, `diff`, `visit`: readers: kept states, ranges, differences, walks
+//! * `checkpoint`, `manifest`: trees in memory become runs, and a manifest lists them
+//! * `relieve`: space on the disk and memory for the next checkpoint
+//! * `plan`, `candidates`, `forest`: which runs are merged next
+//! * `compact`, `merge`, `limit`, `exchange`, `flatten`: how they are merged, how fast, and put
+//!   into trees
+//! * `collect`, `drops`, `clean`, `sparse_blobs`: space of runs, dropped trees, value logs, sparse
+//!   blobs
+//! * `quarantine`: what merges pass over
+//! * `tree`, `layer`, `mem`, `ranges`, `key`: a tree: entries in memory over layers
+//! * `run`, `blob`, `rows`, `waiting`, `appender`: runs and value logs: reading and writing
+//! * `files`, `names`, `nested`, `id_allocator`: blobs: their cache, names and numbers
+//! * `core`, `options`: what the parts share
 
 // The engine as a store, and opening it.
 mod store;

@@ -113,7 +113,8 @@ impl Mem {
 
     /// Removes a key.
     pub(crate) fn delete(&mut self, key: &[u8], below: Below) {
-        if below == Below::Layers {
+        // What a range deletes below needs no tombstone.
+        if below == Below::Layers && self.ranges.covering(key).is_none() {
             self.set(key, None);
         } else if let Some((key, value)) = self.entries.remove_entry(key) {
             self.bytes -= entry_bytes(&key, value.as_deref());
@@ -155,6 +156,27 @@ impl Mem {
         if below == Below::Layers {
             self.ranges.add(from, to);
             self.bytes += from.len() + to.map_or(0, <[u8]>::len) + ENTRY_BYTES;
+        }
+    }
+
+    /// Replaces the tombstones of a range in which nothing exists, below neither, by one range;
+    /// changes nothing if the tree has a value there. A range takes no more memory than two
+    /// tombstones: it replaces at least so many, and so a reader adds nothing to what the next
+    /// checkpoint needs.
+    pub(crate) fn join_tombstones(&mut self, from: &[u8], to: Option<&[u8]>) {
+        if to.is_some_and(|to| to <= from) {
+            return;
+        }
+        let bounds = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
+        let mut tombstones = 0;
+        for (_, value) in self.entries.range::<[u8], _>(bounds) {
+            if value.is_some() {
+                return;
+            }
+            tombstones += 1;
+        }
+        if tombstones >= 2 {
+            self.delete_range(from, to, Below::Layers);
         }
     }
 

@@ -134,11 +134,16 @@ pub(crate) struct From<'k> {
     pub(crate) caching: Caching,
 }
 
+/// Where a walk ends, in its direction.
+pub(crate) type End<'k> = Bound<&'k [u8]>;
+
 /// The entries of several layers. Must not be used after an error.
 pub(crate) struct Merge<'a> {
     heads: Vec<Head<'a>>,
     direction: Direction,
     current: Option<usize>,
+    /// Keys that it visited, deleted ones included.
+    pub(crate) visited: u64,
 }
 
 impl<'a> Merge<'a> {
@@ -154,7 +159,7 @@ impl<'a> Merge<'a> {
             };
             heads.push(Head { iter, ranges: view.ranges()? });
         }
-        Ok(Merge { heads, direction: from.direction, current: None })
+        Ok(Merge { heads, direction: from.direction, current: None, visited: 0 })
     }
 
     /// The current entry.
@@ -168,13 +173,37 @@ impl<'a> Merge<'a> {
         self.advance_within(tombstones, u64::MAX)
     }
 
+    /// Moves to the next entry that exists before an end; `false` if there is none. It visits no
+    /// deleted entry behind the end: there may be many of them before the next one that exists.
+    #[inline]
+    pub(crate) fn advance_to(&mut self, end: End<'_>) -> Result<bool> {
+        if let Some(at) = self.current.take() {
+            self.step_past(at)?;
+        }
+        while let Some((at, key)) = self.nearest() {
+            if is_behind(key, end, self.direction) {
+                break;
+            }
+            self.visited += 1;
+            if self.skip_deleted(at)? {
+                continue;
+            }
+            if self.heads[at].current().is_some_and(|(_, found)| !found.is_deleted()) {
+                self.current = Some(at);
+                return Ok(true);
+            }
+            self.step_past(at)?;
+        }
+        Ok(false)
+    }
+
     /// The same, but while it skips deleted entries it stops after reading this many bytes of
     /// blocks. Then there is no current entry, and the next may be from `next_key` on.
     pub(crate) fn advance_within(&mut self, tombstones: Tombstones, most: u64) -> Result<bool> {
         if let Some(at) = self.current.take() {
             self.step_past(at)?;
         }
-        while let Some(at) = self.nearest() {
+        while let Some((at, _)) = self.nearest() {
             let mut passed = self.skip_deleted(at)?;
             let dead = || self.heads[at].current().is_some_and(|(_, found)| found.is_deleted());
             if !passed && tombstones == Tombstones::Skip && dead() {
@@ -194,7 +223,7 @@ impl<'a> Merge<'a> {
 
     /// The nearest key, deleted or not.
     pub(crate) fn next_key(&self) -> Option<&[u8]> {
-        self.nearest().and_then(|at| self.heads[at].key())
+        self.nearest().map(|(_, key)| key)
     }
 
     /// Bytes of the blocks of runs that were read, unpacked.
@@ -212,8 +241,9 @@ impl<'a> Merge<'a> {
         self.heads.iter_mut().try_for_each(|head| head.seek(bound))
     }
 
-    /// The newest layer among those that are at the nearest key.
-    fn nearest(&self) -> Option<usize> {
+    /// The newest layer among those that are at the nearest key, and the key.
+    #[inline]
+    fn nearest(&self) -> Option<(usize, &[u8])> {
         let mut best: Option<(usize, &[u8])> = None;
         for (at, head) in self.heads.iter().enumerate() {
             let Some(key) = head.key() else { continue };
@@ -225,7 +255,7 @@ impl<'a> Merge<'a> {
                 best = Some((at, key));
             }
         }
-        best.map(|(at, _)| at)
+        best
     }
 
     /// Skips the key of a layer, in all layers.
@@ -258,5 +288,17 @@ impl<'a> Merge<'a> {
             }
         }
         Ok(true)
+    }
+}
+
+/// Whether a key is behind the end of a walk in a direction.
+#[inline]
+fn is_behind(key: &[u8], end: End<'_>, direction: Direction) -> bool {
+    match (direction, end) {
+        (_, Bound::Unbounded) => false,
+        (Direction::Forward, Bound::Included(end)) => key > end,
+        (Direction::Forward, Bound::Excluded(end)) => key >= end,
+        (Direction::Backward, Bound::Included(end)) => key < end,
+        (Direction::Backward, Bound::Excluded(end)) => key <= end,
     }
 }

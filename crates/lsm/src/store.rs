@@ -42,6 +42,11 @@ impl Core {
         copied + self.ids.moved.load(Ordering::Relaxed)
     }
 
+    /// Keys of a tree that cursors visited since opening, deleted ones included.
+    pub fn keys_visited(&self, tree: TreeId) -> u64 {
+        self.tree(tree).map_or(0, |tree| tree.visited.load(Ordering::Relaxed))
+    }
+
     /// Layers of a tree that are in memory.
     pub fn layers_in_memory(&self, tree: TreeId) -> usize {
         let layers = |stack: &Stack| stack.layers.iter().filter(|layer| layer.in_memory()).count();

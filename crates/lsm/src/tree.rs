@@ -85,6 +85,8 @@ pub(crate) struct Tree {
     pub(crate) dropped: AtomicBool,
     /// Entries of the active tree that cursors copied.
     pub(crate) copied: AtomicU64,
+    /// Keys that cursors visited, deleted ones included.
+    pub(crate) visited: AtomicU64,
 }
 
 /// A part of an active tree, copied so that nothing is locked while the rest is read.
@@ -110,6 +112,7 @@ impl Tree {
             changed: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             copied: AtomicU64::new(0),
+            visited: AtomicU64::new(0),
         }
     }
 
@@ -158,6 +161,21 @@ impl Tree {
         }
         let mem = state.active.part(entries);
         Ok(Part { mem, edge, stack: Arc::clone(&state.stack) })
+    }
+
+    /// Notes that nothing exists in a range, as a cursor found with this stack, so that the next
+    /// cursor does not visit each key that was deleted there. The content of the tree stays the
+    /// same.
+    ///
+    /// What was put since then is in the active tree, because the caller holds the stack: it is
+    /// neither changed in place nor another one. A tree whose active part is empty may be the same
+    /// as the durable one, and stays so.
+    pub(crate) fn note_deleted(&self, stack: &Arc<Stack>, from: &[u8], to: Option<&[u8]>) {
+        let mut state = self.state.write();
+        let is_same = Arc::ptr_eq(&state.stack, stack) && !state.active.is_empty();
+        if is_same && !self.dropped.load(Ordering::Relaxed) {
+            state.active.join_tombstones(from, to);
+        }
     }
 
     /// Called with the state locked: a tree is marked as dropped before its state is removed, so

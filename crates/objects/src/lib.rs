@@ -6,6 +6,16 @@
 //! clients that create the same name, one learns that it exists. A server that ignores the
 //! condition is refused when the store is opened. Unanswered requests are retried; if the answer to
 //! a creation was lost, comparing the object's bytes shows whether it succeeded.
+//!
+//! Which module decides what:
+//! * `location`, `open`: names of stores, and opening one
+//! * `settings`, `aws`: what a user chooses; keys, region and endpoint
+//! * `probe`, `rules`: whether a server creates a name once, and whether rules delete objects
+//! * `s3`, `server`, `request`: objects as requests; time-outs, repeats, lost answers
+//! * `prompt`: calls that end in time where the system sets no limit
+//! * `cached`, `cache_index`, `ahead`: chunks on the host's disk: which stay, how many are read
+//! * `presence`: signs of life
+//! * `traffic`, `explain`: counts; what a refusal means
 
 // A location becomes a store.
 mod open;
@@ -18,6 +28,9 @@ mod presence;
 mod cached;
 mod ahead;
 mod cache_index;
+
+// Objects of others.
+mod source;
 
 // Requests.
 mod s3;
@@ -37,4 +50,5 @@ pub use crate::location::{Location, LocationError};
 pub use crate::presence::{Holder, Presence, Sign, Verdict};
 pub use crate::s3::{Place, S3Blobs};
 pub use crate::settings::{Opened, Probe, Seams, Settings, Style};
+pub use crate::source::{Source, SourceObject, SourcePrefix};
 pub use crate::traffic::{Failing, Kind, Traffic, TrafficCounts};

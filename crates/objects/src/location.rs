@@ -35,6 +35,12 @@ pub struct LocationError {
     why: String,
 }
 
+impl LocationError {
+    pub(crate) fn new(text: &str, why: String) -> LocationError {
+        LocationError { text: without_secret(text), why }
+    }
+}
+
 impl Location {
     /// Whether text is meant to be an object store rather than a directory of this host.
     pub fn is_url(text: &str) -> bool {
@@ -68,7 +74,7 @@ impl Location {
             }
             None => Err("write s3://BUCKET/PREFIX or file:///DIRECTORY".into()),
         };
-        located.map_err(|why| LocationError { text: without_secret(text), why })
+        located.map_err(|why| LocationError::new(text, why))
     }
 }
 
@@ -125,6 +131,23 @@ fn s3(rest: &str) -> Result<Location, String> {
     if bucket.is_empty() {
         return Err("the bucket is missing; write s3://BUCKET/PREFIX".to_owned());
     }
+    check_bucket(bucket)?;
+    let prefix = prefix.trim_end_matches('/');
+    if !prefix.is_empty() && !valid_name(prefix) {
+        return Err(format!(
+            "the prefix '{prefix}' must have letters, digits, '-', '_' and '.' between single '/', \
+             and no part may begin with '.'"
+        ));
+    }
+    if prefix.len() > PREFIX_BYTES_MAX {
+        let length = prefix.len();
+        return Err(format!("the prefix has {length} bytes, at most {PREFIX_BYTES_MAX}"));
+    }
+    Ok(Location::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
+}
+
+/// Whether a bucket can have this name.
+pub(crate) fn check_bucket(bucket: &str) -> Result<(), String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = bucket.as_bytes();
@@ -139,18 +162,7 @@ fn s3(rest: &str) -> Result<Location, String> {
              begins and ends with a letter or digit"
         ));
     }
-    let prefix = prefix.trim_end_matches('/');
-    if !prefix.is_empty() && !valid_name(prefix) {
-        return Err(format!(
-            "the prefix '{prefix}' must have letters, digits, '-', '_' and '.' between single '/', \
-             and no part may begin with '.'"
-        ));
-    }
-    if prefix.len() > PREFIX_BYTES_MAX {
-        let length = prefix.len();
-        return Err(format!("the prefix has {length} bytes, at most {PREFIX_BYTES_MAX}"));
-    }
-    Ok(Location::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
+    Ok(())
 }
 
 fn directory(rest: &str) -> Result<Location, String> {

@@ -42,7 +42,13 @@ impl Location {
     }
 }
 
-fn open_bucket(bucket: &str, prefix: &str, settings: &Settings, seams: &Seams) -> Result<Opened> {
+/// Where a bucket is, by what the user has set.
+pub(crate) fn place(
+    bucket: &str,
+    prefix: &str,
+    settings: &Settings,
+    seams: &Seams,
+) -> Result<Place> {
     let Found { keys, region, endpoints, virtual_host, ca_bundle } =
         aws::find(settings, bucket, &*seams.config)?;
     let keys = keys.ok_or_else(|| aws::no_keys(bucket))?;
@@ -51,7 +57,7 @@ fn open_bucket(bucket: &str, prefix: &str, settings: &Settings, seams: &Seams) -
     let renew = move || aws::find(&again.0, &again.1, &*again.2).ok()?.keys;
     let mut endpoints = endpoints.into_iter();
     let endpoint = endpoints.next().unwrap_or_default();
-    let place = Place {
+    Ok(Place {
         other_endpoints: endpoints.collect(),
         virtual_host,
         prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
@@ -61,7 +67,11 @@ fn open_bucket(bucket: &str, prefix: &str, settings: &Settings, seams: &Seams) -
         deadline: settings.deadline,
         probe: settings.probe,
         ..Place::new(&endpoint, bucket, &region, keys)
-    };
+    })
+}
+
+fn open_bucket(bucket: &str, prefix: &str, settings: &Settings, seams: &Seams) -> Result<Opened> {
+    let place = place(bucket, prefix, settings, seams)?;
     let blobs = S3Blobs::open(&place, Arc::clone(&seams.clock), Arc::clone(&seams.random))?;
     let warnings = match settings.probe {
         Probe::Race => rules::check(blobs.server())?,

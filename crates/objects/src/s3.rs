@@ -189,6 +189,18 @@ impl S3Blobs {
     }
 }
 
+/// The bucket, for one who only reads: nothing is sent yet.
+pub(crate) fn reader(
+    place: &Place,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+) -> Result<Server> {
+    let (deadline, traffic) = (place.deadline, Arc::default());
+    let patience = Patience { clock, random, deadline, traffic };
+    let agent = agent(place, &Limits::of(place))?;
+    server(place, &place.endpoint, &(agent.clone(), agent), &patience)
+}
+
 /// The bucket at an endpoint.
 fn server(
     place: &Place,

@@ -20,11 +20,11 @@ use crate::request::{Asked, Patience, Tried, status};
 use crate::traffic::{Kind, Traffic};
 
 /// Validity of a signature, which a server checks when a request begins.
-const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
+pub(crate) const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 /// Maximum bytes of a page of a listing, and of other answers in XML.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of a usual page of a listing.
-const LIST_BYTES: u64 = 1 << 20;
+pub(crate) const LIST_BYTES: u64 = 1 << 20;
 /// Bytes read per step to checksum a file.
 const SUMMED_BYTES: usize = 1 << 20;
 /// Bytes from which an object is large.
@@ -94,7 +94,7 @@ fn same(keys: &Credentials) -> (&str, &str, Option<&str>) {
 impl Server {
     /// Sends a request, repeatedly if it fails, and once more with newer keys if the keys were
     /// refused: temporary ones expire while a volume is mounted.
-    fn ask<T>(
+    pub(crate) fn ask<T>(
         &self,
         kind: (Kind, u64),
         mut once: impl FnMut(&Credentials) -> Tried<T>,
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    fn asked<'a>(&'a self, operation: &'static str, name: &'a str) -> Asked<'a> {
+    pub(crate) fn asked<'a>(&'a self, operation: &'static str, name: &'a str) -> Asked<'a> {
         Asked { operation, name, target: &self.target, clock: self.clock() }
     }
 
@@ -129,7 +129,7 @@ impl Server {
 
     /// Bounds an attempt that carries so many bytes: a server that sends a byte now and then would
     /// hold a caller for ever.
-    fn within<B>(&self, bytes: u64, request: RequestBuilder<B>) -> RequestBuilder<B> {
+    pub(crate) fn within<B>(&self, bytes: u64, request: RequestBuilder<B>) -> RequestBuilder<B> {
         let carried = Duration::from_secs(bytes.div_ceil(BYTES_A_SECOND_MIN));
         request.config().timeout_global(Some(self.limit + carried)).build()
     }
@@ -444,7 +444,7 @@ impl Server {
 }
 
 /// The text of an answer.
-fn text_of(answer: &mut Response<Body>) -> io::Result<String> {
+pub(crate) fn text_of(answer: &mut Response<Body>) -> io::Result<String> {
     let text = answer.body_mut().with_config().limit(LIST_BYTES_MAX).read_to_string();
     let text = text.map_err(|error| io::Error::other(error.to_string()))?;
     // Some servers report an error under a status of success, when it happens late.
@@ -474,7 +474,11 @@ fn sum_of(length: u64, part: ReadPart<'_>) -> Result<[u8; 4]> {
 
 /// Fills a buffer from the body of an answer, after skipping `skipped` bytes; returns the bytes
 /// read.
-fn fill(answer: &mut Response<Body>, skipped: u64, buffer: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn fill(
+    answer: &mut Response<Body>,
+    skipped: u64,
+    buffer: &mut [u8],
+) -> io::Result<usize> {
     let mut body = answer.body_mut().as_reader();
     io::copy(&mut body.by_ref().take(skipped), &mut io::sink())?;
     let mut filled = 0;
@@ -488,7 +492,7 @@ fn fill(answer: &mut Response<Body>, skipped: u64, buffer: &mut [u8]) -> io::Res
 }
 
 /// The length of the whole object, if the answer with a part of it states it.
-fn length_of_whole(answer: &Response<Body>) -> Option<u64> {
+pub(crate) fn length_of_whole(answer: &Response<Body>) -> Option<u64> {
     let range = answer.headers().get("content-range")?.to_str().ok()?;
     range.rsplit_once('/')?.1.parse().ok()
 }

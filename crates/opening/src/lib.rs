@@ -7,6 +7,11 @@
 //! volume they are of. A creation that was cut off by a crash leaves a directory that is not taken
 //! for a volume, and a volume is durable when its creation returns. Neither file of the header is
 //! overwritten. Which process may open a volume is decided by a lock, which the caller holds.
+//!
+//! Which module decides what:
+//! * `header`: the two headers: which is right, and repair
+//! * `engine`: which engine, its options, and its checks and repairs
+//! * `create`: what is written when a volume is created, in which order
 
 pub mod create;
 pub mod header;

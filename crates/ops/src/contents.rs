@@ -115,9 +115,7 @@ impl Edit<'_> {
     /// Plans extents for bytes, and counts them.
     fn write_extents(&mut self, offset: u64, bytes: &[u8]) -> FsResult<()> {
         let inode = self.file()?.inode;
-        let end = offset + bytes.len() as u64;
         let known = inode.has_extents && offset < inode.size;
-        let before = if known { self.covered(offset, end.min(inode.size))? } else { 0 };
         let owner = self.fs.extent_owner(self.subvol)?;
         let (file, store) = (self.file_ref(), self.view.store);
         let freed = self
@@ -125,6 +123,7 @@ impl Edit<'_> {
             .data
             .write(store, file, offset, bytes, owner, self.plan.batch())
             .map_err(from_store)?;
+        let before = if known { freed.replaced_bytes } else { 0 };
         self.plan.frees(freed);
         let inode = &mut self.file()?.inode;
         inode.has_extents = true;

@@ -13,6 +13,20 @@
 //!
 //! Where to begin: `posix/unlink.rs` for an operation, `plan` for what it yields, `execute` for
 //! what becomes of it, `subvolumes/snapshot.rs` for a verb.
+//!
+//! Which module decides what:
+//! * `execute`, `plan`, `operations`: how a change is locked, committed and applied; what it
+//!   consists of
+//! * `policy`: what quotas and the trash see
+//! * `posix`: calls, one a file
+//! * `handles`: a file by its number alone
+//! * `subvolumes`: snapshots, clones, rollbacks, removals of trees, holds
+//! * `contents`, `ranges`, `edit`: contents of a file: where bytes go, holes, copies
+//! * `object`, `orphan`: what moves with a name; inodes without one
+//! * `bulk`, `unfinished`: many inodes at once, and what a crash left of them
+//! * `once`: changes that are executed once
+//! * `search_call`, `path_of`, `reach`: searches and their states; paths of directories
+//! * `queue`: what is left for upkeep
 
 // Answers that are kept for repeats; many inodes at once.
 pub mod once;

@@ -37,17 +37,18 @@ pub(crate) use search::SearchVerb;
 use serve::{CLUSTER_HELP, SERVE_HELP};
 pub(crate) use serve::{CertsArgs, ClusterVerb, EtcdArgs, PORT, ServeArgs};
 pub(crate) use session::SessionVerb;
-pub(crate) use stream::{DumpArgs, LoadArgs, ReceiveArgs, SendArgs};
+pub(crate) use stream::{DumpArgs, DumpFormat, LoadArgs, ReceiveArgs, SendArgs};
 pub(crate) use trace::{MixArg, ReplayArgs, Timing, TraceVerb};
 pub(crate) use transfer::{Appear, ExportArgs, ExportFormat, ImportArgs, ImportFormat, OnConflict};
 use transfer::{EXPORT_HELP, IMPORT_HELP};
 pub(crate) use trash::{RestoreArgs, TrashVerb};
 
-use ::program::{cache_size, index_cache};
+use program::{cache_size, index_cache};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
-use crate::{metrics, retention};
+use crate::metrics;
+use crate::retention;
 use wire::Keep;
 
 /// A time from the command line.
@@ -447,13 +448,18 @@ pub(crate) enum SnapshotVerb {
         /// @daily, @weekly, @monthly, @yearly
         #[arg(conflicts_with_all = ["off", "all"])]
         when: Option<String>,
-        /// How many to keep: the newest of each of so many hours, days, weeks, months, years
-        /// [default: every one]
-        #[arg(long, value_name = "24h7d4w12m", requires = "when", value_parser = retention::keep)]
+        /// How many to keep: the newest of each of so many hours, days, weeks, months, years; or
+        /// `all` [default: as before, or all]
+        #[arg(
+            long,
+            value_name = "24h7d4w12m",
+            conflicts_with_all = ["off", "all"],
+            value_parser = retention::keep_or_all
+        )]
         keep: Option<Keep>,
-        /// How the snapshots' names begin
-        #[arg(long, requires = "when", default_value = retention::PREFIX)]
-        prefix: OsString,
+        /// How the snapshots' names begin [default: as before, or auto]
+        #[arg(long, conflicts_with_all = ["off", "all"])]
+        prefix: Option<OsString>,
         /// Take no more; those that there are stay
         #[arg(long, conflicts_with = "all")]
         off: bool,

@@ -56,6 +56,11 @@ pub(crate) fn time_of(prefix: &[u8], name: &[u8]) -> Option<Timestamp> {
     (self::name(prefix, time) == name).then_some(time)
 }
 
+/// Parses what a schedule keeps: as [`keep`], or `all`.
+pub(crate) fn keep_or_all(text: &str) -> std::result::Result<Keep, String> {
+    if text == "all" { Ok(Keep::default()) } else { keep(text) }
+}
+
 /// Parses what is kept, such as `24h7d4w12m`.
 pub(crate) fn keep(text: &str) -> std::result::Result<Keep, String> {
     let wrong = || {

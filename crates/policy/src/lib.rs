@@ -12,6 +12,15 @@
 //! Where to begin: `policies` is what operations call; `quota` and `owners` are limits of
 //! directories and of users, over `volume::account`; `trash::place` finds where a name goes, and
 //! `trash::keep` moves it there.
+//!
+//! Which module decides what:
+//! * `policies`, `governed`: all policies as operations see them; a volume with them
+//! * `quota`, `quota_adopt`: limits of directories; charging what was there before
+//! * `owners`: limits of users and groups
+//! * `quota_copies`: which copies limits refuse
+//! * `quota_check`: recounting
+//! * `settings`: limits in memory after a commit
+//! * `trash`: where removed names go, when they expire, how they come back
 
 // The trash.
 pub mod trash;

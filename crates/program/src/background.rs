@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use device::Thread;
 use device::sync::{Condvar, Mutex};
+use device::{Clock, SystemClock, Thread};
 use fs::{Fs, FsResult};
+
+use crate::pace::Pace;
 
 /// Two, so that other work continues while a checkpoint is written. A step of either may take
 /// long, because writing or uploading a file may take long. So the log has a thread of its own.
@@ -34,6 +36,8 @@ struct Shared {
     ending: Mutex<bool>,
     wake: Condvar,
     done: AtomicU64,
+    pace: Mutex<Pace>,
+    clock: SystemClock,
 }
 
 impl Background {
@@ -49,7 +53,10 @@ impl Background {
             let (shared, fs) = (Arc::clone(&self.shared), Arc::clone(fs));
             self.drive(&format!("background-{worker}"), move || {
                 let progress = fs.background_step(BUDGET)?;
-                shared.done.fetch_add(progress.done, Ordering::Relaxed);
+                let before = shared.done.fetch_add(progress.done, Ordering::Relaxed);
+                if progress.done > 0 {
+                    shared.pace.lock().note(shared.clock.monotonic(), before);
+                }
                 Ok(if progress.more { Duration::ZERO } else { progress.due_in })
             })?;
         }
@@ -73,6 +80,11 @@ impl Background {
     /// Total work done by all steps.
     pub fn done(&self) -> u64 {
         self.shared.done.load(Ordering::Relaxed)
+    }
+
+    /// How much of it was done in each of the last ten seconds.
+    pub fn done_a_second(&self) -> u64 {
+        self.shared.pace.lock().a_second(self.shared.clock.monotonic(), self.done())
     }
 
     /// Makes the threads look for work at once.
@@ -119,7 +131,6 @@ fn work(shared: &Shared, step: impl Fn() -> FsResult<Duration>) {
 
 #[cfg(test)]
 mod tests {
-    use device::{Clock, SystemClock};
     use fs::{Engine, FileSystem, FormatOptions, NewNode, OpenOptions};
     use inode::{Caller, Kind, NodeId};
     use testing::{CrashPolicy, Fault, FaultOn, SimDevice, SimEnv, sim_env};

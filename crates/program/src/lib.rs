@@ -18,6 +18,7 @@ pub mod exit;
 pub mod log_place;
 pub mod failure;
 mod background;
+mod pace;
 pub mod cache_size;
 mod engine;
 pub mod index_cache;

@@ -1,13 +1,17 @@
-//! Lists of names with attributes: JSON lines as `pando find --json` prints them, and what GNU
-//! `find -printf` prints with [`PRINTF`].
+//! Lists of names with attributes: JSON lines as `pando find --json` prints them, what GNU
+//! `find -printf` prints with [`PRINTF`], and what `rsync --list-only` prints. The beginning of a list
+//! shows which it is.
 //!
 //! The input may be hostile: an entry ends with a value or a reason, and memory is bounded by
 //! [`ENTRY_BYTES_MAX`].
 
+mod plain;
+mod rsync;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Chain, Cursor, Read};
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -57,19 +61,32 @@ pub enum Read1 {
     Bad(String),
 }
 
+/// What a list has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Json,
+    Find,
+    Rsync,
+}
+
+/// Bytes that show what a list has.
+const START_BYTES: u64 = 64;
+
 /// A list that is read.
 pub struct Manifest<R> {
-    input: R,
+    /// Its beginning, which was looked at, and the rest.
+    input: Chain<Cursor<Vec<u8>>, R>,
     buffer: Vec<u8>,
     /// The number of the line or record that was read last, from 1.
     number: u64,
-    json: Option<bool>,
+    format: Option<Format>,
 }
 
 impl<R: BufRead> Manifest<R> {
     /// Reads a list.
     pub fn new(input: R) -> Manifest<R> {
-        Manifest { input, buffer: Vec::new(), number: 0, json: None }
+        let input = Cursor::new(Vec::new()).chain(input);
+        Manifest { input, buffer: Vec::new(), number: 0, format: None }
     }
 
     /// The number of what was read last: a line, or a record of `find -printf`.
@@ -79,35 +96,36 @@ impl<R: BufRead> Manifest<R> {
 
     /// The word for that.
     pub fn unit(&self) -> &'static str {
-        if self.json == Some(false) { "record" } else { "line" }
+        if self.format == Some(Format::Find) { "record" } else { "line" }
     }
 
     /// The next entry; `None` at the end. Empty lines are ignored.
     pub fn read_next(&mut self) -> io::Result<Option<Read1>> {
         loop {
-            let json = if let Some(json) = self.json {
-                json
-            } else {
-                // JSON begins with a brace, and nothing of the other format does.
-                let start = self.input.fill_buf()?.trim_ascii_start().first().copied();
-                let json = start.is_none_or(|byte| byte == b'{');
-                self.json = Some(json);
-                json
+            let format = match self.format {
+                Some(format) => format,
+                None => self.begin()?,
             };
+            let lines = format != Format::Find;
             self.buffer.clear();
             self.number += 1;
-            if !self.until(if json { b'\n' } else { 0 })? {
+            if !self.until(if lines { b'\n' } else { 0 })? {
                 let cut = || Read1::Bad("it is cut short".into());
                 return Ok((!self.buffer.is_empty()).then(cut));
             }
-            if json && self.buffer.trim_ascii().is_empty() {
+            if lines && self.buffer.trim_ascii().is_empty() {
                 continue;
             }
             if self.buffer.len() as u64 > ENTRY_BYTES_MAX {
                 return Ok(Some(Read1::Bad("longer than 1 MiB".into())));
             }
-            if json {
-                return Ok(Some(read(parse_json(&self.buffer))));
+            match format {
+                Format::Json => {
+                    let plain = plain::parse(&self.buffer);
+                    return Ok(Some(read(plain.map_or_else(|| parse_json(&self.buffer), Ok))));
+                }
+                Format::Rsync => return Ok(Some(read(rsync::parse(&self.buffer)))),
+                Format::Find => {}
             }
             let first = std::mem::take(&mut self.buffer);
             if !self.until(0)? {
@@ -115,6 +133,23 @@ impl<R: BufRead> Manifest<R> {
             }
             return Ok(Some(read(parse_printf(&first, &self.buffer))));
         }
+    }
+
+    /// Looks at the beginning of the list.
+    fn begin(&mut self) -> io::Result<Format> {
+        let (begun, rest) = self.input.get_mut();
+        let mut start = Vec::new();
+        rest.by_ref().take(START_BYTES).read_to_end(&mut start)?;
+        let text = start.trim_ascii_start();
+        // JSON begins with a brace, and nothing of the other formats does.
+        let format = match text.first() {
+            None | Some(b'{') => Format::Json,
+            Some(_) if rsync::is_begun(text) => Format::Rsync,
+            Some(_) => Format::Find,
+        };
+        *begun = Cursor::new(start);
+        self.format = Some(format);
+        Ok(format)
     }
 
     /// Reads up to a separator, which is not kept. A part that is too long is skipped, except for

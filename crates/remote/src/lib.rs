@@ -8,6 +8,11 @@
 //! * A change is executed once: a client repeats it with its number, and gets the first answer. If
 //!   the server has lost the session, the client reports an error instead of a repeat.
 //! * What a session holds open lives on without a name until the session ends.
+//!
+//! Which module decides what:
+//! * `client`: a connection that is made again, what is sent again, and what the kernel may keep
+//! * `server`: sessions, locks, threads, answers; what survives a restart
+//! * `convert`: types of the wire as those of a file system
 
 mod client;
 mod server;

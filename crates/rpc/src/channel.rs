@@ -216,7 +216,9 @@ impl Channel {
         *from = 0;
         // Small while nothing is going on: an idle connection holds little.
         let space = if raw.is_empty() { 4 << 10 } else { READ_BYTES };
-        raw.resize(space, 0);
+        if raw.len() < space {
+            *raw = vec![0; space];
+        }
         let count = match self.link.read(raw) {
             Ok(0) => return Ok(false),
             Ok(count) => count,

@@ -4,6 +4,12 @@
 //! A [`Channel`] carries frames both ways; one thread receives and any number send. Nothing that
 //! arrives is held in memory beyond a bound that its receiver chooses, and no wait is without end.
 //! [`Grant`] is what a client may do, by its certificate; [`certificates`] makes those.
+//!
+//! Which module decides what:
+//! * `channel`: frames over a link, and how long it waits
+//! * `tls`: who the other side is
+//! * `grant`: what a client may do, and for whom
+//! * `certificates`: making authorities and certificates
 
 pub mod certificates;
 mod tls;

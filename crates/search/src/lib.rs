@@ -10,6 +10,17 @@
 //! any time: a query then walks. Damage in them is an error of the index ([`Error`]), never a wrong
 //! row. A query is cut off by its caller's time-out or by cancellation, and holds no lock of the
 //! volume. The memory of the index is bounded by its options.
+//!
+//! Which module decides what:
+//! * `index`: bases, differences from them, queries and totals over both
+//! * `aggregate`: sums of directories
+//! * `walk`: queries without the index
+//! * `sort`: the order of matches, and how many are kept
+//! * `query`: expressions, their syntax, and the conditions that they imply
+//! * `matches`, `condition`: results; necessary conditions
+//! * `cluster`: rows as columns in one blob, with a summary
+//! * `assemble`, `stored`, `row`: rows from records, and what rows do not hold
+//! * `path`, `error`: paths as bytes; errors
 
 // What answers a query.
 pub mod index;

@@ -252,6 +252,10 @@ impl<E: Engine> Durable for Journaled<E> {
         self.journal().log().sync(up_to.0)
     }
 
+    fn settle(&self, up_to: CommitToken) -> Result<()> {
+        self.journal().log().sync_committed(up_to.0)
+    }
+
     fn last_commit(&self) -> CommitToken {
         CommitToken(self.journal().log().last())
     }

@@ -10,6 +10,22 @@
 //! become durable in the order of their numbers, so a crash leaves a prefix of them. A batch that
 //! is refused (`NoSpace`, a limit) changed nothing. After a write or sync that failed, the store is
 //! read-only until it is opened again (`ReadOnly`). Damage is an error that names file and byte.
+//!
+//! Which module decides what:
+//! * `journaled`: what a store does beside its engine: open, close, when a checkpoint runs
+//! * `journal`: counters of the log, whether and why the store takes no changes, queries of the
+//!   disk's space
+//! * `options`: bounds common to engines, and how much of a disk stays free
+//! * `over`: a store that changes some calls of another one
+//! * `log`: records, their order, group commit, recovery, salvage; files or objects
+//! * `pinned`: a kept state; shared walks
+//! * `store`: the traits
+//! * `batch`: what is committed at once, and which batches pass on a full disk
+//! * `pattern`: partial clones by patterns of keys
+//! * `run`: the input of an ingest
+//! * `read`, `range`: look-ups and ranges of keys
+//! * `check`: findings, and the remedy that each names
+//! * `stats`, `place`, `error`, `types`: counters, where the log is, errors, numbers
 
 // A store around an engine.
 mod journaled;

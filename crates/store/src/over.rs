@@ -20,6 +20,10 @@ impl<S: Over> Durable for S {
         self.below().sync(up_to)
     }
 
+    fn settle(&self, up_to: CommitToken) -> Result<()> {
+        self.below().settle(up_to)
+    }
+
     fn last_commit(&self) -> CommitToken {
         self.below().last_commit()
     }

@@ -88,6 +88,12 @@ pub trait Durable {
     /// Returns when the commit, and all before it, are durable.
     fn sync(&self, up_to: CommitToken) -> Result<()>;
 
+    /// The same, for a commit that is reported to its caller after this: when it fails, no later
+    /// commit succeeds.
+    fn settle(&self, up_to: CommitToken) -> Result<()> {
+        self.sync(up_to)
+    }
+
     /// The last commit that was applied.
     fn last_commit(&self) -> CommitToken;
 

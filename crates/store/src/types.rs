@@ -23,6 +23,9 @@ pub struct CommitToken(pub Lsn);
 pub enum Durability {
     /// When it returns. Concurrent commits share one write and one `fdatasync`.
     Sync,
+    /// When [`crate::Durable::settle`] returns, which the caller waits for before it reports the
+    /// commit to anybody; meanwhile its thread executes others. Reported as `sync`.
+    Settled,
     /// When `sync` returns, and at the latest after the log's interval while a thread calls
     /// [`crate::Durable::flush_if_due`].
     Async,
@@ -32,7 +35,7 @@ impl Durability {
     /// The name used on command lines and in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Durability::Sync => "sync",
+            Durability::Sync | Durability::Settled => "sync",
             Durability::Async => "async",
         }
     }

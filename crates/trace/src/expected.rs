@@ -30,6 +30,14 @@ pub struct Placed {
     pub xattrs: Vec<(Box<[u8]>, u64)>,
 }
 
+/// How often a replay has a name: met, by place, by inode, expected, again in the second pass, and
+/// with the directory that it is.
+const COPIES: usize = 7;
+/// What a name takes beside its bytes.
+const NAME_BYTES: usize = 64;
+/// What an inode takes, with the directory or file that is kept open for it.
+const INODE_BYTES: usize = 256;
+
 /// What a trace found, and what a replay must know before it begins.
 #[derive(Debug, Default)]
 pub struct Expected {
@@ -45,6 +53,8 @@ pub struct Expected {
     /// Inodes whose attributes or length an event changed.
     changed: BTreeSet<u64>,
     xattrs_met: BTreeSet<(u64, Box<[u8]>)>,
+    /// Bytes of the names in `met` and `xattrs_met`.
+    name_bytes: usize,
     unseen: u64,
 }
 
@@ -57,6 +67,15 @@ impl Expected {
     /// Whether an inode is used after its last name is gone.
     pub fn is_held(&self, node: u64) -> bool {
         self.held.contains(&node)
+    }
+
+    /// An upper estimate of what a replay keeps in memory for the events so far, from the names and
+    /// inodes in them.
+    pub fn memory_bytes(&self) -> usize {
+        let sets = [&self.created, &self.nameless, &self.held, &self.changed];
+        let inodes = self.nodes.len() + sets.iter().map(|set| set.len()).sum::<usize>();
+        let names = self.met.len() + self.xattrs_met.len();
+        COPIES * (self.name_bytes + names * NAME_BYTES) + inodes * INODE_BYTES
     }
 
     /// Takes the next event.
@@ -79,6 +98,14 @@ impl Expected {
         }
     }
 
+    /// Whether no event met a name before.
+    fn note(&mut self, place: Place) -> bool {
+        let bytes = place.name.len();
+        let is_first = self.met.insert(place);
+        self.name_bytes += if is_first { bytes } else { 0 };
+        is_first
+    }
+
     /// Learns which names were there.
     fn meet(&mut self, event: &Event<'_>) {
         for entry in event.entries.iter().filter(|entry| is_entry(entry.name)) {
@@ -94,10 +121,10 @@ impl Expected {
                 self.attributes(&event.found);
             }
             (Call::Lookup | Call::Unlink | Call::Rmdir, Ended::NotFound) => {
-                self.met.insert(place());
+                self.note(place());
             }
             (Call::Mknod | Call::Mkdir | Call::Symlink, Ended::Done) => {
-                self.met.insert(place());
+                self.note(place());
                 self.created.insert(event.found.node);
             }
             (Call::Tmpfile, Ended::Done) => {
@@ -105,7 +132,7 @@ impl Expected {
                 self.nameless.insert(event.found.node);
             }
             (Call::Link, Ended::Done) => {
-                self.met.insert(place());
+                self.note(place());
                 self.nameless.remove(&event.other);
             }
             (Call::Mknod | Call::Mkdir | Call::Symlink | Call::Link, Ended::Exists)
@@ -120,7 +147,7 @@ impl Expected {
                 if event.how == Renaming::EXCHANGE {
                     self.meet_name(to, None);
                 } else {
-                    self.met.insert(to);
+                    self.note(to);
                 }
             }
             _ => {}
@@ -129,7 +156,7 @@ impl Expected {
 
     /// A name points to an inode. If no event met it before, it was there when the trace began.
     fn meet_name(&mut self, place: Place, shown: Option<&Shown>) {
-        if !self.met.insert(place.clone()) || !is_entry(&place.name) {
+        if !self.note(place.clone()) || !is_entry(&place.name) {
             return;
         }
         let mut shown = shown.copied().unwrap_or_default();
@@ -189,6 +216,7 @@ impl Expected {
             }
             Call::Getxattr | Call::Setxattr | Call::Removexattr => {
                 let is_first = self.xattrs_met.insert((event.node, event.name.into()));
+                self.name_bytes += if is_first { event.name.len() } else { 0 };
                 if is_first
                     && done
                     && event.call != Call::Setxattr

@@ -83,7 +83,7 @@ pub(crate) fn text(bytes: &[u8]) -> (String, Option<String>) {
     (shown, std::str::from_utf8(bytes).is_err().then(|| hex(bytes)))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |digit: u8| char::from(if digit < 10 { b'0' + digit } else { b'a' - 10 + digit });
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

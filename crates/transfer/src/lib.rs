@@ -10,9 +10,18 @@
 //! visible. A stream that ends early is an error, and the token to continue it is in the volume. A
 //! stream does not depend on the engine or the numbers of the sender. Both sides run in the thread
 //! of their caller; memory is bounded by one record, and that of sending by an option.
+//!
+//! Which module decides what:
+//! * `send`, `full`, `increment`, `plan`: what is sent, and in which order
+//! * `receive`, `stage`: what is applied where, and when it becomes visible
+//! * `dump`, `load`: metadata as lines
+//! * `token`: where a stream continues
+//! * `job`, `out`, `walk`, `attributes`, `contents`: parts that both sides use
+//! * `error`: why a stream was not sent or applied
 
-// Metadata as lines.
+// Metadata as lines, and in columns.
 mod load;
+mod columns;
 mod dump;
 
 // Sending.
@@ -34,6 +43,7 @@ mod contents;
 mod token;
 mod error;
 
+pub use columns::{ColumnWriter, MAGIC as COLUMNS_MAGIC};
 pub use dump::dump;
 pub use error::{Error, Result};
 pub use load::Loader;

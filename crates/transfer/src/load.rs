@@ -23,9 +23,19 @@ struct Own {
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Turns lines into the bytes of a stream.
-#[derive(Default)]
+impl Own {
+    /// What it takes of memory while it waits.
+    fn bytes(&self, path: &[u8]) -> usize {
+        let xattrs = self.xattrs.iter().map(|(name, value)| name.len() + value.len() + 48);
+        path.len() + xattrs.sum::<usize>() + size_of::<Waiting>()
+    }
+}
+
+/// Turns lines into the bytes of a stream. In memory are the attributes of the directories that the
+/// current path goes through, within a bound.
 pub struct Loader {
+    memory: usize,
+    used: usize,
     digest: Xxh3,
     number: u64,
     records: u64,
@@ -34,6 +44,19 @@ pub struct Loader {
 }
 
 impl Loader {
+    /// A loader that keeps so many bytes of attributes in memory.
+    pub fn new(memory: usize) -> Loader {
+        Loader {
+            memory,
+            used: 0,
+            digest: Xxh3::default(),
+            number: 0,
+            records: 0,
+            levels: Vec::new(),
+            is_complete: false,
+        }
+    }
+
     /// The next line, without its end: appends bytes of the stream.
     pub fn line(&mut self, line: &[u8], name: &[u8], out: &mut Vec<u8>) -> Result<()> {
         self.number += 1;
@@ -99,6 +122,7 @@ impl Loader {
                 break;
             }
             if let Some((path, own)) = self.levels.pop() {
+                self.used -= own.bytes(&path);
                 self.attributes(&path, &own, out);
             }
         }
@@ -106,8 +130,7 @@ impl Loader {
             return Err("the directory itself comes first, and once".to_owned());
         }
         if path.is_empty() {
-            self.levels.push((path, own));
-            return Ok(());
+            return self.wait(path, own);
         }
         if let Some(first) = &line.link_to {
             let target = bytes(first, line.link_to_hex.as_deref(), PATH_BYTES_MAX)?;
@@ -125,10 +148,23 @@ impl Loader {
             self.push(&Record::Size { size }, out);
         }
         if kind == NewKind::Directory {
-            self.levels.push((path, own));
-        } else {
-            self.attributes(&path, &own, out);
+            return self.wait(path, own);
         }
+        self.attributes(&path, &own, out);
+        Ok(())
+    }
+
+    /// Keeps the attributes of a directory until all below it is made.
+    fn wait(&mut self, path: Vec<u8>, own: Own) -> std::result::Result<(), String> {
+        self.used += own.bytes(&path);
+        if self.used > self.memory {
+            let limit = self.memory;
+            return Err(format!(
+                "the attributes of directories take more than {limit} bytes of memory: give more \
+                 by --memory"
+            ));
+        }
+        self.levels.push((path, own));
         Ok(())
     }
 
@@ -177,7 +213,11 @@ fn own(line: &Line) -> std::result::Result<Own, String> {
 }
 
 /// Bytes of text, or of hexadecimal digits where there are such.
-fn bytes(text: &str, hex: Option<&str>, most: usize) -> std::result::Result<Vec<u8>, String> {
+pub(crate) fn bytes(
+    text: &str,
+    hex: Option<&str>,
+    most: usize,
+) -> std::result::Result<Vec<u8>, String> {
     let bytes = match hex {
         None => text.as_bytes().to_vec(),
         Some(hex) => {

@@ -1,9 +1,10 @@
 //! Collects contents that nothing names any more, in bounded steps while other operations run.
 //!
 //! A collection is requested when a tree was dropped, or when enough data was dropped that clones
-//! may share. It pins a state, marks what all trees name a few nodes at a time, and then sweeps a
-//! few segments at a time. It gives up at the first read error, and begins again after a rest: an
-//! unread record is never treated as absent.
+//! may share. It pins a state, marks what all trees name, and then sweeps a few segments at a time.
+//! The B-tree marks a few nodes a step; the log-structured engine marks everything in one. It gives
+//! up at the first read error, and begins again after a rest: an unread record is never treated as
+//! absent.
 //!
 //! Background steps and foreground calls take turns (`Upkeep::collecting`). A call runs from its
 //! marking to the end of its sweep. A stepwise collection that a call overtook between two steps

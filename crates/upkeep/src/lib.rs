@@ -12,6 +12,17 @@
 //! Where to begin: `background` is the order in which steps take turns; `foreground_reclaim` and
 //! `removal` are what an operation does on a full disk. `reclaim` and `scan` know the volume and
 //! its policies, and their own state, but not [`Upkeep`], which owns it; `calls` joins the two.
+//!
+//! Which module decides what:
+//! * `background`: which step is next
+//! * `foreground_reclaim`, `removal`: what an operation does on a full disk
+//! * `reclaim`: detached trees, pruning, counts of copies
+//! * `collect`: contents that clones shared
+//! * `search_due`, `search_upkeep`, `search_bases`: when a base is made, how, and its records
+//! * `search_declared`, `search_limits`: searchable attributes; sizes of clusters
+//! * `scan`: indexes of other file systems
+//! * `upkeep`, `calls`: a volume with its steps; calls that need them
+//! * `distinct`: how many differ, about
 
 // The index.
 pub mod search_declared;

@@ -350,10 +350,16 @@ pub trait FileSystem: Send + Sync {
     /// Makes everything durable.
     fn sync_all(&self) -> FsResult<()>;
 
-    /// Waits until everything that calls have seen is durable, if changes are durable when they
-    /// return. A change is seen before that, and a crash may undo it. So a server waits before it
-    /// sends an answer that rests on what other callers changed.
-    fn settle(&self) -> FsResult<()> {
+    /// How far changes have got that calls may have seen, while they are not durable; `None`: all
+    /// are, or callers do not expect that of an answer. A crash may undo them. So a server passes
+    /// this to [`FileSystem::settle`] after each call, and answers when that has returned.
+    fn unsettled(&self) -> Option<u64> {
+        None
+    }
+
+    /// Waits until everything up to a position is durable. After an error no later change is.
+    fn settle(&self, position: u64) -> FsResult<()> {
+        let _ = position;
         Ok(())
     }
 

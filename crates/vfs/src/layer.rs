@@ -188,7 +188,8 @@ layer! {
         inode_uppers() -> Vec<u64>;
         forget(node: NodeId, lookups: u64) -> ();
         now() -> Timestamp;
-        settle() -> FsResult<()>;
+        unsettled() -> Option<u64>;
+        settle(position: u64) -> FsResult<()>;
         set_invalidate(invalidate: Arc<dyn Invalidate>) -> ();
         is_in_snapshot(node: NodeId) -> bool;
         holds_name(directory: NodeId, name: &[u8]) -> bool;

@@ -5,12 +5,22 @@
 //! file system below it. [`resolve()`] walks a path for callers without a kernel.
 //! [`Observed`] reports each call and its duration. [`with_cancellation`] ends searches that no
 //! caller waits for.
+//!
+//! Which module decides what:
+//! * `api`: the trait, and notices to front ends
+//! * `virtual_dirs`: `.snapshots` and `.search`
+//! * `resolve`: paths without a kernel: links, `..`, permissions
+//! * `cancellation`: whether the caller still waits
+//! * `observed`: calls as metrics see them
+//! * `layer`: a file system that changes some calls of another one
+//! * `request`: the number of a change that is executed once
 
 mod virtual_dirs;
 mod resolve;
 mod cancellation;
 mod observed;
 mod layer;
+mod lasting;
 mod api;
 mod request;
 
@@ -19,6 +29,7 @@ pub use api::{
     Locked, NewNode, RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 pub use cancellation::{cancel, is_cancelled, with_cancellation};
+pub use lasting::{Executed, Lasting, SessionId};
 pub use layer::{Layer, Operation};
 pub use observed::{Observed, Observer, Outcome};
 pub use request::{Request, TakenRequest, note_number, noted_number, take_request, with_request};

@@ -8,6 +8,10 @@ use crate::{Entry, FileSystem, Follow, FsResult};
 /// Most symbolic links on the way, as Linux has it.
 const LINKS_MAX: usize = 40;
 
+/// The mode of a directory in which every user makes names and removes only their own: sticky, and
+/// writable by others.
+const OPEN_TO_ALL: u32 = 0o1002;
+
 /// Walks a path from the root, with permission checks and symbolic links (absolute targets start at
 /// the root as well). Takes one look-up of what it finds.
 pub fn resolve<F: FileSystem + ?Sized>(
@@ -69,7 +73,7 @@ impl<F: FileSystem + ?Sized> Walk<'_, F> {
                 at = next;
                 continue;
             }
-            let target = self.target(&next);
+            let target = self.may_follow(&at, &next).and_then(|()| self.target(&next));
             self.fs.forget(next.node, 1);
             let target = match target {
                 Ok(target) => target,
@@ -98,6 +102,17 @@ impl<F: FileSystem + ?Sized> Walk<'_, F> {
         }
         self.fs.access(self.caller, at.node, EXECUTE)?;
         (self.lookup)(at, name)
+    }
+
+    /// Refuses a link that another user left in a directory like `/tmp`, as the kernel does where
+    /// `fs.protected_symlinks` is set: root too would be led elsewhere by it.
+    fn may_follow(&self, directory: &Entry, link: &Entry) -> FsResult<()> {
+        let (mode, owner) = (directory.attr.mode, link.attr.uid);
+        let is_open = mode & OPEN_TO_ALL == OPEN_TO_ALL;
+        if is_open && owner != self.caller.uid && owner != directory.attr.uid {
+            return Err(FsError::AccessDenied);
+        }
+        Ok(())
     }
 
     fn target(&mut self, link: &Entry) -> FsResult<Vec<u8>> {

@@ -1,5 +1,7 @@
 //! How a volume is created and opened, and what it reports about itself: the types of the calls.
 
+use std::sync::atomic::AtomicBool;
+
 use device::Timestamp;
 use format::owner_quota::Owner;
 use format::retention::Keep;
@@ -293,6 +295,29 @@ pub enum SnapshotsOf {
     All,
 }
 
+/// Which snapshots of a volume are listed, and how much is done for that.
+#[derive(Debug, Clone, Copy)]
+pub struct SnapshotQuery<'a> {
+    /// Whether only those of removed directories.
+    pub of: SnapshotsOf,
+    /// Only those of this name.
+    pub name: Option<&'a [u8]>,
+    /// Only those whose directory was on the way of these names, or at its end, when the snapshot
+    /// was taken.
+    pub on_the_way_to: Option<&'a [&'a [u8]]>,
+    /// Most steps: names on ways up, and snapshots. Beyond, the list ends with `Busy`.
+    pub steps_max: usize,
+    /// Ends the list with `Interrupted` when it is set.
+    pub cancel: &'a AtomicBool,
+}
+
+impl SnapshotQuery<'_> {
+    /// All of a kind, until it is cancelled.
+    pub fn all(of: SnapshotsOf, cancel: &AtomicBool) -> SnapshotQuery<'_> {
+        SnapshotQuery { of, name: None, on_the_way_to: None, steps_max: usize::MAX, cancel }
+    }
+}
+
 /// A snapshot, as it is listed with all of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptSnapshot {
@@ -301,7 +326,8 @@ pub struct KeptSnapshot {
     /// Whether its directory was removed.
     pub removed: bool,
     /// Where its directory is; for a removed one, where it was when the snapshot was taken, and
-    /// `None` if that is not known. `None` also if the caller has no access.
+    /// `None` if that is not known. `None` also if the caller has no access, or if it is longer
+    /// than 256 KiB.
     pub path: Option<Vec<u8>>,
 }
 

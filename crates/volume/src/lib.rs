@@ -11,6 +11,19 @@
 //! no two sets wait for each other ([`locks`]). A gate that is passed exclusively keeps a
 //! subvolume as it is ([`subvol`]). What a front end holds stays known until it forgets it
 //! ([`nodes`]).
+//!
+//! Which module decides what:
+//! * `core`: an open volume; what opening refuses; names; notices
+//! * `view`, `load`, `attributes`: records of a tree, where an inode is, what callers see of it
+//! * `permit`, `inherited`: permissions of stored inodes, what new ones inherit; names in copies
+//! * `own`, `readable`: the volume's own records and their copies; scans past damage
+//! * `objects`: a volume in an object store: what is where, who waits
+//! * `numbers`, `slots`: numbers of inodes, segments and subvolumes
+//! * `subvol`, `nodes`, `locks`: gates, held inodes, locks of names and objects
+//! * `arrivals`: what changes while a tree's owner is checked
+//! * `account`: limits, and what is charged
+//! * `info`: options, and what a volume reports
+//! * `error`, `open_error`: errors of lower layers; why a volume is not opened
 
 // Records as they are seen.
 pub mod permit;
@@ -45,6 +58,7 @@ pub use info::{
     Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
     ObjectsStatus, OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo,
     QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
-    SnapshotInfo, SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId, VolumeStatus,
+    SnapshotInfo, SnapshotQuery, SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId,
+    VolumeStatus,
 };
 pub use open_error::OpenError;

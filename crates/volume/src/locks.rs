@@ -8,7 +8,10 @@ use std::hash::Hasher as _;
 use device::FastHasher;
 use device::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How many stripes there are: enough that 64 threads rarely meet by chance.
+/// How many stripes objects and names have, and how many places have: enough that 64 threads rarely
+/// meet by chance. Places have stripes of their own, because a directory that moves locks those of
+/// all directories above its target: of a deep one all stripes. No creation, write or removal waits
+/// for it.
 const STRIPES: usize = 4096;
 
 /// What is locked.
@@ -53,14 +56,14 @@ impl Lock {
     #[inline]
     fn stripe(self) -> u16 {
         let mut hasher = FastHasher::default();
-        let (subvol, first, second) = match self {
-            Lock::Object { subvol, ino } => (subvol, ino, 0),
-            Lock::Name { subvol, dir, hash } => (subvol, dir, hash << 1 | 1),
-            Lock::Place { subvol, ino } => (subvol, ino, 2),
+        let (subvol, first, second, of) = match self {
+            Lock::Object { subvol, ino } => (subvol, ino, 0, 0),
+            Lock::Name { subvol, dir, hash } => (subvol, dir, hash << 1 | 1, 0),
+            Lock::Place { subvol, ino } => (subvol, ino, 2, STRIPES as u16),
         };
         hasher.write_u64(first ^ subvol << 40);
         hasher.write_u64(second);
-        (hasher.finish() >> 32) as u16 & (STRIPES as u16 - 1)
+        (hasher.finish() >> 32) as u16 & (STRIPES as u16 - 1) | of
     }
 }
 
@@ -100,7 +103,7 @@ impl Default for LockTable {
 impl LockTable {
     /// A table with nothing locked.
     pub fn new() -> LockTable {
-        LockTable { stripes: (0..STRIPES).map(|_| RwLock::new(())).collect() }
+        LockTable { stripes: (0..2 * STRIPES).map(|_| RwLock::new(())).collect() }
     }
 
     /// Takes one lock shared.
@@ -207,6 +210,22 @@ mod tests {
             });
             assert!(is_free(locks[0].0));
         }
+    }
+
+    /// A rename to below 20,000 directories held nearly all stripes, and each creation, write and
+    /// removal in the volume waited for it.
+    #[test]
+    fn the_places_above_a_deep_target_block_no_object_and_no_name() {
+        let table = LockTable::new();
+        let place = |ino| (Lock::Place { subvol: 1, ino }, Mode::Shared);
+        let held = table.lock(&(0..100_000).map(place).collect::<Vec<_>>());
+        let is_free = |lock: Lock| table.stripes[usize::from(lock.stripe())].try_write().is_some();
+        for ino in 0..20_000 {
+            assert!(is_free(Lock::Object { subvol: 1, ino }));
+            assert!(is_free(Lock::Name { subvol: 1, dir: 7, hash: ino }));
+            assert!(!is_free(Lock::Place { subvol: 2, ino }), "all places are taken");
+        }
+        drop(held);
     }
 
     #[test]

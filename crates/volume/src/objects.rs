@@ -69,7 +69,7 @@ impl Core {
     pub fn waits(&self) -> Waits {
         match &self.env.objects {
             None => Waits::No,
-            Some(_) if self.options.durability == store::Durability::Sync => Waits::Changes,
+            Some(_) if self.options.durability != store::Durability::Async => Waits::Changes,
             Some(_) if self.changes_wait() => Waits::Changes,
             Some(_) => Waits::Syncs,
         }

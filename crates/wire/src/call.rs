@@ -6,14 +6,14 @@
 use crate::ScanWatch;
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Find, LimitChange, QuotaOwner, Schedule, Top};
+use crate::{Bytes, Find, LimitChange, QuotaOwner, ScheduleChange, Top};
 
 /// First bytes of a connection.
 pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: daemon and command are nearly always
 /// the same program, and otherwise the error names the one to restart.
-pub const VERSION: u32 = 28;
+pub const VERSION: u32 = 29;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,8 +123,8 @@ pub enum Call<'a> {
     ScheduleSet {
         /// The directory.
         path: &'a [u8],
-        /// The schedule; `None`: none from now on.
-        schedule: Option<Schedule>,
+        /// What changes of the schedule; `None`: it has none from now on.
+        schedule: Option<ScheduleChange>,
     },
     /// The schedule of a directory.
     ScheduleGet {
@@ -390,7 +390,9 @@ pub enum Call<'a> {
     TrashSet {
         /// The directory.
         path: &'a [u8],
-        /// How long it keeps removed objects, in seconds; `None`: it has no trash.
+        /// Whether it has a trash from now on.
+        on: bool,
+        /// How long it keeps removed objects, in seconds; `None`: as before, or for seven days.
         keep_seconds: Option<u64>,
     },
     /// Objects removed at a path or below, streamed, newest first; the path need not exist.

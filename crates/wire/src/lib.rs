@@ -10,6 +10,16 @@
 //! bounds, and a frame has a maximum. The layout of `Hello` and `Welcome` never changes; everything
 //! else is sent only between ends of the same [`VERSION`], and `cargo xtask tidy` refuses a type
 //! that changed without it. A [`Failure`] names what failed and what to do.
+//!
+//! Which module decides what:
+//! * `call`: requests, and the version of all messages
+//! * `reply`: parts and ends of answers
+//! * `failure`: kinds of failures
+//! * `frame`, `codec`, `bytes`: lengths, encoding, bytes
+//! * `find`, `totals`, `history`, `difference`: searches and comparisons
+//! * `import`, `export`, `scan`, `stream`: streams
+//! * `status`, `trash`, `retention`, `attr`: what answers carry
+//! * `remote`: messages of served volumes
 
 // Requests and answers.
 mod call;
@@ -54,7 +64,7 @@ pub use reply::{
     LimitChange, ListEntry, Quota, QuotaDifference, QuotaOf, QuotaOwner, Reply, Session, Snapshot,
     StatAnswer,
 };
-pub use retention::{Hold, Keep, Schedule, Scheduled};
+pub use retention::{Hold, Keep, Schedule, ScheduleChange, Scheduled};
 pub use scan::{
     Followed, ScanDirectory, ScanInfo, ScanItem, ScanRow, ScanWatch, next_scan_item, push_scan_item,
 };

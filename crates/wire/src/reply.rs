@@ -43,6 +43,10 @@ pub enum Body {
     Snapshots(Vec<Snapshot>),
     /// Part: snapshots of the volume, the oldest first.
     KeptSnapshots(Vec<KeptSnapshot>),
+    /// Part: quotas.
+    Quotas(Vec<Quota>),
+    /// Part: quotas whose records differ from what was counted.
+    QuotasDiffer(Vec<QuotaDifference>),
     /// Part: schedules of snapshots.
     Schedules(Vec<Scheduled>),
     /// Part: directories with their totals, descendants before their ancestor.
@@ -171,8 +175,6 @@ pub enum Answer {
     },
     /// To `QuotaGet`, `OwnerQuotaGet` and `QuotaList`.
     Quotas(Vec<Quota>),
-    /// To `QuotaCheck`: where the records differ from the recount.
-    QuotasChecked(Vec<QuotaDifference>),
     /// To `ScheduleGet`; to `Schedules` after its parts, empty.
     Schedules(Vec<Scheduled>),
     /// To `TrashList`, after its contents.

@@ -31,6 +31,17 @@ pub struct Schedule {
     pub keep: Keep,
 }
 
+/// A change of a schedule, or a new one: what is `None` stays as it is, or is the default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduleChange {
+    /// When. A new schedule has it.
+    pub cron: Option<String>,
+    /// How the names of its snapshots begin.
+    pub prefix: Option<Bytes>,
+    /// What is kept.
+    pub keep: Option<Keep>,
+}
+
 /// A schedule, and what the daemon knows about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scheduled {

@@ -190,6 +190,8 @@ pub struct Background {
     pub counting: u64,
     /// Records and nodes reclaimed since the daemon started.
     pub reclaimed: u64,
+    /// How many of them in each of the last ten seconds.
+    pub reclaimed_a_second: u64,
 }
 
 impl Background {

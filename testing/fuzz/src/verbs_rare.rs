@@ -8,7 +8,7 @@ use std::time::Duration;
 use format::retention::Keep;
 use fs::{
     Entry, FileSystem, Follow, LimitChange, Owner, QuotaChange, QuotaLimits, RestoreOptions,
-    ScanOptions, Schedule, SnapshotsOf, SyncScope, WalkControl,
+    ScanOptions, Schedule, SnapshotQuery, SnapshotsOf, SyncScope, WalkControl,
 };
 use inode::{Caller, NodeId};
 use transfer::{ReceiveOptions, Receiver, SendOptions};
@@ -102,7 +102,12 @@ fn schedules(world: &World) {
 fn numbered(world: &World) {
     let (fs, root) = (&world.fs, Caller::root());
     for of in [SnapshotsOf::Removed, SnapshotsOf::All] {
-        for kept in fs.snapshot_list_volume(&root, of).unwrap_or_default().iter().take(EACH_MAX) {
+        let (mut all, proceed) = (Vec::new(), AtomicBool::new(false));
+        seen(fs.snapshot_list_volume(&root, &SnapshotQuery::all(of, &proceed), &mut |kept| {
+            all.push(kept);
+            if all.len() < EACH_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        }));
+        for kept in &all {
             let number = kept.snapshot.subvol;
             seen(fs.snapshot_info(number));
             seen(fs.holds_of(number));

@@ -4,6 +4,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use device::Timestamp;
@@ -283,7 +284,12 @@ impl World {
                 fs.removexattr(caller, node, b"user.one").and(fs.listxattr(caller, node).map(drop))
             }
             7 => fs.readlink(caller, node).and(fs.access(caller, node, 7)),
-            8 => fs.history(caller, b"a/b").and(fs.snapshot_list(caller, node).map(drop)),
+            8 => {
+                let (proceed, take) =
+                    (AtomicBool::new(false), &mut |_: &fs::Version| ControlFlow::Continue(()));
+                let seen = fs.history(caller, b"a/b", &proceed, take);
+                seen.and(fs.snapshot_list(caller, node).map(drop))
+            }
             _ => {
                 let mut left = self.random.usize(..50);
                 let from = if self.random.bool() { 0 } else { number(&mut self.random) };

@@ -17,11 +17,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use device::sim::{Point, Task, undriven};
-use device::sync::{Condvar, Mutex, MutexGuard};
+use device::sync::{Mutex, MutexGuard};
 
 /// Most turns of a run: a test takes a few thousand, a simulation a few ten thousand.
 const TURNS_MAX: u64 = 10_000_000;
@@ -31,6 +31,9 @@ const SILENT: Duration = Duration::from_secs(60);
 
 /// Counters of waiting threads, by a hash of what they wait for.
 const WAIT_SLOTS: usize = 256;
+
+/// Not the number of a thread.
+const NOBODY: Task = usize::MAX;
 
 /// How a seed drives threads.
 #[derive(Debug, Clone, Copy)]
@@ -84,11 +87,12 @@ struct State {
     interrupted: u32,
     time_moves: u32,
     threads: Vec<Thread>,
+    /// Those that have not ended, in ascending order: most of a long run have.
+    alive: Vec<Task>,
     /// Machines whose threads do not run, and until when.
     paused: BTreeMap<Machine, Duration>,
     /// Those that could run, as `pick` found them.
     ready: Vec<Task>,
-    running: Option<Task>,
     now: Duration,
     turns: u64,
     trace: u64,
@@ -101,14 +105,18 @@ struct Thread {
     doing: Doing,
     /// Whether its last wait ended because it was woken.
     woken: bool,
-    /// Signalled when it is its turn.
-    turn: Arc<Condvar>,
+    /// Unparked when it is its turn; `None` until it waits for its first.
+    parked: Option<std::thread::Thread>,
     machine: Machine,
 }
 
 /// Drives threads by a seed.
 pub struct Scheduler {
     state: Mutex<State>,
+    /// Whose turn it is, or `NOBODY`: one who waits for the turn looks here, without the lock.
+    running: AtomicUsize,
+    /// How often the turn was given, for those who wait long.
+    given: AtomicU64,
     /// How many threads wait, by a hash of the address: most calls of `wake` find none.
     waiting: [AtomicUsize; WAIT_SLOTS],
     mutation: Option<&'static str>,
@@ -141,9 +149,9 @@ impl Scheduler {
             interrupted,
             time_moves: pace.time_moves,
             threads: Vec::new(),
+            alive: Vec::new(),
             paused: BTreeMap::new(),
             ready: Vec::new(),
-            running: None,
             now: Duration::ZERO,
             turns: 0,
             trace: seed,
@@ -154,13 +162,18 @@ impl Scheduler {
         // A process has some locks of its own, which a thread of another run must not hold.
         static ONE: Mutex<()> = Mutex::new(());
         let _alone = ONE.lock();
-        let scheduler =
-            Arc::new(Scheduler { state: Mutex::new(state), waiting, mutation: pace.mutation });
+        let scheduler = Arc::new(Scheduler {
+            state: Mutex::new(state),
+            running: AtomicUsize::new(NOBODY),
+            given: AtomicU64::new(0),
+            waiting,
+            mutation: pace.mutation,
+        });
         let driver = Arc::clone(&scheduler);
         let run = AssertUnwindSafe(|| device::sim::run(driver, || body(&scheduler)));
         let result = catch_unwind(run);
         let state = scheduler.state.lock();
-        let left = state.threads.iter().filter(|thread| thread.doing != Doing::Ended).count();
+        let left = state.alive.len();
         let State { trace, turns, now: time, panics, .. } = *state;
         let run = Run { trace, turns, time, panics };
         match result {
@@ -175,9 +188,8 @@ impl Scheduler {
     /// Puts the calling thread, and those that it will start, on a machine.
     pub fn move_to(&self, machine: Machine) {
         undriven(|| {
-            let mut state = self.state.lock();
-            let me = state.running.expect("invariant: the caller runs");
-            state.threads[me].machine = machine;
+            let me = self.running().expect("invariant: the caller runs");
+            self.state.lock().threads[me].machine = machine;
         });
     }
 
@@ -199,12 +211,8 @@ impl Scheduler {
         loop {
             let (left, now) = undriven(|| {
                 let state = self.state.lock();
-                let me = state.running;
-                let mut all = state.threads.iter().enumerate();
-                let is_left = |(task, thread): (usize, &Thread)| {
-                    Some(task) != me && thread.doing != Doing::Ended
-                };
-                (all.any(is_left), state.now)
+                let me = self.running();
+                (state.alive.iter().any(|task| Some(*task) != me), state.now)
             });
             if !left {
                 return Ok(());
@@ -217,27 +225,50 @@ impl Scheduler {
     }
 }
 
-/// Gives the turn to another thread, or back to this one, and waits for the next turn.
-fn next_turn(mut state: MutexGuard<'_, State>, me: Task) {
-    let next = state.pick();
-    if next == Some(me) {
-        return;
+/// Handing over the turn. One thread waits and one is woken for each, and neither for a lock: the
+/// state is unlocked before the next thread is woken.
+impl Scheduler {
+    fn running(&self) -> Option<Task> {
+        Some(self.running.load(Ordering::Acquire)).filter(|task| *task != NOBODY)
     }
-    state.give(next);
-    await_turn(state, me);
-}
 
-/// Waits until it is a thread's turn.
-fn await_turn(mut state: MutexGuard<'_, State>, me: Task) {
-    let turn = Arc::clone(&state.threads[me].turn);
-    while state.running != Some(me) {
-        let turns = state.turns;
-        let silent = turn.wait_for(&mut state, SILENT).timed_out();
-        assert!(
-            !silent || state.turns != turns || state.running == Some(me),
-            "thread {:?} has the turn and waits for something that the scheduler does not know",
-            state.running,
-        );
+    /// Gives the turn to another thread, or back to this one, and waits for the next turn.
+    fn next_turn(&self, mut state: MutexGuard<'_, State>, me: Task) {
+        let next = state.pick();
+        if next == Some(me) {
+            return;
+        }
+        self.give(state, next);
+        self.await_turn(me);
+    }
+
+    fn give(&self, state: MutexGuard<'_, State>, next: Option<Task>) {
+        let parked = next.and_then(|next| state.threads[next].parked.clone());
+        self.given.fetch_add(1, Ordering::Relaxed);
+        self.running.store(next.unwrap_or(NOBODY), Ordering::Release);
+        drop(state);
+        // One that has not parked yet looks before it does.
+        if let Some(parked) = parked {
+            parked.unpark();
+        }
+    }
+
+    /// Waits until it is a thread's turn.
+    #[expect(clippy::disallowed_methods, reason = "driven threads are parked, and nothing else is")]
+    fn await_turn(&self, me: Task) {
+        let (mut given, mut waits) = (0, 0);
+        while self.running.load(Ordering::Acquire) != me {
+            let before = std::mem::replace(&mut given, self.given.load(Ordering::Relaxed));
+            waits = if before == given { waits + 1 } else { 0 };
+            // What woke it for an earlier turn, which it took without waiting, may end one wait at
+            // once. Two that end, and the turn was given to nobody: one of them was silence.
+            assert!(
+                waits < 2,
+                "thread {:?} has the turn and waits for something that the scheduler does not know",
+                self.running(),
+            );
+            std::thread::park_timeout(SILENT);
+        }
     }
 }
 
@@ -255,8 +286,7 @@ impl State {
             self.look();
         }
         while self.ready.is_empty() {
-            let all_ended = self.threads.iter().all(|thread| thread.doing == Doing::Ended);
-            if all_ended {
+            if self.alive.is_empty() {
                 return None;
             }
             if !self.advance() {
@@ -271,10 +301,11 @@ impl State {
 
     /// Moves time to the next moment for which anything waits; `false`: there is none.
     fn advance(&mut self) -> bool {
-        let timers = self.threads.iter().filter_map(|thread| thread.doing.until());
+        let timers = self.alive.iter().filter_map(|task| self.threads[*task].doing.until());
         let Some(next) = timers.chain(self.paused.values().copied()).min() else { return false };
         self.now = self.now.max(next);
-        for thread in &mut self.threads {
+        for task in &self.alive {
+            let thread = &mut self.threads[*task];
             if thread.doing.until().is_some_and(|until| until <= self.now) {
                 (thread.doing, thread.woken) = (Doing::Ready, false);
             }
@@ -286,24 +317,17 @@ impl State {
 
     /// Finds the threads that could run.
     fn look(&mut self) {
-        let State { threads, ready, paused, .. } = self;
+        let State { threads, alive, ready, paused, .. } = self;
         ready.clear();
-        let all = threads.iter().enumerate();
-        let could = all.filter(|(_, thread)| {
-            thread.doing == Doing::Ready && !paused.contains_key(&thread.machine)
-        });
-        ready.extend(could.map(|(task, _)| task));
+        ready.extend(alive.iter().copied().filter(|task| {
+            let thread = &threads[*task];
+            thread.doing == Doing::Ready
+                && (paused.is_empty() || !paused.contains_key(&thread.machine))
+        }));
     }
 
     fn is_paused(&self, me: Task) -> bool {
         !self.paused.is_empty() && self.paused.contains_key(&self.threads[me].machine)
-    }
-
-    fn give(&mut self, next: Option<Task>) {
-        self.running = next;
-        if let Some(next) = next {
-            self.threads[next].turn.notify_all();
-        }
     }
 
     /// Adds to the trace: FNV-1a.
@@ -319,17 +343,15 @@ impl State {
         if self.failed.is_none() {
             self.failed = Some(format!("{why}: {}", self.describe()));
         }
-        for thread in &mut self.threads {
-            if thread.doing != Doing::Ended {
-                thread.doing = Doing::Ready;
-            }
+        for task in &self.alive {
+            self.threads[*task].doing = Doing::Ready;
         }
     }
 
     /// What all threads do that have not ended.
     fn describe(&self) -> String {
-        let all = self.threads.iter().enumerate();
-        let doing = all.filter(|(_, thread)| thread.doing != Doing::Ended).map(|(task, thread)| {
+        let doing = self.alive.iter().map(|task| {
+            let thread = &self.threads[*task];
             let what = match thread.doing {
                 Doing::Ready => "could run".to_owned(),
                 Doing::Waiting { on: 0, .. } => "sleeps".to_owned(),
@@ -367,7 +389,7 @@ impl device::sim::Scheduler for Scheduler {
         let most = state.interrupted;
         let is_paused = state.is_paused(me);
         if point == Point::Yield || is_paused || state.random.u32(..most) == 0 {
-            next_turn(state, me);
+            self.next_turn(state, me);
         }
     }
 
@@ -377,7 +399,7 @@ impl device::sim::Scheduler for Scheduler {
         state.note(2000);
         state.threads[me].doing = Doing::Waiting { on, until };
         self.waiting[wait_slot(on)].fetch_add(1, Ordering::Relaxed);
-        next_turn(state, me);
+        self.next_turn(state, me);
         self.waiting[wait_slot(on)].fetch_sub(1, Ordering::Relaxed);
         let state = self.state.lock();
         state.check();
@@ -390,10 +412,8 @@ impl device::sim::Scheduler for Scheduler {
         }
         let mut state = self.state.lock();
         let state = &mut *state;
-        let waits =
-            |thread: &Thread| matches!(thread.doing, Doing::Waiting { on: at, .. } if at == on);
-        let all = state.threads.iter().enumerate().filter(|(_, thread)| waits(thread));
-        let mut waiting: Vec<Task> = all.map(|(task, _)| task).collect();
+        let waits = |task: &Task| matches!(state.threads[*task].doing, Doing::Waiting { on: at, .. } if at == on);
+        let mut waiting: Vec<Task> = state.alive.iter().copied().filter(waits).collect();
         for _ in 0..most.min(waiting.len()) {
             let task = waiting.swap_remove(state.random.usize(..waiting.len()));
             (state.threads[task].doing, state.threads[task].woken) = (Doing::Ready, true);
@@ -410,34 +430,38 @@ impl device::sim::Scheduler for Scheduler {
 
     fn begin(&self) -> Task {
         let mut state = self.state.lock();
-        let turn = Arc::new(Condvar::new());
-        let machine = state.running.map_or(0, |parent| state.threads[parent].machine);
-        state.threads.push(Thread { doing: Doing::Ready, woken: false, turn, machine });
+        let machine = self.running().map_or(0, |parent| state.threads[parent].machine);
+        state.threads.push(Thread { doing: Doing::Ready, woken: false, parked: None, machine });
         let task = state.threads.len() - 1;
+        state.alive.push(task);
         if task == 0 {
-            state.running = Some(0);
+            self.running.store(0, Ordering::Release);
         }
         task
     }
 
     fn enter(&self, me: Task) {
-        await_turn(self.state.lock(), me);
+        self.state.lock().threads[me].parked = Some(std::thread::current());
+        self.await_turn(me);
     }
 
     fn end(&self, me: Task, panicked: bool) {
         let mut state = self.state.lock();
         state.threads[me].doing = Doing::Ended;
+        state.alive.retain(|task| *task != me);
         state.panics += usize::from(panicked);
         if me == 0 && panicked {
             state.fail("the first thread of the run panicked");
         }
-        for thread in &mut state.threads {
-            if thread.doing == Doing::Joining(me) {
-                thread.doing = Doing::Ready;
+        let State { threads, alive, .. } = &mut *state;
+        for task in alive {
+            let doing = &mut threads[*task].doing;
+            if *doing == Doing::Joining(me) {
+                *doing = Doing::Ready;
             }
         }
         let next = state.pick();
-        state.give(next);
+        self.give(state, next);
     }
 
     fn join(&self, me: Task, other: Task) {
@@ -446,7 +470,7 @@ impl device::sim::Scheduler for Scheduler {
         // threads have not ended, and the standard library would block it while it has the turn.
         while state.threads[other].doing != Doing::Ended {
             state.threads[me].doing = Doing::Joining(other);
-            next_turn(state, me);
+            self.next_turn(state, me);
             state = self.state.lock();
         }
     }

@@ -9,13 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use device::Device;
+use device::{Blobs, Device, Env, Objects};
 use fs::{FileSystem, Follow, Fs, NewNode, OpenOptions, RenameMode, SyncScope, Volume};
 use inode::{Attr, Caller, FsError, Kind, NodeId};
 use search::cluster::Fields;
 use search::query::{Accounts, Expr, Glob, Letters, Test};
 use search::{Request, Start};
-use testing::{CrashPolicy, SimDevice, SimEnv};
+use testing::{CrashPolicy, FarBlobs, SimDevice, SimEnv};
 
 /// The images: the version, or an earlier state of it, and the engine.
 const IMAGES: [&str; 6] = ["1-early-btree", "1-early-lsm", "1-btree", "1-lsm", COLUMN, NESTED];
@@ -23,6 +23,8 @@ const IMAGES: [&str; 6] = ["1-early-btree", "1-early-lsm", "1-btree", "1-lsm", C
 const COLUMN: &str = "1-column-lsm";
 /// Subvolumes in copies that inherit them, a schedule, a hold, and an index that is written.
 const NESTED: &str = "1-nested-btree";
+/// The objects of a volume in an object store; its host is lost.
+const OBJECTS: &str = "2-objects-lsm";
 const BLOCK: usize = 512;
 
 fn folder() -> std::path::PathBuf {
@@ -35,12 +37,11 @@ fn octal(field: &[u8]) -> usize {
     digits.fold(0, |number, digit| number * 8 + usize::from(digit - b'0'))
 }
 
-/// Puts the files of an archive (ustar) on a new disk.
-fn disk(image: &str) -> SimDevice {
+/// Passes on each directory and file of an archive (ustar); a directory has no bytes.
+fn unpack(image: &str, take: &mut dyn FnMut(&str, Option<&[u8]>)) {
     let packed = std::fs::read(folder().join(format!("{image}.tar.zst"))).expect(image);
     let mut archive = Vec::new();
     zstd::Decoder::new(&packed[..]).and_then(|mut tar| tar.read_to_end(&mut archive)).expect(image);
-    let device = SimDevice::new(1);
     let mut rest = &archive[..];
     while let Some((header, after)) = rest.split_at_checked(BLOCK).filter(|(head, _)| head[0] != 0)
     {
@@ -53,22 +54,41 @@ fn disk(image: &str) -> SimDevice {
         rest = &padded[length.next_multiple_of(BLOCK) - length..];
         match header[156] {
             b'5' if name.is_empty() => {}
-            b'5' => device.create_dir(name).expect(name),
-            b'0' => {
+            b'5' => take(name, None),
+            b'0' => take(name, Some(bytes)),
+            other => panic!("{image}: {name} has the type {other}"),
+        }
+    }
+}
+
+/// Puts an image on a new disk.
+fn disk(image: &str) -> SimDevice {
+    let device = SimDevice::new(1);
+    unpack(image, &mut |name, bytes| {
+        match bytes {
+            None => device.create_dir(name).expect(name),
+            Some(bytes) => {
                 let file = device.create(name).expect(name);
                 file.write_at(bytes, 0).expect(name);
                 file.sync_data().expect(name);
             }
-            other => panic!("{image}: {name} has the type {other}"),
         }
         let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
         device.sync_dir(parent).expect(name);
-    }
+    });
     device
 }
 
-fn open(env: &SimEnv, image: &str) -> Arc<Volume> {
-    let fs = Fs::open(env.env(), &OpenOptions::default());
+/// A new host of a volume in an object store, which has an empty disk.
+fn new_host(far: &Arc<FarBlobs>, image: &str) -> Env {
+    let env = SimEnv::on(SimDevice::new(1), 1).env();
+    fs::make_host(&*env.device, &**far, "file:///store").expect(image);
+    let objects = Objects::new(Arc::<FarBlobs>::clone(far), Arc::clone(&env.clock));
+    Env { objects: Some(objects), ..env }
+}
+
+fn open(env: &Env, image: &str) -> Arc<Volume> {
+    let fs = Fs::open(env.clone(), &OpenOptions::default());
     Arc::new(fs.unwrap_or_else(|error| panic!("{image}: {error}")).with_virtual_dirs())
 }
 
@@ -190,11 +210,11 @@ fn check_search(volume: &Volume, image: &str) {
     assert!(outcome.walked == 0 || image != NESTED, "{image}: the index is not read");
 }
 
-fn check(env: &SimEnv, volume: Option<&Volume>, image: &str) {
+fn check(env: &Env, volume: Option<&Volume>, image: &str) {
     let progress = &mut |_, _| ControlFlow::Continue(());
     let report = match volume {
         Some(volume) => volume.check_volume(progress).expect(image),
-        None => Fs::check_offline(&env.env(), progress).expect(image),
+        None => Fs::check_offline(env, progress).expect(image),
     };
     let found: Vec<_> = report.problems.iter().map(|problem| &problem.what).collect();
     assert!(report.is_clean(), "{image}: {found:?}");
@@ -235,22 +255,41 @@ fn check_changes(volume: &Volume, image: &str) {
 #[test]
 fn images_open_and_work() {
     for image in IMAGES {
-        let env = SimEnv::on(disk(image), 1);
-        check(&env, None, image);
-        let volume = open(&env, image);
-        check(&env, Some(&volume), image);
-        check_contents(&volume, image);
-        change(&volume, image);
-        check_changes(&volume, image);
-        drop(volume);
-        let env = SimEnv::on(env.device.after_crash(CrashPolicy::LoseAll, 1), 1);
-        check(&env, None, image);
-        let volume = open(&env, image);
-        check_changes(&volume, image);
-        volume.close().expect(image);
-        drop(volume);
-        check(&env, None, image);
+        let sim = SimEnv::on(disk(image), 1);
+        opens_and_works(&sim.env(), image, || {
+            SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1).env()
+        });
     }
+}
+
+/// A volume in an object store loses its host, and another one opens it.
+#[test]
+fn an_image_of_an_object_store_opens_and_works() {
+    let far = FarBlobs::new();
+    unpack(OBJECTS, &mut |name, bytes| {
+        if let Some(bytes) = bytes {
+            far.create(name, bytes).expect(name);
+        }
+    });
+    opens_and_works(&new_host(&far, OBJECTS), OBJECTS, || new_host(&far, OBJECTS));
+}
+
+/// `after_crash`: what there is once the power was cut.
+fn opens_and_works(env: &Env, image: &str, after_crash: impl FnOnce() -> Env) {
+    check(env, None, image);
+    let volume = open(env, image);
+    check(env, Some(&volume), image);
+    check_contents(&volume, image);
+    change(&volume, image);
+    check_changes(&volume, image);
+    drop(volume);
+    let env = after_crash();
+    check(&env, None, image);
+    let volume = open(&env, image);
+    check_changes(&volume, image);
+    volume.close().expect(image);
+    drop(volume);
+    check(&env, None, image);
 }
 
 #[test]
@@ -272,6 +311,6 @@ fn every_image_is_tested() {
     let names: BTreeSet<String> = files
         .map(|file| file.expect("an entry").file_name().into_string().expect("ASCII"))
         .collect();
-    let tested = IMAGES.iter().map(|image| format!("{image}.tar.zst"));
+    let tested = IMAGES.iter().chain([&OBJECTS]).map(|image| format!("{image}.tar.zst"));
     assert_eq!(names, tested.collect::<BTreeSet<String>>());
 }

@@ -53,7 +53,10 @@ const KNOW_ONLY: [(&str, &[&str]); 29] = [
     ),
     (
         "workloads",
-        &["program", "wire", "fs", "search", "inode", "btree", "lsm", "store", "format", "device"],
+        &[
+            "remote", "program", "rpc", "wire", "fs", "search", "inode", "btree", "lsm", "store",
+            "format", "device",
+        ],
     ),
     ("program", &["wire", "fs", "search", "inode", "store", "device"]),
     ("fuse", &["vfs", "inode", "device"]),

@@ -18,7 +18,7 @@ const LEFT: [(&str, usize); 14] = [
     ("fuse", 3),
     ("lsm", 26),
     ("ops", 5),
-    ("pando", 25),
+    ("pando", 21),
     ("policy", 6),
     ("remote", 3),
     ("search", 25),

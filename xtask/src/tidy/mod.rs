@@ -17,6 +17,7 @@ mod floors;
 mod format_pages;
 mod knowledge;
 mod messages;
+mod opens;
 mod plans;
 mod queries;
 mod records;
@@ -57,6 +58,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(hints::check(&tree));
     problems.extend(names::check(&tree));
     problems.extend(messages::check(&tree));
+    problems.extend(opens::check(&tree));
     problems.extend(queries::check(&tree));
     problems.extend(records::check(&tree));
     problems.extend(scheduler::check(&tree));

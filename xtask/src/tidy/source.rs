@@ -7,6 +7,8 @@ const LINES_MAX: usize = 600;
 /// For tests, which are lists of cases rather than thoughts.
 const TEST_LINES_MAX: usize = 1000;
 const FILE_BYTES_MAX: u64 = 256 << 10;
+/// For recorded traces, which are compressed.
+const TRACE_BYTES_MAX: u64 = 1 << 20;
 
 /// Words that mark unfinished work. Put together here so that this file does not hold them.
 const UNFINISHED: [(&str, &str); 4] = [
@@ -103,8 +105,12 @@ fn statements(path: &str, text: &str, problems: &mut Vec<String>) {
 
 /// Files that do not belong into a repository of source.
 pub(crate) fn check_sizes(tree: &Tree) -> Vec<String> {
-    let too_large = |&(path, size): &(&str, u64)| size > FILE_BYTES_MAX && path != "Cargo.lock";
-    let message = |(path, size)| format!("{path}: {size} bytes, at most {FILE_BYTES_MAX}");
+    let limit = |path: &str| {
+        let is_trace = path.starts_with("bench/traces/") && path.ends_with(".trace");
+        if is_trace { TRACE_BYTES_MAX } else { FILE_BYTES_MAX }
+    };
+    let too_large = |&(path, size): &(&str, u64)| size > limit(path) && path != "Cargo.lock";
+    let message = |(path, size)| format!("{path}: {size} bytes, at most {}", limit(path));
     tree.sizes().filter(too_large).map(message).collect()
 }
 

@@ -43,8 +43,14 @@ fn bad_files_are_found() {
 #[test]
 fn large_file_is_found() {
     let large = "x".repeat((256 << 10) + 1);
-    let tree = Tree::of(&[("picture.png", &large), ("Cargo.lock", &large)]);
-    assert_eq!(source::check_sizes(&tree).len(), 1);
+    let larger = "x".repeat((1 << 20) + 1);
+    let tree = Tree::of(&[
+        ("picture.png", &large),
+        ("Cargo.lock", &large),
+        ("bench/traces/a.trace", &large),
+        ("bench/traces/b.trace", &larger),
+    ]);
+    assert_eq!(source::check_sizes(&tree).len(), 2);
 }
 
 #[test]

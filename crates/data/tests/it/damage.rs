@@ -1,7 +1,9 @@
 //! Flipped bits, cut and missing segments: a typed error that names the file, or the right bytes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use data::FileRef;
-use store::{Error, TreeId};
+use store::{Cursor, Error, KeyRange, Pinned, Read, Snapshot, TreeId};
 use testing::run::for_seeds;
 
 use crate::support::{Volume, pattern, verify};
@@ -133,7 +135,7 @@ fn overlapped(volume: &mut Volume) -> (FileRef, Vec<u8>, Vec<u8>) {
         short[at..at + length].copy_from_slice(&bytes);
     }
     volume.write(32, 20, 119_999, &[0]).unwrap();
-    let other = store::Read::get(&*volume.store, file.tree, &format::key::extent(21, 0)).unwrap();
+    let other = Read::get(&*volume.store, file.tree, &format::key::extent(21, 0)).unwrap();
     let mut batch = store::Batch::new();
     batch.put(file.tree, &format::key::extent(20, 0), &other.expect("it has one"));
     store::Commit::commit(&*volume.store, &batch).unwrap();
@@ -289,4 +291,48 @@ fn an_extent_at_an_impossible_offset_is_freed_with_its_file() {
     store::Commit::commit(&*volume.store, &batch).unwrap();
     volume.release(32, 9).unwrap();
     assert_eq!(extents(&volume), 0);
+}
+
+/// Two states of a store, of which each scan shows another.
+struct Alternating {
+    states: [Box<dyn Pinned>; 2],
+    scans: AtomicUsize,
+}
+
+impl Read for Alternating {
+    fn get_with(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        found: &mut dyn FnMut(&[u8]),
+    ) -> store::Result<bool> {
+        self.states[0].get_with(tree, key, found)
+    }
+
+    fn scan(&self, tree: TreeId, range: KeyRange) -> store::Result<Box<dyn Cursor + '_>> {
+        let scans = self.scans.fetch_add(1, Ordering::Relaxed);
+        self.states[scans % 2].scan(tree, range)
+    }
+}
+
+#[test]
+fn damage_in_a_file_that_keeps_changing_is_an_error_in_the_end() {
+    let mut volume = Volume::new(3);
+    volume.write(32, 1, 0, &pattern(1, 100_000)).unwrap();
+    volume.sync().unwrap();
+    let before = volume.store.pin().unwrap();
+    volume.write(32, 1, 50_000, &pattern(2, 10_000)).unwrap();
+    volume.sync().unwrap();
+    let after = volume.store.pin().unwrap();
+    for (path, length) in volume.sim.device.files() {
+        for at in (0..length).step_by(4096) {
+            volume.sim.device.flip_bit(&path, at * 8);
+        }
+    }
+    let store = Alternating { states: [before, after], scans: AtomicUsize::new(0) };
+    let mut buffer = vec![0; 100_000];
+    let file = FileRef { tree: TreeId(32), ino: 1 };
+    let read = volume.data.read(&store, file, 100_000, 0, &mut buffer);
+    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+    assert!(store.scans.load(Ordering::Relaxed) > 10, "the records changed at each attempt");
 }

@@ -45,11 +45,19 @@ impl Drop for Share<'_> {
     }
 }
 
-/// Whether a request takes time in proportion to the file that it is about, or waits for a disk.
+/// Whether a request takes time in proportion to the file that it is about, or to the depth of the
+/// directory that a directory moves to, or waits for a disk.
 fn may_take_long(request: &Request<'_>) -> bool {
     matches!(
         request.opcode,
-        op::SETATTR | op::FALLOCATE | op::COPY_FILE_RANGE | op::LSEEK | op::FSYNC | op::FSYNCDIR
+        op::SETATTR
+            | op::FALLOCATE
+            | op::COPY_FILE_RANGE
+            | op::LSEEK
+            | op::FSYNC
+            | op::FSYNCDIR
+            | op::RENAME
+            | op::RENAME2
     )
 }
 
@@ -70,7 +78,9 @@ mod tests {
             (0..6).filter_map(|number| take(&shares, op::FSYNCDIR, 7 + number % 2)).collect();
         assert_eq!(held.len(), 6);
         for user in [7, 8, 9] {
-            assert!(take(&shares, op::FSYNC, user).is_none(), "user {user}");
+            for long in [op::FSYNC, op::RENAME, op::RENAME2] {
+                assert!(take(&shares, long, user).is_none(), "user {user}");
+            }
             assert!(take(&shares, op::GETATTR, user).is_some(), "user {user}");
         }
         assert!(take(&shares, op::FSYNC, 0).is_some());

@@ -75,7 +75,9 @@ pub(super) fn is_slow(adapter: &Adapter, request: &Request<'_>) -> bool {
     match request.opcode {
         // A look-up by number of a node that the kernel does not hold: that takes a search.
         op::LOOKUP if request.arguments.clone().name() == Ok(b".") => true,
-        op::LOOKUP | op::READDIR | op::READDIRPLUS => volatile(),
+        op::LOOKUP => volatile(),
+        // A directory may have a million snapshots, and their names are not in the order of lists.
+        op::READDIR | op::READDIRPLUS => volatile() || adapter.takes_snapshots(request.node),
         op::GETXATTR => {
             let mut arguments = request.arguments;
             let name = arguments.skip(8).and_then(|()| arguments.name());

@@ -5,6 +5,7 @@ mod column;
 mod conformance;
 mod cuts;
 mod damaged;
+mod deleted;
 mod drops;
 mod far;
 mod far_suite;

@@ -3,7 +3,7 @@
 //! that there is one, and the sums of what is sent. What goes wrong is ordered by tests
 //! ([`Mishap`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -56,6 +56,8 @@ pub(crate) struct Objects {
     /// Settings of the bucket by name, such as `versioning`.
     settings: Mutex<BTreeMap<&'static str, String>>,
     mishaps: Mutex<Vec<(&'static str, Mishap)>>,
+    /// Paths of objects that lists report with other contents.
+    pub(crate) replaced: Mutex<BTreeSet<String>>,
     /// What every request of a method gets.
     always: Mutex<BTreeMap<&'static str, Mishap>>,
     requests: AtomicU64,
@@ -320,13 +322,18 @@ impl Objects {
                 let done = "<DeleteResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>";
                 (200, String::new(), done.as_bytes().to_vec())
             }
-            "GET" if request.query.contains("list-type=2") => list(&objects, request),
+            "GET" if request.query.contains("list-type=2") => {
+                list(&objects, &self.replaced.lock(), request)
+            }
             "GET" | "HEAD" => match (objects.get(&request.path), request.range) {
                 (None, _) => none(404),
                 (Some(bytes), Some((from, _))) if from >= bytes.len() => none(416),
                 (Some(bytes), Some((from, to))) => {
                     let to = to.min(bytes.len() - 1);
-                    let range = format!("content-range: bytes {from}-{to}/{}\r\n", bytes.len());
+                    let (length, etag) = (bytes.len(), etag(bytes));
+                    let range = format!(
+                        "content-range: bytes {from}-{to}/{length}\r\netag: \"{etag}\"\r\n"
+                    );
                     (206, range, bytes[from..=to].to_vec())
                 }
                 (Some(bytes), None) => (200, String::new(), bytes.clone()),
@@ -336,8 +343,20 @@ impl Objects {
     }
 }
 
+/// What names contents.
+fn etag(bytes: &[u8]) -> String {
+    format!("{:08x}", crc32c::crc32c(bytes))
+}
+
+/// When all objects changed last.
+pub(crate) const MODIFIED: &str = "2026-01-02T03:04:05.678Z";
+
 /// A part of a list; the token is the last name of the part before.
-fn list(objects: &BTreeMap<String, Vec<u8>>, request: &Request) -> Answer {
+fn list(
+    objects: &BTreeMap<String, Vec<u8>>,
+    replaced: &BTreeSet<String>,
+    request: &Request,
+) -> Answer {
     let field = |name: &str| {
         let found = request.query.split('&').find_map(|pair| pair.strip_prefix(name));
         found.unwrap_or_default().replace("%2F", "/")
@@ -346,18 +365,22 @@ fn list(objects: &BTreeMap<String, Vec<u8>>, request: &Request) -> Answer {
     let bucket = format!("{}/", request.path.trim_end_matches('/'));
     // From the first name that may be in this part: there are those of many stores.
     let from = format!("{bucket}{}", prefix.as_str().max(after.as_str()));
-    let names: Vec<(&str, usize)> = objects
+    let names: Vec<(&str, &Vec<u8>)> = objects
         .range(from..)
-        .map_while(|(path, bytes)| Some((path.strip_prefix(&bucket)?, bytes.len())))
+        .map_while(|(path, bytes)| Some((path.strip_prefix(&bucket)?, bytes)))
         .take_while(|(name, _)| name.starts_with(&prefix))
         .filter(|(name, _)| *name > after.as_str())
         .take(PART + 1)
         .collect();
     let mut text =
         String::from("<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-    for (name, size) in names.iter().take(PART) {
-        let size = size.to_string();
-        text.extend(["<Contents><Key>", name, "</Key><Size>", &size, "</Size></Contents>"]);
+    for (name, bytes) in names.iter().take(PART) {
+        let size = bytes.len().to_string();
+        let is_replaced = replaced.contains(&format!("{bucket}{name}"));
+        let etag = if is_replaced { "other".to_owned() } else { etag(bytes) };
+        text.extend(["<Contents><Key>", name, "</Key><Size>", &size, "</Size>"]);
+        text.extend(["<LastModified>", MODIFIED, "</LastModified><ETag>&quot;", &etag]);
+        text += "&quot;</ETag></Contents>";
     }
     if names.len() > PART {
         let last = names[PART - 1].0;

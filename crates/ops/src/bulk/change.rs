@@ -114,9 +114,11 @@ impl Bulk {
                 inode.mtime = at(changes.mtime).unwrap_or(inode.mtime);
                 inode.ctime = at(changes.ctime).unwrap_or(now);
                 inode.btime = at(changes.btime).unwrap_or(inode.btime);
-                chunk.charge(charging, |plan| {
-                    maker.policy.changes(plan, whose, (Some(&before), &mut inode), false)
-                })?;
+                if maker.charges(before.charge) {
+                    chunk.charge(charging, |plan| {
+                        maker.policy.changes(plan, whose, (Some(&before), &mut inode), false)
+                    })?;
+                }
                 chunk.file_mut(id).inode = inode;
             }
         }

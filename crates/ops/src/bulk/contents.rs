@@ -138,19 +138,23 @@ impl Bulk {
         self.now(maker);
         let (ino, mut before) = (self.chunk.file(file).ino, self.chunk.file(file).inode);
         let whose = (self.subvol.id.0, ino);
-        let charging = (maker.fs, maker.caller);
-        self.chunk.charge(charging, |plan| {
-            maker.policy.changes(plan, whose, (Some(&before), &mut after), true)
-        })?;
+        let (charging, charged) = ((maker.fs, maker.caller), maker.charges(before.charge));
+        if charged {
+            self.chunk.charge(charging, |plan| {
+                maker.policy.changes(plan, whose, (Some(&before), &mut after), true)
+            })?;
+        }
         let written = match bytes {
             Some((offset, bytes)) if !bytes.is_empty() => self.store(maker, file, offset, bytes),
             _ => Ok(()),
         };
         if let Err(error) = written {
             // What shrinks a charge is not refused.
-            self.chunk.charge(charging, |plan| {
-                maker.policy.changes(plan, whose, (Some(&after), &mut before), true)
-            })?;
+            if charged {
+                self.chunk.charge(charging, |plan| {
+                    maker.policy.changes(plan, whose, (Some(&after), &mut before), true)
+                })?;
+            }
             return Err(error.into());
         }
         self.chunk.file_mut(file).inode = after;

@@ -148,6 +148,15 @@ impl Dir {
 }
 
 impl Chunk {
+    /// An empty chunk in the memory of this one, whose drafts are visible; and what they freed.
+    pub(super) fn emptied(self) -> (Freed, Chunk) {
+        let Chunk { mut dirs, mut files, mut scratch, freed, .. } = self;
+        dirs.clear();
+        files.clear();
+        scratch.clear();
+        (freed, Chunk { dirs, files, scratch, ..Chunk::default() })
+    }
+
     pub(super) fn dir(&self, id: DirId) -> &Dir {
         &self.dirs[id.0 as usize]
     }

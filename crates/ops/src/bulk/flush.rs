@@ -39,8 +39,9 @@ impl Bulk {
             return Ok(());
         };
         let token = self.flush_from(maker, first)?;
-        let chunk = std::mem::take(&mut self.chunk);
-        maker.fs.settle_freed(Some(chunk.freed), Ok(token));
+        let (freed, emptied) = std::mem::take(&mut self.chunk).emptied();
+        self.chunk = emptied;
+        maker.fs.settle_freed(Some(freed), Ok(token));
         Ok(())
     }
 

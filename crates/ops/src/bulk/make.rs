@@ -18,6 +18,11 @@ use crate::posix::{symlink, whiteout};
 /// Bytes of memory of a draft, without its name and what is beside it.
 const DRAFT_BYTES: usize = 320;
 
+/// Bytes of memory of attributes that were inherited.
+fn memory_of(xattrs: &XattrRecord) -> usize {
+    if xattrs.is_empty() { 0 } else { xattrs.encode().len() }
+}
+
 impl Bulk {
     /// A directory of the volume, in which drafts are to be made.
     pub fn base(&mut self, maker: &Maker<'_>, ino: u64) -> Drafted<DirId> {
@@ -115,9 +120,11 @@ impl Bulk {
         };
         let share = ((inode.uid, inode.gid), inode.charged_bytes());
         let (subvol, charging) = (self.subvol.id.0, (maker.fs, maker.caller));
-        inode.charge = self
-            .chunk
-            .charge(charging, |plan| maker.policy.creates(plan, subvol, &record, share))?;
+        if maker.charges(record.charge) {
+            inode.charge = self
+                .chunk
+                .charge(charging, |plan| maker.policy.creates(plan, subvol, &record, share))?;
+        }
         let file = FileId(self.chunk.files.len() as u32);
         self.chunk.files.push(File {
             ino,
@@ -131,7 +138,8 @@ impl Bulk {
             keep: false,
         });
         self.made((ino, Draft::File(file)), (dir, name, hash));
-        self.weigh(dir, target.map_or(0, <[u8]>::len));
+        let lists = self.chunk.file(file).xattrs.as_deref().map_or(0, memory_of);
+        self.weigh(dir, target.map_or(0, <[u8]>::len) + lists);
         Ok(file)
     }
 
@@ -175,11 +183,12 @@ impl Bulk {
         };
         let made = DirId(self.chunk.dirs.len() as u32);
         let xattrs = inherited.xattrs.unwrap_or_default();
+        let lists = memory_of(&xattrs);
         let draft = Dir::new((ino, record, xattrs), name, (dir.0, base));
         self.chunk.dirs.push(draft);
         self.made((ino, Draft::Directory(made)), (dir, name, hash));
         self.chunk.dir_mut(dir).record.subdirectories += 1;
-        self.weigh(dir, DRAFT_BYTES);
+        self.weigh(dir, DRAFT_BYTES + lists);
         Ok(made)
     }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use format::quota::Charge;
 use inode::{Caller, FsError, NodeId};
 use volume::subvol::Subvol;
 
@@ -10,8 +11,11 @@ use super::draft::{Chunk, DirId, Draft, Intent};
 use crate::Ops;
 use crate::policy::Policy;
 
-/// Numbers of the first block; each further one has twice as many, up to [`BLOCK_MAX`].
+/// Numbers of the first block; each further one has [`BLOCK_GROWTH`] times as many, up to
+/// [`BLOCK_MAX`].
 const BLOCK_MIN: u64 = 1 << 8;
+/// A block that is used up is a flush, which waits for the disk.
+const BLOCK_GROWTH: u64 = 8;
 /// Most numbers of a block, and most inodes between two flushes.
 const BLOCK_MAX: u64 = 1 << 17;
 /// Most directories that existed before, in which one flush makes names: it locks all of them.
@@ -36,6 +40,14 @@ pub struct Maker<'a> {
     pub policy: &'a dyn Policy,
     /// The caller.
     pub caller: &'a Caller,
+}
+
+impl Maker<'_> {
+    /// Whether what has this charge, or is made in a directory that has it, is charged to anybody.
+    /// If not, the policy has nothing to plan. What changes until the flush, that charges.
+    pub(super) fn charges(&self, charge: Option<Charge>) -> bool {
+        charge.is_some() || self.policy.charges_owners()
+    }
 }
 
 /// Why a draft was not made or changed.
@@ -150,7 +162,7 @@ impl Bulk {
             }
             let first = fs.numbers.take_block(&*fs.store, self.block)?;
             self.free = first..first + self.block;
-            self.block = (self.block * 2).min(BLOCK_MAX);
+            self.block = (self.block * BLOCK_GROWTH).min(BLOCK_MAX);
         }
         Ok(self.free.start)
     }

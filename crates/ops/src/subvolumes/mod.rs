@@ -2,6 +2,18 @@
 //! commit, whose cost does not depend on what is in the directory.
 //!
 //! Order of what is taken: the ledger, gates of subvolumes by their numbers, striped locks.
+//!
+//! Which module decides what:
+//! * `execute`, `ledger`, `mounts`: locks, one commit, the memory of all subvolumes
+//! * `copy`, `copied`: what a copy is, for snapshots, clones and rollbacks
+//! * `snapshot`, `clone`, `rollback`, `create`, `rmr`, `rename`: the verbs
+//! * `inherit`, `nested`, `kept`, `above`: nested subvolumes, what copies inherit, snapshots below
+//!   and subvolumes above
+//! * `owned`: who may remove a tree
+//! * `shares`: how many a user makes
+//! * `retention`, `received`: schedules and holds; where one was received from
+//! * `link`, `access`, `leads`, `correct`, `heirs_below`: names of subvolumes, and what searches
+//!   and comparisons need
 
 // The verbs.
 mod create;
@@ -17,7 +29,9 @@ pub mod snapshot;
 
 // What a copy inherits.
 mod inherit;
+mod listed;
 mod kept;
+mod reachable;
 mod leads;
 pub mod heirs_below;
 

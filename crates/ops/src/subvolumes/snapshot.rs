@@ -5,6 +5,7 @@
 //! directory, not mounted anywhere. So a roll-back keeps a directory's snapshots, a clone has
 //! none, and they outlive the directory.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::Timestamp;
@@ -12,9 +13,10 @@ use format::detached_record::DetachedRecord;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, Ino, NAME_BYTES_MAX, NodeId, SubvolId};
+use store::KeyRange;
 use vfs::{Entry, FsResult};
 use volume::SnapshotInfo;
-use volume::error::{inconsistent, malformed};
+use volume::error::{from_store, inconsistent, malformed};
 use volume::subvol::{Subvol, VOLUME, read_record};
 
 use super::access::directory_of;
@@ -84,16 +86,11 @@ impl Ops {
 
     /// The snapshots of a directory, by name.
     pub fn snapshot_list(&self, caller: &Caller, dir: NodeId) -> FsResult<Vec<SnapshotInfo>> {
-        let (subvol, ino) = self.place(dir)?;
-        let record = directory_of(self, &subvol, ino)?;
-        let view = volume::view::View::new(&*self.store, subvol.tree());
-        volume::permit::directory(view, ino, &record, caller, inode::permissions::READ)?;
         let mut found = Vec::new();
-        for (_, id) in self.snapshot_names(&subvol, ino)? {
-            if let Some(record) = read_record(&*self.store, SubvolId(id))? {
-                found.push(info(id, &record));
-            }
-        }
+        self.snapshot_each(caller, dir, &mut |snapshot| {
+            found.push(snapshot);
+            ControlFlow::Continue(())
+        })?;
         Ok(found)
     }
 
@@ -103,12 +100,13 @@ impl Ops {
         let mut found = Vec::new();
         self.visit_volume(&key::SNAPSHOT_NAMES_PREFIX, &mut |_, value| {
             let id = number(value)?;
-            if let Some(record) = read_record(&*self.store, SubvolId(id))? {
+            if let Some(record) = read_record(&*self.store, SubvolId(id))?
+                && self.snapshot_entry_of(caller, SubvolId(id)).is_ok()
+            {
                 found.push(info(id, &record));
             }
             Ok(())
         })?;
-        found.retain(|snapshot| self.snapshot_entry_of(caller, snapshot.subvol).is_ok());
         Ok(found)
     }
 
@@ -297,23 +295,34 @@ impl Ops {
 
     /// The snapshot that a key of a name points to.
     pub fn snapshot_id(&self, key: &[u8]) -> FsResult<Option<u64>> {
-        let value = self.store.get(VOLUME, key).map_err(volume::error::from_store)?;
+        let value = self.store.get(VOLUME, key).map_err(from_store)?;
         value.map(|bytes| number(&bytes)).transpose()
     }
 
-    /// Names and numbers of a directory's snapshots, by name. A directory in a snapshot has none.
-    pub fn snapshot_names(&self, subvol: &Subvol, ino: u64) -> FsResult<Vec<(Vec<u8>, u64)>> {
+    /// Names and numbers of a directory's snapshots, by name, at most so many from a name on. A
+    /// directory in a snapshot has none.
+    pub fn snapshot_names(
+        &self,
+        subvol: &Subvol,
+        ino: u64,
+        from: &[u8],
+        max: usize,
+    ) -> FsResult<Vec<(Vec<u8>, u64)>> {
         let mut found = Vec::new();
         if subvol.read_only {
             return Ok(found);
         }
         let prefix = key::snapshot_names_prefix(subvol.lineage, ino);
-        self.visit_volume(&prefix, &mut |key, value| {
-            let parsed = key::parse_snapshot_name(key);
+        let mut range = KeyRange::prefix(&prefix);
+        range.from.extend_from_slice(from);
+        let mut cursor = self.store.scan(VOLUME, range).map_err(from_store)?;
+        while found.len() < max
+            && let Some(item) = cursor.next().map_err(from_store)?
+        {
+            let parsed = key::parse_snapshot_name(item.key);
             let (_, _, name) = parsed.map_err(|error| malformed(VOLUME, &error))?;
-            found.push((name.to_vec(), number(value)?));
-            Ok(())
-        })?;
+            found.push((name.to_vec(), number(item.value)?));
+        }
         Ok(found)
     }
 }

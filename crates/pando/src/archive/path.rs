@@ -32,9 +32,31 @@ pub(crate) fn parts(path: &[u8]) -> Result<Parts, &'static str> {
     Ok(parts)
 }
 
+/// A path without what it begins with, if that is whole parts: `/a` is not the beginning of `/ab`.
+pub(crate) fn stripped<'a>(path: &'a [u8], prefix: &[u8]) -> &'a [u8] {
+    match path.strip_prefix(prefix) {
+        Some(rest) if rest.is_empty() || rest[0] == b'/' || prefix.ends_with(b"/") => rest,
+        _ => path,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_parts_are_stripped() {
+        for (prefix, rest) in [
+            (&b""[..], &b"/mnt/ab/x"[..]),
+            (b"/mnt/a", b"/mnt/ab/x"),
+            (b"/mnt/ab", b"/x"),
+            (b"/mnt/ab/", b"x"),
+            (b"/mnt/ab/x", b""),
+            (b"mnt", b"/mnt/ab/x"),
+        ] {
+            assert_eq!(stripped(b"/mnt/ab/x", prefix), rest, "{}", prefix.escape_ascii());
+        }
+    }
 
     #[test]
     fn a_path_stays_below() {

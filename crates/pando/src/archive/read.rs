@@ -94,7 +94,8 @@ impl<R: Read> Reader<R> {
     /// The next member; `None` at the end of the archive.
     pub(crate) fn next(&mut self) -> Result<Option<Member>, ReadError> {
         self.skip()?;
-        let mut records = self.global.clone();
+        // The member's own headers, which have precedence over global ones whatever their order.
+        let mut own: Vec<Vec<u8>> = Vec::new();
         let (mut name, mut link) = (None, None);
         let mut extensions = 0;
         loop {
@@ -107,6 +108,11 @@ impl<R: Read> Reader<R> {
             };
             let kind = block[156];
             if !matches!(kind, b'x' | b'X' | b'g' | b'L' | b'K') {
+                let mut records = self.global.clone();
+                for bytes in &own {
+                    let malformed = |what: &str| ReadError::Malformed(at, what.to_owned());
+                    records.apply(bytes).map_err(malformed)?;
+                }
                 return self.member(at, &block, records, (name, link)).map(Some);
             }
             extensions += 1;
@@ -116,17 +122,14 @@ impl<R: Read> Reader<R> {
             let bytes = self.extended(at, &block)?;
             let malformed = |what: &str| ReadError::Malformed(at, what.to_owned());
             match kind {
-                b'g' => {
-                    self.global.apply(&bytes).map_err(malformed)?;
-                    // The member's own header has precedence.
-                    let own = std::mem::replace(&mut records, self.global.clone());
-                    if own != Records::default() {
-                        records = own;
-                    }
-                }
+                b'g' => self.global.apply(&bytes).map_err(malformed)?,
                 b'L' => name = Some(until_nul(&bytes).to_vec()),
                 b'K' => link = Some(until_nul(&bytes).to_vec()),
-                _ => records.apply(&bytes).map_err(malformed)?,
+                _ => {
+                    // Reported at the header itself.
+                    Records::default().apply(&bytes).map_err(malformed)?;
+                    own.push(bytes);
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 pub(super) const SEND_HELP: &str = "\
 Writes a stream to standard output. Without --from it has all of the snapshot; with --from only
@@ -53,12 +53,13 @@ The first line is {\"pando_dump\":1}, the last one has the number of lines betwe
 Examples:
   pando dump /mnt/vol/project > project.jsonl
   pando dump /data/vol:/project@monday | zstd > monday.jsonl.zst
+  pando dump --format parquet /mnt/vol/project > project.parquet
   pando dump /mnt/vol/project | jq -r 'select(.size > 1e9) | .path'";
 
 pub(super) const LOAD_HELP: &str = "\
 Reads a dump from standard input, and makes DST of it: a new directory with a snapshot `loaded`.
 Files have the right length and no contents. Nothing is visible before the last line was read. Only
-root loads dumps.
+root loads dumps. A Parquet file is not loaded: keep lines for that.
 
 Example:
   pando load /data/vol:/project < project.jsonl";
@@ -66,7 +67,7 @@ Example:
 /// Least memory for a stream.
 const MEMORY_MIN: u64 = 1 << 20;
 
-fn memory(text: &str) -> Result<u64, String> {
+pub(super) fn memory(text: &str) -> Result<u64, String> {
     match inode::parse_bytes(text) {
         Some(bytes) if bytes >= MEMORY_MIN => Ok(bytes),
         Some(_) => Err("at least 1 MiB is needed".to_owned()),
@@ -116,10 +117,22 @@ pub(crate) struct ReceiveArgs {
     pub(crate) no_hold: bool,
 }
 
+/// What a dump is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DumpFormat {
+    /// A line of JSON for each name
+    Lines,
+    /// A Parquet file with a row for each name
+    Parquet,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
     /// The directory, or DIR@SNAPSHOT
     pub(crate) dir: PathBuf,
+    /// What to write
+    #[arg(long, value_enum, default_value = "lines")]
+    pub(crate) format: DumpFormat,
     /// Memory for names of directories and files with several names; at most 256M unless as root
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
     pub(crate) memory: u64,
@@ -129,4 +142,7 @@ pub(crate) struct DumpArgs {
 pub(crate) struct LoadArgs {
     /// The directory, which does not exist
     pub(crate) dst: PathBuf,
+    /// Memory for attributes of the directories above a name
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
+    pub(crate) memory: u64,
 }

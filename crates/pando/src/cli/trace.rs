@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::stream::memory;
+
 pub(super) const HELP: &str = "\
 A trace is made by `pando mount --trace FILE`. It has every call that reached the file system, with
 time, duration, caller, arguments and result; names, but no contents. What the kernel answers from
@@ -128,6 +130,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: u16,
+    /// Memory for the names and inodes of the trace
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
+    pub(crate) memory: u64,
     /// Change owners as recorded, make device nodes and set set-id bits; without it they are left
     /// out
     #[arg(long)]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::stream::memory;
+
 pub(crate) const IMPORT_HELP: &str = "\
 Keeps modes, times, owners (as root), extended attributes, hard links, symbolic links, holes
 and special files. SRC is read with your rights. What is already in DST with the same size and
@@ -22,8 +24,14 @@ With --format list, SRC (or -) is a list of names with attributes: JSON lines as
 --json` prints them (path and kind; mode, uid, gid, size, mtime, atime, target, device, inode and
 links, xattrs), or what GNU find prints with
 -printf '%y %#m %U %G %s %T@ %A@ %n %D:%i %P\\0%l\\0'. Files are holes of their size, unless
---contents names the directory that has their contents. A line that is none ends the import, unless
---keep-going is given; its number is printed.
+--contents names the directory that has their contents. What `rsync -rl --list-only` prints is read,
+too, with times in the local time zone. A line that is none ends the import, unless --keep-going is
+given; its number is printed.
+
+SRC may be s3://BUCKET/PREFIX: objects are copied, with the time of their last change, and the parts
+of a key between slashes are names. An empty object whose key ends in / is a directory. A key that is
+no path (a//b, .., or below another object) is left out and named. Servers and credentials are found
+as for volumes (AWS_*).
 
 A conflict is a name that DST had before and that differs in kind, size, time or target. A directory
 is merged with a directory, and replaced by nothing.
@@ -33,6 +41,7 @@ Examples:
   pando import /home/alice /data/vol:/home/alice
   pando import --format tar linux.tar.gz /mnt/vol/linux
   pando find --json /mnt/a | pando import --format list --strip /mnt/a - /mnt/b/names
+  pando import s3://bucket/photos /mnt/vol/photos
   ssh host tar -C /srv -cf - . | pando import --format tar - /mnt/vol/srv";
 
 pub(crate) const EXPORT_HELP: &str = "\
@@ -103,7 +112,7 @@ pub(crate) enum Appear {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// What to copy; - is standard input, if it is no directory
+    /// What to copy; - is standard input, if it is no directory; s3://BUCKET/PREFIX are objects
     pub(crate) src: PathBuf,
     /// The new path: a path below a mount, or VOLDIR:/inner/path
     pub(crate) dst: PathBuf,
@@ -119,6 +128,9 @@ pub(crate) struct ImportArgs {
     /// Read back what was copied, and compare it; files that were there already are not compared
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Memory for names and attributes that are kept until the end, and for objects read ahead
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
+    pub(crate) memory: u64,
     /// Take the numbers of an archive's owners, and not their names
     #[arg(long)]
     pub(crate) numeric_owner: bool,

@@ -46,9 +46,9 @@ pub(crate) enum TrashVerb {
     On {
         /// The directory; the root for the whole volume
         dir: PathBuf,
-        /// How long: a number with s, m, h, d, w or y
-        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = super::duration)]
-        keep: Duration,
+        /// How long: a number with s, m, h, d, w or y [default: as before, or 7d]
+        #[arg(long, value_name = "TIME", value_parser = super::duration)]
+        keep: Option<Duration>,
     },
     /// Delete removed files from now on; what is in .trash stays as ordinary files
     #[command(after_help = "Example:\n  pando trash off /mnt/vol/home")]

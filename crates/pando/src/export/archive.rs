@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ use crate::failure::{self, Result};
 
 /// Bytes that are written at once.
 const BUFFER_BYTES: usize = 1 << 20;
+/// Bytes of a file that are written before the disk is asked to write them.
+const START_BYTES: u64 = 8 << 20;
 
 /// An archive that is written.
 pub(crate) struct Archive {
@@ -114,6 +117,40 @@ impl Drop for Made {
     }
 }
 
+/// The file as it is written. From time to time the disk starts to write what is there: it would
+/// be idle until the sync of all otherwise.
+struct Writing {
+    file: File,
+    /// Where the next bytes go, and up to where the disk was asked to write.
+    length: u64,
+    started: u64,
+}
+
+impl Write for Writing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.length += written as u64;
+        let more = self.length - self.started;
+        if more >= START_BYTES {
+            // Linux drops from memory only what is on the disk. Where this is refused, the sync
+            // does all of it.
+            rustix::fs::fadvise(
+                &self.file,
+                self.started,
+                NonZeroU64::new(more),
+                rustix::fs::Advice::DontNeed,
+            )
+            .unwrap_or_default();
+            self.started = self.length;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The path by which this process names an open file.
 fn open_file(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
@@ -135,7 +172,8 @@ impl Archive {
     pub(crate) fn create(path: &Path) -> Result<Archive> {
         refuse_existing(path)?;
         let made = Made::create(path)?;
-        let out = made.file.try_clone().map_err(|error| failure::io("write", path, &error))?;
+        let file = made.file.try_clone().map_err(|error| failure::io("write", path, &error))?;
+        let out = Writing { file, length: 0, started: 0 };
         Ok(Archive::new(Box::new(out), Some(made)))
     }
 

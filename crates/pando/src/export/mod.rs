@@ -58,6 +58,9 @@ pub(crate) trait Sink {
     }
 }
 
+/// Most files with several names of which more names may come, as in the daemon.
+const LINKS_MAX: usize = 1 << 20;
+
 /// The outcome of an export.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -69,6 +72,8 @@ pub(crate) struct Outcome {
     pub(crate) failed: u64,
     /// Sockets left out: an archive cannot hold them.
     pub(crate) sockets: u64,
+    /// Names of files with several that are files of their own.
+    pub(crate) split: u64,
     /// The first reason.
     pub(crate) worst: Option<FailureKind>,
     /// How long it took.
@@ -84,8 +89,8 @@ pub(crate) struct Export<'a, S> {
     outcome: Outcome,
     path: Vec<u8>,
     levels: Vec<Level>,
-    /// The first names of files with several.
-    links: BTreeMap<u64, Vec<u8>>,
+    /// The first names of files with several, and how many more they have.
+    links: BTreeMap<u64, (Vec<u8>, u32)>,
     /// The file begun.
     begun: Option<(Vec<u8>, Attr, OwnXattrs)>,
 }
@@ -171,7 +176,7 @@ impl<'a, S: Sink> Export<'a, S> {
             }
             ExportItem::File { name, attr, xattrs, data } => {
                 self.outcome.bytes += data.len() as u64;
-                self.one(name, attr, |sink, path| {
+                self.one((*name, true), attr, |sink, path| {
                     sink.file(&Exported { path, attr, xattrs }, data).map(|()| true)
                 })?;
             }
@@ -192,22 +197,25 @@ impl<'a, S: Sink> Export<'a, S> {
                 let one = Exported { path: &path, attr: &attr, xattrs: &borrowed(&xattrs) };
                 self.sink.end(&one)?;
                 self.outcome.exported += 1;
-                if attr.nlink > 1 {
-                    self.links.insert(attr.node, path);
-                }
+                self.remember(&attr, &path);
             }
             ExportItem::Other { name, attr, xattrs, target } => {
-                self.one(name, attr, |sink, path| {
+                self.one((*name, true), attr, |sink, path| {
                     sink.other(&Exported { path, attr, xattrs }, target)
                 })?;
             }
             ExportItem::Link { name, attr } => {
-                let Some(first) = self.links.get(&attr.node).cloned() else {
+                let Some((first, left)) = self.links.get_mut(&attr.node) else {
                     // Its first name cannot be stored either, and was reported.
                     self.outcome.sockets += u64::from(attr.kind == Kind::Socket);
                     return Ok(());
                 };
-                self.one(name, attr, |sink, path| {
+                *left = left.saturating_sub(1);
+                let (first, is_last) = (first.clone(), *left == 0);
+                if is_last {
+                    self.links.remove(&attr.node);
+                }
+                self.one((*name, false), attr, |sink, path| {
                     sink.link(&Exported { path, attr, xattrs: &[] }, &first).map(|()| true)
                 })?;
             }
@@ -223,10 +231,23 @@ impl<'a, S: Sink> Export<'a, S> {
         Ok(())
     }
 
-    /// Stores one name in the current directory.
+    /// Remembers the first name of a file with several. The daemon forgets a file with its last
+    /// name, too, and sends what is beyond its bound as files of their own.
+    fn remember(&mut self, attr: &Attr, path: &[u8]) {
+        if attr.nlink < 2 {
+            return;
+        }
+        if self.links.contains_key(&attr.node) || self.links.len() >= LINKS_MAX {
+            self.outcome.split += 1;
+            return;
+        }
+        self.links.insert(attr.node, (path.to_vec(), attr.nlink - 1));
+    }
+
+    /// Stores one name in the current directory; `links`: other names of the file may follow.
     fn one(
         &mut self,
-        name: &[u8],
+        (name, links): (&[u8], bool),
         attr: &Attr,
         store: impl FnOnce(&mut S, &[u8]) -> Result<bool>,
     ) -> Result<()> {
@@ -235,8 +256,10 @@ impl<'a, S: Sink> Export<'a, S> {
         let stored = store(&mut self.sink, &self.path)?;
         if stored {
             self.outcome.exported += 1;
-            if attr.nlink > 1 {
-                self.links.entry(attr.node).or_insert_with(|| self.path.clone());
+            if links {
+                let path = std::mem::take(&mut self.path);
+                self.remember(attr, &path);
+                self.path = path;
             }
         } else {
             self.outcome.sockets += 1;

@@ -106,12 +106,16 @@ impl Staging {
             }
             renamed => renamed.map_err(|error| failed("create", error))?,
         }
+        // From here on it is there, whatever fails.
+        let there = |failure: Failure| {
+            failure.hint("everything was exported and has its name; this alone is left to be done")
+        };
         if let Some(top) = closed {
-            to_mode(top, Mode::empty())?;
+            to_mode(top, Mode::empty()).map_err(there)?;
         }
         rustix::fs::unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR).unwrap_or_default();
         let durable = rustix::fs::fsync(&self.parent);
-        durable.map_err(|error| failed("make durable", error))?;
+        durable.map_err(|error| there(failed("make the name durable of", error)))?;
         other.map_or(Ok(()), |other| Err(taken(&self.destination, &other)))
     }
 }

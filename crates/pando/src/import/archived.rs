@@ -42,6 +42,8 @@ pub(crate) struct Options {
     pub(crate) verify: bool,
     /// Whether the rest becomes visible although some members failed.
     pub(crate) keep_going: bool,
+    /// Bytes of memory.
+    pub(crate) memory: usize,
 }
 
 /// An archive to import.
@@ -73,7 +75,7 @@ impl<R: Read> Archived<'_, R> {
             destination,
             (options.on_conflict, options.verify),
             both,
-            output,
+            (options.memory, output),
         )?;
         if options.keep_going {
             tree.keep_going();

@@ -20,6 +20,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use wire::{Failure, FailureKind, ImportAttr, Item, Kind};
 
 use super::Outcome;
+use super::memory::of_path;
 use super::source;
 use super::tree::{Begun, Node, Tree, Visible, Xattrs, borrowed};
 use crate::archive::path::{self, Parts};
@@ -31,8 +32,6 @@ use crate::output::Output;
 const DATA_BYTES: usize = 256 << 10;
 /// Bytes read from the list at once.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Most files with several names of which the first name is kept.
-const LINKS_MAX: usize = 1 << 22;
 
 /// A list to import.
 pub(crate) struct Listed<'a, R> {
@@ -49,6 +48,8 @@ pub(crate) struct Listed<'a, R> {
     pub(crate) on_conflict: OnConflict,
     /// Whether to keep what is sent, to be verified.
     pub(crate) verify: bool,
+    /// Bytes of memory.
+    pub(crate) memory: usize,
     pub(crate) bar: &'a ProgressBar,
     pub(crate) interrupted: &'a AtomicBool,
 }
@@ -80,7 +81,7 @@ impl<R: Read> Listed<'_, R> {
             self.destination,
             (self.on_conflict, self.verify),
             both,
-            output,
+            (self.memory, output),
         )?;
         if self.keep_going {
             tree.keep_going();
@@ -171,7 +172,7 @@ impl Import<'_> {
         (unit, number): (&str, u64),
         tree: &mut Tree<'_>,
     ) -> Result<()> {
-        let inner = entry.path.strip_prefix(self.strip).unwrap_or(&entry.path);
+        let inner = path::stripped(&entry.path, self.strip);
         let path = match path::parts(inner) {
             Ok(path) => path,
             Err(why) => {
@@ -193,7 +194,7 @@ impl Import<'_> {
         if let Some(first) = entry.file.and_then(|file| self.links.get(&file)) {
             return if *first == path { Ok(()) } else { tree.link(&path, first) };
         }
-        let file = entry.file.filter(|_| self.links.len() < LINKS_MAX);
+        let file = entry.file;
         let (size, rdev, target) = (entry.size, entry.rdev, entry.target.as_slice());
         let node = Node { kind: entry.kind, attr, xattrs: &xattrs, size, rdev, target };
         let begun = tree.begin(&path, &node)?;
@@ -205,6 +206,7 @@ impl Import<'_> {
             self.node((name, inner), tree, &node)?;
         }
         if let Some(file) = file {
+            tree.memory().take(of_path(&path) + size_of::<((u64, u64), Parts)>())?;
             self.links.insert(file, path);
         }
         Ok(())

@@ -4,12 +4,22 @@
 //! The walk waits for no single file. For a directory that existed before, the daemon first
 //! returns its entries, and the walk skips files with the same kind, size and time. So an
 //! interrupted import continues where it was.
+//!
+//! Which module decides what:
+//! * `source`, `ahead`, `count`: how the source is read
+//! * `walk`, `tree`: what is sent, and what is there already
+//! * `stream`: how much is under way
+//! * `archived`, `listed`: archives, lists
+//! * `verify`, `itself`: comparison at the end; a tree in itself
 
 mod archived;
 mod listed;
+mod bucket;
 mod walk;
+mod fetch;
 mod ahead;
 mod tree;
+mod memory;
 mod stream;
 mod verify;
 mod source;
@@ -29,6 +39,7 @@ use crate::cli::OnConflict;
 use crate::failure::Result;
 use crate::output::Output;
 pub(crate) use archived::{Archived, Options};
+pub(crate) use bucket::Bucket;
 pub(crate) use itself::refuse as refuse_itself;
 pub(crate) use listed::Listed;
 pub(crate) use tree::Visible;
@@ -45,6 +56,8 @@ pub(crate) struct Import<'a> {
     pub(crate) verify: bool,
     /// Whether the rest gets its name although something failed.
     pub(crate) keep_going: bool,
+    /// Bytes of memory.
+    pub(crate) memory: usize,
     /// Where progress is shown.
     pub(crate) bar: &'a ProgressBar,
 }
@@ -103,6 +116,7 @@ impl Import<'_> {
         device::raise_descriptor_limit();
         let counter = count::start(self.source, self.bar, interrupted);
         let mut walk = walk::Walk::new(connection, self.on_conflict, self.bar, interrupted, output);
+        walk.limit_memory(self.memory);
         if self.keep_going {
             walk.keep_going();
         }

@@ -65,6 +65,11 @@ impl Stream {
         self.sent_items = Some(Sent::new(single));
     }
 
+    /// Whether what is sent is kept.
+    pub(super) fn keeps(&self) -> bool {
+        self.sent_items.is_some()
+    }
+
     /// What was kept.
     pub(super) fn take_kept(&mut self) -> Option<Sent> {
         self.sent_items.take()

@@ -16,6 +16,7 @@ use client::Connection;
 use indicatif::ProgressBar;
 use wire::{Answer, Call, Failure, FailureKind, ImportAttr, Item, Kind, ListEntry};
 
+use super::memory::{Memory, of_path, of_xattrs};
 use super::stream::Stream;
 use super::{Outcome, before_another_try};
 use crate::archive::path::Parts;
@@ -60,7 +61,11 @@ pub(super) struct Tree<'a> {
     output: &'a mut Output,
     /// The directory that everything is below, until it gets its name.
     destination: Vec<u8>,
+    memory: Memory,
 }
+
+/// What a digest takes that is kept to be verified.
+const DIGEST_BYTES: usize = 16;
 
 /// The names that a directory had before the import, and has still.
 type Names = BTreeMap<Vec<u8>, There>;
@@ -107,7 +112,7 @@ impl<'a> Tree<'a> {
         (destination, visible): (&[u8], Visible<'_>),
         (on_conflict, verify): (OnConflict, bool),
         (bar, interrupted): (&'a ProgressBar, &'a AtomicBool),
-        output: &'a mut Output,
+        (memory, output): (usize, &'a mut Output),
     ) -> Result<Tree<'a>> {
         let mut stream = Stream::new(connection, bar);
         if verify {
@@ -116,7 +121,9 @@ impl<'a> Tree<'a> {
         let staged = visible != Visible::Gradually;
         let open = Call::ImportOpen { path: destination, directory: true, staged };
         let (existing, existed) = stream.ask(open)?;
-        let top = Level { name: Vec::new(), existing: by_name(existing), existed };
+        let mut memory = Memory::new(memory);
+        let existing = counted(existing, &mut memory)?;
+        let top = Level { name: Vec::new(), existing, existed };
         let mut tree = Tree {
             stream,
             outcome: Outcome::default(),
@@ -132,11 +139,22 @@ impl<'a> Tree<'a> {
             interrupted,
             output,
             destination: destination.to_vec(),
+            memory,
         };
         if !existed || staged {
             tree.attributes.insert(Vec::new(), (default_directory(), Vec::new()));
         }
         Ok(tree)
+    }
+
+    /// Whether the destination did not exist, so that nothing can be there already.
+    pub(super) fn is_new(&self) -> bool {
+        self.levels.first().is_some_and(|level| !level.existed)
+    }
+
+    /// What grows with the import.
+    pub(super) fn memory(&mut self) -> &mut Memory {
+        &mut self.memory
     }
 
     /// Whether the caller interrupted the import.
@@ -236,7 +254,10 @@ impl<'a> Tree<'a> {
         let existed = self.levels.last().is_some_and(|level| level.existed);
         // What is not this import's keeps its attributes, unless it is replaced.
         if !existed || self.on_conflict == OnConflict::Replace {
-            self.attributes.insert(path.to_vec(), (attr, xattrs));
+            self.memory.take(of_xattrs(&xattrs))?;
+            if let Some((_, before)) = self.attributes.insert(path.to_vec(), (attr, xattrs)) {
+                self.memory.release(of_xattrs(&before));
+            }
         }
         Ok(true)
     }
@@ -319,6 +340,9 @@ impl<'a> Tree<'a> {
     /// Sends what makes one name.
     pub(super) fn made(&mut self, item: &Item<'_>) -> Result<()> {
         self.outcome.imported += 1;
+        if self.stream.keeps() {
+            self.memory.take(DIGEST_BYTES)?;
+        }
         self.push(item)
     }
 
@@ -424,13 +448,14 @@ impl<'a> Tree<'a> {
                 return Ok(false);
             }
             (Some(_), None) => match self.stream.ask(Call::ImportEnter { name }) {
-                Ok((existing, existed)) => (by_name(existing), existed),
+                Ok((existing, existed)) => (counted(existing, &mut self.memory)?, existed),
                 Err(failure) => return self.not_entered(path, failure),
             },
         };
         let known = self.finishing || self.attributes.contains_key(path);
         if !known && (!existed || self.staged) {
             let unset = (default_directory(), Vec::new());
+            self.memory.take(of_path(path) + size_of::<(ImportAttr, Xattrs)>())?;
             self.attributes.insert(path.to_vec(), unset);
         }
         self.outcome.unchanged += u64::from(!known && existed);
@@ -506,6 +531,15 @@ fn is_same(there: &ListEntry, node: &Node<'_>) -> bool {
 fn default_directory() -> ImportAttr {
     let now = device::Clock::now(&device::SystemClock::new()).0;
     ImportAttr { mode: 0o755, owner: None, atime: now, mtime: now }
+}
+
+/// The entries of a directory, within the memory of the import.
+fn counted(entries: Vec<ListEntry>, memory: &mut Memory) -> Result<Names> {
+    for entry in &entries {
+        let target = entry.target.as_ref().map_or(0, |target| target.0.len());
+        memory.take(2 * entry.name.0.len() + target + size_of::<There>())?;
+    }
+    Ok(by_name(entries))
 }
 
 fn by_name(entries: Vec<ListEntry>) -> Names {

@@ -15,6 +15,7 @@ use rustix::fs::Stat;
 use wire::{Answer, Call, Failure, FailureKind, Item, Kind, ListEntry};
 
 use super::ahead::{self, Ahead, Event, Seen, Small};
+use super::memory::Memory;
 use super::source::{self, Directory, Xattrs};
 use super::stream::Stream;
 use super::tree::{Visible, conflict, holes};
@@ -43,6 +44,7 @@ pub(super) struct Walk<'a> {
     interrupted: &'a AtomicBool,
     output: &'a mut Output,
     buffer: Vec<u8>,
+    memory: Memory,
 }
 
 struct Level {
@@ -73,6 +75,7 @@ impl<'a> Walk<'a> {
             interrupted,
             output,
             buffer: Vec::new(),
+            memory: Memory::new(usize::MAX),
         }
     }
 
@@ -108,6 +111,7 @@ impl<'a> Walk<'a> {
             // Into what exists, only what differs is read.
             let ahead = Ahead::start(Arc::clone(&directory), !existed)
                 .map_err(|error| failure::source("read", source, &error))?;
+            self.memory.take(level_bytes(source, &existing))?;
             self.levels.push(level(directory, source.to_owned(), existing, existed));
             self.directories(ahead)?;
         } else {
@@ -138,6 +142,11 @@ impl<'a> Walk<'a> {
         }
         self.stream.close()?;
         self.report_errors()
+    }
+
+    /// Bounds what grows with the import.
+    pub(super) fn limit_memory(&mut self, bytes: usize) {
+        self.memory = Memory::new(bytes);
     }
 
     /// Gives the whole its name although some of it failed.
@@ -245,12 +254,14 @@ impl<'a> Walk<'a> {
         } else {
             self.outcome.imported += 1;
         }
+        self.memory.take(level_bytes(&path, &existing))?;
         self.levels.push(self::level(directory, path, existing, existed));
         Ok(true)
     }
 
     fn leave(&mut self) -> Result<()> {
         let Some(level) = self.levels.pop() else { return Ok(()) };
+        self.memory.release(level_bytes(&level.path, level.existing.values()));
         let stat = match level.directory.stat_self() {
             Ok(stat) => stat,
             Err(error) => {
@@ -271,6 +282,9 @@ impl<'a> Walk<'a> {
         stat: &Stat,
         file: Option<io::Result<Small>>,
     ) -> Result<()> {
+        if self.stream.keeps() {
+            self.memory.take(2 * size_of::<u64>())?;
+        }
         let bytes = name.to_bytes();
         let mut hold = 0;
         if stat.st_nlink > 1 {
@@ -287,6 +301,7 @@ impl<'a> Walk<'a> {
                 self.outcome.imported += 1;
                 return self.stream.push(&Item::Link { name: bytes, held });
             }
+            self.memory.take(size_of::<((u64, u64), u64)>())?;
             self.links.insert(key, next);
             hold = next;
         }
@@ -558,6 +573,15 @@ fn level(
 ) -> Level {
     let existing = existing.into_iter().map(|entry| (entry.name.0.clone(), entry)).collect();
     Level { directory, path, existing, existed }
+}
+
+/// What a level takes of memory.
+fn level_bytes<'e>(path: &Path, existing: impl IntoIterator<Item = &'e ListEntry>) -> usize {
+    let entry = |entry: &ListEntry| {
+        let target = entry.target.as_ref().map_or(0, |target| target.0.len());
+        2 * entry.name.0.len() + target + size_of::<ListEntry>() + 64
+    };
+    path.as_os_str().len() + existing.into_iter().map(entry).sum::<usize>()
 }
 
 fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {

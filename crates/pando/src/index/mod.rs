@@ -33,6 +33,7 @@ use feed::{Feed, Message};
 pub(crate) use follow::Follower;
 use known::Known;
 use problems::Problems;
+use read::Reader;
 use walk::{Settings, Task, Walk};
 
 /// Most messages that the daemon has not answered yet.
@@ -229,8 +230,11 @@ fn start(walk: &Arc<Walk>, threads: usize) -> Result<Vec<device::Thread<()>>> {
     (0..threads)
         .map(|number| {
             let walk = Arc::clone(walk);
-            device::spawn(&format!("scan-{number}"), move || walk.work())
-                .map_err(|error| failure::thread(&error))
+            device::spawn(&format!("scan-{number}"), move || {
+                let mut reader = Reader::new(&walk);
+                walk.work(|task, stack| reader.directory(task, stack));
+            })
+            .map_err(|error| failure::thread(&error))
         })
         .collect()
 }

@@ -14,7 +14,6 @@ use super::events::{Inotify, Vanished};
 use super::feed::Feed;
 use super::known::Known;
 use super::problems::Problems;
-use super::read::Reader;
 use super::tree::Node;
 
 /// A directory to be read.
@@ -131,17 +130,17 @@ impl Walk {
         self.changed.notify_all();
     }
 
-    /// Works until the walk ends.
-    pub(super) fn work(&self) {
+    /// Works until the walk ends. `read` reads a directory and pushes its subdirectories; it
+    /// returns `false` when the receiver is gone.
+    pub(super) fn work(&self, mut read: impl FnMut(&Task, &mut Vec<Task>) -> bool) {
         let _leaving = Leaving(self);
-        let mut reader = Reader::new(self);
         let mut stack: Vec<Task> = Vec::new();
         while let Some(task) = stack.pop().or_else(|| self.take()) {
             if self.is_stopped() {
                 self.stop();
                 return;
             }
-            if !reader.directory(&task, &mut stack) {
+            if !read(&task, &mut stack) {
                 self.stop();
                 return;
             }

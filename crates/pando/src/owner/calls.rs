@@ -51,9 +51,9 @@ pub(super) fn answer(
         }
         Call::Find(ref question) => find::find(server, caller, question, replies),
         Call::SnapshotList { path } => {
-            let listed = at(fs, caller, path, |node| fs.snapshot_list(caller, node))?;
-            snapshots::send(fs, &listed, replies)?;
-            Ok(Answer::Nothing)
+            let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+            let directory = (held.entry.node, path);
+            snapshots::of_directory(fs, caller, directory, replies).map(|()| Answer::Nothing)
         }
         Call::SnapshotsOfVolume { removed } => {
             snapshots::of_volume(fs, caller, removed, replies).map(|()| Answer::Nothing)
@@ -85,7 +85,7 @@ pub(super) fn answer(
             quota::shown(fs, caller, found.as_slice()).map(Answer::Quotas)
         }
         Call::OwnerQuotaGet { owner } => quota::of_owner(fs, caller, owner),
-        Call::QuotaList => quota::all(fs, caller),
+        Call::QuotaList => quota::all(fs, caller, replies),
         Call::QuotaCheck => quota::check(fs, caller, replies),
         Call::QuotaSet { .. } | Call::OwnerQuotaSet { .. } => {
             let answer = quota::set(fs, caller, call, replies)?;
@@ -95,7 +95,7 @@ pub(super) fn answer(
         Call::ScheduleGet { path } => schedule_calls::get((fs, server.schedules()), caller, path),
         Call::Schedules => schedule_calls::all((fs, server.schedules()), caller, replies),
         Call::TrashList { path } => trash::list(fs, caller, path, replies),
-        Call::TrashEmpty { .. } | Call::Restore { .. } => {
+        Call::TrashSet { .. } | Call::TrashEmpty { .. } | Call::Restore { .. } => {
             let answer = from_trash(fs, caller, call)?;
             settled(server)?;
             Ok(answer)
@@ -161,9 +161,12 @@ fn serves_mount(server: &Server, device: &[u8]) -> Answered<Answer> {
     Err(failure.hint("findmnt(8) shows what is mounted there; unmount it with umount(8)"))
 }
 
-/// The requests that take from the trash.
+/// The requests that change a trash.
 fn from_trash(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<Answer> {
     match *call {
+        Call::TrashSet { path, on, keep_seconds } => {
+            trash::set(fs, caller, path, (on, keep_seconds))
+        }
         Call::TrashEmpty { path } => trash::empty(fs, caller, path),
         Call::Restore { path, to, at, since } => {
             trash::restore(fs, caller, (path, to), &fs::RestoreOptions { at, since })
@@ -201,13 +204,6 @@ fn change(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<()> {
         Call::Rollback { path, snapshot } => {
             at(fs, caller, path, |node| fs.rollback(caller, node, snapshot))
                 .map_err(|failure| named(failure, snapshot, WHO_REMOVES))
-        }
-        Call::TrashSet { path, keep_seconds } => {
-            let held = Held::resolve(fs, caller, path, Follow::Yes)?;
-            fs.trash_set(caller, held.entry.node, keep_seconds).map_err(|error| match error {
-                FsError::NotFound => trash::not_its_own(fs, caller, held.entry.node).at(path),
-                error => about(error, path),
-            })
         }
         Call::ScheduleSet { .. } | Call::SnapshotHold { .. } => {
             schedule_calls::change(fs, caller, call)
@@ -260,17 +256,16 @@ fn remove(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answer> {
 
 fn stat(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answer> {
     let held = Held::shown(fs, caller, path, Follow::No)?;
-    let target = held.target(caller)?;
+    let target = held.target(caller, path)?;
     Ok(Answer::Stat(Box::new(StatAnswer { attr: (&held.entry.attr).into(), target })))
 }
 
 fn info(fs: &Volume, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answered<Answer> {
     let held = Held::resolve(fs, caller, path, Follow::No)?;
-    let target = held.target(caller)?;
+    let target = held.target(caller, path)?;
     let Entry { node, attr } = held.entry;
     if attr.kind == Kind::Directory {
-        let snapshots = fs.snapshot_list(caller, node);
-        snapshots::send(fs, &snapshots.map_err(|error| about(error, path))?, replies)?;
+        snapshots::of_directory(fs, caller, (node, path), replies)?;
     }
     let names = fs.listxattr(caller, node).map_err(|error| about(error, path))?;
     let xattrs = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
@@ -398,6 +393,7 @@ pub(super) fn status(server: &Server) -> Answered<Status> {
             collecting: status.collecting,
             counting: status.counting,
             reclaimed: server.background().done(),
+            reclaimed_a_second: server.background().done_a_second(),
         },
         read_only: status.read_only,
         damaged: status.damaged,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use client::{Peer, Timed};
 use inode::{Caller, Ends, Enforce};
+use vfs::FileSystem;
 use wire::{
     Answer, Body, Bytes, Call, Failure, FailureKind, FrameError, HELLO_MAGIC, Hello, Reply,
     Request, VERSION, Welcome, decode, encode, read_frame, write_frame,
@@ -227,7 +228,7 @@ fn try_serve(
                 let ended = server.end_session(other, id).map(|()| Answer::Nothing);
                 replies.send(ended.map_or_else(Body::Failed, Body::Done))?;
             }
-            call => match server.begin(id, load) {
+            call => match load::bounded(&call).and_then(|()| server.begin(id, load)) {
                 Ok(()) => answer((server, id), &caller, call, &mut work, &mut replies)?,
                 Err(failure) => replies.send(Body::Failed(failure))?,
             },
@@ -427,6 +428,12 @@ fn answer<'a>(
         }
         (call, _) => calls::answer(server, caller, &call, replies),
     };
+    // Of a volume that is served no change is reported before it is durable.
+    let answered = answered.and_then(|answer| {
+        let settled =
+            server.fs().unsettled().map_or(Ok(()), |position| server.fs().settle(position));
+        settled.map(|()| answer).map_err(Failure::from)
+    });
     let sent = replies.send(match answered {
         Ok(answer) => Body::Done(answer),
         Err(failure) => Body::Failed(failure),

@@ -1,10 +1,11 @@
 //! The daemon's side of an export: walks a tree as the caller, and sends everything in it.
 //!
 //! A name that the caller may not read, or that cannot be read, is sent as unread and the rest
-//! continues. Reading here changes no time of last read. Memory is bounded by what the tree holds
-//! of hard-linked files, and otherwise however wide and deep the tree is.
+//! continues. Reading here changes no time of last read. Memory is bounded, however wide and deep
+//! the tree is: of files with several names, those of which more may come are remembered, up to
+//! [`LINKS_MAX`]; names of further ones are sent as files of their own.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use fs::{Entry, FileSystem, Follow, FsResult, Seek, Volume, WalkControl};
 use inode::permissions::{EXECUTE, READ};
@@ -35,6 +36,9 @@ const RANGES_MAX: usize = 1 << 14;
 /// Deepest nesting of directories in an export.
 const LEVELS_MAX: usize = 65_536;
 
+/// Most files with several names of which more names may come.
+const LINKS_MAX: usize = 1 << 20;
+
 const TOO_DEEP: &str = "an export is at most 65,536 directories deep";
 
 /// Sends a part of the answer.
@@ -51,13 +55,14 @@ pub(super) fn export(
     send: Send<'_>,
     found: impl FnOnce(),
 ) -> Result<(), Failure> {
-    export_levels(fs, (caller, path, LEVELS_MAX), send, found)
+    export_within(fs, (caller, path), (LEVELS_MAX, LINKS_MAX), send, found)
 }
 
-/// The same of a tree of at most so many directories below one another.
-fn export_levels(
+/// The same within bounds: directories below one another, and files with several names.
+fn export_within(
     fs: &Volume,
-    (caller, path, levels_max): (&Caller, &[u8], usize),
+    (caller, path): (&Caller, &[u8]),
+    (levels_max, links_max): (usize, usize),
     send: Send<'_>,
     found: impl FnOnce(),
 ) -> Result<(), Failure> {
@@ -70,7 +75,8 @@ fn export_levels(
         items: Vec::new(),
         levels: Vec::new(),
         levels_max,
-        seen: BTreeSet::new(),
+        links_max,
+        seen: BTreeMap::new(),
         waiting_bytes: 0,
         contents: vec![0; DATA_BYTES],
     };
@@ -97,8 +103,9 @@ struct Walk<'a> {
     items: Vec<u8>,
     levels: Vec<Level>,
     levels_max: usize,
-    /// Files with several names that were sent.
-    seen: BTreeSet<NodeId>,
+    links_max: usize,
+    /// Files with several names that were sent, and how many more they have.
+    seen: BTreeMap<NodeId, u32>,
     waiting_bytes: usize,
     contents: Vec<u8>,
 }
@@ -244,7 +251,13 @@ impl Walk<'_> {
 
     /// Sends anything but a directory.
     fn entry(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<(), Failure> {
-        if attr.nlink > 1 && self.seen.contains(&attr.node) {
+        if attr.nlink > 1
+            && let Some(left) = self.seen.get_mut(&attr.node)
+        {
+            *left -= 1;
+            if *left == 0 {
+                self.seen.remove(&attr.node);
+            }
             return self.push(&ExportItem::Link { name, attr: attr.into() });
         }
         let sent = match attr.kind {
@@ -253,8 +266,8 @@ impl Walk<'_> {
         };
         match sent {
             Ok(()) => {
-                if attr.nlink > 1 {
-                    self.seen.insert(attr.node);
+                if attr.nlink > 1 && self.seen.len() < self.links_max {
+                    self.seen.insert(attr.node, attr.nlink - 1);
                 }
                 Ok(())
             }
@@ -433,7 +446,8 @@ mod tests {
                 }
                 Ok(())
             };
-            export_levels(&fs, (&root, b"/", levels_max), &mut send, || ()).unwrap();
+            let bounds = (levels_max, LINKS_MAX);
+            export_within(&fs, (&root, b"/"), bounds, &mut send, || ()).unwrap();
             entered.sort();
             (entered.join(&b' '), unread.join(&b' '))
         };
@@ -441,5 +455,50 @@ mod tests {
         assert_eq!(sent(4), (b" a b c e f".to_vec(), b"d".to_vec()));
         assert_eq!(sent(5), (b" a b c d e f".to_vec(), Vec::new()));
         assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+
+    #[test]
+    fn names_of_files_beyond_the_bound_are_files_of_their_own() {
+        let (fs, root) = (fresh::volume(), Caller::root());
+        let [a, b, c] = [b"a", b"b", b"c"].map(|name| {
+            let node = fs.mkdir(&root, NodeId::ROOT, name, 0o755).unwrap().node;
+            fs.forget(node, 1);
+            node
+        });
+        for name in [b"x", b"y"] {
+            let new = fs::NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+            let node = fs.mknod(&root, a, name, &new).unwrap().node;
+            for dir in [b, c] {
+                fs.link(&root, node, dir, name).unwrap();
+                fs.forget(node, 1);
+            }
+            fs.forget(node, 1);
+        }
+        let sent = |links_max| {
+            let mut sent = String::new();
+            let mut send = |body| {
+                let Body::Exported(Bytes(items)) = body else { panic!("{body:?}") };
+                let mut items = &items[..];
+                while let Some(item) = ExportItem::next(&mut items) {
+                    match item.unwrap() {
+                        ExportItem::File { name, .. } => {
+                            sent.push_str(&format!("{} ", name.escape_ascii()));
+                        }
+                        ExportItem::Link { name, .. } => {
+                            sent.push_str(&format!("={} ", name.escape_ascii()));
+                        }
+                        _ => {}
+                    }
+                }
+                Ok(())
+            };
+            let bounds = (LEVELS_MAX, links_max);
+            export_within(&fs, (&root, b"/"), bounds, &mut send, || ()).unwrap();
+            sent
+        };
+        assert_eq!(sent(LINKS_MAX), "x y =x =y =x =y ");
+        // Once all names of the first were sent, there is space for another one.
+        assert_eq!(sent(1), "x y =x y =x y ");
+        assert_eq!(sent(0), "x y x y x y ");
     }
 }

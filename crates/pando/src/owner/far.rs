@@ -13,7 +13,6 @@ use wire::{Call, Failure, FailureKind};
 
 use super::about::Answered;
 use super::event::Event;
-use super::lasting::Sessions;
 use super::server::Server;
 use super::sessions::Who;
 use super::start::ServeStart;
@@ -49,7 +48,7 @@ pub(super) fn export(
     };
     let name = serve.name.clone();
     let lasting = fs.may_change().is_ok();
-    let lasting = lasting.then(|| Arc::new(Sessions(Arc::clone(fs))) as Arc<dyn Lasting>);
+    let lasting = lasting.then(|| Arc::<Fs>::clone(fs) as Arc<dyn Lasting>);
     let export = Export { name, fs: front, control: Box::new(control), warrant, lasting };
     if serve.server.add(export) {
         return Ok(Exported { serve: serve.clone(), _watched: watched });

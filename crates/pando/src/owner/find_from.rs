@@ -1,9 +1,10 @@
 //! Where a search begins: a path, `DIR@SNAPSHOT`, or a path in every snapshot that may hold it.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{Follow, FsResult, KeptSnapshot, SnapshotsOf, Volume};
+use fs::{Follow, FsResult, SnapshotQuery, SnapshotsOf, Volume};
 use inode::{Caller, FsError, NAME_BYTES_MAX, NodeId, SubvolId};
 use wire::{Failure, FailureKind, Find, FindFrom, Snapshots};
 
@@ -45,25 +46,26 @@ struct InSnapshot {
     subvol: u64,
     /// How many names of the path are those of the directory that has, or had, the snapshot.
     above: usize,
-    /// Its name; `None` where the directory was removed, and it is found by its number.
-    name: Option<Vec<u8>>,
+    /// Whether the directory was removed: then it is found by its number.
+    is_removed: bool,
 }
 
 impl Places<'_> {
-    /// The path in a snapshot.
-    fn place(&self, snapshot: &InSnapshot) -> Place {
+    /// The path in a snapshot; `None`: it was deleted since it was listed.
+    fn place(&self, snapshot: &InSnapshot) -> Option<Place> {
         let (fs, directory) = (self.fs, components(self.path));
         let (above, below) = directory.split_at(snapshot.above);
-        let (path, shown) = if let Some(name) = &snapshot.name {
-            let path = inside(fs, &directory, above.len(), name, b"");
-            (path, shown_in(fs, self.shown, below, name, below))
+        let subvol = SubvolId(snapshot.subvol);
+        let (path, shown) = if !snapshot.is_removed {
+            let name = fs.snapshot_info(subvol).ok()?.name;
+            let path = inside(fs, &directory, above.len(), &name, b"");
+            (path, shown_in(fs, self.shown, below, &name, below))
         } else {
-            let subvol = SubvolId(snapshot.subvol);
             let number = fs::name_of_number(subvol);
             let path = in_removed(fs, subvol, below);
             (path, shown_in(fs, self.shown, &directory, &number, below))
         };
-        Place { path, shown, optional: true }
+        Some(Place { path, shown, optional: true })
     }
 }
 
@@ -71,7 +73,15 @@ impl Iterator for Places<'_> {
     type Item = Place;
 
     fn next(&mut self) -> Option<Place> {
-        self.first.take().or_else(|| self.snapshots.next().map(|next| self.place(&next)))
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        loop {
+            let next = self.snapshots.next()?;
+            if let Some(place) = self.place(&next) {
+                return Some(place);
+            }
+        }
     }
 }
 
@@ -196,8 +206,6 @@ fn snapshot_that_exists(
         left = left.checked_sub(names + 1)?;
         Some(exists(&candidate).then_some(candidate))
     };
-    // Requested once: there may be any number.
-    let mut all_removed: Option<Vec<KeptSnapshot>> = None;
     for (at, _) in signs.take(SIGNS_MAX) {
         let behind = &path[at + 1..];
         let end = behind.iter().position(|&byte| byte == b'/').unwrap_or(behind.len());
@@ -213,23 +221,34 @@ fn snapshot_that_exists(
             }
         }
         // The last one of the name, where a directory of that path was removed more than once.
-        let removed = all_removed.get_or_insert_with(|| removed(fs, caller));
-        for kept in removed.iter().rev().filter(|kept| kept.snapshot.name == snapshot) {
-            let Some(of) = kept.path.as_deref().map(components) else { continue };
-            if let Some(below) = directory.strip_prefix(&of[..]) {
-                let candidate = [&in_removed(fs, kept.snapshot.subvol, below)[..], rest].concat();
-                if let Some(found) = try_path(candidate, names)? {
-                    return Some(found);
-                }
+        for (number, above) in removed_on(fs, caller, &directory, snapshot).into_iter().rev() {
+            let candidate = [&in_removed(fs, number, &directory[above..])[..], rest].concat();
+            if let Some(found) = try_path(candidate, names)? {
+                return Some(found);
             }
         }
     }
     None
 }
 
-/// Snapshots of removed directories; those that cannot be listed are as if there were none.
-fn removed(fs: &Volume, caller: &Caller) -> Vec<KeptSnapshot> {
-    fs.snapshot_list_volume(caller, SnapshotsOf::Removed).unwrap_or_default()
+/// The snapshots of a name of removed directories that were on a way, or at its end, with the number
+/// of names of each one's directory, the oldest first. Those that cannot be listed are as if there
+/// were none.
+fn removed_on(fs: &Volume, caller: &Caller, way: &[&[u8]], name: &[u8]) -> Vec<(SubvolId, usize)> {
+    let proceed = AtomicBool::new(false);
+    let query = SnapshotQuery {
+        name: Some(name),
+        on_the_way_to: Some(way),
+        steps_max: WALKED_MAX,
+        ..SnapshotQuery::all(SnapshotsOf::Removed, &proceed)
+    };
+    let mut found = Vec::new();
+    let listed = fs.snapshot_list_volume(caller, &query, &mut |kept| {
+        let above = kept.path.as_deref().map_or(0, |path| components(path).len());
+        found.push((kept.snapshot.subvol, above));
+        ControlFlow::Continue(())
+    });
+    listed.map(|()| found).unwrap_or_default()
 }
 
 /// The path that addresses a snapshot by its number.
@@ -260,24 +279,22 @@ fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) 
         }
         let holder = [b"/", &directory[..above].join(&b'/')[..]].concat();
         let Ok(entry) = fs.resolve(caller, &holder, Follow::Yes) else { continue };
-        let listed = if asked.insert(entry.node) {
+        if asked.insert(entry.node) {
             // A directory that the caller may not list shows nothing of its snapshots.
-            fs.snapshot_list(caller, entry.node).unwrap_or_default()
-        } else {
-            Vec::new()
-        };
+            let _ = fs.snapshot_each(caller, entry.node, &mut |snapshot| {
+                let (created, subvol) = (snapshot.created.0, snapshot.subvol.0);
+                found.push(InSnapshot { created, subvol, above, is_removed: false });
+                ControlFlow::Continue(())
+            });
+        }
         fs::FileSystem::forget(fs, entry.node, 1);
-        found.extend(listed.into_iter().map(|snapshot| InSnapshot {
-            created: snapshot.created.0,
-            subvol: snapshot.subvol.0,
-            above,
-            name: Some(snapshot.name),
-        }));
     }
     if is_cancelled() {
         return found;
     }
-    for kept in removed(fs, caller) {
+    let query = SnapshotQuery::all(SnapshotsOf::Removed, cancel);
+    // Those that cannot be listed are as if there were none.
+    let _ = fs.snapshot_list_volume(caller, &query, &mut |kept| {
         let of = kept.path.as_deref().map(components);
         // Below the whole are all, wherever they were; below others those of which that is known.
         let is_above = of.as_ref().is_some_and(|of| directory.starts_with(of));
@@ -285,9 +302,10 @@ fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) 
         if is_above || inside {
             let above = of.map_or(0, |of| of.len()).min(directory.len());
             let (created, subvol) = (kept.snapshot.created.0, kept.snapshot.subvol.0);
-            found.push(InSnapshot { created, subvol, above, name: None });
+            found.push(InSnapshot { created, subvol, above, is_removed: true });
         }
-    }
+        ControlFlow::Continue(())
+    });
     found.sort_by_key(|snapshot| (snapshot.created, snapshot.subvol));
     found
 }

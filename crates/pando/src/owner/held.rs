@@ -12,7 +12,6 @@ use super::find_from;
 pub(super) struct Held<'a> {
     fs: &'a Volume,
     pub(super) entry: Entry,
-    path: Vec<u8>,
 }
 
 impl<'a> Held<'a> {
@@ -56,7 +55,7 @@ impl<'a> Held<'a> {
             }
             failure
         })?;
-        Ok(Held { fs, entry, path: path.to_vec() })
+        Ok(Held { fs, entry })
     }
 
     /// Resolves a path literally: `DIR@SNAPSHOT` is a name like any other.
@@ -68,37 +67,42 @@ impl<'a> Held<'a> {
     ) -> Answered<Held<'a>> {
         let found = fs.resolve(caller, path, follow);
         let entry = found.map_err(|error| about(error, path))?;
-        Ok(Held { fs, entry, path: path.to_vec() })
+        Ok(Held { fs, entry })
     }
 
     /// What is at a path below this, with the rights of the caller. No symbolic link is followed:
     /// one on the way is [`FsError::Loop`], and the last one is what is found.
     pub(super) fn without_links(self, caller: &Caller, path: &[u8]) -> FsResult<Held<'a>> {
         let mut at = self;
-        for name in path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {
-            match at.entry.attr.kind {
-                Kind::Directory => at.fs.access(caller, at.entry.node, EXECUTE)?,
-                Kind::Symlink => return Err(FsError::Loop),
-                _ => return Err(FsError::NotDirectory),
-            }
-            if name == b".." {
-                return Err(FsError::InvalidArgument("a path with `..` in it"));
-            }
-            let entry = at.fs.lookup(caller, at.entry.node, name)?;
-            let path = [&at.path[..], b"/", name].concat();
-            at = Held { fs: at.fs, entry, path };
+        for name in names(path) {
+            at = at.child(caller, name)?;
         }
         Ok(at)
     }
 
+    /// An entry of this directory, with the rights of the caller; [`FsError::Loop`] if this is a
+    /// symbolic link.
+    pub(super) fn child(&self, caller: &Caller, name: &[u8]) -> FsResult<Held<'a>> {
+        match self.entry.attr.kind {
+            Kind::Directory => self.fs.access(caller, self.entry.node, EXECUTE)?,
+            Kind::Symlink => return Err(FsError::Loop),
+            _ => return Err(FsError::NotDirectory),
+        }
+        if name == b".." {
+            return Err(FsError::InvalidArgument("a path with `..` in it"));
+        }
+        let entry = self.fs.lookup(caller, self.entry.node, name)?;
+        Ok(Held { fs: self.fs, entry })
+    }
+
     /// The target, if it is a symbolic link.
-    pub(super) fn target(&self, caller: &Caller) -> Answered<Option<Bytes>> {
+    pub(super) fn target(&self, caller: &Caller, path: &[u8]) -> Answered<Option<Bytes>> {
         if self.entry.attr.kind != Kind::Symlink {
             return Ok(None);
         }
         match self.fs.readlink(caller, self.entry.node) {
             Ok(target) => Ok(Some(Bytes(target))),
-            Err(error) => Err(about(error, &self.path)),
+            Err(error) => Err(about(error, path)),
         }
     }
 }
@@ -107,6 +111,11 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.fs.forget(self.entry.node, 1);
     }
+}
+
+/// Names of a path that are looked up.
+pub(super) fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."))
 }
 
 /// Why nothing can be done with a directory of snapshots itself.

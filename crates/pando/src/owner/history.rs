@@ -1,15 +1,16 @@
 //! Histories of paths, in parts of bounded size.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use fs::{Change, Paths, Version, Volume};
 use inode::Caller;
 use wire::{Body, Bytes, Failure};
 
 use super::about::about;
 use super::connection::Replies;
-use super::snapshots;
+use super::parts::Parts;
+use super::{snapshots, watch};
 
-/// Approximate bytes of versions in one message; the number of versions of a path is not bounded.
-const PART_BYTES: usize = 64 << 10;
 /// Approximate bytes of a version without its names.
 const VERSION_BYTES: usize = 160;
 
@@ -20,21 +21,27 @@ pub(super) fn history(
     path: &[u8],
     replies: &mut Replies,
 ) -> Result<(), Failure> {
-    let versions = fs.history(caller, path).map_err(|error| about(error, path))?;
-    let (mut part, mut bytes) = (Vec::new(), 0);
-    for one in versions.iter().map(|one| version(fs, one)) {
-        bytes += VERSION_BYTES + one.directory.0.len();
-        bytes += one.snapshot.as_ref().map_or(0, |snapshot| snapshot.name.0.len());
-        part.push(one);
-        if bytes >= PART_BYTES {
-            replies.part(Body::Versions(std::mem::take(&mut part)))?;
-            bytes = 0;
-        }
+    let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
+    let cancel = AtomicBool::new(false);
+    let mut parts = Parts::new(replies, Body::Versions);
+    let reported = watch::while_heard(
+        &peer,
+        &cancel,
+        || {},
+        || {
+            fs.history(caller, path, &cancel, &mut |one| {
+                let one = version(fs, one);
+                let snapshot = one.snapshot.as_ref().map_or(0, snapshots::bytes);
+                let bytes = VERSION_BYTES + one.directory.0.len() + snapshot;
+                parts.offer(one, bytes)
+            })
+        },
+    )?;
+    if cancel.load(Ordering::Relaxed) {
+        return Err(watch::cut_off("the history"));
     }
-    if !part.is_empty() {
-        replies.part(Body::Versions(part))?;
-    }
-    Ok(())
+    reported.map_err(|error| about(error, path))?;
+    parts.end()
 }
 
 fn version(fs: &Volume, version: &Version) -> wire::Version {

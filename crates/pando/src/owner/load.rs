@@ -1,16 +1,29 @@
 //! What each request costs the daemon, by which requests of one user are bounded (`sessions.rs`).
 
-use wire::Call;
+use wire::{Call, Failure, FailureKind};
 
+use super::held::names;
 use super::sessions::Load;
+
+/// How much of the end of a path is reported that has too many names.
+const END_BYTES: usize = 256;
 
 /// What a request costs. Each call is named, so that a new one is decided, too.
 pub(super) fn load(call: &Call<'_>) -> Load {
-    if paths(call).iter().any(|path| path.contains(&b'@')) {
-        return Load::Search;
-    }
+    let own = of_kind(call);
+    let is_looked_up = || paths(call).iter().any(|path| path.contains(&b'@'));
+    if own == Load::Light && is_looked_up() { Load::Search } else { own }
+}
+
+fn of_kind(call: &Call<'_>) -> Load {
     match call {
         Call::Find(find) if find.order.is_some() => Load::Ordered,
+        // Each directory below is kept in memory.
+        Call::Totals { depth, top, .. }
+            if depth.is_some_and(|depth| depth > 0) || top.is_some() =>
+        {
+            Load::Ordered
+        }
         // They walk trees, lists of all users, or contents.
         Call::Find(_)
         | Call::List { recursive: true, .. }
@@ -33,14 +46,16 @@ pub(super) fn load(call: &Call<'_>) -> Load {
         | Call::QuotaCheck
         | Call::TrashList { .. }
         | Call::TrashEmpty { .. }
-        | Call::RestoreFrom { .. } => Load::Search,
+        | Call::Restore { .. }
+        | Call::RestoreFrom { .. }
+        | Call::SnapshotList { .. } => Load::Search,
+        Call::ImportOpen { .. } => Load::Import,
         Call::Status
         | Call::Info { .. }
         | Call::Stat { .. }
         | Call::List { recursive: false, .. }
         | Call::Read { .. }
         | Call::SnapshotCreate { .. }
-        | Call::SnapshotList { .. }
         | Call::SnapshotDeleteNumber { .. }
         | Call::SnapshotDelete { .. }
         | Call::SnapshotRename { .. }
@@ -61,7 +76,6 @@ pub(super) fn load(call: &Call<'_>) -> Load {
         | Call::HandOver
         | Call::Sessions
         | Call::SessionEnd { .. }
-        | Call::ImportOpen { .. }
         | Call::ImportPublish { .. }
         | Call::Import { .. }
         | Call::ImportEnter { .. }
@@ -77,13 +91,32 @@ pub(super) fn load(call: &Call<'_>) -> Load {
         | Call::QuotaGet { .. }
         | Call::OwnerQuotaGet { .. }
         | Call::TrashSet { .. }
-        | Call::Restore { .. }
         | Call::ServesMount { .. } => Load::Light,
     }
 }
 
-/// The paths of a request that are looked for in snapshots where nothing is called so: with `@` in
-/// one, all snapshots of removed directories may be listed.
+/// Most names of a path in a request: what is done with a path takes time in proportion to them,
+/// and where each directory on it is asked for something, to their square.
+const NAMES_MAX: usize = 4096;
+
+/// Refuses paths of too many names.
+pub(super) fn bounded(call: &Call<'_>) -> Result<(), Failure> {
+    for path in paths(call) {
+        let found = names(path).take(NAMES_MAX + 1).count();
+        if found > NAMES_MAX {
+            let message = format!("a path of more than {NAMES_MAX} names");
+            let failure = Failure::new(FailureKind::Invalid, message);
+            let end = &path[path.len().saturating_sub(END_BYTES)..];
+            return Err(failure
+                .at(end)
+                .hint("name a directory above, or search with `pando find`"));
+        }
+    }
+    Ok(())
+}
+
+/// The paths of a request. With `@` in one that nothing is called, all snapshots of removed
+/// directories may be listed.
 fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
     match *call {
         Call::Info { path }
@@ -99,6 +132,8 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::ImportOpen { path, .. }
         | Call::ReceiveOpen { path, .. }
         | Call::ReceiveToken { path }
+        | Call::Totals { path, .. }
+        | Call::History { path }
         | Call::Dump { path, .. }
         | Call::QuotaSet { path, .. }
         | Call::QuotaGet { path }
@@ -112,6 +147,7 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::Rollback { path, snapshot: second }
         | Call::Clone { source: path, destination: second }
         | Call::Diff { old: path, new: second } => [path, second],
+        Call::Send { base, snapshot, .. } => [base.unwrap_or_default(), snapshot],
         Call::Restore { path, to, .. } | Call::RestoreFrom { path, to, .. } => {
             [path, to.unwrap_or_default()]
         }
@@ -123,21 +159,87 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
 mod tests {
     use super::*;
 
+    const SEARCHES: [&str; 23] = [
+        "Check",
+        "Collect",
+        "Diff",
+        "Dump",
+        "Export",
+        "Find",
+        "History",
+        "IndexFlush",
+        "OwnerQuotaSet",
+        "QuotaCheck",
+        "QuotaList",
+        "QuotaSet",
+        "Remove",
+        "Restore",
+        "RestoreFrom",
+        "Rollback",
+        "Schedules",
+        "Send",
+        "SnapshotList",
+        "SnapshotsOfVolume",
+        "Totals",
+        "TrashEmpty",
+        "TrashList",
+    ];
+
+    /// Every call, in the order of the definition: a message whose fields are all zero bytes.
+    fn all() -> Vec<Call<'static>> {
+        static ZEROS: [u8; 64] = [0; 64];
+        let decoded = |number: u8| {
+            (0..ZEROS.len()).find_map(|zeros| {
+                let bytes = [&[number][..], &ZEROS[..zeros]].concat();
+                wire::decode::<Call<'static>>(Box::leak(bytes.into_boxed_slice())).ok()
+            })
+        };
+        let calls: Vec<_> = (0..128).map_while(decoded).collect();
+        assert!((calls.len()..128).all(|number| decoded(number as u8).is_none()));
+        calls
+    }
+
+    /// What walks trees, lists of all users, or contents.
     #[test]
-    fn what_walks_a_tree_counts_as_a_search() {
-        let path = &b"/a"[..];
-        let calls = [
-            Call::List { path, recursive: true },
-            Call::Export { path },
-            Call::Remove { path },
-            Call::Rollback { path, snapshot: path },
-            Call::TrashList { path },
-            Call::TrashEmpty { path },
-            Call::IndexFlush { path },
-            Call::RestoreFrom { snapshot: path, path, to: None },
-        ];
-        for call in calls {
-            assert_eq!(load(&call), Load::Search, "{call:?}");
+    fn each_call_counts_as_what_the_table_states() {
+        let mut searches = SEARCHES.to_vec();
+        for call in all() {
+            let text = format!("{call:?}");
+            let name = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap();
+            let listed = searches.iter().position(|search| *search == name);
+            let expected = match name {
+                "ImportOpen" => Load::Import,
+                _ if listed.is_some() => Load::Search,
+                _ => Load::Light,
+            };
+            assert_eq!(load(&call), expected, "{name}");
+            listed.map(|at| searches.remove(at));
+        }
+        assert!(searches.is_empty(), "no call has this name: {searches:?}");
+        let path = &b"/"[..];
+        assert_eq!(load(&Call::List { path, recursive: true }), Load::Search);
+        assert_eq!(load(&Call::Totals { path, depth: Some(0), top: None }), Load::Search);
+        assert_eq!(load(&Call::Totals { path, depth: Some(1), top: None }), Load::Ordered);
+    }
+
+    /// Each prefix of a path was resolved: a million bytes took hours.
+    #[test]
+    fn a_path_has_a_bounded_number_of_names() {
+        let long = b"a/".repeat(NAMES_MAX + 1);
+        let (long, fits) = (&long[..], &long[..2 * NAMES_MAX]);
+        for (path, is_refused) in [(fits, false), (long, true), (&b"/".repeat(9999)[..], false)] {
+            let calls = [
+                Call::Stat { path },
+                Call::History { path },
+                Call::Totals { path, depth: None, top: None },
+                Call::TrashList { path },
+                Call::Restore { path, to: None, at: None, since: None },
+                Call::RestoreFrom { snapshot: b"s", path: b"/", to: Some(path) },
+                Call::Clone { source: b"/", destination: path },
+            ];
+            for call in calls {
+                assert_eq!(bounded(&call).is_err(), is_refused, "{} bytes", path.len());
+            }
         }
     }
 
@@ -151,7 +253,6 @@ mod tests {
                 Call::Read { path },
                 Call::List { path, recursive: false },
                 Call::Clone { source: plain, destination: path },
-                Call::Restore { path: plain, to: Some(path), at: None, since: None },
                 Call::SnapshotDelete { path: plain, name: path },
             ];
             for call in calls {

@@ -8,6 +8,28 @@
 //! 4. `server`: answer until a signal, an unmount, a hand-over or idleness ends the daemon.
 //! 5. Leave: accept no new connections, let requests under way end, stop background work, close
 //!    the volume. The daemon releases the lock last, so that a successor finds a closed volume.
+//!
+//! Which module decides what:
+//! * `elect`, `start`, `detach`, `door`: who becomes the daemon, with what, behind which lock and
+//!   socket
+//! * `server`, `event`, `signals`: connections, what ends the daemon, what it waits for
+//! * `sessions`, `load`, `peer_wait`: connections and requests of a user, what each costs, silent
+//!   peers
+//! * `admission`: who may use the socket
+//! * `connection`, `calls`: one connection; which function answers which request
+//! * `held`, `find_from`, `mounted`: paths of requests, also in snapshots; mounts below a directory
+//! * `find`, `questions`, `list`, `totals`, `history`, `diff`: searches, listings, comparisons, and
+//!   how they are cut off
+//! * `watch`: whether the caller still waits
+//! * `snapshots`, `schedules`, `schedule_calls`, `trash`, `quota`, `restore`: verbs on these
+//! * `import`, `export`, `scan`, `streams`, `dump`, `sent`, `staged`, `stream_terms`: streams in
+//!   and out, and what they stage and hold
+//! * `check`, `clusters`: checks, collections, the index
+//! * `far`, `lasting`, `warrant`: served volumes: what far users may request, sessions, who owns
+//!   the volume
+//! * `record`, `reported`: traces and metrics
+//! * `about`, `accounts`: paths and hints of errors; names of users
+//! * `fresh`: a volume in memory, for tests
 
 // A daemon starts and ends.
 pub(crate) mod detach;
@@ -17,12 +39,12 @@ mod record;
 mod signals;
 
 // Connections, and their requests.
-mod clients;
 mod far;
 mod server;
 mod admission;
 mod connection;
 mod calls;
+mod clients;
 
 // What requests ask for.
 mod list;
@@ -51,11 +73,11 @@ mod find_from;
 
 // What a connection may cost, and what requests share.
 mod mounted;
-mod lasting;
 mod start;
 mod warrant;
 mod event;
 mod watch;
+mod parts;
 mod load;
 mod sessions;
 mod door;
@@ -218,9 +240,9 @@ fn own(
         None => shown,
         Some(calls) => Arc::new(Observed::new(shown, Arc::new(calls), Arc::clone(&env.clock))),
     };
-    let _shown = hub.zip(calls.as_ref()).map(|((hub, name), calls)| {
-        hub.serves(name, calls, reported::source(&server))
-    });
+    let _shown = hub
+        .zip(calls.as_ref())
+        .map(|((hub, name), calls)| hub.serves(name, calls, reported::source(&server)));
     let answered = measuring.and_then(|()| match bound.zip(calls) {
         None => Ok(()),
         Some((bound, calls)) => {
@@ -395,7 +417,7 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
         }
     }
     if start.serve.is_some() {
-        options.durability = Durability::Sync;
+        options.durability = Durability::Settled;
         options.answers = true;
     }
     options.index = index_cache::options(start.index_bytes, options.cache_bytes);

@@ -3,13 +3,17 @@
 use fs::{Follow, Owner, OwnerQuota, QuotaChange, QuotaInfo, Volume};
 use inode::{Caller, FsError, NodeId};
 use wire::{
-    Answer, Bytes, Call, Failure, FailureKind, LimitChange, Quota, QuotaDifference, QuotaOf,
+    Answer, Body, Bytes, Call, Failure, FailureKind, LimitChange, Quota, QuotaDifference, QuotaOf,
     QuotaOwner,
 };
 
 use super::check::report_progress;
 use super::connection::Replies;
 use super::held::{Held, at};
+use super::parts::{Parts, fitting};
+
+/// Approximate bytes of a quota without its path.
+const QUOTA_BYTES: usize = 80;
 
 /// Converts a user or a group of the volume to the wire's form.
 fn owner(owner: QuotaOwner) -> Owner {
@@ -32,7 +36,9 @@ pub(super) fn shown(
     caller: &Caller,
     quotas: &[QuotaInfo],
 ) -> Result<Vec<Quota>, Failure> {
-    let one = |quota: &QuotaInfo| Ok(of_directory(quota, visible(fs, caller, quota.directory)?));
+    let one = |quota: &QuotaInfo| {
+        Ok(of_directory(quota, fitting(visible(fs, caller, quota.directory)?.0)))
+    };
     quotas.iter().map(one).collect()
 }
 
@@ -73,11 +79,19 @@ pub(super) fn of_owner(fs: &Volume, caller: &Caller, of: QuotaOwner) -> Result<A
     Ok(Answer::Quotas(found.iter().map(shown_charges).collect()))
 }
 
-/// All quotas: of directories, users and groups.
-pub(super) fn all(fs: &Volume, caller: &Caller) -> Result<Answer, Failure> {
-    let mut all = shown(fs, caller, &fs.quota_list(caller)?)?;
-    all.extend(fs.owner_quota_list(caller)?.iter().map(shown_charges));
-    Ok(Answer::Quotas(all))
+/// Sends all quotas: of directories, users and groups.
+pub(super) fn all(fs: &Volume, caller: &Caller, replies: &mut Replies) -> Result<Answer, Failure> {
+    let mut parts = Parts::new(replies, Body::Quotas);
+    for quota in fs.quota_list(caller)? {
+        let path = fitting(visible(fs, caller, quota.directory)?.0);
+        let bytes = QUOTA_BYTES + path.0.len();
+        parts.push(of_directory(&quota, path), bytes)?;
+    }
+    for charges in fs.owner_quota_list(caller)?.iter().map(shown_charges) {
+        parts.push(charges, QUOTA_BYTES)?;
+    }
+    parts.end()?;
+    Ok(Answer::Nothing)
 }
 
 /// Converts a change of limits to the volume's form.
@@ -138,14 +152,15 @@ pub(super) fn check(
     if let Some(gone) = gone {
         return Err(gone);
     }
-    let differences = found?.into_iter().map(|found| QuotaDifference {
-        of: match found.of {
+    let mut parts = Parts::new(replies, Body::QuotasDiffer);
+    for found in found? {
+        let of = match found.of {
             fs::QuotaOf::Directory(id) => QuotaOf::Directory(id),
             fs::QuotaOf::Owner(owner) => shown_owner(owner),
-        },
-        subvolume: found.subvolume,
-        recorded: found.recorded,
-        found: found.found,
-    });
-    Ok(Answer::QuotasChecked(differences.collect()))
+        };
+        let (subvolume, recorded, found) = (found.subvolume, found.recorded, found.found);
+        parts.push(QuotaDifference { of, subvolume, recorded, found }, QUOTA_BYTES)?;
+    }
+    parts.end()?;
+    Ok(Answer::Nothing)
 }

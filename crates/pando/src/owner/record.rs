@@ -3,13 +3,16 @@
 //!
 //! Names are in a trace, so its file can be read by its owner alone.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::{Clock, Env};
 use fs::FileSystem;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use trace::{Limits, Recorder, Traced};
 use wire::{Failure, FailureKind};
 
@@ -26,17 +29,43 @@ pub(crate) struct TraceStart {
 
 /// A trace that is being recorded.
 pub(super) struct Recording {
-    path: PathBuf,
+    made: Made,
     recorder: Arc<Recorder>,
+}
+
+/// The file of a trace, and the directory that it was made in: a user who may rename directories
+/// above it cannot direct its removal to another file.
+struct Made {
+    parent: OwnedFd,
+    name: OsString,
+}
+
+impl Made {
+    /// Creates the file, which must not exist, for its owner alone.
+    fn create(path: &Path) -> rustix::io::Result<(Made, File)> {
+        let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let above = above.unwrap_or(Path::new("."));
+        let parent = rustix::fs::open(above, flags, Mode::empty())?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&parent, &name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok((Made { parent, name }, File::from(file)))
+    }
+
+    fn remove(&self) {
+        rustix::fs::unlinkat(&self.parent, &self.name, AtFlags::empty()).unwrap_or_default();
+    }
 }
 
 impl Recording {
     /// Creates the file, which must not exist, and starts the thread that writes it.
     fn start(trace: &TraceStart, env: &Env, opens: bool) -> Result<Recording> {
         let path = trace.file.as_path();
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(path);
-        let file = file.map_err(|error| failure::io("record a trace in", path, &error))?;
+        let made = Made::create(path);
+        let (made, file) =
+            made.map_err(|error| failure::io("record a trace in", path, &error.into()))?;
         let clock: Arc<dyn Clock> = Arc::clone(&env.clock);
         let file_bytes = trace.limit.unwrap_or(u64::MAX);
         let limits = Limits { file_bytes, ..Limits::default() };
@@ -49,10 +78,10 @@ impl Recording {
         match recorder {
             Ok(recorder) => {
                 tracing::info!(path = %path.display(), "records all calls");
-                Ok(Recording { path: path.to_owned(), recorder: Arc::new(recorder) })
+                Ok(Recording { made, recorder: Arc::new(recorder) })
             }
             Err(failure) => {
-                std::fs::remove_file(path).unwrap_or_default();
+                made.remove();
                 Err(failure)
             }
         }
@@ -62,7 +91,7 @@ impl Recording {
     pub(super) fn end(self, was_made: bool) {
         self.recorder.end();
         if !was_made {
-            std::fs::remove_file(&self.path).unwrap_or_default();
+            self.made.remove();
         }
     }
 }

@@ -7,7 +7,11 @@ use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::{Failure, FailureKind};
 
 use super::about::{Answered, about};
-use super::held::{Held, below, split};
+use super::held::{Held, below, names, split};
+
+/// Names that are looked up in snapshots of the directories above a path: each may have one of the
+/// name, so that their number grows with the square of the path's length.
+const LOOKED_UP_MAX: usize = 1 << 20;
 
 const WHO: &str =
     "a directory is restored as a clone, by its owner or root; `pando export` copies it";
@@ -64,17 +68,38 @@ fn live<'a>(fs: &'a Volume, caller: &Caller, path: &[u8]) -> FsResult<Held<'a>> 
 }
 
 /// The root of a snapshot of a directory.
-fn top<'a>(fs: &'a Volume, caller: &Caller, above: &[u8], snapshot: &[u8]) -> FsResult<Held<'a>> {
-    if above.is_empty() && snapshot.starts_with(b"#") {
-        // Only a whole path reaches a snapshot by its number. There is no link in this one.
-        let path = [b"/", fs.snapshot_dir(), b"/", snapshot].concat();
-        return Held::exactly(fs, caller, &path, Follow::No).map_err(|_| FsError::NotFound);
-    }
-    let of = live(fs, caller, above)?.without_links(caller, fs.snapshot_dir())?;
-    if !Volume::is_virtual(of.entry.node) {
+fn top<'a>(fs: &'a Volume, caller: &Caller, of: &Held<'a>, snapshot: &[u8]) -> FsResult<Held<'a>> {
+    let virtual_directory = of.child(caller, fs.snapshot_dir())?;
+    if !Volume::is_virtual(virtual_directory.entry.node) {
         return Err(FsError::NotFound);
     }
-    of.without_links(caller, snapshot)
+    virtual_directory.child(caller, snapshot)
+}
+
+/// The root of the snapshot with a number: only a whole path reaches it. There is no link in this
+/// one.
+fn numbered<'a>(fs: &'a Volume, caller: &Caller, snapshot: &[u8]) -> FsResult<Held<'a>> {
+    let path = [b"/", fs.snapshot_dir(), b"/", snapshot].concat();
+    Held::exactly(fs, caller, &path, Follow::No).map_err(|_| FsError::NotFound)
+}
+
+/// The directories on a path as far as they exist, from the root on, and why there are no more.
+fn way<'a>(
+    fs: &'a Volume,
+    caller: &Caller,
+    names: &[&[u8]],
+) -> FsResult<(Vec<Held<'a>>, Option<FsError>)> {
+    let root = Held::exactly(fs, caller, b"/", Follow::No).map_err(|_| FsError::NotFound)?;
+    let mut on_it = vec![root];
+    for name in names {
+        let last = on_it.last().map(|last| last.child(caller, name));
+        match last {
+            Some(Ok(next)) => on_it.push(next),
+            Some(Err(error)) => return Ok((on_it, Some(error))),
+            None => break,
+        }
+    }
+    Ok((on_it, None))
 }
 
 fn linked(error: FsError, path: &[u8]) -> Failure {
@@ -85,6 +110,13 @@ fn linked(error: FsError, path: &[u8]) -> Failure {
     Failure::new(FailureKind::Invalid, message)
         .at(path)
         .hint("name the directory that it points to; --to restores to another path")
+}
+
+fn too_many(path: &[u8]) -> Failure {
+    let message = "too many directories above it have a snapshot of this name";
+    Failure::new(FailureKind::Invalid, message)
+        .at(path)
+        .hint("copy it out of the snapshot: `pando export DIR/.snapshots/NAME/PATH`")
 }
 
 /// What a path was in a snapshot. No symbolic link is followed, neither to the directory that has
@@ -103,33 +135,50 @@ fn find<'a>(fs: &'a Volume, caller: &Caller, snapshot: &[u8], path: &[u8]) -> An
     }
     let trimmed = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
     let path = &path[..trimmed];
-    let (mut had, mut by_link) = (None, false);
-    let ends =
-        std::iter::once(path.len()).chain((0..path.len()).rev().filter(|&at| path[at] == b'/'));
-    for end in ends {
-        let (above, rest) = path.split_at(end);
-        let top = match top(fs, caller, above, snapshot) {
+    let names: Vec<&[u8]> = names(path).collect();
+    let (on_it, ended) = way(fs, caller, &names).map_err(|error| about(error, path))?;
+    let (mut had, mut by_link) = (None, matches!(ended, Some(FsError::Loop)));
+    let mut left = LOOKED_UP_MAX;
+    for (above, of) in on_it.iter().enumerate().rev() {
+        let top = match top(fs, caller, of, snapshot) {
+            Err(_) if above == 0 && snapshot.starts_with(b"#") => numbered(fs, caller, snapshot),
+            top => top,
+        };
+        let mut at = match top {
             Ok(top) => top,
             Err(error) => {
                 by_link |= matches!(error, FsError::Loop);
                 continue;
             }
         };
-        match top.without_links(caller, rest) {
+        let mut failed = None;
+        for name in &names[above..] {
+            left -= 1;
+            if left == 0 {
+                return Err(too_many(path));
+            }
+            match at.child(caller, name) {
+                Ok(next) => at = next,
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        match failed {
             // A mount shows directories in a snapshot that are not of it.
-            Ok(found) if !Volume::is_virtual(found.entry.node) => return Ok(found),
-            Err(error @ (FsError::Loop | FsError::InvalidArgument(_))) => {
+            None if !Volume::is_virtual(at.entry.node) => return Ok(at),
+            Some(error @ (FsError::Loop | FsError::InvalidArgument(_))) => {
                 return Err(linked(error, path));
             }
             _ => {}
         }
-        had.get_or_insert_with(|| above.to_vec());
+        had.get_or_insert_with(|| names[..above].join(&b'/'));
     }
     let name = snapshot.escape_ascii();
     Err(match had {
         Some(above) => {
-            let above = if above.is_empty() { b"/".to_vec() } else { above };
-            none(format!("snapshot {name} of {} does not have it", above.escape_ascii()))
+            none(format!("snapshot {name} of /{} does not have it", above.escape_ascii()))
         }
         None if by_link => linked(FsError::Loop, path),
         None => none(format!("neither it nor a directory above it has a snapshot {name}"))

@@ -1,18 +1,20 @@
 //! Requests about schedules of snapshots, and about holds.
 
 use fs::{Follow, ScheduleInfo, Volume};
-use inode::{Caller, FsError, SubvolId};
+use inode::{Caller, FsError, NodeId, SubvolId};
 use jiff::Zoned;
-use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Keep, Schedule, Scheduled};
+use wire::{
+    Answer, Body, Bytes, Call, Failure, FailureKind, Keep, Schedule, ScheduleChange, Scheduled,
+};
 
 use super::about::{Answered, about};
 use super::connection::Replies;
 use super::held::Held;
+use super::parts::{Parts, fitting};
 use super::schedules::{Schedules, wire_keep};
 use crate::retention;
 
-/// Approximate bytes of schedules in one message, and of one without its path.
-const PART_BYTES: usize = 64 << 10;
+/// Approximate bytes of a schedule without its path.
 const SCHEDULE_BYTES: usize = 400;
 
 const WHO_SCHEDULES: &str = "only the owner of the directory, or root, sets its schedule";
@@ -21,20 +23,9 @@ const WHO_SCHEDULES: &str = "only the owner of the directory, or root, sets its 
 pub(super) fn change(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<()> {
     match call {
         Call::ScheduleSet { path, schedule } => {
-            if let Some(schedule) = schedule {
-                let cron = retention::cron(&schedule.cron)?;
-                if retention::next_due(&cron, &Zoned::now()).is_none() {
-                    let message = format!("'{}' never comes", schedule.cron);
-                    return Err(Failure::new(FailureKind::Invalid, message)
-                        .hint("there is no day with that number in those months"));
-                }
-            }
-            let schedule = schedule.as_ref().map(|schedule| fs::Schedule {
-                cron: schedule.cron.clone(),
-                prefix: schedule.prefix.0.clone(),
-                keep: kept(&schedule.keep),
-            });
             let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+            let change = |change| changed(fs, (held.entry.node, path), change);
+            let schedule = schedule.as_ref().map(change).transpose()?;
             let set = fs.schedule_set(caller, held.entry.node, schedule.as_ref());
             set.map_err(|error| match error {
                 FsError::NotFound => about(error, path).hint("it has no schedule"),
@@ -60,6 +51,33 @@ pub(super) fn change(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<
     }
 }
 
+/// A schedule after a change: what is not named stays as it was set.
+fn changed(
+    fs: &Volume,
+    (node, path): (NodeId, &[u8]),
+    change: &ScheduleChange,
+) -> Answered<fs::Schedule> {
+    let before = fs.schedule_get(node).map_err(|error| about(error, path))?;
+    let before = before.map(|info| info.schedule);
+    let cron = change.cron.clone().or(before.as_ref().map(|before| before.cron.clone()));
+    let Some(cron) = cron else {
+        let failure = Failure::new(FailureKind::NotFound, "it has no schedule yet").at(path);
+        return Err(failure.hint("name when, as in `pando snapshot schedule DIR @daily`"));
+    };
+    if retention::next_due(&retention::cron(&cron)?, &Zoned::now()).is_none() {
+        return Err(Failure::new(FailureKind::Invalid, format!("'{cron}' never comes"))
+            .hint("there is no day with that number in those months"));
+    }
+    let prefix = change.prefix.as_ref().map(|prefix| prefix.0.clone());
+    let prefix = prefix.or(before.as_ref().map(|before| before.prefix.clone()));
+    let keep = change.keep.as_ref().map(kept).or(before.map(|before| before.keep));
+    Ok(fs::Schedule {
+        cron,
+        prefix: prefix.unwrap_or_else(|| retention::PREFIX.into()),
+        keep: keep.unwrap_or_default(),
+    })
+}
+
 /// The schedule of one directory.
 pub(super) fn get(
     (fs, schedules): (&Volume, &Schedules),
@@ -68,7 +86,7 @@ pub(super) fn get(
 ) -> Answered<Answer> {
     let held = Held::resolve(fs, caller, path, Follow::Yes)?;
     let found = fs.schedule_get(held.entry.node).map_err(|error| about(error, path))?;
-    let shown = found.map(|info| shown(schedules, &info, path));
+    let shown = found.map(|info| shown(schedules, &info, Bytes::from(path)));
     Ok(Answer::Schedules(shown.into_iter().collect()))
 }
 
@@ -78,31 +96,26 @@ pub(super) fn all(
     caller: &Caller,
     replies: &mut Replies,
 ) -> Answered<Answer> {
-    let (mut part, mut bytes) = (Vec::new(), 0);
+    let mut parts = Parts::new(replies, Body::Schedules);
     for info in fs.schedules()? {
         let Some(dir) = fs.schedule_directory(&info)? else { continue };
         let Some(path) = fs.path_of(dir)? else { continue };
         if Held::exactly(fs, caller, &path, Follow::No).is_ok() {
-            bytes += SCHEDULE_BYTES + path.len();
-            part.push(shown(schedules, &info, &path));
-        }
-        if bytes >= PART_BYTES {
-            bytes = 0;
-            replies.part(Body::Schedules(std::mem::take(&mut part)))?;
+            let one = shown(schedules, &info, fitting(path));
+            let bytes = SCHEDULE_BYTES + one.path.0.len();
+            parts.push(one, bytes)?;
         }
     }
-    if !part.is_empty() {
-        replies.part(Body::Schedules(part))?;
-    }
+    parts.end()?;
     Ok(Answer::Schedules(Vec::new()))
 }
 
-fn shown(schedules: &Schedules, info: &ScheduleInfo, path: &[u8]) -> Scheduled {
+fn shown(schedules: &Schedules, info: &ScheduleInfo, path: Bytes) -> Scheduled {
     let now = Zoned::now();
     let next = retention::cron(&info.schedule.cron).ok();
     let next = next.and_then(|cron| retention::next_due(&cron, &now));
     Scheduled {
-        path: Bytes::from(path),
+        path,
         schedule: Schedule {
             cron: info.schedule.cron.clone(),
             prefix: Bytes(info.schedule.prefix.clone()),

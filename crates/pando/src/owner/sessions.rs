@@ -38,6 +38,11 @@ const SEARCHES_MAX: usize = 32;
 const ORDERED_OF_USER_MAX: usize = 2;
 const ORDERED_MAX: usize = 8;
 
+/// Most imports of one user at once, and of all users: each may keep 65,536 levels and a million
+/// files.
+const IMPORTS_OF_USER_MAX: usize = 8;
+const IMPORTS_MAX: usize = 32;
+
 /// An import that has sent no work for this long no longer keeps the volume from others.
 const SILENT_AFTER: Duration = Duration::from_secs(30);
 
@@ -65,6 +70,8 @@ pub(super) enum Load {
     Search,
     /// A processor, and memory.
     Ordered,
+    /// A search when it begins, and memory until the work that it begins ends.
+    Import,
 }
 
 /// A request under way.
@@ -103,6 +110,8 @@ pub(super) struct Session {
     pub(super) busy: Option<Busy>,
     /// The load of its current request.
     load: Load,
+    /// Whether it is in the middle of an import.
+    imports: bool,
     /// The user that ended it, if any.
     ended_by: Option<u32>,
     /// How long its peer keeps it waiting.
@@ -164,6 +173,7 @@ impl Sessions {
             rests_since: now,
             busy: None,
             load: Load::Light,
+            imports: false,
             ended_by: None,
             wait: Arc::default(),
             follows: None,
@@ -240,6 +250,7 @@ impl Sessions {
             open.busy = task.map(|task| Busy { task, since: now, heard: now });
             open.rests_since = now;
             open.load = Load::Light;
+            open.imports = false;
             open.wait.reset();
         }
     }
@@ -251,15 +262,22 @@ impl Sessions {
         let (who, trusted) = (open.who, open.is_of_here());
         let limits = [
             (Load::Search, "searches and counts", SEARCHES_OF_USER_MAX, SEARCHES_MAX),
-            (Load::Ordered, "ordered searches", ORDERED_OF_USER_MAX, ORDERED_MAX),
+            (
+                Load::Ordered,
+                "ordered searches and lists of totals",
+                ORDERED_OF_USER_MAX,
+                ORDERED_MAX,
+            ),
+            (Load::Import, "imports", IMPORTS_OF_USER_MAX, IMPORTS_MAX),
         ];
         for (of, what, of_user_max, max) in limits {
-            if load == Load::Light || trusted || (of == Load::Ordered && load != of) {
+            if load == Load::Light || trusted || (of != Load::Search && load != of) {
                 continue;
             }
             let counts = |open: &&Session| match of {
                 Load::Ordered => open.load == Load::Ordered,
-                _ => open.load != Load::Light,
+                Load::Import => open.imports,
+                Load::Light | Load::Search => open.load != Load::Light,
             };
             let under_way = || self.open.values().filter(counts).filter(|open| !open.is_of_here());
             let own = under_way().filter(|open| open.who.uid == who.uid).count();
@@ -275,6 +293,7 @@ impl Sessions {
         }
         if let Some(open) = self.open.get_mut(&id) {
             open.load = load;
+            open.imports |= load == Load::Import;
         }
         Ok(())
     }
@@ -480,6 +499,32 @@ mod tests {
         sessions.set_busy(two[0].0, None, NOW);
         let id = add(&mut sessions, 5, false).unwrap();
         sessions.begin(id, Load::Ordered).unwrap();
+    }
+
+    /// Each import keeps levels and files of its own, for as long as it lasts.
+    #[test]
+    fn one_user_gets_a_share_of_imports() {
+        let mut sessions = Sessions::default();
+        let mut ids = Vec::new();
+        for uid in [1, 2] {
+            for number in 0..=8 {
+                let id = add(&mut sessions, uid, false).unwrap();
+                sessions.set_busy(id, Some(IMPORT), NOW);
+                match sessions.begin(id, Load::Import) {
+                    Ok(()) => ids.push(id),
+                    Err(failure) => {
+                        assert!(failure.message.contains("8 imports"), "{}", failure.message);
+                        assert_eq!(number, 8);
+                    }
+                }
+                // The import continues with other requests.
+                sessions.begin(id, Load::Light).unwrap();
+            }
+        }
+        assert_eq!(ids.len(), 16);
+        sessions.set_busy(ids[0], None, NOW);
+        let id = add(&mut sessions, 1, false).unwrap();
+        sessions.begin(id, Load::Import).unwrap();
     }
 
     #[test]

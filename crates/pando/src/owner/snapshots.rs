@@ -1,33 +1,47 @@
 //! Lists snapshots of a directory and of the whole volume, in parts of bounded size, and deletes a
 //! snapshot by its number.
 
-use fs::{KeptSnapshot, SnapshotInfo, SnapshotsOf, Volume};
-use inode::{Caller, SubvolId};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fs::{KeptSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsOf, Volume};
+use inode::{Caller, NodeId, SubvolId};
 use wire::{Body, Bytes, Failure, FailureKind, Hold, Snapshot};
 
+use super::about::about;
 use super::connection::Replies;
 use super::find_from::numbered;
+use super::parts::Parts;
+use super::watch;
 
-/// Most snapshots in one message.
-const SNAPSHOTS_A_PART: usize = 1000;
-/// Approximate bytes of snapshots with paths in one message.
-const PART_BYTES: usize = 64 << 10;
-/// Approximate bytes of one snapshot without its path.
-const SNAPSHOT_BYTES: usize = 400;
+/// Approximate bytes of one snapshot without its names.
+const SNAPSHOT_BYTES: usize = 100;
+/// Approximate bytes of a hold without its name.
+const HOLD_BYTES: usize = 32;
 
 const WHO_DELETES: &str = "only root, or the owner of its directory, deletes it; if that \
                            directory is gone, the owner of what the snapshot holds";
 
 /// Sends the snapshots of a directory.
-pub(super) fn send(
+pub(super) fn of_directory(
     fs: &Volume,
-    snapshots: &[SnapshotInfo],
+    caller: &Caller,
+    (directory, path): (NodeId, &[u8]),
     replies: &mut Replies,
 ) -> Result<(), Failure> {
-    for part in snapshots.chunks(SNAPSHOTS_A_PART) {
-        replies.part(Body::Snapshots(part.iter().map(|one| to_wire(fs, one)).collect()))?;
-    }
-    Ok(())
+    let mut parts = Parts::new(replies, Body::Snapshots);
+    let listed = fs.snapshot_each(caller, directory, &mut |snapshot| {
+        let one = to_wire(fs, &snapshot);
+        let bytes = bytes(&one);
+        parts.offer(one, bytes)
+    });
+    listed.map_err(|error| about(error, path))?;
+    parts.end()
+}
+
+/// How many bytes a snapshot takes in a message, approximately.
+pub(super) fn bytes(snapshot: &Snapshot) -> usize {
+    let holds = snapshot.holds.iter().map(|hold| HOLD_BYTES + hold.name.0.len());
+    SNAPSHOT_BYTES + snapshot.name.0.len() + holds.sum::<usize>()
 }
 
 /// A snapshot in the form that the reply carries.
@@ -55,21 +69,32 @@ pub(super) fn of_volume(
     replies: &mut Replies,
 ) -> Result<(), Failure> {
     let of = if removed { SnapshotsOf::Removed } else { SnapshotsOf::All };
-    let (mut part, mut bytes) = (Vec::new(), 0);
-    for kept in fs.snapshot_list_volume(caller, of).map_err(Failure::from)? {
-        bytes += SNAPSHOT_BYTES + 2 * kept.path.as_ref().map_or(0, Vec::len);
-        part.push(wire::KeptSnapshot {
-            at: Bytes(place(fs, &kept)),
-            snapshot: to_wire(fs, &kept.snapshot),
-            removed: kept.removed,
-            path: kept.path.map(Bytes),
-        });
-        if bytes >= PART_BYTES {
-            replies.part(Body::KeptSnapshots(std::mem::take(&mut part)))?;
-            bytes = 0;
-        }
+    let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
+    let cancel = AtomicBool::new(false);
+    let mut parts = Parts::new(replies, Body::KeptSnapshots);
+    let listed = watch::while_heard(
+        &peer,
+        &cancel,
+        || {},
+        || {
+            fs.snapshot_list_volume(caller, &SnapshotQuery::all(of, &cancel), &mut |kept| {
+                let one = wire::KeptSnapshot {
+                    at: Bytes(place(fs, &kept)),
+                    snapshot: to_wire(fs, &kept.snapshot),
+                    removed: kept.removed,
+                    path: kept.path.map(Bytes),
+                };
+                let paths = one.at.0.len() + one.path.as_ref().map_or(0, |path| path.0.len());
+                let bytes = bytes(&one.snapshot) + paths;
+                parts.offer(one, bytes)
+            })
+        },
+    )?;
+    if cancel.load(Ordering::Relaxed) {
+        return Err(watch::cut_off("the list"));
     }
-    if part.is_empty() { Ok(()) } else { replies.part(Body::KeptSnapshots(part)) }
+    listed.map_err(Failure::from)?;
+    parts.end()
 }
 
 /// The path of a snapshot's contents: by name below its directory, or by number.

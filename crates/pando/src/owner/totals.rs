@@ -16,10 +16,9 @@ use super::about::about;
 use super::accounts::Accounts;
 use super::connection::Replies;
 use super::held::Held;
+use super::parts::Parts;
 use super::{find, find_from, watch};
 
-/// Bytes of entries in one message.
-const PART_BYTES: usize = 64 << 10;
 /// Approximate bytes of a directory without its path.
 const DIRECTORY_BYTES: usize = 96;
 /// Approximate bytes of sums without their group's name.
@@ -108,36 +107,6 @@ fn dangling<'a>(fs: &'a Volume, caller: &Caller, path: &[u8]) -> Option<Held<'a>
     (held.entry.attr.kind == Kind::Symlink).then_some(held)
 }
 
-/// Entries to be sent, in messages of bounded size.
-struct Parts<'a, T> {
-    replies: &'a mut Replies,
-    body: fn(Vec<T>) -> Body,
-    part: Vec<T>,
-    bytes: usize,
-}
-
-impl<'a, T> Parts<'a, T> {
-    fn new(replies: &'a mut Replies, body: fn(Vec<T>) -> Body) -> Parts<'a, T> {
-        Parts { replies, body, part: Vec::new(), bytes: 0 }
-    }
-
-    /// Adds an entry of approximately this many bytes.
-    fn push(&mut self, one: T, bytes: usize) -> Result<(), Failure> {
-        if self.bytes + bytes > PART_BYTES {
-            self.flush()?;
-        }
-        self.bytes += bytes;
-        self.part.push(one);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Failure> {
-        self.bytes = 0;
-        let part = std::mem::take(&mut self.part);
-        if part.is_empty() { Ok(()) } else { self.replies.part((self.body)(part)) }
-    }
-}
-
 /// Reports directories to some depth.
 fn send_directories(
     directories: &search::aggregate::Directories,
@@ -145,20 +114,18 @@ fn send_directories(
     replies: &mut Replies,
 ) -> Result<(), Failure> {
     let mut parts = Parts::new(replies, Body::Totalled);
-    directories.each(&mut |directory| {
+    directories.each(find::PATH_BYTES_MAX - DIRECTORY_BYTES, &mut |directory| {
         if directory.depth > depth {
             return Ok(());
         }
         let reported = directory_totals(directory);
         let length = reported.path.0.len() + DIRECTORY_BYTES;
-        if length > find::PATH_BYTES_MAX {
-            let message = format!("the path of a directory has {} bytes", reported.path.0.len());
-            let failure = Failure::new(FailureKind::Invalid, message);
-            return Err(failure.hint("begin at a directory on that path"));
+        if is_reportable(directory.path_bytes, &directory.path, &mut parts)? {
+            parts.push(reported, length)?;
         }
-        parts.push(reported, length)
+        Ok::<(), Failure>(())
     })?;
-    parts.flush()
+    parts.end()
 }
 
 /// Reports sums by group, of which there may be any number.
@@ -175,7 +142,7 @@ fn summed(groups: &Groups, top: Top, replies: &mut Replies) -> Result<(), Failur
         let reported = SumsOf::Extension(Bytes::from(&name[..]));
         parts.push((reported, sums(*of)), SUMS_BYTES + name.len())?;
     }
-    parts.flush()
+    parts.end()
 }
 
 /// Some entries of a list, or all: the largest first.
@@ -206,16 +173,24 @@ fn largest(found: &[LargeDirectory], replies: &mut Replies) -> Result<(), Failur
     for one in found {
         let reported = large_directory(one);
         let length = reported.path.0.len() + DIRECTORY_BYTES;
-        if length > find::PATH_BYTES_MAX {
-            let message = format!("a path of {} bytes is too long to report", one.path.len());
-            let failure = Failure::new(FailureKind::Invalid, message)
-                .hint("begin at a directory on that path");
-            parts.replies.part(Body::Skipped(failure.at(find::last_bytes(&one.path))))?;
-            continue;
+        if is_reportable(one.path.len(), &one.path, &mut parts)? {
+            parts.push(reported, length)?;
         }
-        parts.push(reported, length)?;
     }
-    parts.flush()
+    parts.end()
+}
+
+/// Whether a message can hold a path of so many bytes, of which the end is given. One that is too
+/// long is reported as skipped.
+fn is_reportable<T>(bytes: usize, path: &[u8], parts: &mut Parts<'_, T>) -> Result<bool, Failure> {
+    if bytes + DIRECTORY_BYTES <= find::PATH_BYTES_MAX {
+        return Ok(true);
+    }
+    let message = format!("a path of {bytes} bytes is too long to report");
+    let failure = Failure::new(FailureKind::Invalid, message);
+    let failure = failure.at(find::last_bytes(path)).hint("begin at a directory on that path");
+    parts.beside(Body::Skipped(failure))?;
+    Ok(false)
 }
 
 fn sums(sums: cluster_groups::Sums) -> Sums {

@@ -1,19 +1,25 @@
 //! Requests about the trash. A path may name something that no longer exists: the directories that
 //! exist are resolved, and the names behind them are looked up in the trash.
 
+use std::ops::ControlFlow;
+
 use fs::{Follow, FsResult, RestoreOptions, Volume, WalkControl};
 use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Answer, Body, Bytes, Failure, FailureKind, Removed};
 
 use super::about::about;
 use super::connection::Replies;
-use super::held::{Held, below};
+use super::held::{Held, below, names};
+use super::parts::{Parts, fitting};
 
 /// Most directories with a trash of their own that a reply names.
 const BELOW_MAX: usize = 100;
 
-/// Most removed entries in one message.
-const REMOVED_A_PART: usize = 500;
+/// How long a new trash keeps what is removed.
+const KEEP_SECONDS: u64 = 7 * 86_400;
+
+/// Approximate bytes of a removed entry without its path.
+const REMOVED_BYTES: usize = 160;
 
 type Answered<T> = Result<T, Failure>;
 
@@ -32,19 +38,15 @@ pub(super) fn list(
     };
     let home = home.unwrap_or_default();
     let home = home.strip_suffix(b"/").unwrap_or(&home);
-    let mut failed = None;
-    let mut part = Vec::new();
+    let mut parts = Parts::new(replies, Body::Removed);
     let mut take = |removed: fs::Removed| {
-        let path = [home, b"/", &removed.path.join(&b'/')].concat();
+        let path = fitting([home, b"/", &removed.path.join(&b'/')].concat());
+        let bytes = REMOVED_BYTES + path.0.len();
         let (removed, attr) = (removed.removed, (&removed.attr).into());
-        part.push(Removed { path: path.into(), removed, attr });
-        if part.len() >= REMOVED_A_PART
-            && let Err(failure) = replies.part(Body::Removed(std::mem::take(&mut part)))
-        {
-            failed = Some(failure);
-            return WalkControl::Stop;
+        match parts.offer(Removed { path, removed, attr }, bytes) {
+            ControlFlow::Continue(()) => WalkControl::Continue,
+            ControlFlow::Break(()) => WalkControl::Stop,
         }
-        WalkControl::Continue
     };
     let listed = fs.trash_list(caller, (held.entry.node, &rest), &mut take);
     let listed_below = |filled| {
@@ -53,17 +55,37 @@ pub(super) fn list(
     if let Err(error) = listed {
         return Err(none_but(no_trash(error, path), &listed_below(false).unwrap_or_default()));
     }
-    if let Some(failure) = failed {
-        return Err(failure);
-    }
-    if !part.is_empty() {
-        replies.part(Body::Removed(part))?;
-    }
+    parts.end()?;
     let setting = setting.ok_or_else(|| about(FsError::NotFound, path))?;
     let directory = setting.directory.shown();
     // A fault elsewhere does not make this list fail.
     let below = listed_below(true).unwrap_or_default();
     Ok(Answer::Trash(wire::Trash { directory, keep_seconds: setting.keep_seconds, below }))
+}
+
+/// Turns the trash of a directory on or off. It is kept for as long as before if no time is given.
+pub(super) fn set(
+    fs: &Volume,
+    caller: &Caller,
+    path: &[u8],
+    (on, keep_seconds): (bool, Option<u64>),
+) -> Answered<Answer> {
+    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    let node = held.entry.node;
+    let keep_seconds = if on {
+        let own = fs.trash_get(node).map_err(|error| about(error, path))?;
+        let own = own.filter(|setting| setting.directory == node);
+        Some(keep_seconds.or(own.map(|setting| setting.keep_seconds)).unwrap_or(KEEP_SECONDS))
+    } else {
+        None
+    };
+    fs.trash_set(caller, node, keep_seconds).map_err(|error| match error {
+        FsError::NotFound => not_its_own(fs, caller, node).at(path),
+        error => about(error, path),
+    })?;
+    let Some(keep_seconds) = keep_seconds else { return Ok(Answer::Nothing) };
+    let (directory, below) = (node.shown(), Vec::new());
+    Ok(Answer::Trash(wire::Trash { directory, keep_seconds, below }))
 }
 
 /// Why a directory has no trash to turn off: it has none, or the trash belongs to a directory
@@ -170,29 +192,41 @@ pub(super) fn restore(
     Ok(Answer::Restored { names: restored.names, left: restored.left })
 }
 
-/// The deepest existing directory of a path, and the names behind it.
+/// The deepest existing directory of a path, and the names behind it. It is sought by halves: of
+/// the beginnings of a path, those that exist are the shorter ones.
 fn split<'a>(fs: &'a Volume, caller: &Caller, path: &[u8]) -> Answered<(Held<'a>, Vec<Vec<u8>>)> {
-    let mut names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
-    names.retain(|name| !name.is_empty() && *name != b".");
+    let names: Vec<&[u8]> = names(path).collect();
     if names.contains(&&b".."[..]) {
         let message = "a path that does not exist must not contain '..'";
         let failure = Failure::new(FailureKind::Invalid, message).at(path);
         return Err(failure.hint("write the path without `..`"));
     }
-    for length in (0..=names.len()).rev() {
+    let directory = |length: usize| {
         let prefix = [&b"/"[..], &names[..length].join(&b'/')].concat();
         let follow = if length == names.len() { Follow::No } else { Follow::Yes };
         match Held::exactly(fs, caller, &prefix, follow) {
-            Ok(held) if held.entry.attr.kind == Kind::Directory => {
-                let held = held.stored(path)?;
-                return Ok((held, names[length..].iter().map(|name| name.to_vec()).collect()));
-            }
-            Ok(_) => {}
+            Ok(held) if held.entry.attr.kind == Kind::Directory => Ok(Some(held)),
+            Ok(_) => Ok(None),
             Err(failure) => match failure.kind {
-                FailureKind::NotFound | FailureKind::NotDirectory => {}
-                _ => return Err(failure),
+                FailureKind::NotFound | FailureKind::NotDirectory => Ok(None),
+                _ => Err(failure),
             },
         }
+    };
+    let found = |held: Held<'a>, length: usize| {
+        Ok((held.stored(path)?, names[length..].iter().map(|name| name.to_vec()).collect()))
+    };
+    if let Some(held) = directory(names.len())? {
+        return found(held, names.len());
     }
-    Err(about(FsError::NotFound, path))
+    let mut deepest = (directory(0)?.ok_or_else(|| about(FsError::NotFound, path))?, 0);
+    let mut beyond = names.len();
+    while deepest.1 + 1 < beyond {
+        let middle = usize::midpoint(deepest.1, beyond);
+        match directory(middle)? {
+            Some(held) => deepest = (held, middle),
+            None => beyond = middle,
+        }
+    }
+    found(deepest.0, deepest.1)
 }

@@ -40,6 +40,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) threads: u16,
     pub(crate) as_recorded: bool,
     pub(crate) is_privileged: bool,
+    /// Bytes of memory.
+    pub(crate) memory: usize,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) interrupted: &'a AtomicBool,
 }
@@ -79,6 +81,7 @@ pub(crate) fn wrong(path: &Path, error: &trace::TraceError) -> Failure {
 enum Stop {
     Wrong(trace::TraceError),
     Interrupted,
+    Memory,
 }
 
 impl From<trace::TraceError> for Stop {
@@ -92,6 +95,14 @@ impl Replay<'_> {
         match stop {
             Stop::Wrong(error) => wrong(self.file, error),
             Stop::Interrupted => Failure::new(FailureKind::Interrupted, "interrupted"),
+            Stop::Memory => {
+                let limit = self.memory;
+                let message =
+                    format!("names and inodes of the trace take more than {limit} bytes of memory");
+                Failure::new(FailureKind::Other, message)
+                    .at(self.file.as_os_str().as_encoded_bytes())
+                    .hint("give more by --memory")
+            }
         }
     }
 
@@ -105,6 +116,9 @@ impl Replay<'_> {
         let mut expected = Expected::default();
         let end = reader.read_all(|event| {
             expected.add(event);
+            if expected.memory_bytes() > self.memory {
+                return Err(Stop::Memory);
+            }
             if self.is_interrupted() { Err(Stop::Interrupted) } else { Ok(()) }
         });
         let end = end.map_err(|stop| self.stopped(&stop))?;
@@ -177,8 +191,8 @@ impl Replay<'_> {
                     if how.is_interrupted() { Err(Stop::Interrupted) } else { Ok(()) }
                 });
                 match read {
-                    Err(Stop::Wrong(error)) => Err(wrong(self.file, &error)),
                     Err(Stop::Interrupted) => Ok(true),
+                    Err(stop) => Err(self.stopped(&stop)),
                     Ok(_) => Ok(false),
                 }
             });

@@ -10,6 +10,7 @@ use crate::failure::Result;
 use crate::output::{self, Output, number};
 use crate::place::Place;
 use crate::session;
+use crate::verbs::summary::not_all;
 
 /// A directory as JSON.
 #[derive(Serialize)]
@@ -25,7 +26,7 @@ struct Object {
 }
 
 pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
-    let mut unread: Option<Failure> = None;
+    let (mut unread, mut skipped): (Option<Failure>, _) = (None, None);
     for path in &args.paths {
         let place = Place::reading(path)?;
         let depth = if args.summarize { 0 } else { args.max_depth.unwrap_or(u32::MAX) };
@@ -33,15 +34,21 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
         let mut listed = false;
         let start = path.as_os_str().as_bytes();
         let answer = session::call(&place, &call, &mut |body| {
-            if let Body::Totalled(directories) = body {
-                for directory in &directories {
-                    listed = true;
-                    // The path begins with a slash, and the typed path may end with one.
-                    let above =
-                        if directory.path.0.is_empty() { start } else { without_slash(start) };
-                    let path = [above, &directory.path.0].concat();
-                    one(args, (&path, 1), directory, output)?;
+            let directories = match body {
+                Body::Totalled(directories) => directories,
+                Body::Skipped(failure) => {
+                    output.failure(&failure);
+                    skipped.get_or_insert(failure.kind);
+                    return Ok(());
                 }
+                _ => return Ok(()),
+            };
+            for directory in &directories {
+                listed = true;
+                // The path begins with a slash, and the typed path may end with one.
+                let above = if directory.path.0.is_empty() { start } else { without_slash(start) };
+                let path = [above, &directory.path.0].concat();
+                one(args, (&path, 1), directory, output)?;
             }
             Ok(())
         })?;
@@ -69,7 +76,7 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
         }
     }
     output.flush()?;
-    unread.map_or(Ok(()), Err)
+    unread.or(skipped.map(not_all)).map_or(Ok(()), Err)
 }
 
 fn without_slash(path: &[u8]) -> &[u8] {

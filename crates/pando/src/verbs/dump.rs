@@ -1,14 +1,15 @@
-//! `pando dump` and `pando load`: metadata as JSON lines.
+//! `pando dump` and `pando load`: metadata as JSON lines or in columns. The daemon knows lines only:
+//! the command makes columns of them.
 
-use std::io::{self, BufRead, IsTerminal, Read};
+use std::io::{self, BufRead, IsTerminal, Read, StdinLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
-use transfer::Loader;
+use transfer::{COLUMNS_MAGIC, ColumnWriter, Loader};
 use wire::{Answer, Body, Call, Failure, FailureKind, Received};
 
 use super::stream::report_received;
-use crate::cli::{DumpArgs, LoadArgs};
+use crate::cli::{DumpArgs, DumpFormat, LoadArgs};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::place::Place;
@@ -25,14 +26,70 @@ const PART_BYTES: usize = 256 << 10;
 pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<()> {
     let place = Place::reading(&args.dir)?;
     let call = Call::Dump { path: &place.inner, memory: args.memory };
-    let answer = session::call(&place, &call, &mut |body| match body {
-        Body::Data(bytes) => output.contents(&bytes.0),
+    let mut columns = match args.format {
+        DumpFormat::Lines => None,
+        DumpFormat::Parquet => Some(Columns::new(args)?),
+    };
+    let answer = session::call(&place, &call, &mut |body| match (body, &mut columns) {
+        (Body::Data(bytes), None) => output.contents(&bytes.0),
+        (Body::Data(bytes), Some(columns)) => columns.add(&bytes.0, output),
         _ => Ok(()),
     })?;
     match answer {
-        Answer::Nothing => Ok(()),
+        Answer::Nothing => columns.map_or(Ok(()), Columns::finish),
         other => Err(session::unexpected(&other)),
     }
+}
+
+/// Makes columns of the bytes of lines, and prints them.
+struct Columns {
+    writer: ColumnWriter,
+    /// The beginning of a line.
+    begun: Vec<u8>,
+}
+
+impl Columns {
+    fn new(args: &DumpArgs) -> Result<Columns> {
+        if io::stdout().is_terminal() {
+            let message = "a Parquet file is written to standard output, which is a terminal";
+            return Err(Failure::new(FailureKind::Invalid, message)
+                .hint("`pando dump --format parquet DIR > FILE`"));
+        }
+        let memory = usize::try_from(args.memory).unwrap_or(usize::MAX);
+        let writer = ColumnWriter::new(memory).map_err(|error| dump_failed(&error))?;
+        Ok(Columns { writer, begun: Vec::new() })
+    }
+
+    fn add(&mut self, bytes: &[u8], output: &mut Output) -> Result<()> {
+        let mut rest = bytes;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let (line, more) = (&rest[..end], &rest[end + 1..]);
+            let taken = if self.begun.is_empty() {
+                self.writer.line(line)
+            } else {
+                self.begun.extend_from_slice(line);
+                self.writer.line(&std::mem::take(&mut self.begun))
+            };
+            taken.map_err(|error| dump_failed(&error))?;
+            rest = more;
+        }
+        self.begun.extend_from_slice(rest);
+        let made = self.writer.take();
+        if made.is_empty() { Ok(()) } else { output.contents(&made) }
+    }
+
+    /// Checks that the last line came, with which all was printed.
+    fn finish(self) -> Result<()> {
+        if self.writer.is_complete() && self.begun.is_empty() {
+            return Ok(());
+        }
+        let message = "the daemon's dump ends before its last line: the file is not complete";
+        Err(Failure::new(FailureKind::Protocol, message).hint("dump it again"))
+    }
+}
+
+fn dump_failed(error: &transfer::Error) -> Failure {
+    Failure::new(FailureKind::Other, error.to_string()).hint("dump it again")
 }
 
 /// `pando load`.
@@ -48,24 +105,38 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<()> {
         Call::ReceiveOpen { path: &place.inner, name: Some(LOADED), force: false, hold: false };
     let received = session::with(&place.volume, |mut connection| {
         connection.ask(open.clone())?;
-        feed(&mut connection, &interrupted)
+        feed(&mut connection, args.memory, &interrupted)
     });
     let received = received.map_err(|failure| session::Target::with_typed_path(&place, failure))?;
     report_received(&place, &received, output)
 }
 
+fn unreadable(error: &io::Error) -> Failure {
+    Failure::new(FailureKind::Other, format!("cannot read the dump: {error}"))
+        .hint("check the file or the program that standard input is from")
+}
+
+/// Refuses a dump in columns.
+fn refuse_columns(input: &mut StdinLock<'_>) -> Result<()> {
+    let start = input.fill_buf().map_err(|error| unreadable(&error))?;
+    if !start.starts_with(COLUMNS_MAGIC) {
+        return Ok(());
+    }
+    let message = "this is a Parquet file, and a dump is loaded from lines";
+    let hint = "load the lines that `pando dump` prints without --format";
+    Err(Failure::new(FailureKind::NotSupported, message).hint(hint))
+}
+
 /// Hands the lines to the daemon, as a stream.
-fn feed(connection: &mut Connection, interrupted: &AtomicBool) -> Result<Received> {
-    let (mut loader, mut input) = (Loader::default(), io::stdin().lock());
+fn feed(connection: &mut Connection, memory: u64, interrupted: &AtomicBool) -> Result<Received> {
+    let mut loader = Loader::new(usize::try_from(memory).unwrap_or(usize::MAX));
+    let mut input = io::stdin().lock();
+    refuse_columns(&mut input)?;
     let (mut line, mut stream) = (Vec::new(), Vec::new());
     while !interrupted.load(Ordering::Relaxed) {
         line.clear();
         let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-        let length = read.map_err(|error| {
-            Failure::new(FailureKind::Other, format!("cannot read the dump: {error}"))
-                .hint("check the file or the program that standard input is from")
-        })?;
-        if length == 0 {
+        if read.map_err(|error| unreadable(&error))? == 0 {
             break;
         }
         let line = line.strip_suffix(b"\n").unwrap_or(&line);

@@ -72,6 +72,7 @@ fn report(args: &ExportArgs, outcome: &Outcome, streams: bool, output: &mut Outp
         "bytes": outcome.bytes,
         "failed": outcome.failed,
         "sockets": outcome.sockets,
+        "split": outcome.split,
         "seconds": outcome.seconds,
     });
     let line = format!(
@@ -90,6 +91,12 @@ fn report(args: &ExportArgs, outcome: &Outcome, streams: bool, output: &mut Outp
     } else {
         output.object(&object)?;
         output.line(&line)?;
+    }
+    if outcome.split > 0 {
+        let names = output::count(outcome.split, "name", "names");
+        output.remark(&format!(
+            "{names} of files with several names became files of their own: too many such files"
+        ));
     }
     match outcome.failed {
         0 => Ok(()),

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use device::{Device, Env, LocalDevice};
 use fs::{Engine, FormatOptions, Fs, Layout, OpenError};
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
 use serde_json::json;
 use wire::{Failure, FailureKind};
 
@@ -157,13 +159,21 @@ fn with_log_in(
     // Held until the end: of two processes that create volumes, one gets the directory, and may
     // remove it again.
     let (held, made) = take_directory(log_dir, &mut log_place::try_lock)?;
-    let link = voldir.join(fs::LOG_DIRECTORY);
-    let given = if made { give_to_owner_of(voldir, log_dir, &held) } else { Ok(()) };
-    let linked = given.and_then(|()| link_to_empty(&link, log_dir, &held));
-    let done = linked.and_then(|()| {
+    // Held, too: a user who may rename directories above it cannot have the link made or removed in
+    // another one.
+    let volume = LocalDevice::open(voldir).map_err(|error| failure::device(voldir, &error));
+    let linked = volume.and_then(|volume| {
+        if made {
+            give_to_owner_of(&volume, log_dir, &held)?;
+        }
+        link_to_empty((&volume, voldir), log_dir, &held)?;
+        Ok(volume)
+    });
+    let done = linked.and_then(|volume| {
         let done = make();
         if done.is_err() {
-            std::fs::remove_file(&link).unwrap_or_default();
+            let name = fs::LOG_DIRECTORY;
+            rustix::fs::unlinkat(volume.directory(), name, AtFlags::empty()).unwrap_or_default();
             remove_log(&held);
         }
         done
@@ -211,18 +221,19 @@ fn remove_log(held: &LogHeld) {
 
 /// Gives the directory that the superuser created to the user that owns the volume, so that this
 /// user can still open it.
-fn give_to_owner_of(voldir: &Path, log_dir: &Path, held: &LogHeld) -> Result<()> {
+fn give_to_owner_of(volume: &LocalDevice, log_dir: &Path, held: &LogHeld) -> Result<()> {
     let above = log_dir.parent().filter(|above| !above.as_os_str().is_empty());
     let above = above.unwrap_or(Path::new("."));
-    LocalDevice::open(voldir)
-        .and_then(|volume| {
-            let above = LocalDevice::open(above)?;
-            volume.give_dir(held.directory(), above.directory())
-        })
+    LocalDevice::open(above)
+        .and_then(|above| volume.give_dir(held.directory(), above.directory()))
         .map_err(|error| failure::device(log_dir, &error))
 }
 
-fn link_to_empty(link: &Path, log_dir: &Path, held: &LogHeld) -> Result<()> {
+fn link_to_empty(
+    (volume, voldir): (&LocalDevice, &Path),
+    log_dir: &Path,
+    held: &LogHeld,
+) -> Result<()> {
     let failed = |error| failure::io("open", log_dir, &error);
     // The link must resolve from any working directory.
     let log_dir = std::fs::canonicalize(log_dir).map_err(failed)?;
@@ -234,12 +245,14 @@ fn link_to_empty(link: &Path, log_dir: &Path, held: &LogHeld) -> Result<()> {
     let directory = log_dir.parent().unwrap_or(&log_dir);
     let synced = LocalDevice::open(directory).and_then(|device| device.sync_dir(""));
     synced.map_err(|error| failure::device(directory, &error))?;
-    std::os::unix::fs::symlink(&log_dir, link).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => {
+    let link = voldir.join(fs::LOG_DIRECTORY);
+    let made = rustix::fs::symlinkat(&log_dir, volume.directory(), fs::LOG_DIRECTORY);
+    made.map_err(|error| match error {
+        Errno::EXIST => {
             let message = format!("{} already exists", link.display());
             Failure::new(FailureKind::NotEmpty, message).hint("choose an empty directory")
         }
-        _ => failure::io("create", link, &error),
+        _ => failure::io("create", &link, &error.into()),
     })
 }
 

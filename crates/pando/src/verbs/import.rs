@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use objects::SourcePrefix;
 use serde_json::json;
 use siphasher::sip::SipHasher13;
 use wire::{Call, Failure, FailureKind};
@@ -15,7 +16,9 @@ use crate::cli::{Appear, ImportArgs, ImportFormat};
 use crate::export::Export;
 use crate::failure::{self, Result};
 use crate::far;
-use crate::import::{self, Archived, Comparison, Import, Listed, Options, Outcome, Sent, Visible};
+use crate::import::{
+    self, Archived, Bucket, Comparison, Import, Listed, Options, Outcome, Sent, Visible,
+};
 use crate::interrupt;
 use crate::output::{self, Output};
 use crate::place::Place;
@@ -29,13 +32,14 @@ const NAME_BYTES_MAX: usize = 255;
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dst)?;
     check_options(args)?;
-    if args.format == ImportFormat::Dir {
+    let bucket = bucket(args)?;
+    if args.format == ImportFormat::Dir && bucket.is_none() {
         refuse_volume(&args.src)?;
         refuse_stream(&args.src)?;
         import::refuse_itself(&args.src, &place)?;
         hint_archive(&args.src, output);
     }
-    let staged = staged(args, &place)?;
+    let staged = staged(args, bucket.is_some(), &place)?;
     let interrupted = interrupt::flag()?;
     let bar = output.progress("names");
     let destination = match &staged {
@@ -43,15 +47,30 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
         None => (place.inner.as_slice(), Visible::Gradually),
     };
     let (on_conflict, verify) = (args.on_conflict, args.verify);
-    let outcome = match args.format {
-        ImportFormat::Dir => {
+    let memory = usize::try_from(args.memory).unwrap_or(usize::MAX);
+    let outcome = match (args.format, &bucket) {
+        (ImportFormat::Dir, Some(source)) => session::with(&place.volume, |connection| {
+            let bucket = Bucket {
+                source,
+                destination,
+                on_conflict,
+                verify,
+                keep_going: args.keep_going,
+                memory,
+                bar: &bar,
+                interrupted: &interrupted,
+            };
+            bucket.run(connection, output)
+        }),
+        (ImportFormat::Dir, None) => {
             let (source, keep_going, bar) = (args.src.as_path(), args.keep_going, &bar);
-            let import = Import { source, destination, on_conflict, verify, keep_going, bar };
+            let import =
+                Import { source, destination, on_conflict, verify, keep_going, memory, bar };
             session::with(&place.volume, |connection| import.run(connection, &interrupted, output))
         }
-        ImportFormat::Tar => {
+        (ImportFormat::Tar, _) => {
             let (numeric_owner, keep_going) = (args.numeric_owner, args.keep_going);
-            let options = Options { on_conflict, numeric_owner, verify, keep_going };
+            let options = Options { on_conflict, numeric_owner, verify, keep_going, memory };
             let mut input = Some(opened(&args.src)?);
             session::with(&place.volume, |connection| {
                 let input = input.take().ok_or_else(read_before)?;
@@ -60,7 +79,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
                 archive.run(connection, output)
             })
         }
-        ImportFormat::List => {
+        (ImportFormat::List, _) => {
             let mut input = Some(opened(&args.src)?);
             session::with(&place.volume, |connection| {
                 let list = Listed {
@@ -71,6 +90,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
                     destination,
                     on_conflict,
                     verify,
+                    memory,
                     bar: &bar,
                     interrupted: &interrupted,
                 };
@@ -159,7 +179,7 @@ impl Staged {
 }
 
 /// Whether the import becomes visible at its end.
-fn staged(args: &ImportArgs, place: &Place) -> Result<Option<Staged>> {
+fn staged(args: &ImportArgs, is_bucket: bool, place: &Place) -> Result<Option<Staged>> {
     let wanted = args.appear.unwrap_or(match args.format {
         ImportFormat::Dir => Appear::Gradually,
         _ => Appear::Whole,
@@ -171,7 +191,7 @@ fn staged(args: &ImportArgs, place: &Place) -> Result<Option<Staged>> {
         let failure = Failure::new(FailureKind::Exists, what).at(place.typed());
         Err(failure.hint("choose another name, or give --appear gradually"))
     };
-    if args.format == ImportFormat::Dir && !args.src.is_dir() {
+    if args.format == ImportFormat::Dir && !is_bucket && !args.src.is_dir() {
         let message = "--appear whole requires a source that is a directory";
         let failure = Failure::new(FailureKind::Invalid, message);
         return Err(failure
@@ -184,6 +204,24 @@ fn staged(args: &ImportArgs, place: &Place) -> Result<Option<Staged>> {
         Ok(_) if args.appear.is_some() => exists("it exists, and would not appear as a whole"),
         Ok(_) => Ok(None),
     }
+}
+
+/// The objects that a URL names, unless a file of the operating system has that name.
+fn bucket(args: &ImportArgs) -> Result<Option<SourcePrefix>> {
+    let text = args.src.to_string_lossy();
+    if !text.starts_with("s3:") || args.src.symlink_metadata().is_ok() {
+        return Ok(None);
+    }
+    if args.format != ImportFormat::Dir {
+        let message = "archives and lists are read from files, and not from an object store";
+        let failure = Failure::new(FailureKind::Invalid, message);
+        let failure = failure.at(args.src.as_os_str().as_bytes());
+        return Err(failure.hint("pipe the object, and name the source `-`"));
+    }
+    let parsed = SourcePrefix::parse(&text).map_err(|error| {
+        Failure::new(FailureKind::Invalid, error.to_string()).hint("as in s3://BUCKET/PREFIX")
+    });
+    parsed.map(Some)
 }
 
 /// The bytes of an archive or a list.

@@ -3,7 +3,7 @@
 
 use nix::unistd::{Gid, Group, Uid, User};
 use serde_json::{Value, json};
-use wire::{Answer, Body, Call, Failure, FailureKind, Quota, QuotaOf, QuotaOwner};
+use wire::{Answer, Body, Call, Failure, FailureKind, Quota, QuotaDifference, QuotaOf, QuotaOwner};
 
 use crate::cli::{QuotaSetArgs, QuotaVerb};
 use crate::failure::Result;
@@ -21,41 +21,32 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
                 let place = Place::locate(path)?;
                 session::ask(&place, &Call::QuotaGet { path: &place.inner })?
             };
-            if show(&answer, output)? == 0 {
+            let Answer::Quotas(quotas) = &answer else { return Err(session::unexpected(&answer)) };
+            show(quotas, output)?;
+            if quotas.is_empty() {
+                output.line("no quota")?;
                 output.object(&json!({ "quota": null }))?;
             }
             Ok(())
         }
         // One object for each quota.
         QuotaVerb::List { path } => {
-            show(&session::ask(&Place::volume(path)?, &Call::QuotaList)?, output).map(drop)
+            let mut shown = 0;
+            session::call(&Place::volume(path)?, &Call::QuotaList, &mut |part| {
+                if let Body::Quotas(quotas) = part {
+                    shown += quotas.len();
+                    show(&quotas, output)?;
+                }
+                Ok(())
+            })?;
+            if shown == 0 { output.line("no quota") } else { Ok(()) }
         }
         QuotaVerb::Check { path } => {
             let volume = Place::volume(path)?;
-            let answer = counted(&volume, &Call::QuotaCheck, output)?;
-            let Answer::QuotasChecked(differences) = &answer else {
-                return Err(session::unexpected(&answer));
-            };
-            for difference in differences {
-                let (recorded, found) = (difference.recorded, difference.found);
-                let mut object = json!({
-                    "subvolume": difference.subvolume,
-                    "inodes_recorded": recorded.0,
-                    "bytes_recorded": recorded.1,
-                    "inodes_found": found.0,
-                    "bytes_found": found.1,
-                });
-                put_of(&mut object, difference.of);
-                output.object(&object)?;
-                output.line(&format!(
-                    "{} in subvolume {}: {} inodes and {} bytes by the record, {} and {} found",
-                    name_of(difference.of),
-                    difference.subvolume,
-                    recorded.0,
-                    recorded.1,
-                    found.0,
-                    found.1
-                ))?;
+            let mut differences = Vec::new();
+            counted(&volume, &Call::QuotaCheck, &mut differences, output)?;
+            for difference in &differences {
+                differs(difference, output)?;
             }
             // The verdict, like the one that ends `fsck`.
             output.object(&json!({
@@ -73,16 +64,48 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Makes a call that counts inodes, and shows progress. If the total is unknown, shows the rate
-/// per second.
-fn counted(target: &impl Target, call: &Call<'_>, output: &mut Output) -> Result<Answer> {
+/// Prints what a check found.
+fn differs(difference: &QuotaDifference, output: &mut Output) -> Result<()> {
+    let (recorded, found) = (difference.recorded, difference.found);
+    let mut object = json!({
+        "subvolume": difference.subvolume,
+        "inodes_recorded": recorded.0,
+        "bytes_recorded": recorded.1,
+        "inodes_found": found.0,
+        "bytes_found": found.1,
+    });
+    put_of(&mut object, difference.of);
+    output.object(&object)?;
+    output.line(&format!(
+        "{} in subvolume {}: {} inodes and {} bytes by the record, {} and {} found",
+        name_of(difference.of),
+        difference.subvolume,
+        recorded.0,
+        recorded.1,
+        found.0,
+        found.1
+    ))
+}
+
+/// Makes a call that counts inodes, takes what differs, and shows progress. If the total is
+/// unknown, shows the rate per second.
+fn counted(
+    target: &impl Target,
+    call: &Call<'_>,
+    differences: &mut Vec<QuotaDifference>,
+    output: &mut Output,
+) -> Result<Answer> {
     let bar = output.progress("inodes");
     let answer = session::call(target, call, &mut |part| {
-        if let Body::Progress { done, total } = part {
-            if total > 0 {
-                Output::progress_total(&bar, "inodes", total.max(done));
+        match part {
+            Body::Progress { done, total } => {
+                if total > 0 {
+                    Output::progress_total(&bar, "inodes", total.max(done));
+                }
+                bar.set_position(done);
             }
-            bar.set_position(done);
+            Body::QuotasDiffer(more) => differences.extend(more),
+            _ => {}
         }
         Ok(())
     });
@@ -92,16 +115,16 @@ fn counted(target: &impl Target, call: &Call<'_>, output: &mut Output) -> Result
 
 fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
     let (inodes, bytes) = args.changes();
-    let mut object = json!({});
+    let (mut object, none) = (json!({}), &mut Vec::new());
     let (answer, of) = if let Some(owner) = args.owner.named() {
         let volume = Place::volume_to_change(&args.path)?;
-        let answer = counted(&volume, &Call::OwnerQuotaSet { owner, inodes, bytes }, output)?;
+        let answer = counted(&volume, &Call::OwnerQuotaSet { owner, inodes, bytes }, none, output)?;
         put_of(&mut object, QuotaOf::Owner(owner));
         (answer, name_of(QuotaOf::Owner(owner)))
     } else {
         let place = Place::to_change(&args.path)?;
         let path = &place.inner[..];
-        let answer = counted(&place, &Call::QuotaSet { path, inodes, bytes }, output)?;
+        let answer = counted(&place, &Call::QuotaSet { path, inodes, bytes }, none, output)?;
         output::put_bytes(&mut object, "quota", place.typed());
         (answer, printable(place.typed()))
     };
@@ -148,9 +171,8 @@ fn put_of(object: &mut Value, of: QuotaOf) {
     object[key] = number.into();
 }
 
-/// Prints quotas; returns how many there are.
-fn show(answer: &Answer, output: &mut Output) -> Result<usize> {
-    let Answer::Quotas(quotas) = answer else { return Err(session::unexpected(answer)) };
+/// Prints quotas.
+fn show(quotas: &[Quota], output: &mut Output) -> Result<()> {
     for quota in quotas {
         let Quota { of, directory, ref path, inodes, bytes, inodes_max, bytes_max } = *quota;
         let mut object = json!({
@@ -180,8 +202,5 @@ fn show(answer: &Answer, output: &mut Output) -> Result<usize> {
             size(bytes)
         ))?;
     }
-    if quotas.is_empty() {
-        output.line("no quota")?;
-    }
-    Ok(quotas.len())
+    Ok(())
 }

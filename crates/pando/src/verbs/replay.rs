@@ -26,6 +26,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<()> {
         threads: args.threads,
         as_recorded: args.timing == Timing::AsRecorded,
         is_privileged: args.privileged,
+        memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
         clock: &clock,
         interrupted: &interrupted,
     };
@@ -64,8 +65,14 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<()> {
 }
 
 fn remark(learned: &Learned, output: &mut Output) {
-    if learned.end == End::Cut {
-        output.remark("the trace has no end: its mount or its machine died, or the file was cut");
+    match learned.end {
+        End::Whole => {}
+        End::DiskFull => output.remark("the trace ended early: its disk was full, or its limit"),
+        End::Cut => output
+            .remark("the trace has no end: its mount or its machine died, or the file was cut"),
+    }
+    if learned.end == End::DiskFull {
+        output.remark("the trace ends early: the disk of its file was full, or it had its limit");
     }
     if learned.dropped > 0 {
         let events = output::count(learned.dropped, "call", "calls");

@@ -25,8 +25,7 @@ use crate::place::{Place, refuse_path};
 use crate::verbs::serve_cluster;
 
 /// Options of `-o`: those of a mount that concern the volume and not the kernel.
-const OPTIONS: [&str; 5] =
-    ["small-files", "commit-interval", "merge-rate", "noatime", "relatime"];
+const OPTIONS: [&str; 5] = ["small-files", "commit-interval", "merge-rate", "noatime", "relatime"];
 
 /// The result of a volume's thread.
 enum Outcome {

@@ -144,6 +144,7 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
             "collecting": status.background.collecting,
             "counting": status.background.counting,
             "reclaimed": status.background.reclaimed,
+            "reclaimed_a_second": status.background.reclaimed_a_second,
         },
         "store": status.store.as_ref().map(store_json),
         "read_only": status.read_only,
@@ -297,6 +298,11 @@ fn work_text(background: &Background) -> String {
         ];
         let steps = steps.into_iter().filter(|(count, ..)| *count > 0);
         work.extend(steps.map(|(count, one, many)| output::count(count, one, many)));
+        let (done, pace) = (background.reclaimed, background.reclaimed_a_second);
+        if done > 0 {
+            let (done, pace) = (number(done), number(pace));
+            work.push(format!("{done} records reclaimed since the start, {pace} a second now"));
+        }
     }
     if background.freeing_bytes > 0 {
         work.push(format!("{} to give back", size(background.freeing_bytes)));

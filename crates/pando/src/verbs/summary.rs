@@ -85,7 +85,7 @@ pub(crate) fn run(args: &SummaryArgs, output: &mut Output) -> Result<()> {
     }
 }
 
-fn not_all(kind: FailureKind) -> Failure {
+pub(super) fn not_all(kind: FailureKind) -> Failure {
     Failure::new(kind, "some directories could not be listed")
         .hint("the messages above have the reasons")
 }

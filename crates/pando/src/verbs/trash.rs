@@ -18,9 +18,12 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
     match verb {
         TrashVerb::On { dir, keep } => {
             let place = Place::to_change(dir)?;
-            let keep = seconds_up(*keep);
-            let call = Call::TrashSet { path: &place.inner, keep_seconds: Some(keep) };
-            session::perform(&place, &call)?;
+            let keep_seconds = keep.map(seconds_up);
+            let call = Call::TrashSet { path: &place.inner, on: true, keep_seconds };
+            let answer = session::ask(&place, &call)?;
+            let Answer::Trash(Trash { keep_seconds: keep, .. }) = answer else {
+                return Err(session::unexpected(&answer));
+            };
             let mut object = json!({ "keep_seconds": keep });
             output::put_bytes(&mut object, "trash", place.typed());
             output.object(&object)?;
@@ -29,7 +32,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
         }
         TrashVerb::Off { dir } => {
             let place = Place::to_change(dir)?;
-            let call = Call::TrashSet { path: &place.inner, keep_seconds: None };
+            let call = Call::TrashSet { path: &place.inner, on: false, keep_seconds: None };
             session::perform(&place, &call)?;
             let mut object = json!({ "keep_seconds": null });
             output::put_bytes(&mut object, "trash", place.typed());

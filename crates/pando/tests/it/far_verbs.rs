@@ -134,7 +134,16 @@ fn rights_are_those_of_the_certificate() {
     let world = World::new();
     let certs = world.path().join("certs");
     let dir = certs.to_str().unwrap();
-    world.ok(&["cluster", "certs", dir, "--server", "127.0.0.1", "--client", "root", "--keep-root"]);
+    world.ok(&[
+        "cluster",
+        "certs",
+        dir,
+        "--server",
+        "127.0.0.1",
+        "--client",
+        "root",
+        "--keep-root",
+    ]);
     world.ok(&["cluster", "certs", dir, "--client", "squashed"]);
     world.ok(&["cluster", "certs", dir, "--client", "reads", "--read-only", "--keep-root"]);
     let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| certs.join(name));

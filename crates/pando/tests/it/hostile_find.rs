@@ -84,6 +84,7 @@ fn too_long_a_path_is_reported_and_ends_nothing() {
     fs::create_dir(&source).unwrap();
     deep_tree(&source, 2300, 250);
     fs::write(source.join("other"), "").unwrap();
+    fs::create_dir(source.join("beside")).unwrap();
     world.ok(&["index", source.to_str().unwrap(), "--into", world.vol()]);
     let answer = world.run(&["find", &world.at("/"), "-mindepth", "2300"]);
     assert!(answer.err.contains("a path of 57"), "{}", answer.err);
@@ -92,6 +93,61 @@ fn too_long_a_path_is_reported_and_ends_nothing() {
     let listed = world.run(&["ls", "-R", &world.at("/")]);
     assert!(listed.code != 0 && listed.err.contains("too long"), "{}", listed.err);
     assert!(listed.out.lines().any(|line| line == "other"));
+    let counted = world.run(&["du", &world.at("/")]);
+    assert!(counted.code != 0 && counted.err.contains("too long to report"), "{}", counted.err);
+    let ends = |end: String| counted.out.lines().any(|line| line.ends_with(&end));
+    assert!(ends(world.at("/beside")) && ends(format!("\t{}", world.at("/"))));
+}
+
+/// Creates directories in one another on a mount, each with a directory beside the next one, of which
+/// a file was removed into the trash; and snapshots of the deepest one.
+fn deep_trash(world: &World, levels: usize, snapshots: usize) {
+    use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
+    let name = "n".repeat(250);
+    let (flags, mode) = (OFlags::RDONLY | OFlags::DIRECTORY, Mode::from_raw_mode(0o755));
+    let mut at = rustix::fs::open(world.mnt(), flags, Mode::empty()).unwrap();
+    for level in 0..levels {
+        mkdirat(&at, "beside", mode).unwrap();
+        openat(&at, "beside/file", OFlags::CREATE | OFlags::WRONLY, mode).unwrap();
+        unlinkat(&at, "beside/file", AtFlags::empty()).unwrap();
+        mkdirat(&at, &name, mode).unwrap();
+        at = openat(&at, &name, flags, Mode::empty()).unwrap_or_else(|e| panic!("{level}: {e}"));
+    }
+    for number in 0..snapshots {
+        mkdirat(&at, format!(".snapshots/{number}"), mode).unwrap();
+    }
+}
+
+/// Paths were kept whole for each directory that waited to be listed, and for each snapshot; and
+/// one that no message holds ended the list, for root too.
+#[test]
+fn lists_of_deep_trees_take_bounded_memory_and_show_the_rest() {
+    const LEVELS: usize = 1200;
+    const SNAPSHOTS: usize = 200;
+    for engine in ["btree", "lsm"] {
+        let world = World::on(engine);
+        world.ok(&["trash", "on", &world.at("/")]);
+        world.ok(&["snapshot", "create", &world.at("/"), "mine"]);
+        if !world.mount() {
+            return;
+        }
+        deep_trash(&world, LEVELS, SNAPSHOTS);
+        world.umount();
+        world.ok(&["find", &world.at("/"), "-count"]);
+        let before = peak(&world);
+        let all = world.ok(&["snapshot", "list", "--json", &world.at("/"), "--all"]);
+        assert_eq!(all.lines().count(), SNAPSHOTS + 1);
+        assert!(all.contains("\"mine\"") && all.len() < SNAPSHOTS * 1000, "{}", all.len());
+        let history = format!("/{}", "n/".repeat(1000));
+        world.fails(3, &["history", &world.at(&history)]);
+        let refused = world.fails(2, &["history", &world.at(&"/n".repeat(5000))]);
+        assert!(refused.contains("more than 4096 names"), "{refused}");
+        let listed = world.run(&["trash", "list", "--json", &world.at("/")]);
+        assert_eq!((listed.code, listed.out.lines().count()), (0, LEVELS), "{}", listed.err);
+        assert!(listed.out.contains("//a path of"), "the end is shown of those that are too long");
+        let more = peak(&world).saturating_sub(before) / 1024;
+        assert!(more < 60, "{more} MiB more with {engine}");
+    }
 }
 
 #[test]

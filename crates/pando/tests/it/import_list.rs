@@ -154,3 +154,54 @@ fn contents_come_from_below_the_directory_and_have_the_length_of_the_list() {
     assert_eq!(none.code, 3, "{none:?}");
     assert!(Path::new(world.mnt()).exists());
 }
+
+/// What rsync prints is a list, with contents from the directory; what it does not determine is
+/// named by its line.
+#[test]
+fn a_list_of_rsync_is_imported() {
+    let world = World::on("btree");
+    let source = world.path().join("source");
+    fs::create_dir_all(source.join("dir/below")).unwrap();
+    fs::write(source.join("file"), b"contents").unwrap();
+    fs::write(source.join("dir/a -> b"), vec![7; 1_234_567]).unwrap();
+    fs::write(source.join("dir/line\nend"), b"1").unwrap();
+    fs::write(source.join("back\\#012"), b"2").unwrap();
+    std::os::unix::fs::symlink("../to it", source.join("dir/link")).unwrap();
+    let listed = Command::new("rsync").args(["-rl", "--list-only"]).arg(source.join("")).output();
+    let Ok(listed) = listed else {
+        eprintln!("NOT TESTED: rsync, which is not installed");
+        return;
+    };
+    assert!(listed.status.success());
+    let list = world.path().join("list");
+    fs::write(&list, &listed.stdout).unwrap();
+    let (list, contents) = (list.to_str().unwrap(), source.to_str().unwrap());
+    let to = world.at("/copy");
+    let words = ["import", "--format", "list", "--contents", contents, list, &to];
+    let done = world.json(&words);
+    assert_eq!(done[0]["failed"], 0, "{done:?}");
+    assert_eq!(world.ok(&["cat", &world.at("/copy/dir/a -> b")]).len(), 1_234_567);
+    assert_eq!(world.names("/copy"), ["back\\#012", "dir", "file"]);
+    // Times are whole seconds of the local time zone.
+    let read = |path: &str| world.json(&["stat", &world.at(path)])[0].clone();
+    use std::os::unix::fs::MetadataExt;
+    let own = fs::metadata(source.join("file")).unwrap();
+    let mtime = read("/copy/file")["mtime"].as_str().unwrap().to_owned();
+    let mtime: jiff::Timestamp = mtime.parse().unwrap();
+    assert_eq!(mtime.as_second(), own.mtime());
+    assert_eq!(read("/copy/dir/link")["target"], "../to it");
+    // A list without links' targets, and a line of another program.
+    let text = String::from_utf8(listed.stdout).unwrap();
+    let bad = text.replace(" -> ../to it", "") + "sent 20 bytes  received 20 bytes\n";
+    fs::write(list, &bad).unwrap();
+    let again = world.at("/again");
+    let refused = world.fails(2, &["import", "--format", "list", list, &again]);
+    let number = bad.lines().position(|line| line.ends_with("dir/link")).unwrap() + 1;
+    assert!(refused.contains(&format!("line {number} of the list: a link without")), "{refused}");
+    let rest = world.run(&["import", "--format", "list", "--keep-going", list, &again]);
+    assert_eq!(rest.code, 2, "{}", rest.err);
+    let last = bad.lines().count();
+    assert!(rest.err.contains(&format!("line {last} of the list: no type")), "{}", rest.err);
+    assert!(!world.names("/again/dir").contains(&"link".to_owned()));
+    assert!(world.names("/again/dir").contains(&"a -> b".to_owned()));
+}

@@ -94,53 +94,103 @@ fn errors_name_the_path_that_was_typed() {
     world.umount();
 }
 
+/// How each verb is called with a path that is missing: P is the path, R the root.
+const MISSING: [&str; 46] = [
+    "stat P",
+    "cat P",
+    "ls P",
+    "ls -R P",
+    "du P",
+    "summary P",
+    "find P",
+    "find P -name x -o -size +1",
+    "history P",
+    "info P",
+    "rmr P",
+    "rollback P one",
+    "clone P R/c",
+    "clone R P/c",
+    "snapshot create P s",
+    "snapshot list P",
+    "snapshot delete P s",
+    "snapshot rename P s t",
+    "snapshot schedule P",
+    "snapshot schedule P @daily",
+    "snapshot schedule --off P",
+    "snapshot prune P",
+    "snapshot hold P s h",
+    "snapshot release P s h",
+    "search flush P",
+    "trash on P",
+    "trash off P",
+    "trash list P",
+    "trash empty P",
+    "quota get P",
+    "quota set P --files 3",
+    "diff P R",
+    "diff R P",
+    "send P@s",
+    "send --base P@r R@s",
+    "dump P",
+    "export P out",
+    "subvolume create P/x",
+    "restore P/x",
+    "restore P/x --to R/c",
+    "restore --from s P/x",
+    "restore --from s R/c --to P/x",
+    "receive P/x",
+    "load P/x",
+    "import /etc/hostname P/x",
+    "import --format list /etc/hostname P/x",
+];
+
+/// Verbs that take no path in a volume: they are about a volume, or other files.
+const OF_NO_PATH: [&str; 24] = [
+    "bench",
+    "cluster certs",
+    "format",
+    "fsck",
+    "gc",
+    "index",
+    "mount",
+    "quota check",
+    "quota list",
+    "replay",
+    "search declare",
+    "search limits",
+    "search list",
+    "search undeclare",
+    "serve",
+    "session end",
+    "session list",
+    "status",
+    "sync",
+    "trace anonymise",
+    "trace convert",
+    "trace generate",
+    "trace info",
+    "umount",
+];
+
 /// Each verb that takes a path, as typed through the volume's directory and through its mount.
 #[test]
 fn each_verb_names_a_missing_path_as_typed() {
     let world = world();
+    let input = world.path().join("input");
+    fs::write(&input, "").unwrap();
     let check = |typed: &str, other: &str| {
-        for verb in [
-            "stat P",
-            "cat P",
-            "ls P",
-            "ls -R P",
-            "du P",
-            "summary P",
-            "find P",
-            "history P",
-            "info P",
-            "rmr P",
-            "rollback P one",
-            "clone P R/c",
-            "clone R P/c",
-            "snapshot create P s",
-            "snapshot list P",
-            "snapshot delete P s",
-            "snapshot rename P s t",
-            "snapshot schedule P",
-            "trash on P",
-            "trash off P",
-            "trash list P",
-            "trash empty P",
-            "quota get P",
-            "quota set P --files 3",
-            "diff P R",
-            "send P@s",
-            "dump P",
-            "export P out",
-            "subvolume create P/x",
-            "restore P/x",
-            "restore --from s P/x",
-            "import /etc/hostname P/x",
-        ] {
+        for verb in MISSING {
             let path = format!("{typed}no/such");
             let word = |word: &str| match word {
                 "R" => typed.to_owned(),
                 "R/c" => format!("{typed}c"),
+                "R@s" => format!("{typed}@s"),
                 _ => word.replacen('P', &path, 1),
             };
             let words: Vec<String> = verb.split(' ').map(word).collect();
-            let answer = world.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            let mut command = World::command(&words);
+            command.stdin(fs::File::open(&input).unwrap());
+            let answer = crate::world::answer(&command.output().unwrap());
             let printed = answer.err;
             assert!(answer.code != 0, "{verb}");
             // What is missing may be reported as the parent, which is missing too.
@@ -153,6 +203,26 @@ fn each_verb_names_a_missing_path_as_typed() {
     if world.mount() {
         check(&mounted, &world.at("/"));
         world.umount();
+    }
+}
+
+/// The lists above have every verb: a new one is in one of them.
+#[test]
+fn each_verb_is_tested_with_a_missing_path_or_takes_none() {
+    let world = World::without_volume();
+    let mut all = Vec::new();
+    verbs(&world, &[], &mut all);
+    let all: Vec<String> = all.iter().map(|words| words.join(" ")).collect();
+    let is_group = |verb: &str| all.iter().any(|other| other.starts_with(&format!("{verb} ")));
+    let is_tested = |verb: &str| {
+        MISSING.iter().any(|form| *form == verb || form.starts_with(&format!("{verb} ")))
+    };
+    for verb in all.iter().filter(|verb| !is_group(verb)) {
+        let is_listed = OF_NO_PATH.contains(&verb.as_str());
+        assert!(is_tested(verb) != is_listed, "`{verb}` is in neither list, or in both");
+    }
+    for verb in OF_NO_PATH {
+        assert!(all.iter().any(|other| other == verb), "there is no `{verb}`");
     }
 }
 

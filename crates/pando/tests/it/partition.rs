@@ -112,7 +112,8 @@ impl Net {
     fn new() -> Net {
         let world = World::without_volume();
         let (endpoint, _) = server::start_ordered();
-        let store: u16 = endpoint.rsplit(':').next().unwrap().trim_end_matches('/').parse().unwrap();
+        let store: u16 =
+            endpoint.rsplit(':').next().unwrap().trim_end_matches('/').parse().unwrap();
         let [etcd, _, one, two] = std::array::from_fn(|_| testing::unused_port());
         let started = Command::new(ETCD)
             .args(["start", world.path().join("etcd").to_str().unwrap(), &etcd.to_string()])
@@ -151,7 +152,8 @@ impl Net {
             .env("PANDO_LOG", "info")
             .stdout(File::create(self.printed(number)).unwrap())
             .stderr(log);
-        self.servers[number] = Some(in_store(&mut command, self.store[number].port).spawn().unwrap());
+        self.servers[number] =
+            Some(in_store(&mut command, self.store[number].port).spawn().unwrap());
     }
 
     fn printed(&self, number: usize) -> PathBuf {
@@ -251,9 +253,9 @@ fn a_server_that_is_cut_off_from_the_store_is_replaced() {
     writer.verify(&mount);
 }
 
-/// Nobody replaces it: other clients may reach it. Calls wait, and go on.
+/// Nobody replaces it: other clients may reach it. Calls wait, and continue.
 #[test]
-fn a_server_that_is_cut_off_from_its_clients_goes_on_with_them_later() {
+fn a_server_that_is_cut_off_from_its_clients_continues_with_them_later() {
     if !may_run() {
         return;
     }

@@ -49,6 +49,27 @@ fn the_daemon_takes_snapshots_that_are_due_and_those_that_were_missed() {
     world.ok(&["fsck", world.vol()]);
 }
 
+/// A changed time turned pruning off, and the prefix back: what it had taken was never pruned.
+#[test]
+fn parts_of_a_schedule_that_are_not_named_stay() {
+    let world = World::new();
+    let dir = world.at("/");
+    world.fails(3, &["snapshot", "schedule", &dir, "--keep", "1h"]);
+    let set = |arguments: &[&str]| {
+        let printed = world.json(&[&["snapshot", "schedule", &dir], arguments].concat()).remove(0);
+        let got = world.json(&["snapshot", "schedule", &dir]).remove(0);
+        assert_eq!(printed, got, "{arguments:?}: what is printed holds");
+        ["schedule", "keep", "prefix"].map(|key| got[key].as_str().unwrap_or_default().to_owned())
+    };
+    let first = set(&["@yearly"]);
+    assert_eq!((&first[0][..], &first[2][..]), ("@yearly", "auto"));
+    assert_eq!(set(&["--keep", "7d", "--prefix", "mine"])[1..], ["7d", "mine"]);
+    assert_eq!(set(&["@monthly"]), ["@monthly", "7d", "mine"]);
+    assert_eq!(set(&["--prefix", "other"]), ["@monthly", "7d", "other"]);
+    assert_eq!(set(&["--keep", "all"]), [&"@monthly"[..], &first[1], "other"]);
+    assert_eq!(world.run(&["snapshot", "schedule", &dir, "--off", "--keep", "7d"]).code, 2);
+}
+
 #[test]
 fn pruning_deletes_what_is_not_kept_and_nothing_that_is_held() {
     let world = World::new();

@@ -15,6 +15,10 @@ fn trash(world: &World) {
     assert_eq!(world.run(&["trash", "on", &root, "--keep", "7"]).code, 2);
     assert_eq!(world.run(&["restore", &world.at("/f")]).code, 2);
     assert!(world.ok(&["trash", "on", &root, "--keep", "2d"]).contains("2 days"));
+    // A time that is not named stays; a new trash has a week.
+    assert!(world.ok(&["trash", "on", &root]).contains("2 days"));
+    assert_eq!(world.json(&["trash", "on", &world.at("/s")])[0]["keep_seconds"], 7 * 86_400);
+    world.ok(&["trash", "off", &world.at("/s")]);
     put("/f", "first");
     world.ok(&["rmr", &world.at("/f")]);
     put("/f", "second");

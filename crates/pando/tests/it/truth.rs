@@ -190,6 +190,10 @@ const STATUS: &[(&str, Check)] = &[
     ("background.collecting", Holds(|_, value| value.is_boolean())),
     ("background.counting", Is(|_| json!(0))),
     ("background.reclaimed", Holds(|it, _| it.more("background.reclaimed") >= REMOVED)),
+    (
+        "background.reclaimed_a_second",
+        Holds(|it, value| number(value) <= it.now("background.reclaimed")),
+    ),
     ("store", Holds(|it, value| !it.is_stored() && value.is_null())),
     ("store.url", Is(|it| json!(it.world.vol()))),
     ("store.requests.create", Holds(|it, value| number(value) >= MADE && it.is_stored())),

@@ -84,6 +84,20 @@ impl Governed {
     }
 }
 
+/// Names of a directory that are read at a time.
+const PAGE_MAX: usize = 256;
+
+/// A directory of the trash on the way, whose original is there.
+struct Level {
+    dir: u64,
+    live: u64,
+    /// Names that were read, and the cookie behind which there are more.
+    page: Vec<(Vec<u8>, Found)>,
+    next: Option<u64>,
+    /// The cookie of the last directory in it that was entered.
+    entered: u64,
+}
+
 struct Walk<'a> {
     fs: &'a Governed,
     caller: &'a Caller,
@@ -129,38 +143,77 @@ impl Walk<'_> {
         }
     }
 
-    /// What is in a directory of the trash whose original is there.
+    /// What is in a directory of the trash whose original is there: of each directory first what is
+    /// restored as a whole, then what is below the directories that exist, one after the other. What
+    /// is kept are the directories on the way, with one name each, and a page of names.
     fn below(&mut self, dir: u64, live: u64, path: Vec<Vec<u8>>) -> FsResult<WalkControl> {
-        let mut left = vec![(dir, live, path)];
-        while let Some((dir, live, path)) = left.pop() {
-            if !self.may(dir, READ | EXECUTE)? {
-                continue;
-            }
-            let mut names: Vec<(Vec<u8>, Found)> = Vec::new();
-            place::names_of(self.view, dir, 0, &mut |name, found| {
-                names.push((name.to_vec(), *found));
-                true
-            })?;
-            for (name, found) in names {
-                let mut path = path.clone();
-                path.push(name);
-                let name = &path[path.len() - 1..];
-                let there = if found.is_directory() {
-                    follow(self.fs, self.view, live, name)?
-                } else {
-                    None
-                };
-                match there {
-                    Some(live) => left.push((found.ino, live, path)),
-                    None => {
-                        if self.give(dir, &found, path)? == WalkControl::Stop {
-                            return Ok(WalkControl::Stop);
+        let (mut path, mut levels) = (path, Vec::new());
+        self.enter(dir, live, &mut levels)?;
+        while let Some(level) = levels.last_mut() {
+            if self.next_page(level)? {
+                for (name, found) in std::mem::take(&mut level.page) {
+                    let is_restored_whole = !found.is_directory()
+                        || follow(self.fs, self.view, level.live, &[name.clone()])?.is_none();
+                    if is_restored_whole {
+                        path.push(name);
+                        let control = self.give(level.dir, &found, path.clone())?;
+                        path.pop();
+                        if control == WalkControl::Stop {
+                            return Ok(control);
                         }
                     }
                 }
+                continue;
+            }
+            let Some((name, dir)) = self.next_directory(level)? else {
+                levels.pop();
+                // The name of the directory that it is in stays with the caller's.
+                if !levels.is_empty() {
+                    path.pop();
+                }
+                continue;
+            };
+            let there = follow(self.fs, self.view, level.live, std::slice::from_ref(&name))?;
+            if let Some(live) = there
+                && self.enter(dir, live, &mut levels)?
+            {
+                path.push(name);
             }
         }
         Ok(WalkControl::Continue)
+    }
+
+    /// Adds a level for a directory, if the caller may read it.
+    fn enter(&self, dir: u64, live: u64, levels: &mut Vec<Level>) -> FsResult<bool> {
+        let may = self.may(dir, READ | EXECUTE)?;
+        if may {
+            let (page, next) = (Vec::new(), Some(0));
+            levels.push(Level { dir, live, page, next, entered: 0 });
+        }
+        Ok(may)
+    }
+
+    /// Reads the next names of a directory. `false`: there are no more.
+    fn next_page(&self, level: &mut Level) -> FsResult<bool> {
+        let Some(from) = level.next else { return Ok(false) };
+        level.next = place::names_of(self.view, level.dir, from, &mut |name, found| {
+            level.page.push((name.to_vec(), *found));
+            level.page.len() < PAGE_MAX
+        })?;
+        Ok(true)
+    }
+
+    /// The next directory of a directory.
+    fn next_directory(&self, level: &mut Level) -> FsResult<Option<(Vec<u8>, u64)>> {
+        let mut next = None;
+        place::names_of(self.view, level.dir, level.entered, &mut |name, found| {
+            if found.is_directory() {
+                level.entered = found.cookie;
+                next = Some((name.to_vec(), found.ino));
+            }
+            next.is_none()
+        })?;
+        Ok(next)
     }
 
     fn give(&mut self, dir: u64, found: &Found, path: Vec<Vec<u8>>) -> FsResult<WalkControl> {

@@ -1,13 +1,20 @@
 //! The client's side: a connection that is made again when it is lost, and the file system over it.
+//!
+//! Which module decides what:
+//! * `remote`, `under_way`: what is sent again after a loss, and what fails
+//! * `connect`: which server, and how long
+//! * `receive`: which answers count
+//! * `filesystem`, `kept`: calls as messages; what the kernel's pages are of
+//! * `control`: verbs
 
 mod filesystem;
 mod receive;
 mod remote;
-mod silent;
 mod under_way;
 mod kept;
 mod control;
 mod connect;
+mod silent;
 
 pub use connect::{ConnectError, Place, Proof, Target, url};
 pub use control::{Control, control};

@@ -59,6 +59,14 @@ pub(super) fn done(id: u64) -> Vec<u8> {
     frame(id, Ok(&Outcome::Nothing))
 }
 
+/// The frame of an error.
+pub(super) fn failed(session: &Session, id: u64, error: &FsError) -> Vec<u8> {
+    if let FsError::Io(_) = error {
+        tracing::error!(client = %session.client, %error, "answered with an I/O error");
+    }
+    frame(id, Err(convert::failure(error)))
+}
+
 /// The frame of an answer.
 pub(super) fn frame(id: u64, outcome: Result<&Outcome, FsFailure>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -126,12 +134,7 @@ impl<'a> Executing<'a> {
         self.session.admit(asked.once, asked.done)?;
         let request = self.session.request(asked.once, body);
         match self.session.executed(&request)? {
-            Some(executed) => {
-                let answer = self.repeated(&asked.call, &executed)?;
-                // It has attributes of now: they may rest on changes that no answer announced yet.
-                self.fs().settle()?;
-                Ok(answer)
-            }
+            Some(executed) => self.repeated(&asked.call, &executed),
             None => vfs::with_request(&request, || self.run(asked)),
         }
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use device::{Clock, Link};
-use inode::FsError;
 use rpc::{Channel, ChannelError, Grant};
+use vfs::FsResult;
 use wire::remote::{
     Asked, FEATURE_TAKEN_OVER, FEATURES, FrameKind, FsCall, FsFailure, LockKind, REMOTE_MAGIC,
     REMOTE_VERSION, REMOTE_VERSION_MIN, Reclaim, RemoteHello, RemoteWelcome, Resume, Use, put_head,
@@ -23,7 +23,6 @@ use super::pool::Work;
 use super::session::{Arrived, REQUESTS_MAX, Session};
 use super::volume::{Adding, Served};
 use super::{Counted, Security, Shared, control};
-use crate::convert;
 
 /// How long a connection may take to prove who it is, and to send its hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -453,7 +452,7 @@ fn broken(text: &str) -> ChannelError {
 /// Executes a request and answers it.
 fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
     let Some((_, _, body)) = split_head(message) else { return };
-    let Some(_running) = session.volume.begin() else { return };
+    let Some(running) = session.volume.begin() else { return };
     let asked: Asked<'_> = match decode(body) {
         Ok(asked) => asked,
         Err(error) => {
@@ -463,23 +462,27 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
         }
     };
     let executing = Executing::new(session, id, &asked.who);
-    let mut outcome = executing.run_once(&asked, body);
-    // What was committed was made durable with all that it rests on. Anything else may rest on
-    // changes that no answer has announced yet.
-    let is_committed = outcome.is_ok() && asked.call.commits();
-    let rests = !matches!(outcome, Ok(Outcome::Later)) && !is_committed;
-    if rests && let Err(error) = session.volume.fs.settle() {
-        outcome = Err(error);
-    }
+    let outcome = executing.run_once(&asked, body);
     let frame = match &outcome {
         Ok(Outcome::Later) => return,
         Ok(outcome) => calls::frame(id, Ok(outcome)),
-        Err(error) => {
-            if let FsError::Io(_) = error {
-                tracing::error!(client = %session.client, %error, "answered with an I/O error");
-            }
-            calls::frame(id, Err(convert::failure(error)))
-        }
+        Err(error) => calls::failed(session, id, error),
     };
-    session.answered(id, frame, asked.call.is_repeatable());
+    let is_repeatable = asked.call.is_repeatable();
+    // An error, too, may rest on a change that no answer has announced yet.
+    match session.volume.fs.unsettled() {
+        None => session.answered(id, frame, is_repeatable),
+        Some(position) => {
+            let (own, bytes) = (Arc::clone(session), frame.len());
+            let send = move |settled: &FsResult<()>| {
+                let frame = match settled {
+                    Ok(()) => frame,
+                    Err(error) => calls::failed(&own, id, error),
+                };
+                own.answered(id, frame, is_repeatable);
+                drop(running);
+            };
+            session.volume.settling.put(position, bytes, Box::new(send));
+        }
+    }
 }

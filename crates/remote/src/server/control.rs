@@ -45,7 +45,8 @@ fn send(volume: &Served, channel: &Channel, mut stream: UnixStream) {
         let mut frame = Vec::with_capacity(count + 9);
         put_head(FrameKind::Tunnel, 0, &mut frame);
         frame.extend_from_slice(&part[..count]);
-        let may = volume.fs.settle().is_ok() && volume.may_answer();
+        let settled = volume.fs.unsettled().map_or(Ok(()), |position| volume.fs.settle(position));
+        let may = settled.is_ok() && volume.may_answer();
         if !may || channel.send(&frame).is_err() {
             // Nobody reads: the daemon ends what it does, and the thread that writes to it returns.
             stream.shutdown(Shutdown::Both).unwrap_or_default();

@@ -2,20 +2,32 @@
 //!
 //! Threads: one accepts, two for each connection receive and send, a pool executes, one ends
 //! sessions whose clients are gone. All that a stranger can cause before its certificate was
-//! verified is one thread for a bounded time, and a bounded number of those.
+//! verified is one thread for a bounded time, and a bounded number of those. A few threads of each
+//! volume wait until answers may be sent.
+//!
+//! Which module decides what:
+//! * `connection`: who the other side is, and what runs when
+//! * `session`: what a client holds, which answers are kept
+//! * `calls`: one call, with which rights
+//! * `lasting`: what outlives the process
+//! * `locks`: locks of files, and deadlocks
+//! * `settling`: when an answer may be sent, by what it rests on
+//! * `pool`, `outbox`, `pongs`: threads of a client, clients that do not read, pings
+//! * `volume`, `control`: a served volume; connections of verbs
 
-mod bounds;
 mod connection;
 mod counts;
 mod control;
 mod volume;
 mod calls;
 mod session;
+mod settling;
 mod pongs;
 mod lasting;
 mod locks;
 mod outbox;
 mod pool;
+mod bounds;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -19,6 +19,7 @@ use super::lasting::{Grace, Lasting};
 use super::locks::{Locks, Waiter};
 use super::pongs::Pongs;
 use super::session::Session;
+use super::settling::Settling;
 use crate::convert;
 
 /// Opens a control connection of a client, by its name, for a caller; the answer is its other end.
@@ -83,6 +84,7 @@ pub(super) struct Served {
     /// Whether that time is over, for who may not wait to ask.
     is_past_grace: Arc<AtomicBool>,
     pub(super) pongs: Pongs,
+    pub(super) settling: Arc<Settling>,
     sessions: Mutex<Sessions>,
     /// A request ended.
     changed: Condvar,
@@ -124,7 +126,7 @@ pub(super) enum Adding {
 }
 
 /// A request under way.
-pub(super) struct Running<'a>(&'a Served);
+pub(super) struct Running(Arc<Served>);
 
 /// A control connection, which ends with the volume.
 pub(super) struct Tunnel<'a>(&'a Served, u64);
@@ -135,7 +137,7 @@ impl Drop for Tunnel<'_> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
         let mut sessions = self.0.sessions.lock();
         sessions.running -= 1;
@@ -153,7 +155,7 @@ impl Served {
         let (appends, sessions) = (Appends::default(), Mutex::default());
         let changed = Condvar::new();
         let is_past_grace = Arc::new(AtomicBool::new(grace.is_none()));
-        let pongs = Pongs::default();
+        let (pongs, settling) = (Pongs::default(), Settling::new(&fs));
         Served {
             name,
             bounds: Arc::clone(bounds),
@@ -166,6 +168,7 @@ impl Served {
             grace,
             is_past_grace,
             pongs,
+            settling,
             sessions,
             changed,
         }
@@ -241,13 +244,14 @@ impl Served {
     }
 
     /// Begins a request; `None`: the volume is served no more.
-    pub(super) fn begin(&self) -> Option<Running<'_>> {
+    pub(super) fn begin(self: &Arc<Served>) -> Option<Running> {
         let mut sessions = self.sessions.lock();
         if sessions.ended {
             return None;
         }
         sessions.running += 1;
-        Some(Running(self))
+        drop(sessions);
+        Some(Running(Arc::clone(self)))
     }
 
     /// Begins a control connection; `None`: the volume is served no more.
@@ -363,6 +367,14 @@ impl Served {
         while sessions.running > 0 {
             self.changed.wait(&mut sessions);
         }
+        drop(sessions);
+        self.settling.end();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.settling.end();
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use device::sync::Mutex;
 use device::{Clock, Env, SystemClock, SystemNet};
 use fs::{Engine, Entry, FormatOptions, Fs, OpenOptions};
-use inode::{Caller, FsError, Ino, Kind, NodeId, SetAttr, Slot};
-use remote::{Executed, Export, Lasting, Remote, RemoteFs, Server, SessionId, Warrant};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr};
+use remote::{Executed, Export, Remote, RemoteFs, Server, SessionId, Warrant};
 use rpc::{Channel, Grant};
 use store::Durability;
 use testing::{SimDevice, SimEnv};
@@ -29,22 +29,24 @@ use crate::rig::{VOLUME, connect, server, user};
 /// How long anything may take.
 const SOON: Duration = Duration::from_secs(60);
 
-/// The sessions of a volume, and an error of its next searches for nodes.
-struct Kept(Arc<Fs>, Arc<Mutex<Option<FsError>>>);
+/// The sessions of a volume, and an error of its next search for a node.
+struct Kept(Arc<dyn remote::Lasting>, Arc<Mutex<Option<FsError>>>);
 
-impl Lasting for Kept {
+impl remote::Lasting for Kept {
+    fn find_again(&self, node: NodeId) -> FsResult<Entry> {
+        self.1.lock().take().map_or_else(|| self.0.find_again(node), Err)
+    }
+
     fn begin(&self) -> FsResult<SessionId> {
-        self.0.begin_session()
+        self.0.begin()
     }
 
     fn sessions(&self) -> FsResult<Vec<SessionId>> {
-        Ok(self.0.sessions()?.into_iter().map(|(id, _)| id).collect())
+        self.0.sessions()
     }
 
     fn executed(&self, request: &Request) -> FsResult<Option<Executed>> {
-        let Some(executed) = self.0.executed(request)? else { return Ok(None) };
-        let node = executed.node.map(|(slot, ino)| NodeId::of(Slot(u64::from(slot)), Ino(ino)));
-        Ok(Some(Executed { node, number: executed.number }))
+        self.0.executed(request)
     }
 
     fn confirm(&self, session: &SessionId, done: u64) -> FsResult<u64> {
@@ -52,22 +54,15 @@ impl Lasting for Kept {
     }
 
     fn end(&self, sessions: &[SessionId]) -> FsResult<()> {
-        self.0.end_sessions(sessions)
-    }
-
-    fn find_again(&self, node: NodeId) -> FsResult<Entry> {
-        if let Some(error) = self.1.lock().take() {
-            return Err(error);
-        }
-        self.0.find_again(node)
+        self.0.end(sessions)
     }
 
     fn settle(&self) {
-        self.0.await_orphans(false);
+        self.0.settle();
     }
 
     fn key(&self) -> [u8; 16] {
-        self.0.proof_key()
+        self.0.key()
     }
 }
 
@@ -110,7 +105,7 @@ impl Place {
             fs: front,
             control: Box::new(control),
             warrant: self.warrant.clone(),
-            lasting: Some(Arc::new(Kept(Arc::clone(&fs), Arc::clone(&self.failing)))),
+            lasting: Some(Arc::new(Kept(Arc::<Fs>::clone(&fs), Arc::clone(&self.failing)))),
         }));
         self.fs = Some(fs);
     }
@@ -381,7 +376,7 @@ fn each_change_signs_its_batch_once() {
         drop(fs);
         place.replace();
         for (request, node) in made {
-            let executed = Kept(Arc::clone(place.fs()), Arc::default()).executed(&request).unwrap();
+            let executed = remote::Lasting::executed(&**place.fs(), &request).unwrap();
             let executed = executed.unwrap_or_else(|| panic!("request {} is lost", request.number));
             assert_eq!(executed.node, node, "request {}", request.number);
         }

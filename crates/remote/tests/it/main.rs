@@ -17,6 +17,7 @@ mod model;
 mod once;
 mod rig;
 mod rights;
+mod settling;
 mod subject;
 mod tls;
 mod tunnel;

@@ -79,8 +79,10 @@ impl Totals {
 /// Totals of one directory, with its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryTotals {
-    /// Its path, as shown.
+    /// Its path, as shown; of a long one the end.
     pub path: Vec<u8>,
+    /// How long its path is.
+    pub path_bytes: usize,
     /// Its depth below the start.
     pub depth: u32,
     /// Totals of the directory and everything below it.

@@ -4,6 +4,12 @@
 //! [`ClusterBuilder`] builds the bytes. [`Cluster`] opens them, reads a column when a query first
 //! needs it, and keeps it until the caller releases it. This module does not know what the rows
 //! describe.
+//!
+//! Which module decides what:
+//! * `build`, `order`, `attributes`, `values`, `fields`: bytes from rows, and their order
+//! * `summary`: whether a query may skip a cluster
+//! * `scan`, `sieve`, `names`, `places`, `nearest`: which rows match
+//! * `open`, `source`, `column`, `rows`: reading
 
 // Building one.
 mod build;

@@ -7,6 +7,18 @@
 //!
 //! Correct answers never depend on the index: if it is missing or damaged, the store answers the
 //! query.
+//!
+//! Which module decides what:
+//! * `views`, `view`, `mounts`: what a query sees, and what stays in memory
+//! * `run`, `plan`, `scope`, `worker`: a query: subvolumes, clusters, rights, threads
+//! * `count`, `totals`, `totals_base`, `holding`, `before`: counts and sums
+//! * `compare`, `logged`, `changes`, `below`, `directory_ranges`: what differs from a base: from
+//!   the log, or by trees
+//! * `fold`, `fold_rows`, `parts`, `merged`, `layer`, `packed`: differences as rows
+//! * `flush`, `build`, `partition`: the next base, and which directories share a cluster
+//! * `base`, `table`, `cache`, `files`: a base and its clusters in memory and on disk
+//! * `ground`, `spread`, `ahead`, `check`: classes of directories, threads, reads ahead,
+//!   verification
 
 // A query.
 mod count;

@@ -1,5 +1,11 @@
 //! The query language: the expressions that test every row, their syntax (GNU find's arguments, or
 //! a search box), and the conditions by which clusters are skipped.
+//!
+//! Which module decides what:
+//! * `parse`, `search_box`, `format`: syntax
+//! * `expr`, `combine`, `code`, `request`: expressions, also in messages
+//! * `narrow`, `sieve`: what clusters and columns decide
+//! * `glob`, `regex`, `work`: patterns, and how long they may take
 
 mod parse;
 mod search_box;

@@ -447,13 +447,18 @@ impl Log {
     }
 
     /// Called after a commit was applied and its locks were released: waits for the disk in sync
-    /// mode, and writes a full buffer in async mode.
+    /// mode, and writes a full buffer in others.
     pub fn committed(&self, lsn: Lsn) -> Result<()> {
         match self.options.durability {
-            crate::Durability::Sync => self.sync(lsn),
-            crate::Durability::Async => self.write_if_full(),
+            crate::Durability::Sync => return self.sync_committed(lsn),
+            crate::Durability::Settled | crate::Durability::Async => self.write_if_full(),
         }
         .inspect_err(|error| self.refuse_after(error))
+    }
+
+    /// Waits until a commit that was applied is durable.
+    pub fn sync_committed(&self, lsn: Lsn) -> Result<()> {
+        self.sync(lsn).inspect_err(|error| self.refuse_after(error))
     }
 
     /// A commit that was applied failed: its caller relies on it that no other succeeds. A log in

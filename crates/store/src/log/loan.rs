@@ -90,7 +90,7 @@ impl Shared {
             first: AtomicU64::new(state.next),
             before_end: AtomicU64::new(UNKNOWN),
             // Where each commit waits for the disk, it takes the lock for that anyway.
-            reserves: options.durability == Durability::Async,
+            reserves: options.durability != Durability::Sync,
             state: Apart(Mutex::new(state)),
         }
     }

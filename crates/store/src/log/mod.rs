@@ -6,6 +6,16 @@
 //! each instead (`objects`). It is read back through `recover`, or, by readers of changes, through
 //! `kept`. `docs/format/log.md` and `log-object.md` have the bytes, and
 //! `docs/guide/crash-safety.md` the argument.
+//!
+//! Which module decides what:
+//! * `append`, `loan`, `stage`: numbers, space, buffers
+//! * `write`, `segment`: who writes, when it syncs, which files
+//! * `recover`, `search`, `sums`: what is replayed, where a torn tail ends
+//! * `stray`, `beginning`: files of other names, damaged headers
+//! * `kept`, `beside`: segments and records for readers
+//! * `salvage`, `verify`: cutting at damage, checks
+//! * `objects`: the same over objects
+//! * `options`: settings, statistics
 
 // Appending, and who writes.
 mod beside;

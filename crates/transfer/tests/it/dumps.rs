@@ -10,7 +10,7 @@ use crate::listing::{assert_equal, list};
 use crate::random::history;
 use crate::world::{World, root, user};
 
-fn dumped(world: &World, directory: NodeId, memory: usize) -> Result<String, Error> {
+pub(crate) fn dumped(world: &World, directory: NodeId, memory: usize) -> Result<String, Error> {
     let (cancel, mut text) = (AtomicBool::new(false), Vec::new());
     let mut emit = |part: &[u8]| {
         text.extend_from_slice(part);
@@ -22,7 +22,11 @@ fn dumped(world: &World, directory: NodeId, memory: usize) -> Result<String, Err
 
 /// The stream of a dump.
 fn loaded(text: &str) -> Result<Vec<u8>, Error> {
-    let (mut loader, mut stream) = (Loader::default(), Vec::new());
+    loaded_within(text, 1 << 20)
+}
+
+fn loaded_within(text: &str, memory: usize) -> Result<Vec<u8>, Error> {
+    let (mut loader, mut stream) = (Loader::new(memory), Vec::new());
     for line in text.lines() {
         loader.line(line.as_bytes(), b"loaded", &mut stream)?;
     }
@@ -85,4 +89,27 @@ fn bad_lines_are_named_and_leave_nothing() {
     other.receive_as(&user(7), "got", &stream, ReceiveOptions::default()).expect("a user");
     let attr = other.fs.getattr(&root(), other.at("/got/f")).unwrap();
     assert_eq!((attr.uid, attr.size), (7, 1));
+}
+
+/// A load keeps the attributes of the directories above the current line, and nothing else.
+#[test]
+fn a_load_keeps_within_its_memory() {
+    let world = World::new(Engine::Lsm, 3);
+    world.mkdir("/top");
+    let mut path = "/top".to_owned();
+    for depth in 0..40 {
+        path = format!("{path}/d{depth}");
+        world.mkdir(&path);
+    }
+    for file in 0..400 {
+        world.file(&format!("/top/f{file}"), b"f");
+    }
+    let taken = world.snapshot("/top", "taken");
+    let text = dumped(&world, taken.root, 1 << 20).expect("a dump");
+    let fits = |memory| loaded_within(&text, memory).is_ok();
+    let least = (1..16 << 10).find(|memory| fits(*memory)).expect("16 KiB suffice");
+    assert!((40 * 64..16 << 10).contains(&least), "{least}");
+    assert!(fits(least + 1));
+    let refused = loaded_within(&text, least - 1).expect_err("a byte less").to_string();
+    assert!(refused.contains("--memory") && refused.contains("line"), "{refused}");
 }

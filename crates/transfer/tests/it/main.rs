@@ -6,6 +6,7 @@
 )]
 
 mod cases;
+mod columns;
 mod dumps;
 mod hostile;
 mod listing;

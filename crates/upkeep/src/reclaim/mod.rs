@@ -1,6 +1,14 @@
 //! Reclaims the space of what nothing points to, in bounded steps: detached directories entry by
 //! entry, subvolumes and trees whole, and, by pruning, what a snapshot or clone shares but cannot
 //! reach.
+//!
+//! Which module decides what:
+//! * `step`: what is removed next, and what holds it
+//! * `directory`, `subvolume`: how
+//! * `release`: what front ends are to let go
+//! * `due`, `prune`, `extract`, `catch_up`: which copies are pruned, and how
+//! * `count`: counts of copies
+//! * `stuck`: failures
 
 mod count;
 mod prune;

@@ -38,6 +38,8 @@ pub struct VirtualDirs<F> {
     searches: Option<Searches>,
     /// What the mount shows as its root.
     shown: Arc<Mutex<NodeId>>,
+    /// Snapshots that were listed last.
+    listed: Mutex<snapshots::Page>,
 }
 
 impl<F> Deref for VirtualDirs<F> {
@@ -83,7 +85,8 @@ impl<F: Snapshots> VirtualDirs<F> {
     /// Adds a directory of snapshots of the given name to every directory.
     pub fn new(inner: Arc<F>, clock: Arc<dyn Clock>, snapshots: &[u8]) -> VirtualDirs<F> {
         let shown = Arc::new(Mutex::new(NodeId::ROOT));
-        VirtualDirs { inner, clock, snapshots: snapshots.to_vec(), searches: None, shown }
+        let (snapshots, listed) = (snapshots.to_vec(), Mutex::default());
+        VirtualDirs { inner, clock, snapshots, searches: None, shown, listed }
     }
 
     /// Adds `.search` to the root of the mount.
@@ -401,8 +404,12 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
         self.inner.sync_all()
     }
 
-    fn settle(&self) -> FsResult<()> {
-        self.inner.settle()
+    fn unsettled(&self) -> Option<u64> {
+        self.inner.unsettled()
+    }
+
+    fn settle(&self, position: u64) -> FsResult<()> {
+        self.inner.settle(position)
     }
 
     fn readdir(
@@ -415,7 +422,9 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
         let from = (cookie, false);
         match place(directory) {
             Place::Below => self.inner.readdir(caller, directory, cookie, take),
-            Place::Snapshots => snapshots::readdir(&*self.inner, caller, directory, from, take),
+            Place::Snapshots => {
+                snapshots::readdir(&*self.inner, caller, directory, from, &self.listed, take)
+            }
             Place::Search => self.searches()?.readdir(caller, directory, from, take),
         }
     }
@@ -430,7 +439,9 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
         let from = (cookie, true);
         match place(directory) {
             Place::Below => self.inner.readdirplus(caller, directory, cookie, take),
-            Place::Snapshots => snapshots::readdir(&*self.inner, caller, directory, from, take),
+            Place::Snapshots => {
+                snapshots::readdir(&*self.inner, caller, directory, from, &self.listed, take)
+            }
             Place::Search => self.searches()?.readdir(caller, directory, from, take),
         }
     }

@@ -4,6 +4,7 @@
 //! only, and is not listed. In a directory of a snapshot it is empty, and nothing can be made in
 //! it.
 
+use device::sync::Mutex;
 use format::acl::{ACCESS, Acl};
 use inode::permissions::EXECUTE;
 use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, Slot, SubvolId};
@@ -39,8 +40,15 @@ pub trait Snapshots: FileSystem {
     /// The root of the snapshot with a number, of any directory. Takes one look-up.
     fn find_numbered_snapshot(&self, caller: &Caller, number: SubvolId) -> FsResult<Entry>;
 
-    /// The snapshots of a directory that the caller may read.
-    fn list_snapshots(&self, caller: &Caller, directory: NodeId) -> FsResult<Vec<ListedSnapshot>>;
+    /// The snapshots of a directory that the caller may read: at most so many, of those with greater
+    /// numbers than one the first ones, by number.
+    fn list_snapshots(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        above: u64,
+        max: usize,
+    ) -> FsResult<Vec<ListedSnapshot>>;
 
     /// Whether the root of a snapshot is held.
     fn holds_snapshot(&self, directory: NodeId, name: &[u8]) -> bool;
@@ -189,24 +197,75 @@ pub(super) fn rename<F: Snapshots>(
     fs.rename_snapshot(caller, directory_of(from.0), from.1, to.1)
 }
 
-/// Lists snapshots in the order in which they were taken. `plus`: with attributes and look-ups.
 /// A cookie is the number of the snapshot, with an offset that keeps small ones free.
+const FIRST_COOKIE: u64 = 256;
+
+/// Snapshots that are read for a listing at a time.
+const PAGE_MAX: usize = 4096;
+
+/// The part of a directory's snapshots that was read last, for the listing that continues: finding
+/// it reads the names of all. A listing that begins reads its own.
+#[derive(Default)]
+pub(super) struct Page {
+    directory: Option<NodeId>,
+    above: u64,
+    snapshots: Vec<ListedSnapshot>,
+}
+
+impl Page {
+    /// The snapshots with greater numbers, of which there are as many as were read.
+    fn above(&self, directory: NodeId, above: u64) -> Option<&[ListedSnapshot]> {
+        if self.directory != Some(directory) || above == 0 || above < self.above {
+            return None;
+        }
+        let from = self.snapshots.partition_point(|one| one.number.0 <= above);
+        Some(&self.snapshots[from..]).filter(|rest| !rest.is_empty())
+    }
+}
+
+/// Lists snapshots in the order in which they were taken. `plus`: with attributes and look-ups.
 pub(super) fn readdir<F: Snapshots>(
     fs: &F,
     caller: &Caller,
     node: NodeId,
     (cookie, plus): (u64, bool),
+    last: &Mutex<Page>,
     take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
 ) -> FsResult<()> {
-    const FIRST_COOKIE: u64 = 256;
     let directory = directory_of(node);
-    let mut snapshots = fs.list_snapshots(caller, directory)?;
-    snapshots.sort_by_key(|snapshot| snapshot.number.0);
+    let mut above = cookie.saturating_sub(FIRST_COOKIE);
+    loop {
+        if above != 0 {
+            // A page that is there was read by somebody: the caller must have the right, too.
+            fs.list_snapshots(caller, directory, above, 0)?;
+        }
+        let page = last.lock().above(directory, above).map(<[_]>::to_vec);
+        let page = match page {
+            Some(page) => page,
+            None => {
+                let snapshots = fs.list_snapshots(caller, directory, above, PAGE_MAX)?;
+                *last.lock() =
+                    Page { directory: Some(directory), above, snapshots: snapshots.clone() };
+                snapshots
+            }
+        };
+        let Some(end) = page.last().map(|one| one.number.0) else { return Ok(()) };
+        if pass(fs, directory, (page, plus), take)? == WalkControl::Stop {
+            return Ok(());
+        }
+        above = end;
+    }
+}
+
+/// Passes listed snapshots on.
+fn pass<F: Snapshots>(
+    fs: &F,
+    directory: NodeId,
+    (snapshots, plus): (Vec<ListedSnapshot>, bool),
+    take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+) -> FsResult<WalkControl> {
     for snapshot in snapshots {
         let at = snapshot.number.0 + FIRST_COOKIE;
-        if at <= cookie {
-            continue;
-        }
         let found = if plus {
             match fs.find_snapshot(&Caller::root(), directory, &snapshot.name) {
                 Ok(found) => Some(found),
@@ -225,8 +284,8 @@ pub(super) fn readdir<F: Snapshots>(
             if let Some(found) = found {
                 fs.forget(found.node, 1);
             }
-            break;
+            return Ok(WalkControl::Stop);
         }
     }
-    Ok(())
+    Ok(WalkControl::Continue)
 }

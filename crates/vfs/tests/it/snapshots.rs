@@ -142,6 +142,52 @@ fn snapshot_directory_listing_holds_one_look_up_per_entry() {
     assert_eq!(rig.fs.held(), held);
 }
 
+/// Each part of a listing read all snapshots, and sorted them.
+#[test]
+fn a_listing_of_many_snapshots_continues_where_it_was() {
+    let rig = rig();
+    let (_, snapshots) = with_snapshot(&rig);
+    let root = Caller::root();
+    for number in 0..5000 {
+        let made = rig.dir(snapshots, &format!("{number:04}"));
+        rig.fs.forget(made, 1);
+    }
+    let part = |cookie: u64, most: usize| {
+        let mut names: Vec<(Vec<u8>, u64)> = Vec::new();
+        let listed = rig.fs.readdir(&root, snapshots, cookie, &mut |entry| {
+            if names.len() == most {
+                return WalkControl::Stop;
+            }
+            names.push((entry.name.to_vec(), entry.cookie));
+            WalkControl::Continue
+        });
+        listed.expect("a list");
+        names
+    };
+    let (mut all, mut cookie) = (Vec::new(), 0);
+    loop {
+        let names = part(cookie, 70);
+        let Some((_, last)) = names.last() else { break };
+        cookie = *last;
+        all.extend(names.into_iter().map(|(name, _)| name));
+    }
+    let made = (0..5000).map(|number| format!("{number:04}").into_bytes());
+    assert!(all.iter().cloned().eq([b"one".to_vec()].into_iter().chain(made)));
+    assert_eq!(part(0, usize::MAX).len(), 5001, "in one call, too");
+    // What is deleted is not in a listing that begins later, whatever was read before.
+    let (_, third) = part(0, 3)[2];
+    rig.fs.rmdir(&root, snapshots, b"0002").expect("it is deleted");
+    assert_eq!(part(part(0, 2)[1].1, 2)[1].0, b"0003");
+    assert!(part(third, 1)[0].1 > third);
+    let denied = rig.fs.readdir(&user(8), snapshots, third, &mut |_| WalkControl::Stop);
+    let mine = rig.fs.readdir(&root, snapshots, third, &mut |_| WalkControl::Stop);
+    assert!(
+        mine.is_ok()
+            && (denied.is_ok()
+                == rig.fs.readdir(&user(8), snapshots, 0, &mut |_| WalkControl::Stop).is_ok())
+    );
+}
+
 #[test]
 fn resolve_finds_a_snapshot_by_number_at_the_root_only() {
     let rig = rig();

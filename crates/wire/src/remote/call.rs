@@ -467,21 +467,4 @@ impl FsCall<'_> {
                 | FsCall::RemoveXattr { .. }
         )
     }
-
-    /// Whether it commits a change whenever it succeeds. Others may find that nothing is to be
-    /// done: a rename of a file to another name of it, a creation of a file that is there.
-    pub fn commits(&self) -> bool {
-        match self {
-            FsCall::Write { bytes, .. } => !bytes.is_empty(),
-            call => matches!(
-                call,
-                FsCall::MakeNode { .. }
-                    | FsCall::MakeDir { .. }
-                    | FsCall::SymLink { .. }
-                    | FsCall::Link { .. }
-                    | FsCall::Unlink { .. }
-                    | FsCall::RemoveDir { .. }
-            ),
-        }
-    }
 }

@@ -7,6 +7,15 @@ use wire::{
 
 const ROUNDS: u64 = 20_000;
 
+/// The seed of a run, printed: `PANDO_TEST_SEED` repeats one.
+fn seed() -> u64 {
+    let given = std::env::var("PANDO_TEST_SEED").ok();
+    let given = given.map(|seed| seed.parse().expect("PANDO_TEST_SEED is a number"));
+    let seed = given.unwrap_or_else(|| fastrand::u64(..));
+    println!("PANDO_TEST_SEED={seed}");
+    seed
+}
+
 fn decode_as_everything(bytes: &[u8]) {
     drop(decode::<Request<'_>>(bytes));
     drop(decode::<Reply>(bytes));
@@ -23,8 +32,7 @@ fn decode_as_everything(bytes: &[u8]) {
 
 #[test]
 fn arbitrary_bytes_never_panic() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut bytes = Vec::new();
     for _ in 0..ROUNDS {
@@ -39,8 +47,7 @@ fn arbitrary_bytes_never_panic() {
 
 #[test]
 fn damaged_messages_never_panic() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut items = Items::default();
     items.push(&Item::Begin { name: b"name" });

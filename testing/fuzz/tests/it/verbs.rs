@@ -34,6 +34,7 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("snapshot_received", "of a receiver, which `streams` runs"),
     ("test_lock", "locks are in memory"),
     ("unlock", "locks are in memory"),
+    ("unsettled", "two numbers in memory"),
     ("waits", "a look at what is in memory"),
 ];
 

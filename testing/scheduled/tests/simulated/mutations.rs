@@ -27,10 +27,12 @@ fn fails(seed: u64, size: Size, objects: &Arc<FarBlobs>, mutation: &'static str)
     }
 }
 
-fn is_found(mutation: &'static str) {
+/// Tries seeds from `first` on, then those before it: a mutation that few seeds find begins near one
+/// that found it. Which do changes with the code; it costs time only.
+fn is_found(mutation: &'static str, first: u64) {
     let objects = formatted(SIZE.parts);
     let most = rounds(SEEDS, 20 * SEEDS);
-    for seed in 0..most {
+    for seed in (first..most).chain(0..first) {
         if let Some(wrong) = fails(seed, SIZE, &objects, mutation) {
             let short: String = wrong.chars().take(200).collect();
             print_line(&format!("{mutation}: found by seed {seed}: {short}"));
@@ -41,12 +43,12 @@ fn is_found(mutation: &'static str) {
 }
 
 macro_rules! mutations {
-    ($often:expr; $($name:ident: $mutation:literal;)*) => {
+    ($often:expr; $($name:ident: $mutation:literal, $first:literal;)*) => {
         $(
             #[test]
             fn $name() {
                 if $often || testing::run::slow() {
-                    is_found($mutation);
+                    is_found($mutation, $first);
                 }
             }
         )*
@@ -54,26 +56,26 @@ macro_rules! mutations {
 }
 
 mutations! { true;
-    answers_before_they_are_durable: "answers before they are durable";
-    a_record_before_its_contents: "a record before the contents that it names";
-    a_log_that_is_not_sealed: "a log is not sealed";
-    a_taken_name_that_counts_as_made: "a taken name counts as made";
-    a_lost_answer_that_counts_as_made: "a lost answer counts as made";
-    an_answer_forgotten: "the answer of a repeat is forgotten";
-    answers_forgotten_by_a_new_connection: "a new connection forgets answers";
-    a_repeat_of_what_runs: "a repeat of what runs is executed";
-    changes_repeated_in_a_new_session: "changes are repeated in a new session";
-    answers_after_the_grant: "answers after the grant";
+    answers_before_they_are_durable: "answers before they are durable", 0;
+    a_record_before_its_contents: "a record before the contents that it names", 0;
+    a_log_that_is_not_sealed: "a log is not sealed", 0;
+    a_taken_name_that_counts_as_made: "a taken name counts as made", 0;
+    a_lost_answer_that_counts_as_made: "a lost answer counts as made", 56;
+    an_answer_forgotten: "the answer of a repeat is forgotten", 0;
+    answers_forgotten_by_a_new_connection: "a new connection forgets answers", 0;
+    a_repeat_of_what_runs: "a repeat of what runs is executed", 55;
+    changes_repeated_in_a_new_session: "changes are repeated in a new session", 0;
+    answers_after_the_grant: "answers after the grant", 0;
 }
 
 // Rare: these take some hundred seeds, or more than were tried.
 mutations! { false;
-    no_listing_after_a_manifest: "no listing after a manifest";
-    serves_too_early: "serves within the grant of the one before";
-    answers_that_rest_on_what_is_not_durable: "answers rest on what is not durable";
-    objects_behind_a_hole: "objects behind a hole are acknowledged";
-    no_listing_after_a_claim: "no listing after a claim";
-    openings_with_one_id: "openings have one id";
-    a_stale_hello: "a stale hello is accepted";
-    requests_of_an_old_connection: "requests of an old connection are executed";
+    no_listing_after_a_manifest: "no listing after a manifest", 0;
+    serves_too_early: "serves within the grant of the one before", 0;
+    answers_that_rest_on_what_is_not_durable: "answers rest on what is not durable", 0;
+    objects_behind_a_hole: "objects behind a hole are acknowledged", 0;
+    no_listing_after_a_claim: "no listing after a claim", 0;
+    openings_with_one_id: "openings have one id", 0;
+    a_stale_hello: "a stale hello is accepted", 0;
+    requests_of_an_old_connection: "requests of an old connection are executed", 0;
 }

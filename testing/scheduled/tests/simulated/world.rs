@@ -43,7 +43,7 @@ pub(crate) struct World {
 
 pub(crate) fn options() -> OpenOptions {
     OpenOptions {
-        durability: Durability::Sync,
+        durability: Durability::Settled,
         cache_bytes: 4 << 20,
         checkpoint_bytes: 24 << 10,
         index: None,

@@ -1,5 +1,11 @@
 //! `fallocate`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use device::sync::Mutex;
+use device::{Clock, SystemClock};
 use fs::{Allocate, FileSystem};
 use inode::{Caller, FsError, NodeId, SetAttr};
 
@@ -98,4 +104,64 @@ fn extents_are_counted_in_steps() {
         scans_of(&v, file)
     });
     assert_eq!(scans[1], scans[0] + 2, "{scans:?}");
+}
+
+/// Waits until something holds `times` times in a row, or for a minute; returns whether it did.
+fn holds(times: usize, is: impl Fn() -> bool) -> bool {
+    let clock = SystemClock::new();
+    let mut seen = 0;
+    while seen < times && clock.monotonic() < Duration::from_secs(60) {
+        seen = if is() { seen + 1 } else { 0 };
+        clock.sleep(Duration::from_millis(1));
+    }
+    seen == times
+}
+
+/// Between two steps of counting, others can lock the file. A write begins during the first step,
+/// and waits for the file; it is done before the second step has read all that it reads.
+#[test]
+fn a_write_waits_for_one_step_of_counting() {
+    const STEP: usize = 4096;
+    let v = volume();
+    let file = v.file(ROOT, "f").node;
+    v.write(file, 0, &[1; 5000]);
+    for at in 1..STEP as u64 + 100 {
+        v.write(file, at << 16, b"x");
+    }
+    let (is_written, waited) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
+    let (fs, result, counting) =
+        (Arc::clone(&v.fs), Arc::clone(&waited), std::thread::current().id());
+    let reads = AtomicUsize::new(0);
+    v.store.set_on_read(move || {
+        if std::thread::current().id() != counting {
+            return;
+        }
+        match reads.fetch_add(1, Ordering::SeqCst) {
+            50 => {
+                let (fs, is_written) = (Arc::clone(&fs), Arc::clone(&is_written));
+                let thread = Arc::new(Mutex::new(None));
+                let started = Arc::clone(&thread);
+                let write = move || {
+                    *started.lock() = std::fs::read_link("/proc/thread-self").ok();
+                    fs.write(&Caller::root(), file, 10, b"y").expect("space");
+                    is_written.store(true, Ordering::SeqCst);
+                };
+                device::spawn("writer", write).expect("a thread");
+                let sleeps = || {
+                    let Some(thread) = thread.lock().clone() else { return false };
+                    let stat = std::fs::read_to_string(format!("/proc/{}/stat", thread.display()));
+                    stat.is_ok_and(|stat| stat.contains(") S "))
+                };
+                assert!(holds(5, sleeps), "the writer does not wait for the file");
+            }
+            // More than the first step reads, less than both.
+            read if read == STEP + 70 => {
+                *result.lock() = Some(holds(1, || is_written.load(Ordering::SeqCst)));
+            }
+            _ => {}
+        }
+    });
+    let asked = v.fs.fallocate(&Caller::root(), file, (0, 1 << 60), Allocate::Grow);
+    refused(asked, &FsError::NoSpace);
+    assert_eq!(*waited.lock(), Some(true), "the file stays locked between two steps");
 }

@@ -1,13 +1,25 @@
 //! Histories of paths over snapshots.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
 use fs::{Change, FileSystem, Paths};
-use inode::FsError;
+use inode::{Caller, FsError};
 
 use super::{forget, home, root, settle};
 use crate::support::{Volume, user, volume};
 
+fn history(v: &Volume, caller: &Caller, path: &[u8]) -> fs::FsResult<Vec<fs::Version>> {
+    let (mut versions, proceed) = (Vec::new(), AtomicBool::new(false));
+    v.fs.history(caller, path, &proceed, &mut |version| {
+        versions.push(version.clone());
+        ControlFlow::Continue(())
+    })?;
+    Ok(versions)
+}
+
 fn changes(v: &Volume, path: &[u8]) -> Vec<(String, Change)> {
-    let versions = v.fs.history(&root(), path).expect("a history");
+    let versions = history(v, &root(), path).expect("a history");
     let name = |version: &fs::Version| match &version.snapshot {
         Some((snapshot, _)) => String::from_utf8_lossy(&snapshot.name).into_owned(),
         None => "now".to_owned(),
@@ -67,11 +79,11 @@ fn history_covers_removed_files_and_directories() {
     let root_itself = changes(&v, b"/");
     assert_eq!(root_itself[0], all("one", Change::Appeared));
     assert_eq!(root_itself[1], all("now", Change::Contents));
-    let above = v.fs.history(&root(), b"/d/../d");
+    let above = history(&v, &root(), b"/d/../d");
     assert!(matches!(above, Err(FsError::InvalidArgument(_))), "{above:?}");
     // What never existed is not found, whether snapshots are above it or not.
     for never in [&b"/never"[..], b"/d/never"] {
-        let refused = v.fs.history(&root(), never);
+        let refused = history(&v, &root(), never);
         assert!(matches!(refused, Err(FsError::NotFound)), "{refused:?}");
     }
 }
@@ -94,13 +106,13 @@ fn history_covers_the_path_of_a_removed_directory_with_snapshots() {
     let want = [all("one", Change::Appeared), all("now", Change::Vanished)];
     assert_eq!(changes(&v, b"/a/d/f"), want);
     assert_eq!(changes(&v, b"/a/d"), want);
-    let reported = v.fs.history(&root(), b"/a/d/f").expect("a history");
+    let reported = history(&v, &root(), b"/a/d/f").expect("a history");
     assert_eq!(reported[0].snapshot.as_ref().map(|(_, path)| &path[..]), Some(&b"/a/d"[..]));
     for path in [&b"/a"[..], b"/a/e", b"/a/dd"] {
-        let refused = v.fs.history(&root(), path);
+        let refused = history(&v, &root(), path);
         assert!(matches!(refused, Err(FsError::NotFound)), "{refused:?}");
     }
-    let other = v.fs.history(&user(7), b"/a/d/f");
+    let other = history(&v, &user(7), b"/a/d/f");
     assert!(matches!(other, Err(FsError::NotFound)), "{other:?}");
     // Another directory of that path is another one.
     let above = v.dir(home(), "a").node;
@@ -117,12 +129,12 @@ fn history_reveals_nothing_unreadable() {
     v.fs.setattr(&root(), dir, &mode).expect("a directory");
     v.file(dir, "f");
     snapshot(&v, home(), "one");
-    let refused = v.fs.history(&user(7), b"/d/f");
+    let refused = history(&v, &user(7), b"/d/f");
     assert!(matches!(refused, Err(FsError::AccessDenied)), "{refused:?}");
     let open = inode::SetAttr { mode: Some(0o755), ..Default::default() };
     v.fs.setattr(&root(), dir, &open).expect("a directory");
     // The snapshot has the directory as it was.
-    let versions = v.fs.history(&user(7), b"/d/f").expect("a history");
+    let versions = history(&v, &user(7), b"/d/f").expect("a history");
     assert_eq!(versions[0].attr, None);
     assert!(versions[1].attr.is_some());
 }
@@ -148,4 +160,45 @@ fn a_link_has_a_history_of_its_own() {
     snapshot(&v, dir, "two");
     let want = [all("two", Change::Appeared), all("now", Change::Same)];
     assert_eq!(changes(&v, b"/way/f"), want);
+}
+
+/// The rest of the path was kept for each snapshot of each directory on it: one request took
+/// gigabytes. Names have a bound, and the versions are reported one by one.
+#[test]
+fn a_history_is_of_a_bounded_path_and_ends_when_it_is_told_to() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    for number in 0..20 {
+        snapshot(&v, dir, &number.to_string());
+    }
+    forget(&v, dir);
+    let long = |names: usize| b"/d".repeat(names);
+    assert!(matches!(history(&v, &root(), &long(1025)), Err(FsError::InvalidArgument(_))));
+    assert!(matches!(history(&v, &root(), &long(1024)), Err(FsError::NotFound)));
+    let (mut visited, proceed, gone) = (0, AtomicBool::new(false), AtomicBool::new(true));
+    let ended = v.fs.history(&root(), b"/d", &proceed, &mut |_| {
+        visited += 1;
+        ControlFlow::Break(())
+    });
+    ended.expect("it ends");
+    assert_eq!(visited, 1);
+    let cancelled = v.fs.history(&root(), b"/d", &gone, &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(cancelled, Err(FsError::Interrupted)));
+    assert_eq!(history(&v, &root(), b"/d").expect("a history").len(), 21);
+}
+
+/// A directory that is on a path more than once, by links, has its snapshots once.
+#[test]
+fn a_directory_that_links_lead_to_again_is_asked_once() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    let link = v.fs.symlink(&root(), dir, b"again", b".").expect("a link").node;
+    v.file(dir, "f");
+    snapshot(&v, dir, "one");
+    let reported = history(&v, &root(), b"/d/again/again/f").expect("a history");
+    let seen: Vec<_> = reported.iter().map(|version| version.snapshot.is_some()).collect();
+    assert_eq!(seen, [true, false]);
+    assert_eq!(reported[0].change, Change::Appeared);
+    forget(&v, link);
+    forget(&v, dir);
 }

@@ -1,15 +1,31 @@
 //! Snapshots of directories that were removed: listed, reached by number, cloned, deleted.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
 
-use fs::{FileSystem, Follow, KeptSnapshot, SnapshotsOf};
+use fs::{FileSystem, Follow, KeptSnapshot, SnapshotQuery, SnapshotsOf};
 use inode::{Caller, FsError, NodeId, SetAttr, SubvolId};
 
 use super::{contents, filled, forget, give, home, root, settle};
 use crate::support::{Volume, refused, user, volume};
 
 fn listed(v: &Volume, caller: &Caller, of: SnapshotsOf) -> Vec<KeptSnapshot> {
-    v.fs.snapshot_list_volume(caller, of).expect("a list")
+    all(&v.fs, caller, &SnapshotQuery::all(of, &AtomicBool::new(false))).expect("a list")
+}
+
+/// All that a query finds.
+fn all(
+    fs: &fs::Volume,
+    caller: &Caller,
+    query: &SnapshotQuery<'_>,
+) -> fs::FsResult<Vec<KeptSnapshot>> {
+    let mut found = Vec::new();
+    fs.snapshot_list_volume(caller, query, &mut |kept| {
+        found.push(kept);
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
 }
 
 /// Names of snapshots with paths of their directories.
@@ -274,7 +290,9 @@ fn renamed_directories_are_not_listed_as_removed() {
         });
         let mut reported = Vec::new();
         while !mover.is_finished() {
-            let list = volume.snapshot_list_volume(&root(), SnapshotsOf::Removed);
+            let proceed = AtomicBool::new(false);
+            let query = SnapshotQuery::all(SnapshotsOf::Removed, &proceed);
+            let list = all(volume, &root(), &query);
             reported.extend(list.expect("a list"));
         }
         assert!(reported.is_empty(), "{} of them, {:?}", reported.len(), reported[0]);
@@ -303,4 +321,91 @@ fn a_removal_can_report_how_many_snapshots_remain() {
     removed(&v, home(), "a", above);
     assert_eq!(listed(&v, &root(), SnapshotsOf::Removed).len(), 4);
     assert_eq!(listed(&v, &root(), SnapshotsOf::All).len(), 6);
+}
+
+/// Directories in one another below the root, with names of 250 bytes; the last one.
+fn chain(v: &Volume, levels: usize) -> NodeId {
+    let name = "n".repeat(250);
+    let mut at = home();
+    for _ in 0..levels {
+        let next = v.dir(at, &name).node;
+        if at != home() {
+            forget(v, at);
+        }
+        at = next;
+    }
+    at
+}
+
+#[test]
+fn a_list_is_narrowed_to_a_name_and_a_way_and_ends_when_it_is_told_to() {
+    let v = volume();
+    let above = v.dir(home(), "a").node;
+    let dirs = ["d", "e"].map(|name| v.dir(above, name).node);
+    for (dir, name) in [(dirs[0], "one"), (dirs[0], "two"), (dirs[1], "one"), (home(), "one")] {
+        v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("a snapshot");
+        v.tick();
+    }
+    dirs.into_iter().for_each(|dir| forget(&v, dir));
+    removed(&v, home(), "a", above);
+    let proceed = AtomicBool::new(false);
+    let query = SnapshotQuery::all(SnapshotsOf::Removed, &proceed);
+    let found = |query: &SnapshotQuery<'_>| {
+        let all = all(&v.fs, &root(), query).expect("a list");
+        let text = |kept: KeptSnapshot| {
+            let path = String::from_utf8(kept.path.expect("it is known")).unwrap();
+            format!("{path}@{}", String::from_utf8(kept.snapshot.name).unwrap())
+        };
+        all.into_iter().map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&query), ["/a/d@one", "/a/d@two", "/a/e@one"]);
+    assert_eq!(found(&SnapshotQuery { name: Some(b"one"), ..query }), ["/a/d@one", "/a/e@one"]);
+    let way: [&[u8]; 3] = [b"a", b"d", b"below"];
+    let narrowed = SnapshotQuery { on_the_way_to: Some(&way), ..query };
+    assert_eq!(found(&narrowed), ["/a/d@one", "/a/d@two"]);
+    assert!(found(&SnapshotQuery { on_the_way_to: Some(&way[..1]), ..query }).is_empty());
+    let one = SnapshotQuery { name: Some(b"one"), ..narrowed };
+    assert_eq!(found(&one), ["/a/d@one"]);
+    let everything = SnapshotQuery { of: SnapshotsOf::All, on_the_way_to: Some(&[]), ..query };
+    assert_eq!(found(&everything), ["/@one"]);
+
+    let few = SnapshotQuery { steps_max: 5, ..query };
+    refused(all(&v.fs, &root(), &few), &FsError::Busy(""));
+    let gone = AtomicBool::new(true);
+    let cancelled = SnapshotQuery { cancel: &gone, ..query };
+    refused(all(&v.fs, &root(), &cancelled), &FsError::Interrupted);
+    let mut visited = 0;
+    let ended = v.fs.snapshot_list_volume(&root(), &query, &mut |_| {
+        visited += 1;
+        ControlFlow::Break(())
+    });
+    ended.expect("it ends");
+    assert_eq!(visited, 1);
+}
+
+/// Each snapshot was listed with its whole path: a thousand of a deep directory took gigabytes.
+#[test]
+fn paths_beyond_a_bound_are_not_built() {
+    let v = volume();
+    let fits = chain(&v, 1000);
+    v.fs.snapshot_create(&root(), fits, b"fits").expect("a snapshot");
+    v.tick();
+    let mut at = fits;
+    for number in 0..100 {
+        let next = v.dir(at, &format!("{number:0>250}")).node;
+        forget(&v, at);
+        at = next;
+    }
+    v.fs.snapshot_create(&root(), at, b"long").expect("a snapshot");
+    forget(&v, at);
+    let found: Vec<_> = listed(&v, &root(), SnapshotsOf::All);
+    let lengths: Vec<_> = found.iter().map(|kept| kept.path.as_ref().map(Vec::len)).collect();
+    assert_eq!(lengths, [Some(1000 * 251), None]);
+    assert!(found.iter().all(|kept| !kept.removed));
+    let name = "n".repeat(250);
+    v.fs.rmr(&root(), home(), name.as_bytes()).expect("a directory");
+    settle(&v);
+    let found: Vec<_> = listed(&v, &root(), SnapshotsOf::Removed);
+    let lengths: Vec<_> = found.iter().map(|kept| kept.path.as_ref().map(Vec::len)).collect();
+    assert_eq!(lengths, [Some(1000 * 251), None]);
 }

@@ -27,7 +27,14 @@ impl Import<'_> {
     /// Fails if names that the import made are lost. It ends then: what follows may need them.
     pub(super) fn is_whole(&self) -> Result<(), Failure> {
         let Some((lost, error)) = self.builder.lost() else { return Ok(()) };
-        let message = format!("{lost} names that were not visible yet are lost: {error}");
+        let mut message = format!("{lost} names that were not visible yet are lost: {error}");
+        // What failed before that is not reported otherwise: this ends the import.
+        if let Some(first) = self.errors.first() {
+            let more = (self.errors.len() as u64 + self.more_errors).saturating_sub(1);
+            let path = String::from_utf8_lossy(&first.path.0);
+            let why = &first.message;
+            message = format!("{message}; before that, {path:?} failed: {why}, and {more} more");
+        }
         let hint = "run the same import again: it continues, and makes one name at a time";
         Err(Failure::new(FailureKind::from(error), message).hint(hint))
     }

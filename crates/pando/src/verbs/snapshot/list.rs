@@ -43,20 +43,18 @@ pub(super) fn names_of(snapshot: &Snapshot) -> String {
 
 /// Lists the snapshots of a volume.
 pub(super) fn list_volume(volume: &Path, removed: bool, output: &mut Output) -> Result<()> {
-    let mut snapshots = Vec::new();
-    session::call(volume, &Call::SnapshotsOfVolume { removed }, &mut |body| {
-        if let Body::KeptSnapshots(more) = body {
-            snapshots.extend(more);
-        }
-        Ok(())
-    })?;
-    for kept in &snapshots {
+    let mut print = |kept: &KeptSnapshot| {
         // For a snapshot whose directory exists, `pando du` reports this.
         let holds = if removed { holds(volume, &kept.at.0)? } else { None };
         output.object(&kept_json(kept, holds.as_ref()))?;
-        output.line(&kept_line(kept, holds.as_ref()))?;
-    }
-    Ok(())
+        output.line(&kept_line(kept, holds.as_ref()))
+    };
+    // There may be any number, with long paths.
+    session::call(volume, &Call::SnapshotsOfVolume { removed }, &mut |body| match body {
+        Body::KeptSnapshots(more) => more.iter().try_for_each(&mut print),
+        _ => Ok(()),
+    })
+    .map(drop)
 }
 
 /// How much a snapshot holds; `None` if it was deleted, or cannot be read.
@@ -78,8 +76,12 @@ fn kept_line(kept: &KeptSnapshot, holds: Option<&Sums>) -> String {
     let of = match (kept.path.as_ref().map(|path| printable(&path.0)), kept.removed) {
         (Some(path), false) => format!("of {path}"),
         (Some(path), true) => format!("of {path}, removed"),
-        (None, true) => "of a removed directory, not known where".to_owned(),
-        (None, false) => "of a directory that cannot be reached".to_owned(),
+        (None, true) => {
+            "of a removed directory, at a path that is not known or too long".to_owned()
+        }
+        (None, false) => {
+            "of a directory that cannot be reached, or whose path is too long".to_owned()
+        }
     };
     let holds = holds.map_or_else(String::new, |sums| {
         format!("  ({} files, {})", output::number(sums.files), output::size(sums.bytes))

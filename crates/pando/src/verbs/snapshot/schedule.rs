@@ -7,7 +7,9 @@ use std::path::Path;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
-use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Keep, Schedule, Scheduled, Snapshot};
+use wire::{
+    Answer, Body, Bytes, Call, Failure, FailureKind, Keep, ScheduleChange, Scheduled, Snapshot,
+};
 
 use super::list::{listed, names_of};
 use crate::cli::SnapshotVerb;
@@ -24,42 +26,45 @@ pub(super) fn schedule(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
     if *all {
         return show(&asked(&Place::volume(dir)?, &Call::Schedules)?, output);
     }
-    let Some(when) = when.as_ref().filter(|_| !off) else {
-        let place = if *off { Place::to_change(dir)? } else { Place::locate(dir)? };
-        if *off {
-            let call = Call::ScheduleSet { path: &place.inner, schedule: None };
-            session::perform(&place, &call)?;
-            let mut object = json!({ "schedule": null });
-            output::put_bytes(&mut object, "path", place.typed());
-            output.object(&object)?;
-            let path = printable(place.typed());
-            return output.line(&format!("no more snapshots of {path} are taken by themselves"));
-        }
-        let mut found = asked(&place, &Call::ScheduleGet { path: &place.inner })?;
-        for one in &mut found {
-            one.path = Bytes::from(place.typed());
-        }
+    if *off {
+        return turn_off(dir, output);
+    }
+    if when.is_none() && keep.is_none() && prefix.is_none() {
+        let place = Place::locate(dir)?;
+        let found = of_place(&place)?;
         if found.is_empty() {
             let message = format!("{} has no schedule", printable(place.typed()));
             return Err(Failure::new(FailureKind::NotFound, message)
                 .hint("`pando snapshot schedule DIR WHEN` sets one; --all lists those there are"));
         }
         return show(&found, output);
-    };
-    retention::cron(when)?;
+    }
+    when.as_deref().map(retention::cron).transpose()?;
     let place = Place::to_change(dir)?;
-    let schedule = Schedule {
-        cron: when.clone(),
-        prefix: Bytes::from(prefix.as_bytes()),
-        keep: keep.unwrap_or_default(),
-    };
-    let call = Call::ScheduleSet { path: &place.inner, schedule: Some(schedule) };
+    let prefix = prefix.as_ref().map(|prefix| Bytes::from(prefix.as_bytes()));
+    let change = ScheduleChange { cron: when.clone(), prefix, keep: *keep };
+    let call = Call::ScheduleSet { path: &place.inner, schedule: Some(change) };
     session::perform(&place, &call)?;
-    let mut found = asked(&place, &Call::ScheduleGet { path: &place.inner })?;
+    show(&of_place(&place)?, output)
+}
+
+fn turn_off(dir: &Path, output: &mut Output) -> Result<()> {
+    let place = Place::to_change(dir)?;
+    session::perform(&place, &Call::ScheduleSet { path: &place.inner, schedule: None })?;
+    let mut object = json!({ "schedule": null });
+    output::put_bytes(&mut object, "path", place.typed());
+    output.object(&object)?;
+    let path = printable(place.typed());
+    output.line(&format!("no more snapshots of {path} are taken by themselves"))
+}
+
+/// The schedule of one directory, with the path as typed.
+fn of_place(place: &Place) -> Result<Vec<Scheduled>> {
+    let mut found = asked(place, &Call::ScheduleGet { path: &place.inner })?;
     for one in &mut found {
         one.path = Bytes::from(place.typed());
     }
-    show(&found, output)
+    Ok(found)
 }
 
 fn asked(target: &(impl session::Target + ?Sized), call: &Call<'_>) -> Result<Vec<Scheduled>> {

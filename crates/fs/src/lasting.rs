@@ -1,50 +1,47 @@
-//! What a served volume keeps of the sessions of its clients: `remote::Lasting` over `ops::once`.
+//! `Fs` as what keeps the sessions of clients: `vfs::Lasting` over `ops::once`.
 
-use std::sync::Arc;
-
-use fs::{Entry, Fs, FsResult};
 use inode::{FsError, Ino, NodeId, Slot};
-use remote::{Executed, Lasting, SessionId};
-use vfs::Request;
+use ops::Ops;
+use vfs::{Entry, Executed, FsResult, Lasting, Request, SessionId};
 
-/// The sessions of a volume.
-pub(super) struct Sessions(pub(super) Arc<Fs>);
+use crate::Fs;
 
-impl Lasting for Sessions {
+impl Lasting for Fs {
     fn begin(&self) -> FsResult<SessionId> {
-        self.0.begin_session()
+        self.begin_session()
     }
 
     fn sessions(&self) -> FsResult<Vec<SessionId>> {
-        Ok(self.0.sessions()?.into_iter().map(|(id, _)| id).collect())
+        Ok(Ops::sessions(self)?.into_iter().map(|(id, _)| id).collect())
     }
 
     fn executed(&self, request: &Request) -> FsResult<Option<Executed>> {
-        let Some(executed) = self.0.executed(request)? else { return Ok(None) };
+        let Some(executed) = Ops::executed(self, request)? else { return Ok(None) };
         let node = executed.node.map(|(slot, ino)| NodeId::of(Slot(u64::from(slot)), Ino(ino)));
         Ok(Some(Executed { node, number: executed.number }))
     }
 
     fn confirm(&self, session: &SessionId, done: u64) -> FsResult<u64> {
-        self.0.confirm(session, done)
+        Ops::confirm(self, session, done)
     }
 
     fn end(&self, sessions: &[SessionId]) -> FsResult<()> {
-        self.0.end_sessions(sessions)
+        self.end_sessions(sessions)
     }
 
     fn find_again(&self, node: NodeId) -> FsResult<Entry> {
+        // Of slot 0 there is the root alone: what virtual directories show is not found again.
         if node.slot().0 == 0 && node != NodeId::ROOT {
             return Err(FsError::Stale);
         }
-        self.0.find_again(node)
+        Ops::find_again(self, node)
     }
 
     fn settle(&self) {
-        self.0.await_orphans(false);
+        self.await_orphans(false);
     }
 
     fn key(&self) -> [u8; 16] {
-        self.0.proof_key()
+        self.proof_key()
     }
 }

@@ -1,0 +1,403 @@
+//! What names reach from the volume's root, and paths of directories: of those that exist, and of
+//! removed ones, as a snapshot of them shows the way.
+//!
+//! A path is built from its end, in one buffer, up to [`PATH_BYTES_MAX`]: a way up may be of any
+//! length. Each step of a way is counted ([`Walk`]), and ends when the caller has left.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use format::entry_record::Target;
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use inode::permissions::EXECUTE;
+use inode::{Caller, FsError, SubvolId};
+use vfs::FsResult;
+use volume::error::{inconsistent, malformed};
+use volume::permit;
+use volume::subvol::VOLUME;
+use volume::view::{NameBuf, View};
+
+use crate::Ops;
+
+/// Deepest directory: a longer chain of parents is a loop.
+const DEPTH_MAX: usize = 1 << 20;
+
+/// Longest path that is built.
+const PATH_BYTES_MAX: usize = 256 << 10;
+
+/// How far ways up are followed.
+pub(super) struct Walk<'a> {
+    left: Cell<usize>,
+    cancel: &'a AtomicBool,
+}
+
+impl Walk<'_> {
+    pub(super) fn new(steps_max: usize, cancel: &AtomicBool) -> Walk<'_> {
+        Walk { left: Cell::new(steps_max), cancel }
+    }
+
+    /// One that does not end.
+    pub(super) fn unbounded() -> Walk<'static> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Walk::new(usize::MAX, &NEVER)
+    }
+
+    pub(super) fn step(&self) -> FsResult<()> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(FsError::Interrupted);
+        }
+        let left = self.left.get().checked_sub(1);
+        self.left.set(left.ok_or(FsError::Busy("the ways to the snapshots are too long"))?);
+        Ok(())
+    }
+}
+
+/// A path that is built from its last name.
+#[derive(Default)]
+struct Path {
+    /// The bytes in reverse order; nothing once they are too many.
+    reversed: Vec<u8>,
+    bytes: usize,
+}
+
+impl Path {
+    fn push(&mut self, name: &[u8]) {
+        self.bytes = self.bytes.saturating_add(name.len() + 1);
+        if self.bytes > PATH_BYTES_MAX {
+            self.reversed = Vec::new();
+            return;
+        }
+        self.reversed.extend(name.iter().rev());
+        self.reversed.push(b'/');
+    }
+
+    /// The path; `None`: it is too long.
+    fn built(self) -> Option<Vec<u8>> {
+        if self.bytes > PATH_BYTES_MAX {
+            return None;
+        }
+        let mut path = self.reversed;
+        path.reverse();
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        Some(path)
+    }
+}
+
+/// A live subvolume: its root, and the entry in which it is mounted.
+struct Live {
+    root: u64,
+    parent: (u64, u64, u64),
+}
+
+/// What is reachable from the volume's root by names: subvolumes that are neither snapshots nor
+/// removed, and where they are mounted.
+pub(super) struct Reachable<'a> {
+    fs: &'a Ops,
+    walk: &'a Walk<'a>,
+    root: u64,
+    live: BTreeMap<u64, Live>,
+    by_lineage: BTreeMap<u64, Vec<u64>>,
+}
+
+/// A directory that is there.
+#[derive(Clone)]
+pub(super) struct There {
+    pub(super) subvol: u64,
+    /// Whether the caller may go there.
+    pub(super) open: bool,
+    /// Where; `None`: the path is too long.
+    path: Option<Vec<u8>>,
+}
+
+impl There {
+    /// How long its path is, where it is kept.
+    pub(super) fn path_bytes(&self) -> usize {
+        self.path.as_ref().map_or(0, Vec::len)
+    }
+
+    /// The path, if the caller may know it.
+    pub(super) fn open_path(self) -> Option<Vec<u8>> {
+        self.path.filter(|_| self.open)
+    }
+}
+
+/// A directory of which no path is known.
+pub(super) const UNREADABLE: There = There { subvol: 0, open: false, path: None };
+
+/// The end of a way up.
+struct Above {
+    /// The nearest directory above that was sought.
+    top: u64,
+    /// Whether the caller may search all directories on the way.
+    open: bool,
+}
+
+impl<'a> Reachable<'a> {
+    pub(super) fn read(fs: &'a Ops, walk: &'a Walk<'a>) -> FsResult<Reachable<'a>> {
+        let mut live = BTreeMap::new();
+        let mut by_lineage: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+            let malformed = |error| malformed(VOLUME, &error);
+            let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+            // What was mounted below a snapshot's directory is read-only as the snapshot is.
+            if !record.detached && !record.read_only {
+                let id = key::parse_number(key).map_err(malformed)?;
+                by_lineage.entry(record.lineage).or_default().push(id);
+                live.insert(id, Live { root: record.root, parent: record.parent });
+            }
+            Ok(())
+        })?;
+        Ok(Reachable { fs, walk, root: fs.root_subvol()?.id.0, live, by_lineage })
+    }
+
+    /// The directory of a lineage and number, if it is reachable.
+    pub(super) fn directory(
+        &self,
+        lineage: u64,
+        ino: u64,
+        caller: &Caller,
+    ) -> FsResult<Option<There>> {
+        for &subvol in self.by_lineage.get(&lineage).into_iter().flatten() {
+            let mut path = Path::default();
+            if let Some(open) = self.climb(subvol, ino, caller, &mut path)? {
+                return Ok(Some(There { subvol, open, path: path.built() }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Subvolumes of a lineage that names point to, by their roots.
+    pub(super) fn roots(&self, lineage: u64) -> FsResult<BTreeMap<u64, u64>> {
+        let mut roots = BTreeMap::new();
+        for &id in self.by_lineage.get(&lineage).into_iter().flatten() {
+            let Some(root) = self.live.get(&id).map(|live| live.root) else { continue };
+            match self.climb(id, root, &Caller::root(), &mut Path::default()) {
+                Ok(Some(_)) => {
+                    roots.insert(root, id);
+                }
+                Ok(None) | Err(FsError::Io(_) | FsError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(roots)
+    }
+
+    /// The path that the directory of a snapshot had when it was taken, as far as it is known, and
+    /// of at most so many names.
+    pub(super) fn path_then(
+        &self,
+        (id, record): (u64, &SubvolumeRecord),
+        roots: &BTreeMap<u64, u64>,
+        names_max: usize,
+        caller: &Caller,
+    ) -> FsResult<Option<Vec<u8>>> {
+        let mut path = Path::default();
+        let names_max = names_max.min(DEPTH_MAX);
+        let sought = |ino: u64| roots.contains_key(&ino);
+        let above = self.names_above((id, record.root), caller, sought, names_max, &mut path);
+        let Above { top, open } = match above {
+            Ok(Some(above)) => above,
+            // The snapshot can be used though what was above it cannot be read.
+            Ok(None) | Err(FsError::Io(_) | FsError::Stale) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match self.climb(roots[&top], top, caller, &mut path) {
+            Ok(Some(way)) => Ok(path.built().filter(|_| open && way)),
+            Ok(None) | Err(FsError::Io(_) | FsError::Stale) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Builds the path of a directory of a live subvolume, and returns whether the caller may go
+    /// there; `None` when no names lead there.
+    fn climb(
+        &self,
+        subvol: u64,
+        dir: u64,
+        caller: &Caller,
+        path: &mut Path,
+    ) -> FsResult<Option<bool>> {
+        let mut open = true;
+        let (mut subvol, mut dir) = (subvol, dir);
+        let mut passed = BTreeSet::new();
+        loop {
+            let Some(live) = self.live.get(&subvol) else { return Ok(None) };
+            if !passed.insert(subvol) {
+                return Err(inconsistent(VOLUME, "subvolumes contain each other", live.root));
+            }
+            let is_root = |ino| ino == live.root;
+            let above = self.names_above((subvol, dir), caller, is_root, DEPTH_MAX, path)?;
+            let Some(above) = above else { return Ok(None) };
+            open &= above.open;
+            if subvol == self.root {
+                return Ok(Some(open));
+            }
+            let (above, directory, cookie) = live.parent;
+            if !self.live.contains_key(&above) {
+                return Ok(None);
+            }
+            self.walk.step()?;
+            let mut name = NameBuf::empty();
+            let found = self.fs.subvol(SubvolId(above))?.read(|tree| {
+                View::new(&*self.fs.store, tree).entry_at(directory, cookie, &mut name)
+            })?;
+            if found.is_none_or(|found| found.target != Target::Subvolume(subvol)) {
+                return Ok(None);
+            }
+            path.push(name.as_bytes());
+            (subvol, dir) = (above, directory);
+            open &= self.searchable(subvol, dir, caller)?;
+        }
+    }
+
+    /// Whether a caller may know the path that a removed directory had.
+    pub(super) fn shows(
+        &self,
+        id: u64,
+        record: &SubvolumeRecord,
+        caller: &Caller,
+    ) -> FsResult<bool> {
+        if caller.is_root() {
+            return Ok(true);
+        }
+        match self.was_open(SubvolId(id), record, caller) {
+            Err(FsError::Io(_) | FsError::Stale) => Ok(false),
+            open => open,
+        }
+    }
+
+    /// Whether the removal of a snapshot's directory opened nothing to the caller. Permissions of
+    /// directories that were removed are not known: their owners may have changed them since the
+    /// snapshot was taken. So those that were removed with it, as the snapshot shows the path, must
+    /// have been the caller's own, and the rest of the path must be open. Where the path is not
+    /// known, because the snapshot was pruned or a whole subvolume was removed, it is not open.
+    pub(super) fn was_open(
+        &self,
+        id: SubvolId,
+        record: &SubvolumeRecord,
+        caller: &Caller,
+    ) -> FsResult<bool> {
+        let subvol = self.fs.subvol(id)?;
+        let mut at = record.root;
+        for _ in 0..DEPTH_MAX {
+            self.walk.step()?;
+            let found = subvol.read(|tree| View::new(&*self.fs.store, tree).directory(at))?;
+            let Some(found) = found else { return Ok(false) };
+            if at != record.root
+                && (found.uid != caller.uid || !self.searchable(id.0, at, caller)?)
+            {
+                return Ok(false);
+            }
+            let above = found.parent;
+            if above == at || found.parent_cookie == 0 {
+                return Ok(false);
+            }
+            match self.directory(record.lineage, above, caller)? {
+                Some(There { subvol, open: true, .. }) => {
+                    return self.searchable(subvol, above, caller);
+                }
+                Some(There { open: false, .. }) => return Ok(false),
+                None => at = above,
+            }
+        }
+        Err(inconsistent(VOLUME, "directories contain each other", record.root))
+    }
+
+    fn searchable(&self, subvol: u64, dir: u64, caller: &Caller) -> FsResult<bool> {
+        self.fs.subvol(SubvolId(subvol))?.read(|tree| {
+            let view = View::new(&*self.fs.store, tree);
+            let record = view.directory(dir)?;
+            Ok(record.is_some_and(|record| {
+                permit::directory(view, dir, &record, caller, EXECUTE).is_ok()
+            }))
+        })
+    }
+
+    /// Adds the names above a directory of a subvolume, up to one that is sought; `None` when they
+    /// do not point to one, or it is more than so many names above.
+    fn names_above(
+        &self,
+        (subvol, dir): (u64, u64),
+        caller: &Caller,
+        sought: impl Fn(u64) -> bool,
+        names_max: usize,
+        path: &mut Path,
+    ) -> FsResult<Option<Above>> {
+        self.fs.subvol(SubvolId(subvol))?.read(|tree| {
+            let view = View::new(&*self.fs.store, tree);
+            let (mut found, mut names) = (Above { top: dir, open: true }, 0);
+            while !sought(found.top) {
+                self.walk.step()?;
+                let at = found.top;
+                let record = view.directory(at)?.filter(|record| !record.detached);
+                let Some(record) = record.filter(|record| record.parent != at) else {
+                    return Ok(None);
+                };
+                let mut name = NameBuf::empty();
+                let entry = view.entry_at(record.parent, record.parent_cookie, &mut name)?;
+                let leads = entry.is_some_and(|entry| {
+                    entry.ino == at && matches!(entry.target, Target::Directory)
+                });
+                if !leads {
+                    return Ok(None);
+                }
+                names += 1;
+                if names > DEPTH_MAX {
+                    return Err(inconsistent(tree, "directories contain each other", at));
+                }
+                if names > names_max {
+                    return Ok(None);
+                }
+                path.push(name.as_bytes());
+                found.top = record.parent;
+                if !caller.is_root() {
+                    let above = view.directory(found.top)?;
+                    found.open &= above.is_some_and(|record| {
+                        permit::directory(view, found.top, &record, caller, EXECUTE).is_ok()
+                    });
+                }
+            }
+            Ok(Some(found))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_kept_up_to_its_bound_and_counted_beyond() {
+        let built = |names: &[&[u8]]| {
+            let mut path = Path::default();
+            names.iter().for_each(|name| path.push(name));
+            path.built()
+        };
+        assert_eq!(built(&[]).unwrap(), b"/");
+        assert_eq!(built(&[b"file", b"ab", b"a"]).unwrap(), b"/a/ab/file");
+        let name = [b'n'; 255];
+        let full = PATH_BYTES_MAX / 256;
+        assert_eq!(built(&vec![&name[..]; full]).unwrap().len(), PATH_BYTES_MAX);
+        let mut long = Path::default();
+        for _ in 0..100 * full {
+            long.push(&name);
+            assert!(long.reversed.capacity() <= 2 * PATH_BYTES_MAX);
+        }
+        assert_eq!(long.built(), None);
+    }
+
+    #[test]
+    fn a_walk_ends_with_its_steps_and_with_its_caller() {
+        let cancel = AtomicBool::new(false);
+        let walk = Walk::new(2, &cancel);
+        assert!(walk.step().is_ok() && walk.step().is_ok());
+        assert!(matches!(walk.step(), Err(FsError::Busy(_))));
+        let walk = Walk::new(2, &cancel);
+        cancel.store(true, Ordering::Relaxed);
+        assert!(matches!(walk.step(), Err(FsError::Interrupted)));
+    }
+}

@@ -1,0 +1,71 @@
+//! The memory of an import that grows with what is imported: what directories of the destination
+//! had, attributes that directories get at the end, files with several names, digests to verify.
+//! What is counted is what the collections hold, with the size of their entries; an import that
+//! needs more ends, with what it made.
+
+use wire::{Failure, FailureKind};
+
+use crate::failure::Result;
+
+/// What an entry of a collection takes beside its key and its value.
+const ENTRY_BYTES: usize = 64;
+
+/// Bytes in use, and how many may be.
+#[derive(Debug)]
+pub(super) struct Memory {
+    used: usize,
+    limit: usize,
+}
+
+impl Memory {
+    pub(super) fn new(limit: usize) -> Memory {
+        Memory { used: 0, limit }
+    }
+
+    /// Counts an entry with so many bytes.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<()> {
+        self.used += bytes + ENTRY_BYTES;
+        if self.used <= self.limit {
+            return Ok(());
+        }
+        let limit = self.limit;
+        let message = format!(
+            "names, attributes and links of this import take more than {limit} bytes of memory"
+        );
+        let failure = Failure::new(FailureKind::Other, message);
+        Err(failure.hint("give more by --memory; the same command continues"))
+    }
+
+    /// Counts an entry no longer.
+    pub(super) fn release(&mut self, bytes: usize) {
+        self.used = self.used.saturating_sub(bytes + ENTRY_BYTES);
+    }
+}
+
+/// What the names of a path take.
+pub(super) fn of_path(path: &[Vec<u8>]) -> usize {
+    path.iter().map(|part| part.len() + size_of::<Vec<u8>>()).sum()
+}
+
+/// What extended attributes take.
+pub(super) fn of_xattrs(xattrs: &[(Vec<u8>, Vec<u8>)]) -> usize {
+    xattrs.iter().map(|(name, value)| name.len() + value.len() + 2 * size_of::<Vec<u8>>()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_byte_may_be_used() {
+        let mut memory = Memory::new(2 * ENTRY_BYTES + 10);
+        memory.take(4).unwrap();
+        memory.take(6).unwrap();
+        let message = memory.take(0).unwrap_err().message;
+        assert!(message.contains("138 bytes"), "{message}");
+        memory.release(0);
+        memory.release(6);
+        memory.take(6).unwrap();
+        memory.take(0).unwrap_err();
+    }
+}

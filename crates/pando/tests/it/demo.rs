@@ -1,0 +1,192 @@
+//! What `make demo` prints, against what is known of a small tree and of a clock that only the
+//! measured commands advance.
+//!
+//! The script runs with a program in front of each of `pando`, `cp`, `find`, `du` and `rm`: it runs
+//! the real one, adds an amount to the clock that no other call adds, and notes its arguments.
+//! `date` prints that clock. So each row of the table has one right value, on any machine.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::world::{PANDO, World, reason};
+
+/// A command that the demo ran, and how long it took by the demo's clock.
+struct Call {
+    micros: u64,
+    command: String,
+}
+
+/// The programs in front of the real ones.
+fn instruments(directory: &Path) {
+    fs::create_dir(directory).unwrap();
+    let here = directory.display();
+    fs::write(directory.join("clock"), "1000000000000").unwrap();
+    fs::write(directory.join("calls"), "").unwrap();
+    let script = |name: &str, text: String| {
+        let path = directory.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    script(
+        "date",
+        format!("#!/bin/sh\n[ \"$*\" = +%s%N ] || exec /bin/date \"$@\"\ncat {here}/clock\n"),
+    );
+    for name in ["pando", "cp", "find", "du", "rm"] {
+        let real = if name == "pando" { PANDO } else { &format!("/usr/bin/{name}") };
+        // Microseconds, milliseconds and seconds in turn, each amount once.
+        script(
+            name,
+            format!(
+                "#!/bin/bash\n{real} \"$@\"\nstatus=$?\n\
+                 count=$(/usr/bin/wc -l < {here}/calls)\n\
+                 case $((count % 3)) in 0) unit=1 ;; 1) unit=1000 ;; *) unit=1000000 ;; esac\n\
+                 micros=$(((count * 7 + 3) * unit))\n\
+                 line=$(printf '%s ' \"$@\" | /usr/bin/tr '\\n' ' ')\n\
+                 printf '%s\\t{name} %s\\n' $micros \"$line\" >> {here}/calls\n\
+                 echo $(($(cat {here}/clock) + micros * 1000)) > {here}/clock\n\
+                 exit $status\n"
+            ),
+        );
+    }
+}
+
+/// A tree, and what the demo must find in it: the number of entries with the top, and of files over
+/// 8 KiB with an `a` in their names.
+fn tree(top: &Path) -> (usize, usize) {
+    let write = |name: &str, bytes: usize| {
+        let path = top.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, vec![b'x'; bytes]).unwrap();
+    };
+    write("alpha", 8193);
+    write("at-most-8k", 8192);
+    write("big/largest", (3 << 20) + 1);
+    write("big/second", (2 << 20) + 1);
+    write("big/has-a", 9000);
+    write("small/third", 100_000);
+    write("small/empty", 0);
+    std::os::unix::fs::symlink("alpha", top.join("link")).unwrap();
+    (11, 3)
+}
+
+/// As the demo prints times.
+fn pretty(micros: u64) -> String {
+    match micros {
+        0..1000 => format!("{micros} us"),
+        1000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        _ => format!("{:.2} s", micros as f64 / 1e6),
+    }
+}
+
+/// The time of the call number `nth` whose command line contains all of `parts`.
+fn time(calls: &[Call], nth: usize, parts: &[&str]) -> String {
+    let mut found =
+        calls.iter().filter(|call| parts.iter().all(|part| call.command.contains(part)));
+    pretty(found.nth(nth).unwrap_or_else(|| panic!("no call {nth} of {parts:?}")).micros)
+}
+
+/// The rows of the table that the demo must print.
+fn expected(calls: &[Call], entries: usize, mounted: bool) -> Vec<(String, String, String)> {
+    let mut rows = Vec::new();
+    let mut row = |label: &str, ours: String, usual: Option<String>| {
+        let label = label.replace('N', &entries.to_string());
+        rows.push((label, ours, usual.unwrap_or_else(|| "-".to_owned())));
+    };
+    let time = |nth, parts: &[&str]| time(calls, nth, parts);
+    let copied = || Some(time(0, &["cp -a", "/plain /"]));
+    let listed = || Some(time(0, &["find ", "/plain -ls"]));
+    row("format a volume", time(0, &["pando format"]), None);
+    let import = time(0, &["pando import"]);
+    row("import the tree / cp -a on this disk", import, Some(time(0, &["cp -a", "/plain "])));
+    if mounted {
+        let through = time(0, &["find ", "/mnt/tree -ls"]);
+        row("find -ls through the mount / on this disk", through, listed());
+    }
+    row("pando ls -lR / find -ls", time(0, &["pando ls -lR"]), listed());
+    // The first search reads the volume, and is not shown.
+    let searched = time(1, &["pando find", "-size +8k"]);
+    let usual = time(0, &["find ", "/plain -type f", "-size +8k"]);
+    row("pando find, an expression / find", searched, Some(usual));
+    let total = time(0, &["pando du -s -b"]);
+    row("pando du of the tree / du", total, Some(time(0, &["du -s -b", "/plain "])));
+    row("snapshot of N entries / cp -a", time(0, &["pando snapshot create"]), copied());
+    row("clone of N entries / cp -a", time(0, &["pando clone"]), copied());
+    row("roll back to the snapshot", time(0, &["pando rollback"]), None);
+    if mounted {
+        row("mount after kill -9", time(1, &["pando mount"]), None);
+    }
+    let removed = time(0, &["rm -rf", "/plain-copy "]);
+    row("rmr of N entries / rm -rf", time(0, &["pando rmr"]), Some(removed));
+    rows
+}
+
+/// The rows of the table in what was printed: behind its head and a rule, up to an empty line.
+fn printed(out: &str, head: &str) -> Vec<(String, String, String)> {
+    let lines = out.lines().skip_while(|line| !line.starts_with("step ("));
+    let mut lines = lines.peekable();
+    let titles = lines.next().unwrap_or_else(|| panic!("there is no table in {out}"));
+    assert_eq!(titles.split_whitespace().collect::<Vec<_>>().join(" "), head);
+    assert!(lines.next().is_some_and(|rule| rule.chars().all(|sign| sign == '-')));
+    let rows = lines.take_while(|line| !line.is_empty());
+    let cells = |line: &str| {
+        let (label, rest) = line.split_at(48);
+        let (ours, usual) = rest.split_at(15);
+        (label.trim().to_owned(), ours.trim().to_owned(), usual.trim().to_owned())
+    };
+    rows.map(cells).collect()
+}
+
+#[test]
+fn every_row_of_the_demo_is_what_was_measured() {
+    let world = World::without_volume();
+    let (source, tools) = (world.path().join("source"), world.path().join("tools"));
+    fs::create_dir(&source).unwrap();
+    let (entries, found) = tree(&source);
+    instruments(&tools);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/demo.sh");
+    let mut path = tools.display().to_string();
+    write!(path, ":{}", std::env::var("PATH").unwrap()).unwrap();
+    let mut bash = Command::new("timeout");
+    bash.args(["--kill-after=10", "900", "bash"]).arg(&script).arg(&source);
+    bash.env("PATH", path).env("PANDO", tools.join("pando")).env("TMPDIR", world.path());
+    let output = bash.env_remove("KEEP").output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {err}\n{out}", output.status);
+
+    let mounted = out.contains("== mounted on ");
+    assert!(mounted || reason("SKIP_FUSE").is_some(), "{out}");
+    let text = fs::read_to_string(tools.join("calls")).unwrap();
+    let call = |line: &str| {
+        let (micros, command) = line.split_once('\t').unwrap();
+        Call { micros: micros.parse().unwrap(), command: command.to_owned() }
+    };
+    let calls: Vec<Call> = text.lines().map(call).collect();
+    let head = format!("step ({entries} entries) pando usual tool");
+    assert_eq!(printed(&out, &head), expected(&calls, entries, mounted), "{out}\n{text}");
+    let mut facts = vec![
+        format!("{} has {entries} entries;", source.display()),
+        format!("ok: both find the same {found} files"),
+        "ok: the snapshot shows what was there before the change".to_owned(),
+        "ok: writing in the clone did not touch its source".to_owned(),
+        "ok: the tree is what it was at the snapshot".to_owned(),
+    ];
+    if mounted {
+        facts.push("the three largest: 2 links in .search/size:>1M".to_owned());
+        facts.push("ok: after the kill the tree is complete".to_owned());
+        let largest = ["big/largest", "big/second", "small/third"];
+        let listed = out.lines().skip_while(|line| !line.contains("the three largest")).skip(1);
+        for (line, name) in listed.zip(largest) {
+            assert!(line.ends_with(&format!("/mnt/tree/{name}")), "{line}: {name}");
+        }
+    }
+    for fact in facts {
+        assert!(out.contains(&fact), "{fact:?} is not in\n{out}");
+    }
+    let left: Vec<_> =
+        fs::read_dir(world.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "the demo leaves something behind: {left:?}");
+}

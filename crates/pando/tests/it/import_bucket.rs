@@ -1,0 +1,270 @@
+//! Objects of a bucket are imported: keys become paths by rules, and what is no path is named. The
+//! same import continues, and a volume's own objects are refused.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::bad_stores::server::{self, Mishap, Objects};
+use crate::world::{Answer, World, answer, wait_until};
+
+/// A volume on this disk, and a bucket beside it.
+struct Import {
+    world: World,
+    endpoint: String,
+    objects: Arc<Objects>,
+}
+
+impl Import {
+    fn on(engine: &str) -> Import {
+        let (endpoint, objects) = server::start_ordered();
+        Import { world: World::on(engine), endpoint, objects }
+    }
+
+    fn put(&self, key: &str, bytes: &[u8]) {
+        self.objects.by_path.lock().insert(format!("/bucket/{key}"), bytes.to_vec());
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=10", "120", crate::world::PANDO, "--json", "import"]);
+        command.args(words).env("PANDO_IDLE_SECONDS", "1").env("AWS_ENDPOINT_URL", &self.endpoint);
+        command.env("PANDO_HOST_DIRECTORY", self.world.hosts());
+        command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "the-secret-key");
+        command.env("AWS_REGION", "us-east-1").env("RUST_LOG", "off").stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Answer {
+        answer(&self.command(words).output().unwrap())
+    }
+
+    fn done(&self, words: &[&str]) -> Value {
+        let answer = self.run(words);
+        assert_eq!(answer.code, 0, "{words:?}: {}", answer.err);
+        serde_json::from_str(&answer.out).unwrap()
+    }
+}
+
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut contents = vec![0; bytes];
+    random.fill(&mut contents);
+    contents
+}
+
+#[test]
+fn objects_become_files_by_their_keys() {
+    for engine in ["btree", "lsm"] {
+        let import = Import::on(engine);
+        let long = noise(1, 9_000_000);
+        let deep = format!("p/{}", "d/".repeat(60));
+        import.put("p/a", b"contents");
+        import.put("p/dir/b", &long);
+        import.put("p/dir/sub/.c", &noise(2, 100_000));
+        import.put("p/empty", b"");
+        import.put("p/marker/", b"");
+        import.put("p/", b"");
+        import.put(&format!("{deep}e"), b"deep");
+        import.put("other", b"is not below it");
+        import.put("pp/other", b"is not below it");
+        for file in 0..1500 {
+            import.put(&format!("p/many/{file:04}"), format!("{file}").as_bytes());
+        }
+        let to = import.world.at("/new");
+        let before = import.objects.requests();
+        let done = import.done(&["--verify", "s3://bucket/p", &to]);
+        assert_eq!(
+            (done["failed"].as_u64(), done["differ"].as_u64()),
+            (Some(0), Some(0)),
+            "{done}"
+        );
+        assert!(import.objects.requests() - before < 1550, "a request for each, and a few");
+        let read = |path: &str| {
+            let path = import.world.at(&format!("/new/{path}"));
+            let read = Command::new(crate::world::PANDO).args(["cat", &path]).output().unwrap();
+            assert!(read.status.success(), "{path}");
+            read.stdout
+        };
+        assert_eq!(read("a"), b"contents");
+        assert!(read("dir/b") == long && read("dir/sub/.c") == noise(2, 100_000));
+        assert_eq!((read("empty"), read("many/1499")), (vec![], b"1499".to_vec()));
+        assert_eq!(read(&format!("{}e", &deep[2..])), b"deep");
+        let names = import.world.names("/new");
+        assert_eq!(names, ["a", "d", "dir", "empty", "many", "marker"]);
+        let stat = import.world.json(&["stat", &import.world.at("/new/a")]);
+        let times = stat[0].to_string();
+        assert!(times.contains(&server::MODIFIED[..19]), "{times}");
+        // The same again reads nothing, in a list of directories as in the objects of one.
+        let before = import.objects.requests();
+        let again = import.done(&["s3://bucket/p/", &to]);
+        assert_eq!((again["bytes"].as_u64(), again["imported"].as_u64()), (Some(0), Some(0)));
+        assert!(import.objects.requests() - before < 10);
+        // What differs is replaced: only that is read.
+        import.put("p/dir/b", b"other contents");
+        let third = import.done(&["s3://bucket/p/", &to]);
+        assert_eq!((third["bytes"].as_u64(), third["imported"].as_u64()), (Some(14), Some(1)));
+        assert_eq!(read("dir/b"), b"other contents");
+    }
+}
+
+#[test]
+fn keys_that_are_no_paths_are_left_out_and_named() {
+    let import = Import::on("btree");
+    let too_long = format!("p/{}", "n".repeat(256));
+    let wrong = ["p/x//y", "p//z", "p/../up", "p/a/./b", "p/k/below", "p/k/far/below", &too_long];
+    for key in wrong {
+        import.put(key, b"wrong");
+    }
+    import.put("p/full/", b"a directory with contents");
+    import.put("p/k", b"a file");
+    import.put("p/k-between", b"1");
+    import.put("p/k.between", b"2");
+    import.put("p/good/file", b"good");
+    import.put("p/replaced", b"while it is listed");
+    import.objects.replaced.lock().insert("/bucket/p/replaced".to_owned());
+    let to = import.world.at("/new");
+    let done = import.run(&["s3://bucket/p", &to]);
+    assert_eq!(done.code, 2, "{}", done.err);
+    let result: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(result["failed"].as_u64(), Some(wrong.len() as u64 + 2), "{}", done.err);
+    for key in wrong.iter().chain(&["p/full/", "p/replaced"]) {
+        assert!(done.err.contains(key), "{key}: {}", done.err);
+    }
+    assert!(done.err.contains("changed or was removed"), "{}", done.err);
+    assert_eq!(import.world.names("/new"), ["good", "k", "k-between", "k.between"]);
+    assert_eq!(import.world.names("/new/good"), ["file"]);
+    // As a whole nothing is visible, unless the rest is wanted.
+    let whole = import.world.at("/whole");
+    let refused = import.run(&["--appear", "whole", "s3://bucket/p", &whole]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    import.world.fails(3, &["stat", &whole]);
+    import.run(&["--appear", "whole", "--keep-going", "s3://bucket/p", &whole]);
+    assert_eq!(import.world.names("/whole"), ["good", "k", "k-between", "k.between"]);
+}
+
+#[test]
+fn a_store_that_fails_leaves_what_continues() {
+    let import = Import::on("lsm");
+    let to = import.world.at("/new");
+    for (status, code, words) in [
+        (404, "NoSuchBucket", "there is no bucket"),
+        (403, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
+    ] {
+        let text = format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
+        import.objects.always(&["GET"], Some(&Mishap::Status(status, text)));
+        let failed = import.run(&["s3://bucket/p", &to]);
+        assert!(failed.code != 0 && failed.err.contains(words), "{}", failed.err);
+        assert!(!failed.err.contains("the-secret-key"));
+        import.objects.always(&[], None);
+    }
+    let none = import.run(&["s3://bucket/p", &to]);
+    assert_eq!(none.code, 3, "{}", none.err);
+    import.world.fails(3, &["stat", &to]);
+    for file in 0..40 {
+        import.put(&format!("p/{file:02}"), &noise(file, 300_000));
+    }
+    // Answers that are lost or cut are asked for again.
+    for mishap in [Mishap::LostAnswer, Mishap::ShortBody, Mishap::LostRequest, Mishap::ShortPart] {
+        import.objects.order("GET", mishap);
+    }
+    let part = import.world.at("/part");
+    assert_eq!(import.done(&["--verify", "s3://bucket/p", &part])["imported"].as_u64(), Some(40));
+    // One request has no answer: the import is interrupted, and continues.
+    for ended in ["-INT", "-KILL"] {
+        import.world.ok(&["rmr", "--wait", &part]);
+        import.objects.always(&["GET"], None);
+        let mut child = slow(&import, &part);
+        wait_until("some of it is there", || {
+            let listed =
+                answer(&Command::new(crate::world::PANDO).args(["ls", &part]).output().unwrap());
+            listed.out.lines().count() > 3
+        });
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([ended, &pid]).status().unwrap().success());
+        child.wait().unwrap();
+        let rest = import.done(&["--verify", "s3://bucket/p", &part]);
+        let counted = ["imported", "unchanged"].map(|name| rest[name].as_u64().unwrap());
+        assert!(counted[1] > 2 && counted[0] > 0, "{rest}");
+        assert_eq!(import.world.names("/part").len(), 40);
+    }
+}
+
+/// An import with one part ahead, of which a later request is answered byte by byte.
+fn slow(import: &Import, to: &str) -> Child {
+    for _ in 0..12 {
+        import.objects.order("GET", Mishap::Trickle);
+    }
+    let mut command = Command::new(crate::world::PANDO);
+    command.args(["import", "--memory", "1M", "s3://bucket/p", to]);
+    for (name, value) in import.command(&[]).get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn a_volumes_own_objects_are_not_imported() {
+    let import = Import::on("btree");
+    let mut format = import.command(&[]);
+    let (envs, url) = (
+        format
+            .get_envs()
+            .map(|(name, value)| (name.to_owned(), value.unwrap().to_owned()))
+            .collect::<Vec<_>>(),
+        "s3://bucket/a/vol",
+    );
+    format = Command::new(crate::world::PANDO);
+    let formatted = format.args(["format", url]).envs(envs).output().unwrap();
+    assert!(formatted.status.success(), "{}", String::from_utf8_lossy(&formatted.stderr));
+    import.put("a/file", b"beside it");
+    let to = import.world.at("/new");
+    for source in ["s3://bucket/a/vol", "s3://bucket/a/vol/lsm", "s3://bucket/a", "s3://bucket"] {
+        let refused = import.run(&[source, &to]);
+        assert_eq!(refused.code, 2, "{source}: {}", refused.err);
+        assert!(refused.err.contains("s3://bucket/a/vol is a volume"), "{source}: {}", refused.err);
+    }
+    for (words, hint) in [
+        (&["--format", "tar", "s3://bucket/a"][..], "pipe the object"),
+        (&["s3:bucket/a"], "s3://BUCKET"),
+        (&["s3://KEY:hunter2@bucket/a"], "AWS_ACCESS_KEY_ID"),
+    ] {
+        let refused = import.run(&[words, &[&to]].concat());
+        assert_eq!(refused.code, 2, "{}", refused.err);
+        assert!(refused.err.contains(hint) && !refused.err.contains("hunter2"), "{}", refused.err);
+    }
+}
+
+/// Long objects are read within the memory that is given.
+#[test]
+fn memory_is_bounded() {
+    let import = Import::on("btree");
+    import.put("p/long", &noise(1, 60 << 20));
+    let to = import.world.at("/new");
+    let mut command = Command::new("/usr/bin/env");
+    let words = ["--memory", "1M", "s3://bucket/p", &to];
+    let plain = import.command(&words);
+    command
+        .args(plain.get_args().skip(2))
+        .envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let peak_file = import.world.path().join("peak");
+    command.stdout(File::create(&peak_file).unwrap());
+    let child = command.spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut child = child;
+    let mut peak = 0;
+    while child.try_wait().unwrap().is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
+        peak = peak.max(kib.unwrap_or_default());
+        std::thread::yield_now();
+    }
+    assert!(child.wait().unwrap().success());
+    assert!((500..32 << 10).contains(&peak), "{peak} KiB");
+    assert!(std::fs::metadata(&peak_file).unwrap().size() > 0);
+}

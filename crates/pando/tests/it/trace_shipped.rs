@@ -1,0 +1,84 @@
+//! The traces of this repository can be read and replayed, and a replay obeys its options: memory,
+//! time, the report by call, and traces that ended early.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::world::World;
+
+fn shipped() -> Vec<PathBuf> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../bench/traces");
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.extension().is_some_and(|end| end == "trace")).collect()
+}
+
+#[test]
+fn the_traces_of_the_repository_are_whole() {
+    let world = World::new();
+    let traces = shipped();
+    assert!(traces.len() >= 5, "{traces:?}");
+    for trace in traces {
+        let name = trace.to_str().unwrap();
+        let info = world.json(&["trace", "info", name]).pop().unwrap();
+        assert_eq!((&info["end"], &info["anonymised"]), (&"whole".into(), &true.into()), "{info}");
+        assert_eq!(info["dropped"], 0, "{name}: {info}");
+        assert!(info["events"].as_u64() > Some(10_000), "{name}: {info}");
+        for call in ["lookup", "getattr", "mknod", "write", "read", "unlink"] {
+            // A loader removes nothing.
+            let expected = !(call == "unlink" && name.contains("loader"));
+            let count = info["calls"][call]["count"].as_u64();
+            assert!(!expected || count > Some(0), "{name}: {call}: {info}");
+        }
+        let bytes = fs::metadata(&trace).unwrap().len();
+        assert!(bytes < 1 << 20, "{name}: {bytes} bytes");
+    }
+}
+
+#[test]
+fn a_replay_keeps_within_its_memory() {
+    let world = World::new();
+    let trace = world.path().join("made.trace");
+    let trace = trace.to_str().unwrap();
+    let words = ["trace", "generate", "--mix", "hp", "--operations", "20000", "--seed", "1", trace];
+    world.ok(&words);
+    let dir = world.path().join("dir");
+    let to = dir.to_str().unwrap();
+    let refused = world.fails(1, &["replay", "--prepare", "--memory", "1M", trace, to]);
+    assert!(refused.contains("1048576 bytes of memory: give more by --memory"), "{refused}");
+    assert!(!dir.exists(), "nothing is made");
+    let words = ["replay", "--prepare", "--memory", "64M", "--strict", trace, to];
+    let report = world.json(&words).pop().unwrap();
+    let by_call = |call: &str| report["by_call"][call]["count"].as_u64().unwrap_or_default();
+    let sum: u64 = ["lookup", "getattr", "mknod", "read", "write"].map(by_call).iter().sum();
+    assert!(by_call("lookup") > 100 && sum <= report["calls"].as_u64().unwrap(), "{report}");
+    let lookup = &report["by_call"]["lookup"];
+    assert!(lookup["p50_us"].as_f64() <= lookup["max_us"].as_f64(), "{lookup}");
+}
+
+#[test]
+fn a_trace_that_reached_its_limit_is_replayed_with_a_remark() {
+    let world = World::new();
+    let trace = world.path().join("short.trace");
+    let trace = trace.to_str().unwrap();
+    if !world.mount_with(&["--trace", trace, "--trace-limit", "4k"]) {
+        return;
+    }
+    for number in 0..4000 {
+        fs::create_dir(world.below_mount(&format!("directory-{number}"))).unwrap();
+    }
+    world.umount();
+    let info = world.json(&["trace", "info", trace]).pop().unwrap();
+    assert_eq!(info["end"], "disk-full", "{info}");
+    assert!(fs::metadata(trace).unwrap().len() <= 4096 + 64, "{info}");
+    let dir = world.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let words = ["replay", "--timing", "as-recorded", trace, dir.to_str().unwrap()];
+    let replayed = world.run(&words);
+    assert_eq!(replayed.code, 0, "{}", replayed.err);
+    assert!(replayed.err.contains("ends early"), "{}", replayed.err);
+    // Lateness is measured for calls that have a time.
+    fs::remove_dir_all(&dir).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let report = world.json(&words).pop().unwrap();
+    assert!(report["late"]["count"].as_u64() > Some(0), "{report}");
+}

@@ -1,0 +1,154 @@
+//! No answer is sent before everything is durable that it rests on, and the threads that execute
+//! calls do not wait for that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use device::Clock;
+use device::sync::{Condvar, Mutex};
+use inode::{Caller, FsError, NodeId};
+use remote::{Export, Remote, RemoteFs, Server};
+use rpc::Grant;
+use testing::MemoryFs;
+use vfs::{FileSystem, FsResult, Layer, Operation};
+
+use crate::rig::{VOLUME, connect, server, user};
+
+/// Threads of two clients: more than the server has.
+const THREADS: u64 = 50;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Gate {
+    Closed,
+    Open,
+    Broken,
+}
+
+/// A file system whose changes become durable when a gate opens.
+struct Gated {
+    inner: MemoryFs,
+    made: AtomicU64,
+    settled: AtomicU64,
+    gate: Mutex<Gate>,
+    changed: Condvar,
+}
+
+impl Layer for Gated {
+    fn below(&self) -> &(dyn FileSystem + 'static) {
+        &self.inner
+    }
+
+    fn around<T>(
+        &self,
+        kind: Operation,
+        call: impl FnOnce(&(dyn FileSystem + 'static)) -> FsResult<T>,
+    ) -> FsResult<T> {
+        let called = call(self.below());
+        if kind == Operation::Mkdir {
+            self.made.fetch_add(1, Ordering::SeqCst);
+        }
+        called
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        let made = self.made.load(Ordering::SeqCst);
+        (self.settled.load(Ordering::SeqCst) < made).then_some(made)
+    }
+
+    fn settle(&self, position: u64) -> FsResult<()> {
+        let mut gate = self.gate.lock();
+        while *gate == Gate::Closed {
+            self.changed.wait(&mut gate);
+        }
+        if *gate == Gate::Broken {
+            return Err(FsError::ReadOnly("the log failed".to_owned()));
+        }
+        self.settled.fetch_max(position, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl Gated {
+    fn set(&self, gate: Gate) {
+        *self.gate.lock() = gate;
+        self.changed.notify_all();
+    }
+}
+
+fn served() -> (Arc<Gated>, Server) {
+    let fs = Arc::new(Gated {
+        inner: MemoryFs::new(),
+        made: AtomicU64::new(0),
+        settled: AtomicU64::new(0),
+        gate: Mutex::new(Gate::Closed),
+        changed: Condvar::new(),
+    });
+    let server = server(Grant::all(), Duration::from_secs(60));
+    let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
+    let (name, control) = (VOLUME.to_owned(), Box::new(control));
+    let exported: Arc<dyn FileSystem> = Arc::<Gated>::clone(&fs);
+    let export = Export { name, fs: exported, control, warrant: None, lasting: None };
+    assert!(server.add(export));
+    (fs, server)
+}
+
+fn client(server: &Server) -> (Arc<Remote>, RemoteFs) {
+    let remote = connect(server, Duration::from_secs(60));
+    (Arc::clone(&remote), RemoteFs::new(remote))
+}
+
+fn wait_until(happened: impl Fn() -> bool) {
+    while !happened() {
+        device::yield_now();
+    }
+}
+
+#[test]
+fn calls_are_executed_while_others_wait_to_be_durable_and_none_is_answered() {
+    let (fs, server) = served();
+    let (one, two) = (client(&server), client(&server));
+    let answered = AtomicUsize::new(0);
+    device::scope(|scope| {
+        for number in 0..THREADS {
+            for (client, far) in [&one.1, &two.1].into_iter().enumerate() {
+                let answered = &answered;
+                scope.spawn(move || {
+                    let name = format!("{client}-{number}");
+                    far.mkdir(&user(0), NodeId::ROOT, name.as_bytes(), 0o755).unwrap();
+                    answered.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        }
+        wait_until(|| fs.made.load(Ordering::SeqCst) == 2 * THREADS);
+        // Nothing was changed for this one, but it may have seen what was.
+        let missing = scope.spawn(|| {
+            let found = one.1.lookup(&user(0), NodeId::ROOT, b"missing");
+            answered.fetch_add(1, Ordering::SeqCst);
+            found
+        });
+        device::SystemClock::new().sleep(Duration::from_millis(50));
+        assert_eq!(answered.load(Ordering::SeqCst), 0, "an answer was sent too early");
+        fs.set(Gate::Open);
+        assert!(matches!(missing.join().unwrap(), Err(FsError::NotFound)));
+    });
+    assert_eq!(answered.load(Ordering::SeqCst), 2 * THREADS as usize + 1);
+    // What is durable is answered at once.
+    fs.set(Gate::Closed);
+    assert!(one.1.lookup(&user(0), NodeId::ROOT, b"0-0").is_ok());
+    one.0.end();
+    two.0.end();
+}
+
+#[test]
+fn a_change_that_does_not_become_durable_is_answered_with_the_error() {
+    let (fs, server) = served();
+    let (remote, far) = client(&server);
+    fs.set(Gate::Broken);
+    let made = far.mkdir(&user(0), NodeId::ROOT, b"a", 0o755);
+    assert!(matches!(made, Err(FsError::ReadOnly(_))), "{made:?}");
+    // So is what has seen it.
+    let seen = far.lookup(&user(0), NodeId::ROOT, b"a");
+    assert!(matches!(seen, Err(FsError::ReadOnly(_))), "{seen:?}");
+    remote.end();
+}
