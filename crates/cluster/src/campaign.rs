@@ -3,8 +3,8 @@
 //!
 //! The server calls [`Campaign::renew`] and [`Campaign::step`] several times in the length of its
 //! lease, from threads of their own: questions about many volumes, to a slow coordinator, must not
-//! keep the lease from being renewed. When the lease has ended, although the server lives, it begins
-//! another one; what another server has taken meanwhile stays that server's.
+//! keep the lease from being renewed. When the lease has ended, although the server lives, it
+//! begins another one; what another server has taken meanwhile stays that server's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -185,7 +185,7 @@ impl Collector for OfServer {
 impl Collector for OfVolume {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (mut writer, counts) = (Writer { encoder }, self.server.counts(&self.name));
-        let help = "1 if this server serves the volume, 0 if it stands by";
+        let help = "1 if this server serves the volume, 0 if it waits for it";
         writer.gauge("serving", help, u64::from(self.serving))?;
         writer.counter("takeovers", "Times that this server began to serve it", self.begun)?;
         if let Some(granted) = counts.granted {

@@ -8,8 +8,8 @@
 //! [`KEPT_FOR`], so that many scrapes cost as little as one. Names carry the prefix `pando_` and
 //! base units (seconds, bytes); `docs/guide/metrics.md` lists them, and a test compares that list.
 
-mod calls;
 mod hub;
+mod calls;
 mod http;
 mod volume;
 

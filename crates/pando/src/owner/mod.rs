@@ -39,12 +39,12 @@ mod record;
 mod signals;
 
 // Connections, and their requests.
-mod clients;
 mod far;
 mod server;
 mod admission;
 mod connection;
 mod calls;
+mod clients;
 
 // What requests ask for.
 mod list;

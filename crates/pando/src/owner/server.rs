@@ -282,9 +282,7 @@ impl Server {
         };
         let mut shown = registry.sessions.shown(who, asks, self.clock.monotonic());
         drop(registry);
-        if who.trusted {
-            shown.extend(self.clients.as_ref().map(Clients::shown).unwrap_or_default());
-        }
+        shown.extend(self.clients.iter().filter(|_| who.trusted).flat_map(Clients::shown));
         shown
     }
 
@@ -292,11 +290,13 @@ impl Server {
     pub(super) fn end_session(&self, id: u64, asks: u64) -> Result<()> {
         let mut registry = self.registry.lock();
         let who = registry.sessions.get(asks).map(|session| session.who);
-        if registry.sessions.get(id).is_none()
-            && who.is_some_and(|who| who.trusted)
-            && self.clients.as_ref().is_some_and(|clients| clients.end(id))
-        {
-            return Ok(());
+        if registry.sessions.get(id).is_none() && who.is_some_and(|who| who.trusted) {
+            // Without the lock: it is a commit, whose store may be slow.
+            drop(registry);
+            if self.clients.as_ref().is_some_and(|clients| clients.end(id)) {
+                return Ok(());
+            }
+            registry = self.registry.lock();
         }
         let target = registry.sessions.get(id).map(|session| session.who);
         let may = |who: &Who, target: &Who| who.trusted || who.uid == target.uid;

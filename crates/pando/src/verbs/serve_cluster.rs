@@ -1,8 +1,8 @@
 //! `pando serve --etcd`: several servers wait for volumes in object stores; one serves each.
 //!
-//! A thread keeps this server's lease, and one asks who should own each volume. A thread for each volume
-//! runs its daemon while this server should own it, and waits otherwise. The state in etcd only
-//! decides who tries: the claim and the seal in the volume's store decide who owns it.
+//! A thread keeps this server's lease, and one asks who should own each volume. A thread for each
+//! volume runs its daemon while this server should own it, and waits otherwise. The state in etcd
+//! only decides who tries: the claim and the seal in the volume's store decide who owns it.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -92,7 +92,11 @@ fn snapshots_are_sent_and_received_and_dumps_loaded() {
     piped(&["dump", &served.below("/s")], &["load", &to.below("/loaded")]);
     let out = world.path().join("loaded");
     other.ok(&["export", &to.below("/loaded/tree"), out.to_str().unwrap()]);
-    assert_eq!(tree(&out), expected);
+    // A dump has no contents, and sizes.
+    let sizes = |tree: Vec<(PathBuf, Option<Vec<u8>>)>| -> Vec<_> {
+        tree.into_iter().map(|(path, contents)| (path, contents.map(|of| of.len()))).collect()
+    };
+    assert_eq!(sizes(tree(&out)), sizes(expected));
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn trash_quotas_and_restores_are_the_servers() {
     world.ok(&["trash", "off", &served.below("/tree")]);
     world.ok(&["quota", "set", &served.below("/tree"), "--bytes", "1G"]);
     let quota = world.ok(&["quota", "get", &served.below("/tree")]);
-    assert!(quota.contains("1.0 GiB") || quota.contains("1073741824"), "{quota}");
+    assert!(quota.contains("1.00 GiB"), "{quota}");
     // It is the one that the server's machine sees, too.
     let own = world.ok(&["quota", "get", &world.at("/tree")]);
     let rest = |text: &str| text.split_once(' ').map(|(_, rest)| rest.to_owned());

@@ -57,12 +57,11 @@ fn a_server_has_several_volumes() {
     // Both are closed, and have what was made.
     assert_eq!(first.names("/"), ["of the first"]);
     assert_eq!(second.names("/"), ["of the second"]);
-    // Two of one name, one volume twice, and metrics of several are refused.
+    // Two of one name, and one volume twice, are refused.
     let [one, two] = [first.vol(), second.vol()];
     for (words, expected) in [
         ([format!("a={one}"), format!("a={two}"), "--json".into()], "two volumes are called a"),
         ([format!("a={one}"), format!("b={one}"), "--json".into()], "the volume is named twice"),
-        ([format!("a={one}"), format!("b={two}"), "--metrics=127.0.0.1:9478".into()], "one volume"),
     ] {
         let mut command = World::command(&["serve", "--listen", "127.0.0.1:0"]);
         command.args(&words).env("PANDO_HOST_DIRECTORY", second.hosts());

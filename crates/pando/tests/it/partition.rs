@@ -253,9 +253,9 @@ fn a_server_that_is_cut_off_from_the_store_is_replaced() {
     writer.verify(&mount);
 }
 
-/// Nobody replaces it: other clients may reach it. Calls wait, and go on.
+/// Nobody replaces it: other clients may reach it. Calls wait, and continue.
 #[test]
-fn a_server_that_is_cut_off_from_its_clients_goes_on_with_them_later() {
+fn a_server_that_is_cut_off_from_its_clients_continues_with_them_later() {
     if !may_run() {
         return;
     }

@@ -40,7 +40,7 @@ pub struct Target {
 }
 
 /// Where a server is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The host's name or address.
     pub host: String,
@@ -177,7 +177,7 @@ pub(super) fn connect(
     purpose: &Purpose<'_>,
 ) -> Result<(Arc<Channel>, RemoteWelcome), ConnectError> {
     let mut last = None;
-    let is_silent = |place: &Place| silent.has(place, &**clock);
+    let is_silent = |place: &Place| silent.has(&place.to_string(), &**clock);
     let all_are = target.places.iter().all(is_silent);
     for place in target.places.iter().filter(|place| all_are || !is_silent(place)) {
         let mut place = place.clone();
@@ -185,7 +185,7 @@ pub(super) fn connect(
             let begun = clock.monotonic();
             let greeted = connect_to(net, clock, (target, &place), purpose);
             let answered = greeted.as_ref().map_or_else(|error| !error.is_silence(), |_| true);
-            silent.note(&place, answered, begun, &**clock);
+            silent.note(&place.to_string(), answered, begun, &**clock);
             match greeted {
                 Ok(Greeted::Welcome(channel, welcome)) => return Ok((channel, welcome)),
                 Ok(Greeted::Moved(next)) if next != place => {

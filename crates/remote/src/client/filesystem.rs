@@ -497,7 +497,7 @@ impl FileSystem for RemoteFs {
         }
         let call =
             FsCall::Lock { node: convert::node_to_wire(node), lock: lock_to_wire(lock), wait };
-        // Noted as part of reading: a server that takes over is asked for it from then on.
+        // Noted as part of reading: it is claimed from a server that takes over since.
         let read = |answer: FsAnswer<'_>| {
             let outcome = match answer {
                 FsAnswer::Nothing => 0,

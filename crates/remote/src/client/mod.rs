@@ -10,11 +10,11 @@
 mod filesystem;
 mod receive;
 mod remote;
-mod silent;
 mod under_way;
 mod kept;
 mod control;
 mod connect;
+mod silent;
 
 pub use connect::{ConnectError, Place, Proof, Target, url};
 pub use control::{Control, control};

@@ -15,7 +15,6 @@
 //! * `pool`, `outbox`, `pongs`: threads of a client, clients that do not read, pings
 //! * `volume`, `control`: a served volume; connections of verbs
 
-mod bounds;
 mod connection;
 mod counts;
 mod control;
@@ -28,6 +27,7 @@ mod lasting;
 mod locks;
 mod outbox;
 mod pool;
+mod bounds;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -42,8 +42,8 @@ impl Warrant for Slow {
     }
 }
 
-/// The store is slow after a take-over, so a client connects again and again: all its hellos go on
-/// at the same moment. They are of one session.
+/// The store is slow after a take-over, so a client connects again and again: all its hellos
+/// continue at the same moment. They are of one session.
 #[test]
 fn hellos_of_a_session_that_wait_for_the_store_are_of_one_session() {
     let mut place = Place::new(Engine::Btree);
