@@ -158,9 +158,9 @@ impl Subject<'_> {
             true => Change::Present,
             false => self.change(before.as_ref(), now.as_ref()),
         };
-        // Whether more is wanted does not matter after the last one.
-        let _ = visit(&Version { snapshot: None, attr: now, change });
-        Ok(())
+        match visit(&Version { snapshot: None, attr: now, change }) {
+            ControlFlow::Continue(()) | ControlFlow::Break(()) => Ok(()),
+        }
     }
 
     /// Reports the snapshots in which there was nothing yet.

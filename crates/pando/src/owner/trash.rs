@@ -74,7 +74,7 @@ pub(super) fn set(
     let node = held.entry.node;
     let keep_seconds = if on {
         let own = fs.trash_get(node).map_err(|error| about(error, path))?;
-        let own = own.filter(|setting| setting.directory == node);
+        let own = own.filter(|setting| setting.directory == fs.real(node));
         Some(keep_seconds.or(own.map(|setting| setting.keep_seconds)).unwrap_or(KEEP_SECONDS))
     } else {
         None
