@@ -1,8 +1,8 @@
 //! The daemon's side of an export: walks a tree as the caller, and sends everything in it.
 //!
 //! A name that the caller may not read, or that cannot be read, is sent as unread and the rest
-//! continues. Reading here changes no time of last read. Memory is bounded however wide and deep the
-//! tree is.
+//! continues. Reading here changes no time of last read. Memory is bounded however wide and deep
+//! the tree is.
 
 use std::collections::BTreeSet;
 

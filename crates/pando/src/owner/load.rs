@@ -3,7 +3,40 @@
 use wire::{Call, Failure, FailureKind};
 
 use super::held::names;
-use super::sessions::Load;
+
+/// Most searches, counts, checks and recursive listings of one user at once, and of all users:
+/// each keeps a processor busy.
+const SEARCHES_OF_USER_MAX: usize = 8;
+const SEARCHES_MAX: usize = 32;
+
+/// The same limits for searches with sorted results: each may use 128 MiB.
+const ORDERED_OF_USER_MAX: usize = 2;
+const ORDERED_MAX: usize = 8;
+
+/// Most imports of one user at once, and of all users: each may keep 65,536 levels and a million
+/// files.
+const IMPORTS_OF_USER_MAX: usize = 8;
+const IMPORTS_MAX: usize = 32;
+
+/// What a request costs the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Load {
+    /// Little, or work that goes only as fast as the peer sends or reads.
+    Light,
+    /// A processor, for as long as the request lasts.
+    Search,
+    /// A processor, and memory.
+    Ordered,
+    /// A search when it begins, and memory until the work that it begins ends.
+    Import,
+}
+
+/// What is bounded: as a load, in words, for one user and for all users.
+pub(super) const LIMITS: [(Load, &str, usize, usize); 3] = [
+    (Load::Search, "searches and counts", SEARCHES_OF_USER_MAX, SEARCHES_MAX),
+    (Load::Ordered, "ordered searches and lists of totals", ORDERED_OF_USER_MAX, ORDERED_MAX),
+    (Load::Import, "imports", IMPORTS_OF_USER_MAX, IMPORTS_MAX),
+];
 
 /// How much of the end of a path is reported that has too many names.
 const END_BYTES: usize = 256;
@@ -96,7 +129,7 @@ fn of_kind(call: &Call<'_>) -> Load {
 }
 
 /// Most names of a path in a request: what is done with a path takes time in proportion to them,
-/// and where each directory on it is asked for something, to their square.
+/// and where each directory on it is looked into, to their square.
 const NAMES_MAX: usize = 4096;
 
 /// Refuses paths of too many names.

@@ -50,12 +50,12 @@ mod find_from;
 
 // What a connection may cost, and what requests share.
 mod mounted;
+mod parts;
 mod lasting;
 mod start;
 mod warrant;
 mod event;
 mod watch;
-mod parts;
 mod load;
 mod sessions;
 mod door;

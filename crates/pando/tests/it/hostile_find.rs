@@ -99,8 +99,8 @@ fn too_long_a_path_is_reported_and_ends_nothing() {
     assert!(ends(world.at("/beside")) && ends(format!("\t{}", world.at("/"))));
 }
 
-/// Creates directories in one another on a mount, each with a directory beside the next one, of which
-/// a file was removed into the trash; and snapshots of the deepest one.
+/// Creates directories in one another on a mount, each with a directory beside the next one, of
+/// which a file was removed into the trash; and snapshots of the deepest one.
 fn deep_trash(world: &World, levels: usize, snapshots: usize) {
     use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
     let name = "n".repeat(250);

@@ -94,7 +94,6 @@ fn names_in_findings_and_comparisons_do_not_control_a_terminal() {
         &["snapshot", "schedule", &below, "@yearly", "--prefix", &text],
         &["snapshot", "schedule", "--all", &d],
         &["restore", "--list", &format!("{below}/{text}")],
-        &["export", &d, &gone],
     ] {
         assert_harmless(arguments);
     }
