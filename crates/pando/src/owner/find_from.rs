@@ -232,8 +232,8 @@ fn snapshot_that_exists(
 }
 
 /// The snapshots of a name of removed directories that were on a way, or at its end, with the
-/// number of names of each one's directory, the oldest first. Those that cannot be listed are as if there
-/// were none.
+/// number of names of each one's directory, the oldest first. Those that cannot be listed are as
+/// if there were none.
 fn removed_on(fs: &Volume, caller: &Caller, way: &[&[u8]], name: &[u8]) -> Vec<(SubvolId, usize)> {
     let proceed = AtomicBool::new(false);
     let query = SnapshotQuery {
