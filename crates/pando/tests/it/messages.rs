@@ -95,7 +95,7 @@ fn errors_name_the_path_that_was_typed() {
 }
 
 /// How each verb is called with a path that is missing: P is the path, R the root.
-const MISSING: [&str; 43] = [
+const MISSING: [&str; 42] = [
     "stat P",
     "cat P",
     "ls P",
@@ -138,7 +138,6 @@ const MISSING: [&str; 43] = [
     "receive P/x",
     "load P/x",
     "import /etc/hostname P/x",
-    "import --format list /etc/hostname P/x",
 ];
 
 /// Verbs that take no path in a volume: they are about a volume, or other files.
