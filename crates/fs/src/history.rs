@@ -92,8 +92,8 @@ struct Subject<'a> {
 }
 
 /// Calls a function with the versions of a path that the caller may see, the oldest first, the
-/// present last, until it breaks; `NotFound` if it is in none of them. Symbolic links on the way are
-/// followed in the present, and not in snapshots: a snapshot with a link there gives no
+/// present last, until it breaks; `NotFound` if it is in none of them. Symbolic links on the way
+/// are followed in the present, and not in snapshots: a snapshot with a link there gives no
 /// information. The last component is reported itself, a link too.
 pub(crate) fn history(
     fs: &Volume,
@@ -158,9 +158,9 @@ impl Subject<'_> {
             true => Change::Present,
             false => self.change(before.as_ref(), now.as_ref()),
         };
-        // Whether more is wanted does not matter after the last one.
-        let _ = visit(&Version { snapshot: None, attr: now, change });
-        Ok(())
+        match visit(&Version { snapshot: None, attr: now, change }) {
+            ControlFlow::Continue(()) | ControlFlow::Break(()) => Ok(()),
+        }
     }
 
     /// Reports the snapshots in which there was nothing yet.

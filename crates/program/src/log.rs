@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
 pub use tracing_subscriber::filter::LevelFilter;
+use wire::os_words;
 
 /// Starts logging at a level, which `PANDO_LOG` overrides.
 pub fn start(level: LevelFilter, json: bool) {
@@ -27,7 +28,9 @@ struct Forgiving;
 
 impl Write for Forgiving {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        io::stderr().write_all(bytes).unwrap_or_default();
+        // A whole line: errors of the system are in it with their numbers.
+        let text = os_words(String::from_utf8_lossy(bytes).into_owned());
+        io::stderr().write_all(text.as_bytes()).unwrap_or_default();
         Ok(bytes.len())
     }
 

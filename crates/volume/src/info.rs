@@ -305,7 +305,7 @@ pub struct SnapshotQuery<'a> {
     /// Only those whose directory was on the way of these names, or at its end, when the snapshot
     /// was taken.
     pub on_the_way_to: Option<&'a [&'a [u8]]>,
-    /// Most steps: names on ways up, and snapshots. Beyond, the list ends with `Busy`.
+    /// Most names on ways up that are followed. Beyond, the list ends with `Busy`.
     pub steps_max: usize,
     /// Ends the list with `Interrupted` when it is set.
     pub cancel: &'a AtomicBool,

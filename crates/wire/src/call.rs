@@ -392,7 +392,8 @@ pub enum Call<'a> {
         path: &'a [u8],
         /// Whether it has a trash from now on.
         on: bool,
-        /// How long it keeps removed objects, in seconds; `None`: as before, or for seven days.
+        /// How long it keeps removed objects, in seconds; `None`: as it holds there, or seven
+        /// days.
         keep_seconds: Option<u64>,
     },
     /// Objects removed at a path or below, streamed, newest first; the path need not exist.

@@ -89,7 +89,7 @@ impl Ops {
         let reachable = Reachable::read(self, &walk)?;
         let (mut known, mut roots) = (Known::default(), BTreeMap::new());
         for Listed { id, lineage, ino, .. } in found {
-            walk.step()?;
+            walk.proceeds()?;
             // It was deleted meanwhile.
             let Some(record) = read_record(&*self.store, SubvolId(id))? else { continue };
             let mut path_then = |names_max| {
@@ -140,7 +140,8 @@ impl Ops {
     ) -> FsResult<Vec<Listed>> {
         let mut found = Vec::new();
         self.visit_volume(&key::SNAPSHOT_NAMES_PREFIX, &mut |key, value| {
-            walk.step()?;
+            // Other users' snapshots of other names must not end it.
+            walk.proceeds()?;
             let parsed = key::parse_snapshot_name(key);
             let (lineage, ino, name) = parsed.map_err(|error| malformed(VOLUME, &error))?;
             if query.name.is_none_or(|wanted| wanted == name) {

@@ -44,10 +44,14 @@ impl Walk<'_> {
         Walk::new(usize::MAX, &NEVER)
     }
 
-    pub(super) fn step(&self) -> FsResult<()> {
-        if self.cancel.load(Ordering::Relaxed) {
-            return Err(FsError::Interrupted);
-        }
+    /// Ends with the caller.
+    pub(super) fn proceeds(&self) -> FsResult<()> {
+        if self.cancel.load(Ordering::Relaxed) { Err(FsError::Interrupted) } else { Ok(()) }
+    }
+
+    /// Counts a step.
+    fn step(&self) -> FsResult<()> {
+        self.proceeds()?;
         let left = self.left.get().checked_sub(1);
         self.left.set(left.ok_or(FsError::Busy("the ways to the snapshots are too long"))?);
         Ok(())

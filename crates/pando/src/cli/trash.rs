@@ -46,7 +46,7 @@ pub(crate) enum TrashVerb {
     On {
         /// The directory; the root for the whole volume
         dir: PathBuf,
-        /// How long: a number with s, m, h, d, w or y [default: as before, or 7d]
+        /// How long: a number with s, m, h, d, w or y [default: as it holds there, or 7d]
         #[arg(long, value_name = "TIME", value_parser = super::duration)]
         keep: Option<Duration>,
     },

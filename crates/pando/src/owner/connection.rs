@@ -17,6 +17,7 @@ use wire::{
 
 use super::import::Import;
 use super::load;
+use super::parts::Sink;
 use super::peer_wait::Outgoing;
 use super::scan::{self, Scan};
 use super::server::Server;
@@ -104,6 +105,12 @@ impl Replies {
             }
             Failure::new(FailureKind::Interrupted, format!("the caller went away: {error}"))
         })
+    }
+}
+
+impl Sink for Replies {
+    fn part(&mut self, body: Body) -> Result<(), Failure> {
+        Replies::part(self, body)
     }
 }
 

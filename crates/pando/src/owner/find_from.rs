@@ -231,9 +231,9 @@ fn snapshot_that_exists(
     None
 }
 
-/// The snapshots of a name of removed directories that were on a way, or at its end, with the number
-/// of names of each one's directory, the oldest first. Those that cannot be listed are as if there
-/// were none.
+/// The snapshots of a name of removed directories that were on a way, or at its end, with the
+/// number of names of each one's directory, the oldest first. Those that cannot be listed are as
+/// if there were none.
 fn removed_on(fs: &Volume, caller: &Caller, way: &[&[u8]], name: &[u8]) -> Vec<(SubvolId, usize)> {
     let proceed = AtomicBool::new(false);
     let query = SnapshotQuery {
@@ -281,11 +281,12 @@ fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) 
         let Ok(entry) = fs.resolve(caller, &holder, Follow::Yes) else { continue };
         if asked.insert(entry.node) {
             // A directory that the caller may not list shows nothing of its snapshots.
-            let _ = fs.snapshot_each(caller, entry.node, &mut |snapshot| {
+            fs.snapshot_each(caller, entry.node, &mut |snapshot| {
                 let (created, subvol) = (snapshot.created.0, snapshot.subvol.0);
                 found.push(InSnapshot { created, subvol, above, is_removed: false });
                 ControlFlow::Continue(())
-            });
+            })
+            .unwrap_or_default();
         }
         fs::FileSystem::forget(fs, entry.node, 1);
     }
@@ -294,7 +295,7 @@ fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) 
     }
     let query = SnapshotQuery::all(SnapshotsOf::Removed, cancel);
     // Those that cannot be listed are as if there were none.
-    let _ = fs.snapshot_list_volume(caller, &query, &mut |kept| {
+    fs.snapshot_list_volume(caller, &query, &mut |kept| {
         let of = kept.path.as_deref().map(components);
         // Below the whole are all, wherever they were; below others those of which that is known.
         let is_above = of.as_ref().is_some_and(|of| directory.starts_with(of));
@@ -305,7 +306,8 @@ fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) 
             found.push(InSnapshot { created, subvol, above, is_removed: true });
         }
         ControlFlow::Continue(())
-    });
+    })
+    .unwrap_or_default();
     found.sort_by_key(|snapshot| (snapshot.created, snapshot.subvol));
     found
 }

@@ -3,7 +3,40 @@
 use wire::{Call, Failure, FailureKind};
 
 use super::held::names;
-use super::sessions::Load;
+
+/// Most searches, counts, checks and recursive listings of one user at once, and of all users:
+/// each keeps a processor busy.
+const SEARCHES_OF_USER_MAX: usize = 8;
+const SEARCHES_MAX: usize = 32;
+
+/// The same limits for searches with sorted results: each may use 128 MiB.
+const ORDERED_OF_USER_MAX: usize = 2;
+const ORDERED_MAX: usize = 8;
+
+/// Most imports of one user at once, and of all users: each may keep 65,536 levels and a million
+/// files.
+const IMPORTS_OF_USER_MAX: usize = 8;
+const IMPORTS_MAX: usize = 32;
+
+/// What a request costs the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Load {
+    /// Little, or work that goes only as fast as the peer sends or reads.
+    Light,
+    /// A processor, for as long as the request lasts.
+    Search,
+    /// A processor, and memory.
+    Ordered,
+    /// A search when it begins, and memory until the work that it begins ends.
+    Import,
+}
+
+/// What is bounded: as a load, in words, for one user and for all users.
+pub(super) const LIMITS: [(Load, &str, usize, usize); 3] = [
+    (Load::Search, "searches and counts", SEARCHES_OF_USER_MAX, SEARCHES_MAX),
+    (Load::Ordered, "ordered searches and lists of totals", ORDERED_OF_USER_MAX, ORDERED_MAX),
+    (Load::Import, "imports", IMPORTS_OF_USER_MAX, IMPORTS_MAX),
+];
 
 /// How much of the end of a path is reported that has too many names.
 const END_BYTES: usize = 256;
@@ -96,7 +129,7 @@ fn of_kind(call: &Call<'_>) -> Load {
 }
 
 /// Most names of a path in a request: what is done with a path takes time in proportion to them,
-/// and where each directory on it is asked for something, to their square.
+/// and where each directory on it is looked into, to their square.
 const NAMES_MAX: usize = 4096;
 
 /// Refuses paths of too many names.
@@ -157,6 +190,8 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
 
 #[cfg(test)]
 mod tests {
+    use wire::Find;
+
     use super::*;
 
     const SEARCHES: [&str; 23] = [
@@ -185,17 +220,37 @@ mod tests {
         "TrashList",
     ];
 
-    /// Every call, in the order of the definition: a message whose fields are all zero bytes.
+    /// Every call, in the order of the definition: a message of its number and equal small bytes,
+    /// as many as it takes.
     fn all() -> Vec<Call<'static>> {
-        static ZEROS: [u8; 64] = [0; 64];
+        // An expression has a code of its own.
+        let find = Call::Find(Box::new(Find {
+            from: Vec::new(),
+            follow: false,
+            expr: search::query::Expr::All(Vec::new()),
+            min_depth: 0,
+            max_depth: None,
+            contents_first: false,
+            order: None,
+            limit: None,
+            snapshots: wire::Snapshots::Named,
+            attributes: false,
+            targets: false,
+            count: false,
+        }));
+        let mut encoded = Vec::new();
+        wire::encode(&find, &mut encoded);
         let decoded = |number: u8| {
-            (0..ZEROS.len()).find_map(|zeros| {
-                let bytes = [&[number][..], &ZEROS[..zeros]].concat();
-                wire::decode::<Call<'static>>(Box::leak(bytes.into_boxed_slice())).ok()
-            })
+            let mut bytes = (0..8_u8).flat_map(|fill| {
+                (0..200).map(move |length| [vec![number], vec![fill; length]].concat())
+            });
+            let found = bytes.find(|bytes| wire::decode::<Call<'_>>(bytes).is_ok());
+            let made = found.map(|bytes| wire::decode(bytes.leak()).unwrap());
+            made.or_else(|| (encoded[0] == number).then(|| find.clone()))
         };
         let calls: Vec<_> = (0..128).map_while(decoded).collect();
-        assert!((calls.len()..128).all(|number| decoded(number as u8).is_none()));
+        let next = calls.len() as u8;
+        assert!((next..128).all(|number| decoded(number).is_none()), "call {next} is not made");
         calls
     }
 

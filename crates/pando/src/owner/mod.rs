@@ -73,13 +73,13 @@ mod find_from;
 
 // What a connection may cost, and what requests share.
 mod mounted;
+mod parts;
 mod start;
 mod warrant;
 mod event;
 mod watch;
-mod parts;
-mod load;
 mod sessions;
+mod load;
 mod door;
 mod peer_wait;
 mod held;

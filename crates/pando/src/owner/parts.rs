@@ -5,8 +5,6 @@ use std::ops::ControlFlow;
 
 use wire::{Body, Bytes, Failure};
 
-use super::connection::Replies;
-
 /// Bytes of entries in one message, unless one entry has more.
 const PART_BYTES: usize = 64 << 10;
 
@@ -19,12 +17,6 @@ const END_BYTES: usize = 256;
 /// Where parts are sent.
 pub(super) trait Sink {
     fn part(&mut self, body: Body) -> Result<(), Failure>;
-}
-
-impl Sink for Replies {
-    fn part(&mut self, body: Body) -> Result<(), Failure> {
-        Replies::part(self, body)
-    }
 }
 
 /// Entries to be sent.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use wire::{Failure, FailureKind, Followed, ScanWatch};
 
+use super::load::{LIMITS, Load};
 use super::peer_wait::PeerWait;
 
 /// Most connections at once.
@@ -28,20 +29,6 @@ const CONNECTIONS_OF_USER_MAX: usize = 64;
 /// certificate, and of all. Whatever users they name, the rest is for users of this machine.
 const CONNECTIONS_OF_CLIENT_MAX: usize = 64;
 const CONNECTIONS_FAR_MAX: usize = 128;
-
-/// Most searches, counts, checks and recursive listings of one user at once, and of all users:
-/// each keeps a processor busy.
-const SEARCHES_OF_USER_MAX: usize = 8;
-const SEARCHES_MAX: usize = 32;
-
-/// The same limits for searches with sorted results: each may use 128 MiB.
-const ORDERED_OF_USER_MAX: usize = 2;
-const ORDERED_MAX: usize = 8;
-
-/// Most imports of one user at once, and of all users: each may keep 65,536 levels and a million
-/// files.
-const IMPORTS_OF_USER_MAX: usize = 8;
-const IMPORTS_MAX: usize = 32;
 
 /// An import that has sent no work for this long no longer keeps the volume from others.
 const SILENT_AFTER: Duration = Duration::from_secs(30);
@@ -59,19 +46,6 @@ pub(super) struct Who {
     pub(super) pid: i32,
     /// Whether it is root, or the user that owns the volume or runs the daemon.
     pub(super) trusted: bool,
-}
-
-/// What a request costs the daemon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Load {
-    /// Little, or work that goes only as fast as the peer sends or reads.
-    Light,
-    /// A processor, for as long as the request lasts.
-    Search,
-    /// A processor, and memory.
-    Ordered,
-    /// A search when it begins, and memory until the work that it begins ends.
-    Import,
 }
 
 /// A request under way.
@@ -260,17 +234,7 @@ impl Sessions {
     pub(super) fn begin(&mut self, id: u64, load: Load) -> Result<(), Failure> {
         let Some(open) = self.open.get(&id) else { return Ok(()) };
         let (who, trusted) = (open.who, open.is_of_here());
-        let limits = [
-            (Load::Search, "searches and counts", SEARCHES_OF_USER_MAX, SEARCHES_MAX),
-            (
-                Load::Ordered,
-                "ordered searches and lists of totals",
-                ORDERED_OF_USER_MAX,
-                ORDERED_MAX,
-            ),
-            (Load::Import, "imports", IMPORTS_OF_USER_MAX, IMPORTS_MAX),
-        ];
-        for (of, what, of_user_max, max) in limits {
+        for (of, what, of_user_max, max) in LIMITS {
             if load == Load::Light || trusted || (of != Load::Search && load != of) {
                 continue;
             }

@@ -63,7 +63,8 @@ pub(super) fn list(
     Ok(Answer::Trash(wire::Trash { directory, keep_seconds: setting.keep_seconds, below }))
 }
 
-/// Turns the trash of a directory on or off. It is kept for as long as before if no time is given.
+/// Turns the trash of a directory on or off. If no time is given,
+/// the one that holds there stays: its own, or that of a directory above.
 pub(super) fn set(
     fs: &Volume,
     caller: &Caller,
@@ -73,9 +74,9 @@ pub(super) fn set(
     let held = Held::resolve(fs, caller, path, Follow::Yes)?;
     let node = held.entry.node;
     let keep_seconds = if on {
-        let own = fs.trash_get(node).map_err(|error| about(error, path))?;
-        let own = own.filter(|setting| setting.directory == node);
-        Some(keep_seconds.or(own.map(|setting| setting.keep_seconds)).unwrap_or(KEEP_SECONDS))
+        let setting = fs.trash_get(node).map_err(|error| about(error, path))?;
+        let before = setting.map(|setting| setting.keep_seconds);
+        Some(keep_seconds.or(before).unwrap_or(KEEP_SECONDS))
     } else {
         None
     };

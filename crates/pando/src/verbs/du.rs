@@ -10,7 +10,6 @@ use crate::failure::Result;
 use crate::output::{self, Output, number};
 use crate::place::Place;
 use crate::session;
-use crate::verbs::summary::not_all;
 
 /// A directory as JSON.
 #[derive(Serialize)]
@@ -89,6 +88,12 @@ pub(super) fn not_counted(unreadable: u64) -> String {
         1 => "1 directory cannot be read, and is not counted".to_owned(),
         more => format!("{} directories cannot be read, and are not counted", number(more)),
     }
+}
+
+/// Why a list of directories is not whole.
+pub(super) fn not_all(kind: FailureKind) -> Failure {
+    Failure::new(kind, "some directories could not be listed")
+        .hint("the messages above have the reasons")
 }
 
 /// Prints a path, which counts as this many inodes itself.

@@ -2,9 +2,7 @@
 //! of the index, without a walk. Entries that are not listed one by one are added up in one line.
 
 use serde::Serialize;
-use wire::{
-    Answer, Body, Bytes, Call, DirectoryTotals, Failure, FailureKind, Sums, SumsOf, Top, Totals,
-};
+use wire::{Answer, Body, Bytes, Call, DirectoryTotals, Sums, SumsOf, Top, Totals};
 
 use crate::cli_totals::SummaryArgs;
 use crate::failure::Result;
@@ -80,14 +78,9 @@ pub(crate) fn run(args: &SummaryArgs, output: &mut Output) -> Result<()> {
         text(&summary, output)?;
     }
     match skipped {
-        Some(kind) => Err(not_all(kind)),
+        Some(kind) => Err(super::du::not_all(kind)),
         None => Ok(()),
     }
-}
-
-pub(super) fn not_all(kind: FailureKind) -> Failure {
-    Failure::new(kind, "some directories could not be listed")
-        .hint("the messages above have the reasons")
 }
 
 impl Summary {

@@ -114,6 +114,64 @@ fn root_files_are_not_given_away_or_overwritten_through_another_users_volume() {
     }
 }
 
+/// In place of each directory of the volume: a link to a directory of root's, a FIFO, a file.
+#[test]
+fn roots_directories_are_not_given_away_or_filled_through_another_users_volume() {
+    if !is_root() {
+        return;
+    }
+    for engine in ["btree", "lsm"] {
+        let world = World::without_volume();
+        let nobody = Nobody::new(&world);
+        fs::create_dir(&world.volume).unwrap();
+        chown(&world.volume, Some(NOBODY), Some(NOBODY)).unwrap();
+        for arguments in [
+            &["format", "--engine", engine, world.vol()][..],
+            &["subvolume", "create", &world.at("/d")],
+        ] {
+            let answer = nobody.run(arguments);
+            assert_eq!(answer.code, 0, "{arguments:?}: {}", answer.err);
+        }
+        world.kill_owner();
+        let secret = world.path().join("secret");
+        fs::create_dir(&secret).unwrap();
+        fs::write(secret.join("file"), "secret").unwrap();
+        fs::set_permissions(&secret, PermissionsExt::from_mode(0o700)).unwrap();
+        let entries = fs::read_dir(&world.volume).unwrap().flatten().map(|entry| entry.path());
+        let directories: Vec<_> = entries.filter(|path| path.is_dir()).collect();
+        assert!(directories.iter().any(|path| path.ends_with("data")), "{directories:?}");
+        let (copy, mut used) = (world.path().join("copy"), 0);
+        for directory in &directories {
+            for plant in [Plant::Symlink, Plant::Fifo] {
+                let copied = Command::new("cp").arg("-a").args([&world.volume, &copy]).status();
+                assert!(copied.unwrap().success());
+                fs::remove_dir_all(directory).unwrap();
+                plant.put(directory, &secret);
+                for verb in [
+                    &["status", world.vol()][..],
+                    &["fsck", "--repair", world.vol()],
+                    &["gc", "--delete", world.vol()],
+                    &["snapshot", "create", &world.at("/d"), "s"],
+                ] {
+                    let code = root_runs(verb);
+                    assert_ne!(code, 124, "{directory:?} {plant:?}: {verb:?} hangs");
+                }
+                let found = secret.metadata().unwrap();
+                let state = (found.uid(), found.mode() & 0o7777);
+                assert_eq!(state, (0, 0o700), "{directory:?} {plant:?}");
+                let held: Vec<_> = fs::read_dir(&secret).unwrap().flatten().collect();
+                assert_eq!(held.len(), 1, "{directory:?} {plant:?}: {held:?}");
+                let file = secret.join("file");
+                assert_eq!(fs::read(&file).unwrap(), b"secret", "{directory:?} {plant:?}");
+                assert_eq!(file.metadata().unwrap().uid(), 0, "{directory:?} {plant:?}");
+                used += 1;
+                moved(&world.volume, &world.path().join(format!("used-{used}")));
+                moved(&copy, &world.volume);
+            }
+        }
+    }
+}
+
 /// What root and nobody do, in a mount namespace where every user may open the device: nobody
 /// mounts a volume of theirs as root's, `$volume`, and root runs verbs on paths below it.
 const FORGED: &str = r#"

@@ -71,6 +71,37 @@ fn names_in_findings_and_comparisons_do_not_control_a_terminal() {
     ] {
         assert_harmless(arguments);
     }
+    let below = world.at(&format!("/d/{text}.d"));
+    world.ok(&["subvolume", "create", &below]);
+    world.ok(&["snapshot", "hold", &d, &text, &text]);
+    world.ok(&["trash", "on", &d]);
+    world.ok(&["import", &format!("{source}/{text}"), &format!("{below}/{text}")]);
+    world.ok(&["rmr", &format!("{below}/{text}")]);
+    for arguments in [
+        &["ls", &d][..],
+        &["ls", "-l", &d],
+        &["ls", "-R", &d],
+        &["find", &d],
+        &["find", &d, "-ls"],
+        &["find", &d, "-printf", "%f %p\\n"],
+        &["du", &d],
+        &["summary", "--top", "9", &d],
+        &["stat", &other],
+        &["trash", "list", &d],
+        &["snapshot", "list", &d],
+        &["snapshot", "list", "--all", &d],
+        &["snapshot", "create", &d, &text],
+        &["snapshot", "schedule", &below, "@yearly", "--prefix", &text],
+        &["snapshot", "schedule", "--all", &d],
+        &["restore", "--list", &format!("{below}/{text}")],
+    ] {
+        assert_harmless(arguments);
+    }
+    if crate::world::is_root() {
+        world.ok(&["quota", "set", &below, "--files", "9"]);
+        assert_harmless(&["quota", "list", world.vol()]);
+        assert_harmless(&["quota", "get", &below]);
+    }
     world.close();
     let mut segments = ["data/open", "data/sealed"]
         .into_iter()

@@ -15,10 +15,13 @@ fn trash(world: &World) {
     assert_eq!(world.run(&["trash", "on", &root, "--keep", "7"]).code, 2);
     assert_eq!(world.run(&["restore", &world.at("/f")]).code, 2);
     assert!(world.ok(&["trash", "on", &root, "--keep", "2d"]).contains("2 days"));
-    // A time that is not named stays; a new trash has a week.
+    // A time that is not named stays, below too.
     assert!(world.ok(&["trash", "on", &root]).contains("2 days"));
-    assert_eq!(world.json(&["trash", "on", &world.at("/s")])[0]["keep_seconds"], 7 * 86_400);
+    assert_eq!(world.json(&["trash", "on", &world.at("/s")])[0]["keep_seconds"], 2 * 86_400);
     world.ok(&["trash", "off", &world.at("/s")]);
+    world.ok(&["trash", "off", &root]);
+    assert_eq!(world.json(&["trash", "on", &root])[0]["keep_seconds"], 7 * 86_400);
+    world.ok(&["trash", "on", &root, "--keep", "2d"]);
     put("/f", "first");
     world.ok(&["rmr", &world.at("/f")]);
     put("/f", "second");

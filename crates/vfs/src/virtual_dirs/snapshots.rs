@@ -40,8 +40,8 @@ pub trait Snapshots: FileSystem {
     /// The root of the snapshot with a number, of any directory. Takes one look-up.
     fn find_numbered_snapshot(&self, caller: &Caller, number: SubvolId) -> FsResult<Entry>;
 
-    /// The snapshots of a directory that the caller may read: at most so many, of those with greater
-    /// numbers than one the first ones, by number.
+    /// The snapshots of a directory that the caller may read: at most so many, of those with
+    /// greater numbers than one the first ones, by number.
     fn list_snapshots(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Symbolic links on paths that are walked without a kernel: those that the kernel would not follow.
+//! Symbolic links on paths that are walked without a kernel: which are followed.
 
 use inode::{Caller, FsError, NodeId};
 use vfs::{FileSystem, Follow};

@@ -165,7 +165,7 @@ fn a_link_has_a_history_of_its_own() {
 /// The rest of the path was kept for each snapshot of each directory on it: one request took
 /// gigabytes. Names have a bound, and the versions are reported one by one.
 #[test]
-fn a_history_is_of_a_bounded_path_and_ends_when_it_is_told_to() {
+fn a_history_is_of_a_bounded_path_and_ends_when_its_caller_ends_it() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     for number in 0..20 {
@@ -189,7 +189,7 @@ fn a_history_is_of_a_bounded_path_and_ends_when_it_is_told_to() {
 
 /// A directory that is on a path more than once, by links, has its snapshots once.
 #[test]
-fn a_directory_that_links_lead_to_again_is_asked_once() {
+fn a_directory_that_links_reach_again_is_asked_once() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     let link = v.fs.symlink(&root(), dir, b"again", b".").expect("a link").node;

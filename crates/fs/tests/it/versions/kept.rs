@@ -338,7 +338,7 @@ fn chain(v: &Volume, levels: usize) -> NodeId {
 }
 
 #[test]
-fn a_list_is_narrowed_to_a_name_and_a_way_and_ends_when_it_is_told_to() {
+fn a_list_is_narrowed_to_a_name_and_a_way_and_ended() {
     let v = volume();
     let above = v.dir(home(), "a").node;
     let dirs = ["d", "e"].map(|name| v.dir(above, name).node);
@@ -369,7 +369,7 @@ fn a_list_is_narrowed_to_a_name_and_a_way_and_ends_when_it_is_told_to() {
     let everything = SnapshotQuery { of: SnapshotsOf::All, on_the_way_to: Some(&[]), ..query };
     assert_eq!(found(&everything), ["/@one"]);
 
-    let few = SnapshotQuery { steps_max: 5, ..query };
+    let few = SnapshotQuery { steps_max: 2, ..query };
     refused(all(&v.fs, &root(), &few), &FsError::Busy(""));
     let gone = AtomicBool::new(true);
     let cancelled = SnapshotQuery { cancel: &gone, ..query };
