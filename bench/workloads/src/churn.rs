@@ -97,7 +97,8 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
     for line in &lines {
         output.object(line)?;
         output.line(&format!(
-            "{:14} {:>9} 1/s; processor time {:>8} us each, of the first tenth {:>8}, of the last {:>8}",
+            "{:14} {:>9} 1/s; processor time {:>8} us each, of the first tenth {:>8}, of the \
+             last {:>8}",
             line["pattern"].as_str().unwrap_or_default(),
             line["ops_per_second"],
             line["cpu_us"],
