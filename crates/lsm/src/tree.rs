@@ -297,7 +297,9 @@ mod tests {
         let entries = || tree.state.read().active.entries.len();
         let delete = || {
             let mut state = tree.state.write();
-            [b"a", b"b", b"c"].iter().for_each(|key| state.active.delete(*key, Below::Layers));
+            for key in [b"a", b"b", b"c"] {
+                state.active.delete(key, Below::Layers);
+            }
         };
         tree.note_deleted(&stack, b"a", None);
         assert!(tree.state.read().active.is_empty(), "an unchanged tree stays so");
