@@ -97,7 +97,8 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
     for line in &lines {
         output.object(line)?;
         output.line(&format!(
-            "{:14} {:>9} 1/s; processor time {:>8} us each, of the first tenth {:>8}, of the last {:>8}",
+            "{:14} {:>9} 1/s; processor time {:>8} us each, of the first tenth {:>8}, of the \
+             last {:>8}",
             line["pattern"].as_str().unwrap_or_default(),
             line["ops_per_second"],
             line["cpu_us"],
@@ -185,7 +186,7 @@ fn direct_write(place: &mut Place<'_>, _: u64) -> FsResult<()> {
 
 /// A file system is made in a disk image, used, and made again.
 fn image(place: &mut Place<'_>, number: u64) -> FsResult<()> {
-    if number % IMAGE_WRITES == 0 {
+    if number.is_multiple_of(IMAGE_WRITES) {
         let (whole, mode) = ((0, IMAGE_BYTES), Allocate::Punch);
         place.write(IMAGE_BYTES, 512)?;
         place.fs.fallocate(&place.caller, place.file, whole, mode)?;
@@ -210,7 +211,7 @@ fn copy(place: &mut Place<'_>, number: u64) -> FsResult<()> {
 
 /// Writes between snapshots of the directory, of which few are kept.
 fn snapshot(place: &mut Place<'_>, number: u64) -> FsResult<()> {
-    if number % SNAPSHOT_WRITES == 0 {
+    if number.is_multiple_of(SNAPSHOT_WRITES) {
         let number = number / SNAPSHOT_WRITES;
         let name = |number| Name::new(b's', number);
         place.fs.snapshot_create(&place.caller, place.directory, name(number).as_bytes())?;
@@ -255,7 +256,7 @@ fn object(place: &mut Place<'_>, number: u64) -> FsResult<()> {
 /// A file between two names.
 fn rename(place: &mut Place<'_>, number: u64) -> FsResult<()> {
     let (from, to): (&[u8], &[u8]) =
-        if number % 2 == 0 { (b"file", b"b") } else { (b"b", b"file") };
+        if number.is_multiple_of(2) { (b"file", b"b") } else { (b"b", b"file") };
     place.rename(from, to)
 }
 

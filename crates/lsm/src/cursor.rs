@@ -27,8 +27,8 @@ use crate::tree::Tree;
 /// Entries of the first chunk, and of the largest chunk.
 const CHUNK_ENTRIES: usize = 16;
 const CHUNK_ENTRIES_MAX: usize = 512;
-/// A cursor notes that it visited so many deleted keys in a row: as many as the first chunk takes of
-/// the active tree.
+/// A cursor notes that it visited so many deleted keys in a row: as many as the first chunk takes
+/// of the active tree.
 const DELETED_MIN: u64 = CHUNK_ENTRIES as u64;
 /// Bytes at which a chunk ends.
 const CHUNK_BYTES: usize = 256 << 10;

@@ -87,7 +87,7 @@ fn pick(stack: &Stack, sharers: &Map<usize, usize>) -> Option<Pick> {
         }
         let (mut entries, mut end) = (0, 0);
         for (index, layer) in group.iter().enumerate() {
-            let more = layer.as_memory().map_or(0, |mem| mem.entries.len());
+            let more = layer.as_memory().map_or(0, |mem| mem.len());
             if more <= 2 * entries {
                 end = index + 1;
             }

@@ -61,6 +61,11 @@ impl Mem {
         self.entries.is_empty() && self.ranges.is_empty()
     }
 
+    /// Entries and ranges, as what copying it costs.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() + self.ranges.len()
+    }
+
     /// Estimated memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -237,6 +242,29 @@ mod tests {
         assert_eq!((get(&mem, b"c"), get(&mem, b"d")), (Known::Deleted, Known::Nothing));
         mem.put(b"c", b"3");
         assert_eq!(get(&mem, b"c"), Known::Value(&b"3"[..]));
+    }
+
+    #[test]
+    fn tombstones_become_a_range_only_where_nothing_exists() {
+        let mut mem = Mem::default();
+        for key in 0..10_u8 {
+            mem.delete(&[key], Below::Layers);
+        }
+        mem.put(&[5], b"");
+        let bytes = mem.bytes();
+        mem.join_tombstones(&[3], Some(&[6]));
+        mem.join_tombstones(&[9], None);
+        mem.join_tombstones(&[4], Some(&[1]));
+        assert_eq!((mem.len(), mem.bytes()), (10, bytes), "a value, one tombstone, no keys");
+        mem.join_tombstones(&[0], Some(&[5]));
+        assert!(mem.len() == 6 && mem.bytes() < bytes);
+        assert!((0..5).all(|key| get(&mem, &[key]) == Known::Deleted));
+        // What comes and goes in the range leaves nothing; outside of it a tombstone.
+        mem.put(&[2], b"again");
+        mem.delete(&[2], Below::Layers);
+        mem.delete(&[5], Below::Layers);
+        assert!(mem.len() == 6 && get(&mem, &[2]) == Known::Deleted);
+        assert_eq!((get(&mem, &[5]), get(&mem, &[10])), (Known::Deleted, Known::Nothing));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::layer::{Layer, LayerId, Stack};
 use crate::mem::{Below, Known, Mem, Value};
 use crate::merge::Direction;
 
-/// Most entries that freezing moves or copies: it runs while no commit does.
+/// Most entries and ranges that freezing moves or copies: it runs while no commit does.
 const MOVED_MAX: usize = 4096;
 
 /// The numbers of layers.
@@ -201,7 +201,7 @@ impl Tree {
 /// Adds the newest layer to a stack. The caller holds the gate exclusively.
 pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &Ids) {
     let mut mem = mem;
-    if mem.entries.len() <= MOVED_MAX && mem.ranges.len() <= MOVED_MAX {
+    if mem.len() <= MOVED_MAX {
         match take_back(stack, mem, ids) {
             None => return,
             Some(still) => mem = still,
@@ -225,14 +225,14 @@ pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &Ids) {
 
 /// The newest layers that may be copied, each at most twice as large as everything above it.
 fn small_layers(layers: &[Arc<Layer>], newest: &Mem, ids: &Ids) -> Vec<Arc<Mem>> {
-    let mut entries = newest.entries.len();
+    let mut entries = newest.len();
     let mut small = Vec::new();
     for layer in layers {
         if ids.is_in_flight(layer) {
             break;
         }
         let Some(older) = layer.as_memory() else { break };
-        let more = older.entries.len();
+        let more = older.len();
         if more > 2 * entries || entries + more > MOVED_MAX {
             break;
         }
@@ -275,7 +275,7 @@ fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &Ids) -> Option<Mem> {
     let below = if layers.len() > 1 { Below::Layers } else { Below::Nothing };
     let Some(layer) = layers.first_mut().and_then(Arc::get_mut) else { return Some(newest) };
     let Some(mem) = layer.memory_mut() else { return Some(newest) };
-    if mem.entries.len() < newest.entries.len() {
+    if mem.len() < newest.len() {
         return Some(newest);
     }
     ids.moved.fetch_add(newest.entries.len() as u64, Ordering::Relaxed);
@@ -287,6 +287,40 @@ fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &Ids) -> Option<Mem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a cursor found deleted is not noted where the tree may be another one by then.
+    #[test]
+    fn only_what_is_deleted_still_is_noted() {
+        let (tree, ids) = (Tree::new(TreeId(1), Arc::default()), Ids::new(1));
+        tree.state.write().active.put(b"below", b"");
+        let stack = tree.freeze(&ids);
+        let entries = || tree.state.read().active.entries.len();
+        let delete = || {
+            let mut state = tree.state.write();
+            for key in [b"a", b"b", b"c"] {
+                state.active.delete(key, Below::Layers);
+            }
+        };
+        tree.note_deleted(&stack, b"a", None);
+        assert!(tree.state.read().active.is_empty(), "an unchanged tree stays so");
+        delete();
+        tree.note_deleted(&Arc::default(), b"a", None);
+        assert_eq!(entries(), 3, "another stack");
+        tree.state.write().active.put(b"b", b"since then");
+        tree.note_deleted(&stack, b"a", None);
+        assert_eq!(entries(), 3, "a value");
+        delete();
+        tree.dropped.store(true, Ordering::Relaxed);
+        tree.note_deleted(&stack, b"a", None);
+        assert_eq!(entries(), 3, "a dropped tree");
+        tree.dropped.store(false, Ordering::Relaxed);
+        tree.note_deleted(&stack, b"a", None);
+        assert!(entries() == 0 && !tree.state.read().active.ranges.is_empty());
+        // The layer that the cursor has is neither changed nor taken back.
+        let frozen = tree.freeze(&ids);
+        tree.note_deleted(&stack, b"a", None);
+        assert!(!Arc::ptr_eq(&stack, &frozen) && tree.state.read().active.is_empty());
+    }
 
     /// A tree that was dropped after a reader got its handle must not read as empty.
     #[test]

@@ -322,3 +322,24 @@ fn scattered_creates_clones_and_openings_are_measured_on_both_engines() {
         }
     }
 }
+
+#[test]
+fn churn_has_a_line_for_each_pattern() {
+    for engine in ["btree", "lsm"] {
+        let all = lines(&["churn", "--files", "300", "--engine", engine]);
+        assert_eq!(all.len(), 11, "{engine}");
+        for line in &all {
+            assert_eq!((&line["workload"], &line["engine"]), (&"churn".into(), &engine.into()));
+            let rate = number(line, "ops") / number(line, "seconds");
+            is_about(line, "ops_per_second", rate);
+            assert!(number(line, "cpu_us") > 0.0, "{line}");
+        }
+        let names: std::collections::BTreeSet<String> =
+            all.iter().map(|line| line["pattern"].to_string()).collect();
+        assert_eq!(names.len(), all.len(), "{engine}: {names:?}");
+    }
+    let two = lines(&["churn", "--files", "50", "--pattern", "queue,direct-writes"]);
+    let named: Vec<_> = two.iter().map(|line| line["pattern"].as_str().unwrap()).collect();
+    assert_eq!(named, ["queue", "direct-writes"]);
+    fails(2, &["stat", "--pattern", "queue"]);
+}

@@ -113,3 +113,36 @@ fn no_call_looks_further_than_an_extent_reaches() {
     assert!(from == 0 && to <= SIZE + chunk, "a step of a truncation scans {from}..{to}");
     volume.trees.clear();
 }
+
+/// A write reports what it replaced, so that its caller need not look at the extents again.
+#[test]
+fn a_write_reports_the_bytes_that_were_no_hole() {
+    for seed in 0..20 {
+        let mut volume = Volume::new(seed);
+        volume.write(32, 1, 0, &pattern(seed, 100)).unwrap();
+        let (owner, data) = (volume.owner(32), std::sync::Arc::clone(&volume.data));
+        let mut random = fastrand::Rng::with_seed(seed);
+        for _ in 0..100 {
+            let from = random.u64(0..400 << 10);
+            let longest = if random.bool() { 3000 } else { 200 << 10 };
+            let length = random.u64(1..longest);
+            let (store, mut batch) = (&*volume.store, Batch::new());
+            if random.u8(0..4) == 0 {
+                let range = (from, from + length);
+                drop(data.punch(store, FILE, range, owner, &mut batch).unwrap());
+            } else {
+                let (mut extents, mut covered) =
+                    (data.extents(store, FILE, (from, from + length)).unwrap(), 0);
+                while let Some(extent) = extents.next().unwrap() {
+                    covered += extent.end().min(from + length) - extent.offset.max(from);
+                }
+                drop(extents);
+                let bytes = pattern(from, length as usize);
+                let freed = data.write(store, FILE, from, &bytes, owner, &mut batch).unwrap();
+                assert_eq!(freed.replaced_bytes, covered, "seed {seed}, {from}+{length}");
+            }
+            volume.store.commit(&batch).unwrap();
+        }
+        volume.trees.clear();
+    }
+}

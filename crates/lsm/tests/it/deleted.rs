@@ -101,21 +101,40 @@ fn a_queue_does_not_become_slower() {
     }
 }
 
+/// What a tree has.
+type Model = BTreeMap<u64, u64>;
+/// Keys are less than this.
+const KEYS: u64 = 2000;
+
+fn compare(store: &dyn Read, tree: store::TreeId, model: &Model, what: &str) {
+    let mut cursor = store.scan(tree, KeyRange::all()).expect("a store in memory");
+    let mut expected = model.iter();
+    while let Some(item) = cursor.next().expect("a store in memory") {
+        let (number, value) = expected.next().unwrap_or_else(|| panic!("{what}: too many"));
+        assert_eq!((item.key, item.value), (&key(*number)[..], &key(*value)[..]), "{what}");
+    }
+    assert!(expected.next().is_none(), "{what}: too few");
+}
+
+/// Pins have what they had, and what differs between each and the last is found.
+fn compare_pins(pins: &[(Box<dyn Pinned>, Model)], seed: u64) {
+    let Some((last, newest)) = pins.last() else { return };
+    for (pin, model) in pins {
+        compare(&**pin, TREE, model, &format!("seed {seed}, a pin"));
+        let mut diff = pin.diff(TREE, &**last, TREE, KeyRange::all()).expect("a store in memory");
+        let differs = |number: &u64| model.get(number) != newest.get(number);
+        for number in (0..KEYS).filter(differs) {
+            let found = diff.next().expect("a store in memory").map(|found| found.key.to_vec());
+            assert_eq!(found, Some(key(number).to_vec()), "seed {seed}, a difference");
+        }
+        assert!(diff.next().expect("a store in memory").is_none(), "seed {seed}, differences");
+    }
+}
+
 /// Random changes, and cursors from random positions in both directions that leave ranges, beside
 /// an ordered map; pins and clones keep what they had, and a crash loses nothing that was synced.
 #[test]
 fn ranges_of_cursors_change_nothing() {
-    type Model = BTreeMap<u64, u64>;
-    const KEYS: u64 = 2000;
-    fn compare(store: &dyn Read, tree: store::TreeId, model: &Model, what: &str) {
-        let mut cursor = store.scan(tree, KeyRange::all()).unwrap();
-        let mut expected = model.iter();
-        while let Some(item) = cursor.next().unwrap() {
-            let (number, value) = expected.next().unwrap_or_else(|| panic!("{what}: too many"));
-            assert_eq!((item.key, item.value), (&key(*number)[..], &key(*value)[..]), "{what}");
-        }
-        assert!(expected.next().is_none(), "{what}: too few");
-    }
     for seed in 0..12 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (sim, store) = store(seed);
@@ -169,17 +188,7 @@ fn ranges_of_cursors_change_nothing() {
                 pins.remove(0);
             }
         }
-        for (pin, model) in &pins {
-            compare(&**pin, TREE, model, &format!("seed {seed}, a pin"));
-            let (last, newest) = pins.last().expect("this one, if no other");
-            let mut diff = pin.diff(TREE, &**last, TREE, KeyRange::all()).unwrap();
-            let differs = |number: &u64| model.get(number) != newest.get(number);
-            for number in (0..KEYS).filter(differs) {
-                let found = diff.next().unwrap().map(|found| found.key.to_vec());
-                assert_eq!(found, Some(key(number).to_vec()), "seed {seed}, a difference");
-            }
-            assert!(diff.next().unwrap().is_none(), "seed {seed}, differences");
-        }
+        compare_pins(&pins, seed);
         for (tree, model) in &clones {
             compare(&*store, *tree, model, &format!("seed {seed}, a clone"));
         }
