@@ -106,7 +106,7 @@ fn statements(path: &str, text: &str, problems: &mut Vec<String>) {
 /// Files that do not belong into a repository of source.
 pub(crate) fn check_sizes(tree: &Tree) -> Vec<String> {
     let limit = |path: &str| {
-        let is_trace = path.starts_with("bench/traces/") && path.ends_with(".trace");
+        let is_trace = path.starts_with("bench/traces/");
         if is_trace { TRACE_BYTES_MAX } else { FILE_BYTES_MAX }
     };
     let too_large = |&(path, size): &(&str, u64)| size > limit(path) && path != "Cargo.lock";

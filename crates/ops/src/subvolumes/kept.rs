@@ -17,7 +17,8 @@ use volume::view::View;
 
 use super::leads::Leads;
 use super::nested;
-use super::reachable::{Reachable, There, Walk};
+use super::reachable::{Reachable, There};
+use super::way::Walk;
 use crate::Ops;
 use crate::reach::Reach;
 

@@ -16,8 +16,9 @@ use volume::{KeptSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsOf, permit};
 
 use super::access::directory_of;
 use super::leads::Leads;
-use super::reachable::{Reachable, There, UNREADABLE, Walk};
+use super::reachable::{Reachable, There, UNREADABLE};
 use super::snapshot::{info, number};
+use super::way::Walk;
 use crate::Ops;
 
 /// Most directories, and bytes of their paths, that are kept for further snapshots of them.

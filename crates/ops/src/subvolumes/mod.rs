@@ -11,6 +11,7 @@
 //!   and subvolumes above
 //! * `owned`: who may remove a tree
 //! * `shares`: how many a user makes
+//! * `reachable`, `way`: what names reach, and paths of it
 //! * `retention`, `received`: schedules and holds; where one was received from
 //! * `link`, `access`, `leads`, `correct`, `heirs_below`: names of subvolumes, and what searches
 //!   and comparisons need
@@ -32,6 +33,7 @@ mod inherit;
 mod listed;
 mod kept;
 mod reachable;
+mod way;
 mod leads;
 pub mod heirs_below;
 

@@ -3,3 +3,6 @@
 mod opening;
 mod plans;
 mod support;
+#[expect(dead_code, reason = "a part of the crate, with the tests that it ends with")]
+#[path = "../../src/subvolumes/way.rs"]
+mod way;

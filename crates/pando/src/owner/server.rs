@@ -1,7 +1,6 @@
 //! The socket side of the daemon: accepts connections, tracks which of them have a request under
 //! way, and decides when the daemon leaves.
 
-use device::sync::{Receiver, RecvTimeoutError, Sender};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use client::Listening;
 use device::Clock;
-use device::sync::{Condvar, Mutex};
+use device::sync::{Condvar, Mutex, Receiver, RecvTimeoutError, Sender};
 use fs::Volume;
 use inode::Caller;
 use program::Background;

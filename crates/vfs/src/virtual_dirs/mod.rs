@@ -27,8 +27,7 @@ use crate::{
     RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 
-/// A file system with virtual directories. Calls that are not of [`FileSystem`] are those of the
-/// file system below: they take nodes of real directories.
+/// A file system with virtual directories. Calls that are not of [`FileSystem`] go to that below.
 pub struct VirtualDirs<F> {
     inner: Arc<F>,
     clock: Arc<dyn Clock>,

@@ -240,14 +240,13 @@ pub(super) fn readdir<F: Snapshots>(
             fs.list_snapshots(caller, directory, above, 0)?;
         }
         let page = last.lock().above(directory, above).map(<[_]>::to_vec);
-        let page = match page {
-            Some(page) => page,
-            None => {
-                let snapshots = fs.list_snapshots(caller, directory, above, PAGE_MAX)?;
-                *last.lock() =
-                    Page { directory: Some(directory), above, snapshots: snapshots.clone() };
-                snapshots
-            }
+        let page = if let Some(page) = page {
+            page
+        } else {
+            let snapshots = fs.list_snapshots(caller, directory, above, PAGE_MAX)?;
+            let directory = Some(directory);
+            *last.lock() = Page { directory, above, snapshots: snapshots.clone() };
+            snapshots
         };
         let Some(end) = page.last().map(|one| one.number.0) else { return Ok(()) };
         if pass(fs, directory, (page, plus), take)? == WalkControl::Stop {

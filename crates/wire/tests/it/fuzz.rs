@@ -8,6 +8,7 @@ use wire::{
 const ROUNDS: u64 = 20_000;
 
 /// The seed of a run, printed: `PANDO_TEST_SEED` repeats one.
+#[expect(clippy::print_stdout, reason = "a run prints its seed")]
 fn seed() -> u64 {
     let given = std::env::var("PANDO_TEST_SEED").ok();
     let given = given.map(|seed| seed.parse().expect("PANDO_TEST_SEED is a number"));
