@@ -111,6 +111,7 @@ fn import(
 }
 
 /// Parses a list, in batches; returns why it cannot be read.
+#[expect(clippy::vec_box, reason = "entries come in boxes, and are large")]
 fn parse(list: &[u8], batches: &SyncSender<Vec<Box<Entry>>>) -> std::result::Result<(), String> {
     let mut manifest = Manifest::new(list);
     loop {

@@ -170,7 +170,9 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     delayed.set_put(Duration::ZERO);
     run.bar.finish_and_clear();
     report(run, &sums, output)?;
-    clients.iter().for_each(|client| client.remote.end());
+    for client in &clients {
+        client.remote.end();
+    }
     server.remove(VOLUME);
     drop(server);
     background.end();

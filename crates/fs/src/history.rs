@@ -154,10 +154,8 @@ impl Subject<'_> {
         if self.report_absent(&mut absent, visit)?.is_break() {
             return Ok(());
         }
-        let change = match alone {
-            true => Change::Present,
-            false => self.change(before.as_ref(), now.as_ref()),
-        };
+        let change =
+            if alone { Change::Present } else { self.change(before.as_ref(), now.as_ref()) };
         match visit(&Version { snapshot: None, attr: now, change }) {
             ControlFlow::Continue(()) | ControlFlow::Break(()) => Ok(()),
         }

@@ -66,7 +66,10 @@ impl Snapshots for Fs {
         permit::unlocked_directory(view, dir, record, caller, READ)?.ok_or(FsError::NotFound)?;
         // Names are sorted, and not numbers: the least ones are kept.
         let (mut least, mut from) = (BTreeMap::new(), Vec::new());
-        while max > 0 {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        loop {
             let page = self.snapshot_names(&subvol, dir, &from, NAMES_AT_ONCE)?;
             let Some((last, _)) = page.last() else { break };
             from = [&last[..], b"\0"].concat();

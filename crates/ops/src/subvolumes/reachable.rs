@@ -1,8 +1,8 @@
 //! What names reach from the volume's root, and paths of directories: of those that exist, and of
 //! removed ones, as a snapshot of them shows the way.
 //!
-//! A path is built from its end, in one buffer, up to [`super::way::PATH_BYTES_MAX`]: a way up may be of any
-//! length. Each step of a way is counted ([`Walk`]), and ends when the caller has left.
+//! A path is built from its end, in one buffer, up to [`super::way::PATH_BYTES_MAX`]: a way up may
+//! be of any length. Each step of a way is counted ([`Walk`]), and ends when the caller has left.
 
 use std::collections::{BTreeMap, BTreeSet};
 

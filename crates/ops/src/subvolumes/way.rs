@@ -84,7 +84,9 @@ mod tests {
     fn a_path_is_kept_up_to_its_bound_and_counted_beyond() {
         let built = |names: &[&[u8]]| {
             let mut path = Path::default();
-            names.iter().for_each(|name| path.push(name));
+            for name in names {
+                path.push(name);
+            }
             path.built()
         };
         assert_eq!(built(&[]).unwrap(), b"/");

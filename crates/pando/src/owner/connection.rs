@@ -370,7 +370,7 @@ fn answer<'a>(
     }
     if let Call::ImportOpen { path, directory, staged } = call {
         let opened = open_import(server, caller, (path, directory, staged), work, replies);
-        return replies.send(opened.map_or_else(Body::Failed, Body::Done));
+        return replies.send(settled(server, opened).map_or_else(Body::Failed, Body::Done));
     }
     let import = &mut work.import;
     let answered = match (call, import.as_mut()) {
@@ -435,22 +435,20 @@ fn answer<'a>(
         }
         (call, _) => calls::answer(server, caller, &call, replies),
     };
-    // Of a volume that is served no change is reported before it is durable.
-    let answered = answered.and_then(|answer| {
-        let settled =
-            server.fs().unsettled().map_or(Ok(()), |position| server.fs().settle(position));
-        settled.map(|()| answer).map_err(Failure::from)
-    });
-    let sent = replies.send(match answered {
-        Ok(answer) => Body::Done(answer),
-        Err(failure) => Body::Failed(failure),
-    });
+    let answered = settled(server, answered);
+    let sent = replies.send(answered.map_or_else(Body::Failed, Body::Done));
     match sent {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             replies.send(Body::Failed(too_long(&error)))
         }
         sent => sent,
     }
+}
+
+/// An answer, when what it rests on is durable: of a volume that is served none is sent before.
+fn settled(server: &Server, answered: Result<Answer, Failure>) -> Result<Answer, Failure> {
+    let settled = server.fs().unsettled().map_or(Ok(()), |position| server.fs().settle(position));
+    answered.and_then(|answer| settled.map(|()| answer).map_err(Failure::from))
 }
 
 /// Why an answer was not sent that is longer than a message can be.

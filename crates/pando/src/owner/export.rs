@@ -482,10 +482,10 @@ mod tests {
                 while let Some(item) = ExportItem::next(&mut items) {
                     match item.unwrap() {
                         ExportItem::File { name, .. } => {
-                            sent.push_str(&format!("{} ", name.escape_ascii()));
+                            sent.extend([name.escape_ascii().to_string(), " ".to_owned()]);
                         }
                         ExportItem::Link { name, .. } => {
-                            sent.push_str(&format!("={} ", name.escape_ascii()));
+                            sent.extend([format!("={}", name.escape_ascii()), " ".to_owned()]);
                         }
                         _ => {}
                     }

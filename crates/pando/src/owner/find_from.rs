@@ -56,14 +56,14 @@ impl Places<'_> {
         let (fs, directory) = (self.fs, components(self.path));
         let (above, below) = directory.split_at(snapshot.above);
         let subvol = SubvolId(snapshot.subvol);
-        let (path, shown) = if !snapshot.is_removed {
-            let name = fs.snapshot_info(subvol).ok()?.name;
-            let path = inside(fs, &directory, above.len(), &name, b"");
-            (path, shown_in(fs, self.shown, below, &name, below))
-        } else {
+        let (path, shown) = if snapshot.is_removed {
             let number = fs::name_of_number(subvol);
             let path = in_removed(fs, subvol, below);
             (path, shown_in(fs, self.shown, &directory, &number, below))
+        } else {
+            let name = fs.snapshot_info(subvol).ok()?.name;
+            let path = inside(fs, &directory, above.len(), &name, b"");
+            (path, shown_in(fs, self.shown, below, &name, below))
         };
         Some(Place { path, shown, optional: true })
     }

@@ -190,6 +190,16 @@ fn open(
     }
 }
 
+/// A volume with its virtual directories: a volume that nobody mounts needs no `.search`.
+fn with_virtual_dirs(fs: &Arc<Fs>, is_mounted: bool) -> Arc<fs::Volume> {
+    let shown = fs.with_virtual_dirs();
+    Arc::new(if is_mounted {
+        shown.with_search(Arc::new(questions::Questions::new(fs)))
+    } else {
+        shown
+    })
+}
+
 fn own(
     start: &Start,
     env: &Env,
@@ -218,12 +228,7 @@ fn own(
     if is_host {
         host::set_observed(&*env.device, elsewhere.as_deref());
     }
-    let shown = fs.with_virtual_dirs();
-    let shown = match &options {
-        None if start.serve.is_none() => shown,
-        _ => shown.with_search(Arc::new(questions::Questions::new(&fs))),
-    };
-    let shown = Arc::new(shown);
+    let shown = with_virtual_dirs(&fs, options.is_some() || start.serve.is_some());
     let clock = Arc::clone(&env.clock);
     let silent = claim.as_ref().map(|claim| Box::new(claim.overdue()) as Silent);
     let server = Server::new(
@@ -240,9 +245,8 @@ fn own(
         None => shown,
         Some(calls) => Arc::new(Observed::new(shown, Arc::new(calls), Arc::clone(&env.clock))),
     };
-    let _shown = hub
-        .zip(calls.as_ref())
-        .map(|((hub, name), calls)| hub.serves(name, calls, reported::source(&server)));
+    let hub = hub.zip(calls.as_ref());
+    let _shown = hub.map(|((hub, name), calls)| hub.serves(name, calls, reported::source(&server)));
     let answered = measuring.and_then(|()| match bound.zip(calls) {
         None => Ok(()),
         Some((bound, calls)) => {

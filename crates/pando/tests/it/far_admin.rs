@@ -38,7 +38,7 @@ fn a_server_of_several_volumes_answers_scrapes_by_volume() {
     let one = Mounted::new(&world, &served.url, "one");
     let _two = Mounted::new(&world, &served.url, "two");
     std::fs::write(one.path("f"), "x").unwrap();
-    let locked = std::fs::File::open(one.path("f")).unwrap();
+    let locked = std::fs::File::options().read(true).open(one.path("f")).unwrap();
     rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let has = |text: &str, sample: &str, expected: f64| value(text, sample) == Some(expected);
     wait_until("the scrape shows the mounts", || {
@@ -71,7 +71,7 @@ fn a_server_of_several_volumes_answers_scrapes_by_volume() {
     let distinct: BTreeSet<&str> = families.iter().copied().collect();
     assert_eq!(families.len(), distinct.len(), "{text}");
     // A connection that is no client's.
-    let mut stranger = TcpStream::connect(&served.url["pando://".len()..].trim_end_matches("/vol"));
+    let mut stranger = TcpStream::connect(served.url["pando://".len()..].trim_end_matches("/vol"));
     stranger.as_mut().unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     wait_until("the scrape shows a refusal", || {
         value(&scrape(&address), "pando_client_refusals_total").is_some_and(|count| count > 0.0)
@@ -106,7 +106,7 @@ fn mounts_of_other_machines_are_sessions_that_can_be_ended() {
     let held = std::fs::File::options().read(true).write(true).open(one.path("f")).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let two = Mounted::new(&world, &served.url, "two");
-    let waits = std::fs::File::open(two.path("f")).unwrap();
+    let waits = std::fs::File::options().read(true).open(two.path("f")).unwrap();
     let nonblocking = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     assert_eq!(rustix::fs::flock(&waits, nonblocking), Err(rustix::io::Errno::WOULDBLOCK));
     world.ok(&["session", "end", world.vol(), &id]);

@@ -185,7 +185,7 @@ fn each_verb_names_a_missing_path_as_typed() {
             };
             let words: Vec<String> = verb.split(' ').map(word).collect();
             let mut command = World::command(&words);
-            command.stdin(fs::File::open(&input).unwrap());
+            command.stdin(fs::File::options().read(true).open(&input).unwrap());
             let answer = crate::world::answer(&command.output().unwrap());
             let printed = answer.err;
             assert!(answer.code != 0, "{verb}");

@@ -2,8 +2,6 @@
 //! dropped, and no connection ends. Each server reaches each of them by a link of its own.
 
 #![expect(clippy::disallowed_methods, reason = "the test keeps files as any program does")]
-#![expect(clippy::print_stdout, reason = "prints how long programs waited")]
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -153,7 +153,8 @@ impl Walk<'_> {
             if self.next_page(level)? {
                 for (name, found) in std::mem::take(&mut level.page) {
                     let is_restored_whole = !found.is_directory()
-                        || follow(self.fs, self.view, level.live, &[name.clone()])?.is_none();
+                        || follow(self.fs, self.view, level.live, std::slice::from_ref(&name))?
+                            .is_none();
                     if is_restored_whole {
                         path.push(name);
                         let control = self.give(level.dir, &found, path.clone())?;

@@ -256,7 +256,7 @@ mod tests {
             for _ in 0..random.usize(..6) {
                 let (key, value) = (random.choice(keys).unwrap(), random.choice(values).unwrap());
                 let space = if random.u8(..8) == 0 { " " } else { "" };
-                line.push_str(&format!(",{space}\"{key}\"{space}:{space}{value}"));
+                line += &[",", space, "\"", key, "\"", space, ":", space, value].concat();
             }
             line.push('}');
             let mut line = line.into_bytes();

@@ -19,7 +19,7 @@ use crate::rig::{Rig, TRUSTED, VOLUME, export, server, wait_until};
 /// The network of this machine, with names, and an address whose machine drops all packets.
 #[derive(Default)]
 struct Names {
-    names: Vec<(&'static str, Vec<SocketAddr>)>,
+    known: Vec<(&'static str, Vec<SocketAddr>)>,
     silent: Option<SocketAddr>,
     /// When each attempt at the silent address began.
     attempts: Mutex<Vec<Duration>>,
@@ -27,7 +27,7 @@ struct Names {
 
 impl Net for Names {
     fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        match self.names.iter().find(|(name, _)| *name == host) {
+        match self.known.iter().find(|(name, _)| *name == host) {
             Some((_, addresses)) => Ok(addresses.clone()),
             None => SystemNet.resolve(host, port),
         }
@@ -92,12 +92,12 @@ fn a_name_of_several_addresses_is_reached_by_any_of_them() {
     let refuses = SocketAddr::from(([127, 0, 0, 1], 1));
     let far_away = SocketAddr::from(([192, 0, 2, 1], 7440));
     let alive = rig.server.address();
-    let names = vec![
+    let known = vec![
         ("nowhere", vec![]),
         ("all", vec![refuses, silent, alive]),
         ("dead", vec![far_away, silent, refuses]),
     ];
-    let net = Arc::new(Names { names, silent: Some(silent), ..Names::default() });
+    let net = Arc::new(Names { known, silent: Some(silent), ..Names::default() });
     let named = |name: &str| vec![Place { host: name.to_owned(), port: 7440 }];
     let remote = connect(Arc::clone(&net), named("all")).unwrap();
     let far = RemoteFs::new(Arc::clone(&remote));

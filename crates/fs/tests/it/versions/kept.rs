@@ -346,7 +346,9 @@ fn a_list_is_narrowed_to_a_name_and_a_way_and_ended() {
         v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("a snapshot");
         v.tick();
     }
-    dirs.into_iter().for_each(|dir| forget(&v, dir));
+    for dir in dirs {
+        forget(&v, dir);
+    }
     removed(&v, home(), "a", above);
     let proceed = AtomicBool::new(false);
     let query = SnapshotQuery::all(SnapshotsOf::Removed, &proceed);
