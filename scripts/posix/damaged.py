@@ -447,7 +447,7 @@ def refusals(case):
     """A user who may not read the whole volume, or repair it, gets an exit code of its own."""
     for arguments in (("fsck",), ("fsck", "--repair"), ("fsck", "--repair", "--discard-log")):
         _, _, err = case.run(*arguments, case.volume, codes=(4,), nobody=True)
-        refused = "ermission denied" in err or "only root, or the user whose daemon" in err
+        refused = "ermission denied" in err or "only root, the owner of the volume" in err
         check(f"an ordinary user is refused: {err}", refused and case.volume in err)
 
 

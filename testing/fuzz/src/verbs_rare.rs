@@ -101,6 +101,12 @@ fn schedules(world: &World) {
 /// Snapshots by their numbers, with those of directories that were removed.
 fn numbered(world: &World) {
     let (fs, root) = (&world.fs, Caller::root());
+    let mut left = EACH_MAX;
+    seen(fs.snapshot_each(&root, NodeId::ROOT, &mut |info| {
+        seen(info);
+        left -= 1;
+        if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }));
     for of in [SnapshotsOf::Removed, SnapshotsOf::All] {
         let (mut all, proceed) = (Vec::new(), AtomicBool::new(false));
         seen(fs.snapshot_list_volume(&root, &SnapshotQuery::all(of, &proceed), &mut |kept| {
