@@ -352,6 +352,10 @@ impl Served {
     /// Ends all sessions, takes no more, and waits for requests under way: after this the file
     /// system may be closed.
     pub(super) fn close(&self) {
+        // Before they give back what they hold: they continue elsewhere.
+        if let Some(grace) = &self.grace {
+            grace.close();
+        }
         let (all, tunnels) = {
             let mut sessions = self.sessions.lock();
             sessions.ended = true;
