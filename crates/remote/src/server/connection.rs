@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use device::{Clock, Link};
 use rpc::{Channel, ChannelError, Grant};
-use vfs::FsResult;
 use wire::remote::{
     Asked, FEATURE_TAKEN_OVER, FEATURES, FrameKind, FsCall, FsFailure, LockKind, REMOTE_MAGIC,
     REMOTE_VERSION, REMOTE_VERSION_MIN, Reclaim, RemoteHello, RemoteWelcome, Resume, Use, put_head,
@@ -469,20 +468,5 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
         Err(error) => calls::failed(session, id, error),
     };
     let is_repeatable = asked.call.is_repeatable();
-    // An error, too, may rest on a change that no answer has announced yet.
-    match session.volume.fs.unsettled() {
-        None => session.answered(id, frame, is_repeatable),
-        Some(position) => {
-            let (own, bytes) = (Arc::clone(session), frame.len());
-            let send = move |settled: &FsResult<()>| {
-                let frame = match settled {
-                    Ok(()) => frame,
-                    Err(error) => calls::failed(&own, id, error),
-                };
-                own.answered(id, frame, is_repeatable);
-                drop(running);
-            };
-            session.volume.settling.put(position, bytes, Box::new(send));
-        }
-    }
+    session.volume.answer(session, (id, frame), is_repeatable, running);
 }
