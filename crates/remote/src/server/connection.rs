@@ -15,7 +15,7 @@ use wire::remote::{
 use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
 
 use super::calls::{self, Executing, Outcome};
-use super::control::SILENCE_MAX;
+use super::control::{SILENCE_MAX, Term};
 use super::outbox::Connection;
 use super::pongs::pong_frame;
 use super::pool::Work;
@@ -190,7 +190,8 @@ fn welcome(
                 .hint("try again when the volume is mounted on the server")
         })?;
         send_welcome(channel, &welcome)?;
-        return control::carry(&volume, channel, &stream).map_err(protocol);
+        let term = Term::of(channel, &shared.settings.clock);
+        return control::carry(&volume, (channel, term), &stream).map_err(protocol);
     }
     let client: Arc<str> = client.into();
     let (session, resumed) = session(shared, &volume, &client, grant, hello)?;
@@ -331,12 +332,10 @@ fn receive(
     connection: &Arc<Connection>,
 ) -> Result<(), ChannelError> {
     let mut frame = Vec::new();
-    let until = connection.channel.expires();
+    let term = Term::of(&connection.channel, &shared.settings.clock);
     loop {
         connection.channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX)?;
-        if until.is_some_and(|until| shared.settings.clock.now() > until) {
-            return Err(broken("the certificate of this client has expired"));
-        }
+        term.check()?;
         match split_head(&frame) {
             Some((FrameKind::Request, id, body)) if id > 0 => {
                 // Before it is counted, whenever it runs: what it acknowledges may make the space
