@@ -41,6 +41,10 @@ impl Lasting for Fs {
         self.await_orphans(false);
     }
 
+    fn keep_orphans(&self) {
+        self.await_orphans(true);
+    }
+
     fn key(&self) -> [u8; 16] {
         self.proof_key()
     }

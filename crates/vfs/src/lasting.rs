@@ -41,6 +41,10 @@ pub trait Lasting: Send + Sync {
     /// Sessions of other processes claim nothing any more: what nobody holds may be removed.
     fn settle(&self);
 
+    /// This process serves the volume no more: what only its sessions hold stays for the next one,
+    /// although it is held no more here.
+    fn keep_orphans(&self);
+
     /// A key that is the volume's alone.
     fn key(&self) -> [u8; 16];
 }

@@ -490,11 +490,12 @@ impl<'a> Executing<'a> {
                 volume.granted(granted);
             }
             // The session may have ended, and the caller gone, since they were looked at above.
+            let is_open = right == 0 || self.session.has_open(node, right);
             if self.session.has_ended() {
-                volume.forget_session(session);
+                self.session.let_go_again();
                 return Err(FsError::Stale);
             }
-            if right != 0 && !self.session.has_open(node, right) {
+            if !is_open {
                 volume.forget_locks(session, node);
             }
             match locking {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use device::{Clock, Link};
 use rpc::{Channel, ChannelError, Grant};
-use vfs::FsResult;
 use wire::remote::{
     Asked, FEATURE_TAKEN_OVER, FEATURES, FrameKind, FsCall, FsFailure, LockKind, REMOTE_MAGIC,
     REMOTE_VERSION, REMOTE_VERSION_MIN, Reclaim, RemoteHello, RemoteWelcome, Resume, Use, put_head,
@@ -16,7 +15,7 @@ use wire::remote::{
 use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
 
 use super::calls::{self, Executing, Outcome};
-use super::control::SILENCE_MAX;
+use super::control::{SILENCE_MAX, Term};
 use super::outbox::Connection;
 use super::pongs::pong_frame;
 use super::pool::Work;
@@ -191,7 +190,8 @@ fn welcome(
                 .hint("try again when the volume is mounted on the server")
         })?;
         send_welcome(channel, &welcome)?;
-        return control::carry(&volume, channel, &stream).map_err(protocol);
+        let term = Term::of(channel, &shared.settings.clock);
+        return control::carry(&volume, (channel, term), &stream).map_err(protocol);
     }
     let client: Arc<str> = client.into();
     let (session, resumed) = session(shared, &volume, &client, grant, hello)?;
@@ -332,12 +332,10 @@ fn receive(
     connection: &Arc<Connection>,
 ) -> Result<(), ChannelError> {
     let mut frame = Vec::new();
-    let until = connection.channel.expires();
+    let term = Term::of(&connection.channel, &shared.settings.clock);
     loop {
         connection.channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX)?;
-        if until.is_some_and(|until| shared.settings.clock.now() > until) {
-            return Err(broken("the certificate of this client has expired"));
-        }
+        term.check()?;
         match split_head(&frame) {
             Some((FrameKind::Request, id, body)) if id > 0 => {
                 // Before it is counted, whenever it runs: what it acknowledges may make the space
@@ -469,20 +467,5 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
         Err(error) => calls::failed(session, id, error),
     };
     let is_repeatable = asked.call.is_repeatable();
-    // An error, too, may rest on a change that no answer has announced yet.
-    match session.volume.fs.unsettled() {
-        None => session.answered(id, frame, is_repeatable),
-        Some(position) => {
-            let (own, bytes) = (Arc::clone(session), frame.len());
-            let send = move |settled: &FsResult<()>| {
-                let frame = match settled {
-                    Ok(()) => frame,
-                    Err(error) => calls::failed(&own, id, error),
-                };
-                own.answered(id, frame, is_repeatable);
-                drop(running);
-            };
-            session.volume.settling.put(position, bytes, Box::new(send));
-        }
-    }
+    session.volume.answer(session, (id, frame), is_repeatable, running);
 }

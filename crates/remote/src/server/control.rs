@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::{Clock, Timestamp};
 use rpc::{Channel, ChannelError};
 use wire::FRAME_BYTES_MAX;
 use wire::remote::{FrameKind, put_head, split_head};
@@ -20,25 +21,47 @@ const WRITE_WITHIN: Duration = Duration::from_secs(120);
 /// Bytes that are carried at once.
 const PART_BYTES: usize = 64 << 10;
 
-/// Carries until both sides are done, or the volume is served no more.
+/// Until when a client has its rights: TLS looks at its certificate at the beginning alone.
+#[derive(Clone)]
+pub(super) struct Term {
+    until: Option<Timestamp>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Term {
+    pub(super) fn of(channel: &Channel, clock: &Arc<dyn Clock>) -> Term {
+        Term { until: channel.expires(), clock: Arc::clone(clock) }
+    }
+
+    /// Refuses everything after it.
+    pub(super) fn check(&self) -> Result<(), ChannelError> {
+        if self.until.is_some_and(|until| self.clock.now() > until) {
+            let text = "the certificate of this client has expired";
+            return Err(ChannelError::Unexpected(text.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// Carries until both sides are done, the client's rights end, or the volume is served no more.
 pub(super) fn carry(
     volume: &Arc<Served>,
-    channel: &Arc<Channel>,
+    (channel, term): (&Arc<Channel>, Term),
     stream: &UnixStream,
 ) -> Result<(), ChannelError> {
     let Some(_tunnel) = volume.tunnel(channel) else { return Err(ChannelError::Closed) };
     stream.set_write_timeout(Some(WRITE_WITHIN))?;
     let outgoing = stream.try_clone()?;
-    let (own, sender) = (Arc::clone(volume), Arc::clone(channel));
-    device::spawn("serve-control", move || send(&own, &sender, outgoing))?;
-    let received = receive(volume, channel, stream);
+    let (own, sender, until) = (Arc::clone(volume), Arc::clone(channel), term.clone());
+    device::spawn("serve-control", move || send(&own, (&sender, &until), outgoing))?;
+    let received = receive(volume, (channel, &term), stream);
     stream.shutdown(Shutdown::Both).unwrap_or_default();
     received
 }
 
 /// From the daemon to the client. What it read from memory may be out of date by now, or rest on
 /// changes that are not durable yet: then it is no answer.
-fn send(volume: &Served, channel: &Channel, mut stream: UnixStream) {
+fn send(volume: &Served, (channel, term): (&Channel, &Term), mut stream: UnixStream) {
     let mut part = vec![0; PART_BYTES];
     loop {
         let count = stream.read(&mut part).unwrap_or(0);
@@ -46,7 +69,7 @@ fn send(volume: &Served, channel: &Channel, mut stream: UnixStream) {
         put_head(FrameKind::Tunnel, 0, &mut frame);
         frame.extend_from_slice(&part[..count]);
         let settled = volume.fs.unsettled().map_or(Ok(()), |position| volume.fs.settle(position));
-        let may = settled.is_ok() && volume.may_answer();
+        let may = settled.is_ok() && term.check().is_ok() && volume.may_answer();
         if !may || channel.send(&frame).is_err() {
             // Nobody reads: the daemon ends what it does, and the thread that writes to it returns.
             stream.shutdown(Shutdown::Both).unwrap_or_default();
@@ -62,7 +85,7 @@ fn send(volume: &Served, channel: &Channel, mut stream: UnixStream) {
 /// From the client to the daemon.
 fn receive(
     volume: &Served,
-    channel: &Channel,
+    (channel, term): (&Channel, &Term),
     mut stream: &UnixStream,
 ) -> Result<(), ChannelError> {
     let mut frame = Vec::new();
@@ -74,6 +97,7 @@ fn receive(
             Err(ChannelError::Closed) => return Ok(()),
             Err(error) => return Err(error),
         }
+        term.check()?;
         match split_head(&frame) {
             Some((FrameKind::Tunnel, ..)) if !takes => {}
             Some((FrameKind::Tunnel, _, b"")) => takes = stream.shutdown(Shutdown::Write).is_ok(),

@@ -77,6 +77,10 @@ struct Waiting {
     claiming: BTreeSet<SessionId>,
     /// When it ends; `None`: it has.
     until: Option<Duration>,
+    /// Its end has begun.
+    ends: bool,
+    /// The volume is served no more: inodes without names stay from now on.
+    closes: bool,
 }
 
 /// How long sessions of before are waited for.
@@ -95,7 +99,8 @@ impl Grace {
             }
         };
         let (claiming, until) = (BTreeSet::new(), Some(Duration::MAX));
-        let state = Mutex::new(Waiting { awaited, claiming, until });
+        let (ends, closes) = (false, false);
+        let state = Mutex::new(Waiting { awaited, claiming, until, ends, closes });
         Grace { lasting, state }
     }
 
@@ -140,21 +145,34 @@ impl Grace {
         }
     }
 
+    /// The volume is served no more, but its sessions continue elsewhere: what they hold stays,
+    /// although it is given back here.
+    pub(super) fn close(&self) {
+        self.state.lock().closes = true;
+        self.lasting.keep_orphans();
+    }
+
     /// What was awaited is not from here on. It ends in the volume without the lock, in which
-    /// commits would keep every client that arrives, and every lock.
+    /// commits would keep every client that arrives, and every lock. Only then do others get what
+    /// it had: an answer that says so rests on the end, and is not sent before that is durable.
     fn end(&self, mut state: MutexGuard<'_, Waiting>) {
-        state.until = None;
+        if std::mem::replace(&mut state.ends, true) {
+            return;
+        }
         // Those that did not claim all that they hold continue without: others may have had it.
         state.claiming.clear();
         let absent: Vec<_> = std::mem::take(&mut state.awaited).into_iter().collect();
         drop(state);
-        self.lasting.settle();
-        if absent.is_empty() {
-            return;
+        if !absent.is_empty() {
+            tracing::info!(sessions = absent.len(), "did not come back: they have ended");
+            if let Err(error) = self.lasting.end(&absent) {
+                tracing::warn!(%error, "sessions that ended stay in the volume");
+            }
         }
-        tracing::info!(sessions = absent.len(), "did not come back: they have ended");
-        if let Err(error) = self.lasting.end(&absent) {
-            tracing::warn!(%error, "sessions that ended stay in the volume");
+        let mut state = self.state.lock();
+        state.until = None;
+        if !state.closes {
+            self.lasting.settle();
         }
     }
 }

@@ -55,7 +55,7 @@ enum Seen {
 }
 
 #[derive(Default)]
-#[expect(clippy::struct_excessive_bools, reason = "four facts, each true alone")]
+#[expect(clippy::struct_excessive_bools, reason = "five facts, each true alone")]
 struct State {
     nodes: BTreeMap<NodeId, Held>,
     requests: BTreeMap<u64, Seen>,
@@ -64,6 +64,8 @@ struct State {
     attempt: Option<u64>,
     lost_since: Option<Duration>,
     ended: bool,
+    /// Its end is in the volume: others get its locks.
+    has_let_go: bool,
     /// Changes that are executed now.
     changing: usize,
     /// It is to end in the volume, too, when none is.
@@ -211,9 +213,7 @@ impl Session {
             return false;
         }
         // It may have ended since it was looked at.
-        if self.has_ended() {
-            self.volume.forget_session(self.id);
-        }
+        self.let_go_again();
         if reclaim.last {
             self.state.lock().reclaims = false;
             if let Some(grace) = &self.volume.grace {
@@ -539,7 +539,21 @@ impl Session {
         }
     }
 
-    /// Ends it: everything that it holds is released.
+    /// Others get its locks. Not before its end is in the volume: it could continue after a crash,
+    /// and have them again.
+    pub(super) fn let_go(&self) {
+        self.state.lock().has_let_go = true;
+        self.volume.forget_session(self.id);
+    }
+
+    /// The same for a lock that it got at that moment.
+    pub(super) fn let_go_again(&self) {
+        if self.state.lock().has_let_go {
+            self.volume.forget_session(self.id);
+        }
+    }
+
+    /// Ends it: everything that it holds is released, its locks when it lets go.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -558,7 +572,6 @@ impl Session {
         for (node, held) in nodes.into_iter().filter(|(_, held)| held.counted > 0) {
             self.fs().forget(node, held.counted);
         }
-        self.volume.forget_session(self.id);
     }
 
     /// How many nodes it holds.

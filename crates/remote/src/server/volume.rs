@@ -11,7 +11,7 @@ use device::Clock;
 use device::sync::{Condvar, Mutex, MutexGuard};
 use inode::{Caller, NodeId};
 use rpc::Channel;
-use vfs::FileSystem;
+use vfs::{FileSystem, FsResult};
 
 use super::bounds::Bounds;
 use super::calls;
@@ -320,38 +320,69 @@ impl Served {
         if known.is_some() {
             session.end();
             session.end_for_good();
-            // (Nobody can continue it.)
-            if let Some(grace) = &self.grace {
-                grace.is_back(&session.secret);
-            }
-            self.note_grace();
         }
     }
 
+    /// Nobody can continue a session any more.
+    pub(super) fn awaits_no_more(&self, session: &Session) {
+        if let Some(grace) = &self.grace {
+            grace.is_back(&session.secret);
+        }
+        self.note_grace();
+    }
+
     /// Ends the locks of a session, and wakes those that waited for them.
-    pub(super) fn forget_session(&self, id: u64) {
+    pub(super) fn forget_session(self: &Arc<Served>, id: u64) {
         let granted = self.locks.end_session(id);
         self.granted(&granted);
     }
 
     /// Ends the locks of a session on a file.
-    pub(super) fn forget_locks(&self, session: u64, node: NodeId) {
+    pub(super) fn forget_locks(self: &Arc<Served>, session: u64, node: NodeId) {
         let granted = self.locks.end_file(session, node);
         self.granted(&granted);
     }
 
     /// Answers requests for locks that were waiting.
-    pub(super) fn granted(&self, granted: &[Waiter]) {
+    pub(super) fn granted(self: &Arc<Served>, granted: &[Waiter]) {
         for Waiter { session, request } in granted {
-            if let Some(session) = self.session(*session) {
-                session.answered(*request, calls::done(*request), false);
-            }
+            let Some(session) = self.session(*session) else { continue };
+            let Some(running) = self.begin() else { return };
+            self.answer(&session, (*request, calls::done(*request)), false, running);
         }
+    }
+
+    /// Sends an answer when everything is durable that it rests on, or an error in its place. (An
+    /// error, too, may rest on a change that no answer has announced yet.)
+    pub(super) fn answer(
+        &self,
+        to: &Arc<Session>,
+        (id, frame): (u64, Vec<u8>),
+        is_repeatable: bool,
+        running: Running,
+    ) {
+        let Some(position) = self.fs.unsettled() else {
+            return to.answered(id, frame, is_repeatable);
+        };
+        let (own, bytes) = (Arc::clone(to), frame.len());
+        let send = move |settled: &FsResult<()>| {
+            let frame = match settled {
+                Ok(()) => frame,
+                Err(error) => calls::failed(&own, id, error),
+            };
+            own.answered(id, frame, is_repeatable);
+            drop(running);
+        };
+        self.settling.put(position, bytes, Box::new(send));
     }
 
     /// Ends all sessions, takes no more, and waits for requests under way: after this the file
     /// system may be closed.
     pub(super) fn close(&self) {
+        // Before they give back what they hold: they continue elsewhere.
+        if let Some(grace) = &self.grace {
+            grace.close();
+        }
         let (all, tunnels) = {
             let mut sessions = self.sessions.lock();
             sessions.ended = true;
@@ -362,6 +393,7 @@ impl Served {
         }
         for session in all.into_values() {
             session.end();
+            session.let_go();
         }
         let mut sessions = self.sessions.lock();
         while sessions.running > 0 {

@@ -61,6 +61,10 @@ impl remote::Lasting for Kept {
         self.0.settle();
     }
 
+    fn keep_orphans(&self) {
+        self.0.keep_orphans();
+    }
+
     fn key(&self) -> [u8; 16] {
         self.0.key()
     }
@@ -113,6 +117,8 @@ impl Place {
     /// The process ends, and another one serves the volume.
     pub(crate) fn replace(&mut self) {
         self.server.remove(VOLUME);
+        // Background work goes on until the volume is closed, and removes nothing that they hold.
+        while self.fs().background_step(64).unwrap().more {}
         self.fs.take().unwrap().close().unwrap();
         self.begin();
     }

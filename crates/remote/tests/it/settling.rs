@@ -8,10 +8,10 @@ use std::time::Duration;
 use device::Clock;
 use device::sync::{Condvar, Mutex};
 use inode::{Caller, FsError, NodeId};
-use remote::{Export, Remote, RemoteFs, Server};
+use remote::{Executed, Export, Lasting, Remote, RemoteFs, Server, SessionId};
 use rpc::Grant;
 use testing::MemoryFs;
-use vfs::{FileSystem, FsResult, Layer, Operation};
+use vfs::{Entry, FileLock, FileSystem, FsResult, Layer, LockKind, Locked, Operation, Request};
 
 use crate::rig::{VOLUME, connect, server, user};
 
@@ -76,7 +76,49 @@ impl Gated {
     }
 }
 
+/// Sessions that the file system keeps: the end of one is a change like any other.
+struct Kept(Arc<Gated>);
+
+impl Lasting for Kept {
+    fn begin(&self) -> FsResult<SessionId> {
+        Ok([7; 16])
+    }
+
+    fn sessions(&self) -> FsResult<Vec<SessionId>> {
+        Ok(Vec::new())
+    }
+
+    fn executed(&self, _: &Request) -> FsResult<Option<Executed>> {
+        Ok(None)
+    }
+
+    fn confirm(&self, _: &SessionId, done: u64) -> FsResult<u64> {
+        Ok(done)
+    }
+
+    fn end(&self, _: &[SessionId]) -> FsResult<()> {
+        self.0.made.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn find_again(&self, _: NodeId) -> FsResult<Entry> {
+        Err(FsError::Stale)
+    }
+
+    fn settle(&self) {}
+
+    fn keep_orphans(&self) {}
+
+    fn key(&self) -> [u8; 16] {
+        [9; 16]
+    }
+}
+
 fn served() -> (Arc<Gated>, Server) {
+    serve(false)
+}
+
+fn serve(keeps_sessions: bool) -> (Arc<Gated>, Server) {
     let fs = Arc::new(Gated {
         inner: MemoryFs::new(),
         made: AtomicU64::new(0),
@@ -84,11 +126,13 @@ fn served() -> (Arc<Gated>, Server) {
         gate: Mutex::new(Gate::Closed),
         changed: Condvar::new(),
     });
+    let lasting = || Arc::new(Kept(Arc::clone(&fs))) as Arc<dyn Lasting>;
+    let lasting = keeps_sessions.then(lasting);
     let server = server(Grant::all(), Duration::from_secs(60));
     let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
     let (name, control) = (VOLUME.to_owned(), Box::new(control));
     let exported: Arc<dyn FileSystem> = Arc::<Gated>::clone(&fs);
-    let export = Export { name, fs: exported, control, warrant: None, lasting: None };
+    let export = Export { name, fs: exported, control, warrant: None, lasting };
     assert!(server.add(export));
     (fs, server)
 }
@@ -151,4 +195,34 @@ fn a_change_that_does_not_become_durable_is_answered_with_the_error() {
     let seen = far.lookup(&user(0), NodeId::ROOT, b"a");
     assert!(matches!(seen, Err(FsError::ReadOnly(_))), "{seen:?}");
     remote.end();
+}
+
+/// After a crash before that, the session could continue, and have its lock again.
+#[test]
+fn a_lock_of_a_session_that_ended_is_nobody_elses_before_that_end_is_durable() {
+    let (fs, server) = serve(true);
+    let (one, two) = (client(&server), client(&server));
+    let root = user(0);
+    let file = one.1.create(&root, NodeId::ROOT, b"f", (0o666, 2)).unwrap().node;
+    let same = two.1.lookup(&root, NodeId::ROOT, b"f").unwrap().node;
+    two.1.open(&root, same, 2).unwrap();
+    let kind = LockKind::Exclusive;
+    let lock = |owner| FileLock { owner, pid: 1, kind, start: 0, end: u64::MAX, whole: true };
+    assert_eq!(one.1.lock(&root, file, &lock(1), false).unwrap(), Locked::Done);
+    let granted = AtomicUsize::new(0);
+    device::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let locked = two.1.lock(&root, same, &lock(2), true);
+            granted.fetch_add(1, Ordering::SeqCst);
+            locked
+        });
+        device::SystemClock::new().sleep(Duration::from_millis(50));
+        one.0.end();
+        wait_until(|| fs.made.load(Ordering::SeqCst) == 1);
+        device::SystemClock::new().sleep(Duration::from_millis(50));
+        assert_eq!(granted.load(Ordering::SeqCst), 0, "it was granted too early");
+        fs.set(Gate::Open);
+        assert_eq!(waits.join().unwrap().unwrap(), Locked::Done);
+    });
+    two.0.end();
 }

@@ -1,20 +1,26 @@
 //! Certificates: who is let in, and who is not.
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::rig::TRUSTED;
-use device::{Clock, SystemClock, SystemNet, SystemRandom};
+use device::sync::Mutex;
+use device::{Clock, SystemClock, SystemNet, SystemRandom, Timestamp};
 use inode::{Caller, NodeId};
 use remote::{
-    ConnectError, Export, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target,
+    ConnectError, Export, OpenControl, Place, Proof, Remote, RemoteFs, Security, Server, Settings,
+    Target, control,
 };
 use rpc::certificates::{Authority, For};
 use rpc::{ClientTls, Files, Grant, ServerTls};
 use testing::MemoryFs;
 use vfs::FileSystem;
+use wire::remote::Asker;
 
 fn files(directory: &Path, name: &str, authority: &Path) -> Files {
     Files {
@@ -30,19 +36,23 @@ fn authority(directory: &Path) -> Authority {
 
 /// A server with certificates of an authority in a directory.
 fn server(directory: &Path) -> Server {
+    let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
+    server_with(directory, Arc::new(SystemClock::new()), Box::new(control))
+}
+
+fn server_with(directory: &Path, clock: Arc<dyn Clock>, control: Box<OpenControl>) -> Server {
     let settings = Settings {
         security: Security::Tls(ServerTls::read(&files(directory, "server", directory)).unwrap()),
-        clock: Arc::new(SystemClock::new()),
+        clock,
         random: Arc::new(SystemRandom),
         grace: None,
     };
     let server = Server::start(&SystemNet, SocketAddr::from(([127, 0, 0, 1], 0)), settings);
     let server = server.unwrap();
-    let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
     let export = Export {
         name: "vol".into(),
         fs: Arc::new(MemoryFs::new()),
-        control: Box::new(control),
+        control,
         warrant: None,
         lasting: None,
     };
@@ -112,11 +122,71 @@ fn an_expired_certificate_is_refused() {
     let ours = authority(own);
     ours.make("server", &For::Server(&["127.0.0.1".into()]), 30).unwrap();
     let now = SystemClock::new().now().0 - 3 * 86_400_000_000_000;
-    let earlier = Authority::in_directory(own, device::Timestamp(now)).unwrap();
+    let earlier = Authority::in_directory(own, Timestamp(now)).unwrap();
     earlier.make("past", &For::Client(&Grant::all()), 1).unwrap();
     let server = server(own);
     let error = connect(&server, "127.0.0.1", Some(files(own, "past", own))).err();
     println!("{}", error.expect("it is expired"));
+}
+
+/// The clock of a server, days ahead.
+struct Ahead(SystemClock, AtomicI64);
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        let days = self.1.load(Ordering::SeqCst);
+        Timestamp(self.0.now().0 + days * 86_400_000_000_000)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+}
+
+/// A command that keeps its connection has no more rights than one that begins.
+#[test]
+fn a_connection_of_commands_ends_with_the_certificate() {
+    let own = tempfile::tempdir().unwrap();
+    let own = own.path();
+    let ours = authority(own);
+    ours.make("server", &For::Server(&["127.0.0.1".into()]), 60).unwrap();
+    ours.make("client", &For::Client(&Grant::all()), 30).unwrap();
+    let clock = Arc::new(Ahead(SystemClock::new(), AtomicI64::new(0)));
+    let ends: Arc<Mutex<Vec<UnixStream>>> = Arc::default();
+    let taken = Arc::clone(&ends);
+    let open = move |_: &str, _: Caller| {
+        let (ours, theirs) = UnixStream::pair()?;
+        taken.lock().push(ours);
+        Ok(theirs)
+    };
+    let server = server_with(own, Arc::<Ahead>::clone(&clock), Box::new(open));
+    let begin = || {
+        let proof = Proof::Tls(ClientTls::read(&files(own, "client", own)).unwrap());
+        let (host, port) = ("127.0.0.1".to_owned(), server.address().port());
+        let target = Target { places: vec![Place { host, port }], volume: "vol".into(), proof };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let verb = control(&SystemNet, &clock, &target, Asker::default()).unwrap().stream;
+        let daemon = ends.lock().pop().unwrap();
+        for end in [&verb, &daemon] {
+            end.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        }
+        (verb, daemon)
+    };
+    let ((mut asks, mut asked), (mut hears, mut answers)) = (begin(), begin());
+    let mut got = [0; 8];
+    for (from, to) in [(&mut asks, &mut asked), (&mut answers, &mut hears)] {
+        from.write_all(b"in time").unwrap();
+        to.read_exact(&mut got[..7]).unwrap();
+    }
+    clock.1.store(31, Ordering::SeqCst);
+    asks.write_all(b"late").unwrap();
+    assert_eq!(asked.read(&mut got).unwrap(), 0, "a request after the end of the certificate");
+    answers.write_all(b"late").unwrap();
+    assert_eq!(hears.read(&mut got).unwrap(), 0, "an answer after the end of the certificate");
 }
 
 #[test]

@@ -127,10 +127,17 @@ impl Session {
         }
     }
 
+    /// Answers that report a lock which it had are sent when this is durable: they rest on it.
     fn end_in_volume(&self) {
-        let Some(lasting) = self.volume.lasting.as_ref().filter(|_| self.is_kept) else { return };
-        if let Err(error) = lasting.end(&[self.secret]) {
+        if let Some(lasting) = self.volume.lasting.as_ref().filter(|_| self.is_kept)
+            && let Err(error) = lasting.end(&[self.secret])
+        {
             tracing::warn!(%error, "a session that ended stays in the volume");
+        }
+        // (One that was never added has no locks, and a number that may be another's.)
+        if self.has_ended() {
+            self.volume.awaits_no_more(self);
+            self.let_go();
         }
     }
 }
