@@ -164,6 +164,20 @@ impl Mem {
         }
     }
 
+    /// How many entries and ranges begin in some ranges, counted up to a bound.
+    pub(crate) fn count_within(&self, ranges: &Ranges, most: usize) -> usize {
+        let mut count = 0;
+        for (from, to) in ranges.iter() {
+            let bounds = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
+            count += self.entries.range::<[u8], _>(bounds).take(most - count).count();
+            count += self.ranges.beginning_in(bounds).take(most - count).count();
+            if count == most {
+                break;
+            }
+        }
+        count
+    }
+
     /// Replaces the tombstones of a range in which nothing exists, below neither, by one range;
     /// changes nothing if the tree has a value there. A range takes no more memory than two
     /// tombstones: it replaces at least so many, and so a reader adds nothing to what the next

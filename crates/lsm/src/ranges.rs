@@ -85,6 +85,14 @@ impl Ranges {
         })
     }
 
+    /// The ranges that begin within bounds.
+    pub(crate) fn beginning_in(
+        &self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> impl Iterator<Item = Span<'_>> {
+        self.by_start.range::<[u8], _>(bounds).map(|(from, to)| (&**from, to.as_deref()))
+    }
+
     /// Adds all of another set.
     pub(crate) fn add_all(&mut self, other: &Ranges) {
         for (from, to) in other.iter() {

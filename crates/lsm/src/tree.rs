@@ -31,7 +31,7 @@ pub(crate) struct Ids {
     next: AtomicU64,
     /// The checkpoint in progress has no layer from this number on; 0 if there is no checkpoint.
     in_flight: AtomicU64,
-    /// Entries of layers in memory that were copied or moved to others.
+    /// Entries and ranges of layers in memory that were copied or moved to others, or removed.
     pub(crate) moved: AtomicU64,
 }
 
@@ -275,10 +275,12 @@ fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &Ids) -> Option<Mem> {
     let below = if layers.len() > 1 { Below::Layers } else { Below::Nothing };
     let Some(layer) = layers.first_mut().and_then(Arc::get_mut) else { return Some(newest) };
     let Some(mem) = layer.memory_mut() else { return Some(newest) };
-    if mem.len() < newest.len() {
+    // One range of the newer tree may remove any number of entries of the older one.
+    let moved = newest.len() + mem.count_within(&newest.ranges, MOVED_MAX + 1);
+    if mem.len() < newest.len() || moved > MOVED_MAX {
         return Some(newest);
     }
-    ids.moved.fetch_add(newest.entries.len() as u64, Ordering::Relaxed);
+    ids.moved.fetch_add(moved as u64, Ordering::Relaxed);
     mem.absorb(newest, below);
     layer.renumber(ids.take());
     None
@@ -320,6 +322,30 @@ mod tests {
         let frozen = tree.freeze(&ids);
         tree.note_deleted(&stack, b"a", None);
         assert!(!Arc::ptr_eq(&stack, &frozen) && tree.state.read().active.is_empty());
+    }
+
+    /// A freeze, which stops all commits, does not remove one by one what a range covers of the
+    /// layer before.
+    #[test]
+    fn a_freeze_removes_few_entries_of_the_layer_before() {
+        for (tombstones, layers) in [(100_usize, 2), (MOVED_MAX, 3)] {
+            let (tree, ids) = (Tree::new(TreeId(1), Arc::default()), Ids::new(1));
+            tree.state.write().active.put(b"below", b"");
+            let below = tree.freeze(&ids);
+            // A checkpoint is writing the lowest layer, so that nothing is merged into it.
+            ids.freeze();
+            for number in 0..tombstones {
+                let key = number.to_string();
+                tree.state.write().active.delete(key.as_bytes(), Below::Layers);
+            }
+            drop((tree.freeze(&ids), below));
+            let before = ids.moved.load(Ordering::Relaxed);
+            tree.state.write().active.delete_range(b"0", Some(b"a"), Below::Layers);
+            assert_eq!(tree.freeze(&ids).layers.len(), layers, "{tombstones} tombstones");
+            let moved = ids.moved.load(Ordering::Relaxed) - before;
+            let expected = if layers == 2 { tombstones as u64 + 1 } else { 0 };
+            assert_eq!(moved, expected, "{tombstones} tombstones");
+        }
     }
 
     /// A tree that was dropped after a reader got its handle must not read as empty.
