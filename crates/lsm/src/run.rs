@@ -190,12 +190,14 @@ impl Run {
     /// Whether it may have keys whose prefix has the hash `member`, or deletes any.
     pub(crate) fn may_have_prefix(&self, prefix: &[u8], member: u64) -> Result<bool> {
         let index = self.index()?;
-        if !index.ranges.is_empty() {
+        let end = store::prefix_end(prefix);
+        if let Some((from, _)) = index.ranges.reaching_above(prefix)
+            && end.as_deref().is_none_or(|end| from < end)
+        {
             return Ok(true);
         }
         let blocks = &index.blocks;
         let first = blocks.last_not_above(prefix).unwrap_or(0);
-        let end = store::prefix_end(prefix);
         let last = match &end {
             Some(end) => blocks.last_not_above(end),
             None => blocks.blocks().len().checked_sub(1),
