@@ -20,6 +20,7 @@ use store::{Cursor, Item, KeyRange, Result};
 use crate::key::Key;
 use crate::layer::{Stack, View};
 use crate::merge::{Direction, From, Merge};
+use crate::ranges::OwnedSpan;
 use crate::rows::Content;
 use crate::run::Caching;
 use crate::tree::Tree;
@@ -233,17 +234,14 @@ impl TreeCursor {
         }
         if let Source::Live(tree) = &self.source {
             tree.visited.fetch_add(merge.visited, Ordering::Relaxed);
-            for (from, to) in &deleted {
-                tree.note_deleted(&stack, from, to.as_deref());
+            if !deleted.is_empty() {
+                tree.note_deleted(&stack, &deleted);
             }
         }
         let nothing = chunk.entries.is_empty() && !chunk.last;
         Ok(edge.filter(|_| nothing))
     }
 }
-
-/// A range of keys: the first, and the first behind it where there is one.
-type OwnedSpan = (Vec<u8>, Option<Vec<u8>>);
 
 /// The keys between two bounds that were met in a direction, if they can be written as a range: its
 /// ends must be as short as keys are, because an index with longer ones cannot be read.

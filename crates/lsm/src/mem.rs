@@ -183,20 +183,25 @@ impl Mem {
     /// tombstones: it replaces at least so many, and so a reader adds nothing to what the next
     /// checkpoint needs.
     pub(crate) fn join_tombstones(&mut self, from: &[u8], to: Option<&[u8]>) {
+        if self.would_join(from, to) {
+            self.delete_range(from, to, Below::Layers);
+        }
+    }
+
+    /// Whether a range has at least two tombstones, and no value.
+    pub(crate) fn would_join(&self, from: &[u8], to: Option<&[u8]>) -> bool {
         if to.is_some_and(|to| to <= from) {
-            return;
+            return false;
         }
         let bounds = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
         let mut tombstones = 0;
         for (_, value) in self.entries.range::<[u8], _>(bounds) {
             if value.is_some() {
-                return;
+                return false;
             }
             tombstones += 1;
         }
-        if tombstones >= 2 {
-            self.delete_range(from, to, Below::Layers);
-        }
+        tombstones >= 2
     }
 
     /// Merges newer content, as if it had been written here.

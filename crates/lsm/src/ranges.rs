@@ -18,6 +18,8 @@ pub(crate) struct Ranges {
 
 /// A range: its first key, and the first key behind it where there is one.
 pub(crate) type Span<'a> = (&'a [u8], Option<&'a [u8]>);
+/// The same, with its own memory.
+pub(crate) type OwnedSpan = (Vec<u8>, Option<Vec<u8>>);
 
 impl Ranges {
     pub(crate) fn is_empty(&self) -> bool {

@@ -22,6 +22,7 @@ use crate::key::Key;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::mem::{Below, Known, Mem, Value};
 use crate::merge::Direction;
+use crate::ranges::OwnedSpan;
 
 /// Most entries and ranges that freezing moves or copies: it runs while no commit does.
 const MOVED_MAX: usize = 4096;
@@ -163,18 +164,30 @@ impl Tree {
         Ok(Part { mem, edge, stack: Arc::clone(&state.stack) })
     }
 
-    /// Notes that nothing exists in a range, as a cursor found with this stack, so that the next
+    /// Notes that nothing exists in some ranges, as a cursor found with this stack, so that the next
     /// cursor does not visit each key that was deleted there. The content of the tree stays the
-    /// same.
+    /// same. It is locked for changes only if that replaces tombstones.
     ///
     /// What was put since then is in the active tree, because the caller holds the stack: it is
     /// neither changed in place nor another one. A tree whose active part is empty may be the same
     /// as the durable one, and stays so.
-    pub(crate) fn note_deleted(&self, stack: &Arc<Stack>, from: &[u8], to: Option<&[u8]>) {
+    pub(crate) fn note_deleted(&self, stack: &Arc<Stack>, spans: &[OwnedSpan]) {
+        let is_same = |state: &State| {
+            let is_same = Arc::ptr_eq(&state.stack, stack) && !state.active.is_empty();
+            is_same && !self.dropped.load(Ordering::Relaxed)
+        };
+        {
+            let state = self.state.read();
+            let joins = |(from, to): &OwnedSpan| state.active.would_join(from, to.as_deref());
+            if !is_same(&state) || !spans.iter().any(joins) {
+                return;
+            }
+        }
         let mut state = self.state.write();
-        let is_same = Arc::ptr_eq(&state.stack, stack) && !state.active.is_empty();
-        if is_same && !self.dropped.load(Ordering::Relaxed) {
-            state.active.join_tombstones(from, to);
+        if is_same(&state) {
+            for (from, to) in spans {
+                state.active.join_tombstones(from, to.as_deref());
+            }
         }
     }
 
@@ -303,24 +316,25 @@ mod tests {
                 state.active.delete(key, Below::Layers);
             }
         };
-        tree.note_deleted(&stack, b"a", None);
+        let note = |stack: &Arc<Stack>| tree.note_deleted(stack, &[(b"a".to_vec(), None)]);
+        note(&stack);
         assert!(tree.state.read().active.is_empty(), "an unchanged tree stays so");
         delete();
-        tree.note_deleted(&Arc::default(), b"a", None);
+        note(&Arc::default());
         assert_eq!(entries(), 3, "another stack");
         tree.state.write().active.put(b"b", b"since then");
-        tree.note_deleted(&stack, b"a", None);
+        note(&stack);
         assert_eq!(entries(), 3, "a value");
         delete();
         tree.dropped.store(true, Ordering::Relaxed);
-        tree.note_deleted(&stack, b"a", None);
+        note(&stack);
         assert_eq!(entries(), 3, "a dropped tree");
         tree.dropped.store(false, Ordering::Relaxed);
-        tree.note_deleted(&stack, b"a", None);
+        note(&stack);
         assert!(entries() == 0 && !tree.state.read().active.ranges.is_empty());
         // The layer that the cursor has is neither changed nor taken back.
         let frozen = tree.freeze(&ids);
-        tree.note_deleted(&stack, b"a", None);
+        note(&stack);
         assert!(!Arc::ptr_eq(&stack, &frozen) && tree.state.read().active.is_empty());
     }
 
@@ -346,6 +360,23 @@ mod tests {
             let expected = if layers == 2 { tombstones as u64 + 1 } else { 0 };
             assert_eq!(moved, expected, "{tombstones} tombstones");
         }
+    }
+
+    /// Many readers of what was deleted long ago do not lock the tree for changes: with such a lock
+    /// this test would not end.
+    #[test]
+    fn what_gains_nothing_is_not_noted() {
+        let tree = Tree::new(TreeId(1), Arc::default());
+        for (at, key) in [b"b", b"d"].into_iter().enumerate() {
+            tree.state.write().active.delete(key, Below::Layers);
+            let state = tree.state.read();
+            let to = |at: usize| Some([b"c", b"d"][at].to_vec());
+            tree.note_deleted(&state.stack, &[(b"a".to_vec(), to(at)), (b"x".to_vec(), None)]);
+            assert_eq!(state.active.entries.len(), at + 1);
+        }
+        let stack = Arc::clone(&tree.state.read().stack);
+        tree.note_deleted(&stack, &[(b"x".to_vec(), None), (b"a".to_vec(), None)]);
+        assert!(tree.state.read().active.entries.is_empty());
     }
 
     /// A tree that was dropped after a reader got its handle must not read as empty.
