@@ -10,6 +10,9 @@ use std::ops::Bound;
 
 use rpds::RedBlackTreeMapSync;
 
+/// Memory of a range in addition to its keys: a node of the map, and heads of the keys.
+const RANGE_BYTES: usize = 128;
+
 /// Disjoint ranges of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
@@ -28,6 +31,11 @@ impl Ranges {
 
     pub(crate) fn len(&self) -> usize {
         self.by_start.size()
+    }
+
+    /// Estimated memory that they take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.iter().map(|(from, to)| RANGE_BYTES + from.len() + to.map_or(0, <[u8]>::len)).sum()
     }
 
     /// The ranges, ascending.
