@@ -318,7 +318,8 @@ mod tests {
         let whole = noted(Bound::Included(short), Bound::Excluded(short));
         assert_eq!(whole, Some((short.to_vec(), Some(short.to_vec()))));
         assert_eq!(noted(Bound::Unbounded, Bound::Unbounded), Some((Vec::new(), None)));
-        assert_eq!(noted(Bound::Excluded(&short[1..]), Bound::Unbounded).unwrap().0.len(), KEY_BYTES_MAX);
+        let next = noted(Bound::Excluded(&short[1..]), Bound::Unbounded);
+        assert_eq!(next, Some(([&short[1..], &[0]].concat(), None)));
         for bound in [Bound::Included(long), Bound::Excluded(long), Bound::Excluded(short)] {
             assert_eq!(noted(bound, Bound::Unbounded), None, "{bound:?}");
         }
