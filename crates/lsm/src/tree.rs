@@ -2,10 +2,10 @@
 //!
 //! A clone, a pinned state and a checkpoint all begin by *freezing*: the active tree becomes the
 //! newest layer, and an empty one takes its place. To keep short-lived states from leaving many
-//! small layers, a tree takes back a newest layer that nothing else holds any more. It copies
-//! layers that others hold if they are hardly larger than what is above them. It does not copy a
-//! layer that a checkpoint is writing, perhaps as one run with those below it: the copy would stay
-//! in memory.
+//! small layers, a tree takes back a newest layer that nothing else holds any more, unless a
+//! newer range deletes much of it. It copies layers that others hold if they are
+//! hardly larger than what is above them. It does not copy a layer that a checkpoint is writing,
+//! perhaps as one run with those below it: the copy would stay in memory.
 //!
 //! A copied layer becomes part of one half as large again. So an entry is copied a few times before
 //! it is in a layer that is too large for that, however often the tree is frozen. Larger layers are
