@@ -96,10 +96,10 @@ impl Ranges {
     }
 
     /// The ranges that begin within bounds.
-    pub(crate) fn beginning_in(
-        &self,
-        bounds: (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> impl Iterator<Item = Span<'_>> {
+    pub(crate) fn beginning_in<'a>(
+        &'a self,
+        bounds: (Bound<&'a [u8]>, Bound<&'a [u8]>),
+    ) -> impl Iterator<Item = Span<'a>> {
         self.by_start.range::<[u8], _>(bounds).map(|(from, to)| (&**from, to.as_deref()))
     }
 
