@@ -205,10 +205,16 @@ impl RunIndex {
     /// Memory that it takes.
     pub fn memory_bytes(&self) -> usize {
         let filters: usize = self.filters.iter().map(|(_, filter)| filter.memory_bytes()).sum();
+        let bytes = |(from, to): &DeletedRange| {
+            let keys = from.len().saturating_add(to.as_ref().map_or(0, Vec::len));
+            keys.saturating_add(std::mem::size_of::<DeletedRange>())
+        };
+        let ranges = self.ranges.iter().map(bytes).fold(0, usize::saturating_add);
         std::mem::size_of::<RunIndex>()
             .saturating_add(self.keys.len())
             .saturating_add(self.blocks.len().saturating_mul(28))
             .saturating_add(filters)
+            .saturating_add(ranges)
     }
 
     /// Its bytes.
@@ -342,6 +348,14 @@ mod tests {
             assert_eq!(index.find(b"key99999"), None);
             assert_eq!(index.find(b"a"), None);
         }
+    }
+
+    #[test]
+    fn ranges_are_memory_that_counts() {
+        let mut index = sample(1);
+        let before = index.memory_bytes();
+        index.push_range(&[b'y'; 100], Some(&[b'z'; 100]));
+        assert!(index.memory_bytes() >= before.saturating_add(200));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use store::{Cursor, Item, KeyRange, Result};
 use crate::key::Key;
 use crate::layer::{Stack, View};
 use crate::merge::{Direction, From, Merge};
+use crate::ranges::OwnedSpan;
 use crate::rows::Content;
 use crate::run::Caching;
 use crate::tree::Tree;
@@ -233,8 +234,8 @@ impl TreeCursor {
         }
         if let Source::Live(tree) = &self.source {
             tree.visited.fetch_add(merge.visited, Ordering::Relaxed);
-            for (from, to) in &deleted {
-                tree.note_deleted(&stack, from, to.as_deref());
+            if !deleted.is_empty() {
+                tree.note_deleted(&stack, &deleted);
             }
         }
         let nothing = chunk.entries.is_empty() && !chunk.last;
@@ -242,10 +243,8 @@ impl TreeCursor {
     }
 }
 
-/// A range of keys: the first, and the first behind it where there is one.
-type OwnedSpan = (Vec<u8>, Option<Vec<u8>>);
-
-/// The keys between two bounds that were met in a direction, if they can be written as a range.
+/// The keys between two bounds that were met in a direction, if they can be written as a range: its
+/// ends must be as short as keys are, because an index with longer ones cannot be read.
 fn span(direction: Direction, first: Bound<&[u8]>, last: Bound<&[u8]>) -> Option<OwnedSpan> {
     let (lower, upper) = match direction {
         Direction::Forward => (first, last),
@@ -253,15 +252,16 @@ fn span(direction: Direction, first: Bound<&[u8]>, last: Bound<&[u8]>) -> Option
     };
     // The key behind a key.
     let next = |key: &[u8]| (key.len() < KEY_BYTES_MAX).then(|| [key, &[0]].concat());
+    let same = |key: &[u8]| (key.len() <= KEY_BYTES_MAX).then(|| key.to_vec());
     let from = match lower {
         Bound::Unbounded => Vec::new(),
-        Bound::Included(key) => key.to_vec(),
+        Bound::Included(key) => same(key)?,
         Bound::Excluded(key) => next(key)?,
     };
     let to = match upper {
         Bound::Unbounded => None,
         Bound::Included(key) => Some(next(key)?),
-        Bound::Excluded(key) => Some(key.to_vec()),
+        Bound::Excluded(key) => Some(same(key)?),
     };
     Some((from, to))
 }
@@ -304,5 +304,27 @@ impl Cursor for TreeCursor {
 
     fn want_values(&mut self, of: fn(&[u8]) -> bool) {
         self.wanted = of;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_a_noted_range_are_as_short_as_keys() {
+        let (short, long) = (&[1; KEY_BYTES_MAX][..], &[1; KEY_BYTES_MAX + 1][..]);
+        let noted = |first, last| span(Direction::Forward, first, last);
+        let whole = noted(Bound::Included(short), Bound::Excluded(short));
+        assert_eq!(whole, Some((short.to_vec(), Some(short.to_vec()))));
+        assert_eq!(noted(Bound::Unbounded, Bound::Unbounded), Some((Vec::new(), None)));
+        let next = noted(Bound::Excluded(&short[1..]), Bound::Unbounded);
+        assert_eq!(next, Some(([&short[1..], &[0]].concat(), None)));
+        for bound in [Bound::Included(long), Bound::Excluded(long), Bound::Excluded(short)] {
+            assert_eq!(noted(bound, Bound::Unbounded), None, "{bound:?}");
+        }
+        for bound in [Bound::Included(long), Bound::Excluded(long), Bound::Included(short)] {
+            assert_eq!(noted(Bound::Unbounded, bound), None, "{bound:?}");
+        }
     }
 }

@@ -22,6 +22,9 @@ pub(crate) type Value = Option<Arc<[u8]>>;
 /// Memory of an entry in addition to its bytes: a share of a node, and the head of its value.
 const ENTRY_BYTES: usize = 88;
 
+/// Ranges from which on no more are noted. A run keeps its ranges in memory, tombstones on disk.
+const NOTED_MAX: usize = 4096;
+
 /// What one layer knows of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known<T> {
@@ -164,25 +167,44 @@ impl Mem {
         }
     }
 
+    /// How many entries and ranges begin in some ranges, counted up to a bound.
+    pub(crate) fn count_within(&self, ranges: &Ranges, most: usize) -> usize {
+        let mut count = 0;
+        for (from, to) in ranges.iter() {
+            let bounds = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
+            count += self.entries.range::<[u8], _>(bounds).take(most - count).count();
+            count += self.ranges.beginning_in(bounds).take(most - count).count();
+            if count == most {
+                break;
+            }
+        }
+        count
+    }
+
     /// Replaces the tombstones of a range in which nothing exists, below neither, by one range;
-    /// changes nothing if the tree has a value there. A range takes no more memory than two
-    /// tombstones: it replaces at least so many, and so a reader adds nothing to what the next
-    /// checkpoint needs.
+    /// changes nothing if the tree has a value there, or very many ranges. A range takes no more
+    /// memory than two tombstones: it replaces at least so many, and so a reader adds nothing to
+    /// what the next checkpoint needs.
     pub(crate) fn join_tombstones(&mut self, from: &[u8], to: Option<&[u8]>) {
-        if to.is_some_and(|to| to <= from) {
-            return;
+        if self.would_join(from, to) {
+            self.delete_range(from, to, Below::Layers);
+        }
+    }
+
+    /// Whether a range has at least two tombstones and no value, and may be noted.
+    pub(crate) fn would_join(&self, from: &[u8], to: Option<&[u8]>) -> bool {
+        if to.is_some_and(|to| to <= from) || self.ranges.len() >= NOTED_MAX {
+            return false;
         }
         let bounds = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
         let mut tombstones = 0;
         for (_, value) in self.entries.range::<[u8], _>(bounds) {
             if value.is_some() {
-                return;
+                return false;
             }
             tombstones += 1;
         }
-        if tombstones >= 2 {
-            self.delete_range(from, to, Below::Layers);
-        }
+        tombstones >= 2
     }
 
     /// Merges newer content, as if it had been written here.
@@ -220,7 +242,7 @@ fn entry_bytes(key: &Key, value: Option<&[u8]>) -> usize {
 mod tests {
     use store::Error;
 
-    use super::{Below, Known, Mem};
+    use super::{Below, Known, Mem, NOTED_MAX};
 
     fn get<'m>(mem: &'m Mem, key: &[u8]) -> Known<&'m [u8]> {
         mem.get(key).expect("its value is known")
@@ -265,6 +287,18 @@ mod tests {
         mem.delete(&[5], Below::Layers);
         assert!(mem.len() == 6 && get(&mem, &[2]) == Known::Deleted);
         assert_eq!((get(&mem, &[5]), get(&mem, &[10])), (Known::Deleted, Known::Nothing));
+    }
+
+    #[test]
+    fn ranges_that_are_noted_are_bounded() {
+        let mut mem = Mem::default();
+        for number in 0..NOTED_MAX as u32 + 10 {
+            let key = |at| [&number.to_be_bytes()[..], &[at]].concat();
+            mem.delete(&key(1), Below::Layers);
+            mem.delete(&key(2), Below::Layers);
+            mem.join_tombstones(&key(1), Some(&key(3)));
+        }
+        assert_eq!((mem.ranges.len(), mem.entries.len()), (NOTED_MAX, 20));
     }
 
     #[test]

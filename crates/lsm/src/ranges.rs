@@ -10,6 +10,9 @@ use std::ops::Bound;
 
 use rpds::RedBlackTreeMapSync;
 
+/// Memory of a range in addition to its keys: a node of the map, and heads of the keys.
+const RANGE_BYTES: usize = 128;
+
 /// Disjoint ranges of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
@@ -18,6 +21,8 @@ pub(crate) struct Ranges {
 
 /// A range: its first key, and the first key behind it where there is one.
 pub(crate) type Span<'a> = (&'a [u8], Option<&'a [u8]>);
+/// The same, with its own memory.
+pub(crate) type OwnedSpan = (Vec<u8>, Option<Vec<u8>>);
 
 impl Ranges {
     pub(crate) fn is_empty(&self) -> bool {
@@ -26,6 +31,11 @@ impl Ranges {
 
     pub(crate) fn len(&self) -> usize {
         self.by_start.size()
+    }
+
+    /// Estimated memory that they take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.iter().map(|(from, to)| RANGE_BYTES + from.len() + to.map_or(0, <[u8]>::len)).sum()
     }
 
     /// The ranges, ascending.
@@ -83,6 +93,14 @@ impl Ranges {
             let next = self.by_start.range::<[u8], _>(bound).next();
             next.map(|(from, to)| (&**from, to.as_deref()))
         })
+    }
+
+    /// The ranges that begin within bounds.
+    pub(crate) fn beginning_in<'a>(
+        &'a self,
+        bounds: (Bound<&'a [u8]>, Bound<&'a [u8]>),
+    ) -> impl Iterator<Item = Span<'a>> {
+        self.by_start.range::<[u8], _>(bounds).map(|(from, to)| (&**from, to.as_deref()))
     }
 
     /// Adds all of another set.

@@ -55,6 +55,12 @@ pub(crate) struct Index {
     pub(crate) ranges: Ranges,
 }
 
+impl Index {
+    fn memory_bytes(&self) -> u64 {
+        (self.blocks.memory_bytes() + self.ranges.memory_bytes()) as u64
+    }
+}
+
 impl Run {
     pub(crate) fn new(files: &Arc<Files>, entry: RunEntry, uses: Arc<[LogRows]>) -> Run {
         let (index, passed_over) = (OnceLock::new(), AtomicBool::new(false));
@@ -76,12 +82,13 @@ impl Run {
 
     /// Keeps the index in memory.
     fn keep(&self, blocks: RunIndex) {
-        let memory = blocks.memory_bytes() as u64;
         let mut ranges = Ranges::default();
         for (from, to) in blocks.ranges() {
             ranges.add(from, to.as_deref());
         }
-        if self.index.set(Index { blocks, ranges }).is_ok() {
+        let index = Index { blocks, ranges };
+        let memory = index.memory_bytes();
+        if self.index.set(index).is_ok() {
             self.files.index_bytes.fetch_add(memory, Ordering::Relaxed);
         }
     }
@@ -190,12 +197,14 @@ impl Run {
     /// Whether it may have keys whose prefix has the hash `member`, or deletes any.
     pub(crate) fn may_have_prefix(&self, prefix: &[u8], member: u64) -> Result<bool> {
         let index = self.index()?;
-        if !index.ranges.is_empty() {
+        let end = store::prefix_end(prefix);
+        if let Some((from, _)) = index.ranges.reaching_above(prefix)
+            && end.as_deref().is_none_or(|end| from < end)
+        {
             return Ok(true);
         }
         let blocks = &index.blocks;
         let first = blocks.last_not_above(prefix).unwrap_or(0);
-        let end = store::prefix_end(prefix);
         let last = match &end {
             Some(end) => blocks.last_not_above(end),
             None => blocks.blocks().len().checked_sub(1),
@@ -210,8 +219,7 @@ impl Drop for Run {
     fn drop(&mut self) {
         self.files.let_go(self.entry.number);
         if let Some(index) = self.index.get() {
-            let memory = index.blocks.memory_bytes() as u64;
-            self.files.index_bytes.fetch_sub(memory, Ordering::Relaxed);
+            self.files.index_bytes.fetch_sub(index.memory_bytes(), Ordering::Relaxed);
         }
     }
 }

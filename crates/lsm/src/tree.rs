@@ -2,10 +2,10 @@
 //!
 //! A clone, a pinned state and a checkpoint all begin by *freezing*: the active tree becomes the
 //! newest layer, and an empty one takes its place. To keep short-lived states from leaving many
-//! small layers, a tree takes back a newest layer that nothing else holds any more. It copies
-//! layers that others hold if they are hardly larger than what is above them. It does not copy a
-//! layer that a checkpoint is writing, perhaps as one run with those below it: the copy would stay
-//! in memory.
+//! small layers, a tree takes back a newest layer that nothing else holds any more, unless a
+//! newer range deletes much of it. It copies layers that others hold if they are
+//! hardly larger than what is above them. It does not copy a layer that a checkpoint is writing,
+//! perhaps as one run with those below it: the copy would stay in memory.
 //!
 //! A copied layer becomes part of one half as large again. So an entry is copied a few times before
 //! it is in a layer that is too large for that, however often the tree is frozen. Larger layers are
@@ -22,6 +22,7 @@ use crate::key::Key;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::mem::{Below, Known, Mem, Value};
 use crate::merge::Direction;
+use crate::ranges::OwnedSpan;
 
 /// Most entries and ranges that freezing moves or copies: it runs while no commit does.
 const MOVED_MAX: usize = 4096;
@@ -31,7 +32,7 @@ pub(crate) struct Ids {
     next: AtomicU64,
     /// The checkpoint in progress has no layer from this number on; 0 if there is no checkpoint.
     in_flight: AtomicU64,
-    /// Entries of layers in memory that were copied or moved to others.
+    /// Entries and ranges of layers in memory that were copied or moved to others, or removed.
     pub(crate) moved: AtomicU64,
 }
 
@@ -163,18 +164,30 @@ impl Tree {
         Ok(Part { mem, edge, stack: Arc::clone(&state.stack) })
     }
 
-    /// Notes that nothing exists in a range, as a cursor found with this stack, so that the next
+    /// Notes that nothing exists in some ranges, as a cursor found with this stack, so that the next
     /// cursor does not visit each key that was deleted there. The content of the tree stays the
-    /// same.
+    /// same. It is locked for changes only if that replaces tombstones.
     ///
     /// What was put since then is in the active tree, because the caller holds the stack: it is
     /// neither changed in place nor another one. A tree whose active part is empty may be the same
     /// as the durable one, and stays so.
-    pub(crate) fn note_deleted(&self, stack: &Arc<Stack>, from: &[u8], to: Option<&[u8]>) {
+    pub(crate) fn note_deleted(&self, stack: &Arc<Stack>, spans: &[OwnedSpan]) {
+        let is_same = |state: &State| {
+            let is_same = Arc::ptr_eq(&state.stack, stack) && !state.active.is_empty();
+            is_same && !self.dropped.load(Ordering::Relaxed)
+        };
+        {
+            let state = self.state.read();
+            let joins = |(from, to): &OwnedSpan| state.active.would_join(from, to.as_deref());
+            if !is_same(&state) || !spans.iter().any(joins) {
+                return;
+            }
+        }
         let mut state = self.state.write();
-        let is_same = Arc::ptr_eq(&state.stack, stack) && !state.active.is_empty();
-        if is_same && !self.dropped.load(Ordering::Relaxed) {
-            state.active.join_tombstones(from, to);
+        if is_same(&state) {
+            for (from, to) in spans {
+                state.active.join_tombstones(from, to.as_deref());
+            }
         }
     }
 
@@ -275,10 +288,12 @@ fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &Ids) -> Option<Mem> {
     let below = if layers.len() > 1 { Below::Layers } else { Below::Nothing };
     let Some(layer) = layers.first_mut().and_then(Arc::get_mut) else { return Some(newest) };
     let Some(mem) = layer.memory_mut() else { return Some(newest) };
-    if mem.len() < newest.len() {
+    // One range of the newer tree may remove any number of entries of the older one.
+    let moved = newest.len() + mem.count_within(&newest.ranges, MOVED_MAX + 1);
+    if mem.len() < newest.len() || moved > MOVED_MAX {
         return Some(newest);
     }
-    ids.moved.fetch_add(newest.entries.len() as u64, Ordering::Relaxed);
+    ids.moved.fetch_add(moved as u64, Ordering::Relaxed);
     mem.absorb(newest, below);
     layer.renumber(ids.take());
     None
@@ -301,25 +316,67 @@ mod tests {
                 state.active.delete(key, Below::Layers);
             }
         };
-        tree.note_deleted(&stack, b"a", None);
+        let note = |stack: &Arc<Stack>| tree.note_deleted(stack, &[(b"a".to_vec(), None)]);
+        note(&stack);
         assert!(tree.state.read().active.is_empty(), "an unchanged tree stays so");
         delete();
-        tree.note_deleted(&Arc::default(), b"a", None);
+        note(&Arc::default());
         assert_eq!(entries(), 3, "another stack");
         tree.state.write().active.put(b"b", b"since then");
-        tree.note_deleted(&stack, b"a", None);
+        note(&stack);
         assert_eq!(entries(), 3, "a value");
         delete();
         tree.dropped.store(true, Ordering::Relaxed);
-        tree.note_deleted(&stack, b"a", None);
+        note(&stack);
         assert_eq!(entries(), 3, "a dropped tree");
         tree.dropped.store(false, Ordering::Relaxed);
-        tree.note_deleted(&stack, b"a", None);
+        note(&stack);
         assert!(entries() == 0 && !tree.state.read().active.ranges.is_empty());
         // The layer that the cursor has is neither changed nor taken back.
         let frozen = tree.freeze(&ids);
-        tree.note_deleted(&stack, b"a", None);
+        note(&stack);
         assert!(!Arc::ptr_eq(&stack, &frozen) && tree.state.read().active.is_empty());
+    }
+
+    /// A freeze, which stops all commits, does not remove one by one what a range covers of the
+    /// layer before.
+    #[test]
+    fn a_freeze_removes_few_entries_of_the_layer_before() {
+        for (tombstones, layers) in [(100_usize, 2), (MOVED_MAX, 3)] {
+            let (tree, ids) = (Tree::new(TreeId(1), Arc::default()), Ids::new(1));
+            tree.state.write().active.put(b"below", b"");
+            let below = tree.freeze(&ids);
+            // A checkpoint is writing the lowest layer, so that nothing is merged into it.
+            ids.freeze();
+            for number in 0..tombstones {
+                let key = number.to_string();
+                tree.state.write().active.delete(key.as_bytes(), Below::Layers);
+            }
+            drop((tree.freeze(&ids), below));
+            let before = ids.moved.load(Ordering::Relaxed);
+            tree.state.write().active.delete_range(b"0", Some(b"a"), Below::Layers);
+            assert_eq!(tree.freeze(&ids).layers.len(), layers, "{tombstones} tombstones");
+            let moved = ids.moved.load(Ordering::Relaxed) - before;
+            let expected = if layers == 2 { tombstones as u64 + 1 } else { 0 };
+            assert_eq!(moved, expected, "{tombstones} tombstones");
+        }
+    }
+
+    /// Many readers of what was deleted long ago do not lock the tree for changes: with such a lock
+    /// this test would not end.
+    #[test]
+    fn what_gains_nothing_is_not_noted() {
+        let tree = Tree::new(TreeId(1), Arc::default());
+        for (at, key) in [b"b", b"d"].into_iter().enumerate() {
+            tree.state.write().active.delete(key, Below::Layers);
+            let state = tree.state.read();
+            let to = |at: usize| Some([b"c", b"d"][at].to_vec());
+            tree.note_deleted(&state.stack, &[(b"a".to_vec(), to(at)), (b"x".to_vec(), None)]);
+            assert_eq!(state.active.entries.len(), at + 1);
+        }
+        let stack = Arc::clone(&tree.state.read().stack);
+        tree.note_deleted(&stack, &[(b"x".to_vec(), None), (b"a".to_vec(), None)]);
+        assert!(tree.state.read().active.entries.is_empty());
     }
 
     /// A tree that was dropped after a reader got its handle must not read as empty.

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::sim::{Point, Task, undriven};
 use device::sync::{Mutex, MutexGuard};
@@ -253,17 +253,21 @@ impl Scheduler {
         }
     }
 
-    /// Waits until it is a thread's turn.
+    /// Waits until it is a thread's turn. A wait may end early, for no reason or because of an
+    /// earlier turn, so real time says how long the turn was given to nobody.
     #[expect(clippy::disallowed_methods, reason = "driven threads are parked, and nothing else is")]
     fn await_turn(&self, me: Task) {
-        let (mut given, mut waits) = (0, 0);
+        // The turn that was seen last, and since when.
+        let mut seen: Option<(u64, Instant)> = None;
         while self.running.load(Ordering::Acquire) != me {
-            let before = std::mem::replace(&mut given, self.given.load(Ordering::Relaxed));
-            waits = if before == given { waits + 1 } else { 0 };
-            // What woke it for an earlier turn, which it took without waiting, may end one wait at
-            // once. Two that end, and the turn was given to nobody: one of them was silence.
+            let (given, now) = (self.given.load(Ordering::Relaxed), Instant::now());
+            let since = match seen {
+                Some((before, since)) if before == given => since,
+                _ => now,
+            };
+            seen = Some((given, since));
             assert!(
-                waits < 2,
+                now.duration_since(since) < SILENT,
                 "thread {:?} has the turn and waits for something that the scheduler does not know",
                 self.running(),
             );

@@ -1,5 +1,6 @@
 //! The cost of cursors where much was deleted, counted in visited keys: a cursor visits nothing
-//! behind its range, and what it visited in vain the next one does not visit again.
+//! behind its range, and what it visited in vain of the active tree the next one does not visit
+//! again.
 
 use std::collections::BTreeMap;
 

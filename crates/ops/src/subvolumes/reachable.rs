@@ -23,6 +23,12 @@ use crate::Ops;
 /// Deepest directory: a longer chain of parents is a loop.
 const DEPTH_MAX: usize = 1 << 20;
 
+/// A climb remembers one directory of so many: the next one that comes the same way soon meets it.
+const KNOWN_EACH: usize = 32;
+
+/// Whether names lead from the root of the volume to a directory of a subvolume.
+type Ways = BTreeMap<(u64, u64), bool>;
+
 /// A live subvolume: its root, and the entry in which it is mounted.
 struct Live {
     root: u64,
@@ -108,14 +114,14 @@ impl<'a> Reachable<'a> {
 
     /// Subvolumes of a lineage that names point to, by their roots.
     pub(super) fn roots(&self, lineage: u64) -> FsResult<BTreeMap<u64, u64>> {
-        let mut roots = BTreeMap::new();
+        let (mut roots, mut known) = (BTreeMap::new(), Ways::new());
         for &id in self.by_lineage.get(&lineage).into_iter().flatten() {
             let Some(root) = self.live.get(&id).map(|live| live.root) else { continue };
-            match self.climb(id, root, &Caller::root(), &mut Path::default()) {
-                Ok(Some(_)) => {
+            match self.leads_up(id, root, &mut known) {
+                Ok(true) => {
                     roots.insert(root, id);
                 }
-                Ok(None) | Err(FsError::Io(_) | FsError::Stale) => {}
+                Ok(false) | Err(FsError::Io(_) | FsError::Stale) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -148,6 +154,23 @@ impl<'a> Reachable<'a> {
         }
     }
 
+    /// Whether names lead from the root of the volume to a directory. Each directory is climbed
+    /// once: users may have any number of ways that share most of their length.
+    fn leads_up(&self, subvol: u64, dir: u64, known: &mut Ways) -> FsResult<bool> {
+        let (mut steps, mut passed) = (0_usize, Vec::new());
+        let mut known_at = |at: (u64, u64)| {
+            if steps.is_multiple_of(KNOWN_EACH) {
+                passed.push(at);
+            }
+            steps += 1;
+            known.get(&at).copied()
+        };
+        let (caller, mut path) = (Caller::root(), Path::default());
+        let way = self.climb_to((subvol, dir), &caller, &mut path, &mut known_at)?;
+        known.extend(passed.into_iter().map(|at| (at, way.is_some())));
+        Ok(way.is_some())
+    }
+
     /// Builds the path of a directory of a live subvolume, and returns whether the caller may go
     /// there; `None` when no names lead there.
     fn climb(
@@ -157,6 +180,17 @@ impl<'a> Reachable<'a> {
         caller: &Caller,
         path: &mut Path,
     ) -> FsResult<Option<bool>> {
+        self.climb_to((subvol, dir), caller, path, &mut |_| None)
+    }
+
+    /// The same, up to a directory of which it is known whether names lead there.
+    fn climb_to(
+        &self,
+        (subvol, dir): (u64, u64),
+        caller: &Caller,
+        path: &mut Path,
+        known_at: &mut dyn FnMut((u64, u64)) -> Option<bool>,
+    ) -> FsResult<Option<bool>> {
         let mut open = true;
         let (mut subvol, mut dir) = (subvol, dir);
         let mut passed = BTreeSet::new();
@@ -165,10 +199,17 @@ impl<'a> Reachable<'a> {
             if !passed.insert(subvol) {
                 return Err(inconsistent(VOLUME, "subvolumes contain each other", live.root));
             }
-            let is_root = |ino| ino == live.root;
-            let above = self.names_above((subvol, dir), caller, is_root, DEPTH_MAX, path)?;
+            let mut leads = None;
+            let sought = |ino| {
+                leads = known_at((subvol, ino));
+                leads.is_some() || ino == live.root
+            };
+            let above = self.names_above((subvol, dir), caller, sought, DEPTH_MAX, path)?;
             let Some(above) = above else { return Ok(None) };
             open &= above.open;
+            if let Some(leads) = leads {
+                return Ok(leads.then_some(open));
+            }
             if subvol == self.root {
                 return Ok(Some(open));
             }
@@ -259,7 +300,7 @@ impl<'a> Reachable<'a> {
         &self,
         (subvol, dir): (u64, u64),
         caller: &Caller,
-        sought: impl Fn(u64) -> bool,
+        mut sought: impl FnMut(u64) -> bool,
         names_max: usize,
         path: &mut Path,
     ) -> FsResult<Option<Above>> {

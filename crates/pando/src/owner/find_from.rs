@@ -100,7 +100,7 @@ pub(super) fn places<'a>(
     match node(fs, caller, path, follow) {
         Ok(_) => places.first = one(path.to_vec()),
         Err(FsError::NotFound | FsError::NotDirectory) => {
-            match in_snapshot(fs, caller, path, follow) {
+            match in_snapshot(fs, caller, path, follow).map_err(|error| about(error, shown))? {
                 Some(path) => {
                     places.first = one(path);
                     return Ok(places);
@@ -145,7 +145,8 @@ pub(super) fn locate(fs: &Volume, caller: &Caller, path: &[u8]) -> Result<Vec<u8
     match node(fs, caller, path, Follow::Yes) {
         Ok(_) => Ok(path.to_vec()),
         Err(error @ (FsError::NotFound | FsError::NotDirectory)) => {
-            in_snapshot(fs, caller, path, Follow::Yes).ok_or_else(|| about(error, path))
+            let found = in_snapshot(fs, caller, path, Follow::Yes);
+            found.and_then(|found| found.ok_or(error)).map_err(|error| about(error, path))
         }
         Err(error) => Err(about(error, path)),
     }
@@ -183,13 +184,14 @@ fn inside(
 }
 
 /// What `DIR@SNAPSHOT` within a path means: the snapshot of that directory, or of the nearest one
-/// above that has one of the name. Beyond [`WALKED_MAX`] none is found.
+/// above that has one of the name. Beyond [`WALKED_MAX`] none is found, and [`FsError::Busy`] says
+/// that the ways of removed directories are too long to tell.
 pub(super) fn in_snapshot(
     fs: &Volume,
     caller: &Caller,
     path: &[u8],
     follow: Follow,
-) -> Option<Vec<u8>> {
+) -> FsResult<Option<Vec<u8>>> {
     snapshot_that_exists(fs, caller, path, &mut |path| node(fs, caller, path, follow).is_ok())
 }
 
@@ -199,9 +201,10 @@ fn snapshot_that_exists(
     caller: &Caller,
     path: &[u8],
     exists: &mut dyn FnMut(&[u8]) -> bool,
-) -> Option<Vec<u8>> {
+) -> FsResult<Option<Vec<u8>>> {
     let signs = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@');
     let mut left = WALKED_MAX;
+    // `None`: too much was walked.
     let mut try_path = |candidate: Vec<u8>, names: usize| {
         left = left.checked_sub(names + 1)?;
         Some(exists(&candidate).then_some(candidate))
@@ -216,30 +219,39 @@ fn snapshot_that_exists(
         let directory = components(&path[..at]);
         let names = directory.len() + components(rest).len();
         for above in (0..=directory.len()).rev() {
-            if let Some(found) = try_path(inside(fs, &directory, above, snapshot, rest), names)? {
-                return Some(found);
+            match try_path(inside(fs, &directory, above, snapshot, rest), names) {
+                Some(None) => {}
+                found => return Ok(found.flatten()),
             }
         }
         // The last one of the name, where a directory of that path was removed more than once.
-        for (number, above) in removed_on(fs, caller, &directory, snapshot).into_iter().rev() {
+        let removed = removed_on(fs, caller, &directory, snapshot, WALKED_MAX)?;
+        for (number, above) in removed.into_iter().rev() {
             let candidate = [&in_removed(fs, number, &directory[above..])[..], rest].concat();
-            if let Some(found) = try_path(candidate, names)? {
-                return Some(found);
+            match try_path(candidate, names) {
+                Some(None) => {}
+                found => return Ok(found.flatten()),
             }
         }
     }
-    None
+    Ok(None)
 }
 
 /// The snapshots of a name of removed directories that were on a way, or at its end, with the
 /// number of names of each one's directory, the oldest first. Those that cannot be listed are as
-/// if there were none.
-fn removed_on(fs: &Volume, caller: &Caller, way: &[&[u8]], name: &[u8]) -> Vec<(SubvolId, usize)> {
+/// if there were none, except where too many steps would tell.
+fn removed_on(
+    fs: &Volume,
+    caller: &Caller,
+    way: &[&[u8]],
+    name: &[u8],
+    steps_max: usize,
+) -> FsResult<Vec<(SubvolId, usize)>> {
     let proceed = AtomicBool::new(false);
     let query = SnapshotQuery {
         name: Some(name),
         on_the_way_to: Some(way),
-        steps_max: WALKED_MAX,
+        steps_max,
         ..SnapshotQuery::all(SnapshotsOf::Removed, &proceed)
     };
     let mut found = Vec::new();
@@ -248,7 +260,11 @@ fn removed_on(fs: &Volume, caller: &Caller, way: &[&[u8]], name: &[u8]) -> Vec<(
         found.push((kept.snapshot.subvol, above));
         ControlFlow::Continue(())
     });
-    listed.map(|()| found).unwrap_or_default()
+    match listed {
+        Ok(()) => Ok(found),
+        Err(error @ FsError::Busy(_)) => Err(error),
+        Err(_) => Ok(Vec::new()),
+    }
 }
 
 /// The path that addresses a snapshot by its number.
@@ -378,7 +394,7 @@ mod tests {
                 false
             };
             let found = snapshot_that_exists(&fs, &Caller::root(), path.as_bytes(), &mut exists);
-            assert_eq!(found, None);
+            assert_eq!(found.unwrap(), None);
             (looked_up, names)
         };
         // Eight signs of 30: a snapshot of each of the 11 directories from the last one to `/`.
@@ -388,6 +404,20 @@ mod tests {
         let (looked_up, names) = tried(&path);
         assert!((50..200).contains(&looked_up), "{looked_up}");
         assert!((WALKED_MAX - 20_000..=WALKED_MAX).contains(&names), "{names}");
+    }
+
+    /// A snapshot of a removed directory that too many steps hide is not said to be absent.
+    #[test]
+    fn a_way_that_is_too_long_is_an_error() {
+        let fs = fresh::volume();
+        let root = Caller::root();
+        let gone = fs.mkdir(&root, NodeId::ROOT, b"gone", 0o755).unwrap().node;
+        fs.snapshot_create(&root, gone, b"one").unwrap();
+        fs::FileSystem::forget(&fs, gone, 1);
+        fs.rmr(&root, NodeId::ROOT, b"gone").unwrap();
+        let found = |steps| removed_on(&fs, &root, &[b"gone"], b"one", steps);
+        assert_eq!(found(WALKED_MAX).unwrap().len(), 1);
+        assert!(matches!(found(0), Err(FsError::Busy(_))));
     }
 
     /// Each place was built in full for each snapshot of each directory on the way, and there were

@@ -44,7 +44,8 @@ impl<'a> Held<'a> {
         let found = match fs.resolve(caller, path, follow) {
             Err(error @ (FsError::NotFound | FsError::NotDirectory)) => {
                 let inside = find_from::in_snapshot(fs, caller, path, follow);
-                inside.map_or(Err(error), |path| fs.resolve(caller, &path, follow))
+                let inside = inside.and_then(|inside| inside.ok_or(error));
+                inside.and_then(|path| fs.resolve(caller, &path, follow))
             }
             found => found,
         };
@@ -149,7 +150,7 @@ pub(super) fn below<T>(
     then(held.entry.node, name).map_err(|error| {
         let failure = about(error, path);
         if failure.kind == FailureKind::NotFound
-            && find_from::in_snapshot(fs, caller, path, Follow::No).is_some()
+            && matches!(find_from::in_snapshot(fs, caller, path, Follow::No), Ok(Some(_)))
         {
             return failure.hint("that is a snapshot, which is read-only");
         }

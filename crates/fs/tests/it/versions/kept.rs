@@ -385,6 +385,36 @@ fn a_list_is_narrowed_to_a_name_and_a_way_and_ended() {
     assert_eq!(visited, 1);
 }
 
+/// Directories that were rolled back are climbed from to find the paths of removed ones, each way
+/// once: with all of each way, one user's rollbacks took the steps of everybody's searches.
+#[test]
+fn rollbacks_in_a_deep_directory_cost_few_steps() {
+    const DEEP: usize = 300;
+    const ROLLED_BACK: usize = 20;
+    let v = volume();
+    let gone = v.dir(home(), "gone").node;
+    v.fs.snapshot_create(&root(), gone, b"one").expect("a snapshot");
+    removed(&v, home(), "gone", gone);
+    let deep = chain(&v, DEEP);
+    for number in 0..ROLLED_BACK {
+        let dir = v.dir(deep, &number.to_string()).node;
+        v.fs.snapshot_create(&root(), dir, b"old").expect("a snapshot");
+        v.fs.rollback(&root(), dir, b"old").expect("rolled back");
+        forget(&v, dir);
+    }
+    let proceed = AtomicBool::new(false);
+    let way: [&[u8]; 1] = [b"gone"];
+    let query = SnapshotQuery {
+        name: Some(b"one"),
+        on_the_way_to: Some(&way),
+        steps_max: 2 * DEEP + 40 * ROLLED_BACK,
+        ..SnapshotQuery::all(SnapshotsOf::Removed, &proceed)
+    };
+    let found = all(&v.fs, &root(), &query).expect("a list");
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].path.as_deref(), Some(&b"/gone"[..]));
+}
+
 /// Each snapshot was listed with its whole path: a thousand of a deep directory took gigabytes.
 #[test]
 fn paths_beyond_a_bound_are_not_built() {
