@@ -264,6 +264,7 @@ fn own(
         }
     });
     let was_made = served.is_ok();
+    let mut watched = None;
     let ended = served.and_then(|mount| {
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
@@ -273,7 +274,7 @@ fn own(
         let exported = exported.transpose()?;
         let ended = serve(start, &server, &inbox, report);
         // Clients release what they hold before the volume is closed.
-        drop(exported);
+        watched = exported.and_then(far::Exported::end);
         ended
     });
     if let Some(recording) = recording {
@@ -285,6 +286,7 @@ fn own(
         host::set_observed(&*env.device, None);
     }
     let closed = fs.close();
+    drop(watched);
     closing.into_iter().for_each(host::Closing::end);
     if let Some(claim) = claim {
         claim.withdraw();
