@@ -5,7 +5,7 @@
 //! One user gets a part of them. All users together leave some to root and to the user that owns
 //! the volume: those two can always look at the volume, unmount it and end the sessions of others.
 
-mod lent;
+mod reserved;
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;
@@ -89,7 +89,7 @@ pub(super) struct Session {
     /// Whether it is in the middle of an import.
     imports: bool,
     /// Memory that its current request may take, if it is a stream or a dump for another machine.
-    lent: u64,
+    reserved: u64,
     /// The user that ended it, if any.
     ended_by: Option<u32>,
     /// How long its peer keeps it waiting.
@@ -152,7 +152,7 @@ impl Sessions {
             busy: None,
             load: Load::Light,
             imports: false,
-            lent: 0,
+            reserved: 0,
             ended_by: None,
             wait: Arc::default(),
             follows: None,
@@ -230,7 +230,7 @@ impl Sessions {
             open.rests_since = now;
             open.load = Load::Light;
             open.imports = false;
-            open.lent = 0;
+            open.reserved = 0;
             open.wait.reset();
         }
     }

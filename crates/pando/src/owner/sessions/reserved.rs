@@ -1,8 +1,8 @@
 //! What clients of other machines may take of a daemon. A client names its users itself, so it
 //! counts as one, and not against a user of this machine who has the same number.
 //!
-//! Memory is lent to streams and dumps. They take it until they end, and go only as fast as their
-//! clients read: no limit on searches bounds them.
+//! Memory is reserved for streams and dumps. They take it until they end, and go only as fast as
+//! their clients read: no limit on searches bounds them.
 
 use wire::{Failure, FailureKind};
 
@@ -10,8 +10,8 @@ use super::{Session, Sessions};
 use crate::owner::load::Load;
 
 /// Most of one client, by the name in its certificate, and of all of them.
-const LENT_TO_CLIENT_MAX: u64 = 512 << 20;
-const LENT_MAX: u64 = 2 << 30;
+const RESERVED_TO_CLIENT_MAX: u64 = 512 << 20;
+const RESERVED_MAX: u64 = 2 << 30;
 
 impl Session {
     /// Whether limits on requests of one user count both together.
@@ -40,23 +40,23 @@ impl Sessions {
         (load, memory): (Load, u64),
     ) -> Result<(), Failure> {
         self.begin(id, load)?;
-        self.lend(id, memory)
+        self.reserve(id, memory)
     }
 
-    fn lend(&mut self, id: u64, memory: u64) -> Result<(), Failure> {
+    fn reserve(&mut self, id: u64, memory: u64) -> Result<(), Failure> {
         let Some(client) = self.open.get(&id).and_then(|open| open.far.clone()) else {
             return Ok(());
         };
-        let others = self.open.iter().filter(|(other, open)| **other != id && open.lent > 0);
+        let others = self.open.iter().filter(|(other, open)| **other != id && open.reserved > 0);
         let (mut of_client, mut of_all) = (memory, memory);
         for (_, open) in others {
-            of_all = of_all.saturating_add(open.lent);
+            of_all = of_all.saturating_add(open.reserved);
             if open.far.as_ref() == Some(&client) {
-                of_client = of_client.saturating_add(open.lent);
+                of_client = of_client.saturating_add(open.reserved);
             }
         }
-        if memory > 0 && (of_client > LENT_TO_CLIENT_MAX || of_all > LENT_MAX) {
-            let (one, all) = (LENT_TO_CLIENT_MAX >> 20, LENT_MAX >> 20);
+        if memory > 0 && (of_client > RESERVED_TO_CLIENT_MAX || of_all > RESERVED_MAX) {
+            let (one, all) = (RESERVED_TO_CLIENT_MAX >> 20, RESERVED_MAX >> 20);
             let message = format!(
                 "streams and dumps of the client {client} take {} MiB with this one, and those of \
                  all clients {} MiB: the most is {one} MiB, and {all} MiB",
@@ -67,7 +67,7 @@ impl Sessions {
                 .hint("try again when another one has ended, or give it less --memory"));
         }
         if let Some(open) = self.open.get_mut(&id) {
-            open.lent = memory;
+            open.reserved = memory;
         }
         Ok(())
     }
