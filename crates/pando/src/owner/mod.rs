@@ -229,12 +229,11 @@ fn own(
         host::set_observed(&*env.device, elsewhere.as_deref());
     }
     let shown = with_virtual_dirs(&fs, options.is_some() || start.serve.is_some());
-    let clock = Arc::clone(&env.clock);
     let silent = claim.as_ref().map(|claim| Box::new(claim.overdue()) as Silent);
     let server = Server::new(
         start,
         (Arc::clone(&shown), store, silent),
-        clock,
+        Arc::clone(&env.clock),
         events.clone(),
         Arc::clone(door),
     );
@@ -263,8 +262,7 @@ fn own(
             mount(front, &options, events.clone()).map(Some)
         }
     });
-    let was_made = served.is_ok();
-    let mut watched = None;
+    let (was_made, mut watched) = (served.is_ok(), None);
     let ended = served.and_then(|mount| {
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
