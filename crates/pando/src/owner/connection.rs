@@ -219,7 +219,7 @@ fn try_serve(
             request.call,
             Call::ImportOpen { .. } | Call::ScanOpen { .. } | Call::ReceiveOpen { .. }
         );
-        let load = load::load(&request.call);
+        let load = (load::load(&request.call), load::memory(&request.call));
         let task = name(&request.call).map(|what| Task { what, continues });
         let was_idle = work.is_none();
         if was_idle && task.is_some() && !server.set_busy(id, task) {
@@ -233,6 +233,7 @@ fn try_serve(
             Call::Sessions => replies.send(Body::Done(Answer::Sessions(server.sessions(id))))?,
             Call::SessionEnd { id: other } => {
                 let ended = server.end_session(other, id).map(|()| Answer::Nothing);
+                let ended = settled(server, ended);
                 replies.send(ended.map_or_else(Body::Failed, Body::Done))?;
             }
             call => match load::bounded(&call).and_then(|()| server.begin(id, load)) {

@@ -23,7 +23,16 @@ use crate::failure;
 /// A volume that is served; dropping this ends the sessions of its clients.
 pub(super) struct Exported {
     serve: ServeStart,
-    _watched: Option<Watched>,
+    watched: Option<Watched>,
+}
+
+impl Exported {
+    /// Ends the sessions; what is returned watches until the volume is closed.
+    pub(super) fn end(mut self) -> Option<Watched> {
+        let watched = self.watched.take();
+        drop(self);
+        watched.inspect(Watched::close)
+    }
 }
 
 impl Drop for Exported {
@@ -51,7 +60,7 @@ pub(super) fn export(
     let lasting = lasting.then(|| Arc::<Fs>::clone(fs) as Arc<dyn Lasting>);
     let export = Export { name, fs: front, control: Box::new(control), warrant, lasting };
     if serve.server.add(export) {
-        return Ok(Exported { serve: serve.clone(), _watched: watched });
+        return Ok(Exported { serve: serve.clone(), watched });
     }
     let message = format!("another volume is served as {}", serve.name);
     Err(Failure::new(FailureKind::Exists, message).hint("serve it under a name: NAME=VOLDIR"))

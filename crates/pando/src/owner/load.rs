@@ -48,6 +48,14 @@ pub(super) fn load(call: &Call<'_>) -> Load {
     if own == Load::Light && is_looked_up() { Load::Search } else { own }
 }
 
+/// Most memory that a request takes until it ends, as its caller states.
+pub(super) fn memory(call: &Call<'_>) -> u64 {
+    match call {
+        Call::Send { memory, .. } | Call::Dump { memory, .. } => *memory,
+        _ => 0,
+    }
+}
+
 fn of_kind(call: &Call<'_>) -> Load {
     match call {
         Call::Find(find) if find.order.is_some() => Load::Ordered,

@@ -229,12 +229,11 @@ fn own(
         host::set_observed(&*env.device, elsewhere.as_deref());
     }
     let shown = with_virtual_dirs(&fs, options.is_some() || start.serve.is_some());
-    let clock = Arc::clone(&env.clock);
     let silent = claim.as_ref().map(|claim| Box::new(claim.overdue()) as Silent);
     let server = Server::new(
         start,
         (Arc::clone(&shown), store, silent),
-        clock,
+        Arc::clone(&env.clock),
         events.clone(),
         Arc::clone(door),
     );
@@ -263,7 +262,7 @@ fn own(
             mount(front, &options, events.clone()).map(Some)
         }
     });
-    let was_made = served.is_ok();
+    let (was_made, mut watched) = (served.is_ok(), None);
     let ended = served.and_then(|mount| {
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
@@ -273,7 +272,7 @@ fn own(
         let exported = exported.transpose()?;
         let ended = serve(start, &server, &inbox, report);
         // Clients release what they hold before the volume is closed.
-        drop(exported);
+        watched = exported.and_then(far::Exported::end);
         ended
     });
     if let Some(recording) = recording {
@@ -285,6 +284,7 @@ fn own(
         host::set_observed(&*env.device, None);
     }
     let closed = fs.close();
+    drop(watched);
     closing.into_iter().for_each(host::Closing::end);
     if let Some(claim) = claim {
         claim.withdraw();

@@ -462,11 +462,11 @@ impl Server {
     }
 
     /// Begins a request of a connection, as soon as few enough of its kind are under way.
-    pub(super) fn begin(&self, id: u64, load: Load) -> Result<()> {
+    pub(super) fn begin(&self, id: u64, load: (Load, u64)) -> Result<()> {
         let mut registry = self.registry.lock();
         let deadline = self.clock.monotonic() + LOAD_PATIENCE;
         loop {
-            let begun = registry.sessions.begin(id, load);
+            let begun = registry.sessions.begin_with(id, load);
             let rest = deadline.saturating_sub(self.clock.monotonic());
             let ended = registry.leaving || registry.sessions.ended_by(id).is_some();
             if begun.is_ok() || rest.is_zero() || ended {

@@ -5,6 +5,8 @@
 //! One user gets a part of them. All users together leave some to root and to the user that owns
 //! the volume: those two can always look at the volume, unmount it and end the sessions of others.
 
+mod reserved;
+
 use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -86,6 +88,8 @@ pub(super) struct Session {
     load: Load,
     /// Whether it is in the middle of an import.
     imports: bool,
+    /// Memory that its current request may take, if it is a stream or a dump for another machine.
+    reserved: u64,
     /// The user that ended it, if any.
     ended_by: Option<u32>,
     /// How long its peer keeps it waiting.
@@ -148,6 +152,7 @@ impl Sessions {
             busy: None,
             load: Load::Light,
             imports: false,
+            reserved: 0,
             ended_by: None,
             wait: Arc::default(),
             follows: None,
@@ -225,15 +230,16 @@ impl Sessions {
             open.rests_since = now;
             open.load = Load::Light;
             open.imports = false;
+            open.reserved = 0;
             open.wait.reset();
         }
     }
 
-    /// Begins a request of a connection, unless its user, or all users together, have reached the
-    /// limit for this load.
+    /// Begins a request of a connection, unless its user or client, or all together, have reached
+    /// the limit for this load.
     pub(super) fn begin(&mut self, id: u64, load: Load) -> Result<(), Failure> {
         let Some(open) = self.open.get(&id) else { return Ok(()) };
-        let (who, trusted) = (open.who, open.is_of_here());
+        let trusted = open.is_of_here();
         for (of, what, of_user_max, max) in LIMITS {
             if load == Load::Light || trusted || (of != Load::Search && load != of) {
                 continue;
@@ -244,9 +250,10 @@ impl Sessions {
                 Load::Light | Load::Search => open.load != Load::Light,
             };
             let under_way = || self.open.values().filter(counts).filter(|open| !open.is_of_here());
-            let own = under_way().filter(|open| open.who.uid == who.uid).count();
+            let own = under_way().filter(|other| other.counts_with(open)).count();
             let message = if own >= of_user_max {
-                format!("user {} has {own} {what} under way, the most of one user", who.uid)
+                let (name, kind) = open.counted_as();
+                format!("{name} has {own} {what} under way, the most of one {kind}")
             } else if under_way().count() >= max {
                 format!("{max} {what} are under way in the daemon, the most of all users")
             } else {

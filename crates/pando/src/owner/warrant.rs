@@ -34,6 +34,10 @@ pub(crate) trait Mandate: Send + Sync {
     /// Why this server should own the volume no more, if that is so.
     fn deposed(&self) -> Option<String>;
 
+    /// Whether this server is to end: a signal came, perhaps before the daemon of the volume could
+    /// hear it.
+    fn is_ending(&self) -> bool;
+
     /// Lets others have it, before it is closed here.
     fn give_up(&self);
 }
@@ -45,8 +49,10 @@ pub(super) struct Owned {
     /// Until when answers may be sent, in nanoseconds of the monotonic clock.
     until: AtomicU64,
     ended: AtomicBool,
-    /// The volume is closed in order.
+    /// The volume is being closed in order: nothing is answered any more.
     closes: AtomicBool,
+    /// It has been.
+    closed: AtomicBool,
     /// Since when somebody waits for a proof of the owner, on that clock; 0: nobody does.
     waits_since: AtomicU64,
     /// Gets one message when it has ended.
@@ -63,10 +69,21 @@ impl Owned {
         events: Sender<Event>,
     ) -> Arc<Owned> {
         let (until, waits_since) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (ended, closes) = (AtomicBool::new(false), AtomicBool::new(false));
+        let [ended, closes, closed] = [(); 3].map(|()| AtomicBool::new(false));
         let events = Mutex::new(Some(events));
         let (asks, asked) = (Mutex::new(false), Condvar::new());
-        Arc::new(Owned { store, clock, until, ended, closes, waits_since, events, asks, asked })
+        Arc::new(Owned {
+            store,
+            clock,
+            until,
+            ended,
+            closes,
+            closed,
+            waits_since,
+            events,
+            asks,
+            asked,
+        })
     }
 
     /// Answers nothing from now on.
@@ -78,12 +95,25 @@ impl Owned {
         }
     }
 
+    /// Ends the daemon as a signal does.
+    fn signal(&self) {
+        if let Some(events) = &*self.events.lock() {
+            // (It may be leaving already.)
+            events.send(Event::Signal).unwrap_or_default();
+        }
+    }
+
+    /// Whether nothing is answered any more.
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst) || self.closes.load(Ordering::SeqCst)
+    }
+
     fn now(&self) -> u64 {
         u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Watches, until it ends, whether this server should own the volume no more, or cannot reach
-    /// the store. Then others may have it at once: closing it here may take until the store
+    /// Watches, until the volume is closed, whether this server should own it no more, or cannot
+    /// reach the store. Then others may have it at once: closing it here may take until the store
     /// answers, and their seal keeps this process from changing anything.
     pub(super) fn watch(
         self: &Arc<Owned>,
@@ -92,10 +122,13 @@ impl Owned {
     ) -> std::io::Result<Watched> {
         let own = Arc::clone(self);
         let thread = device::spawn("warrant", move || {
-            let mut written = Written::default();
+            let (mut written, mut signalled) = (Written::default(), false);
             while !own.ended.load(Ordering::SeqCst) {
-                if own.closes.load(Ordering::SeqCst) {
+                if own.closed.load(Ordering::SeqCst) {
                     return;
+                }
+                if mandate.is_ending() && !std::mem::replace(&mut signalled, true) {
+                    own.signal();
                 }
                 let cut_off = || own.is_cut_off(traffic.as_deref(), &mut written);
                 if let Some(why) = mandate.deposed().or_else(cut_off) {
@@ -164,21 +197,28 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Watches; dropping it ends that.
+/// Watches; dropping it, when the volume is closed, ends that.
 pub(super) struct Watched {
     owned: Arc<Owned>,
     thread: Option<Thread<()>>,
 }
 
+impl Watched {
+    /// The volume is closed from now on: that gives its grant up, and the successor does not wait
+    /// for it then. The store may let that take long; the watch continues meanwhile.
+    pub(super) fn close(&self) {
+        self.owned.closes.store(true, Ordering::SeqCst);
+    }
+}
+
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.owned.closes.store(true, Ordering::SeqCst);
+        self.close();
+        self.owned.closed.store(true, Ordering::SeqCst);
         // So that it gives up nothing that is taken again later.
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
-        // Closing the volume gives its grant up, which the successor does not wait for then.
-        self.owned.ended.store(true, Ordering::SeqCst);
     }
 }
 
@@ -206,7 +246,7 @@ impl Warrant for Owned {
         let _waiting = (!self.is_known()).then(|| Waiting::begin(self));
         let mut warned = false;
         loop {
-            if self.ended.load(Ordering::SeqCst) {
+            if self.has_ended() {
                 return false;
             }
             // Without a request while a grant holds; and a log that was sealed is known at once,
@@ -241,7 +281,7 @@ impl Warrant for Owned {
     }
 
     fn is_known(&self) -> bool {
-        !self.ended.load(Ordering::SeqCst) && self.now() < self.until.load(Ordering::SeqCst)
+        !self.has_ended() && self.now() < self.until.load(Ordering::SeqCst)
     }
 
     fn holds_for(&self) -> Duration {
@@ -272,7 +312,76 @@ impl Drop for Waiting<'_> {
 mod tests {
     use std::time::Duration;
 
-    use super::Written;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use device::{Clock, SystemClock, sync};
+    use remote::Warrant;
+
+    use super::{Event, Mandate, Owned, Watched, Written};
+    use crate::owner::fresh;
+
+    /// What the servers decided, and whether the volume was given up.
+    #[derive(Default)]
+    struct Decided {
+        is_deposed: AtomicBool,
+        is_ending: AtomicBool,
+        was_given_up: AtomicBool,
+    }
+
+    impl Mandate for Decided {
+        fn deposed(&self) -> Option<String> {
+            self.is_deposed.load(Ordering::SeqCst).then(|| "it is another's".to_owned())
+        }
+
+        fn is_ending(&self) -> bool {
+            self.is_ending.load(Ordering::SeqCst)
+        }
+
+        fn give_up(&self) {
+            self.was_given_up.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn watched() -> (Arc<Decided>, Arc<Owned>, Watched, sync::Receiver<Event>) {
+        let (events, inbox) = sync::channel();
+        let store = Arc::clone(&fresh::volume().inner().store);
+        let owned = Owned::new(store, Arc::new(SystemClock::new()), events);
+        let decided = Arc::new(Decided::default());
+        let watched = owned.watch(Arc::<Decided>::clone(&decided), None).unwrap();
+        (decided, owned, watched, inbox)
+    }
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    /// The volume's daemon did not exist yet, or was just being made, when the signal came.
+    #[test]
+    fn a_signal_that_the_daemon_did_not_hear_ends_it_in_order() {
+        let (decided, owned, watched, inbox) = watched();
+        assert!(owned.may_answer());
+        decided.is_ending.store(true, Ordering::SeqCst);
+        assert!(matches!(inbox.recv_timeout(SOON), Ok(Event::Signal)));
+        // Requests under way are still answered, and nobody else gets the volume.
+        assert!(owned.may_answer());
+        watched.close();
+        assert!(!owned.may_answer() && !owned.is_known());
+        drop(watched);
+        assert!(!decided.was_given_up.load(Ordering::SeqCst));
+    }
+
+    /// Closing may wait for the store, and others reach it.
+    #[test]
+    fn a_volume_is_given_up_while_it_is_being_closed() {
+        let (decided, _owned, watched, _inbox) = watched();
+        watched.close();
+        decided.is_deposed.store(true, Ordering::SeqCst);
+        let clock = SystemClock::new();
+        let until = clock.monotonic() + SOON;
+        while !decided.was_given_up.load(Ordering::SeqCst) {
+            assert!(clock.monotonic() < until, "it is kept");
+            clock.sleep(Duration::from_millis(5));
+        }
+    }
 
     #[test]
     fn a_log_waits_only_while_it_has_something_to_write() {

@@ -280,6 +280,9 @@ fn hold(shared: &Arc<Shared>, seat: Seat, changes: &sync::Sender<StateChange>) {
             shared.clock.sleep(LOOK_EVERY);
             continue;
         }
+        if is_ending() {
+            break;
+        }
         tracing::info!(volume = %name, "this server takes the volume");
         let failed = Mutex::new(None);
         let mut report = |launch: &Launch| match launch {
@@ -338,6 +341,10 @@ impl Mandate for Candidate {
             Standing::Theirs(owner) => Some(format!("etcd gave the volume to {}", owner.server)),
             Standing::Ours | Standing::Unknown => None,
         }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.shared.ending.load(Ordering::SeqCst)
     }
 
     fn give_up(&self) {

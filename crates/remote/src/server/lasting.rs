@@ -154,7 +154,7 @@ impl Grace {
 
     /// What was awaited is not from here on. It ends in the volume without the lock, in which
     /// commits would keep every client that arrives, and every lock. Only then do others get what
-    /// it had: an answer that says so rests on the end, and is not sent before that is durable.
+    /// it had: an answer that reports it rests on the end, and is not sent before that is durable.
     fn end(&self, mut state: MutexGuard<'_, Waiting>) {
         if std::mem::replace(&mut state.ends, true) {
             return;

@@ -117,7 +117,7 @@ impl Place {
     /// The process ends, and another one serves the volume.
     pub(crate) fn replace(&mut self) {
         self.server.remove(VOLUME);
-        // Background work goes on until the volume is closed, and removes nothing that they hold.
+        // Background work continues until the volume is closed, and removes nothing that they hold.
         while self.fs().background_step(64).unwrap().more {}
         self.fs.take().unwrap().close().unwrap();
         self.begin();
