@@ -413,7 +413,7 @@ mod tests {
         let root = Caller::root();
         let gone = fs.mkdir(&root, NodeId::ROOT, b"gone", 0o755).unwrap().node;
         fs.snapshot_create(&root, gone, b"one").unwrap();
-        fs::FileSystem::forget(&fs, gone, 1);
+        FileSystem::forget(&fs, gone, 1);
         fs.rmr(&root, NodeId::ROOT, b"gone").unwrap();
         let found = |steps| removed_on(&fs, &root, &[b"gone"], b"one", steps);
         assert_eq!(found(WALKED_MAX).unwrap().len(), 1);
