@@ -164,7 +164,7 @@ impl Tree {
         Ok(Part { mem, edge, stack: Arc::clone(&state.stack) })
     }
 
-    /// Notes that nothing exists in some ranges, as a cursor found with this stack, so that the next
+    /// Notes that nothing exists in ranges, as a cursor found with this stack, so that the next
     /// cursor does not visit each key that was deleted there. The content of the tree stays the
     /// same. It is locked for changes only if that replaces tombstones.
     ///

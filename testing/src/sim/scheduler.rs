@@ -254,7 +254,7 @@ impl Scheduler {
     }
 
     /// Waits until it is a thread's turn. A wait may end early, for no reason or because of an
-    /// earlier turn, so real time says how long the turn was given to nobody.
+    /// earlier turn, so real time measures how long the turn was given to nobody.
     #[expect(clippy::disallowed_methods, reason = "driven threads are parked, and nothing else is")]
     fn await_turn(&self, me: Task) {
         // The turn that was seen last, and since when.

@@ -184,8 +184,8 @@ fn inside(
 }
 
 /// What `DIR@SNAPSHOT` within a path means: the snapshot of that directory, or of the nearest one
-/// above that has one of the name. Beyond [`WALKED_MAX`] none is found, and [`FsError::Busy`] says
-/// that the ways of removed directories are too long to tell.
+/// above that has one of the name. Beyond [`WALKED_MAX`] none is found. If the
+/// ways of removed directories are too long, it fails with [`FsError::Busy`].
 pub(super) fn in_snapshot(
     fs: &Volume,
     caller: &Caller,
@@ -239,7 +239,7 @@ fn snapshot_that_exists(
 
 /// The snapshots of a name of removed directories that were on a way, or at its end, with the
 /// number of names of each one's directory, the oldest first. Those that cannot be listed are as
-/// if there were none, except where too many steps would tell.
+/// if there were none, except where that takes too many steps.
 fn removed_on(
     fs: &Volume,
     caller: &Caller,
@@ -406,14 +406,14 @@ mod tests {
         assert!((WALKED_MAX - 20_000..=WALKED_MAX).contains(&names), "{names}");
     }
 
-    /// A snapshot of a removed directory that too many steps hide is not said to be absent.
+    /// A snapshot of a removed directory that too many steps hide is not reported as absent.
     #[test]
     fn a_way_that_is_too_long_is_an_error() {
         let fs = fresh::volume();
         let root = Caller::root();
         let gone = fs.mkdir(&root, NodeId::ROOT, b"gone", 0o755).unwrap().node;
         fs.snapshot_create(&root, gone, b"one").unwrap();
-        fs::FileSystem::forget(&fs, gone, 1);
+        FileSystem::forget(&fs, gone, 1);
         fs.rmr(&root, NodeId::ROOT, b"gone").unwrap();
         let found = |steps| removed_on(&fs, &root, &[b"gone"], b"one", steps);
         assert_eq!(found(WALKED_MAX).unwrap().len(), 1);
