@@ -94,8 +94,7 @@ impl Bucket<'_> {
             Ok(()) if tree.is_interrupted() => tree.abandon()?,
             Ok(()) => tree.finish(self.destination.1)?,
             Err(failure) => {
-                tree.abandon()?;
-                return Err(failure);
+                return Err(tree.failed(failure));
             }
         }
         let mut outcome = tree.outcome;

@@ -90,8 +90,7 @@ impl<R: Read> Listed<'_, R> {
             Ok(()) if tree.is_interrupted() => tree.abandon()?,
             Ok(()) => tree.finish(self.destination.1)?,
             Err(failure) => {
-                tree.abandon()?;
-                return Err(failure);
+                return Err(tree.failed(failure));
             }
         }
         let mut outcome = tree.outcome;
