@@ -148,7 +148,7 @@ impl Source {
                             other => other,
                         };
                     }
-                    // It alone: the server has a rule for it, or needs the key it is encrypted with.
+                    // It alone: the server has a rule for it, or needs the key that encrypts it.
                     400 | 405 | 409 | 410 => return of_one_object(asked.unexpected(answer)),
                     _ => return asked.unexpected(answer),
                 };

@@ -260,7 +260,7 @@ mod tests {
             }
             line.push('}');
             if random.u8(..8) == 0 {
-                line.push(*random.choice([' ', '\t', '\r', '\x0c']).unwrap());
+                line.push(random.choice([' ', '\t', '\r', '\x0c']).unwrap());
             }
             let mut line = line.into_bytes();
             if random.u8(..4) == 0 {

@@ -111,7 +111,7 @@ impl Tree<'_> {
     /// Abandons the import after a failure.
     pub(in crate::import) fn failed(&mut self, failure: Failure) -> Failure {
         if let Err(second) = self.abandon()
-            && second.message != failure.message
+            && second.kind != failure.kind
         {
             self.fail(second);
         }
