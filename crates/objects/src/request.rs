@@ -69,9 +69,19 @@ impl Asked<'_> {
         answer: Answer,
         read: impl FnOnce(Response<Body>) -> Tried<T>,
     ) -> Tried<T> {
+        self.answered_by_any_type(answer, |_| false, read)
+    }
+
+    /// The same for an answer that may be a web page of others, as `is_theirs` decides.
+    pub(crate) fn answered_by_any_type<T>(
+        &self,
+        answer: Answer,
+        is_theirs: impl FnOnce(&Response<Body>) -> bool,
+        read: impl FnOnce(Response<Body>) -> Tried<T>,
+    ) -> Tried<T> {
         match answer {
             // No success, whatever its status: nothing was created, listed or found.
-            Ok(answer) if is_page(&answer) => self.unexpected(answer),
+            Ok(answer) if is_page(&answer) && !is_theirs(&answer) => self.unexpected(answer),
             Ok(answer) => read(answer),
             Err(error) => {
                 let (error, passes) = unanswered(error, self.target);

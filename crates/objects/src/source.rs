@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use device::{Error, Result};
 use jiff::Timestamp;
+use rusty_s3::actions::list_objects_v2::ListObjectsContent;
 use rusty_s3::actions::{ListObjectsV2, S3Action};
+use ureq::Body;
+use ureq::http::Response;
 
 use crate::location::{LocationError, check_bucket};
 use crate::open;
@@ -32,8 +35,8 @@ pub struct SourceObject {
     pub key: String,
     /// Its length.
     pub size: u64,
-    /// When it was written, in nanoseconds since 1970, if the server reports that.
-    pub modified: Option<i64>,
+    /// When it was written, in nanoseconds since 1970.
+    pub modified: i64,
     /// What the server calls these contents.
     etag: Option<String>,
 }
@@ -56,6 +59,10 @@ impl SourcePrefix {
             return Err(failed(why.to_owned()));
         }
         check_bucket(bucket).map_err(failed)?;
+        if prefix.split('/').any(|part| part == "." || part == "..") {
+            let why = "a URL cannot name objects whose keys have `.` or `..` between slashes";
+            return Err(failed(why.to_owned()));
+        }
         let end = if prefix.is_empty() || prefix.ends_with('/') { "" } else { "/" };
         Ok(SourcePrefix { bucket: bucket.to_owned(), prefix: format!("{prefix}{end}") })
     }
@@ -99,16 +106,14 @@ impl Source {
                     Ok(part) => part,
                     Err(error) => return broken(format!("the answer is no list: {error}")),
                 };
-                let object = |found: rusty_s3::actions::list_objects_v2::ListObjectsContent| {
-                    let modified = found.last_modified.and_then(|time| {
-                        let time: Timestamp = time.parse().ok()?;
-                        i64::try_from(time.as_nanosecond()).ok()
-                    });
-                    let (key, size) = (found.key, found.size.unwrap_or(0));
-                    SourceObject { key, size, modified, etag: found.etag }
-                };
-                let objects = part.contents.into_iter().map(object).collect();
-                Tried::Done((objects, part.next_continuation_token))
+                let found = part.contents.into_iter().map(|found| listed(found, prefix));
+                match found.collect::<std::result::Result<_, String>>() {
+                    Ok(objects) => Tried::Done((objects, part.next_continuation_token)),
+                    Err(why) => {
+                        let error = io::Error::new(io::ErrorKind::InvalidData, why);
+                        Tried::Refused(asked.error(error))
+                    }
+                }
             })
         })
     }
@@ -128,8 +133,11 @@ impl Source {
             let agent = self.server.agent.get(url.as_str());
             let request = self.server.within(buffer.len() as u64, agent);
             let answer = request.header("range", &range).call();
-            asked.answered(answer, |mut answer| {
+            asked.answered_by_any_type(answer, is_object, |mut answer| {
                 let (skipped, whole) = match status(&answer) {
+                    206 if first_of(&answer).is_some_and(|first| first != offset) => {
+                        return asked.failed(io::Error::other("the answer is of another range"));
+                    }
                     206 => (0, length_of_whole(&answer)),
                     200 => (offset, answer.body().content_length()),
                     // It is shorter now, or gone.
@@ -140,6 +148,8 @@ impl Source {
                             other => other,
                         };
                     }
+                    // It alone: the server has a rule for it, or needs the key that encrypts it.
+                    400 | 405 | 409 | 410 => return of_one_object(asked.unexpected(answer)),
                     _ => return asked.unexpected(answer),
                 };
                 let etag = answer.headers().get("etag").and_then(|etag| etag.to_str().ok());
@@ -161,9 +171,47 @@ impl Source {
     }
 }
 
-/// A tag without its quotation marks, which some servers leave out in lists.
+/// Whether an answer is an object, whose type is what its writer gave. Servers send a tag with it.
+fn is_object(answer: &Response<Body>) -> bool {
+    matches!(status(answer), 200 | 206) && answer.headers().contains_key("etag")
+}
+
+/// Where the range of an answer begins, if it has one.
+fn first_of(answer: &Response<Body>) -> Option<u64> {
+    let range = answer.headers().get("content-range")?.to_str().ok()?;
+    range.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()
+}
+
+/// Marks a refusal, for which there is no advice, as one of this object.
+fn of_one_object<T>(tried: Tried<T>) -> Tried<T> {
+    match tried {
+        Tried::Refused(error) if error.kind == io::ErrorKind::Other => {
+            Tried::Refused(Error { kind: io::ErrorKind::Unsupported, ..error })
+        }
+        other => other,
+    }
+}
+
+/// An object of a list of those with a prefix.
+fn listed(found: ListObjectsContent, prefix: &str) -> std::result::Result<SourceObject, String> {
+    let ListObjectsContent { key, size, last_modified, etag, .. } = found;
+    if !key.starts_with(prefix) {
+        return Err(format!("the list has {key:?}, which does not begin with {prefix:?}"));
+    }
+    let modified = last_modified.and_then(|time| {
+        let time: Timestamp = time.parse().ok()?;
+        i64::try_from(time.as_nanosecond()).ok()
+    });
+    match (size, modified) {
+        (Some(size), Some(modified)) => Ok(SourceObject { key, size, modified, etag }),
+        _ => Err(format!("the list has no length or no time of {key:?}")),
+    }
+}
+
+/// A tag without its quotation marks, which some servers leave out in lists, and without the mark
+/// that proxies add which compress.
 fn unquoted(etag: &str) -> &str {
-    etag.trim_matches('"')
+    etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
 }
 
 #[cfg(test)]
@@ -186,6 +234,8 @@ mod tests {
             ("s3://", "letters"),
             ("s3:bucket", "s3://BUCKET"),
             ("file:///srv", "s3://BUCKET"),
+            ("s3://bucket/./x", "between slashes"),
+            ("s3://bucket/x/../../other", "between slashes"),
             ("s3://KEY:hunter2@bucket/x", "AWS_ACCESS_KEY_ID"),
             ("s3://localhost:9000/x", "AWS_ENDPOINT_URL"),
         ] {

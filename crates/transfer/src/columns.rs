@@ -229,7 +229,12 @@ impl Rows {
         let length = line.path.len()
             + line.link_to.as_ref().map_or(0, String::len)
             + line.target.as_ref().map_or(0, String::len)
-            + line.xattrs.iter().map(|one| one.name.len() + one.value_hex.len()).sum::<usize>();
+            + line.path_hex.as_ref().map_or(0, String::len)
+            + line
+                .xattrs
+                .iter()
+                .map(|one| one.name.len() + one.value_hex.len() + 100)
+                .sum::<usize>();
         // The values of a row in memory, and as much again while they are encoded.
         self.bytes += 2 * length + 600;
         self.count += 1;

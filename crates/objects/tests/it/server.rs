@@ -60,6 +60,12 @@ pub(crate) struct Objects {
     pub(crate) replaced: Mutex<BTreeSet<String>>,
     /// Paths of objects of which no request is answered.
     pub(crate) silent: Mutex<BTreeSet<String>>,
+    /// Paths of objects whose writer gave them the type of a web page.
+    pub(crate) pages: Mutex<BTreeSet<String>>,
+    /// Paths of objects that are not read, and what each request of them gets.
+    pub(crate) unreadable: Mutex<BTreeMap<String, Mishap>>,
+    /// What all prefixes begin with that the keys may list.
+    pub(crate) lists_below: Mutex<String>,
     /// What every request of a method gets.
     always: Mutex<BTreeMap<&'static str, Mishap>>,
     requests: AtomicU64,
@@ -182,6 +188,7 @@ fn serve(objects: &Objects, stream: impl Read + Write) -> std::io::Result<()> {
         let is_silent = objects.silent.lock().contains(&request.path);
         let mishap =
             if is_silent { Some(Mishap::Silence) } else { objects.mishap(&request.method) };
+        let mishap = mishap.or_else(|| objects.unreadable.lock().get(&request.path).cloned());
         match &mishap {
             Some(Mishap::LostRequest) => return Ok(()),
             Some(Mishap::Silence) => {
@@ -327,6 +334,12 @@ impl Objects {
                 (200, String::new(), done.as_bytes().to_vec())
             }
             "GET" if request.query.contains("list-type=2") => {
+                let field = |pair: &str| pair.strip_prefix("prefix=").map(str::to_owned);
+                let prefix = request.query.split('&').find_map(field).unwrap_or_default();
+                if !prefix.replace("%2F", "/").starts_with(self.lists_below.lock().as_str()) {
+                    let words = "<Error><Code>AccessDenied</Code></Error>";
+                    return (403, String::new(), words.as_bytes().to_vec());
+                }
                 list(&objects, &self.replaced.lock(), request)
             }
             "GET" | "HEAD" => match (objects.get(&request.path), request.range) {
@@ -335,10 +348,13 @@ impl Objects {
                 (Some(bytes), Some((from, to))) => {
                     let to = to.min(bytes.len() - 1);
                     let (length, etag) = (bytes.len(), etag(bytes));
-                    let range = format!(
+                    let mut headers = format!(
                         "content-range: bytes {from}-{to}/{length}\r\netag: \"{etag}\"\r\n"
                     );
-                    (206, range, bytes[from..=to].to_vec())
+                    if self.pages.lock().contains(&request.path) {
+                        headers += "content-type: text/html; charset=utf-8\r\n";
+                    }
+                    (206, headers, bytes[from..=to].to_vec())
                 }
                 (Some(bytes), None) => (200, String::new(), bytes.clone()),
             },

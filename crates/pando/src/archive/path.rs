@@ -10,10 +10,14 @@ pub(crate) type Parts = Vec<Vec<u8>>;
 pub(crate) const LEADS_OUT: &str = "a name with `..` in it is not imported";
 const WITH_NUL: &str = "a name with a NUL in it is not imported";
 
+const TOO_LONG: &str = "a name of more than 255 bytes is not imported";
 const TOO_DEEP: &str = "a name of more than 4,096 parts is not imported";
 
 /// Most parts of a path: each directory on it is kept in memory with its path.
 const PARTS_MAX: usize = 4096;
+
+/// Longest part: a volume keeps no longer names.
+const PART_BYTES_MAX: usize = 255;
 
 /// Divides a path. The error is the reason why it is refused.
 pub(crate) fn parts(path: &[u8]) -> Result<Parts, &'static str> {
@@ -26,6 +30,7 @@ pub(crate) fn parts(path: &[u8]) -> Result<Parts, &'static str> {
             b"" | b"." => {}
             b".." => return Err(LEADS_OUT),
             _ if parts.len() == PARTS_MAX => return Err(TOO_DEEP),
+            part if part.len() > PART_BYTES_MAX => return Err(TOO_LONG),
             part => parts.push(part.to_vec()),
         }
     }
@@ -70,5 +75,7 @@ mod tests {
         }
         assert_eq!(parts(&b"a/".repeat(4096)).unwrap().len(), 4096);
         assert_eq!(parts(&b"a/".repeat(4097)), Err(TOO_DEEP));
+        assert_eq!(parts(&[&b"d/"[..], &[b'n'; 255]].concat()).unwrap().len(), 2);
+        assert_eq!(parts(&[&[b'n'; 256][..], b"/f"].concat()), Err(TOO_LONG));
     }
 }

@@ -84,11 +84,8 @@ impl<R: Read> Archived<'_, R> {
         let read = import.members(first, &mut reader, &mut tree);
         match read {
             _ if tree.is_interrupted() => tree.abandon()?,
-            Err(Trouble::Daemon(failure)) => return Err(failure),
-            Err(Trouble::Archive(error)) => {
-                tree.abandon()?;
-                return Err(failed(error));
-            }
+            Err(Trouble::Daemon(failure)) => return Err(tree.failed(failure)),
+            Err(Trouble::Archive(error)) => return Err(tree.failed(failed(error))),
             Ok(()) => tree.finish(destination.1)?,
         }
         let mut outcome = tree.outcome;

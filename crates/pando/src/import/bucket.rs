@@ -10,6 +10,7 @@
 //! over all objects of a page of the list; where it is not, over those of one directory, because
 //! only the entries of the directory show which are there.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -94,8 +95,7 @@ impl Bucket<'_> {
             Ok(()) if tree.is_interrupted() => tree.abandon()?,
             Ok(()) => tree.finish(self.destination.1)?,
             Err(failure) => {
-                tree.abandon()?;
-                return Err(failure);
+                return Err(tree.failed(failure));
             }
         }
         let mut outcome = tree.outcome;
@@ -115,7 +115,12 @@ impl Bucket<'_> {
         let slashes = prefix.match_indices('/').map(|(at, _)| at + 1);
         for end in std::iter::once(0).chain(slashes) {
             let header = format!("{}{FILE}", &prefix[..end]);
-            let (found, _) = source.list(&header, None).map_err(|error| self.failed(&error))?;
+            let found = match source.list(&header, None) {
+                Ok((found, _)) => found,
+                // Keys may be limited to the prefix, whose own list comes next.
+                Err(error) if error.kind == ErrorKind::PermissionDenied => continue,
+                Err(error) => return Err(self.failed(&error)),
+            };
             if found.iter().any(|object| object.key == header) {
                 return Err(self.of_a_volume(&prefix[..end]));
             }
@@ -341,15 +346,14 @@ impl Import<'_, '_> {
     }
 }
 
-/// Whether others may be read although this one may not: it is in an archive, or has rules of its
-/// own.
+/// Whether others may be read although this one may not: it is in an archive, has rules of its
+/// own, or keys of its own encrypt it.
 fn is_of_one_object(error: &device::Error) -> bool {
-    error.kind == std::io::ErrorKind::PermissionDenied
+    matches!(error.kind, ErrorKind::PermissionDenied | ErrorKind::Unsupported)
 }
 
 fn attr(object: &SourceObject, mode: u32) -> ImportAttr {
-    let mtime = object.modified.unwrap_or_default();
-    ImportAttr { mode, owner: None, atime: mtime, mtime }
+    ImportAttr { mode, owner: None, atime: object.modified, mtime: object.modified }
 }
 
 /// The names of a path; none for the prefix itself.

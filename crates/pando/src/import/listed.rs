@@ -90,8 +90,7 @@ impl<R: Read> Listed<'_, R> {
             Ok(()) if tree.is_interrupted() => tree.abandon()?,
             Ok(()) => tree.finish(self.destination.1)?,
             Err(failure) => {
-                tree.abandon()?;
-                return Err(failure);
+                return Err(tree.failed(failure));
             }
         }
         let mut outcome = tree.outcome;
@@ -219,7 +218,9 @@ impl Import<'_> {
     fn attr(&self, entry: &Entry) -> ImportAttr {
         let unset = if entry.kind == Kind::Directory { 0o755 } else { 0o644 };
         let mode = entry.mode.unwrap_or(unset);
-        let mode = if self.is_root { mode } else { mode & 0o1777 };
+        // A set-id bit is the owner's or the group's: without them it would be the caller's.
+        let set_id = |id: Option<u32>, bit| if self.is_root && id.is_some() { bit } else { 0 };
+        let mode = mode & (0o1777 | set_id(entry.uid, 0o4000) | set_id(entry.gid, 0o2000));
         let owner = match (entry.uid, entry.gid) {
             (None, None) => None,
             (uid, gid) => Some((uid.unwrap_or(0), gid.unwrap_or(0))),

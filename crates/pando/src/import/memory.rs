@@ -3,7 +3,7 @@
 //! What is counted is what the collections hold, with the size of their entries; an import that
 //! needs more ends, with what it made.
 
-use wire::{Failure, FailureKind};
+use wire::{Failure, FailureKind, ListEntry};
 
 use crate::failure::Result;
 
@@ -25,15 +25,22 @@ impl Memory {
     /// Counts an entry with so many bytes.
     pub(super) fn take(&mut self, bytes: usize) -> Result<()> {
         self.used += bytes + ENTRY_BYTES;
-        if self.used <= self.limit {
-            return Ok(());
-        }
+        if self.used <= self.limit { Ok(()) } else { Err(self.exceeded()) }
+    }
+
+    /// The failure of an import that needs more.
+    pub(super) fn exceeded(&self) -> Failure {
         let limit = self.limit;
         let message = format!(
             "names, attributes and links of this import take more than {limit} bytes of memory"
         );
         let failure = Failure::new(FailureKind::Other, message);
-        Err(failure.hint("give more by --memory; the same command continues"))
+        failure.hint("give more by --memory; the same command continues")
+    }
+
+    /// Whether so many bytes more are within the limit; nothing is counted.
+    pub(super) fn allows(&self, bytes: usize) -> bool {
+        self.used.saturating_add(bytes) <= self.limit
     }
 
     /// Counts an entry no longer.
@@ -45,6 +52,17 @@ impl Memory {
 /// What the names of a path take.
 pub(super) fn of_path(path: &[Vec<u8>]) -> usize {
     path.iter().map(|part| part.len() + size_of::<Vec<u8>>()).sum()
+}
+
+/// What entries of a directory take, by their names.
+pub(super) fn of_entries<'e>(entries: impl IntoIterator<Item = &'e ListEntry>) -> usize {
+    entries.into_iter().map(of_entry).sum()
+}
+
+/// What one of them takes.
+pub(super) fn of_entry(entry: &ListEntry) -> usize {
+    let target = entry.target.as_ref().map_or(0, |target| target.0.len());
+    2 * entry.name.0.len() + target + size_of::<ListEntry>() + ENTRY_BYTES
 }
 
 /// What extended attributes take.

@@ -9,6 +9,7 @@ use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
 use wire::{Answer, Body, Call, Failure, FailureKind, Item, ItemError, Items, ListEntry};
 
+use super::memory::{Memory, of_entries};
 use super::verify::Sent;
 use crate::failure::Result;
 use crate::session;
@@ -107,21 +108,37 @@ impl Stream {
     }
 
     /// Sends a request that the daemon must answer before the walk continues; returns the entries
-    /// in the answer and whether the directory existed.
-    pub(super) fn ask(&mut self, call: Call<'_>) -> Result<(Vec<ListEntry>, bool)> {
+    /// in the answer and whether the directory existed. Entries beyond the memory are not kept: the
+    /// directory is left then.
+    pub(super) fn ask(
+        &mut self,
+        call: Call<'_>,
+        memory: &Memory,
+    ) -> Result<(Vec<ListEntry>, bool)> {
         self.drain()?;
-        let mut existing = Vec::new();
+        let (mut existing, mut bytes) = (Vec::new(), 0);
         let entered = match call {
             Call::ImportEnter { name } => Some(name),
             _ => None,
         };
         let answer = self.connection.call(call, &mut |body| {
             if let Body::Entries { entries, .. } = body {
-                existing.extend(entries);
+                bytes += of_entries(&entries);
+                if memory.allows(bytes) {
+                    existing.extend(entries);
+                } else {
+                    existing = Vec::new();
+                }
             }
             Ok(())
         })?;
         match answer {
+            Answer::Entered { .. } if !memory.allows(bytes) => {
+                if entered.is_some() {
+                    self.items.push(&Item::Back);
+                }
+                Err(memory.exceeded())
+            }
             Answer::Entered { existed } => {
                 if let (Some(sent), Some(name)) = (&mut self.sent_items, entered) {
                     sent.enter(name);
@@ -193,8 +210,10 @@ impl Stream {
         if self.items.as_bytes().is_empty() {
             return Ok(());
         }
-        self.connection.send(Call::Import { items: self.items.as_bytes() })?;
+        let sent = self.connection.send(Call::Import { items: self.items.as_bytes() });
+        // What cannot be sent would end the rest, too.
         self.items.clear();
+        sent?;
         self.flush()
     }
 

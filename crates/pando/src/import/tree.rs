@@ -9,21 +9,24 @@
 //! What is below a hidden directory may be of another archive with the same names, lengths and
 //! times: there a file is the same only if its contents are.
 
+mod end;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
 use indicatif::ProgressBar;
-use wire::{Answer, Call, Failure, FailureKind, ImportAttr, Item, Kind, ListEntry};
+use wire::{Call, Failure, FailureKind, ImportAttr, Item, Kind, ListEntry};
 
-use super::memory::{Memory, of_path, of_xattrs};
+use super::memory::{Memory, of_entries, of_path, of_xattrs};
 use super::stream::Stream;
 use super::{Outcome, before_another_try};
 use crate::archive::path::Parts;
 use crate::cli::OnConflict;
 use crate::failure::Result;
-use crate::output::{self, Output};
-use crate::session;
+use crate::output::Output;
+
+pub(super) use end::holes;
 
 /// Names and values of extended attributes.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -49,7 +52,7 @@ pub(super) struct Tree<'a> {
     keep_going: bool,
     levels: Vec<Level>,
     /// Attributes of directories, for the end.
-    attributes: BTreeMap<Parts, (ImportAttr, Xattrs)>,
+    attributes: BTreeMap<Parts, Directory>,
     /// What directories that existed before hold, while they are not current.
     existing: BTreeMap<Parts, Names>,
     /// Whether everything was sent, and directories get their attributes.
@@ -66,6 +69,9 @@ pub(super) struct Tree<'a> {
     memory: Memory,
 }
 
+/// Most bytes of a target, or of extended attributes: with others they must fit into a message.
+const ITEM_BYTES_MAX: usize = 256 << 10;
+
 /// What a digest takes that is kept to be verified.
 const DIGEST_BYTES: usize = 16;
 
@@ -76,6 +82,23 @@ struct There {
     entry: ListEntry,
     /// Whether this import has the name, too.
     seen: bool,
+}
+
+/// What a directory gets at the end.
+struct Directory {
+    attr: ImportAttr,
+    xattrs: Xattrs,
+    /// Whether the source has them; otherwise the directory is only part of a path.
+    is_explicit: bool,
+}
+
+impl Directory {
+    /// Of one that is only part of a path.
+    fn part(mode: u32) -> Directory {
+        let now = device::Clock::now(&device::SystemClock::new()).0;
+        let attr = ImportAttr { mode, owner: None, atime: now, mtime: now };
+        Directory { attr, xattrs: Vec::new(), is_explicit: false }
+    }
 }
 
 struct Level {
@@ -122,9 +145,10 @@ impl<'a> Tree<'a> {
         }
         let staged = visible != Visible::Gradually;
         let open = Call::ImportOpen { path: destination, directory: true, staged };
-        let (existing, existed) = stream.ask(open)?;
         let mut memory = Memory::new(memory);
-        let existing = counted(existing, &mut memory)?;
+        let (existing, existed) = stream.ask(open, &memory)?;
+        memory.take(of_entries(&existing))?;
+        let existing = by_name(existing);
         let top = Level { name: Vec::new(), existing, existed };
         let mut tree = Tree {
             stream,
@@ -145,7 +169,7 @@ impl<'a> Tree<'a> {
             memory,
         };
         if !existed || staged {
-            tree.attributes.insert(Vec::new(), (default_directory(), Vec::new()));
+            tree.attributes.insert(Vec::new(), Directory::part(tree.part_mode));
         }
         Ok(tree)
     }
@@ -165,84 +189,6 @@ impl<'a> Tree<'a> {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Ends the import: directories get their attributes, and the whole its name.
-    pub(super) fn finish(&mut self, visible: Visible<'_>) -> Result<()> {
-        let whole = matches!(visible, Visible::Whole(_));
-        if whole && !self.is_interrupted() {
-            // Before directories are closed: the same import may continue.
-            self.stream.wait()?;
-            self.report_errors()?;
-            self.refuse_holes()?;
-        }
-        let mut attributes = std::mem::take(&mut self.attributes);
-        self.finishing = true;
-        // A directory follows all that is below it.
-        while let Some((path, (attr, xattrs))) = attributes.pop_last() {
-            if self.is_interrupted() {
-                return Ok(());
-            }
-            if !self.go_to(&path)? {
-                continue;
-            }
-            self.stream.push(&Item::Leave { attr, xattrs: borrowed(&xattrs) })?;
-            if let Some(level) = self.levels.pop() {
-                self.put_back(level);
-            }
-            self.report_errors()?;
-        }
-        self.go_to(&[])?;
-        // What failed is known only when everything is done.
-        self.stream.wait()?;
-        self.report_errors()?;
-        if let Visible::Whole(name) = visible
-            && !self.is_interrupted()
-        {
-            self.refuse_holes()?;
-            self.refuse_leftovers()?;
-            match self.stream.request(Call::ImportPublish { name })? {
-                Answer::Nothing => {}
-                other => return Err(session::unexpected(&other)),
-            }
-        }
-        self.stream.close()?;
-        self.outcome.sent = self.stream.take_kept();
-        self.report_errors()
-    }
-
-    /// Refuses to show a part as the whole.
-    fn refuse_holes(&mut self) -> Result<()> {
-        if self.outcome.failed == 0 || self.keep_going {
-            return Ok(());
-        }
-        self.stream.close()?;
-        self.report_errors()?;
-        Err(holes(&self.outcome, &self.destination))
-    }
-
-    /// Refuses to show what an import of something else left below the hidden name.
-    fn refuse_leftovers(&mut self) -> Result<()> {
-        let top = self.levels.first().map(|level| (Vec::new(), &level.existing));
-        let below = self.existing.iter().map(|(path, names)| (path.clone(), names));
-        let left = top.into_iter().chain(below).find_map(|(mut path, names)| {
-            let (name, _) = names.iter().find(|(_, there)| !there.seen)?;
-            path.push(name.clone());
-            Some(path.join(&b'/'))
-        });
-        let Some(left) = left else { return Ok(()) };
-        self.stream.close()?;
-        self.report_errors()?;
-        let message = "an earlier import left this, and it is not in what is imported now";
-        let hidden = self.destination.escape_ascii();
-        let hint = format!("remove the directory {hidden} of the volume, and run it again");
-        Err(Failure::new(FailureKind::Exists, message).at(&left).hint(hint))
-    }
-
-    /// Makes what was sent so far durable, without ending the import.
-    pub(super) fn abandon(&mut self) -> Result<()> {
-        self.stream.close()?;
-        self.report_errors()
-    }
-
     /// Makes a directory, or finds it; its attributes are set at the end. Returns whether it is
     /// current now.
     pub(super) fn directory(
@@ -254,12 +200,19 @@ impl<'a> Tree<'a> {
         if !self.go_to(path)? {
             return Ok(false);
         }
+        let xattrs = if of_xattrs(&xattrs) > ITEM_BYTES_MAX {
+            self.fail(too_long().at(&path.join(&b'/')));
+            Xattrs::new()
+        } else {
+            xattrs
+        };
         let existed = self.levels.last().is_some_and(|level| level.existed);
         // What is not this import's keeps its attributes, unless it is replaced.
         if !existed || self.on_conflict == OnConflict::Replace {
             self.memory.take(of_xattrs(&xattrs))?;
-            if let Some((_, before)) = self.attributes.insert(path.to_vec(), (attr, xattrs)) {
-                self.memory.release(of_xattrs(&before));
+            let directory = Directory { attr, xattrs, is_explicit: true };
+            if let Some(before) = self.attributes.insert(path.to_vec(), directory) {
+                self.memory.release(of_xattrs(&before.xattrs));
             }
         }
         Ok(true)
@@ -270,9 +223,9 @@ impl<'a> Tree<'a> {
     pub(super) fn plain_directory(&mut self, path: &[Vec<u8>], attr: ImportAttr) -> Result<()> {
         if self.go_to(path)?
             && (self.staged || self.levels.last().is_some_and(|level| !level.existed))
-            && let Some((unset, _)) = self.attributes.get_mut(path)
+            && let Some(unset) = self.attributes.get_mut(path)
         {
-            *unset = attr;
+            unset.attr = attr;
         }
         Ok(())
     }
@@ -280,7 +233,7 @@ impl<'a> Tree<'a> {
     /// Sets the mode of directories that are only part of a path.
     pub(super) fn part_mode(&mut self, mode: u32) {
         self.part_mode = mode;
-        self.attributes.values_mut().for_each(|(attr, _)| attr.mode = mode);
+        self.attributes.values_mut().for_each(|directory| directory.attr.mode = mode);
     }
 
     /// Gives the whole its name although some of it failed.
@@ -298,6 +251,10 @@ impl<'a> Tree<'a> {
         };
         if !self.go_to(parent)? {
             self.left_out(path);
+            return Ok(Begun::Done);
+        }
+        if node.target.len().max(of_xattrs(node.xattrs)) > ITEM_BYTES_MAX {
+            self.fail(too_long().at(&path.join(&b'/')));
             return Ok(Begun::Done);
         }
         let Some(there) = self.there(name) else { return Ok(Begun::Make) };
@@ -352,6 +309,10 @@ impl<'a> Tree<'a> {
         if let Some(kind) = kind
             && !self.replace(path, kind)?
         {
+            return Ok(());
+        }
+        if target.iter().map(Vec::len).sum::<usize>() > ITEM_BYTES_MAX {
+            self.fail(too_long().at(&path.join(&b'/')));
             return Ok(());
         }
         let target = target.iter().map(Vec::as_slice).collect();
@@ -448,6 +409,7 @@ impl<'a> Tree<'a> {
         let Some((name, _)) = path.split_last() else { return Ok(true) };
         let there = self.there(name).map(|there| there.entry.attr.kind);
         let known = self.existing.remove(path);
+        let mut counted = 0;
         let (existing, existed) = match (there, known) {
             (_, Some(existing)) => {
                 self.stream.push(&Item::Enter { name })?;
@@ -468,21 +430,26 @@ impl<'a> Tree<'a> {
                 self.blocked.insert(path.to_vec());
                 return Ok(false);
             }
-            (Some(_), None) => match self.stream.ask(Call::ImportEnter { name }) {
-                Ok((existing, existed)) => (counted(existing, &mut self.memory)?, existed),
+            (Some(_), None) => match self.stream.ask(Call::ImportEnter { name }, &self.memory) {
+                Ok((existing, existed)) => {
+                    counted = of_entries(&existing);
+                    (by_name(existing), existed)
+                }
                 Err(failure) => return self.not_entered(path, failure),
             },
         };
+        // It is the daemon's current directory: this comes before what may fail.
+        self.levels.push(Level { name: name.clone(), existing, existed });
         let known = self.finishing || self.attributes.contains_key(path);
-        if !known && (!existed || self.staged) {
-            let unset = ImportAttr { mode: self.part_mode, ..default_directory() };
-            let unset = (unset, Vec::new());
-            self.memory.take(of_path(path) + size_of::<(ImportAttr, Xattrs)>())?;
-            self.attributes.insert(path.to_vec(), unset);
-        }
         self.outcome.unchanged += u64::from(!known && existed);
         self.outcome.imported += u64::from(!known && !existed);
-        self.levels.push(Level { name: name.clone(), existing, existed });
+        if !known && (!existed || self.staged) {
+            self.attributes.insert(path.to_vec(), Directory::part(self.part_mode));
+            counted += of_path(path) + size_of::<Directory>();
+        }
+        if counted > 0 {
+            self.memory.take(counted)?;
+        }
         Ok(true)
     }
 
@@ -521,16 +488,10 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The failure about a part, which is not shown as the whole.
-pub(super) fn holes(outcome: &Outcome, destination: &[u8]) -> Failure {
-    let was = output::count(outcome.failed, "name was", "names were");
-    let message = format!("{was} not imported as a whole, so nothing is visible");
-    let hidden = destination.escape_ascii();
-    let hint = format!(
-        "the same command continues; --keep-going gives the rest its name; `pando rmr` removes the \
-         directory {hidden} of the volume"
-    );
-    Failure::new(outcome.worst.unwrap_or(FailureKind::Other), message).hint(hint)
+/// The failure about what no volume keeps.
+fn too_long() -> Failure {
+    let message = "its target, its link's path or its extended attributes exceed 256 KiB";
+    Failure::new(FailureKind::Invalid, message).hint("shorten them in the source")
 }
 
 /// The failure about a name that existed before.
@@ -547,21 +508,6 @@ fn is_same(there: &ListEntry, node: &Node<'_>) -> bool {
         && attr.mtime == node.attr.mtime
         && (node.kind != Kind::File || attr.size == node.size)
         && there.target.as_ref().is_none_or(|target| target.0 == node.target)
-}
-
-/// The attributes of a directory that is only part of a path.
-fn default_directory() -> ImportAttr {
-    let now = device::Clock::now(&device::SystemClock::new()).0;
-    ImportAttr { mode: 0o755, owner: None, atime: now, mtime: now }
-}
-
-/// The entries of a directory, within the memory of the import.
-fn counted(entries: Vec<ListEntry>, memory: &mut Memory) -> Result<Names> {
-    for entry in &entries {
-        let target = entry.target.as_ref().map_or(0, |target| target.0.len());
-        memory.take(2 * entry.name.0.len() + target + size_of::<There>())?;
-    }
-    Ok(by_name(entries))
 }
 
 fn by_name(entries: Vec<ListEntry>) -> Names {

@@ -15,7 +15,7 @@ use rustix::fs::Stat;
 use wire::{Answer, Call, Failure, FailureKind, Item, Kind, ListEntry};
 
 use super::ahead::{self, Ahead, Event, Seen, Small};
-use super::memory::Memory;
+use super::memory::{Memory, of_entries};
 use super::source::{self, Directory, Xattrs};
 use super::stream::Stream;
 use super::tree::{Visible, conflict, holes};
@@ -106,7 +106,7 @@ impl<'a> Walk<'a> {
         if is_directory {
             let directory =
                 Directory::open(source).map_err(|error| failure::source("read", source, &error))?;
-            let (existing, existed) = self.stream.ask(open)?;
+            let (existing, existed) = self.stream.ask(open, &self.memory)?;
             let directory = Arc::new(directory);
             // Into what exists, only what differs is read.
             let ahead = Ahead::start(Arc::clone(&directory), !existed)
@@ -119,7 +119,7 @@ impl<'a> Walk<'a> {
                 source::split(source).map_err(|error| failure::source("read", source, &error))?;
             let seen = ahead::look_at(&directory, name.clone());
             let stat = seen.stat.map_err(|error| failure::source("read", source, &error))?;
-            let (existing, existed) = self.stream.ask(open)?;
+            let (existing, existed) = self.stream.ask(open, &self.memory)?;
             let mut level = level(Arc::new(directory), PathBuf::new(), existing, existed);
             // The daemon gives it the destination's name, so it is compared under that.
             if let Some(entry) = level.existing.pop_first() {
@@ -236,7 +236,7 @@ impl<'a> Walk<'a> {
         let Some(level) = self.levels.last() else { return Ok(false) };
         let (bytes, path) = (name.to_bytes(), self.path_of(name));
         let (existing, existed) = if level.existed && level.existing.contains_key(bytes) {
-            match self.stream.ask(Call::ImportEnter { name: bytes }) {
+            match self.stream.ask(Call::ImportEnter { name: bytes }, &self.memory) {
                 Ok(answer) => answer,
                 Err(failure) if failure.kind == FailureKind::NotDirectory => {
                     self.outcome.fail(failure.kind);
@@ -577,11 +577,7 @@ fn level(
 
 /// What a level takes of memory.
 fn level_bytes<'e>(path: &Path, existing: impl IntoIterator<Item = &'e ListEntry>) -> usize {
-    let entry = |entry: &ListEntry| {
-        let target = entry.target.as_ref().map_or(0, |target| target.0.len());
-        2 * entry.name.0.len() + target + size_of::<ListEntry>() + 64
-    };
-    path.as_os_str().len() + existing.into_iter().map(entry).sum::<usize>()
+    path.as_os_str().len() + of_entries(existing)
 }
 
 fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {

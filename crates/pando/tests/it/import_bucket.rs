@@ -311,3 +311,80 @@ fn modes_are_those_of_the_umask_and_of_what_exists() {
     let lists = ["implied", "marker"].map(|name| import.world.names(&format!("/kept/{name}")));
     assert_eq!(lists, [vec!["file", "more"], vec!["inner"]]);
 }
+
+/// Keys may be limited to a prefix, objects may have any type, and some may not be read.
+#[test]
+fn objects_of_others_are_imported_with_keys_for_their_prefix() {
+    let import = Import::on("btree");
+    *import.objects.lists_below.lock() = "site/docs/".to_owned();
+    for name in ["a", "index.html", "locked", "strange", "z"] {
+        import.put(&format!("site/docs/{name}"), name.as_bytes());
+    }
+    import.objects.pages.lock().insert("/bucket/site/docs/index.html".to_owned());
+    let refused = |status, code: &str| {
+        let text = format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
+        Mishap::Status(status, text)
+    };
+    let unreadable =
+        [("locked", refused(400, "InvalidRequest")), ("strange", refused(405, "MethodNotAllowed"))];
+    for (name, mishap) in unreadable {
+        import.objects.unreadable.lock().insert(format!("/bucket/site/docs/{name}"), mishap);
+    }
+    let to = import.world.at("/new");
+    let done = import.run(&["s3://bucket/site/docs", &to]);
+    assert_eq!(done.code, 1, "{}", done.err);
+    assert!(done.err.contains("InvalidRequest") && done.err.contains("MethodNotAllowed"));
+    assert_eq!(import.world.names("/new"), ["a", "index.html", "z"], "{}", done.err);
+    assert_eq!(import.world.ok(&["cat", &import.world.at("/new/index.html")]), "index.html");
+    // What keys may not list is refused where it is the prefix itself.
+    let refused = import.run(&["s3://bucket/site", &to]);
+    assert!(refused.code != 0 && refused.err.contains("permissions"), "{}", refused.err);
+    // A page without a tag is a proxy's.
+    let page = "content-type: text/html\r\n".to_owned();
+    let page = Mishap::Answer(200, page, "<html>log in</html>".to_owned());
+    import.objects.unreadable.lock().insert("/bucket/site/docs/a".to_owned(), page);
+    let ended = import.run(&["s3://bucket/site/docs", &import.world.at("/other")]);
+    assert!(ended.code != 0 && ended.err.contains("web page"), "{}", ended.err);
+}
+
+/// What the continued import finds it takes for what was there before: so an interrupted one
+/// leaves directories with their modes.
+#[test]
+fn an_interrupted_import_leaves_no_directory_closed() {
+    let import = Import::on("btree");
+    import.put("p/marker/", b"");
+    for file in 0..40 {
+        import.put(&format!("p/d/e/{file:02}"), &noise(file, 300_000));
+    }
+    let modes = |to: &str| {
+        ["", "/d", "/d/e", "/marker"].map(|inner| {
+            let path = import.world.at(&format!("{to}{inner}"));
+            let stat = answer(
+                &Command::new(crate::world::PANDO)
+                    .args(["--json", "stat", &path])
+                    .output()
+                    .unwrap(),
+            );
+            let stat: Value = serde_json::from_str(stat.out.lines().next().unwrap_or("0")).unwrap();
+            stat["mode"].as_str().map(str::to_owned)
+        })
+    };
+    import.done(&["s3://bucket/p", &import.world.at("/whole")]);
+    let to = import.world.at("/part");
+    import.objects.silent.lock().insert("/bucket/p/d/e/20".to_owned());
+    let mut child = slow(&import, &to);
+    wait_until("some of it is there", || {
+        let path = import.world.at("/part/d/e");
+        let listed = Command::new(crate::world::PANDO).args(["ls", &path]).output().unwrap();
+        answer(&listed).out.lines().count() > 3
+    });
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    child.wait().unwrap();
+    let (whole, part) = (modes("/whole"), modes("/part"));
+    assert!(whole.iter().all(Option::is_some) && whole[0].as_deref() != Some("0700"), "{whole:?}");
+    assert_eq!(whole[..3], part[..3]);
+    import.objects.silent.lock().clear();
+    import.done(&["--verify", "s3://bucket/p", &to]);
+    assert_eq!(whole, modes("/part"));
+}

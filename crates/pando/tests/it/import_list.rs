@@ -205,3 +205,62 @@ fn a_list_of_rsync_is_imported() {
     assert!(!world.names("/again/dir").contains(&"link".to_owned()));
     assert!(world.names("/again/dir").contains(&"a -> b".to_owned()));
 }
+
+/// A set-id bit is of an owner: where a list has none, the file would be root's.
+#[test]
+fn set_id_bits_come_with_owners_only() {
+    let world = World::on("btree");
+    let modes = |list: &str, to: &str| {
+        let path = world.path().join("list");
+        fs::write(&path, list).unwrap();
+        let to = world.at(to);
+        world.ok(&["import", "--format", "list", path.to_str().unwrap(), &to]);
+        let stat = |name: &str| world.json(&["stat", &format!("{to}/{name}")])[0].clone();
+        ["a", "b", "c", "d"].map(|name| {
+            let mode = stat(name)["mode"].as_str().unwrap().to_owned();
+            u32::from_str_radix(&mode, 8).unwrap()
+        })
+    };
+    let rsync = "-rwsr-sr-x 7 2026/11/29 15:45:43 a\n-rwsr-xr-x 7 2026/11/29 15:45:43 b\n\
+                 -rwxr-sr-x 7 2026/11/29 15:45:43 c\ndrwxrwsrwt 7 2026/11/29 15:45:43 d\n";
+    assert_eq!(modes(rsync, "/rsync"), [0o755, 0o755, 0o755, 0o1777]);
+    let json = r#"{"path":"a","kind":"file","mode":"6755"}
+{"path":"b","kind":"file","mode":"6755","uid":7}
+{"path":"c","kind":"file","mode":"6755","gid":7}
+{"path":"d","kind":"file","mode":"6755","uid":7,"gid":7}
+"#;
+    let kept = if rustix::process::geteuid().is_root() {
+        [0o755, 0o4755, 0o2755, 0o6755]
+    } else {
+        [0o755; 4]
+    };
+    assert_eq!(modes(json, "/json"), kept);
+}
+
+/// What does not fit into a message is named, and the rest is imported.
+#[test]
+fn what_is_too_long_is_left_out() {
+    let world = World::on("btree");
+    let mut list = format!("{{\"path\":\"{}\",\"kind\":\"file\"}}\n", "n".repeat(900_000));
+    // They wait to be sent with the next line.
+    for link in 0..60 {
+        let target = "t".repeat(4000);
+        let name = format!("{link:02}");
+        list +=
+            &[r#"{"path":""#, &name, r#"","kind":"symlink","target":""#, &target, "\"}\n"].concat();
+    }
+    let target = "t".repeat(1_000_000);
+    list += &[r#"{"path":"long","kind":"symlink","target":""#, &target, "\"}\n"].concat();
+    list += "{\"path\":\"zz\",\"kind\":\"file\"}\n";
+    let path = world.path().join("list");
+    fs::write(&path, list).unwrap();
+    let to = world.at("/new");
+    let words = ["import", "--format", "list", "--keep-going", path.to_str().unwrap(), &to];
+    let done = world.run(&words);
+    assert_eq!(done.code, 2, "{}", done.err.len());
+    let ends = done.err.lines().filter(|line| line.len() < 1000).collect::<Vec<_>>();
+    assert!(done.err.contains("line 1 of the list"), "{ends:?}");
+    assert!(done.err.contains("exceed 256 KiB"), "{ends:?}");
+    let names = world.names("/new");
+    assert_eq!((names.len(), names.last().map(String::as_str)), (61, Some("zz")));
+}

@@ -25,7 +25,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Entry> {
         line.skip_spaces();
         match line.next()? {
             b',' => {}
-            b'}' if line.rest.trim_ascii().is_empty() => return found.entry(),
+            b'}' if line.rest.iter().all(|byte| b" \t\r\n".contains(byte)) => return found.entry(),
             _ => return None,
         }
     }
@@ -259,6 +259,9 @@ mod tests {
                 line += &[",", space, "\"", key, "\"", space, ":", space, value].concat();
             }
             line.push('}');
+            if random.u8(..8) == 0 {
+                line.push(random.choice([' ', '\t', '\r', '\x0c']).unwrap());
+            }
             let mut line = line.into_bytes();
             if random.u8(..4) == 0 {
                 let at = random.usize(..line.len());
