@@ -53,9 +53,10 @@ fn ended(world: &World, to: &Path, more: &[&str], how: Signal) -> Option<i32> {
     let files = format!("/proc/{}/fd", child.id());
     let has_begun = || {
         let mut files = fs::read_dir(&files).into_iter().flatten().flatten();
+        // (It opens the directory before it makes anything in there.)
+        let is_made = |file: PathBuf| file.starts_with(place) && file != place;
         !beside(place, "").is_empty()
-            || files
-                .any(|file| fs::read_link(file.path()).is_ok_and(|file| file.starts_with(place)))
+            || files.any(|file| fs::read_link(file.path()).is_ok_and(is_made))
     };
     while !has_begun() && child.try_wait().unwrap().is_none() {
         device::spin_loop();
