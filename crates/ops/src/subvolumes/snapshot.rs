@@ -330,7 +330,7 @@ impl Ops {
 /// Takes a subvolume out of everything and has it wait to be reclaimed. Its heirs were given
 /// theirs; [`Ledger::moved`] to nowhere follows the commit.
 pub fn detach(fs: &Ops, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
-    let Member { mut record, .. } = Member::get(fs, id)?;
+    let mut record = read_record(&*fs.store, SubvolId(id))?.ok_or(FsError::Stale)?;
     record.parent = (0, 0, 0);
     record.detached = true;
     if record.inherits {

@@ -210,6 +210,8 @@ impl Session {
         }
         // (Looked at when it has them: others got none before the end.)
         if !reclaim.locks.is_empty() && !self.volume.is_in_grace() {
+            // At once, and not when the session has ended: they were never its own.
+            self.volume.forget_session(self.id);
             return false;
         }
         // It may have ended since it was looked at.

@@ -559,8 +559,7 @@ fn locks_that_are_claimed_after_their_time_end_the_session() {
     let reclaim = Reclaim { nodes: vec![node], locks: vec![(entry.node, held)], last: true };
     raw.channel.send(&frame(FrameKind::Reclaim, 0, |out| encode(&reclaim, out))).unwrap();
     crate::rig::wait_until(|| place.server.held().0 == 1);
-    // The end of the session is durable before what it had is another's: a moment later.
-    crate::rig::wait_until(|| lock(&other, seen, 9) == Locked::Done);
+    assert_eq!(lock(&other, seen, 9), Locked::Done, "a lock was claimed after its time");
     // What it comes back with is a new session.
     let raw = Raw::begin(&place, Some(Resume { attempt: 2, ..raw.welcome.session }));
     assert!(!raw.welcome.resumed);
