@@ -81,7 +81,7 @@ fi
 # lines of code in backtraces cost a tenth of the build; a panic names its line without them.
 [ -d target/debug/incremental ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false
 
-echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about 18 minutes on"
+echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about 20 minutes on"
 echo "two idle cores in a fresh clone, two fifths of it building; longer on a busy machine."
 [ -n "${TOOLS:-}" ] || tools_begin
 
