@@ -84,33 +84,39 @@ first_lane() {
   return "$code"
 }
 
+# What waits goes first when it is ready. But threads that hand each other their turn stay in front:
+# behind others, each of the simulator's millions of turns would wait for a processor.
+behind() {
+  renice -n 10 "$BASHPID" > /dev/null
+  "$@"
+}
+
 # One line a piece of work, the longest first.
 work() {
-  local directory program rank package
+  local directory program rank package behind
   while read -r directory program; do
     is_of_program "$directory" "$program" && continue
-    rank=99
+    rank=99 behind=
     for package in $longest; do
       rank=$((rank - 1))
       [ "$directory" != "$PWD/$package" ] || break
       [ "$package" != "${longest##* }" ] || rank=0
     done
-    echo "$rank $(stat -c %s "$program") run $directory $program"
+    [ "$directory" = "$PWD/testing/scheduled" ] || behind=behind
+    echo "$rank $(stat -c %s "$program") ${behind:-} run $directory $program"
   done < "$list" | sort -k1,1nr -k2,2nr | cut -d ' ' -f 3-
-  echo timed_fuzz
-  echo timed_counts
+  echo behind timed_fuzz
+  echo behind timed_counts
 }
 timed_fuzz() { part "fuzzing" fuzz; }
 timed_counts() { part "instruction counts" counts; }
 
 of_all_else() {
-  export -f run part fuzz counts timed_fuzz timed_counts
+  export -f run part behind fuzz counts timed_fuzz timed_counts
   work | xargs -L 1 -P "$(nproc)" bash -c 'set -euo pipefail && "$@"' work
 }
 
 second_lane() {
-  # What waits goes first when it is ready.
-  renice -n 10 "$BASHPID" > /dev/null
   # Memory that is freed stays with the process. Without this, each volume that a test opens with an
   # ordinary log maps and unmaps megabytes for it: half of some tests' time was page faults.
   export MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=500000000
