@@ -2,7 +2,7 @@
 //! directories, and what wraps them. One behaviour per function; a test runs all of them on new
 //! objects each.
 
-use ::device::{Blobs, Device, Found, compare, part_of};
+use ::device::{Blobs, Compared, Device, compare, part_of};
 
 /// A store without objects, and a device for files that become objects.
 #[derive(Clone, Copy)]
@@ -132,9 +132,9 @@ fn read_in_ranges(Subject { blobs, .. }: Subject<'_>) {
     assert_eq!(blobs.read_at("run/1", &mut buffer, 1 << 40).expect("readable"), 0);
     assert_eq!(blobs.read_at("run/1", &mut [], 0).expect("readable"), 0);
     let part = |buffer: &mut [u8], at: u64| Ok(part_of(&bytes, buffer, at));
-    assert_eq!(compare(blobs, "run/1", 250_000, &part).expect("read"), Found::Same);
-    assert_eq!(compare(blobs, "run/1", 249_999, &part).expect("read"), Found::Other);
-    assert_eq!(compare(blobs, "run/2", 250_000, &part).expect("read"), Found::Nothing);
+    assert_eq!(compare(blobs, "run/1", 250_000, &part).expect("read"), Compared::Same);
+    assert_eq!(compare(blobs, "run/1", 249_999, &part).expect("read"), Compared::Other);
+    assert_eq!(compare(blobs, "run/2", 250_000, &part).expect("read"), Compared::Nothing);
     assert!(blobs.disk_bytes("run/1").expect("known") >= 250_000);
     assert!(blobs.disk_bytes_all().expect("known") >= 250_000);
 }

@@ -12,6 +12,15 @@ pub fn rounds(quick: u64, thorough: u64) -> u64 {
     if slow() { thorough } else { quick }
 }
 
+/// The seed of a test that runs once: the one in `PANDO_SEED`, or any. A failure prints it.
+pub fn seed() -> u64 {
+    let given = std::env::var("PANDO_SEED").ok();
+    let given = given.map(|seed| seed.parse().expect("PANDO_SEED is a number"));
+    let seed = given.unwrap_or_else(|| fastrand::u64(..));
+    print_line(&format!("run again with PANDO_SEED={seed}"));
+    seed
+}
+
 /// Runs `body` once for each of so many seeds, or for the one in `PANDO_SEED`. A failure prints its
 /// seed.
 pub fn for_seeds(name: &str, quick: u64, thorough: u64, body: impl Fn(u64)) {

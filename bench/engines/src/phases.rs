@@ -72,14 +72,14 @@ impl Sheet {
 }
 
 /// A store's directory, removed when the phases that use it are over.
-struct Place(PathBuf);
+struct ScratchDir(PathBuf);
 
-impl Place {
-    fn make(options: &Options, name: &str) -> Result<Place> {
+impl ScratchDir {
+    fn make(options: &Options, name: &str) -> Result<ScratchDir> {
         let name = format!("pando-engines-{}-{name}", std::process::id());
         let path = options.directory.join(name);
         std::fs::create_dir_all(&path)?;
-        Ok(Place(path))
+        Ok(ScratchDir(path))
     }
 
     fn path(&self) -> &Path {
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             eprintln!("{} stays: {error}", self.0.display());
@@ -122,7 +122,7 @@ fn insert(engine: &mut dyn Engine, kind: Kind, numbers: impl Iterator<Item = u64
 }
 
 fn ascending(options: &Options, sheet: &mut Sheet) -> Result<()> {
-    let place = Place::make(options, "ascending")?;
+    let place = ScratchDir::make(options, "ascending")?;
     let mut engine = engine::create(&options.engine, place.path(), options.cache_bytes)?;
     sheet.rate("insert_ascending", || insert(&mut *engine, Kind::There, 0..options.entries))?;
     engine.settle()?;
@@ -131,7 +131,7 @@ fn ascending(options: &Options, sheet: &mut Sheet) -> Result<()> {
 }
 
 fn random(options: &Options, sheet: &mut Sheet) -> Result<()> {
-    let place = Place::make(options, "random")?;
+    let place = ScratchDir::make(options, "random")?;
     let mut engine = engine::create(&options.engine, place.path(), options.cache_bytes)?;
     let shuffle = Shuffle::new(options.entries, SEED);
     let forgetting = options.cold.then(|| Forgetting::start(place.path()));

@@ -32,7 +32,7 @@ const SNAPSHOT_WRITES: u64 = 8;
 const QUEUED: u64 = 100;
 
 /// What a pattern works on.
-struct Place<'a> {
+struct Fixture<'a> {
     fs: &'a Fs,
     caller: Caller,
     directory: NodeId,
@@ -43,7 +43,7 @@ struct Place<'a> {
 }
 
 /// Does the operation of this number.
-type Step = fn(&mut Place<'_>, u64) -> FsResult<()>;
+type Step = fn(&mut Fixture<'_>, u64) -> FsResult<()>;
 
 /// What an operation of a pattern does.
 fn step_of(pattern: Pattern) -> Step {
@@ -75,7 +75,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
         let directory = directory.map_err(broken)?.node;
         let file = fs.mknod(&caller, directory, b"file", &new()).map_err(broken)?.node;
         let (random, bytes) = (fastrand::Rng::with_seed(pattern as u64), vec![7; 8192]);
-        let mut place = Place { fs, caller, directory, file, random, bytes };
+        let mut place = Fixture { fs, caller, directory, file, random, bytes };
         let Took { wall, processor: [all, first, last] } =
             measure(run, &mut place, step_of(pattern))?;
         let operations = run.args.files as f64;
@@ -124,7 +124,7 @@ fn processor_time() -> Duration {
 }
 
 /// Does all operations of a pattern.
-fn measure(run: &Run<'_>, place: &mut Place<'_>, step: Step) -> Result<Took> {
+fn measure(run: &Run<'_>, place: &mut Fixture<'_>, step: Step) -> Result<Took> {
     let clock = SystemClock::new();
     let operations = run.args.files;
     let tenth = (operations / 10).max(1);
@@ -153,7 +153,7 @@ fn new() -> NewNode {
     NewNode { kind: Kind::File, mode: 0o644, rdev: 0 }
 }
 
-impl Place<'_> {
+impl Fixture<'_> {
     /// Writes this many bytes into the file.
     fn write(&self, offset: u64, length: usize) -> FsResult<()> {
         self.fs.write(&self.caller, self.file, offset, &self.bytes[..length])
@@ -178,14 +178,14 @@ impl Place<'_> {
 }
 
 /// Small writes at random offsets, as a program makes them past the page cache.
-fn direct_write(place: &mut Place<'_>, _: u64) -> FsResult<()> {
+fn direct_write(place: &mut Fixture<'_>, _: u64) -> FsResult<()> {
     let offset = place.random.u64(..FILE_BYTES / 512) * 512;
     let length = place.random.usize(1..=8) * 512;
     place.write(offset, length)
 }
 
 /// A file system is made in a disk image, used, and made again.
-fn image(place: &mut Place<'_>, number: u64) -> FsResult<()> {
+fn image(place: &mut Fixture<'_>, number: u64) -> FsResult<()> {
     if number.is_multiple_of(IMAGE_WRITES) {
         let (whole, mode) = ((0, IMAGE_BYTES), Allocate::Punch);
         place.write(IMAGE_BYTES, 512)?;
@@ -196,7 +196,7 @@ fn image(place: &mut Place<'_>, number: u64) -> FsResult<()> {
 }
 
 /// Ranges of one half of a file are copied to the other, and written.
-fn copy(place: &mut Place<'_>, number: u64) -> FsResult<()> {
+fn copy(place: &mut Fixture<'_>, number: u64) -> FsResult<()> {
     if number == 0 {
         for offset in (0..FILE_BYTES).step_by(8192) {
             place.write(offset, 8192)?;
@@ -210,7 +210,7 @@ fn copy(place: &mut Place<'_>, number: u64) -> FsResult<()> {
 }
 
 /// Writes between snapshots of the directory, of which few are kept.
-fn snapshot(place: &mut Place<'_>, number: u64) -> FsResult<()> {
+fn snapshot(place: &mut Fixture<'_>, number: u64) -> FsResult<()> {
     if number.is_multiple_of(SNAPSHOT_WRITES) {
         let number = number / SNAPSHOT_WRITES;
         let name = |number| Name::new(b's', number);
@@ -223,7 +223,7 @@ fn snapshot(place: &mut Place<'_>, number: u64) -> FsResult<()> {
 }
 
 /// A file is appended to and truncated, as a log.
-fn append(place: &mut Place<'_>, number: u64) -> FsResult<()> {
+fn append(place: &mut Fixture<'_>, number: u64) -> FsResult<()> {
     let at = number % APPENDS;
     if at == 0 {
         let changes = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -233,7 +233,7 @@ fn append(place: &mut Place<'_>, number: u64) -> FsResult<()> {
 }
 
 /// A transaction of a database with a journal that it removes, as SQLite.
-fn transaction(place: &mut Place<'_>, _: u64) -> FsResult<()> {
+fn transaction(place: &mut Fixture<'_>, _: u64) -> FsResult<()> {
     place.create(b"file-journal", 512 + 4096)?;
     for _ in 0..3 {
         let offset = place.random.u64(..FILE_BYTES / 4096) * 4096;
@@ -243,7 +243,7 @@ fn transaction(place: &mut Place<'_>, _: u64) -> FsResult<()> {
 }
 
 /// An object under a temporary name that is renamed, and a reference that is replaced, as git.
-fn object(place: &mut Place<'_>, number: u64) -> FsResult<()> {
+fn object(place: &mut Fixture<'_>, number: u64) -> FsResult<()> {
     place.create(b"tmp_obj", 300)?;
     place.rename(
         b"tmp_obj",
@@ -254,14 +254,14 @@ fn object(place: &mut Place<'_>, number: u64) -> FsResult<()> {
 }
 
 /// A file between two names.
-fn rename(place: &mut Place<'_>, number: u64) -> FsResult<()> {
+fn rename(place: &mut Fixture<'_>, number: u64) -> FsResult<()> {
     let (from, to): (&[u8], &[u8]) =
         if number.is_multiple_of(2) { (b"file", b"b") } else { (b"b", b"file") };
     place.rename(from, to)
 }
 
 /// A file from name to name, each greater; then the directory is listed.
-fn rename_on(place: &mut Place<'_>, number: u64) -> FsResult<()> {
+fn rename_on(place: &mut Fixture<'_>, number: u64) -> FsResult<()> {
     let name = |number| Name::new(b'm', number);
     match number.checked_sub(1) {
         None => place.rename(b"file", name(0).as_bytes())?,
@@ -271,7 +271,7 @@ fn rename_on(place: &mut Place<'_>, number: u64) -> FsResult<()> {
 }
 
 /// Files come with greater names, and the first of a listing is removed.
-fn queue(place: &mut Place<'_>, number: u64) -> FsResult<()> {
+fn queue(place: &mut Fixture<'_>, number: u64) -> FsResult<()> {
     place.create(Name::new(b'q', number).as_bytes(), 100)?;
     if let Some(oldest) = number.checked_sub(QUEUED) {
         list(place, 8)?;
@@ -281,7 +281,7 @@ fn queue(place: &mut Place<'_>, number: u64) -> FsResult<()> {
 }
 
 /// A directory is made and removed.
-fn directory(place: &mut Place<'_>, number: u64) -> FsResult<()> {
+fn directory(place: &mut Fixture<'_>, number: u64) -> FsResult<()> {
     let name = Name::new(b'd', number);
     let made = place.fs.mkdir(&place.caller, place.directory, name.as_bytes(), 0o755)?;
     place.fs.forget(made.node, 1);
@@ -289,7 +289,7 @@ fn directory(place: &mut Place<'_>, number: u64) -> FsResult<()> {
 }
 
 /// Lists the first entries of the directory.
-fn list(place: &Place<'_>, most: usize) -> FsResult<()> {
+fn list(place: &Fixture<'_>, most: usize) -> FsResult<()> {
     let mut listed = 0;
     place.fs.readdir(&place.caller, place.directory, 0, &mut |_| {
         listed += 1;

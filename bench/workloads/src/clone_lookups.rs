@@ -97,12 +97,12 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
 
 /// Microseconds per lookup: in the tree alone, in the tree, in clones of it; and the medians of
 /// the rounds' ratios.
-struct Found {
+struct Results {
     micros: [f64; 3],
     ratios: [f64; 2],
 }
 
-impl Found {
+impl Results {
     fn worst(&self) -> f64 {
         self.ratios[0].max(self.ratios[1])
     }
@@ -119,7 +119,7 @@ impl Found {
     }
 }
 
-fn measure(run: &Run<'_>, store: &dyn Store, clock: &SystemClock, clones: u64) -> Result<Found> {
+fn measure(run: &Run<'_>, store: &dyn Store, clock: &SystemClock, clones: u64) -> Result<Results> {
     let mut random = fastrand::Rng::with_seed(7);
     let (mut sums, mut ratios) = ([Duration::ZERO; 3], [const { Vec::new() }; 2]);
     // The first round warms up.
@@ -140,7 +140,7 @@ fn measure(run: &Run<'_>, store: &dyn Store, clock: &SystemClock, clones: u64) -
         }
     }
     let each = |sum: Duration| sum.as_secs_f64() * 1e6 / (LOOKUPS * run.args.rounds()) as f64;
-    Ok(Found { micros: sums.map(each), ratios: ratios.map(median) })
+    Ok(Results { micros: sums.map(each), ratios: ratios.map(median) })
 }
 
 fn lookups(

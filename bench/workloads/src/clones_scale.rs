@@ -31,9 +31,9 @@ const TENTHS: u64 = 10;
 const STEP: usize = 2048;
 
 /// A directory that is removed when the run ends.
-struct Place(PathBuf);
+struct ScratchDir(PathBuf);
 
-impl Drop for Place {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!(%error, "the directory of the benchmark stays");
@@ -63,7 +63,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let parent = run.args.volume.clone().unwrap_or_else(std::env::temp_dir);
     let path = parent.join(format!("pando-clones-{}", std::process::id()));
     std::fs::create_dir(&path).map_err(|error| failure::io("create", &path, &error))?;
-    let place = Place(path);
+    let place = ScratchDir(path);
     let store = create(&place.0, run)?;
     let mut test = Test {
         run,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use device::{Blobs, Clock, Device, Result};
+use device::{Blobs, Clock, Device, OverBlobs, Result};
 
 /// Objects of a store that is made slower.
 pub(super) struct Delayed {
@@ -30,7 +30,7 @@ impl Delayed {
         self.created.load(Ordering::Relaxed)
     }
 
-    fn create(&self) {
+    fn delay(&self) {
         self.created.fetch_add(1, Ordering::Relaxed);
         let nanos = self.nanos.load(Ordering::Relaxed);
         if nanos > 0 {
@@ -39,38 +39,18 @@ impl Delayed {
     }
 }
 
-impl Blobs for Delayed {
+impl OverBlobs for Delayed {
+    fn below(&self) -> &dyn Blobs {
+        &*self.blobs
+    }
+
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
-        self.create();
+        self.delay();
         self.blobs.create(name, bytes)
     }
 
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
-        self.create();
+        self.delay();
         self.blobs.adopt(name, device, path)
-    }
-
-    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.blobs.read_at(name, buffer, offset)
-    }
-
-    fn length(&self, name: &str) -> Result<Option<u64>> {
-        self.blobs.length(name)
-    }
-
-    fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        self.blobs.list(prefix)
-    }
-
-    fn delete(&self, name: &str) -> Result<()> {
-        self.blobs.delete(name)
-    }
-
-    fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool> {
-        self.blobs.punch(name, offset, length)
-    }
-
-    fn disk_bytes(&self, name: &str) -> Result<u64> {
-        self.blobs.disk_bytes(name)
     }
 }

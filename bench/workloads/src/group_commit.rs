@@ -27,7 +27,7 @@ const WINDOWS: [Duration; 4] = [
 const RECORD: [u8; 150] = [7; 150];
 
 /// The results of one window.
-struct Found {
+struct Results {
     latencies: Histogram<u64>,
     seconds: f64,
     commits: u64,
@@ -50,7 +50,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
 
 fn lines(run: &Run<'_>, env: &Env, threads: u64, output: &mut Output) -> Result<()> {
     let mut found =
-        WINDOWS.map(|_| Found { latencies: histogram(), seconds: 0.0, commits: 0, syncs: 0 });
+        WINDOWS.map(|_| Results { latencies: histogram(), seconds: 0.0, commits: 0, syncs: 0 });
     for round in 0..run.args.rounds() {
         for (window, found) in WINDOWS.into_iter().zip(&mut found) {
             let directory = format!("log-{threads}-{round}-{}", window.as_micros());
@@ -91,7 +91,7 @@ fn measure(
     directory: &str,
     window: Duration,
     threads: u64,
-    found: &mut Found,
+    found: &mut Results,
 ) -> Result<()> {
     let options = LogOptions { durability: Durability::Sync, window, ..LogOptions::default() };
     let log = Log::create(env, directory, [1; 16], &options).map_err(broken)?;

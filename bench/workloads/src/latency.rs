@@ -85,7 +85,7 @@ impl Creator {
 }
 
 /// The results of all rounds.
-struct Found {
+struct Results {
     sides: [Side; 3],
     meters: Vec<Histogram<u64>>,
     took: [Vec<Duration>; 3],
@@ -96,7 +96,7 @@ struct Found {
 
 pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let args = run.args;
-    let mut found = Found {
+    let mut found = Results {
         sides: [Side::new(), Side::new(), Side::new()],
         meters: vec![super::measure::histogram(); 3],
         took: [const { Vec::new() }; 3],
@@ -121,7 +121,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     text(&object).iter().try_for_each(|line| output.line(line))
 }
 
-fn round(run: &Run<'_>, volume: &Volume, store: &dyn Store, found: &mut Found) -> Result<()> {
+fn round(run: &Run<'_>, volume: &Volume, store: &dyn Store, found: &mut Results) -> Result<()> {
     let beside = Beside {
         ending: AtomicBool::new(false),
         task: AtomicU8::new(NOTHING),
@@ -175,7 +175,7 @@ fn creates(
     clock: &SystemClock,
     beside: &Beside,
     meter: &Meter,
-    found: &mut Found,
+    found: &mut Results,
 ) -> Result<()> {
     let side = &mut found.sides[NORMAL];
     meter.turn(Some(NORMAL));
@@ -199,7 +199,7 @@ fn until_done(
     clock: &SystemClock,
     beside: &Beside,
     meter: &Meter,
-    found: &mut Found,
+    found: &mut Results,
 ) -> Result<()> {
     let side = &mut found.sides[what];
     meter.turn(Some(what));
@@ -255,7 +255,7 @@ fn work(store: &dyn Store, fs: &Fs, root: NodeId, beside: &Beside) -> Result<()>
     Ok(())
 }
 
-fn report(files: u64, rounds: u64, durability: store::Durability, found: &Found) -> Value {
+fn report(files: u64, rounds: u64, durability: store::Durability, found: &Results) -> Value {
     let p99 = |side: usize| at(&found.sides[side].latencies, 0.99);
     let bound = p99_bound(p99(NORMAL));
     let mean = |side: usize| {

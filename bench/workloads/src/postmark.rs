@@ -25,7 +25,7 @@ const FILES_A_TRANSACTION: u64 = 5;
 const STRIDE: u64 = 1024;
 
 /// A file's directory index and its number.
-type Place = (usize, u64);
+type FileId = (usize, u64);
 
 /// The existing files, and the operations done.
 struct Mix<'a> {
@@ -33,7 +33,7 @@ struct Mix<'a> {
     volume: &'a Volume,
     random: fastrand::Rng,
     directories: Vec<NodeId>,
-    files: Vec<Place>,
+    files: Vec<FileId>,
     next: u64,
     calls: u64,
     bytes: Vec<u8>,

@@ -5,8 +5,8 @@ use format::kept_twice::UNCOUNTED_KEY;
 use store::{Error, Pinned};
 use vfs::FsResult;
 use volume::error::from_store;
-use volume::own::{COPY, differences, is_damage, is_of_own};
 use volume::readable::Scan;
+use volume::record_copies::{COPY, differences, is_damage, is_of_volume_tree};
 use volume::subvol::VOLUME;
 
 use super::Checks;
@@ -94,8 +94,8 @@ impl Checks<'_> {
 
     /// The same, if anything may be changed.
     fn may_renew(self) -> Option<Fix> {
-        let may = self.store.read_only().is_none() || is_of_own(&self.store.unknown());
-        may.then_some(Fix::Own)
+        let may = self.store.read_only().is_none() || is_of_volume_tree(&self.store.unknown());
+        may.then_some(Fix::VolumeRecords)
     }
 }
 

@@ -66,9 +66,12 @@ impl Checks<'_> {
             Fix::DropIndex => self.drop_index(),
             Fix::Marks(segment) => self.data.repair_marks(*segment).map_err(from_store),
             // Done before the volume is opened.
-            Fix::Header | Fix::LogHeader | Fix::Engine | Fix::Log | Fix::Own | Fix::Checkpoint => {
-                Ok(())
-            }
+            Fix::Header
+            | Fix::LogHeader
+            | Fix::Engine
+            | Fix::Log
+            | Fix::VolumeRecords
+            | Fix::Checkpoint => Ok(()),
         }
     }
 

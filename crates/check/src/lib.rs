@@ -73,7 +73,7 @@ use store::{CheckProgress, Pinned, Store, TreeId};
 use upkeep::Upkeep;
 use vfs::FsResult;
 use volume::error::from_store;
-use volume::{OpenError, OpenOptions, own};
+use volume::{OpenError, OpenOptions, record_copies};
 
 pub use collect::{Garbage, GarbageKind, Gc, GcReport};
 pub use offline::{check_offline, observed, overlaid};
@@ -100,7 +100,7 @@ pub fn open(
     options: &OpenOptions,
     through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
 ) -> Result<Upkeep, OpenError> {
-    let (store, own) = own::over(engine::open(&env, &header, options)?)?;
+    let (store, own) = record_copies::over(engine::open(&env, &header, options)?)?;
     let hash = NameHash::new(header.hash_key);
     let store = (through(store), own);
     let upkeep = Upkeep::open(env, store, header, options, (hash, trees_without_records))?;

@@ -11,7 +11,7 @@ use store::Pinned;
 use upkeep::Upkeep;
 use vfs::FsResult;
 use volume::error::from_store;
-use volume::own::{differences, is_damage};
+use volume::record_copies::{differences, is_damage};
 use volume::subvol::VOLUME;
 
 use super::table::Table;

@@ -265,7 +265,7 @@ pub enum Fix {
     /// Writes the header, or its copy, again from the other.
     Header,
     /// Rebuilds the tree of the volume's own records, or that of their copies, from the other.
-    Own,
+    VolumeRecords,
     /// Rebuilds the engine's counts from its roots, or writes its superblock again.
     Engine,
 }
@@ -305,7 +305,7 @@ impl Fix {
             }
             Fix::LogHeader => "rewrite the header of that log file".to_owned(),
             Fix::Header => "rewrite it from the other file".to_owned(),
-            Fix::Own => "rebuild the tree from the other".to_owned(),
+            Fix::VolumeRecords => "rebuild the tree from the other".to_owned(),
             Fix::Engine => "recount from the roots, and write the result".to_owned(),
         }
     }

@@ -3,7 +3,7 @@
 use format::key;
 use format::owner_quota::{OwnerLimits, OwnerState};
 use format::quota::{Charged, QuotaRecord};
-use policy::quota_check::{Counting, Found, count_subvolumes};
+use policy::quota_check::{Counting, UsageTable, count_subvolumes};
 use vfs::FsResult;
 use volume::QuotaOf;
 use volume::account::UNLIMITED;
@@ -73,7 +73,7 @@ impl Checker<'_, '_> {
         if damaged.is_empty() {
             return Ok(());
         }
-        let mut found = Found::damaged(damaged.iter().map(|(_, domain)| *domain));
+        let mut found = UsageTable::damaged(damaged.iter().map(|(_, domain)| *domain));
         let known = count_subvolumes(self.pin, &mut found, &mut Counting::silent());
         for (what, domain) in damaged {
             let key = key::quota(domain).to_vec();

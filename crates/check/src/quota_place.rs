@@ -15,7 +15,7 @@ use format::inode_record::LinkedRecord;
 use format::key::{self, Parsed, Part};
 use format::quota::{Charge, Charged, QuotaRecord};
 use policy::quota::domain_of;
-use policy::quota_check::{Counting, Found, count_subvolumes};
+use policy::quota_check::{Counting, UsageTable, count_subvolumes};
 use store::TreeId;
 use vfs::FsResult;
 use volume::readable::Scan;
@@ -57,7 +57,7 @@ impl Checker<'_, '_> {
         if displaced.is_empty() {
             return Ok(());
         }
-        let mut found = Found::damaged(displaced.iter().map(|one| one.domain));
+        let mut found = UsageTable::damaged(displaced.iter().map(|one| one.domain));
         // What cannot be read may be the directory that carries it.
         let known = count_subvolumes(self.pin, &mut found, &mut Counting::silent()).is_ok();
         for one in displaced {
@@ -105,7 +105,7 @@ impl Checker<'_, '_> {
     /// The repair of a quota. The directory gets its mark if everything in it carries a quota, and
     /// something carries this one; otherwise the record moves to the first directory that carries
     /// it.
-    fn put_right(&self, one: &Displaced, found: &Found) -> FsResult<Option<Fix>> {
+    fn put_right(&self, one: &Displaced, found: &UsageTable) -> FsResult<Option<Fix>> {
         let Displaced { domain, record, tree, directory, .. } = one;
         if self.all_carry(*tree, record.directory, *domain)? {
             let subvolume = directory.charge.map_or(record.subvolume, |old| old.subvolume);

@@ -4,7 +4,7 @@
 //!    the same in every state. Do the same with headers of the log's files. If the store's counts
 //!    or a superblock are damaged, rebuild those (`btree::repair`): without them the volume may not
 //!    even open. Rebuild the damaged one of the two trees of the volume's records from the other
-//!    (`own`).
+//!    (`record_copies`).
 //! 2. Open it. Check, repair what can be repaired, each by one commit, and check again, until
 //!    nothing is left to repair. Two problems that affect the same records are repaired in two
 //!    rounds: what to write was decided on the state before.
@@ -81,8 +81,8 @@ pub(super) fn of_engine(remedy: Remedy) -> Option<Fix> {
 
 /// Whether a problem is repaired before the volume is opened, or not here at all.
 fn is_below(fix: &Fix) -> bool {
-    use Fix::{Checkpoint, Engine, Header, Log, LogHeader, Own};
-    matches!(fix, Header | LogHeader | Engine | Log | Own | Checkpoint)
+    use Fix::{Checkpoint, Engine, Header, Log, LogHeader, VolumeRecords};
+    matches!(fix, Header | LogHeader | Engine | Log | VolumeRecords | Checkpoint)
 }
 
 /// Repairs what must be repaired before the volume is opened; returns whether none of it is left.
@@ -158,7 +158,9 @@ pub fn repair(
         return Ok(repaired);
     }
     below(&mut repaired, &Fix::Engine, || engine::repair(env, &header::find(env)?))?;
-    below(&mut repaired, &Fix::Own, || engine::renew_own(env, &header::find(env)?))?;
+    below(&mut repaired, &Fix::VolumeRecords, || {
+        engine::renew_volume_records(env, &header::find(env)?)
+    })?;
     let options = OpenOptions { index: None, ..OpenOptions::default() };
     match header::find(env)
         .and_then(|header| super::open(env.clone(), header, &options, |store| store))
@@ -197,11 +199,12 @@ impl Checks<'_> {
         progress: CheckProgress<'_>,
     ) -> FsResult<()> {
         let report = self.check_volume(progress)?;
-        let own = repaired.failed.iter().find(|(problem, _)| problem.fix == Some(Fix::Own));
+        let own =
+            repaired.failed.iter().find(|(problem, _)| problem.fix == Some(Fix::VolumeRecords));
         let own = own.map(|(_, why)| why.clone());
         let is_new = |problem: &Problem| match &problem.fix {
             None => false,
-            Some(fix) => own.is_none() || *fix != Fix::Own,
+            Some(fix) => own.is_none() || *fix != Fix::VolumeRecords,
         };
         let why = own.as_deref().unwrap_or(why);
         let found = report.problems.into_iter().filter(is_new);

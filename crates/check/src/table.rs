@@ -20,8 +20,8 @@ use store::{LostRange, Pinned, TreeId};
 use upkeep::Upkeep;
 use vfs::FsResult;
 use volume::numbers::COUNT_MAX;
-use volume::own::COPY;
 use volume::readable::Scan;
+use volume::record_copies::COPY;
 use volume::subvol::VOLUME;
 
 use super::Checks;

@@ -27,7 +27,7 @@ use crate::clean::live_pages;
 use crate::cut::pages_of;
 use crate::gc::Bitmap;
 use crate::proof::Right;
-use crate::segments::Place;
+use crate::segments::SegmentFile;
 
 /// Maximum number of suspicions kept; beyond it, files are read again.
 const BAD_MAX: usize = 100_000;
@@ -308,14 +308,14 @@ impl Data {
         Ok(found)
     }
 
-    fn check_segment(&self, segment: u64, place: &Place) -> Result<Option<SegmentFault>> {
+    fn check_segment(&self, segment: u64, place: &SegmentFile) -> Result<Option<SegmentFault>> {
         let marks = self.marks(segment, place)?;
         let fault = |bad: &Corruption, kind| SegmentFault { segment, bad: bad.clone(), kind };
         if let Some(bad) = marks.iter().find_map(MarkRead::of_another) {
             return Ok(Some(fault(bad, SegmentFaultKind::Another)));
         }
         let is_named = marks.iter().any(|found| found.is_same);
-        if let Place::Sealed(sealed) = place
+        if let SegmentFile::Sealed(sealed) = place
             && sealed.generation > 0
         {
             return match sealed.check(self.segments.blobs(), self.options.volume) {
@@ -329,17 +329,17 @@ impl Data {
 
     /// The marks of a segment: one at its start, and, if it was sealed and not rewritten, one at
     /// its end.
-    fn marks(&self, segment: u64, place: &Place) -> Result<Vec<MarkRead>> {
+    fn marks(&self, segment: u64, place: &SegmentFile) -> Result<Vec<MarkRead>> {
         let mut bytes = [0; MARK_BYTES];
         let volume = self.options.volume;
         let file = self.segments.path(segment);
         match place {
-            Place::Open(open) => {
+            SegmentFile::Open(open) => {
                 let right = Right { kind: MarkKind::Header, segment, generation: 0, volume };
                 let read = open.file.read_at(&mut bytes, 0)?;
                 Ok(vec![MarkRead::new(right, &bytes[..read], &file, 0)])
             }
-            Place::Sealed(sealed) => {
+            SegmentFile::Sealed(sealed) => {
                 let (blobs, right) = (self.segments.blobs(), sealed.right(volume));
                 let read = blobs.read_at(&sealed.name, &mut bytes, 0)?;
                 let mut marks = vec![MarkRead::new(right, &bytes[..read], &file, 0)];
@@ -378,7 +378,7 @@ impl Data {
         let mut bytes = Vec::new();
         mark.encode(&mut bytes);
         file.write_at(&bytes, 0)?;
-        if matches!(place, Some(Place::Sealed(_))) {
+        if matches!(place, Some(SegmentFile::Sealed(_))) {
             let length = file.len()?.max(u64::from(PAGE_BYTES));
             let pages = length / u64::from(PAGE_BYTES);
             let rest = length % u64::from(PAGE_BYTES);

@@ -20,7 +20,7 @@ use crate::alloc::PageRun;
 use crate::cut::VOLUME_TREE;
 use crate::garbage::{Age, Pick};
 use crate::gc::Bitmap;
-use crate::segments::{OpenSegment, Place, SealedSegment, blob_name, open_path};
+use crate::segments::{OpenSegment, SealedSegment, SegmentFile, blob_name, open_path};
 use crate::write::{byte_offset, name_space};
 use crate::{Data, Freed};
 
@@ -333,7 +333,7 @@ impl Data {
             return Way::Punch(runs.len());
         }
         let enough = (live + dead) * u64::from(self.options.rewrite_dead_percent) / 100;
-        let sealed = matches!(self.segments.get(segment), Some(Place::Sealed(_)));
+        let sealed = matches!(self.segments.get(segment), Some(SegmentFile::Sealed(_)));
         let punching = each.saturating_mul(runs.len() as u64);
         let copying = REWRITE_NANOS + live * COPY_PAGE_NANOS;
         if sealed && dead >= enough.max(1) && punching > copying {
@@ -389,14 +389,14 @@ impl Data {
 
     /// Whether a segment could be deleted if none of its pages were live.
     pub(crate) fn is_deletable(&self, segment: u64) -> bool {
-        matches!(self.segments.get(segment), Some(Place::Sealed(_)))
+        matches!(self.segments.get(segment), Some(SegmentFile::Sealed(_)))
             && !self.allocator.is_in_use(segment)
             && self.segments.greatest() != Some(segment)
     }
 
     /// Deletes a segment that no durable state names, then its count.
     pub(crate) fn delete_segment(&self, store: &dyn Store, segment: u64) -> Result<()> {
-        let Some(Place::Sealed(sealed)) = self.segments.get(segment) else { return Ok(()) };
+        let Some(SegmentFile::Sealed(sealed)) = self.segments.get(segment) else { return Ok(()) };
         self.segments.prove(segment)?;
         let bytes = self.segments.disk_bytes(segment)?;
         self.segments.blobs().delete(&sealed.name)?;

@@ -13,7 +13,7 @@ use crate::Options;
 use crate::alloc::Allocator;
 use crate::garbage::Garbage;
 use crate::inline::Hot;
-use crate::segments::{Place, SEALED_DIRECTORY, Segments};
+use crate::segments::{SEALED_DIRECTORY, SegmentFile, Segments};
 
 /// The contents of a volume's files.
 ///
@@ -159,7 +159,8 @@ impl Data {
     /// Counters, for `status` and for tests.
     pub fn stats(&self) -> Stats {
         let all = self.segments.all();
-        let open = all.iter().filter(|(_, place)| matches!(place, Place::Open(_))).count() as u64;
+        let open =
+            all.iter().filter(|(_, place)| matches!(place, SegmentFile::Open(_))).count() as u64;
         let garbage = self.garbage.lock();
         let mut stats = garbage.stats();
         stats.stuck_bytes = garbage.stuck_pages(self.can_punch()) * u64::from(CHUNK_BYTES);

@@ -34,7 +34,7 @@ use crate::alloc::PageRun;
 use crate::clean::live_pages;
 use crate::cut::{count_pages, pages_of};
 use crate::garbage::Pick;
-use crate::segments::Place;
+use crate::segments::SegmentFile;
 
 /// What was allocated when a collection began. Take it before the state is pinned.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl Data {
         let all = self.segments.all();
         let mut segments: BTreeMap<u64, u32> = BTreeMap::new();
         for (segment, place) in all {
-            if matches!(place, Place::Sealed(_)) && segment < handed.next_id {
+            if matches!(place, SegmentFile::Sealed(_)) && segment < handed.next_id {
                 segments.insert(segment, PAGES_MAX);
             }
         }
@@ -259,7 +259,8 @@ impl Data {
 
     /// What a sweep would reclaim of a segment, and whether it is deleted as a whole.
     fn dead_bytes(&self, marked: &Marked, segment: u64) -> Result<(u64, bool)> {
-        if matches!(self.segments.get(segment), Some(Place::Sealed(one)) if one.generation > 0) {
+        let file = self.segments.get(segment);
+        if matches!(file, Some(SegmentFile::Sealed(one)) if one.generation > 0) {
             // Its map determines which pages exist.
             self.segments.prove(segment)?;
         }
@@ -437,7 +438,9 @@ impl Data {
         }
         swept.freed_bytes += match self.segments.get(segment) {
             // Other threads write to it meanwhile.
-            Some(Place::Open(_)) => before.saturating_sub(dead(self.dead_runs(marked, segment)?)),
+            Some(SegmentFile::Open(_)) => {
+                before.saturating_sub(dead(self.dead_runs(marked, segment)?))
+            }
             _ => occupied.saturating_sub(self.segments.disk_bytes(segment)?),
         };
         Ok(())
@@ -463,8 +466,8 @@ impl Data {
     fn dead_runs(&self, marked: &Marked, segment: u64) -> Result<Vec<PageRun>> {
         // Live pages take space, and so do header and footer; in a rewritten segment, not all do.
         let others = match self.segments.get(segment) {
-            Some(Place::Open(_)) => 1,
-            Some(Place::Sealed(sealed)) if sealed.generation == 0 => 2,
+            Some(SegmentFile::Open(_)) => 1,
+            Some(SegmentFile::Sealed(sealed)) if sealed.generation == 0 => 2,
             _ => 0,
         };
         let least = bytes_of(marked.live_pages(segment) + others);
@@ -501,7 +504,9 @@ impl Data {
     /// The page after those of a segment: in a segment that was sealed before it was full, that is
     /// its footer, which no extent names and which is not dead. A rewritten one has a map.
     fn end_of_pages(&self, segment: u64) -> Result<u32> {
-        let Some(Place::Sealed(sealed)) = self.segments.get(segment) else { return Ok(PAGES_MAX) };
+        let Some(SegmentFile::Sealed(sealed)) = self.segments.get(segment) else {
+            return Ok(PAGES_MAX);
+        };
         if sealed.generation > 0 {
             return Ok(PAGES_MAX);
         }

@@ -15,7 +15,7 @@ use format::segment::{FIRST_PAGE, MARK_BYTES, Mark, MarkKind, PAGE_BYTES};
 use format::{Corruption, Malformed};
 use store::{Error, Result};
 
-use crate::segments::{OpenSegment, Place, SealedSegment, Segments, open_path};
+use crate::segments::{OpenSegment, SealedSegment, SegmentFile, Segments, open_path};
 
 /// The expected mark: which it is, its segment, generation, and volume.
 #[derive(Debug, Clone, Copy)]
@@ -117,11 +117,11 @@ impl SealedSegment {
     }
 }
 
-impl Place {
+impl SegmentFile {
     fn proven(&self) -> &AtomicBool {
         match self {
-            Place::Open(open) => &open.proven,
-            Place::Sealed(sealed) => &sealed.proven,
+            SegmentFile::Open(open) => &open.proven,
+            SegmentFile::Sealed(sealed) => &sealed.proven,
         }
     }
 }
@@ -135,8 +135,8 @@ impl Segments {
             return Ok(());
         }
         let checked = match &place {
-            Place::Open(open) => open.check(self.volume),
-            Place::Sealed(sealed) => sealed.check(self.blobs(), self.volume),
+            SegmentFile::Open(open) => open.check(self.volume),
+            SegmentFile::Sealed(sealed) => sealed.check(self.blobs(), self.volume),
         };
         match checked {
             Ok(()) => {

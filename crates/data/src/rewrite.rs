@@ -23,7 +23,7 @@ use store::{Result, Store};
 use crate::Data;
 use crate::alloc::PageRun;
 use crate::gc::Bitmap;
-use crate::segments::{Place, SealedSegment, blob_name};
+use crate::segments::{SealedSegment, SegmentFile, blob_name};
 
 impl Data {
     /// Rewrites a sealed segment without its dead pages; `false` when that frees none.
@@ -33,7 +33,7 @@ impl Data {
         segment: u64,
         dead: &dyn Fn(u32) -> bool,
     ) -> Result<bool> {
-        let Some(Place::Sealed(old)) = self.segments.get(segment) else { return Ok(false) };
+        let Some(SegmentFile::Sealed(old)) = self.segments.get(segment) else { return Ok(false) };
         self.segments.prove(segment)?;
         let blobs = self.segments.blobs();
         let there = self.pages_in(&old)?;

@@ -291,16 +291,16 @@ fn damaged(file: String, offset: u64, expected: String, found: String) -> Error 
 
 /// Where a segment is.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum SegmentFile {
     Open(Arc<OpenSegment>),
     Sealed(Arc<SealedSegment>),
 }
 
-impl Place {
-    fn is(&self, other: &Place) -> bool {
+impl SegmentFile {
+    fn is(&self, other: &SegmentFile) -> bool {
         match (self, other) {
-            (Place::Open(left), Place::Open(right)) => Arc::ptr_eq(left, right),
-            (Place::Sealed(left), Place::Sealed(right)) => Arc::ptr_eq(left, right),
+            (SegmentFile::Open(left), SegmentFile::Open(right)) => Arc::ptr_eq(left, right),
+            (SegmentFile::Sealed(left), SegmentFile::Sealed(right)) => Arc::ptr_eq(left, right),
             _ => false,
         }
     }
@@ -308,7 +308,7 @@ impl Place {
 
 /// All segments.
 pub(crate) struct Segments {
-    places: RwLock<BTreeMap<u64, Place>>,
+    places: RwLock<BTreeMap<u64, SegmentFile>>,
     /// The few open ones, for the barrier.
     open: RwLock<Vec<Arc<OpenSegment>>>,
     blobs: Arc<dyn Blobs>,
@@ -337,12 +337,12 @@ impl Segments {
 
     pub(crate) fn insert_open(&self, segment: Arc<OpenSegment>) {
         self.open.write().push(Arc::clone(&segment));
-        self.places.write().insert(segment.id, Place::Open(segment));
+        self.places.write().insert(segment.id, SegmentFile::Open(segment));
     }
 
     pub(crate) fn insert_sealed(&self, segment: SealedSegment) {
         let id = segment.id;
-        self.places.write().insert(id, Place::Sealed(Arc::new(segment)));
+        self.places.write().insert(id, SegmentFile::Sealed(Arc::new(segment)));
         self.open.write().retain(|open| open.id != id);
     }
 
@@ -350,7 +350,7 @@ impl Segments {
         self.places.write().remove(&segment);
     }
 
-    pub(crate) fn get(&self, segment: u64) -> Option<Place> {
+    pub(crate) fn get(&self, segment: u64) -> Option<SegmentFile> {
         self.places.read().get(&segment).cloned()
     }
 
@@ -359,7 +359,7 @@ impl Segments {
         self.places.read().last_key_value().map(|(&id, _)| id)
     }
 
-    pub(crate) fn all(&self) -> Vec<(u64, Place)> {
+    pub(crate) fn all(&self) -> Vec<(u64, SegmentFile)> {
         self.places.read().iter().map(|(&id, place)| (id, place.clone())).collect()
     }
 
@@ -370,8 +370,8 @@ impl Segments {
     /// The path of a segment, for messages.
     pub(crate) fn path(&self, segment: u64) -> String {
         match self.get(segment) {
-            Some(Place::Sealed(sealed)) => sealed.path(),
-            Some(Place::Open(_)) => open_path(segment),
+            Some(SegmentFile::Sealed(sealed)) => sealed.path(),
+            Some(SegmentFile::Open(_)) => open_path(segment),
             // Each that this opening did not create was sealed, or was to be.
             None => format!("{SEALED_DIRECTORY}/{}", blob_name(segment, 0)),
         }
@@ -383,12 +383,12 @@ impl Segments {
         let mut place = self.get(segment).ok_or_else(missing)?;
         loop {
             let result = match &place {
-                Place::Open(open) => {
+                SegmentFile::Open(open) => {
                     let offset = u64::from(page) * u64::from(PAGE_BYTES);
                     let found = open.file.read_at(buffer, offset)?;
                     complete(found, buffer.len(), offset, || open_path(segment))
                 }
-                Place::Sealed(sealed) => sealed.read(self.blobs(), page, buffer),
+                SegmentFile::Sealed(sealed) => sealed.read(self.blobs(), page, buffer),
             };
             match result {
                 Err(Error::Device(error)) if error.is_not_found() => {
@@ -405,8 +405,8 @@ impl Segments {
 
     /// Looks for a later generation of a sealed segment whose blob is gone: a process that was
     /// replaced may have rewritten it (`rewrite`). Whether there is one.
-    fn look_again(&self, segment: u64, place: &Place) -> Result<bool> {
-        let Place::Sealed(gone) = place else { return Ok(false) };
+    fn look_again(&self, segment: u64, place: &SegmentFile) -> Result<bool> {
+        let SegmentFile::Sealed(gone) = place else { return Ok(false) };
         let names = self.blobs.list("")?;
         let generations = names.iter().filter_map(|name| parse_name(name));
         let later = generations.filter(|&(id, of)| id == segment && of > gone.generation);
@@ -425,8 +425,8 @@ impl Segments {
         loop {
             let Some(place) = self.get(segment) else { return Ok(true) };
             let result = match &place {
-                Place::Open(open) => open.file.punch(offset, length).map_err(Error::from),
-                Place::Sealed(sealed) => sealed.punch(self.blobs(), page, count),
+                SegmentFile::Open(open) => open.file.punch(offset, length).map_err(Error::from),
+                SegmentFile::Sealed(sealed) => sealed.punch(self.blobs(), page, count),
             };
             match result {
                 Err(Error::Device(error))
@@ -443,8 +443,8 @@ impl Segments {
         loop {
             let Some(place) = self.get(segment) else { return Ok(0) };
             let result = match &place {
-                Place::Open(open) => open.file.occupied(offset, length).map_err(Error::from),
-                Place::Sealed(sealed) => sealed.occupied(self.blobs(), page, count),
+                SegmentFile::Open(open) => open.file.occupied(offset, length).map_err(Error::from),
+                SegmentFile::Sealed(sealed) => sealed.occupied(self.blobs(), page, count),
             };
             match result {
                 Err(Error::Device(error))
@@ -455,7 +455,7 @@ impl Segments {
         }
     }
 
-    fn still(&self, segment: u64, place: &Place) -> bool {
+    fn still(&self, segment: u64, place: &SegmentFile) -> bool {
         self.get(segment).is_some_and(|now| now.is(place))
     }
 
@@ -463,8 +463,8 @@ impl Segments {
     pub(crate) fn disk_bytes(&self, segment: u64) -> Result<u64> {
         Ok(match self.get(segment) {
             None => 0,
-            Some(Place::Open(open)) => open.file.disk_bytes()?,
-            Some(Place::Sealed(sealed)) => self.blobs.disk_bytes(&sealed.name)?,
+            Some(SegmentFile::Open(open)) => open.file.disk_bytes()?,
+            Some(SegmentFile::Sealed(sealed)) => self.blobs.disk_bytes(&sealed.name)?,
         })
     }
 }

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{Device, File, Found, compare};
+use device::{Compared, Device, File, compare};
 use format::Corruption;
 use format::segment::{Mark, MarkKind};
 use store::{Error, Result};
@@ -104,7 +104,7 @@ impl Data {
             let data = byte_offset(pages);
             let part =
                 |buffer: &mut [u8], at: u64| part_with(&*segment.file, &footer, data, buffer, at);
-            if compare(blobs, &name, data + footer.len() as u64, &part)? != Found::Same {
+            if compare(blobs, &name, data + footer.len() as u64, &part)? != Compared::Same {
                 let expected = "no object, or the segment of this opening".to_owned();
                 let found = "other bytes: another program writes here".to_owned();
                 let (file, structure) = (name, "data segment");

@@ -111,7 +111,7 @@ pub trait Blobs: Send + Sync {
 
 /// Result of comparing the object under a name with the expected bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum Compared {
     /// No object.
     Nothing,
     /// An object with the same bytes.
@@ -128,10 +128,10 @@ const COMPARED_BYTES: u64 = 1 << 20;
 
 /// Compares an object with the `length` bytes it should hold: for a caller that does not know
 /// whether its creation succeeded.
-pub fn compare(blobs: &dyn Blobs, name: &str, length: u64, part: ReadPart<'_>) -> Result<Found> {
+pub fn compare(blobs: &dyn Blobs, name: &str, length: u64, part: ReadPart<'_>) -> Result<Compared> {
     match blobs.length(name)? {
-        None => return Ok(Found::Nothing),
-        Some(found) if found != length => return Ok(Found::Other),
+        None => return Ok(Compared::Nothing),
+        Some(found) if found != length => return Ok(Compared::Other),
         Some(_) => {}
     }
     let mut at = 0;
@@ -140,11 +140,11 @@ pub fn compare(blobs: &dyn Blobs, name: &str, length: u64, part: ReadPart<'_>) -
         let (mut found, mut expected) = (vec![0; bytes], vec![0; bytes]);
         let read = blobs.read_at(name, &mut found, at)?;
         if read != bytes || part(&mut expected, at)? != bytes || found != expected {
-            return Ok(Found::Other);
+            return Ok(Compared::Other);
         }
         at += bytes as u64;
     }
-    Ok(Found::Same)
+    Ok(Compared::Same)
 }
 
 /// Copies the part of in-memory bytes that begins at an offset.

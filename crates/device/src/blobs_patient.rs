@@ -23,7 +23,7 @@ use crate::sync::Mutex;
 
 use crate::blobs::ReadPart;
 use crate::{
-    Blobs, Clock, Device, Error, Found, LOOK_EVERY, Result, compare, is_interrupted,
+    Blobs, Clock, Compared, Device, Error, LOOK_EVERY, Result, compare, is_interrupted,
     is_interruptible, part_of,
 };
 
@@ -226,9 +226,9 @@ impl PatientBlobs {
     /// Whether the object under a name has these bytes.
     fn is_made(&self, name: &str, length: u64, part: ReadPart<'_>) -> Result<bool> {
         match compare(&*self.blobs, name, length, part)? {
-            Found::Same => Ok(true),
-            Found::Other => Ok(false),
-            Found::Nothing => {
+            Compared::Same => Ok(true),
+            Compared::Other => Ok(false),
+            Compared::Nothing => {
                 let gone =
                     std::io::Error::other("the store reported that it exists, and it is gone");
                 Err(Error::new("create", name, gone))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::{Blobs, Clock, Device, Result};
+use crate::{Blobs, Clock, Device, OverBlobs, Result};
 
 /// Upper limits of the classes, in milliseconds. The last class has none.
 pub const CLASSES: [u64; 11] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
@@ -60,7 +60,11 @@ pub struct TimedBlobs<B> {
     pub times: Arc<Times>,
 }
 
-impl<B: Blobs> Blobs for TimedBlobs<B> {
+impl<B: Blobs> OverBlobs for TimedBlobs<B> {
+    fn below(&self) -> &dyn Blobs {
+        &*self.blobs
+    }
+
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         self.times.measure(|| self.blobs.create(name, bytes))
     }
@@ -69,47 +73,7 @@ impl<B: Blobs> Blobs for TimedBlobs<B> {
         self.times.measure(|| self.blobs.adopt(name, device, path))
     }
 
-    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.blobs.read_at(name, buffer, offset)
-    }
-
-    fn length(&self, name: &str) -> Result<Option<u64>> {
-        self.blobs.length(name)
-    }
-
-    fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        self.blobs.list(prefix)
-    }
-
-    fn delete(&self, name: &str) -> Result<()> {
-        self.blobs.delete(name)
-    }
-
     fn delete_all(&self, names: &[String]) -> Result<()> {
         self.blobs.delete_all(names)
-    }
-
-    fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool> {
-        self.blobs.punch(name, offset, length)
-    }
-
-    fn disk_bytes(&self, name: &str) -> Result<u64> {
-        self.blobs.disk_bytes(name)
-    }
-
-    fn disk_bytes_below(&self, prefix: &str) -> Result<u64> {
-        self.blobs.disk_bytes_below(prefix)
-    }
-
-    fn occupied(&self, name: &str, offset: u64, length: u64) -> Result<u64> {
-        self.blobs.occupied(name, offset, length)
-    }
-
-    fn bytes_max(&self) -> u64 {
-        self.blobs.bytes_max()
-    }
-
-    fn answers_may_be_lost(&self) -> bool {
-        self.blobs.answers_may_be_lost()
     }
 }

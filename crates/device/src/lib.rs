@@ -5,14 +5,18 @@
 //! operating system with the simulator (`testing::SimDevice`) and cut the power at any write or
 //! fsync.
 //!
+//! Promises: bytes of a file survive a power cut once it was synced, and a name once its directory
+//! was; of the rest, any part may. An object is there as a whole or not at all, and is durable when
+//! its creation returns. An [`Error`] names the call and the file or object.
+//!
 //! Which module decides what:
 //! * `file`, `local`, `guarded`: files of a volume directory; which are opened in a directory of
 //!   another user
 //! * `overlay`, `direct`: changes that stay in memory; reads past the page cache
 //! * `file_system`, `fanotify`: which file system it is, and what changed in one
 //! * `blobs`, `local_blobs`, `shared_dir`, `directories`: immutable objects in directories
-//! * `objects`, `blobs_below`, `blobs_overlay`, `blobs_timed`: objects of a volume, and wrappers of
-//!   them
+//! * `objects`, `blobs_over`, `blobs_below`, `blobs_overlay`, `blobs_timed`: objects of a volume,
+//!   and wrappers of them
 //! * `blobs_patient`, `interruptible`: how long a creation is repeated, and who may give it up
 //! * `descriptors`, `open_files`: what is closed when descriptors run out
 //! * `net`: links between machines
@@ -38,6 +42,7 @@ mod blobs_below;
 mod blobs_overlay;
 mod blobs_patient;
 mod blobs_timed;
+mod blobs_over;
 mod interruptible;
 mod local_blobs;
 mod shared_dir;
@@ -64,8 +69,9 @@ pub mod sim;
 mod file;
 mod error;
 
-pub use blobs::{Blobs, Found, ReadPart, STAGED, check_name, compare, part_of, valid_name};
+pub use blobs::{Blobs, Compared, ReadPart, STAGED, check_name, compare, part_of, valid_name};
 pub use blobs_below::BlobsBelow;
+pub use blobs_over::OverBlobs;
 pub use blobs_overlay::OverlayBlobs;
 pub use blobs_patient::{Outage, PatientBlobs};
 pub use blobs_timed::{CLASSES, TimeCounts, TimedBlobs, Times};

@@ -30,7 +30,7 @@ const SEAL: Seal =
 
 /// The place of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct ChunkId<'a> {
     /// The volume's id.
     pub volume: [u8; 16],
     /// The object's name.
@@ -40,7 +40,7 @@ pub struct Place<'a> {
 }
 
 /// A chunk's bytes on disk.
-pub fn encode(place: &Place<'_>, data: &[u8]) -> Vec<u8> {
+pub fn encode(place: &ChunkId<'_>, data: &[u8]) -> Vec<u8> {
     let mut rest = Vec::with_capacity(data.len().saturating_add(64));
     rest.raw(&place.volume);
     rest.put_u64(place.offset);
@@ -50,7 +50,7 @@ pub fn encode(place: &Place<'_>, data: &[u8]) -> Vec<u8> {
 }
 
 /// The data of a chunk, if these bytes are one of this place. A newer version is not read.
-pub fn decode<'a>(place: &Place<'_>, bytes: &'a [u8]) -> Result<&'a [u8], Malformed> {
+pub fn decode<'a>(place: &ChunkId<'_>, bytes: &'a [u8]) -> Result<&'a [u8], Malformed> {
     let (start, mut reader) = match SEAL.open(bytes)? {
         Opened::Body(_, reader) => (reader.clone(), reader),
         Opened::Newer(version) => {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::damaged::every_flipped_bit_and_truncation_is_refused;
 
-    const PLACE: Place<'static> = Place { volume: [3; 16], name: "run/1", offset: 1 << 20 };
+    const PLACE: ChunkId<'static> = ChunkId { volume: [3; 16], name: "run/1", offset: 1 << 20 };
 
     #[test]
     fn every_flipped_bit_and_truncation_is_detected() {
@@ -90,9 +90,9 @@ mod tests {
     fn chunks_of_other_places_are_refused() {
         let bytes = encode(&PLACE, b"some data");
         for other in [
-            Place { volume: [4; 16], ..PLACE },
-            Place { name: "run/2", ..PLACE },
-            Place { offset: 0, ..PLACE },
+            ChunkId { volume: [4; 16], ..PLACE },
+            ChunkId { name: "run/2", ..PLACE },
+            ChunkId { offset: 0, ..PLACE },
         ] {
             assert!(decode(&other, &bytes).is_err(), "{other:?}");
         }

@@ -10,7 +10,7 @@ use opening::{create, engine, header};
 use store::{CheckProgress, CheckReport, Store};
 use upkeep::Upkeep;
 use volume::info::FormatOptions;
-use volume::{Atime, OpenError, OpenOptions, VolumeId, own};
+use volume::{Atime, OpenError, OpenOptions, VolumeId, record_copies};
 
 /// How often a state is looked for that stays while it is read: the owner deletes objects.
 const OBSERVE_ATTEMPTS: u32 = 5;
@@ -110,7 +110,8 @@ impl Fs {
         hash: NameHash,
     ) -> Result<Arc<Fs>, OpenError> {
         let find_trees = check::trees_without_records;
-        let upkeep = Upkeep::open(env, own::over(store)?, header, options, (hash, find_trees))?;
+        let upkeep =
+            Upkeep::open(env, record_copies::over(store)?, header, options, (hash, find_trees))?;
         Ok(Arc::new(Fs { upkeep }))
     }
 

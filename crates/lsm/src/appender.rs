@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use device::{Device, File, Found, compare};
+use device::{Compared, Device, File, compare};
 use format::run_block::pack;
 use format::run_index::{BlockPlace, blob_head, checksum};
 use format::run_manifest::BlobEntry;
@@ -112,13 +112,13 @@ impl Appender {
             // Numbers are never used twice. So either the answer to this very request was lost and
             // the request was repeated, or another process assigns numbers here.
             Ok(false) => match self.compare(&name)? {
-                Found::Same => {}
+                Compared::Same => {}
                 _ => return Err(core.disown(&name)),
             },
             Err(error) => {
                 // It may have its new name already, and nothing will point to it.
                 let own = !blobs.answers_may_be_lost()
-                    || self.compare(&name).is_ok_and(|found| found == Found::Same);
+                    || self.compare(&name).is_ok_and(|found| found == Compared::Same);
                 if own && let Err(error) = blobs.delete(&name) {
                     tracing::warn!(name, %error, "cannot delete an unfinished blob");
                 }
@@ -129,7 +129,7 @@ impl Appender {
     }
 
     /// Compares the blob of that name with what was written.
-    fn compare(&self, name: &str) -> device::Result<Found> {
+    fn compare(&self, name: &str) -> device::Result<Compared> {
         let file = self.device.open(&self.path)?;
         let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
         compare(&*self.files.blobs, name, self.flushed, &part)

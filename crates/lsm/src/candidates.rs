@@ -25,7 +25,7 @@ use crate::drops::Exclusive;
 use crate::forest::{Forest, Touched};
 use crate::layer::{Layer, LayerId, Stack};
 use crate::options::Policy;
-use crate::plan::{DEPTH_MAX, Facts, Found, Limits, Merge, by_size, deep, hiding};
+use crate::plan::{DEPTH_MAX, Facts, LayerRange, Limits, Merge, by_size, deep, hiding};
 use crate::relieve::TOMBSTONE_BYTES;
 use crate::run::Run;
 use crate::sparse_blobs::Hosted;
@@ -184,7 +184,7 @@ impl CompactionCandidates {
 
     fn pick_counted(&self, look: Look, limits: Limits, looks: &mut u64) -> Option<Merge> {
         let forest = &self.forest;
-        let of = |facts: &[Facts], found: Found, is_lowest: bool, returns| {
+        let of = |facts: &[Facts], found: LayerRange, is_lowest: bool, returns| {
             let (from, to) = found?;
             let layers = facts[from..to].iter().map(|layer| layer.id).collect();
             Some(Merge { layers, lowest: is_lowest && to == facts.len(), returns })

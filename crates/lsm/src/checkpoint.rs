@@ -380,13 +380,13 @@ fn write_run(
     lowest: bool,
 ) -> Result<Option<Written>> {
     blob.begin(id);
-    let mut part = Part { begin: Bound::Unbounded, lowest, bytes: u64::MAX };
+    let mut part = MergePart { begin: Bound::Unbounded, lowest, bytes: u64::MAX };
     part.write(blob, views)?;
     end_run(blob, views, lowest)
 }
 
 /// A part of a merge into a run.
-pub(crate) struct Part {
+pub(crate) struct MergePart {
     /// Where the part before ended.
     pub(crate) begin: Bound<Vec<u8>>,
     pub(crate) lowest: bool,
@@ -394,7 +394,7 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
 }
 
-impl Part {
+impl MergePart {
     /// Continues merging; `false` when nothing is left.
     pub(crate) fn write(&mut self, blob: &mut BlobWriter, views: &[View]) -> Result<bool> {
         let tombstones = if self.lowest { Tombstones::Skip } else { Tombstones::Keep };

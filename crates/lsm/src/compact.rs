@@ -18,7 +18,7 @@ use store::{Error, MergeStats, Result, Writer};
 
 use crate::blob::BlobWriter;
 use crate::candidates::{CompactionCandidates, Look};
-use crate::checkpoint::{Durable, Part, end_run, exchange};
+use crate::checkpoint::{Durable, MergePart, end_run, exchange};
 use crate::clean::{self, Pointing};
 use crate::collect::COLLECTED_AT_ONCE;
 use crate::core::{Catalog, Core};
@@ -69,7 +69,7 @@ struct Job {
     layers: Vec<Arc<Layer>>,
     views: Vec<View>,
     id: u64,
-    part: Part,
+    part: MergePart,
     blob: BlobWriter,
     /// Bytes of what is read: runs, and rows that are written again.
     bytes: u64,
@@ -371,7 +371,7 @@ impl Core {
         blob.clean(emptied, most);
         let id = self.ids.take();
         blob.begin(id);
-        let part = Part { begin: Bound::Unbounded, lowest, bytes: 0 };
+        let part = MergePart { begin: Bound::Unbounded, lowest, bytes: 0 };
         let views = layers.iter().map(|layer| layer.view()).collect();
         Ok(Some(Job { layers, views, id, part, blob, bytes, cleans, returns }))
     }

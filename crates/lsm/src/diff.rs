@@ -70,7 +70,7 @@ impl Side {
     }
 }
 
-type Found = (Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>);
+type Changed = (Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// Differences from one stack to another, within a range.
 pub(crate) struct StackDiff {
@@ -83,8 +83,8 @@ pub(crate) struct StackDiff {
     range: KeyRange,
     /// Where the next chunk begins; none at the end.
     next: Option<Bound<Vec<u8>>>,
-    chunk: std::vec::IntoIter<Found>,
-    current: Found,
+    chunk: std::vec::IntoIter<Changed>,
+    current: Changed,
     failed: Option<Error>,
 }
 
@@ -126,7 +126,7 @@ impl StackDiff {
             deleted: &self.deleted,
         };
         walk.start(from.bound)?;
-        let (mut found, mut bytes): (Vec<Found>, usize) = (Vec::new(), 0);
+        let (mut found, mut bytes): (Vec<Changed>, usize) = (Vec::new(), 0);
         let mut key = Vec::new();
         loop {
             match walk.nearest() {

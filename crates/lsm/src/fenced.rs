@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{Env, Found, compare, part_of};
+use device::{Compared, Env, compare, part_of};
 use format::run_manifest::{Origin, RunManifest};
 use store::{Error, Journal, LogPosition, Lsn, Opening, Result};
 
@@ -206,9 +206,9 @@ fn make_claim(files: &Files, manifest: &RunManifest) -> Result<bool> {
         }
         let part = |buffer: &mut [u8], at: u64| Ok(part_of(&bytes, buffer, at));
         match (compare(&*files.blobs, &name, bytes.len() as u64, &part), made) {
-            (Ok(Found::Same), _) => {}
+            (Ok(Compared::Same), _) => {}
             // Another opening has the number, or had it.
-            (Ok(Found::Other), _) | (Ok(Found::Nothing), Ok(_)) => return Ok(false),
+            (Ok(Compared::Other), _) | (Ok(Compared::Nothing), Ok(_)) => return Ok(false),
             // The request may arrive later. The next opening then finds the claim, and continues
             // from it.
             (_, Err(error)) | (Err(error), _) => return Err(error.into()),

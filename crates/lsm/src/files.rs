@@ -27,13 +27,13 @@ pub(crate) const DIRECTORY: &str = "lsm";
 const BLOCK_BYTES: usize = 16 << 10;
 
 /// Where a block is: its blob and offset.
-type Place = (u64, u64);
+type BlockId = (u64, u64);
 
 #[derive(Debug, Clone)]
 struct ByBytes;
 
-impl Weighter<Place, Arc<Block>> for ByBytes {
-    fn weight(&self, _: &Place, block: &Arc<Block>) -> u64 {
+impl Weighter<BlockId, Arc<Block>> for ByBytes {
+    fn weight(&self, _: &BlockId, block: &Arc<Block>) -> u64 {
         block.memory_bytes() as u64
     }
 }
@@ -44,7 +44,7 @@ type Hash = BuildHasherDefault<FastHasher>;
 pub(crate) struct Files {
     pub(crate) blobs: Arc<dyn Blobs>,
     pub(crate) volume: [u8; 16],
-    cache: Cache<Place, Arc<Block>, ByBytes, Hash>,
+    cache: Cache<BlockId, Arc<Block>, ByBytes, Hash>,
     /// Memory of the indexes of runs; they stay in memory.
     pub(crate) index_bytes: AtomicU64,
     /// Blocks read from the disk.

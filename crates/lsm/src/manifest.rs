@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{Blobs, Env, Found, Map, compare, part_of};
+use device::{Blobs, Compared, Env, Map, compare, part_of};
 use format::Corruption;
 use format::run_manifest::{BlobEntry, Origin, RunManifest, TreeEntry};
 use store::{Error, Lsn, Result, Writer};
@@ -390,21 +390,21 @@ impl Core {
         let blobs = &*self.files.blobs;
         let made = blobs.create(name, bytes);
         let found = match &made {
-            Ok(true) => Ok(Found::Same),
+            Ok(true) => Ok(Compared::Same),
             _ => compare_bytes(blobs, name, bytes),
         };
         let error = match (made, found) {
             // Also if the error is that the name is taken, and it is taken by this manifest.
-            (Ok(_), Ok(Found::Same)) => {
+            (Ok(_), Ok(Compared::Same)) => {
                 self.wrote(Writer::Checkpoint, bytes.len() as u64, 1);
                 return Ok(());
             }
-            (_, Ok(Found::Other)) => return Err(Failed::Another(self.disown(name))),
-            (Err(error), Ok(Found::Nothing)) if !blobs.answers_may_be_lost() => {
+            (_, Ok(Compared::Other)) => return Err(Failed::Another(self.disown(name))),
+            (Err(error), Ok(Compared::Nothing)) if !blobs.answers_may_be_lost() => {
                 return Err(Failed::Not(error.into()));
             }
             (Err(error), _) | (Ok(_), Err(error)) => error,
-            (Ok(_), Ok(Found::Nothing)) => {
+            (Ok(_), Ok(Compared::Nothing)) => {
                 let gone =
                     std::io::Error::other("the server reports that it exists, but it does not");
                 device::Error::new("create", &path(name), gone)
@@ -425,8 +425,8 @@ impl Core {
             attempt.there = false;
             for name in both_names(attempt.number) {
                 match compare_bytes(&*self.files.blobs, &name, &attempt.bytes)? {
-                    Found::Other => return Err(self.disown(&name)),
-                    found => attempt.there |= found == Found::Same,
+                    Compared::Other => return Err(self.disown(&name)),
+                    found => attempt.there |= found == Compared::Same,
                 }
             }
         }
@@ -503,7 +503,7 @@ pub(crate) struct Attempt {
     catalog: Arc<Catalog>,
 }
 
-fn compare_bytes(blobs: &dyn Blobs, name: &str, bytes: &[u8]) -> device::Result<Found> {
+fn compare_bytes(blobs: &dyn Blobs, name: &str, bytes: &[u8]) -> device::Result<Compared> {
     let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
     compare(blobs, name, bytes.len() as u64, &part)
 }

@@ -79,7 +79,7 @@ fn fine_tier(bytes: u64) -> u32 {
 }
 
 /// The range of adjacent layers, newest first, that a rule merges.
-pub(crate) type Found = Option<(usize, usize)>;
+pub(crate) type LayerRange = Option<(usize, usize)>;
 
 /// Bytes of layers.
 fn bytes(layers: &[Facts]) -> u64 {
@@ -87,7 +87,7 @@ fn bytes(layers: &[Facts]) -> u64 {
 }
 
 /// The first rule, for a section, below which there may be nothing.
-pub(crate) fn hiding(section: &[Facts], lowest: bool, bytes_max: u64) -> Found {
+pub(crate) fn hiding(section: &[Facts], lowest: bool, bytes_max: u64) -> LayerRange {
     (0..section.len()).find_map(|at| {
         let below = &section[at..];
         let half_hidden = |to: usize| {
@@ -128,7 +128,7 @@ fn hidden_within(section: &[Facts], to: usize) -> u64 {
 }
 
 /// The second rule, for a section.
-pub(crate) fn by_size(policy: Policy, section: &[Facts], bytes_max: u64) -> Found {
+pub(crate) fn by_size(policy: Policy, section: &[Facts], bytes_max: u64) -> LayerRange {
     match policy {
         Policy::Full if section.len() > 1 && bytes(section) <= bytes_max => {
             Some((0, section.len()))
@@ -139,7 +139,7 @@ pub(crate) fn by_size(policy: Policy, section: &[Facts], bytes_max: u64) -> Foun
 }
 
 /// The whole row of the lowest tier that has four in a row.
-fn tiers(section: &[Facts], bytes_max: u64) -> Found {
+fn tiers(section: &[Facts], bytes_max: u64) -> LayerRange {
     let tiers: Vec<u32> = section.iter().map(|layer| tier(layer.bytes)).collect();
     let enough = |from: usize, to: usize, most| {
         // The longest part of the row that fits; of equal parts the oldest.
@@ -154,7 +154,7 @@ fn tiers(section: &[Facts], bytes_max: u64) -> Found {
 }
 
 /// The third rule, for a whole stack: the oldest eight of the lowest tier that has eight in a row.
-pub(crate) fn deep(stack: &[Facts], bytes_max: u64) -> Found {
+pub(crate) fn deep(stack: &[Facts], bytes_max: u64) -> LayerRange {
     if stack.len() <= DEPTH_MAX {
         return None;
     }
@@ -168,7 +168,7 @@ pub(crate) fn deep(stack: &[Facts], bytes_max: u64) -> Found {
 
 /// The range to merge of the lowest tier that has, together with lower ones, enough adjacent
 /// layers; the oldest such range.
-fn row(tiers: &[u32], enough: impl Fn(usize, usize, u32) -> Found) -> Found {
+fn row(tiers: &[u32], enough: impl Fn(usize, usize, u32) -> LayerRange) -> LayerRange {
     let mut distinct = tiers.to_vec();
     distinct.sort_unstable();
     distinct.dedup();
@@ -212,7 +212,7 @@ mod tests {
 
     /// The next merge in stacks: each rule in turn, for all sections of all stacks.
     fn pick(policy: Policy, stacks: &[Vec<Held>], limits: Limits) -> Option<Merge> {
-        let in_sections = |rule: &dyn Fn(&[Facts]) -> Found| {
+        let in_sections = |rule: &dyn Fn(&[Facts]) -> LayerRange| {
             stacks.iter().find_map(|stack| {
                 let facts: Vec<Facts> = stack.iter().map(|held| held.facts).collect();
                 let mut at = 0;

@@ -91,7 +91,7 @@ pub(crate) struct Tree {
 }
 
 /// A part of an active tree, copied so that nothing is locked while the rest is read.
-pub(crate) struct Part {
+pub(crate) struct ActiveCopy {
     pub(crate) mem: Mem,
     /// The last key that was copied, where there are more behind it.
     pub(crate) edge: Option<Key>,
@@ -142,7 +142,7 @@ impl Tree {
         direction: Direction,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         most: usize,
-    ) -> Result<Part> {
+    ) -> Result<ActiveCopy> {
         let state = self.state.read();
         self.exists()?;
         let mut entries: Vec<(Key, Value)> = Vec::new();
@@ -161,7 +161,7 @@ impl Tree {
             entries.reverse();
         }
         let mem = state.active.part(entries);
-        Ok(Part { mem, edge, stack: Arc::clone(&state.stack) })
+        Ok(ActiveCopy { mem, edge, stack: Arc::clone(&state.stack) })
     }
 
     /// Notes that nothing exists in ranges, as a cursor found with this stack, so that the next

@@ -37,7 +37,7 @@ impl fmt::Debug for Keys {
 
 /// What the settings, the environment and the files give together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Resolved {
     /// Absent where only the endpoint is needed.
     pub(crate) keys: Option<Keys>,
     pub(crate) region: String,
@@ -51,7 +51,7 @@ pub(crate) struct Found {
 type Section = BTreeMap<String, String>;
 
 /// Finds what requests to a bucket need.
-pub(crate) fn find(settings: &Settings, bucket: &str, config: &dyn UserConfig) -> Result<Found> {
+pub(crate) fn find(settings: &Settings, bucket: &str, config: &dyn UserConfig) -> Result<Resolved> {
     let files = Files::read(settings, config)?;
     let variable = |names: &[&str]| names.iter().find_map(|name| config.variable(name));
     let in_file = |name: &str| files.config.as_ref().and_then(|section| section.get(name)).cloned();
@@ -97,7 +97,7 @@ pub(crate) fn find(settings: &Settings, bucket: &str, config: &dyn UserConfig) -
         .or_else(|| variable(&["AWS_CA_BUNDLE"]))
         .or_else(|| in_file("ca_bundle"));
     let keys = keys(settings, &files, config)?;
-    Ok(Found { keys, region, endpoints, virtual_host, ca_bundle })
+    Ok(Resolved { keys, region, endpoints, virtual_host, ca_bundle })
 }
 
 /// The domain of Amazon's servers in a region.

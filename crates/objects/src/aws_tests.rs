@@ -5,7 +5,7 @@ use std::io;
 
 use device::UserConfig;
 
-use super::{Found, Keys, find};
+use super::{Keys, Resolved, find};
 use crate::settings::{Settings, Style};
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ fn given<const V: usize, const F: usize>(
     given
 }
 
-fn found(given: &TestConfig) -> Found {
+fn found(given: &TestConfig) -> Resolved {
     find(&Settings::default(), "bucket", given).expect("enough is set")
 }
 

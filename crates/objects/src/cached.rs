@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Blobs, Device, File, Result};
-use format::cached_chunk::{self, CHUNK_BYTES, Place};
+use format::cached_chunk::{self, CHUNK_BYTES, ChunkId};
 
 use crate::ahead::Ahead;
 use crate::cache_index::{CacheIndex, ChunkName};
@@ -137,7 +137,7 @@ impl CachedBlobs {
         };
         let mut bytes = vec![0; CHUNK_BYTES + HEAD_BYTES + name.len()];
         let read = self.device.open(&self.path(chunk)).and_then(|file| file.read_at(&mut bytes, 0));
-        let place = Place { volume: self.volume, name, offset: number * CHUNK_BYTES as u64 };
+        let place = ChunkId { volume: self.volume, name, offset: number * CHUNK_BYTES as u64 };
         let Some(data) =
             read.ok().and_then(|read| cached_chunk::decode(&place, &bytes[..read]).ok())
         else {
@@ -162,7 +162,7 @@ impl CachedBlobs {
             return;
         }
         let chunk = ChunkName::of(&self.volume, name, number);
-        let place = Place { volume: self.volume, name, offset: number * CHUNK_BYTES as u64 };
+        let place = ChunkId { volume: self.volume, name, offset: number * CHUNK_BYTES as u64 };
         let bytes = cached_chunk::encode(&place, data);
         let path = self.path(chunk);
         let write = || {

@@ -48,7 +48,7 @@ pub use crate::aws::Keys;
 pub use crate::cached::{CacheStats, CachedBlobs};
 pub use crate::location::{Location, LocationError};
 pub use crate::presence::{Holder, Presence, Sign, Verdict};
-pub use crate::s3::{Place, S3Blobs};
+pub use crate::s3::{S3Blobs, S3Bucket};
 pub use crate::settings::{Opened, Probe, Seams, Settings, Style};
 pub use crate::source::{Source, SourceObject, SourcePrefix};
 pub use crate::traffic::{Failing, Kind, Traffic, TrafficCounts};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use device::{Blobs, Error, LocalDevice, Result, SharedDir};
 
-use crate::aws::{self, Found};
+use crate::aws::{self, Resolved};
 use crate::location::Location;
 use crate::prompt::Prompt;
 use crate::rules;
-use crate::s3::{Place, S3Blobs};
+use crate::s3::{S3Blobs, S3Bucket};
 use crate::settings::{Opened, Probe, Seams, Settings};
 use crate::traffic::{Counted, Traffic};
 
@@ -48,8 +48,8 @@ pub(crate) fn place(
     prefix: &str,
     settings: &Settings,
     seams: &Seams,
-) -> Result<Place> {
-    let Found { keys, region, endpoints, virtual_host, ca_bundle } =
+) -> Result<S3Bucket> {
+    let Resolved { keys, region, endpoints, virtual_host, ca_bundle } =
         aws::find(settings, bucket, &*seams.config)?;
     let keys = keys.ok_or_else(|| aws::no_keys(bucket))?;
     let authorities = ca_bundle.map(|path| read_bundle(&path, seams)).transpose()?;
@@ -57,7 +57,7 @@ pub(crate) fn place(
     let renew = move || aws::find(&again.0, &again.1, &*again.2).ok()?.keys;
     let mut endpoints = endpoints.into_iter();
     let endpoint = endpoints.next().unwrap_or_default();
-    Ok(Place {
+    Ok(S3Bucket {
         other_endpoints: endpoints.collect(),
         virtual_host,
         prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
@@ -66,7 +66,7 @@ pub(crate) fn place(
         silence: settings.silence,
         deadline: settings.deadline,
         probe: settings.probe,
-        ..Place::new(&endpoint, bucket, &region, keys)
+        ..S3Bucket::new(&endpoint, bucket, &region, keys)
     })
 }
 

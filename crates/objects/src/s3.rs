@@ -34,7 +34,7 @@ const IDLE_CONNECTIONS: usize = 32;
 
 /// Location of the objects.
 #[derive(Clone)]
-pub struct Place {
+pub struct S3Bucket {
     /// The server, such as `http://127.0.0.1:9000`.
     pub endpoint: String,
     /// Further addresses of the same store, which the racing probe uses too.
@@ -61,10 +61,10 @@ pub struct Place {
     pub probe: Probe,
 }
 
-impl Place {
+impl S3Bucket {
     /// A place on a server, with the defaults.
-    pub fn new(endpoint: &str, bucket: &str, region: &str, keys: Keys) -> Place {
-        Place {
+    pub fn new(endpoint: &str, bucket: &str, region: &str, keys: Keys) -> S3Bucket {
+        S3Bucket {
             endpoint: endpoint.to_owned(),
             other_endpoints: Vec::new(),
             bucket: bucket.to_owned(),
@@ -98,7 +98,11 @@ pub struct S3Blobs {
 impl S3Blobs {
     /// Checks that the server is reachable and honours conditional creation; the latter before the
     /// first creation, if it accepts none now.
-    pub fn open(place: &Place, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Result<S3Blobs> {
+    pub fn open(
+        place: &S3Bucket,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<S3Blobs> {
         let mut own = [0; 8];
         random.fill(&mut own);
         let deadline = place.deadline;
@@ -126,7 +130,7 @@ impl S3Blobs {
 
     /// The same objects for requests that must be answered soon or fail: each attempt ends within
     /// `limit`, and none begins later. They are counted together.
-    pub(crate) fn within(&self, place: &Place, limit: Duration) -> Result<S3Blobs> {
+    pub(crate) fn within(&self, place: &S3Bucket, limit: Duration) -> Result<S3Blobs> {
         let agent = agent(place, &Limits::of(place))?;
         let patience = self.server.patience.within(limit);
         let uploads = agent.clone();
@@ -191,7 +195,7 @@ impl S3Blobs {
 
 /// The bucket, to be read only: nothing is sent yet.
 pub(crate) fn reader(
-    place: &Place,
+    place: &S3Bucket,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
 ) -> Result<Server> {
@@ -203,7 +207,7 @@ pub(crate) fn reader(
 
 /// The bucket at an endpoint.
 fn server(
-    place: &Place,
+    place: &S3Bucket,
     endpoint: &str,
     (agent, uploads): &(Agent, Agent),
     patience: &Patience,
@@ -240,13 +244,13 @@ struct Limits {
 }
 
 impl Limits {
-    fn of(place: &Place) -> Limits {
+    fn of(place: &S3Bucket) -> Limits {
         Limits { silence: place.silence, silences: 1 }
     }
 }
 
 /// What sends requests.
-fn agent(place: &Place, limits: &Limits) -> Result<Agent> {
+fn agent(place: &S3Bucket, limits: &Limits) -> Result<Agent> {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         // A signature is for one host. The answer names the region.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use device::sync::Mutex;
-use device::{Clock, Error, Found, ReadPart, Result, part_of};
+use device::{Clock, Compared, Error, ReadPart, Result, part_of};
 use rusty_s3::actions::{DeleteObjects, GetObject, ListObjectsV2, ObjectIdentifier, S3Action};
 use rusty_s3::{Bucket, Credentials};
 use ureq::http::Response;
@@ -154,9 +154,9 @@ impl Server {
         });
         match made {
             Ok(false) if lost.get() => match self.compare(name, length, part)? {
-                Found::Same => Ok(true),
-                Found::Other => Ok(false),
-                Found::Nothing => {
+                Compared::Same => Ok(true),
+                Compared::Other => Ok(false),
+                Compared::Nothing => {
                     let gone = "the server reported that it exists, and then that it does not";
                     Err(Error::new("create", name, io::Error::other(gone)))
                 }
@@ -173,14 +173,14 @@ impl Server {
     }
 
     fn is_made(&self, name: &str, length: u64, part: ReadPart<'_>) -> bool {
-        self.compare(name, length, part).is_ok_and(|found| found == Found::Same)
+        self.compare(name, length, part).is_ok_and(|found| found == Compared::Same)
     }
 
     /// Compares an object with the bytes that it should have.
-    fn compare(&self, name: &str, length: u64, part: ReadPart<'_>) -> Result<Found> {
+    fn compare(&self, name: &str, length: u64, part: ReadPart<'_>) -> Result<Compared> {
         match self.length(name)? {
-            None => return Ok(Found::Nothing),
-            Some(found) if found != length => return Ok(Found::Other),
+            None => return Ok(Compared::Nothing),
+            Some(found) if found != length => return Ok(Compared::Other),
             Some(_) => {}
         }
         let mut at = 0;
@@ -189,11 +189,11 @@ impl Server {
             let (mut found, mut expected) = (vec![0; bytes], vec![0; bytes]);
             let read = self.read_at(name, &mut found, at)?;
             if read != bytes || part(&mut expected, at)? != bytes || found != expected {
-                return Ok(Found::Other);
+                return Ok(Compared::Other);
             }
             at += bytes as u64;
         }
-        Ok(Found::Same)
+        Ok(Compared::Same)
     }
 
     fn put_once(

@@ -12,7 +12,7 @@ use inode::Name;
 use store::{Batch, Store, TreeId};
 use volume::numbers::ROOT_INO;
 use volume::subvol::VOLUME;
-use volume::{Engine, FormatOptions, OpenError, VolumeId, own};
+use volume::{Engine, FormatOptions, OpenError, VolumeId, record_copies};
 
 use crate::header;
 
@@ -154,7 +154,7 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
     let tree = TreeId(key::FIRST_TREE);
     let mut batch = Batch::new();
     batch.create_tree(VOLUME);
-    batch.create_tree(own::COPY);
+    batch.create_tree(record_copies::COPY);
     batch.create_tree(tree);
     let directory = DirectoryRecord {
         entries: 0,
@@ -206,6 +206,6 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
     }
     let usage = UsageRecord { files: 1, bytes: 0, counted: true };
     batch.put(VOLUME, &key::usage(ROOT_SUBVOLUME), &usage.encode());
-    let token = store.commit(&own::mirrored(&batch))?;
+    let token = store.commit(&record_copies::mirrored(&batch))?;
     store.sync(token)
 }

@@ -147,14 +147,14 @@ pub fn repair(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
 
 /// Rebuilds the damaged one of the two trees of the volume's records, in a volume that no process
 /// has open, and then the engine's counts: what the damaged tree pointed to becomes free.
-pub fn renew_own(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
+pub fn renew_volume_records(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let mut store = open(env, header, &OpenOptions::default())?;
-    if volume::own::drop_unknown(&*store)? {
+    if volume::record_copies::drop_unknown(&*store)? {
         store.close()?;
         drop(store);
         store = open(env, header, &OpenOptions::default())?;
     }
-    volume::own::renew(&*store)?;
+    volume::record_copies::renew(&*store)?;
     store.close()?;
     drop(store);
     repair(env, header)
@@ -217,7 +217,7 @@ fn common(
             0
         },
         checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
-        isolated_tree: Some(volume::own::COPY),
+        isolated_tree: Some(volume::record_copies::COPY),
         log_place: log_place(env, options),
         ..EngineOptions::default()
     })

@@ -345,7 +345,7 @@ pub fn apply(fs: &Ops, effect: &mut Effect) {
         Effect::Mounted(..)
         | Effect::Copied(_)
         | Effect::Given(_)
-        | Effect::GivenApart(_)
+        | Effect::Doubted(_)
         | Effect::HasAll(_)
         | Effect::SubvolumeGone(..) => {
             unreachable!("invariant: effects on the ledger are planned with the ledger locked")

@@ -114,7 +114,7 @@ pub enum Effect {
     /// An heir was given a copy of what it inherited.
     Given(Box<Copied>),
     /// It was given one to which its entry (subvolume, directory, cookie) does not point yet.
-    GivenApart((u64, u64, u64)),
+    Doubted((u64, u64, u64)),
     /// An heir inherits nothing any more.
     HasAll(u64),
     /// One more directory or subvolume waits to be reclaimed.

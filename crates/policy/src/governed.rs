@@ -11,7 +11,7 @@ use store::KeyRange;
 use vfs::FsResult;
 use volume::error::from_store;
 use volume::subvol::VOLUME;
-use volume::{OpenError, own};
+use volume::{OpenError, record_copies};
 
 use crate::quota::Quotas;
 use crate::trash::Trash;
@@ -67,7 +67,7 @@ impl Governed {
         let note = self.store.get(VOLUME, &UNCOUNTED_KEY).map_err(from_store)?;
         if note.is_some() {
             self.own.noted().set_uncounted();
-            self.quotas.set_unknown(FsError::Io(own::UNCOUNTED.to_owned().into()));
+            self.quotas.set_unknown(FsError::Io(record_copies::UNCOUNTED.to_owned().into()));
         }
         Ok(())
     }

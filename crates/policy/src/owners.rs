@@ -47,7 +47,7 @@ use volume::{OwnerQuota, QuotaChange, QuotaLimits};
 
 use crate::Governed;
 use crate::quota::{Charging, take_over};
-use crate::quota_check::{Counting, Found, count_subvolumes};
+use crate::quota_check::{Counting, UsageTable, count_subvolumes};
 use crate::settings::Setting;
 
 const OFF: u8 = 0;
@@ -421,7 +421,7 @@ impl Governed {
             return Ok(());
         }
         let counted = self.begin_count().and_then(|pin| {
-            let mut found = Found::owners();
+            let mut found = UsageTable::owners();
             count_subvolumes(&*pin, &mut found, counting)?;
             self.end_count(&found)
         });
@@ -463,11 +463,11 @@ impl Governed {
         )
     }
 
-    fn end_count(&self, found: &Found) -> FsResult<()> {
+    fn end_count(&self, found: &UsageTable) -> FsResult<()> {
         execute_with(self, &mut self.admin.lock(), |_, plan| self.plan_counted(plan, found))
     }
 
-    fn plan_counted(&self, plan: &mut Plan, found: &Found) -> FsResult<()> {
+    fn plan_counted(&self, plan: &mut Plan, found: &UsageTable) -> FsResult<()> {
         let mut added: Vec<(Owner, Charged)> = Vec::new();
         let mut last = None;
         for (&(subvolume, owner), &charged) in &found.owners {

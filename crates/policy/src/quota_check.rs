@@ -23,7 +23,7 @@ use crate::owners::share;
 
 /// What was counted, or what the records contain.
 #[derive(Default)]
-pub struct Found {
+pub struct UsageTable {
     /// Charges of directories, by domain and subvolume; `None`: not counted.
     domains: Option<BTreeMap<(u64, u64), Charged>>,
     /// Charges of users and groups, by subvolume; empty when they are not counted.
@@ -82,16 +82,16 @@ struct Counted {
     index: bool,
 }
 
-impl Found {
+impl UsageTable {
     /// Owners are counted, and nothing else.
-    pub fn owners() -> Found {
-        Found { with_owners: true, ..Found::default() }
+    pub fn owners() -> UsageTable {
+        UsageTable { with_owners: true, ..UsageTable::default() }
     }
 
     /// Only finds the directories of damaged domains, and counts nothing.
-    pub fn damaged(domains: impl IntoIterator<Item = u64>) -> Found {
+    pub fn damaged(domains: impl IntoIterator<Item = u64>) -> UsageTable {
         let damaged = domains.into_iter().map(|id| (id, BTreeMap::new())).collect();
-        Found { domains: Some(BTreeMap::new()), damaged, ..Found::default() }
+        UsageTable { domains: Some(BTreeMap::new()), damaged, ..UsageTable::default() }
     }
 
     /// The directory that a damaged domain begins with: one that is in no other of the domain.
@@ -139,10 +139,10 @@ impl Governed {
         let recorded = records(pin)?;
         let domains = recorded.domains.as_ref().is_some_and(|domains| !domains.is_empty())
             || !self.quotas.is_empty();
-        let mut found = Found {
+        let mut found = UsageTable {
             domains: domains.then(BTreeMap::new),
             with_owners: recorded.with_owners,
-            ..Found::default()
+            ..UsageTable::default()
         };
         if domains || found.with_owners {
             count_subvolumes(pin, &mut found, counting)?;
@@ -169,7 +169,7 @@ impl Governed {
 }
 
 /// The recorded charges. Those of owners mean nothing while owners are being counted.
-fn records(pin: &dyn Pinned) -> FsResult<Found> {
+fn records(pin: &dyn Pinned) -> FsResult<UsageTable> {
     // A damaged count is one that differs. A key that is none has no count (`check/quota`).
     let charged =
         |value: &[u8]| Charged::decode(value).unwrap_or(Charged { inodes: -1, bytes: -1 });
@@ -192,7 +192,7 @@ fn records(pin: &dyn Pinned) -> FsResult<Found> {
             Ok(())
         })?;
     }
-    Ok(Found { domains: Some(domains), owners, with_owners, ..Found::default() })
+    Ok(UsageTable { domains: Some(domains), owners, with_owners, ..UsageTable::default() })
 }
 
 fn visit(pin: &dyn Pinned, tree: TreeId, prefix: &[u8], visit: Visit<'_>) -> FsResult<()> {
@@ -206,7 +206,7 @@ fn visit(pin: &dyn Pinned, tree: TreeId, prefix: &[u8], visit: Visit<'_>) -> FsR
 /// Counts the charges of the inodes of all subvolumes that can have any.
 pub fn count_subvolumes(
     pin: &dyn Pinned,
-    found: &mut Found,
+    found: &mut UsageTable,
     counting: &mut Counting<'_>,
 ) -> FsResult<()> {
     let mut subvolumes = Vec::new();
@@ -235,7 +235,7 @@ pub fn count_subvolumes(
 fn count(
     pin: &dyn Pinned,
     of: &Counted,
-    found: &mut Found,
+    found: &mut UsageTable,
     counting: &mut Counting<'_>,
 ) -> FsResult<()> {
     let malformed = |error| malformed(of.tree, &error);

@@ -441,7 +441,6 @@ fn device_number(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use device::{Clock, SystemClock};
 
     use super::*;
 
@@ -545,10 +544,7 @@ mod tests {
     /// Any bytes end with a result for each part.
     #[test]
     fn damaged_lists_do_no_harm() {
-        let seed = std::env::var("PANDO_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or_else(|| SystemClock::new().now().0 as u64);
-        eprintln!("PANDO_TEST_SEED={seed}");
-        let mut random = fastrand::Rng::with_seed(seed);
+        let mut random = fastrand::Rng::with_seed(testing::run::seed());
         let json = br#"{"path":"a\u00e9","kind":"file","mode":"4755","uid":1,"size":30,"mtime":1.5}
 {"path":"b","kind":"symlink","target":"c","target_hex":"63","inode":5,"links":2}
 {"path":"c","kind":"directory","atime":"2020-01-01T00:00:00Z"}

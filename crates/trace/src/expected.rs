@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use format::trace::{Call, Ended, Event, Renaming, Setting, Shown};
 
-use crate::names::{Names, Place, is_entry};
+use crate::names::{NameIn, Names, is_entry};
 
 /// Numbers of inodes that the trace does not show begin here.
 const UNSEEN: u64 = 1 << 63;
@@ -23,7 +23,7 @@ pub struct Placed {
     /// Whether the trace shows its attributes.
     pub is_shown: bool,
     /// Its names.
-    pub names: Vec<Place>,
+    pub names: Vec<NameIn>,
     /// The target, of a symbolic link that was read.
     pub target: Option<Box<[u8]>>,
     /// Names and lengths of extended attributes that were read.
@@ -46,7 +46,7 @@ pub struct Expected {
     held: BTreeSet<u64>,
     names: Names,
     /// Names that some event found, created, removed, or did not find.
-    met: BTreeSet<Place>,
+    met: BTreeSet<NameIn>,
     created: BTreeSet<u64>,
     /// Inodes without a name.
     nameless: BTreeSet<u64>,
@@ -99,7 +99,7 @@ impl Expected {
     }
 
     /// Whether no event met a name before.
-    fn note(&mut self, place: Place) -> bool {
+    fn note(&mut self, place: NameIn) -> bool {
         let bytes = place.name.len();
         let is_first = self.met.insert(place);
         self.name_bytes += if is_first { bytes } else { 0 };
@@ -109,12 +109,12 @@ impl Expected {
     /// Learns which names were there.
     fn meet(&mut self, event: &Event<'_>) {
         for entry in event.entries.iter().filter(|entry| is_entry(entry.name)) {
-            self.meet_name(Place::new(event.node, entry.name), Some(&entry.shown));
+            self.meet_name(NameIn::new(event.node, entry.name), Some(&entry.shown));
             if entry.with_attributes {
                 self.attributes(&entry.shown);
             }
         }
-        let place = || Place::new(event.node, event.name);
+        let place = || NameIn::new(event.node, event.name);
         match (event.call, event.ended) {
             (Call::Lookup, Ended::Done) if is_entry(event.name) => {
                 self.meet_name(place(), Some(&event.found));
@@ -143,7 +143,7 @@ impl Expected {
             }
             (Call::Rename, Ended::Done) => {
                 self.meet_name(place(), None);
-                let to = Place::new(event.other, event.other_name);
+                let to = NameIn::new(event.other, event.other_name);
                 if event.how == Renaming::EXCHANGE {
                     self.meet_name(to, None);
                 } else {
@@ -155,7 +155,7 @@ impl Expected {
     }
 
     /// A name points to an inode. If no event met it before, it was there when the trace began.
-    fn meet_name(&mut self, place: Place, shown: Option<&Shown>) {
+    fn meet_name(&mut self, place: NameIn, shown: Option<&Shown>) {
         if !self.note(place.clone()) || !is_entry(&place.name) {
             return;
         }

@@ -32,7 +32,7 @@ mod fields;
 
 pub use anonymise::{Anonymiser, Keep};
 pub use expected::{Expected, Placed};
-pub use names::{Names, Place, Touched, is_entry};
+pub use names::{NameIn, Names, Touched, is_entry};
 pub use order::{Claims, Order, Task};
 pub use outcome::ended_by;
 pub use reader::{End, TraceReader};

@@ -6,17 +6,17 @@ use format::trace::{Call, Ended, Event, Renaming};
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct NameIn {
     /// The directory.
     pub parent: u64,
     /// The name.
     pub name: Box<[u8]>,
 }
 
-impl Place {
+impl NameIn {
     /// A name in a directory.
-    pub fn new(parent: u64, name: &[u8]) -> Place {
-        Place { parent, name: name.into() }
+    pub fn new(parent: u64, name: &[u8]) -> NameIn {
+        NameIn { parent, name: name.into() }
     }
 }
 
@@ -24,8 +24,8 @@ impl Place {
 /// or put it below itself: walks over parents must be bounded.
 #[derive(Debug, Default)]
 pub struct Names {
-    nodes: BTreeMap<Place, u64>,
-    places: BTreeMap<u64, Vec<Place>>,
+    nodes: BTreeMap<NameIn, u64>,
+    places: BTreeMap<u64, Vec<NameIn>>,
 }
 
 /// The inodes that an event takes a name from, or gives another one.
@@ -44,17 +44,17 @@ pub fn is_entry(name: &[u8]) -> bool {
 
 impl Names {
     /// The inode of a name.
-    pub fn node(&self, place: &Place) -> Option<u64> {
+    pub fn node(&self, place: &NameIn) -> Option<u64> {
         self.nodes.get(place).copied()
     }
 
     /// The names of an inode, the oldest first.
-    pub fn places(&self, node: u64) -> &[Place] {
+    pub fn places(&self, node: u64) -> &[NameIn] {
         self.places.get(&node).map_or(&[], Vec::as_slice)
     }
 
     /// Gives an inode a name, which it may have already.
-    pub fn insert(&mut self, place: Place, node: u64) {
+    pub fn insert(&mut self, place: NameIn, node: u64) {
         let before = self.nodes.insert(place.clone(), node);
         if before == Some(node) {
             return;
@@ -66,13 +66,13 @@ impl Names {
     }
 
     /// Removes a name, and returns the inode that it pointed to.
-    pub fn remove(&mut self, place: &Place) -> Option<u64> {
+    pub fn remove(&mut self, place: &NameIn) -> Option<u64> {
         let node = self.nodes.remove(place)?;
         self.forget(node, place);
         Some(node)
     }
 
-    fn forget(&mut self, node: u64, place: &Place) {
+    fn forget(&mut self, node: u64, place: &NameIn) {
         let Some(places) = self.places.get_mut(&node) else { return };
         places.retain(|other| other != place);
         if places.is_empty() {
@@ -82,8 +82,8 @@ impl Names {
 
     /// The inodes whose names an event changes, before it is applied.
     pub fn touched(&self, event: &Event<'_>) -> Touched {
-        let from = || self.node(&Place::new(event.node, event.name));
-        let to = || self.node(&Place::new(event.other, event.other_name));
+        let from = || self.node(&NameIn::new(event.node, event.name));
+        let to = || self.node(&NameIn::new(event.other, event.other_name));
         match event.call {
             Call::Unlink | Call::Rmdir => Touched { from: from(), to: None },
             Call::Rename => Touched { from: from(), to: to() },
@@ -94,9 +94,9 @@ impl Names {
     /// Applies an event.
     pub fn apply(&mut self, event: &Event<'_>) {
         for entry in event.entries.iter().filter(|entry| is_entry(entry.name)) {
-            self.insert(Place::new(event.node, entry.name), entry.shown.node);
+            self.insert(NameIn::new(event.node, entry.name), entry.shown.node);
         }
-        let at = || Place::new(event.node, event.name);
+        let at = || NameIn::new(event.node, event.name);
         match (event.call, event.ended) {
             (Call::Lookup, Ended::NotFound) => drop(self.remove(&at())),
             (_, ended) if ended != Ended::Done => {}
@@ -107,7 +107,7 @@ impl Names {
             }
             (Call::Unlink | Call::Rmdir, _) => drop(self.remove(&at())),
             (Call::Rename, _) => {
-                let to = Place::new(event.other, event.other_name);
+                let to = NameIn::new(event.other, event.other_name);
                 let (moved, there) = (self.remove(&at()), self.remove(&to));
                 if let Some(moved) = moved {
                     self.insert(to, moved);

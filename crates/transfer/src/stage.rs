@@ -224,15 +224,15 @@ fn close(fs: &Fs, caller: &Caller, directory: NodeId) -> FsResult<()> {
 }
 
 /// The volume, the parent of the destination, and the name of the directory.
-type Place = (usize, NodeId, Vec<u8>);
+type Destination = (usize, NodeId, Vec<u8>);
 
 /// Stages that are in use. It is not part of a volume, because nothing else asks a volume which
 /// streams it receives; the address distinguishes volumes that are open in one process.
-static ACTIVE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+static ACTIVE: Mutex<Vec<Destination>> = Mutex::new(Vec::new());
 
 /// Keeps others from receiving the same stream at the same place.
 pub(crate) struct Claim {
-    place: Place,
+    place: Destination,
 }
 
 impl Claim {

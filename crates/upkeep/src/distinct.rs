@@ -16,7 +16,7 @@ const GROUP_BITS: u32 = 10;
 const SAMPLE: usize = 64;
 
 /// A row: where it is.
-type Place = (u64, u64);
+type RowId = (u64, u64);
 
 /// Counts distinct values.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub(crate) struct Distinct {
     /// For each group, one more than the longest run of zeros that began a hash; 0: it is empty.
     greatest: Box<[u8; GROUPS]>,
     /// The values with the least hashes, by those.
-    least: BTreeMap<u64, Place>,
+    least: BTreeMap<u64, RowId>,
 }
 
 impl Default for Distinct {
@@ -35,7 +35,7 @@ impl Default for Distinct {
 
 impl Distinct {
     /// Counts a value, if it is new.
-    pub(crate) fn add(&mut self, what: Place) {
+    pub(crate) fn add(&mut self, what: RowId) {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);
         let hash = hasher.finish();
@@ -45,7 +45,7 @@ impl Distinct {
         self.keep(hash, what);
     }
 
-    fn keep(&mut self, hash: u64, what: Place) {
+    fn keep(&mut self, hash: u64, what: RowId) {
         let is_full = self.least.len() >= SAMPLE;
         if is_full && self.least.last_key_value().is_some_and(|(last, _)| *last <= hash) {
             return;
@@ -57,7 +57,7 @@ impl Distinct {
     }
 
     /// The sample of the values that were seen.
-    pub(crate) fn sample(&self) -> impl Iterator<Item = Place> {
+    pub(crate) fn sample(&self) -> impl Iterator<Item = RowId> {
         self.least.values().copied()
     }
 

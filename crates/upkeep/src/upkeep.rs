@@ -15,7 +15,7 @@ use policy::Governed;
 use store::{Pinned, Store, TreeId};
 use vfs::FsResult;
 use volume::error::from_store;
-use volume::own::Own;
+use volume::record_copies::RecordCopies;
 use volume::{Core, OpenError, OpenOptions, VolumeId, VolumeStatus};
 
 use crate::collect::Collecting;
@@ -70,7 +70,7 @@ impl Upkeep {
     /// volume's records.
     pub fn open(
         env: Env,
-        store: (Arc<dyn Store>, Own),
+        store: (Arc<dyn Store>, RecordCopies),
         header: VolumeHeader,
         options: &OpenOptions,
         (hash, find_trees): (NameHash, FindTrees),

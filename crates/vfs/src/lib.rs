@@ -6,6 +6,11 @@
 //! [`Observed`] reports each call and its duration. [`with_cancellation`] ends searches that no
 //! caller waits for.
 //!
+//! Promises: a file system below implements the calls of [`FileSystem`] and knows of no virtual
+//! directory. Nothing in a virtual directory changes through it, except that names in `.snapshots`
+//! make, rename and remove snapshots. A path is resolved with the caller's permissions, through at
+//! most 40 symbolic links, and through none that the kernel would refuse to follow.
+//!
 //! Which module decides what:
 //! * `api`: the trait, and notices to front ends
 //! * `virtual_dirs`: `.snapshots` and `.search`
@@ -13,7 +18,7 @@
 //! * `cancellation`: whether the caller still waits
 //! * `observed`: calls as metrics see them
 //! * `layer`: a file system that changes some calls of another one
-//! * `request`: the number of a change that is executed once
+//! * `request`, `lasting`: the number of a change that is executed once; what survives a new server
 
 mod virtual_dirs;
 mod resolve;

@@ -22,7 +22,7 @@ use crate::locks::LockTable;
 use crate::nodes::NodeTable;
 use crate::numbers::{Counts, Numbers, read_root, require_answers};
 use crate::objects;
-use crate::own::{self, Own};
+use crate::record_copies::{self, RecordCopies};
 use crate::slots::Slots;
 use crate::subvol::{Subvol, SubvolTable, VOLUME, read_record};
 use crate::view::View;
@@ -42,7 +42,7 @@ pub struct Core {
     /// Why the store accepts no changes, if it does not.
     kept_from: Option<Arc<str>>,
     /// The volume's own records, and their copies.
-    pub own: Own,
+    pub own: RecordCopies,
     /// All trees.
     pub store: Arc<dyn Store>,
     /// Contents of files.
@@ -77,7 +77,7 @@ impl Core {
     /// volume's records.
     pub fn open(
         env: Env,
-        (store, own): (Arc<dyn Store>, Own),
+        (store, own): (Arc<dyn Store>, RecordCopies),
         header: VolumeHeader,
         options: &OpenOptions,
         hash: NameHash,
@@ -85,7 +85,9 @@ impl Core {
         let damaged = OpenError::inconsistent;
         // Damage that the store works around: no changes are allowed, as in a read-only volume.
         let kept_from = match own.noted().message() {
-            Some(message) if own::is_of_own(&store.unknown()) => Some(Arc::from(message)),
+            Some(message) if record_copies::is_of_volume_tree(&store.unknown()) => {
+                Some(Arc::from(message))
+            }
             _ => store.read_only().or_else(|| options.read_only_because.clone()),
         };
         let read_only = options.read_only || kept_from.is_some();
@@ -148,7 +150,7 @@ impl Core {
     /// opened despite it.
     pub fn is_worked_around(&self, read: store::Result<()>) -> FsResult<bool> {
         match read {
-            Err(error) if own::is_unreadable(&error) && self.own.noted().has_copies() => {
+            Err(error) if record_copies::is_unreadable(&error) && self.own.noted().has_copies() => {
                 self.own.noted().lost(&error.to_string());
                 Ok(true)
             }

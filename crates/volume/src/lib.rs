@@ -2,8 +2,8 @@
 //! tables of nodes, locks, numbers and subvolumes; the other modules read records of it.
 //!
 //! Nothing here changes a record by itself, except the numbers that are reserved in advance and
-//! the copies of the volume's own records ([`own`]). No operation, no policy and no background
-//! work is known here.
+//! the copies of the volume's own records ([`record_copies`]). No operation, no policy and no
+//! background work is known here.
 //!
 //! Promises: a number of an inode or a segment is handed out once, whatever crashes ([`numbers`]).
 //! A record that does not decode is an error that names its tree, never an absent one. A volume
@@ -16,7 +16,7 @@
 //! * `core`: an open volume; what opening refuses; names; notices
 //! * `view`, `load`, `attributes`: records of a tree, where an inode is, what callers see of it
 //! * `permit`, `inherited`: permissions of stored inodes, what new ones inherit; names in copies
-//! * `own`, `readable`: the volume's own records and their copies; scans past damage
+//! * `record_copies`, `readable`: the volume's own records and their copies; scans past damage
 //! * `objects`: a volume in an object store: what is where, who waits
 //! * `numbers`, `slots`: numbers of inodes, segments and subvolumes
 //! * `subvol`, `nodes`, `locks`: gates, held inodes, locks of names and objects
@@ -36,7 +36,7 @@ pub mod core;
 
 // The volume's own records, twice; where contents are.
 pub mod objects;
-pub mod own;
+pub mod record_copies;
 pub mod readable;
 
 // Tables in memory.

@@ -12,11 +12,11 @@ use search::cluster::{Cluster, ClusterBuilder, ClusterOptions, Fields, Like};
 use search::{Attribute, Condition, Row, Searchable};
 
 use crate::random::{bytes, name, number, number32, signed};
-use crate::target::{Part, Target, seen};
+use crate::target::{Category, Target, seen};
 
 pub(crate) const TARGETS: &[Target] = &[Target {
     name: "cluster",
-    part: Part::Decoders,
+    part: Category::Decoders,
     covers: &[
         "cluster::decode",
         "cluster_numbers::decode",

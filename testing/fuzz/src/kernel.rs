@@ -13,10 +13,10 @@ use inode::{Caller, Kind, NodeId};
 use testing::{MemStore, sim_env};
 
 use crate::random::{bytes, name, number};
-use crate::target::{Part, Target};
+use crate::target::{Category, Target};
 
 pub(crate) const TARGETS: &[Target] =
-    &[Target { name: "kernel-messages", part: Part::Decoders, covers: &[], make, repair, run }];
+    &[Target { name: "kernel-messages", part: Category::Decoders, covers: &[], make, repair, run }];
 
 /// Bytes of the header of a request.
 const HEADER: usize = 40;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fuzz::supervise::{Outcome, Run, chosen};
-use fuzz::target::Part;
+use fuzz::target::Category;
 use fuzz::worker::{self, Work};
 
 #[derive(Parser)]
@@ -70,8 +70,8 @@ enum Verb {
     },
 }
 
-fn part(name: &str) -> std::io::Result<Part> {
-    Part::named(name).ok_or_else(|| std::io::Error::other("the part is decoders or operations"))
+fn part(name: &str) -> std::io::Result<Category> {
+    Category::named(name).ok_or_else(|| std::io::Error::other("the part is decoders or operations"))
 }
 
 fn main() -> ExitCode {

@@ -8,7 +8,7 @@ use wire::{
     read_frame,
 };
 
-use crate::target::{Part, Target, no_checksum};
+use crate::target::{Category, Target, no_checksum};
 use crate::values::Values;
 
 type Answer<'a> = Result<FsAnswer<'a>, FsFailure>;
@@ -17,7 +17,7 @@ type Answer<'a> = Result<FsAnswer<'a>, FsFailure>;
 pub(crate) const TARGETS: &[Target] = &[
     Target {
         name: "request",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: |random| made(random, request),
         repair: no_checksum,
@@ -25,7 +25,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "reply",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: |random| made(random, reply),
         repair: no_checksum,
@@ -33,7 +33,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "hello",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: |random| made(random, welcome),
         repair: no_checksum,
@@ -41,7 +41,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "items-of-an-import",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: |random| {
             made(random, |values, out| {
@@ -67,7 +67,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "items-of-an-export",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: |random| {
             made(random, |values, out| {
@@ -90,7 +90,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "items-of-a-scan",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: |random| {
             made(random, |values, out| {
@@ -114,7 +114,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "remote-request",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: |random| made(random, |values, out| one::<Asked<'_>>(values, out)),
         repair: no_checksum,
@@ -122,7 +122,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "remote-answer",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: |random| made(random, |values, out| one::<Answer<'_>>(values, out)),
         repair: no_checksum,
@@ -130,7 +130,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "remote-hello",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: |random| made(random, |values, out| one::<RemoteHello>(values, out)),
         repair: no_checksum,
@@ -141,7 +141,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "frame",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: |random| {
             let message = crate::random::bytes(random, 200);

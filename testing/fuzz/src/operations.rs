@@ -11,14 +11,14 @@ use store::{Batch, KeyRange, Store, TreeId};
 use testing::{Fault, FaultOn, SimDevice, SimEnv};
 
 use crate::mutate::mutate;
-use crate::target::{Part, Target, no_checksum, seen};
+use crate::target::{Category, Target, no_checksum, seen};
 use crate::world::{World, check, repair};
 use crate::{sealed_log, structures, verbs_rare};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target {
         name: "calls",
-        part: Part::Operations,
+        part: Category::Operations,
         covers: &[],
         make: make_seed,
         repair: no_checksum,
@@ -26,7 +26,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "calls-on-a-failing-medium",
-        part: Part::Operations,
+        part: Category::Operations,
         covers: &[],
         make: make_seed,
         repair: no_checksum,
@@ -34,7 +34,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "damaged-files",
-        part: Part::Operations,
+        part: Category::Operations,
         covers: &[],
         make: make_seed,
         repair: no_checksum,
@@ -42,7 +42,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "falsified-records",
-        part: Part::Operations,
+        part: Category::Operations,
         covers: &[],
         make: make_seed,
         repair: no_checksum,
@@ -50,7 +50,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "falsified-structures",
-        part: Part::Operations,
+        part: Category::Operations,
         covers: &[],
         make: make_seed,
         repair: no_checksum,

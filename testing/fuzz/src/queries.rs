@@ -11,12 +11,12 @@ use search::query::{
 use search::{Details, Row};
 
 use crate::random::{bytes, name};
-use crate::target::{Part, Target, no_checksum, seen};
+use crate::target::{Category, Target, no_checksum, seen};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target {
         name: "find-arguments",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: make_arguments,
         repair: no_checksum,
@@ -24,7 +24,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "search-box",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: make_box,
         repair: no_checksum,
@@ -37,7 +37,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "regex",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[],
         make: make_regex,
         repair: no_checksum,

@@ -13,7 +13,7 @@ use crate::mutate::mutate;
 const HEADER: &str = "volume.pando";
 
 /// A record that was read.
-struct Found {
+struct LogRecord {
     lsn: u64,
     durable: u64,
     payload: Vec<u8>,
@@ -45,7 +45,7 @@ pub(crate) fn falsify(device: &SimDevice, random: &mut Rng) {
         falsify_record(&mut records[at], random);
     }
     let mut out = Vec::new();
-    for Found { lsn, durable, payload } in &records {
+    for LogRecord { lsn, durable, payload } in &records {
         let sum = log_record::sum_payload(seed, payload);
         out.extend(log_record::encode(sum, payload.len() as u32, *lsn, *durable));
         out.extend(payload);
@@ -56,19 +56,19 @@ pub(crate) fn falsify(device: &SimDevice, random: &mut Rng) {
     device.overwrite(path, RECORDS_START, &out);
 }
 
-fn records(bytes: &[u8], seed: u32) -> Vec<Found> {
+fn records(bytes: &[u8], seed: u32) -> Vec<LogRecord> {
     let mut rest = bytes.get(RECORDS_START as usize..).unwrap_or_default();
     let mut found = Vec::new();
     while let Ok(record) = Record::decode(seed, rest) {
         let lsn = record.header.lsn;
         let durable = record.header.durable().unwrap_or(0);
-        found.push(Found { lsn, durable, payload: record.payload.to_vec() });
+        found.push(LogRecord { lsn, durable, payload: record.payload.to_vec() });
         rest = &rest[record.bytes()..];
     }
     found
 }
 
-fn falsify_record(record: &mut Found, random: &mut Rng) {
+fn falsify_record(record: &mut LogRecord, random: &mut Rng) {
     match random.u8(..12) {
         0 => record.lsn = record.lsn.wrapping_add(random.u64(..3)).wrapping_sub(1),
         1 => record.durable = random.u64(..=record.lsn),

@@ -62,15 +62,15 @@ fn encoded(pointer: &Pointer) -> Vec<u8> {
 }
 
 /// A node that was read, its place, and what points to it first.
-struct Found {
+struct ReachedNode {
     pointer: Pointer,
     bytes: Vec<u8>,
     parent: Option<usize>,
 }
 
 /// All nodes that a superblock points to.
-fn nodes(file: &[u8], superblock: &Superblock) -> Vec<Found> {
-    let mut found: Vec<Found> = Vec::new();
+fn nodes(file: &[u8], superblock: &Superblock) -> Vec<ReachedNode> {
+    let mut found: Vec<ReachedNode> = Vec::new();
     let mut met = BTreeSet::new();
     let mut next = vec![(superblock.directory, None), (superblock.catalog, None)];
     while let Some((pointer, parent)) = next.pop() {
@@ -85,7 +85,7 @@ fn nodes(file: &[u8], superblock: &Superblock) -> Vec<Found> {
         }
         let here = Some(found.len());
         let bytes = there[..HEADER_BYTES + body.len()].to_vec();
-        found.push(Found { pointer, bytes, parent });
+        found.push(ReachedNode { pointer, bytes, parent });
         match header.kind {
             Kind::Interior => {
                 let Ok(mut interior) = InteriorBody::new(&header, body) else { continue };
@@ -173,7 +173,7 @@ fn falsify_body(bytes: &mut Vec<u8>, random: &mut Rng) {
 }
 
 /// Writes a node with its checksum, and all nodes that point to it, up to the superblock.
-fn seal_up(device: &SimDevice, found: &mut [Found], at: usize, superblock: &mut Superblock) {
+fn seal_up(device: &SimDevice, found: &mut [ReachedNode], at: usize, superblock: &mut Superblock) {
     let mut at = at;
     loop {
         let node = &mut found[at];

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use device::{Clock as _, SystemClock};
 
-use crate::target::{Part, Target};
+use crate::target::{Category, Target};
 use crate::worker::{Beat, Case};
 
 /// How long a case may take in wall-clock time: other programs use the processors too.
-fn patience(part: Part) -> Duration {
+fn patience(part: Category) -> Duration {
     match part {
-        Part::Decoders => Duration::from_secs(60),
-        Part::Operations => Duration::from_secs(180),
+        Category::Decoders => Duration::from_secs(60),
+        Category::Operations => Duration::from_secs(180),
     }
 }
 
@@ -27,7 +27,7 @@ const DEATHS_MAX: usize = 10;
 #[derive(Debug, Clone)]
 pub struct Run {
     /// Which part.
-    pub part: Part,
+    pub part: Category,
     /// Only this target, if set.
     pub only: Option<String>,
     /// The seed.
@@ -63,7 +63,7 @@ impl Outcome {
 }
 
 /// The targets of a run.
-pub fn chosen(part: Part, only: Option<&str>) -> Vec<Target> {
+pub fn chosen(part: Category, only: Option<&str>) -> Vec<Target> {
     let wanted = |target: &Target| only.is_none_or(|only| only == target.name);
     crate::targets().into_iter().filter(|one| one.part == part && wanted(one)).collect()
 }
@@ -212,17 +212,17 @@ impl Outcome {
     }
 }
 
-impl Part {
+impl Category {
     /// Its name on command lines.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Decoders => "decoders",
-            Part::Operations => "operations",
+            Category::Decoders => "decoders",
+            Category::Operations => "operations",
         }
     }
 
     /// The part of a name.
-    pub fn named(name: &str) -> Option<Part> {
-        [Part::Decoders, Part::Operations].into_iter().find(|part| part.name() == name)
+    pub fn named(name: &str) -> Option<Category> {
+        [Category::Decoders, Category::Operations].into_iter().find(|part| part.name() == name)
     }
 }

@@ -8,7 +8,7 @@ use crate::mutate::mutate;
 
 /// The category that a target counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Category {
     /// Decoded bytes: structures on disk, messages, queries.
     Decoders,
     /// Calls of the file system, also on volumes with damage.
@@ -21,7 +21,7 @@ pub struct Target {
     /// Its name on command lines and in findings.
     pub name: &'static str,
     /// The category that it counts for.
-    pub part: Part,
+    pub part: Category,
     /// Decoders and layouts of `format` that it reaches, as `module::item`.
     pub covers: &'static [&'static str],
     /// Valid input.
@@ -49,7 +49,7 @@ impl Target {
         });
         let mut random = Rng::with_seed(name ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut bytes = (self.make)(&mut random);
-        if self.part == Part::Operations {
+        if self.part == Category::Operations {
             // The engine below the volume depends on it, so that all are used equally often.
             bytes.extend_from_slice(&number.to_le_bytes());
             return bytes;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::target::{Part, Target};
+use crate::target::{Category, Target};
 
 /// Memory that a worker may map, in bytes: a case that needs more is a finding.
 const MEMORY_MAX: u64 = 4 << 30;
@@ -152,7 +152,7 @@ pub fn work(work: &Work) -> std::io::Result<(Counts, usize)> {
         let mut next = number;
         for (at, target) in work.targets.iter().enumerate() {
             // Decoders in batches, so that code and data stay in the cache.
-            let run_length = if target.part == Part::Decoders { 64 } else { 1 };
+            let run_length = if target.part == Category::Decoders { 64 } else { 1 };
             let count = counts.entry(target.name).or_default();
             for round in 0..run_length {
                 beat.number = number + round * work.stride;

@@ -33,7 +33,7 @@ enum Position {
 }
 
 /// A key and its value.
-type Found = (Vec<u8>, Arc<[u8]>);
+type KeyValue = (Vec<u8>, Arc<[u8]>);
 
 /// A cursor over a source.
 pub(super) struct MemCursor<'a, S: Source> {
@@ -60,7 +60,7 @@ impl<'a, S: Source> MemCursor<'a, S> {
     }
 
     /// The first key of the range within a lower bound.
-    fn first(&self, lower: Bound<&[u8]>) -> Result<Option<Found>> {
+    fn first(&self, lower: Bound<&[u8]>) -> Result<Option<KeyValue>> {
         self.source.look(|trees| {
             let found = find(trees, self.tree)?.range::<[u8], _>((lower, Bound::Unbounded)).next();
             Ok(self.inside(found))
@@ -68,14 +68,14 @@ impl<'a, S: Source> MemCursor<'a, S> {
     }
 
     /// The last key of the range within an upper bound.
-    fn last(&self, upper: Bound<&[u8]>) -> Result<Option<Found>> {
+    fn last(&self, upper: Bound<&[u8]>) -> Result<Option<KeyValue>> {
         self.source.look(|trees| {
             let tree = find(trees, self.tree)?;
             Ok(self.inside(tree.range::<[u8], _>((Bound::Unbounded, upper)).next_back()))
         })
     }
 
-    fn inside(&self, found: Option<(&Vec<u8>, &Arc<[u8]>)>) -> Option<Found> {
+    fn inside(&self, found: Option<(&Vec<u8>, &Arc<[u8]>)>) -> Option<KeyValue> {
         let (key, value) = found.filter(|(key, _)| self.range.contains(key))?;
         Some((key.clone(), Arc::clone(value)))
     }

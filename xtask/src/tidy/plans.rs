@@ -41,9 +41,9 @@ const OWN: [(&str, usize); 10] = [
     ("crates/opening/src/create.rs", 1),
     // The second copies of the volume's own records follow each batch, or are rebuilt while the
     // volume is opened: they are the store's, and operations do not see them.
-    ("crates/volume/src/own/complete.rs", 4),
-    ("crates/volume/src/own/mirrored.rs", 8),
-    ("crates/volume/src/own/renew.rs", 4),
+    ("crates/volume/src/record_copies/complete.rs", 4),
+    ("crates/volume/src/record_copies/mirrored.rs", 8),
+    ("crates/volume/src/record_copies/renew.rs", 4),
 ];
 
 /// All rules about plans.
@@ -93,7 +93,8 @@ mod tests {
             "engine.ingest_new(TREE, run)?;\n",
             "let done = fs.store.ingest(TREE, runs);\n",
         ] {
-            let found = check_against(&Tree::of(&[("crates/volume/src/own/a.rs", other)]), &[]);
+            let found =
+                check_against(&Tree::of(&[("crates/volume/src/record_copies/a.rs", other)]), &[]);
             assert_eq!(found.len(), 1, "{other}: {found:?}");
         }
         let text = format!("{hand}#[cfg(test)]\nmod tests {{ {hand} }}\n");

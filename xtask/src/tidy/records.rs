@@ -8,7 +8,7 @@ use super::Tree;
 const FORMAT: &str = "crates/format/src/";
 /// Where a volume is checked.
 const CHECKS: [&str; 3] =
-    ["crates/check/src/", "crates/volume/src/own/", "crates/data/src/check.rs"];
+    ["crates/check/src/", "crates/volume/src/record_copies/", "crates/data/src/check.rs"];
 /// Kinds in which nothing can be wrong: any name is right, and the value is empty.
 const NOTHING_TO_CHECK: [&str; 1] = ["SEARCHABLE_PREFIX"];
 

@@ -114,7 +114,7 @@ struct Word<'t> {
 }
 
 /// A phrase that was found: its first and last line, the phrase, and what to write instead.
-type Found = (std::ops::RangeInclusive<usize>, &'static str, &'static str);
+type Hit = (std::ops::RangeInclusive<usize>, &'static str, &'static str);
 
 /// All rules about words.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
@@ -165,7 +165,7 @@ fn in_texts(tree: &Tree, problems: &mut Vec<String>) {
 }
 
 /// The phrases in a text or path.
-fn found(text: &str, phrases: &Phrases) -> Vec<Found> {
+fn found(text: &str, phrases: &Phrases) -> Vec<Hit> {
     let lower = text.to_ascii_lowercase();
     let words = words(text, &lower);
     let mut found = Vec::new();

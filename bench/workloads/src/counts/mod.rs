@@ -48,11 +48,11 @@ struct Counted<'a> {
     fs: Option<Arc<Fs>>,
     caller: Caller,
     marks: u64,
-    parts: Vec<Part>,
+    parts: Vec<CountedOperation>,
 }
 
 /// An operation, and the marks that end the parts in which it was done.
-struct Part {
+struct CountedOperation {
     operation: &'static str,
     /// How often it was done in the first part. The second has twice as many.
     times: u64,
@@ -73,7 +73,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     counted.all()?;
     run.bar.finish_and_clear();
     let engine = chosen(run.args).name();
-    for Part { operation, times, once, twice } in &counted.parts {
+    for CountedOperation { operation, times, once, twice } in &counted.parts {
         output.object(&json!({
             "workload": "counts",
             "engine": engine,
@@ -129,7 +129,7 @@ impl<'a> Counted<'a> {
         work(0..times)?;
         self.mark();
         let (once, twice) = (self.marks + 1, self.marks + 2);
-        self.parts.push(Part { operation, times, once, twice });
+        self.parts.push(CountedOperation { operation, times, once, twice });
         work(times..2 * times)?;
         self.mark();
         work(2 * times..4 * times)?;
@@ -299,8 +299,13 @@ impl<'a> Counted<'a> {
             }
         }
         let [_, once, twice] = ends;
-        self.parts.push(Part { operation: "open after crash", times: 1, once: 0, twice: once });
-        self.parts.push(Part { operation: "replay of a create", times, once, twice });
+        self.parts.push(CountedOperation {
+            operation: "open after crash",
+            times: 1,
+            once: 0,
+            twice: once,
+        });
+        self.parts.push(CountedOperation { operation: "replay of a create", times, once, twice });
         Ok(())
     }
 }

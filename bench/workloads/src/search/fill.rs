@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use wire::Failure;
 
-use super::place::Place;
+use super::place::BenchVolume;
 use super::{failed, timed};
 use crate::Run;
 use crate::namespace::{FileMeta, Namespace};
@@ -121,7 +121,7 @@ fn path_of(namespace: &Namespace, mut directory: u32) -> Vec<String> {
 }
 
 /// Creates all directories and files, then the base of the index.
-pub(super) fn fill(run: &Run<'_>, place: &Place) -> Result<(Sample, Value)> {
+pub(super) fn fill(run: &Run<'_>, place: &BenchVolume) -> Result<(Sample, Value)> {
     run.bar.set_message("filling");
     run.bar.set_length(run.args.files);
     let namespace = Namespace::generate(run.args.profile, run.args.files, SEED);

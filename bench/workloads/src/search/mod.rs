@@ -19,7 +19,7 @@ use wire::{Failure, FailureKind};
 
 use super::{Run, memory};
 use fill::Sample;
-use place::Place;
+use place::BenchVolume;
 use program::failure::Result;
 use program::output::Output;
 use queries::{Asked, Query, SETS};
@@ -32,7 +32,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     if let Some(path) = &run.args.search.list {
         return fill::list(run, path);
     }
-    let place = Place::open(run.args)?;
+    let place = BenchVolume::open(run.args)?;
     // A sample beside a newly created volume belongs to an earlier volume.
     let kept = if place.is_fresh() { None } else { Sample::read(place.path())? };
     let sample = if let Some(sample) = kept {
@@ -61,7 +61,7 @@ struct Measured {
     asked: Vec<Asked>,
 }
 
-fn ask_all(run: &Run<'_>, place: &Place, sample: &Sample, set: &str) -> Result<Measured> {
+fn ask_all(run: &Run<'_>, place: &BenchVolume, sample: &Sample, set: &str) -> Result<Measured> {
     let mut random = fastrand::Rng::with_seed(11);
     let queries = (0..run.args.search.queries)
         .map(|_| Query::draw(set, sample, &mut random))
@@ -93,7 +93,13 @@ impl Measured {
         times
     }
 
-    fn object(&self, run: &Run<'_>, place: &Place, sample: &Sample, set: &str) -> Result<Value> {
+    fn object(
+        &self,
+        run: &Run<'_>,
+        place: &BenchVolume,
+        sample: &Sample,
+        set: &str,
+    ) -> Result<Value> {
         let times = self.times();
         let at = |share: f64| {
             let place = ((times.len() as f64 * share).ceil() as usize).clamp(1, times.len().max(1));

@@ -22,7 +22,7 @@ use program::failure::{self, Result};
 const INDEX_BYTES_A_FILE: u64 = 10;
 
 /// An open volume.
-pub(super) struct Place {
+pub(super) struct BenchVolume {
     path: PathBuf,
     temporary: bool,
     fresh: bool,
@@ -32,8 +32,8 @@ pub(super) struct Place {
     lock: Option<Box<dyn Lock>>,
 }
 
-impl Place {
-    pub(super) fn open(args: &BenchArgs) -> Result<Place> {
+impl BenchVolume {
+    pub(super) fn open(args: &BenchArgs) -> Result<BenchVolume> {
         let name = format!("pando-search-{}", std::process::id());
         let path = args.volume.clone().unwrap_or_else(|| std::env::temp_dir().join(name));
         let budget = args.index_cache.unwrap_or(args.files * INDEX_BYTES_A_FILE);
@@ -49,8 +49,15 @@ impl Place {
             ..OpenOptions::default()
         };
         let temporary = args.volume.is_none() && fresh;
-        let mut place =
-            Place { path, temporary, fresh, options, budget, fs: Mutex::new(None), lock: None };
+        let mut place = BenchVolume {
+            path,
+            temporary,
+            fresh,
+            options,
+            budget,
+            fs: Mutex::new(None),
+            lock: None,
+        };
         let lock = place.env()?.device.try_lock("owner.lock");
         place.lock = lock.map_err(|error| failure::device(&place.path, &error))?;
         if place.lock.is_none() {
@@ -123,7 +130,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BenchVolume {
     fn drop(&mut self) {
         if !self.temporary {
             return;

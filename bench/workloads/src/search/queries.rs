@@ -12,7 +12,7 @@ use search::query::{Expr, Glob, Letters, Test};
 use search::{Attribute, Request, Start};
 
 use super::fill::{Sample, SampleRow};
-use super::place::Place;
+use super::place::BenchVolume;
 use super::{failed, timed};
 use crate::name_query::Everybody;
 use crate::volume::{broken, caller};
@@ -94,13 +94,13 @@ impl Query {
     }
 
     /// Runs the query, and takes all matches.
-    pub(super) fn ask(&self, place: &Place) -> Result<Asked> {
+    pub(super) fn ask(&self, place: &BenchVolume) -> Result<Asked> {
         let (asked, took) = timed(|| self.answer(place));
         Ok(Asked { took, ..asked? })
     }
 
     /// Finds the directory and all matches below it.
-    fn answer(&self, place: &Place) -> Result<Asked> {
+    fn answer(&self, place: &BenchVolume) -> Result<Asked> {
         let fs = place.fs();
         let who = caller();
         let mut node = NodeId::ROOT;

@@ -6,7 +6,7 @@ use format::node::UNIT_BYTES;
 use format::space_map::{CONTINUATION, COUNT_MAX, GROUP_UNITS};
 use store::{CheckReport, Error, Finding, FindingKind, Remedy, Result};
 
-use super::walk::Walk;
+use super::walk::NodeWalk;
 use crate::nodes::{NODES_FILE, Nodes, unit_offset};
 use crate::space::{PAGE_UNITS, Page, Space};
 
@@ -49,7 +49,7 @@ impl Pages {
     }
 }
 
-impl Walk<'_, '_> {
+impl NodeWalk<'_, '_> {
     /// Compares the counted references with the map, and ends the walk.
     pub(super) fn compare(mut self, pages: &Pages) -> CheckReport {
         if self.report.stopped {

@@ -34,7 +34,7 @@ pub use repair::repair;
 use crate::core::Core;
 use crate::pin::Pin;
 use counts::Pages;
-use walk::{Roots, Walk};
+use walk::{NodeWalk, Roots};
 
 /// Checks a store, nodes in memory too. Commits may continue; checkpoints wait.
 pub(crate) fn check_all(core: &Core) -> Result<CheckReport> {
@@ -42,7 +42,7 @@ pub(crate) fn check_all(core: &Core) -> Result<CheckReport> {
     let roots = Roots { directory: state.space.directory, catalog: state.catalog };
     let pages = Pages::take(&core.nodes, &mut state.space)?;
     let mut proceed = |_, _| ControlFlow::Continue(());
-    let mut walk = Walk::new(&core.nodes, &pages, &mut proceed);
+    let mut walk = NodeWalk::new(&core.nodes, &pages, &mut proceed);
     walk.durable(&roots)?;
     let mut report = walk.compare(&pages);
     memory::walk(core, &mut report);
@@ -65,7 +65,7 @@ impl Core {
             (Pin::new(self), roots, Pages::take(&self.nodes, &mut state.space)?, state.lsn)
         };
         found.extend(self.journal.check_beside(from)?);
-        let mut walk = Walk::new(&self.nodes, &pages, progress);
+        let mut walk = NodeWalk::new(&self.nodes, &pages, progress);
         walk.durable(&roots)?;
         let mut report = walk.compare(&pages);
         // Until here no node that was walked could be reused.

@@ -8,7 +8,7 @@ use store::{
 };
 
 use super::counts::Pages;
-use super::walk::{Roots, Walk};
+use super::walk::{NodeWalk, Roots};
 use crate::checkpoint::SUPERBLOCK_FILES;
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
@@ -174,7 +174,7 @@ fn state(
     };
     let catalog = RootRecord { pointer: superblock.catalog, level: superblock.catalog_level };
     let roots = Roots { directory: Some(superblock.directory), catalog: Some(catalog) };
-    let mut walk = Walk::new(&nodes, &pages, progress);
+    let mut walk = NodeWalk::new(&nodes, &pages, progress);
     walk.durable(&roots)?;
     Ok(walk.compare(&pages))
 }

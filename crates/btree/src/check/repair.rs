@@ -26,7 +26,7 @@ use store::{ClosedLog, Error, Finding, Lsn, Result};
 
 use super::counts::Pages;
 use super::offline::{Newest, newest};
-use super::walk::{Roots, Walk};
+use super::walk::{NodeWalk, Roots};
 use crate::checkpoint::{SUPERBLOCK_FILES, write_superblocks};
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
@@ -176,7 +176,7 @@ struct ScannedState {
 /// Counts the references of a state, except the one to its directory.
 fn count(nodes: &Nodes, superblock: &Superblock) -> Result<ScannedState> {
     let mut proceed = |_, _| ControlFlow::Continue(());
-    let mut walk = Walk::new(nodes, &Pages::none(), &mut proceed);
+    let mut walk = NodeWalk::new(nodes, &Pages::none(), &mut proceed);
     let catalog = RootRecord { pointer: superblock.catalog, level: superblock.catalog_level };
     walk.durable(&Roots { directory: None, catalog: Some(catalog) })?;
     if let Some(error) = walk.unread {

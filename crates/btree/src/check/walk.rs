@@ -67,7 +67,7 @@ pub(super) struct Met {
 type Records = Vec<(u64, Vec<u8>, Vec<u8>)>;
 
 /// The state of a walk.
-pub(super) struct Walk<'n, 'p> {
+pub(super) struct NodeWalk<'n, 'p> {
     nodes: &'n Nodes,
     pub(super) report: CheckReport,
     /// Each node that was reached, by its first unit.
@@ -84,9 +84,9 @@ pub(super) struct Walk<'n, 'p> {
     pub(super) unread: Option<device::Error>,
 }
 
-impl<'n, 'p> Walk<'n, 'p> {
+impl<'n, 'p> NodeWalk<'n, 'p> {
     pub(super) fn new(nodes: &'n Nodes, pages: &Pages, progress: CheckProgress<'p>) -> Self {
-        Walk {
+        NodeWalk {
             nodes,
             report: CheckReport::default(),
             met: BTreeMap::new(),

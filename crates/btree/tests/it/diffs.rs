@@ -10,15 +10,15 @@ use testing::{Op, SimEnv};
 use crate::util::{TREE, commit, options, store};
 
 /// What a cursor gives: key, old value, new value.
-type Found = Vec<(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>)>;
+type Differences = Vec<(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>)>;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn all(cursor: Box<dyn DiffCursor + '_>) -> Found {
+fn all(cursor: Box<dyn DiffCursor + '_>) -> Differences {
     read(cursor).expect("read")
 }
 
-fn read(mut cursor: Box<dyn DiffCursor + '_>) -> Result<Found> {
+fn read(mut cursor: Box<dyn DiffCursor + '_>) -> Result<Differences> {
     let mut found = Vec::new();
     while let Some(diff) = cursor.next()? {
         let own = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
@@ -152,7 +152,7 @@ fn a_reused_offset_is_not_mistaken_for_the_same_node() {
     }
 }
 
-fn differences(old: &Model, new: &Model) -> Found {
+fn differences(old: &Model, new: &Model) -> Differences {
     let keys: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).collect();
     let found = keys.into_iter().map(|key| (key.clone(), old.get(key), new.get(key)));
     found

@@ -18,8 +18,8 @@ const EIO: i32 = 5;
 /// Both copies of a node are read at once.
 #[test]
 fn a_sector_unreadable_in_both_copies_keeps_the_volume_open() {
-    let left = crate::twice::made();
-    for (places, _) in crate::twice::copies(&left) {
+    let left = crate::catalog_copies::made();
+    for (places, _) in crate::catalog_copies::copies(&left) {
         for at in places {
             // One 4 KiB block cannot be read.
             let bad = move |offset, bytes: &mut [u8]| {

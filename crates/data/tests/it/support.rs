@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use data::{Data, ExtentOwner, FileRef, Freed, Options};
 use device::sync::Mutex;
-use device::{Blobs, Device, LocalBlobs};
+use device::{Blobs, LocalBlobs, OverBlobs};
 use format::extent::{Extent, decode};
 use format::{key, usage};
 use store::{Batch, Commit, Durable, KeyRange, Lsn, Read, Snapshot, TreeId};
@@ -48,25 +48,9 @@ pub(crate) type Hook = Box<dyn Fn() -> bool + Send + Sync>;
 /// Blobs that ask before they give space back; as an object store has them, they cannot be punched.
 pub(crate) struct HookedBlobs(pub(crate) LocalBlobs, pub(crate) Hook);
 
-impl Blobs for HookedBlobs {
-    fn create(&self, name: &str, bytes: &[u8]) -> device::Result<bool> {
-        self.0.create(name, bytes)
-    }
-
-    fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> device::Result<bool> {
-        self.0.adopt(name, device, path)
-    }
-
-    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
-        self.0.read_at(name, buffer, offset)
-    }
-
-    fn length(&self, name: &str) -> device::Result<Option<u64>> {
-        self.0.length(name)
-    }
-
-    fn list(&self, prefix: &str) -> device::Result<Vec<String>> {
-        self.0.list(prefix)
+impl OverBlobs for HookedBlobs {
+    fn below(&self) -> &dyn Blobs {
+        &self.0
     }
 
     fn delete(&self, name: &str) -> device::Result<()> {
@@ -76,10 +60,6 @@ impl Blobs for HookedBlobs {
 
     fn punch(&self, name: &str, offset: u64, length: u64) -> device::Result<bool> {
         if (self.1)() { self.0.punch(name, offset, length) } else { Ok(false) }
-    }
-
-    fn disk_bytes(&self, name: &str) -> device::Result<u64> {
-        self.0.disk_bytes(name)
     }
 }
 

@@ -81,7 +81,7 @@ impl Mounts {
         let name = Name { directory: slot.0, name: entry.name };
         let own = Half { root: directory, path: side.path(&name)?, ..side.half.clone() };
         let mounted = half(id, &record, other.path(&name)?);
-        side.set_apart(directory);
+        side.set_separate(directory);
         self.over[1 - which].insert(id);
         let halves =
             if which == OLD { [Some(own), Some(mounted)] } else { [Some(mounted), Some(own)] };
@@ -89,10 +89,12 @@ impl Mounts {
         Ok(true)
     }
 
-    /// Drops those below directories that are compared apart.
-    pub(super) fn drop_apart(&mut self, sides: &mut [Option<Side<'_>>; 2]) -> FsResult<()> {
+    /// Drops those below directories that are compared separately.
+    pub(super) fn drop_separate(&mut self, sides: &mut [Option<Side<'_>>; 2]) -> FsResult<()> {
         for (mounts, side) in self.found.iter_mut().zip(sides) {
-            let Some(side) = side.as_mut().filter(|side| !side.apart.is_empty()) else { continue };
+            let Some(side) = side.as_mut().filter(|side| !side.separate.is_empty()) else {
+                continue;
+            };
             for (slot, mount) in std::mem::take(mounts) {
                 if side.is_open(slot.0)? {
                     mounts.insert(slot, mount);

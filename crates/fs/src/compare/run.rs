@@ -126,7 +126,7 @@ impl Run<'_, '_> {
             Gathering { pair: &mut pair, notes: &mut notes, mounts: gathered, last: (0, 0) }
                 .run(task.is_moved)?;
             if let Some(mut mounts) = mounts.take() {
-                mounts.drop_apart(&mut pair.sides)?;
+                mounts.drop_separate(&mut pair.sides)?;
                 tasks.extend(mounts.pair());
             }
             from = notes.next_range();

@@ -52,8 +52,8 @@ pub(super) struct Side<'a> {
     pub(super) records: Records<'a>,
     /// What it is a state of.
     pub(super) half: Half,
-    /// Directories that are compared apart, with what is mounted over them in the other state.
-    pub(super) apart: Set<u64>,
+    /// Directories that are compared separately, with what is mounted over them in the other state.
+    pub(super) separate: Set<u64>,
     caller: &'a Caller,
     directories: Map<u64, Known>,
 }
@@ -101,12 +101,12 @@ impl<'a> Side<'a> {
     /// A state of a directory.
     pub(super) fn new(records: Records<'a>, half: Half, caller: &'a Caller) -> Side<'a> {
         let records = records.of_tree(half.tree);
-        Side { records, half, apart: Set::default(), caller, directories: Map::default() }
+        Side { records, half, separate: Set::default(), caller, directories: Map::default() }
     }
 
     /// Excludes a directory and all below it.
-    pub(super) fn set_apart(&mut self, directory: u64) {
-        self.apart.insert(directory);
+    pub(super) fn set_separate(&mut self, directory: u64) {
+        self.separate.insert(directory);
         self.directories.clear();
     }
 
@@ -122,7 +122,7 @@ impl<'a> Side<'a> {
                 return Err(inconsistent(self.half.tree, "directories contain each other", at));
             }
             let record = self.directory(at)?.filter(|record| !record.detached);
-            let Some(record) = record.filter(|_| !self.apart.contains(&at)) else {
+            let Some(record) = record.filter(|_| !self.separate.contains(&at)) else {
                 chain.push((at, (0, 0), false));
                 break false;
             };
@@ -212,7 +212,7 @@ impl<'a> Side<'a> {
     /// An inode, with its visible names. `slots` is where it may have one: that of this state, and
     /// that of the other. `None`: there is no such inode, or no visible name of it.
     pub(super) fn seen(&mut self, ino: u64, slots: [Option<Slot>; 2]) -> FsResult<Option<Seen>> {
-        if self.apart.contains(&ino) {
+        if self.separate.contains(&ino) {
             return Ok(None);
         }
         let mut entry = NamedEntry::default();

@@ -231,8 +231,7 @@ fn volume_with_directories() -> (SimEnv, Arc<MemStore>, Arc<Fs>) {
 
 #[test]
 fn another_executor_makes_the_same_changes_of_the_same_operations() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = testing::run::seed();
     let (one, other) = (volume_with_directories(), volume_with_directories());
     let mut rngs = [fastrand::Rng::with_seed(seed), fastrand::Rng::with_seed(seed)];
     // The user owns none of the directories.
@@ -257,8 +256,7 @@ fn another_executor_makes_the_same_changes_of_the_same_operations() {
 
 #[test]
 fn two_executors_on_one_volume_leave_it_consistent() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = testing::run::seed();
     let (_env, _store, fs) = volume_with_directories();
     device::scope(|scope| {
         for elsewhere in [false, true] {

@@ -13,7 +13,7 @@ use crate::subject::{Base, FsSubject};
 
 /// The outcome of reading a damaged volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum ReadOutcome {
     Harmless,
     Named,
 }
@@ -28,8 +28,8 @@ fn ask(subject: &mut FsSubject, op: &Op, place: &str) -> Option<Effect> {
 }
 
 /// Reads everything that should be there.
-fn look(subject: &mut FsSubject, right: &Dump, place: &str) -> Found {
-    let mut found = Found::Harmless;
+fn look(subject: &mut FsSubject, right: &Dump, place: &str) -> ReadOutcome {
+    let mut found = ReadOutcome::Harmless;
     for (path, node) in &right.nodes {
         let mut questions = vec![Op::Stat { target: Target::Path(path.clone()) }];
         let bytes = match node.stat.kind {
@@ -50,7 +50,7 @@ fn look(subject: &mut FsSubject, right: &Dump, place: &str) -> Found {
         }
         for op in questions {
             match ask(subject, &op, place) {
-                None => found = Found::Named,
+                None => found = ReadOutcome::Named,
                 Some(effect) => compare(right, path, &op, &effect, place),
             }
         }
@@ -112,12 +112,12 @@ fn flip_bits(medium: &SimDevice, right: &Dump, count: u64, seed: u64) -> (u64, u
                 Err(error) => {
                     let text = error.to_string();
                     assert!(text.contains(&path), "{place}: the error names no place: {text}");
-                    Found::Named
+                    ReadOutcome::Named
                 }
             };
             match found {
-                Found::Harmless => harmless += 1,
-                Found::Named => named += 1,
+                ReadOutcome::Harmless => harmless += 1,
+                ReadOutcome::Named => named += 1,
             }
         }
     }

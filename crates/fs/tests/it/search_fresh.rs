@@ -39,30 +39,30 @@ const OLD: usize = 40;
 const MODES: [u32; 3] = [0o600, 0o640, 0o444];
 
 /// A directory of a writer, and the number of a name in it.
-type Place = (usize, u32);
+type NameSlot = (usize, u32);
 /// Files of a writer with their modes.
-type State = BTreeMap<Place, u32>;
+type Modes = BTreeMap<NameSlot, u32>;
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Create(Place, u32),
-    Rename(Place, Place),
-    Unlink(Place),
-    Chmod(Place, u32),
+    Create(NameSlot, u32),
+    Rename(NameSlot, NameSlot),
+    Unlink(NameSlot),
+    Chmod(NameSlot, u32),
 }
 
 /// What a writer will do, and the states before, between and after.
 struct Plan {
     steps: Vec<Step>,
-    states: Vec<State>,
+    states: Vec<Modes>,
 }
 
 impl Plan {
     fn random(random: &mut fastrand::Rng) -> Plan {
-        let mut plan = Plan { steps: Vec::new(), states: vec![State::new()] };
+        let mut plan = Plan { steps: Vec::new(), states: vec![Modes::new()] };
         for _ in 0..STEPS {
             let mut state = plan.states[plan.states.len() - 1].clone();
-            let there: Vec<Place> = state.keys().copied().collect();
+            let there: Vec<NameSlot> = state.keys().copied().collect();
             let place = (random.usize(..DIRECTORIES.len()), random.u32(..NAMES));
             let mode = MODES[random.usize(..MODES.len())];
             let step = if there.len() < 8 || random.u32(..4) == 0 {
@@ -158,7 +158,7 @@ impl Shared<'_> {
 
     fn change(&self, writer: usize, step: &Step) {
         let (fs, root) = (self.fs, Caller::root());
-        let directory = |place: Place| self.directories[writer][place.0];
+        let directory = |place: NameSlot| self.directories[writer][place.0];
         match *step {
             Step::Create(place, mode) => {
                 let new = NewNode { kind: Kind::File, mode, rdev: 0 };
@@ -202,7 +202,7 @@ impl Shared<'_> {
             1 => Expr::Test(Test::Within(Attribute::Mode, mode.into(), mode.into())),
             _ => Expr::Test(Test::Name(Glob::literal(name(number).as_bytes()).expect("short"))),
         };
-        let is_asked = |place: Place, has: u32| match kind {
+        let is_asked = |place: NameSlot, has: u32| match kind {
             0 => true,
             1 => has == mode,
             _ => place.1 == number,
@@ -215,7 +215,7 @@ impl Shared<'_> {
             let states = &self.plans[writer].states;
             // One more may have been done, and not be published yet.
             let last = (after[writer] + 1).min(STEPS);
-            let asked = |state: &State| -> State {
+            let asked = |state: &Modes| -> Modes {
                 let of = state.iter().filter(|(place, mode)| is_asked(**place, **mode));
                 of.map(|(place, mode)| (*place, *mode)).collect()
             };
@@ -259,12 +259,12 @@ impl Shared<'_> {
 }
 
 /// Files that writers made, by writer; how many of the others were found; and the outcome.
-fn search(fs: &Fs, expr: &Expr) -> ([State; WRITERS], usize, Outcome) {
+fn search(fs: &Fs, expr: &Expr) -> ([Modes; WRITERS], usize, Outcome) {
     let root = Caller::root();
     let below = everything_below(fs, NodeId::ROOT, &root, (expr, Fields::ATTRIBUTES));
     let start = Start { path: b"/mnt", ..below.start };
     let request = Request { start, min_depth: 3, ..below };
-    let (mut states, mut old) = ([const { State::new() }; WRITERS], 0);
+    let (mut states, mut old) = ([const { Modes::new() }; WRITERS], 0);
     let outcome = fs.search(&request, &mut |found| {
         let path = String::from_utf8(found.path.to_vec()).expect("our names");
         let parts: Vec<&str> = path.split('/').collect();

@@ -143,7 +143,7 @@ fn picked_of_all(parts: &Parts, policy: Policy, look: Look, limits: Limits) -> O
     let oldest = |stack: &Vec<Arc<Layer>>| stack[stack.len() - 1].id;
     let lowest: BTreeSet<LayerId> = parts.1.values().map(oldest).collect();
     let sections = || parts.0.iter().map(|(foot, section)| (foot, with_hides(section)));
-    let in_sections = |rule: &dyn Fn(&[Facts], bool) -> Found| {
+    let in_sections = |rule: &dyn Fn(&[Facts], bool) -> LayerRange| {
         sections().find_map(|(foot, facts)| {
             let is_lowest = lowest.contains(foot);
             let (from, to) = rule(&facts, is_lowest)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::sync::Mutex;
-use device::{Blobs, Device};
+use device::{Blobs, Device, OverBlobs};
 use lsm::{LsmStore, Options, inspect};
 use store::{Batch, Commit, Durable, Error, Maintain, Read, SliceRun};
 use testing::{Call, FarBlobs, Mishap, numbered, sim_env};
@@ -509,30 +509,13 @@ fn of_two_creations_one_fails() {
 fn a_store_with_stale_listings_is_refused() {
     let (_, blobs) = far_store();
     struct Stale(Arc<dyn Blobs>, Vec<String>);
-    impl Blobs for Stale {
-        fn create(&self, name: &str, bytes: &[u8]) -> device::Result<bool> {
-            self.0.create(name, bytes)
+    impl OverBlobs for Stale {
+        fn below(&self) -> &dyn Blobs {
+            &*self.0
         }
-        fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> device::Result<bool> {
-            self.0.adopt(name, device, path)
-        }
-        fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
-            self.0.read_at(name, buffer, offset)
-        }
-        fn length(&self, name: &str) -> device::Result<Option<u64>> {
-            self.0.length(name)
-        }
+
         fn list(&self, prefix: &str) -> device::Result<Vec<String>> {
             Ok(self.1.iter().filter(|name| name.starts_with(prefix)).cloned().collect())
-        }
-        fn delete(&self, name: &str) -> device::Result<()> {
-            self.0.delete(name)
-        }
-        fn punch(&self, name: &str, offset: u64, length: u64) -> device::Result<bool> {
-            self.0.punch(name, offset, length)
-        }
-        fn disk_bytes(&self, name: &str) -> device::Result<u64> {
-            self.0.disk_bytes(name)
         }
     }
     let names = blobs.list("").expect("list");

@@ -20,7 +20,7 @@ mod manifests;
 mod many;
 mod merging;
 mod reads;
-mod rotten;
+mod unreplayed_block;
 mod unordered;
 mod util;
 mod variants;

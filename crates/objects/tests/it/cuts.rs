@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::sync::Mutex;
-use device::{Blobs, Device, Result};
+use device::{Blobs, Device, OverBlobs, Result};
 use lsm::{BlobStore, LsmStore, Options};
 use objects::S3Blobs;
 use store::{Durability, Durable, Maintain, TreeId};
@@ -37,7 +37,11 @@ impl Watched {
     }
 }
 
-impl Blobs for Watched {
+impl OverBlobs for Watched {
+    fn below(&self) -> &dyn Blobs {
+        &*self.blobs
+    }
+
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         self.notify();
         self.blobs.create(name, bytes)
@@ -48,37 +52,9 @@ impl Blobs for Watched {
         self.blobs.adopt(name, device, path)
     }
 
-    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.blobs.read_at(name, buffer, offset)
-    }
-
-    fn length(&self, name: &str) -> Result<Option<u64>> {
-        self.blobs.length(name)
-    }
-
-    fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        self.blobs.list(prefix)
-    }
-
     fn delete(&self, name: &str) -> Result<()> {
         self.notify();
         self.blobs.delete(name)
-    }
-
-    fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool> {
-        self.blobs.punch(name, offset, length)
-    }
-
-    fn disk_bytes(&self, name: &str) -> Result<u64> {
-        self.blobs.disk_bytes(name)
-    }
-
-    fn bytes_max(&self) -> u64 {
-        self.blobs.bytes_max()
-    }
-
-    fn answers_may_be_lost(&self) -> bool {
-        self.blobs.answers_may_be_lost()
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use device::{Random, Result, SystemClock, SystemRandom};
-use objects_crate::{Keys, Place, S3Blobs};
+use objects_crate::{Keys, S3Blobs, S3Bucket};
 
 use ::objects as objects_crate;
 
@@ -44,7 +44,7 @@ fn open_for_engine(prefix: &str) -> Arc<S3Blobs> {
     Arc::new(connect(&place).expect("a server"))
 }
 
-fn connect(place: &Place) -> Result<S3Blobs> {
+fn connect(place: &S3Bucket) -> Result<S3Blobs> {
     S3Blobs::open(place, Arc::new(SystemClock::new()), Arc::new(SystemRandom))
 }
 
@@ -55,9 +55,9 @@ fn fresh_prefix() -> String {
     format!("pando-test-{:032x}/", u128::from_le_bytes(own))
 }
 
-fn place(prefix: &str) -> Place {
-    static PLACE: OnceLock<Place> = OnceLock::new();
-    Place { prefix: prefix.to_owned(), ..PLACE.get_or_init(whole_server).clone() }
+fn place(prefix: &str) -> S3Bucket {
+    static PLACE: OnceLock<S3Bucket> = OnceLock::new();
+    S3Bucket { prefix: prefix.to_owned(), ..PLACE.get_or_init(whole_server).clone() }
 }
 
 /// Whether the server of these tests is one of a third party, which checks signatures.
@@ -70,12 +70,12 @@ static THIRD_PARTY: AtomicBool = AtomicBool::new(false);
 
 /// A place on the server of these tests.
 #[expect(clippy::print_stderr, reason = "a run prints what it was on")]
-fn whole_server() -> Place {
+fn whole_server() -> S3Bucket {
     let given = |name: &str| std::env::var(name).ok();
     let or = |name: &str, default: &str| given(name).unwrap_or_else(|| default.to_owned());
     let (id, secret) = (or("PANDO_S3_KEY", "key"), or("PANDO_S3_SECRET", "secret"));
     let (bucket, region) = (or("PANDO_S3_BUCKET", "pando"), or("PANDO_S3_REGION", "us-east-1"));
-    let mut place = Place::new("", &bucket, &region, Keys { id, secret, token: None });
+    let mut place = S3Bucket::new("", &bucket, &region, Keys { id, secret, token: None });
     let (name, endpoint) = match given("PANDO_S3_ENDPOINT") {
         Some(endpoint) => ("the one given".to_owned(), endpoint),
         None => outside::start(given("PANDO_S3_SERVER").as_deref(), &place)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Blobs, LocalDevice, SystemRandom};
-use objects::{Place, S3Blobs};
+use objects::{S3Blobs, S3Bucket};
 use testing::SimClock;
 
 use super::server::{self, Mishap, Objects};
@@ -16,7 +16,7 @@ use super::{fresh_prefix, place};
 pub(crate) const FOUR_TRIES: Duration = Duration::from_millis(740);
 
 /// Opens with a clock on which nobody waits.
-fn connect(place: &Place) -> device::Result<S3Blobs> {
+fn connect(place: &S3Bucket) -> device::Result<S3Blobs> {
     S3Blobs::open(place, Arc::new(SimClock::new()), Arc::new(SystemRandom))
 }
 
@@ -29,7 +29,7 @@ fn ordered() -> (S3Blobs, Arc<Objects>) {
 /// The same of a server that may be silent for so long.
 fn ordered_within(silence: Duration) -> (S3Blobs, Arc<Objects>) {
     let (endpoint, objects) = server::start_ordered();
-    let place = Place { endpoint, silence, deadline: FOUR_TRIES, ..place(&fresh_prefix()) };
+    let place = S3Bucket { endpoint, silence, deadline: FOUR_TRIES, ..place(&fresh_prefix()) };
     let blobs = connect(&place).expect("a server");
     (blobs, objects)
 }
@@ -106,7 +106,7 @@ fn permanent_server_errors_are_reported_with_the_servers_message() {
 fn a_server_that_accepts_no_writes_is_opened_read_only() {
     for status in [403, 507] {
         let (endpoint, objects) = server::start_ordered();
-        let place = Place { endpoint, ..place(&fresh_prefix()) };
+        let place = S3Bucket { endpoint, ..place(&fresh_prefix()) };
         let connect = || connect(&place);
         assert!(connect().expect("a server").create("a", b"0123456789").unwrap());
         let refuse = || objects.order("PUT", Mishap::Status(status, String::new()));
@@ -132,7 +132,7 @@ fn a_server_that_accepts_no_writes_is_opened_read_only() {
 #[test]
 fn a_server_that_refuses_part_of_the_probe_is_opened() {
     let (endpoint, objects) = server::start_ordered();
-    let place = Place { endpoint, ..place(&fresh_prefix()) };
+    let place = S3Bucket { endpoint, ..place(&fresh_prefix()) };
     objects.order("DELETE", Mishap::Status(403, String::new()));
     let blobs = connect(&place).expect("it answers");
     assert_eq!(objects.left(), 0);

@@ -1,7 +1,7 @@
 //! What `Blobs` promises, on a server.
 
 use device::{Blobs, Device, LocalDevice};
-use objects::Place;
+use objects::S3Bucket;
 
 use super::{connect, fresh_prefix, open, place, server};
 
@@ -98,7 +98,7 @@ fn a_file_becomes_an_object() {
 #[test]
 fn a_server_that_overwrites_is_refused() {
     let endpoint = server::start_careless();
-    let place = Place { endpoint, ..place(&fresh_prefix()) };
+    let place = S3Bucket { endpoint, ..place(&fresh_prefix()) };
     let error = connect(&place).err().expect("refused");
     assert!(error.to_string().contains("overwrites"), "{error}");
 }
@@ -106,9 +106,9 @@ fn a_server_that_overwrites_is_refused() {
 #[test]
 fn a_missing_server_is_an_error() {
     let endpoint = format!("http://127.0.0.1:{}", testing::unused_port());
-    let place = Place { endpoint, ..place("x/") };
+    let place = S3Bucket { endpoint, ..place("x/") };
     assert!(connect(&place).is_err());
-    let place = Place { endpoint: "no server".to_owned(), ..place };
+    let place = S3Bucket { endpoint: "no server".to_owned(), ..place };
     assert!(connect(&place).is_err());
 }
 

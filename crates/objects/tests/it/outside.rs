@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
-use objects_crate::Place;
+use objects_crate::S3Bucket;
 use rusty_s3::actions::{CreateBucket, S3Action};
 use rusty_s3::{Bucket, Credentials, UrlStyle};
 
@@ -25,7 +25,7 @@ const UNTIL_THE_END: &str =
 
 /// Starts a server, with a bucket, and answers what it is called and where it is. None where none
 /// is installed, or `own` is requested; one that is requested must come.
-pub(crate) fn start(asked: Option<&str>, place: &Place) -> Option<(String, String)> {
+pub(crate) fn start(asked: Option<&str>, place: &S3Bucket) -> Option<(String, String)> {
     if asked == Some("own") {
         return None;
     }
@@ -37,7 +37,7 @@ pub(crate) fn start(asked: Option<&str>, place: &Place) -> Option<(String, Strin
 
 /// Runs one of the known servers.
 #[expect(clippy::print_stderr, reason = "a user who installed it wants to know")]
-fn run(name: &str, place: &Place) -> Option<String> {
+fn run(name: &str, place: &S3Bucket) -> Option<String> {
     /// Held until the process ends.
     static RUNNING: OnceLock<Child> = OnceLock::new();
     let served = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory").keep();
@@ -88,7 +88,7 @@ fn program(name: &str) -> Option<String> {
 }
 
 /// Asks for a bucket until there is one.
-fn has_bucket(endpoint: &str, place: &Place) -> bool {
+fn has_bucket(endpoint: &str, place: &S3Bucket) -> bool {
     let credentials = Credentials::new(&place.keys.id, &place.keys.secret);
     let url = endpoint.parse().expect("it is an address");
     let (name, region) = (place.bucket.clone(), place.region.clone());

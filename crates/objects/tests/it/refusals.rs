@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Blobs, Clock, Device, SystemRandom};
-use objects::{Location, Place, Probe, S3Blobs, Seams, Settings};
+use objects::{Location, Probe, S3Blobs, S3Bucket, Seams, Settings};
 use testing::SimClock;
 
 use super::server::{self, Mishap, Objects};
 use super::{fresh_prefix, open, place};
 
-fn connect(place: &Place) -> device::Result<S3Blobs> {
+fn connect(place: &S3Bucket) -> device::Result<S3Blobs> {
     S3Blobs::open(place, Arc::new(SimClock::new()), Arc::new(SystemRandom))
 }
 
 /// A server of which something is ordered, and a place there.
-fn ordered() -> (Arc<Objects>, Place) {
+fn ordered() -> (Arc<Objects>, S3Bucket) {
     let (endpoint, objects) = server::start_ordered();
-    (objects, Place { endpoint, silence: Duration::from_secs(60), ..place(&fresh_prefix()) })
+    (objects, S3Bucket { endpoint, silence: Duration::from_secs(60), ..place(&fresh_prefix()) })
 }
 
 fn code(code: &str) -> String {
@@ -31,7 +31,7 @@ fn refused(status: u16, headers: &str, body: &str) -> String {
     let secret = place.keys.secret.clone() + "-and-more";
     let keys = objects::Keys { secret: secret.clone(), ..place.keys.clone() };
     objects.order("GET", Mishap::Answer(status, headers.to_owned(), body.to_owned()));
-    let error = connect(&Place { keys, ..place }).err().expect("refused").to_string();
+    let error = connect(&S3Bucket { keys, ..place }).err().expect("refused").to_string();
     assert_eq!(objects.left(), 0);
     assert_eq!(objects.requests(), 1, "it would be refused again: {error}");
     assert!(!error.contains(&secret) && error.len() < 1000, "{error}");
@@ -82,10 +82,10 @@ fn a_third_partys_server_refuses_wrong_settings() {
     };
     let bucket = "no-such-bucket".to_owned();
     for (place, advice) in [
-        (Place { keys: keys(&id, "wrong"), ..right.clone() }, "AWS_SECRET_ACCESS_KEY"),
-        (Place { keys: keys("wrong", &secret), ..right.clone() }, "AWS_ACCESS_KEY_ID"),
-        (Place { bucket, ..right.clone() }, "there is no bucket no-such-bucket"),
-        (Place { region: "eu-north-1".to_owned(), ..right.clone() }, "AWS_REGION"),
+        (S3Bucket { keys: keys(&id, "wrong"), ..right.clone() }, "AWS_SECRET_ACCESS_KEY"),
+        (S3Bucket { keys: keys("wrong", &secret), ..right.clone() }, "AWS_ACCESS_KEY_ID"),
+        (S3Bucket { bucket, ..right.clone() }, "there is no bucket no-such-bucket"),
+        (S3Bucket { region: "eu-north-1".to_owned(), ..right.clone() }, "AWS_REGION"),
     ] {
         let error = super::connect(&place).err().expect(advice).to_string();
         assert!(error.contains(advice), "{error}");
@@ -100,7 +100,7 @@ fn keys_that_are_refused_are_read_again() {
     let (objects, place) = ordered();
     let newer = objects::Keys { id: "newer".to_owned(), ..place.keys.clone() };
     for (keys, works) in [(Some(newer), true), (Some(place.keys.clone()), false), (None, false)] {
-        let place = Place { renew: Some(Arc::new(move || keys.clone())), ..place.clone() };
+        let place = S3Bucket { renew: Some(Arc::new(move || keys.clone())), ..place.clone() };
         for (status, named) in [(400, "ExpiredToken"), (403, "InvalidAccessKeyId")] {
             let blobs = connect(&place).expect("a server");
             // That the server decides creations is known from here on.
@@ -238,7 +238,7 @@ fn many_objects_are_deleted_by_few_requests() {
     let names: Vec<String> = (0..1500).map(|n| format!("log/1/{n:04}")).collect();
     let (bulk, one_by_one) = (server::start_ordered(), server::start_without_bulk());
     for ((endpoint, objects), most) in [(bulk, 2), (one_by_one, 1502)] {
-        let blobs = connect(&Place { endpoint, ..place(&fresh_prefix()) }).expect("a server");
+        let blobs = connect(&S3Bucket { endpoint, ..place(&fresh_prefix()) }).expect("a server");
         for name in names.iter().step_by(100) {
             assert!(blobs.create(name, b"x").unwrap());
         }
@@ -262,16 +262,16 @@ fn many_objects_are_deleted_by_few_requests() {
 #[test]
 fn a_server_that_lets_two_creators_succeed_is_refused() {
     let endpoint = server::start_racy();
-    let trusting = Place { endpoint: endpoint.clone(), ..place(&fresh_prefix()) };
+    let trusting = S3Bucket { endpoint: endpoint.clone(), ..place(&fresh_prefix()) };
     assert!(connect(&trusting).is_ok(), "the weak test does not find it");
-    let place = Place { probe: Probe::Race, ..trusting };
+    let place = S3Bucket { probe: Probe::Race, ..trusting };
     let error = connect(&place).err().expect("refused").to_string();
     assert!(error.contains("concurrent creations of one name succeeded"), "{error}");
-    let careless = Place { endpoint: server::start_careless(), ..place.clone() };
+    let careless = S3Bucket { endpoint: server::start_careless(), ..place.clone() };
     assert!(connect(&careless).is_err_and(|error| error.to_string().contains("16 of 16")));
     // Two endpoints, and each decides for itself.
     let others = vec![server::start()];
-    let split = Place { endpoint: server::start(), other_endpoints: others, ..place };
+    let split = S3Bucket { endpoint: server::start(), other_endpoints: others, ..place };
     let error = connect(&split).err().expect("refused").to_string();
     assert!(error.contains("2 of 16 concurrent"), "{error}");
 }
@@ -280,9 +280,9 @@ fn a_server_that_lets_two_creators_succeed_is_refused() {
 /// of the probe is left.
 #[test]
 fn a_sound_server_passes_the_race() {
-    let place = Place { probe: Probe::Race, ..place(&fresh_prefix()) };
+    let place = S3Bucket { probe: Probe::Race, ..place(&fresh_prefix()) };
     let other_endpoints = vec![place.endpoint.replace("127.0.0.1", "localhost")];
-    let place = Place { other_endpoints, ..place };
+    let place = S3Bucket { other_endpoints, ..place };
     let blobs = super::connect(&place).expect("sound");
     assert!(blobs.list("").unwrap().is_empty());
     let requests = blobs.traffic().counts();
@@ -302,7 +302,7 @@ impl device::UserConfig for TestConfig {
     }
 }
 
-fn by_name(place: &Place, url: &str, settings: &Settings) -> device::Result<objects::Opened> {
+fn by_name(place: &S3Bucket, url: &str, settings: &Settings) -> device::Result<objects::Opened> {
     let config = Arc::new(TestConfig(vec![
         ("AWS_ACCESS_KEY_ID", place.keys.id.clone()),
         ("AWS_SECRET_ACCESS_KEY", place.keys.secret.clone()),

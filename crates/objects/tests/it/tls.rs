@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Blobs, SystemRandom};
-use objects::{Place, S3Blobs};
+use objects::{S3Blobs, S3Bucket};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use testing::SimClock;
 
@@ -36,7 +36,7 @@ fn start() -> (String, String, Arc<Objects>) {
 }
 
 fn connect(endpoint: &str, authorities: Option<&str>) -> device::Result<S3Blobs> {
-    let place = Place {
+    let place = S3Bucket {
         endpoint: endpoint.to_owned(),
         authorities: authorities.map(str::to_owned),
         // No clock passes but by pauses.

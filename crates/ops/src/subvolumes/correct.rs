@@ -17,7 +17,7 @@ use volume::view::{NameBuf, View};
 
 use super::inherit::{GIVEN_AT_ONCE, Need, Nested};
 use super::ledger::Ledger;
-use super::mounts::Place;
+use super::mounts::MountPoint;
 use super::nested::inherited_at;
 use crate::Ops;
 use crate::reach::Reach;
@@ -39,7 +39,7 @@ impl Ops {
     /// Corrects some of the entries that may be wrong; returns whether none is left.
     fn correct_some(&self, ledger: &mut Ledger, tops: &[(u64, u64)]) -> FsResult<bool> {
         let (mut after, mut corrected) = ((0, 0, 0), 0);
-        while let Some(place) = ledger.any_apart_after(self, after)? {
+        while let Some(place) = ledger.any_doubted_after(self, after)? {
             // Each may be a copy, for which writers wait.
             if corrected == GIVEN_AT_ONCE {
                 return Ok(false);
@@ -61,7 +61,7 @@ impl Ops {
     pub(super) fn correct(
         &self,
         ledger: &mut Ledger,
-        place: Place,
+        place: MountPoint,
         need: Need,
     ) -> FsResult<Nested> {
         let (heir, slot) = (self.subvol(SubvolId(place.0))?, (place.1, place.2));
@@ -71,13 +71,13 @@ impl Ops {
         } else {
             Nested::Gone
         };
-        ledger.unset_apart(place);
+        ledger.unset_doubted(place);
         Ok(corrected)
     }
 
     /// Whether an entry at which nothing is mounted can be reached, and points to something else
     /// than what the heir inherits there.
-    fn points_elsewhere(&self, ledger: &mut Ledger, place: Place) -> FsResult<bool> {
+    fn points_elsewhere(&self, ledger: &mut Ledger, place: MountPoint) -> FsResult<bool> {
         let (heir, directory, cookie) = place;
         let heir = self.subvol(SubvolId(heir))?;
         let mut reach = Reach::new(heir.tree(), heir.root);

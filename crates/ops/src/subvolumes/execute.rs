@@ -103,7 +103,7 @@ pub(super) fn execute_step<T>(
         Effect::Mounted(subvol, place) => ledger.moved(*subvol, *place),
         Effect::Copied(copied) => copied.settle_and_count(fs, ledger),
         Effect::Given(copied) => copied.settle(fs, ledger),
-        Effect::GivenApart(place) => ledger.set_apart(*place),
+        Effect::Doubted(place) => ledger.set_doubted(*place),
         Effect::HasAll(heir) => ledger.inherited(*heir, Vec::new()),
         Effect::SubvolumeGone(subvol, maker) => {
             subvol.set_gone();

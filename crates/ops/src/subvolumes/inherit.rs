@@ -193,7 +193,7 @@ impl Ops {
                     // Damage in a snapshot does not stop writes to its source.
                     Err(error @ FsError::Io(_)) => {
                         tracing::warn!(%error, heir, subvolume = id, "cannot read a copy");
-                        match self.give_apart(ledger, heir, id, (directory, cookie)) {
+                        match self.give_after_damage(ledger, heir, id, (directory, cookie)) {
                             Err(error @ FsError::Io(_)) => {
                                 tracing::warn!(%error, heir, subvolume = id, "cannot copy for it");
                             }
@@ -333,7 +333,7 @@ impl Ops {
             plan.effect(Effect::Given(Box::new(copied)));
             match &entry {
                 Some((lead, entry)) => lead.plan(plan, entry, id),
-                None => plan.effect(Effect::GivenApart(place)),
+                None => plan.effect(Effect::Doubted(place)),
             }
             Ok(Some(id))
         });
@@ -343,7 +343,7 @@ impl Ops {
 
     /// Makes the copy of a subvolume for an heir whose tree is damaged: its entry is pointed to the
     /// copy when it can be read and changed again. So what the heir inherits never changes.
-    fn give_apart(
+    fn give_after_damage(
         &self,
         ledger: &mut Ledger,
         heir: u64,
@@ -397,14 +397,16 @@ impl Ops {
                 (to.home, to.after) = (to.home + 1, (0, 0));
             }
         }
-        while let Some((_, directory, cookie)) = ledger.apart_after(self, heir.id.0, to.apart)? {
+        while let Some((_, directory, cookie)) =
+            ledger.doubted_after(self, heir.id.0, to.doubted)?
+        {
             match self.correct(ledger, (heir.id.0, directory, cookie), need) {
                 Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
                 done => {
                     done?;
                 }
             }
-            (to.apart, looked) = ((directory, cookie), looked + 1);
+            (to.doubted, looked) = ((directory, cookie), looked + 1);
             if looked == LOOKED_AT_ONCE {
                 ledger.reach(heir.id.0, to);
                 return Ok(looked as u64);

@@ -18,7 +18,7 @@ use volume::view::View;
 use super::leads::Leads;
 use super::nested;
 use super::reachable::{Reachable, There};
-use super::way::Walk;
+use super::way::StepBudget;
 use crate::Ops;
 use crate::reach::Reach;
 
@@ -39,7 +39,8 @@ impl Ops {
                 Err(FsError::NotPermitted("the path to its directory is not searchable"))
             }
             None if !caller.is_root()
-                && !Reachable::read(self, &Walk::unbounded())?.was_open(id, record, caller)? =>
+                && !Reachable::read(self, &StepBudget::unbounded())?
+                    .was_open(id, record, caller)? =>
             {
                 Err(FsError::NotPermitted(
                     "directories of others above it were removed too, or are closed: only root \
@@ -58,7 +59,7 @@ impl Ops {
         ino: u64,
         caller: &Caller,
     ) -> FsResult<Option<There>> {
-        let walk = Walk::unbounded();
+        let walk = StepBudget::unbounded();
         for _ in 0..ATTEMPTS_MAX {
             match Reachable::read(self, &walk)?.directory(lineage, ino, caller) {
                 Ok(None) if !Leads::read(&*self.store)?.to(lineage, ino)? => return Ok(None),

@@ -20,7 +20,7 @@ use volume::error::{from_store, malformed};
 use volume::numbers::{Counts, read_root};
 use volume::subvol::VOLUME;
 
-use super::mounts::{Mounts, Place, Slot};
+use super::mounts::{MountPoint, Mounts, Slot};
 use super::shares::{Makes, Shares};
 use volume::Core;
 
@@ -62,7 +62,7 @@ pub(super) struct Reached {
     /// The last entry there with a subvolume that was looked at, directory and cookie.
     pub(super) after: Slot,
     /// The last entry that was looked at of those with a copy.
-    pub(super) apart: Slot,
+    pub(super) doubted: Slot,
     /// Why one of those could not be copied.
     pub(super) failed: Option<FsError>,
 }
@@ -327,13 +327,13 @@ impl Ledger {
     }
 
     /// The subvolume that is mounted at an entry. In an heir, the entry may not point to it.
-    pub(super) fn mounted_at(&mut self, fs: &Core, place: Place) -> FsResult<Option<u64>> {
+    pub(super) fn mounted_at(&mut self, fs: &Core, place: MountPoint) -> FsResult<Option<u64>> {
         Ok(self.mounts(fs)?.at(place))
     }
 
     /// Notes where a subvolume is mounted now, as in its record; `None`: nowhere, and it inherits
     /// nothing any more.
-    pub fn moved(&mut self, subvol: u64, to: Option<Place>) {
+    pub fn moved(&mut self, subvol: u64, to: Option<MountPoint>) {
         if let Some(mounts) = &mut self.mounts {
             mounts.set(subvol, to);
         }
@@ -343,7 +343,7 @@ impl Ledger {
     }
 
     /// Where a subvolume is mounted.
-    pub(super) fn place(&mut self, fs: &Core, subvol: u64) -> FsResult<Option<Place>> {
+    pub(super) fn place(&mut self, fs: &Core, subvol: u64) -> FsResult<Option<MountPoint>> {
         Ok(self.mounts(fs)?.places.get(&subvol).copied())
     }
 
@@ -362,33 +362,37 @@ impl Ledger {
 
     /// The first entry of an heir, after a directory and a cookie, that may not point to what the
     /// heir has there.
-    pub(super) fn apart_after(
+    pub(super) fn doubted_after(
         &mut self,
         fs: &Core,
         heir: u64,
         (directory, cookie): Slot,
-    ) -> FsResult<Option<Place>> {
-        let after = self.any_apart_after(fs, (heir, directory, cookie))?;
+    ) -> FsResult<Option<MountPoint>> {
+        let after = self.any_doubted_after(fs, (heir, directory, cookie))?;
         Ok(after.filter(|place| place.0 == heir))
     }
 
     /// The same of all heirs, after an entry of one.
-    pub(super) fn any_apart_after(&mut self, fs: &Core, place: Place) -> FsResult<Option<Place>> {
+    pub(super) fn any_doubted_after(
+        &mut self,
+        fs: &Core,
+        place: MountPoint,
+    ) -> FsResult<Option<MountPoint>> {
         let after = (Bound::Excluded(place), Bound::Unbounded);
-        Ok(self.mounts(fs)?.apart.range(after).next().copied())
+        Ok(self.mounts(fs)?.doubted.range(after).next().copied())
     }
 
     /// Notes that an entry of an heir does not point to the copy that was mounted there.
-    pub(super) fn set_apart(&mut self, place: Place) {
+    pub(super) fn set_doubted(&mut self, place: MountPoint) {
         if let Some(mounts) = &mut self.mounts {
-            mounts.apart.insert(place);
+            mounts.doubted.insert(place);
         }
     }
 
     /// Notes that an entry points to what the heir has there.
-    pub(super) fn unset_apart(&mut self, place: Place) {
+    pub(super) fn unset_doubted(&mut self, place: MountPoint) {
         if let Some(mounts) = &mut self.mounts {
-            mounts.apart.remove(&place);
+            mounts.doubted.remove(&place);
         }
     }
 

@@ -18,7 +18,7 @@ use super::access::directory_of;
 use super::leads::Leads;
 use super::reachable::{Reachable, There, UNREADABLE};
 use super::snapshot::{info, number};
-use super::way::Walk;
+use super::way::StepBudget;
 use crate::Ops;
 
 /// Most directories, and bytes of their paths, that are kept for further snapshots of them.
@@ -82,7 +82,7 @@ impl Ops {
         query: &SnapshotQuery<'_>,
         visit: &mut dyn FnMut(KeptSnapshot) -> ControlFlow<()>,
     ) -> FsResult<()> {
-        let walk = Walk::new(query.steps_max, query.cancel);
+        let walk = StepBudget::new(query.steps_max, query.cancel);
         let found = self.listed(caller, query, &walk)?;
         if found.is_empty() {
             return Ok(());
@@ -137,7 +137,7 @@ impl Ops {
         &self,
         caller: &Caller,
         query: &SnapshotQuery<'_>,
-        walk: &Walk<'_>,
+        walk: &StepBudget<'_>,
     ) -> FsResult<Vec<Listed>> {
         let mut found = Vec::new();
         self.visit_volume(&key::SNAPSHOT_NAMES_PREFIX, &mut |key, value| {

@@ -15,7 +15,7 @@ const _: () = assert!(HEIRS_MAX < HOMES_MAX);
 const CROWD: usize = 2 * HEIRS_MAX;
 
 /// The place of an entry: a subvolume, a directory of it, and a cookie there.
-pub(super) type Place = (u64, u64, u64);
+pub(super) type MountPoint = (u64, u64, u64);
 
 /// A directory and a cookie in it.
 pub(super) type Slot = (u64, u64);
@@ -26,7 +26,7 @@ pub(super) struct Mounts {
     /// Places, each with the number of what is mounted there. In a damaged volume two may claim one
     /// place.
     inside: BTreeSet<(u64, u64, u64, u64)>,
-    pub(super) places: BTreeMap<u64, Place>,
+    pub(super) places: BTreeMap<u64, MountPoint>,
     /// What copies inherit: their homes.
     pub(super) homes: BTreeMap<u64, Vec<Home>>,
     /// The same by homes.
@@ -35,26 +35,27 @@ pub(super) struct Mounts {
     pub(super) crowded: BTreeSet<u64>,
     /// Entries of heirs that may not point to what the heir has there. While an heir's tree was
     /// damaged, its entry could not be pointed to its copy; copies of the heir have the same entry.
-    pub(super) apart: BTreeSet<Place>,
+    pub(super) doubted: BTreeSet<MountPoint>,
 }
 
 impl Mounts {
     /// Notes that each entry of an heir may point to something else than what is mounted there, and
     /// each entry that it has from a copy to something else than what it inherits there.
     pub(super) fn doubt_all(&mut self, is_copy: &dyn Fn(u64) -> bool) {
-        let of_heirs = |place: &&Place| self.homes.contains_key(&place.0);
-        let mut apart: BTreeSet<Place> = self.places.values().filter(of_heirs).copied().collect();
+        let of_heirs = |place: &&MountPoint| self.homes.contains_key(&place.0);
+        let mut doubted: BTreeSet<MountPoint> =
+            self.places.values().filter(of_heirs).copied().collect();
         for (&heir, homes) in &self.homes {
             for home in homes.iter().filter(|home| is_copy(home.subvolume)) {
                 let older = self.behind(home.subvolume, (0, 0)).filter(|(_, _, id)| *id < heir);
-                apart.extend(older.map(|(directory, cookie, _)| (heir, directory, cookie)));
+                doubted.extend(older.map(|(directory, cookie, _)| (heir, directory, cookie)));
             }
         }
-        self.apart = apart;
+        self.doubted = doubted;
     }
 
     /// Notes where a subvolume is mounted now.
-    pub(super) fn set(&mut self, subvol: u64, to: Option<Place>) {
+    pub(super) fn set(&mut self, subvol: u64, to: Option<MountPoint>) {
         if let Some((above, directory, cookie)) = self.places.remove(&subvol) {
             self.inside.remove(&(above, directory, cookie, subvol));
         }
@@ -85,23 +86,23 @@ impl Mounts {
             }
         }
         if homes.is_empty() {
-            for (directory, cookie) in self.apart_in(copy) {
-                self.apart.remove(&(copy, directory, cookie));
+            for (directory, cookie) in self.doubted_in(copy) {
+                self.doubted.remove(&(copy, directory, cookie));
             }
         } else {
             let copied: Vec<_> =
-                homes.iter().flat_map(|home| self.apart_in(home.subvolume)).collect();
+                homes.iter().flat_map(|home| self.doubted_in(home.subvolume)).collect();
             for (directory, cookie) in copied {
-                self.apart.insert((copy, directory, cookie));
+                self.doubted.insert((copy, directory, cookie));
             }
             self.homes.insert(copy, homes);
         }
     }
 
     /// The entries of a copy that may not point to what it has there.
-    fn apart_in(&self, copy: u64) -> Vec<(u64, u64)> {
+    fn doubted_in(&self, copy: u64) -> Vec<(u64, u64)> {
         let all = (copy, 0, 0)..=(copy, u64::MAX, u64::MAX);
-        self.apart.range(all).map(|&(_, directory, cookie)| (directory, cookie)).collect()
+        self.doubted.range(all).map(|&(_, directory, cookie)| (directory, cookie)).collect()
     }
 
     /// What is mounted in a subvolume behind an entry of it: directory, cookie and number.
@@ -122,7 +123,7 @@ impl Mounts {
     }
 
     /// What is mounted at an entry.
-    pub(super) fn at(&self, (subvol, directory, cookie): Place) -> Option<u64> {
+    pub(super) fn at(&self, (subvol, directory, cookie): MountPoint) -> Option<u64> {
         let all = (subvol, directory, cookie, 0)..=(subvol, directory, cookie, u64::MAX);
         self.inside.range(all).next().map(|(_, _, _, id)| *id)
     }

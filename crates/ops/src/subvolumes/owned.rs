@@ -38,16 +38,16 @@ pub const READS_MAX: usize = 1024;
 const ATTEMPTS_MAX: usize = 100;
 
 /// A directory of a subvolume.
-type Place = (SubvolId, u64);
+type DirectoryId = (SubvolId, u64);
 
 /// A directory to walk, and where it was found: in a directory, by a cookie.
-type Step = (Place, Option<(Place, u64)>);
+type Step = (DirectoryId, Option<(DirectoryId, u64)>);
 
 /// A tree of which the caller owns every directory, as far as is known.
 pub struct OwnedTree<'a> {
     fs: &'a Ops,
     caller: &'a Caller,
-    start: Place,
+    start: DirectoryId,
     /// The number of the watch. Root may take away everything, and has none.
     watch: Option<usize>,
     /// The subvolumes that were walked, and in which tree.
@@ -175,7 +175,7 @@ impl<'a> OwnedTree<'a> {
     }
 
     /// Checks a directory and all below it. `false`, as of `look_at`.
-    fn walk(&mut self, start: Place, budget: &mut Budget) -> FsResult<bool> {
+    fn walk(&mut self, start: DirectoryId, budget: &mut Budget) -> FsResult<bool> {
         let fs = self.fs;
         let mut left: Vec<Step> = vec![(start, None)];
         while let Some(((mut id, dir), from)) = left.pop() {

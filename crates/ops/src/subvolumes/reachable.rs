@@ -2,7 +2,8 @@
 //! removed ones, as a snapshot of them shows the way.
 //!
 //! A path is built from its end, in one buffer, up to [`super::way::PATH_BYTES_MAX`]: a way up may
-//! be of any length. Each step of a way is counted ([`Walk`]), and ends when the caller has left.
+//! be of any length. Each step of a way is counted ([`StepBudget`]), and ends when the caller has
+//! left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ use volume::permit;
 use volume::subvol::VOLUME;
 use volume::view::{NameBuf, View};
 
-use super::way::{Path, Walk};
+use super::way::{Path, StepBudget};
 use crate::Ops;
 
 /// Deepest directory: a longer chain of parents is a loop.
@@ -39,7 +40,7 @@ struct Live {
 /// removed, and where they are mounted.
 pub(super) struct Reachable<'a> {
     fs: &'a Ops,
-    walk: &'a Walk<'a>,
+    walk: &'a StepBudget<'a>,
     root: u64,
     live: BTreeMap<u64, Live>,
     by_lineage: BTreeMap<u64, Vec<u64>>,
@@ -79,7 +80,7 @@ struct Above {
 }
 
 impl<'a> Reachable<'a> {
-    pub(super) fn read(fs: &'a Ops, walk: &'a Walk<'a>) -> FsResult<Reachable<'a>> {
+    pub(super) fn read(fs: &'a Ops, walk: &'a StepBudget<'a>) -> FsResult<Reachable<'a>> {
         let mut live = BTreeMap::new();
         let mut by_lineage: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {

@@ -13,20 +13,20 @@ use vfs::FsResult;
 pub(super) const PATH_BYTES_MAX: usize = 256 << 10;
 
 /// How far ways up are followed.
-pub(super) struct Walk<'a> {
+pub(super) struct StepBudget<'a> {
     left: Cell<usize>,
     cancel: &'a AtomicBool,
 }
 
-impl Walk<'_> {
-    pub(super) fn new(steps_max: usize, cancel: &AtomicBool) -> Walk<'_> {
-        Walk { left: Cell::new(steps_max), cancel }
+impl StepBudget<'_> {
+    pub(super) fn new(steps_max: usize, cancel: &AtomicBool) -> StepBudget<'_> {
+        StepBudget { left: Cell::new(steps_max), cancel }
     }
 
     /// One that does not end.
-    pub(super) fn unbounded() -> Walk<'static> {
+    pub(super) fn unbounded() -> StepBudget<'static> {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        Walk::new(usize::MAX, &NEVER)
+        StepBudget::new(usize::MAX, &NEVER)
     }
 
     /// Ends with the caller.
@@ -105,10 +105,10 @@ mod tests {
     #[test]
     fn a_walk_ends_with_its_steps_and_with_its_caller() {
         let cancel = AtomicBool::new(false);
-        let walk = Walk::new(2, &cancel);
+        let walk = StepBudget::new(2, &cancel);
         assert!(walk.step().is_ok() && walk.step().is_ok());
         assert!(matches!(walk.step(), Err(FsError::Busy(_))));
-        let walk = Walk::new(2, &cancel);
+        let walk = StepBudget::new(2, &cancel);
         cancel.store(true, Ordering::Relaxed);
         assert!(matches!(walk.step(), Err(FsError::Interrupted)));
     }

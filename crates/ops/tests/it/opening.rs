@@ -8,7 +8,7 @@ use inode::NameHash;
 use store::{Batch, Commit, Read};
 use testing::{FarBlobs, MemStore, sim_env};
 use volume::subvol::VOLUME;
-use volume::{Core, FormatOptions, OpenError, OpenOptions, own};
+use volume::{Core, FormatOptions, OpenError, OpenOptions, record_copies};
 
 /// In an object store each opening reserves numbers of segments. One that fails reserves none:
 /// otherwise a falsified volume would change with each attempt, and its numbers would run out.
@@ -34,7 +34,8 @@ fn a_refused_volume_in_an_object_store_reserves_no_numbers() {
         let header = made.expect("an empty store");
         let open = || {
             let hash = NameHash::new(header.hash_key);
-            let below = own::over(Arc::<MemStore>::clone(&store)).expect("it is in memory");
+            let below =
+                record_copies::over(Arc::<MemStore>::clone(&store)).expect("it is in memory");
             Core::open(env.clone(), below, header.clone(), &OpenOptions::default(), hash).map(drop)
         };
         let reserved =

@@ -20,7 +20,7 @@ use testing::{MemStore, SimEnv, sim_env};
 use vfs::{FsResult, NewNode};
 use volume::subvol::Subvol;
 use volume::view::View;
-use volume::{Core, FormatOptions, OpenOptions, QuotaInfo, own};
+use volume::{Core, FormatOptions, OpenOptions, QuotaInfo, record_copies};
 
 /// A new file.
 pub(crate) const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
@@ -32,7 +32,7 @@ pub(crate) fn volume() -> (SimEnv, Arc<MemStore>, Ops) {
     let made = opening::create::format_on(&env.env(), &*store, &format);
     let header = made.expect("an empty store");
     let hash = NameHash::new(header.hash_key);
-    let below = own::over(Arc::<MemStore>::clone(&store)).expect("it is in memory");
+    let below = record_copies::over(Arc::<MemStore>::clone(&store)).expect("it is in memory");
     let core = Core::open(env.env(), below, header, &OpenOptions::default(), hash);
     let ops = Ops::open(core.expect("it was made just now"));
     (env, store, ops.expect("it was made just now"))

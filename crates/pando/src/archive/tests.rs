@@ -1,6 +1,5 @@
 //! What is written is read back; a damaged archive ends with an error, and with bounded memory.
 
-use device::{Clock, SystemClock};
 use fastrand::Rng;
 use wire::{Attr, Kind};
 
@@ -20,10 +19,7 @@ struct Made {
 }
 
 fn seeded() -> Rng {
-    let seed = std::env::var("PANDO_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| SystemClock::new().now().0 as u64);
-    eprintln!("PANDO_TEST_SEED={seed}");
-    Rng::with_seed(seed)
+    Rng::with_seed(testing::run::seed())
 }
 
 fn bytes(random: &mut Rng, most: usize) -> Vec<u8> {

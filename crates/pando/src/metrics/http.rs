@@ -61,7 +61,7 @@ fn admit(
     clock: &Arc<dyn Clock>,
     peers: &Arc<AtomicUsize>,
 ) {
-    let place = Place::take(peers);
+    let place = ConnectionPermit::take(peers);
     let (metrics, clock) = (Arc::clone(metrics), Arc::clone(clock));
     let Some(place) = place else { return };
     let spawned = device::spawn("scrape", move || {
@@ -76,17 +76,17 @@ fn admit(
 }
 
 /// One of the connections served at once.
-struct Place(Arc<AtomicUsize>);
+struct ConnectionPermit(Arc<AtomicUsize>);
 
-impl Place {
-    fn take(peers: &Arc<AtomicUsize>) -> Option<Place> {
-        let place = Place(Arc::clone(peers));
+impl ConnectionPermit {
+    fn take(peers: &Arc<AtomicUsize>) -> Option<ConnectionPermit> {
+        let place = ConnectionPermit(Arc::clone(peers));
         // Counted before it is compared, so that two do not take the last one.
         (peers.fetch_add(1, Ordering::AcqRel) < PEERS_MAX).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use format::trace::{Call, Ended, Event};
-use trace::{Claims, Expected, Names, Place, is_entry};
+use trace::{Claims, Expected, NameIn, Names, is_entry};
 
 use super::job::Job;
 use super::place::{Dir, Handle, Opened, Target};
@@ -139,7 +139,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn moved(&mut self, node: u64, place: &Place) {
+    fn moved(&mut self, node: u64, place: &NameIn) {
         let Some(dir) = self.dirs.get(&node).cloned() else { return };
         if let Some(parent) = self.dir(place.parent, DEPTH_MAX) {
             dir.moved(&parent, &place.name);

@@ -88,8 +88,7 @@ fn a_header_is_repaired_from_its_copy() {
 #[test]
 fn a_file_that_is_missing_or_cut_is_named_or_harmless() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     for number in 0..50 {
         fs::write(source.join(format!("f{number}")), format!("{number} ").repeat(3000)).unwrap();
     }
@@ -174,8 +173,7 @@ fn names_may_be_255_bytes_long_and_not_256() {
 #[test]
 fn names_may_hold_any_byte() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     let mut names: Vec<OsString> = (1..=255_u8)
         .filter(|byte| *byte != b'/')
         .map(|byte| OsString::from_vec(vec![b'a', byte, b'z']))

@@ -25,8 +25,7 @@ fn command(world: &World, words: &[&str]) -> Command {
 /// A volume with a file whose contents are damaged, and one beside it.
 fn damaged(engine: &str) -> World {
     let world = World::on(engine);
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("broken"), vec![5; 300_000]).unwrap();
     fs::write(source.join("whole"), vec![6; 300_000]).unwrap();
     world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
@@ -130,8 +129,7 @@ fn a_list_that_is_ended_continues() {
 fn a_load_that_is_ended_leaves_nothing() {
     use rustix::process::Signal;
     let world = World::on("btree");
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     for file in 0..5000 {
         fs::write(source.join(format!("a file of a longer name {file}")), b"").unwrap();
     }
@@ -238,8 +236,7 @@ fn a_second_global_header_holds_from_the_next_member_on() {
 #[test]
 fn a_directory_moves_to_an_object_store_and_back() {
     let (disk, store) = (World::on("btree"), World::in_store());
-    let source = disk.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = disk.source();
     fs::write(source.join("file"), vec![1; 400_000]).unwrap();
     disk.ok(&["import", source.to_str().unwrap(), &disk.at("/d")]);
     disk.ok(&["snapshot", "create", &disk.at("/d"), "one"]);

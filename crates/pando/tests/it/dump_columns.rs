@@ -12,8 +12,7 @@ use crate::world::{PANDO, World, answer};
 fn a_dump_in_columns_has_the_rows_of_the_lines() {
     for engine in ["btree", "lsm"] {
         let world = World::on(engine);
-        let source = world.path().join("source");
-        std::fs::create_dir(&source).unwrap();
+        let source = world.source();
         for file in 0..3000 {
             std::fs::write(source.join(format!("file-{file}")), vec![0; file % 7]).unwrap();
         }

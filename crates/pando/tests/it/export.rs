@@ -69,8 +69,7 @@ pub(crate) fn lists(root: &Path) -> String {
 /// A volume with a source in `/s`.
 fn filled(engine: &str) -> (World, std::path::PathBuf) {
     let world = World::on(engine);
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     sample(&source);
     odd(&source);
     world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);
@@ -207,8 +206,7 @@ fn an_archive_that_cannot_be_written_is_a_failure() {
 #[test]
 fn sockets_are_not_in_archives() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     let _socket = UnixListener::bind(source.join("socket")).unwrap();
     fs::hard_link(source.join("socket"), source.join("twice")).unwrap();
     fs::write(source.join("file"), "text").unwrap();
@@ -226,8 +224,7 @@ fn sockets_are_not_in_archives() {
 #[test]
 fn an_export_to_where_another_user_can_write_is_refused() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("file"), "text").unwrap();
     world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);
     let place = world.path().join("place");

@@ -16,8 +16,7 @@ use crate::world::{NOBODY, World, answer, is_root, signal};
 /// A volume with files of 96 MiB in all.
 fn filled() -> World {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     for number in 0..12 {
         fs::write(source.join(format!("file {number}")), vec![number; 8 << 20]).unwrap();
     }
@@ -179,8 +178,7 @@ fn an_export_to_a_full_disk_leaves_nothing() {
 #[test]
 fn hidden_directories_of_others_stay() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("file"), "text").unwrap();
     world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);
     let place = world.path().join("place");
@@ -207,8 +205,7 @@ fn read_only_directories_of_a_killed_export_are_removed() {
     }
     let world = World::new();
     let nobody = Nobody::new(&world);
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("file"), "text").unwrap();
     world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);
     if !world.mount_with(&["-o", "allow_other"]) {

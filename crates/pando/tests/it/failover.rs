@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
@@ -14,155 +14,11 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::world::{PANDO, World, is_root, reason, signal, wait_until};
-
-/// Starts and ends etcd.
-pub(crate) const ETCD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/etcd.sh");
+use crate::two_servers::{Cluster, may_run};
+use crate::world::{PANDO, World, signal};
 
 /// How many kills there are.
 const KILLS: &str = "PANDO_KILLS";
-
-/// An etcd, two servers of one volume, and mounts of it.
-struct Cluster {
-    world: World,
-    etcd_port: u16,
-    ports: [u16; 2],
-    servers: [Option<Child>; 2],
-    mounts: Vec<PathBuf>,
-}
-
-#[expect(clippy::print_stdout, reason = "prints what is not tested")]
-pub(crate) fn may_run() -> bool {
-    if let Some(reason) = reason("SKIP_FUSE") {
-        println!("not tested through a mount: SKIP_FUSE={reason}");
-        return false;
-    }
-    let has_etcd = Command::new(ETCD).arg("path").output().unwrap().status.success();
-    if !has_etcd {
-        println!("NOT TESTED: fail-over, for etcd is not installed (apt-get install etcd-server)");
-    }
-    has_etcd && is_root()
-}
-
-impl Cluster {
-    fn new() -> Cluster {
-        let world = World::in_store();
-        // A member of etcd listens on the next port, too.
-        let [etcd_port, _, one, two] = std::array::from_fn(|_| testing::unused_port());
-        let cluster =
-            Cluster { world, etcd_port, ports: [one, two], servers: [None, None], mounts: vec![] };
-        cluster.start_etcd();
-        cluster
-    }
-
-    fn etcd(&self) -> PathBuf {
-        self.world.path().join("etcd")
-    }
-
-    fn start_etcd(&self) {
-        let started = Command::new(ETCD)
-            .arg("start")
-            .arg(self.etcd())
-            .arg(self.etcd_port.to_string())
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(started.success(), "etcd does not start");
-    }
-
-    fn stop_etcd(&self) {
-        assert!(Command::new(ETCD).arg("stop").arg(self.etcd()).status().unwrap().success());
-    }
-
-    fn printed(&self, number: usize) -> PathBuf {
-        self.world.path().join(format!("server{number}"))
-    }
-
-    /// Starts a server. Each has a host directory of its own, as on a machine of its own.
-    fn start(&mut self, number: usize) {
-        let own = self.world.path().join(format!("host{number}"));
-        fs::create_dir_all(&own).unwrap();
-        let printed = File::create(self.printed(number)).unwrap();
-        let log = self.world.path().join(format!("log{number}"));
-        let log = OpenOptions::new().append(true).create(true).open(log).unwrap();
-        let url = self.world.url.clone().unwrap();
-        let child = Command::new(PANDO)
-            .args(["serve", "--json", "--name", &format!("server{number}")])
-            .args(["--etcd", &format!("http://127.0.0.1:{}", self.etcd_port)])
-            .args(["--listen", &format!("127.0.0.1:{}", self.ports[number])])
-            .arg(format!("vol={url}"))
-            .env("PANDO_HOST_DIRECTORY", &own)
-            .env("PANDO_LOG", "info")
-            .stdin(Stdio::null())
-            .stdout(printed)
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        self.servers[number] = Some(child);
-    }
-
-    /// The state that a server printed last.
-    fn state(&self, number: usize) -> Option<String> {
-        let printed = fs::read_to_string(self.printed(number)).ok()?;
-        let line: Value = serde_json::from_str(printed.lines().last()?).ok()?;
-        line["state"].as_str().map(str::to_owned)
-    }
-
-    fn await_state(&self, number: usize, state: &str) {
-        let what = format!("server {number}: {state}");
-        wait_until(&what, || self.state(number).as_deref() == Some(state));
-    }
-
-    fn pid(&self, number: usize) -> i32 {
-        self.servers[number].as_ref().unwrap().id() as i32
-    }
-
-    fn kill(&mut self, number: usize) {
-        let mut child = self.servers[number].take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-
-    /// Ends a server by a signal, and waits until it has ended.
-    fn end(&mut self, number: usize) {
-        let mut child = self.servers[number].take().unwrap();
-        signal(child.id() as i32, Signal::TERM);
-        let ended = child.wait().unwrap();
-        assert!(ended.success(), "it ends in order: {ended}");
-    }
-
-    fn mount(&mut self, name: &str) -> PathBuf {
-        let place = self.world.path().join(name);
-        fs::create_dir(&place).unwrap();
-        let [one, two] = self.ports;
-        let url = format!("pando://127.0.0.1:{one},127.0.0.1:{two}/vol");
-        self.world.ok(&["mount", &url, place.to_str().unwrap()]);
-        self.mounts.push(place.clone());
-        place
-    }
-
-    fn logs(&self) -> String {
-        let log = |number| fs::read_to_string(self.world.path().join(format!("log{number}")));
-        format!("{}\n{}", log(0).unwrap_or_default(), log(1).unwrap_or_default())
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for place in &self.mounts {
-            fuse::unmount(place, fuse::InUse::Detached).ok();
-        }
-        for child in self.servers.iter_mut().flatten() {
-            signal(child.id() as i32, Signal::CONT);
-            child.kill().ok();
-            child.wait().ok();
-        }
-        Command::new(ETCD).arg("stop").arg(self.etcd()).status().ok();
-        if std::thread::panicking() {
-            testing::run::print_line(&self.logs());
-        }
-    }
-}
 
 /// Changes of which each was acknowledged; errors of any end the test.
 pub(crate) struct Writer {
@@ -228,6 +84,13 @@ impl Writer {
     }
 }
 
+/// Servers of a volume in a directory that both reach.
+fn cluster() -> Cluster {
+    let world = World::in_store();
+    let url = world.url.clone().unwrap();
+    Cluster::new(world, url)
+}
+
 fn try_lock(path: &Path) -> Result<File, Errno> {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
@@ -241,11 +104,8 @@ fn a_killed_server_is_replaced_and_nothing_is_done_twice() {
     }
     let kills = std::env::var(KILLS).map_or(2, |kills| kills.parse().unwrap());
     let clock = SystemClock::new();
-    let mut cluster = Cluster::new();
-    cluster.start(0);
-    cluster.await_state(0, "serving");
-    cluster.start(1);
-    cluster.await_state(1, "standby");
+    let mut cluster = cluster();
+    cluster.start_both();
     let (one, two) = (cluster.mount("one"), cluster.mount("two"));
     // What is open, locked, and has no name.
     let mut nameless = OpenOptions::new();
@@ -309,11 +169,8 @@ fn a_server_that_ends_hands_over_and_is_not_waited_for() {
         return;
     }
     let clock = SystemClock::new();
-    let mut cluster = Cluster::new();
-    cluster.start(0);
-    cluster.await_state(0, "serving");
-    cluster.start(1);
-    cluster.await_state(1, "standby");
+    let mut cluster = cluster();
+    cluster.start_both();
     let one = cluster.mount("one");
     fs::write(one.join("locked"), "").unwrap();
     let _lock = try_lock(&one.join("locked")).unwrap();
@@ -334,7 +191,7 @@ fn a_server_that_ends_hands_over_and_is_not_waited_for() {
         println!("ended after {ended:.1?}, changes again after {changed:.1?}");
         serving = 1 - serving;
         cluster.await_state(serving, "serving");
-        let log = fs::read_to_string(cluster.world.path().join(format!("log{serving}"))).unwrap();
+        let log = cluster.logged(serving);
         // A grant and a drain are 3 s.
         let waits = waited(&log);
         assert!(!waits.is_empty() && waits.iter().all(|seconds| *seconds <= 1.0), "{log}");
@@ -350,21 +207,14 @@ fn a_paused_server_changes_and_answers_nothing() {
     if !may_run() {
         return;
     }
-    let mut cluster = Cluster::new();
-    cluster.start(0);
-    cluster.await_state(0, "serving");
-    cluster.start(1);
-    cluster.await_state(1, "standby");
+    let mut cluster = cluster();
+    cluster.start_both();
     let one = cluster.mount("one");
     let mut writer = Writer::new(&one.join("work"));
     (0..5).for_each(|_| writer.step());
     fs::write(one.join("state"), "before").unwrap();
     // A mount that knows the paused server alone, and has asked it.
-    let alone = cluster.world.path().join("alone");
-    fs::create_dir(&alone).unwrap();
-    let url = format!("pando://127.0.0.1:{}/vol", cluster.ports[0]);
-    cluster.world.ok(&["mount", &url, alone.to_str().unwrap()]);
-    cluster.mounts.push(alone.clone());
+    let alone = cluster.mount_of(&format!("127.0.0.1:{}", cluster.ports[0]), "alone");
     assert_eq!(fs::read_to_string(alone.join("state")).unwrap(), "before");
     signal(cluster.pid(0), Signal::STOP);
     // Asked while it is stopped: the answer must be the next owner's.
@@ -390,7 +240,7 @@ fn etcd_may_be_gone_and_empty_and_nothing_is_lost() {
     if !may_run() {
         return;
     }
-    let mut cluster = Cluster::new();
+    let mut cluster = cluster();
     cluster.start(0);
     cluster.await_state(0, "serving");
     let one = cluster.mount("one");
@@ -414,7 +264,7 @@ fn etcd_may_be_gone_and_empty_and_nothing_is_lost() {
     let again = Command::new(PANDO)
         .args(["serve", "--name", "server1", "--listen", "127.0.0.1:0"])
         .args(["--etcd", &format!("http://127.0.0.1:{}", cluster.etcd_port)])
-        .arg(cluster.world.url.as_ref().unwrap())
+        .arg(&cluster.url)
         .output()
         .unwrap();
     let error = String::from_utf8_lossy(&again.stderr).into_owned();

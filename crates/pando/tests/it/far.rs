@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::certificates::Certificates;
 use crate::world::{PANDO, World, is_root, reason, signal, wait_until};
 
 /// A server of a world's volume.
@@ -233,27 +234,10 @@ fn certificates_contain_what_a_client_may_do() {
         return;
     }
     let world = World::new();
-    let certs = world.path().join("certs");
-    let dir = certs.to_str().unwrap();
-    world.ok(&["cluster", "certs", dir, "--server", "127.0.0.1", "--client", "all", "--keep-root"]);
-    world.ok(&["cluster", "certs", dir, "--client", "reads", "--read-only"]);
-    let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| certs.join(name));
-    let [cert, key, ca] = [&cert, &key, &ca].map(|path| path.to_str().unwrap());
-    let served = Served::start(&world, &["--cert", cert, "--key", key, "--ca", ca]);
-    let run = |client: &str, arguments: &[&str]| {
-        let own = world.path().join(client);
-        if !own.exists() {
-            fs::create_dir(&own).unwrap();
-            fs::copy(ca, own.join("ca.pem")).unwrap();
-            for end in ["pem", "key"] {
-                let from = certs.join(format!("{client}.{end}"));
-                fs::copy(from, own.join(format!("client.{end}"))).unwrap();
-            }
-        }
-        let mut command = Command::new(PANDO);
-        let output = command.args(arguments).env("PANDO_CERTS", &own).output().unwrap();
-        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
-    };
+    let certificates = Certificates::new(&world, "all", &["--keep-root"]);
+    certificates.add("reads", &["--read-only"]);
+    let served = Served::start(&world, &certificates.of_server().each_ref().map(String::as_str));
+    let run = |client: &str, arguments: &[&str]| certificates.run(client, arguments);
     let place = world.path().join("one");
     fs::create_dir(&place).unwrap();
     let mounted = Mounted(place);

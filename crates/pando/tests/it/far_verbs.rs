@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::certificates::Certificates;
 use crate::far::Served;
 use crate::world::{PANDO, World, is_root};
 
@@ -132,38 +133,11 @@ fn rights_are_those_of_the_certificate() {
         return;
     }
     let world = World::new();
-    let certs = world.path().join("certs");
-    let dir = certs.to_str().unwrap();
-    world.ok(&[
-        "cluster",
-        "certs",
-        dir,
-        "--server",
-        "127.0.0.1",
-        "--client",
-        "root",
-        "--keep-root",
-    ]);
-    world.ok(&["cluster", "certs", dir, "--client", "squashed"]);
-    world.ok(&["cluster", "certs", dir, "--client", "reads", "--read-only", "--keep-root"]);
-    let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| certs.join(name));
-    let [cert, key, ca] = [&cert, &key, &ca].map(|path| path.to_str().unwrap());
-    let served = Served::start(&world, &["--cert", cert, "--key", key, "--ca", ca]);
-    let run = |client: &str, arguments: &[&str]| {
-        let own = world.path().join(client);
-        if !own.exists() {
-            fs::create_dir(&own).unwrap();
-            fs::copy(ca, own.join("ca.pem")).unwrap();
-            for end in ["pem", "key"] {
-                let from = certs.join(format!("{client}.{end}"));
-                fs::copy(from, own.join(format!("client.{end}"))).unwrap();
-            }
-        }
-        let mut command = Command::new(PANDO);
-        let command = command.args(arguments).env("PANDO_CERTS", &own).stdin(Stdio::null());
-        let output = command.output().unwrap();
-        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
-    };
+    let certificates = Certificates::new(&world, "root", &["--keep-root"]);
+    certificates.add("squashed", &[]);
+    certificates.add("reads", &["--read-only", "--keep-root"]);
+    let served = Served::start(&world, &certificates.of_server().each_ref().map(String::as_str));
+    let run = |client: &str, arguments: &[&str]| certificates.run(client, arguments);
     let source = source(&world);
     let source = source.to_str().unwrap();
     let (works, error) = run("root", &["import", source, &served.below("/tree")]);

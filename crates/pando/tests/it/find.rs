@@ -334,8 +334,7 @@ fn random_expressions_find_what_gnu_find_finds() {
     if !world.mount() {
         return;
     }
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = testing::run::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let root = world.below_mount("tree");
     fs::create_dir(&root).unwrap();
@@ -512,8 +511,7 @@ fn declared_attributes_are_listed_and_searches_find_the_same() {
 #[test]
 fn the_most_similar_file_comes_first() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir_all(&source).unwrap();
+    let source = world.source();
     for (name, bytes) in [("one.c", 1000), ("two.c", 1100), ("far.c", 900_000), ("other.h", 1000)] {
         fs::write(source.join(name), vec![b'x'; bytes]).unwrap();
     }

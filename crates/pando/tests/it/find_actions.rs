@@ -19,14 +19,12 @@ struct Scene {
     seed: u64,
 }
 
-#[expect(clippy::print_stdout, reason = "what a failure is repeated with")]
 fn scene() -> Option<Scene> {
     let world = World::new();
     if !world.mount() {
         return None;
     }
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = testing::run::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let root = world.below_mount("tree");
     fs::create_dir(&root).unwrap();

@@ -380,6 +380,6 @@ fn searches_over_a_changed_base_agree_with_gnu_find() {
         return;
     }
     for engine in ["btree", "lsm"] {
-        check(engine, fastrand::u64(..));
+        check(engine, testing::run::seed());
     }
 }

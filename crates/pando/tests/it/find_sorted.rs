@@ -214,8 +214,7 @@ fn sorted_output_and_objects_agree_with_lstat() {
     if !world.mount() {
         return;
     }
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = testing::run::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let root = world.below_mount("tree");
     fs::create_dir(&root).unwrap();

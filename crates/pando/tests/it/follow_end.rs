@@ -14,8 +14,7 @@ use crate::world::{World, is_root, wait_until};
 fn an_index_reports_its_source_its_last_scan_and_its_follower() {
     assert!(World::new().status()["index"].is_null(), "no index");
     let world = World::without_volume();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("file"), b"").unwrap();
     let mut follower = Follower::new(&world, &source, "--watch=inotify");
     let index = || world.status()["index"].clone();

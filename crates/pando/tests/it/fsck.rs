@@ -21,8 +21,7 @@ on_each_engine!(
 /// A volume with some files and a clone, which a daemon has open.
 fn filled(engine: &str) -> World {
     let world = World::on(engine);
-    let source = world.path().join("source");
-    std::fs::create_dir(&source).unwrap();
+    let source = world.source();
     for n in 0..300 {
         // Data that no engine can compress.
         let mut random = fastrand::Rng::with_seed(n);
@@ -158,8 +157,7 @@ fn a_repair_prints_what_it_would_do_and_then_does_it(engine: &str) {
 
 fn a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it(engine: &str) {
     let world = World::on(engine);
-    let source = world.path().join("source");
-    std::fs::create_dir(&source).unwrap();
+    let source = world.source();
     std::fs::write(source.join("large"), vec![5; 300_000]).unwrap();
     std::fs::write(source.join("other"), vec![6; 300_000]).unwrap();
     world.ok(&["import", source.to_str().unwrap(), &world.at("/one")]);
@@ -300,8 +298,7 @@ fn a_file_beside_the_log_is_reported_and_nothing_else(engine: &str) {
 
 fn the_number_of_findings_that_are_not_shown_is_printed(engine: &str) {
     let world = World::on(engine);
-    let source = world.path().join("source");
-    std::fs::create_dir(&source).unwrap();
+    let source = world.source();
     for n in 0..2010 {
         std::fs::write(source.join(format!("file {n}")), vec![5; 5000]).unwrap();
     }

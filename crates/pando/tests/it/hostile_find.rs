@@ -29,8 +29,7 @@ fn directory(world: &World, name: &str) {
 fn a_deep_chain_takes_no_memory_for_the_paths_above() {
     const LEVELS: usize = 1000;
     let world = World::without_volume();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     deep_tree(&source, LEVELS, 250);
     world.ok(&["index", source.to_str().unwrap(), "--into", world.vol()]);
     world.ok(&["find", &world.at("/"), "-count"]);
@@ -53,8 +52,7 @@ fn sorting_long_paths_takes_bounded_memory() {
     const LEVELS: usize = 1600;
     const WANTED: usize = 1500;
     let world = World::without_volume();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     deep_tree(&source, LEVELS, 250);
     world.ok(&["index", source.to_str().unwrap(), "--into", world.vol()]);
     for index_cache in ["256M", "0"] {
@@ -80,8 +78,7 @@ fn sorting_long_paths_takes_bounded_memory() {
 #[test]
 fn too_long_a_path_is_reported_and_ends_nothing() {
     let world = World::without_volume();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     deep_tree(&source, 2300, 250);
     fs::write(source.join("other"), "").unwrap();
     fs::create_dir(source.join("beside")).unwrap();
@@ -161,8 +158,7 @@ fn lists_of_deep_trees_take_bounded_memory_and_show_the_rest() {
 #[test]
 fn long_targets_are_sent_in_bounded_messages() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     for number in 0..1000 {
         symlink("t".repeat(4000), source.join(format!("{number}"))).unwrap();
     }

@@ -95,8 +95,7 @@ fn xattr(path: &Path) -> Option<Vec<u8>> {
 #[test]
 fn everything_is_imported() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     sample(&source);
     let imported = world.json(&["import", source.to_str().unwrap(), &world.at("/copy")]);
     assert_eq!(imported[0]["failed"], 0);
@@ -168,8 +167,7 @@ fn imported_files_have_only_their_sources_access_lists() {
 #[test]
 fn an_unreadable_source_is_named_and_is_no_damage() {
     let (from, world) = (World::new(), World::new());
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("torn"), vec![5; 300_000]).unwrap();
     fs::write(source.join("whole"), "read").unwrap();
     from.ok(&["import", source.to_str().unwrap(), &from.at("/d")]);
@@ -258,8 +256,7 @@ fn an_interrupted_import_continues() {
 fn a_tree_deeper_than_any_path_is_imported() {
     const DEPTH: usize = 3000;
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     let mut directory = rustix::fs::open(&source, OFlags::DIRECTORY, Mode::empty()).unwrap();
     for _ in 0..DEPTH {
         rustix::fs::mkdirat(&directory, "d", Mode::from_raw_mode(0o755)).unwrap();
@@ -302,8 +299,7 @@ fn unreadable_files_are_reported_and_the_rest_is_imported() {
 
 /// An import so large that the mount is removed while it runs.
 fn begun(world: &World, files: usize) -> (std::process::Child, std::path::PathBuf) {
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     for file in 0..files {
         fs::write(source.join(format!("f{file:05}")), vec![b'x'; 40_000]).unwrap();
     }
@@ -402,8 +398,7 @@ fn new_directories_are_imported_with_few_commits() {
 #[test]
 fn links_and_devices_with_the_same_time_and_another_target_are_replaced() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     let times = rustix::fs::Timestamps {
         last_access: rustix::fs::Timespec { tv_sec: 1_000_000, tv_nsec: 5 },
         last_modification: rustix::fs::Timespec { tv_sec: 1_000_000, tv_nsec: 5 },

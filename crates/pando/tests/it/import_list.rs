@@ -34,8 +34,7 @@ fn attributes(world: &World, inner: &str) -> Vec<Value> {
 fn a_tree_is_copied_by_its_list() {
     for engine in ["btree", "lsm"] {
         let world = World::on(engine);
-        let source = world.path().join("source");
-        fs::create_dir(&source).unwrap();
+        let source = world.source();
         sample(&source);
         odd(&source);
         world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);
@@ -63,8 +62,7 @@ fn a_tree_is_copied_by_its_list() {
 #[test]
 fn what_find_prints_is_imported_with_contents() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     sample(&source);
     fs::write(source.join(" begins with a space"), vec![b'x'; 300_000]).unwrap();
     for path in ["small", "d/big"] {

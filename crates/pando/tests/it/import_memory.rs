@@ -54,8 +54,7 @@ fn a_list_keeps_within_its_memory() {
 #[test]
 fn a_directory_keeps_within_its_memory() {
     let world = World::on("lsm");
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     for file in 0..13_000 {
         fs::write(source.join(format!("{file}")), b"").unwrap();
     }

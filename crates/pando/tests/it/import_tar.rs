@@ -103,8 +103,7 @@ fn packed(source: &Path, to: &Path, arguments: &[&str]) {
 fn archives_of_gnu_tar_are_imported_with_everything() {
     for engine in ["btree", "lsm"] {
         let world = World::on(engine);
-        let source = world.path().join("source");
-        fs::create_dir(&source).unwrap();
+        let source = world.source();
         sample(&source);
         odd(&source);
         let archive = world.path().join("a.tar");
@@ -285,8 +284,7 @@ fn a_user_gets_no_rights_from_an_archive() {
 fn an_archive_that_is_cut_short_makes_nothing_visible_and_continues() {
     for engine in ["btree", "lsm"] {
         let world = World::on(engine);
-        let source = world.path().join("source");
-        fs::create_dir(&source).unwrap();
+        let source = world.source();
         sample(&source);
         for name in 0..300 {
             fs::write(source.join(format!("d/{name}")), format!("contents of {name}")).unwrap();
@@ -370,8 +368,7 @@ fn what_exists_is_kept_replaced_or_refused() {
 #[test]
 fn a_second_member_of_a_name_does_not_replace_what_is_kept() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     let appended = world.path().join("appended.tar");
     for (contents, option) in [("first", "-cf"), ("the second", "-rf")] {
         fs::write(source.join("name"), contents).unwrap();
@@ -446,8 +443,7 @@ fn what_is_no_archive_is_refused_and_leaves_nothing() {
 fn an_import_that_is_ended_continues() {
     for (engine, end) in [("btree", "kill"), ("lsm", "kill"), ("btree", "interrupt")] {
         let world = World::on(engine);
-        let source = world.path().join("source");
-        fs::create_dir(&source).unwrap();
+        let source = world.source();
         sample(&source);
         for name in 0..2000 {
             fs::write(source.join(format!("d/{name}")), format!("contents of {name}")).unwrap();
@@ -494,8 +490,7 @@ fn an_import_that_is_ended_continues() {
 fn what_was_imported_is_verified() {
     for engine in ["btree", "lsm"] {
         let world = World::on(engine);
-        let source = world.path().join("source");
-        fs::create_dir(&source).unwrap();
+        let source = world.source();
         sample(&source);
         odd(&source);
         let archive = world.path().join("archive");
@@ -535,8 +530,7 @@ fn walkdir(directory: &Path) -> u64 {
 #[test]
 fn a_directory_appears_whole() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     sample(&source);
     odd(&source);
     let to = world.at("/d");
@@ -572,8 +566,7 @@ fn a_planted_directory_is_not_completed() {
 #[test]
 fn an_archive_streams_from_one_volume_to_another() {
     let (one, other) = (World::on("btree"), World::on("lsm"));
-    let source = one.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = one.source();
     sample(&source);
     odd(&source);
     one.ok(&["import", source.to_str().unwrap(), &one.at("/s")]);

@@ -32,8 +32,7 @@ fn a_part_of_an_archive_or_list_has_not_the_name_of_the_whole() {
 {"path":"none","kind":"file","size":4}
 "#;
     fs::write(&list, lines).unwrap();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("one"), "text").unwrap();
     let (to, contents) = (world.at("/l"), source.to_str().unwrap());
     let words = ["import", "--format", "list", "--contents", contents, list.to_str().unwrap(), &to];
@@ -85,8 +84,7 @@ fn contents_of_another_archive_are_not_taken_over() {
 #[test]
 fn a_part_of_a_directory_has_not_the_name_of_the_whole() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("short"), "text").unwrap();
     fs::write(source.join("long"), vec![7; 5000]).unwrap();
     world.ok(&["subvolume", "create", &world.at("/q")]);
@@ -110,8 +108,7 @@ fn a_directory_with_an_unreadable_file_is_not_shown() {
     }
     let world = World::new();
     let nobody = Nobody::new(&world);
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("secret"), "text").unwrap();
     fs::set_permissions(source.join("secret"), PermissionsExt::from_mode(0o600)).unwrap();
     fs::write(source.join("public"), "text").unwrap();

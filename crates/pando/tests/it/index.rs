@@ -379,8 +379,7 @@ fn unreadable_directories_are_reported_and_keep_their_last_state() {
 #[test]
 fn an_index_has_no_contents_and_accepts_no_changes() {
     let world = World::without_volume();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("file"), b"contents").unwrap();
     scan(&world, &source, &[]);
     let printed = world.fails(1, &["cat", &world.at("/file")]);
@@ -441,8 +440,7 @@ fn watches_of_directories_follow_random_changes() {
 #[test]
 fn directories_filled_during_a_listing_show_their_times() {
     let world = World::without_volume();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     let mut follower = Follower::new(&world, &source, "--watch=inotify");
     let clock = device::SystemClock::new();
     // The follower waits 50 ms for more changes before it scans: these come before, during and
@@ -554,8 +552,7 @@ fn a_source_that_is_unmounted_ends_the_following_and_leaves_the_index() {
         return;
     }
     let world = World::without_volume();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&source).status();
     assert!(mounted.unwrap().success());
     fs::set_permissions(&source, PermissionsExt::from_mode(0o700)).unwrap();

@@ -76,8 +76,7 @@ fn progress_of_an_import_never_exceeds_its_total() {
         return;
     }
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     for number in 0..600 {
         let file = fs::File::create_new(source.join(number.to_string())).unwrap();
         file.set_len((64 << 10) + 1).unwrap();

@@ -176,8 +176,7 @@ fn changes_by_commands_update_names_and_link_counts_of_the_parent() {
     let top = world.below_mount("top");
     fs::create_dir_all(top.join("dir")).unwrap();
     fs::write(top.join("dir/f"), "x").unwrap();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("f"), "x").unwrap();
     let (dir, new) = (top.join("dir"), top.join("new"));
     let makers: [&[&str]; 3] = [

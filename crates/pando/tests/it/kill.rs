@@ -24,10 +24,9 @@ fn rounds() -> u64 {
     set.and_then(|rounds| rounds.parse().ok()).unwrap_or(6)
 }
 
-#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+#[expect(clippy::print_stdout, reason = "shows how far it is")]
 fn kill_the_mount_under_load_and_lose_nothing(engine: &str) {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = testing::run::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let clock = SystemClock::new();
     let world = World::on(engine);

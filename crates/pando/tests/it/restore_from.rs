@@ -13,8 +13,7 @@ use crate::world::{NOBODY, World, is_root};
 fn files_and_directories_are_restored_from_snapshots() {
     for engine in ["btree", "lsm"] {
         let world = World::on(engine);
-        let source = world.path().join("source");
-        fs::create_dir(&source).unwrap();
+        let source = world.source();
         sample(&source);
         fs::write(source.join("small"), "then").unwrap();
         world.ok(&["import", source.to_str().unwrap(), &world.at("/s")]);

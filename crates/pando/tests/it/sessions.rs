@@ -46,8 +46,7 @@ fn connect(volume: &Path) -> Option<Connection> {
 /// A volume with a world-writable directory.
 fn open_to_all() -> World {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::set_permissions(&source, PermissionsExt::from_mode(0o777)).unwrap();
     world.ok(&["import", source.to_str().unwrap(), &world.at("/open")]);
     world

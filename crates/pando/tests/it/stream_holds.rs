@@ -216,8 +216,7 @@ fn a_dump_that_is_interrupted_leaves_no_snapshot() {
 #[test]
 fn held_snapshots_do_not_prevent_a_dump() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
     let d = world.at("/d");
     for number in 1..=18 {

@@ -59,8 +59,7 @@ fn pid(child: &Child) -> i32 {
 /// A directory of many files, with clones of it.
 fn volume() -> World {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     for number in 0..FILES {
         fs::write(source.join(format!("{number:x<NAME_BYTES$}")), []).unwrap();
     }

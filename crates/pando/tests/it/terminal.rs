@@ -41,8 +41,7 @@ fn assert_harmless(arguments: &[&str]) {
 #[test]
 fn names_in_findings_and_comparisons_do_not_control_a_terminal() {
     let world = World::new();
-    let source = world.path().join("source");
-    std::fs::create_dir(&source).unwrap();
+    let source = world.source();
     // With a control character that JSON need not escape.
     let name = format!("a{CLEARS}\u{9b}b");
     std::fs::write(source.join(&name), vec![5; 300_000]).unwrap();

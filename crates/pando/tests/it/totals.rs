@@ -115,8 +115,7 @@ fn a_link_to_an_inaccessible_target_is_refused() {
 #[test]
 fn a_dangling_link_is_counted_itself() {
     let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
+    let source = world.source();
     fs::write(source.join("file"), "x").unwrap();
     for (name, target) in [("loose", "nowhere"), ("ring", "ring"), ("through", "file/x")] {
         std::os::unix::fs::symlink(target, source.join(name)).unwrap();

@@ -223,8 +223,7 @@ fn rmr_removes_and_frees_space() {
 fn a_removal_is_reported_done_only_after_its_space_is_free() {
     const MEBIBYTE: usize = 1 << 20;
     let world = World::new();
-    let source = world.path().join("source");
-    std::fs::create_dir(&source).unwrap();
+    let source = world.source();
     let mut random = fastrand::Rng::with_seed(1);
     for file in 0..24 {
         let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(MEBIBYTE).collect();

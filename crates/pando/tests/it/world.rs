@@ -121,6 +121,13 @@ impl World {
         self.directory.path()
     }
 
+    /// A new directory beside the volume, for what is imported.
+    pub(crate) fn source(&self) -> PathBuf {
+        let source = self.path().join("source");
+        std::fs::create_dir(&source).unwrap();
+        source
+    }
+
     /// A path argument inside the volume.
     pub(crate) fn at(&self, inner: &str) -> String {
         format!("{}:{inner}", self.vol())

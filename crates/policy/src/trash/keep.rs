@@ -29,7 +29,7 @@ use super::NAME;
 use super::hour::Batch;
 use super::mirror;
 use super::place::{self, ATTEMPTS_MAX, Climb};
-use super::state::{Place, Version};
+use super::state::{Destination, Version};
 use crate::Governed;
 use crate::policies::Purpose;
 use crate::quota::{Charging, domain_of};
@@ -118,7 +118,8 @@ impl Keeping {
         let directory = found.target == Target::Directory;
         let now = fs.env.clock.now().0;
         let way = (dir, Version::of_way(subvol.id.0, dir));
-        let Place::Mirror { mirror, home, batch } = place::place_of(fs, subvol, view, way, now)?
+        let Destination::Mirror { mirror, home, batch } =
+            place::place_of(fs, subvol, view, way, now)?
         else {
             return Ok(None);
         };
@@ -135,10 +136,10 @@ impl Keeping {
         }
         let own = (found.ino, version(subvol, view, dir, hash, found)?);
         Ok(match place::place_of(fs, subvol, view, own, now)? {
-            Place::Mirror { mirror, home, batch } => {
+            Destination::Mirror { mirror, home, batch } => {
                 Some(Keeping { mirror, home, batch, ..keeping })
             }
-            Place::Off | Place::Inside => None,
+            Destination::Off | Destination::Inside => None,
         })
     }
 
@@ -323,7 +324,8 @@ pub(super) fn keep_tree(
     for _ in 0..ATTEMPTS_MAX {
         let now = fs.env.clock.now().0;
         let of = (dir, Version::of_way(subvol.id.0, dir));
-        let Place::Mirror { mirror, home, batch } = place::place_of(fs, subvol, view, of, now)?
+        let Destination::Mirror { mirror, home, batch } =
+            place::place_of(fs, subvol, view, of, now)?
         else {
             return Ok(false);
         };

@@ -20,7 +20,7 @@ use volume::view::{Found, NameBuf, View};
 use super::NAME;
 use super::hour::Batch;
 use super::mirror::{self, Way};
-use super::state::{PLACES_MAX, Place, Seen, Trash, Version};
+use super::state::{Destination, PLACES_MAX, Seen, Trash, Version};
 use crate::Governed;
 
 /// Deepest directory whose path up is followed, in case records form a loop.
@@ -83,14 +83,14 @@ pub fn check_name(
 fn refuse_inside(fs: &Governed, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult<()> {
     let (known, seen) = fs.trash.known(fs, (subvol.id.0, dir));
     let inside = match known {
-        Some(place) => place == Place::Inside,
+        Some(place) => place == Destination::Inside,
         None => match climb(fs, subvol, view, dir)? {
             Climb::Off => {
-                remember(fs, (subvol.id.0, dir), Place::Off, seen);
+                remember(fs, (subvol.id.0, dir), Destination::Off, seen);
                 false
             }
             Climb::Inside => {
-                remember(fs, (subvol.id.0, dir), Place::Inside, seen);
+                remember(fs, (subvol.id.0, dir), Destination::Inside, seen);
                 true
             }
             Climb::Home { .. } => false,
@@ -107,18 +107,18 @@ pub(super) fn place_of(
     view: View<'_>,
     (dir, version): (u64, Version),
     now: i64,
-) -> FsResult<Place> {
+) -> FsResult<Destination> {
     let of = (subvol.id.0, dir);
     for _ in 0..ATTEMPTS_MAX {
         let (known, seen) = fs.trash.known(fs, of);
         match known {
-            Some(Place::Mirror { batch, .. }) if batch.end() <= now => {}
+            Some(Destination::Mirror { batch, .. }) if batch.end() <= now => {}
             Some(place) => return Ok(place),
             None => {}
         }
         let place = match climb(fs, subvol, view, dir)? {
-            Climb::Off => Place::Off,
-            Climb::Inside => Place::Inside,
+            Climb::Off => Destination::Off,
+            Climb::Inside => Destination::Inside,
             Climb::Home { home, path, .. } => {
                 let batch = current(fs, subvol, view, home, now)?;
                 match mirror::in_batch(fs, subvol, view, (home, batch), &path) {
@@ -131,7 +131,7 @@ pub(super) fn place_of(
                     }
                     Ok(Way::Other) if another(fs, subvol, (home, batch), version) => continue,
                     // Another object has the name there: then nothing is kept.
-                    Ok(Way::Other | Way::Taken) => return Ok(Place::Off),
+                    Ok(Way::Other | Way::Taken) => return Ok(Destination::Off),
                     // The batch was deleted meanwhile, or a directory of the way was removed.
                     Err(FsError::NotFound | FsError::Stale) if view.directory(dir)?.is_some() => {
                         fs.trash.forget();
@@ -147,7 +147,7 @@ pub(super) fn place_of(
     Err(FsError::Busy("directories of the trash are changing continuously; try again"))
 }
 
-fn remember(fs: &Governed, of: (u64, u64), place: Place, seen: Seen) {
+fn remember(fs: &Governed, of: (u64, u64), place: Destination, seen: Seen) {
     let mut state = fs.trash.state.write();
     if let Some(places) = Trash::places(&mut state, fs, seen) {
         if places.len() >= PLACES_MAX {
@@ -165,8 +165,8 @@ fn remember_way(
     way: &[(u64, u64)],
     (home, batch): (u64, Batch),
     seen: Seen,
-) -> Place {
-    let place = |mirror| Place::Mirror { mirror, home, batch };
+) -> Destination {
+    let place = |mirror| Destination::Mirror { mirror, home, batch };
     let mut state = fs.trash.state.write();
     if let Some(places) = Trash::places(&mut state, fs, seen) {
         let last = &way[way.len().saturating_sub(WAY_MAX)..];

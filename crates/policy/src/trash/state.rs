@@ -46,7 +46,7 @@ impl Version {
 
 /// Where removed names of a directory go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Destination {
     /// Nowhere: it has no trash.
     Off,
     /// Nowhere: it is in a trash.
@@ -92,7 +92,7 @@ pub(super) struct TrashState {
     /// How often directories had moved, or got other rights, when places were remembered.
     moves: u64,
     /// By subvolume and directory.
-    pub(super) places: Map<(u64, u64), Place>,
+    pub(super) places: Map<(u64, u64), Destination>,
     /// The present batch of a trash, by the subvolume and the directory that has it.
     pub(super) current: Map<(u64, u64), Batch>,
     /// Batches that began for something, and the hour of which they are.
@@ -124,7 +124,7 @@ impl Trash {
     }
 
     /// Where a directory's names go, if that is remembered, and what it must be remembered with.
-    pub(super) fn known(&self, fs: &Ops, of: (u64, u64)) -> (Option<Place>, Seen) {
+    pub(super) fn known(&self, fs: &Ops, of: (u64, u64)) -> (Option<Destination>, Seen) {
         // First: what moves meanwhile makes the answer untrue later.
         let moves = fs.moves();
         let state = self.state.read();
@@ -137,7 +137,7 @@ impl Trash {
         state: &'s mut TrashState,
         fs: &Ops,
         seen: Seen,
-    ) -> Option<&'s mut Map<(u64, u64), Place>> {
+    ) -> Option<&'s mut Map<(u64, u64), Destination>> {
         if state.generation != seen.generation || fs.moves() != seen.moves {
             return None;
         }

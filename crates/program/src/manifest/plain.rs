@@ -12,7 +12,7 @@ const DIGITS_MAX: usize = 18;
 /// The entry that a line has; `None`: the parser of JSON decides.
 pub(super) fn parse(line: &[u8]) -> Option<Entry> {
     let mut line = Line { rest: line };
-    let mut found = Found::default();
+    let mut found = Fields::default();
     line.expect(b'{')?;
     loop {
         line.skip_spaces();
@@ -130,7 +130,7 @@ impl<'a> Value<'a> {
 
 /// The fields of a line.
 #[derive(Default)]
-struct Found<'a> {
+struct Fields<'a> {
     path: Option<&'a str>,
     kind: Option<&'a str>,
     mode: Option<u32>,
@@ -152,7 +152,7 @@ fn set<T>(field: &mut Option<T>, value: Option<T>) -> Option<()> {
     }
 }
 
-impl<'a> Found<'a> {
+impl<'a> Fields<'a> {
     fn field(&mut self, key: &str, value: Value<'a>) -> Option<()> {
         match key {
             "path" => set(&mut self.path, value.text()),
@@ -192,7 +192,6 @@ impl<'a> Found<'a> {
 
 #[cfg(test)]
 mod tests {
-    use device::{Clock, SystemClock};
 
     use super::super::parse_json;
     use super::*;
@@ -212,10 +211,7 @@ mod tests {
     /// Both parsers read the same, whatever a line is.
     #[test]
     fn what_is_read_here_is_json() {
-        let seed = std::env::var("PANDO_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or_else(|| SystemClock::new().now().0 as u64);
-        eprintln!("PANDO_TEST_SEED={seed}");
-        let mut random = fastrand::Rng::with_seed(seed);
+        let mut random = fastrand::Rng::with_seed(testing::run::seed());
         let keys = [
             "path", "kind", "mode", "uid", "gid", "size", "mtime", "atime", "target", "inode",
             "links", "path_hex", "device", "depth",

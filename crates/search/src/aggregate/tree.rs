@@ -15,12 +15,12 @@ const END_BYTES: usize = 256;
 use crate::path::push_name;
 
 /// A directory: its subvolume and inode.
-pub(crate) type Place = (u64, u64);
+pub(crate) type DirectoryId = (u64, u64);
 
 /// Directories below a start, as a tree.
 #[derive(Default)]
 pub(crate) struct Tree {
-    at: Map<Place, u32>,
+    at: Map<DirectoryId, u32>,
     deepest: u32,
     nodes: Vec<Node>,
 }
@@ -34,7 +34,7 @@ struct Node {
 
 impl Tree {
     /// A tree with its start, whose name is its path, and the maximum depth below it.
-    pub(crate) fn new(start: Place, path: &[u8], deepest: u32) -> Tree {
+    pub(crate) fn new(start: DirectoryId, path: &[u8], deepest: u32) -> Tree {
         let mut tree = Tree { deepest, ..Tree::default() };
         let depth = 0;
         tree.nodes.push(Node { parent: 0, depth, name: path.to_vec(), own: Totals::default() });
@@ -43,12 +43,12 @@ impl Tree {
     }
 
     /// Whether a directory is known.
-    pub(crate) fn has(&self, place: Place) -> bool {
+    pub(crate) fn has(&self, place: DirectoryId) -> bool {
         self.at.contains_key(&place)
     }
 
     /// Adds a directory below one that is known.
-    pub(crate) fn add(&mut self, place: Place, parent: Place, name: &[u8]) {
+    pub(crate) fn add(&mut self, place: DirectoryId, parent: DirectoryId, name: &[u8]) {
         // If a directory has two names, which is damage, the first counts.
         let (Some(&above), false) = (self.at.get(&parent), self.has(place)) else { return };
         let depth = self.nodes[above as usize].depth + 1;
@@ -63,19 +63,19 @@ impl Tree {
     }
 
     /// The totals of a known directory's own names, for adding to them.
-    pub(crate) fn own(&mut self, place: Place) -> Option<&mut Totals> {
+    pub(crate) fn own(&mut self, place: DirectoryId) -> Option<&mut Totals> {
         let number = *self.at.get(&place)?;
         self.nodes.get_mut(number as usize).map(|node| &mut node.own)
     }
 
     /// The sums of the own names of each directory that has any, in any order.
-    pub(crate) fn holding(&self) -> Vec<(Place, Sums)> {
-        let own = |(place, at): (&Place, &u32)| (*place, self.nodes[*at as usize].own.sums);
+    pub(crate) fn holding(&self) -> Vec<(DirectoryId, Sums)> {
+        let own = |(place, at): (&DirectoryId, &u32)| (*place, self.nodes[*at as usize].own.sums);
         self.at.iter().map(own).filter(|(_, own)| own.files > 0).collect()
     }
 
     /// The path of a directory, and its depth.
-    pub(crate) fn path(&self, place: Place) -> (Vec<u8>, u32) {
+    pub(crate) fn path(&self, place: DirectoryId) -> (Vec<u8>, u32) {
         let mut names = Vec::new();
         let mut at = self.at.get(&place).copied().unwrap_or_default();
         let depth = self.nodes[at as usize].depth;

@@ -6,7 +6,7 @@ use device::Set;
 use format::inode_record::FileKind;
 use store::Read;
 
-use super::tree::{Place, Tree};
+use super::tree::{DirectoryId, Tree};
 use super::{Aggregate, GroupCounts, LargeDirectory, Question, Totals, sums_of};
 use crate::Result;
 use crate::path::last_name;
@@ -20,12 +20,12 @@ pub(crate) struct Tally {
     /// The groups that are counted row by row.
     pub(crate) groups: GroupCounts,
     /// Inodes with several names that were seen.
-    linked: Set<Place>,
+    linked: Set<DirectoryId>,
 }
 
 impl Tally {
     /// Whether an inode counts here: it was not seen before.
-    pub(crate) fn is_first(&mut self, nlink: u32, place: Place) -> bool {
+    pub(crate) fn is_first(&mut self, nlink: u32, place: DirectoryId) -> bool {
         nlink <= 1 || self.linked.insert(place)
     }
 }
@@ -64,7 +64,7 @@ pub(crate) fn walk_into(
     let own_place = (start.subvolume, start.directory);
     // The ancestors of the current position, from the start on: the walk descends into each as it
     // reaches it.
-    let mut places: Vec<Place> = vec![own_place];
+    let mut places: Vec<DirectoryId> = vec![own_place];
     let mut first = true;
     // All directories, with the sums of their own names.
     let mut holding = (question.largest > 0).then(|| Tree::new(own_place, start.path, u32::MAX));

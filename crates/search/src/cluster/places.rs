@@ -9,11 +9,15 @@ use super::scan::FEW;
 use crate::Result;
 
 /// A directory and a cookie.
-type Place = (u64, u64);
+type EntryKey = (u64, u64);
 
 impl Cluster {
     /// Calls `found` with the number of every row at one of the given places, which are in order.
-    pub(crate) fn find_places(&self, places: &[Place], found: &mut dyn FnMut(u32)) -> Result<()> {
+    pub(crate) fn find_places(
+        &self,
+        places: &[EntryKey],
+        found: &mut dyn FnMut(u32),
+    ) -> Result<()> {
         debug_assert!(places.is_sorted(), "places in order");
         let (directories, cookies) =
             (self.column(ColumnId::Directory)?, self.column(ColumnId::Cookie)?);
@@ -22,7 +26,7 @@ impl Cluster {
         let (shape, hash) = (self.shape(), self.hash());
         let mut values = [0; BLOCK_ROWS_MAX as usize];
         // Rows of a block in directories that have requested places, with those places.
-        let mut rows: Vec<(usize, &[Place])> = Vec::with_capacity(values.len());
+        let mut rows: Vec<(usize, &[EntryKey])> = Vec::with_capacity(values.len());
         for block in 0..shape.blocks() {
             let (least, greatest) = directories.bounds(block);
             let within = &places[places.partition_point(|place| place.0 < least)..];
@@ -42,7 +46,7 @@ impl Cluster {
                 }
             }
             let first = block * usize::from(shape.block_rows);
-            let mut put = |(row, places): (usize, &[Place]), name: &[u8]| {
+            let mut put = |(row, places): (usize, &[EntryKey]), name: &[u8]| {
                 let cookie = cookies.get(first + row) ^ hash.hash(name) << 8;
                 if places.binary_search_by_key(&cookie, |place| place.1).is_ok() {
                     found((first + row) as u32);
@@ -71,7 +75,7 @@ impl Cluster {
 }
 
 /// The places in a directory.
-fn in_directory(places: &[Place], directory: u64) -> &[Place] {
+fn in_directory(places: &[EntryKey], directory: u64) -> &[EntryKey] {
     let from = places.partition_point(|place| place.0 < directory);
     let places = &places[from..];
     &places[..places.partition_point(|place| place.0 == directory)]

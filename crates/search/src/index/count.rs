@@ -16,7 +16,7 @@ use store::Read;
 use super::Index;
 use super::base::Base;
 use super::before::{BeforeList, Gone};
-use super::ground::Ground;
+use super::classified::Classified;
 use super::run::{Flow, Run};
 use super::scope::{From, Scope};
 use super::spread::spread;
@@ -44,7 +44,7 @@ struct Counting<'a> {
     index: &'a Index,
     view: &'a View,
     base: &'a Base,
-    ground: &'a Ground,
+    classified: &'a Classified,
     request: &'a Request<'a>,
     /// What decides whether a row of a cluster matches.
     narrow: Narrow,
@@ -88,7 +88,7 @@ impl Run<'_> {
         let Some(base) = view.base.as_ref().filter(|_| all) else { return Ok(None) };
         let columns = request.expr.by_columns(view.subvolume, request.accounts);
         let Some(ByColumns { narrow, sieve }) = columns else { return Ok(None) };
-        let Some(ground) = Ground::of(view, base, scope, request.cancel)? else {
+        let Some(classified) = Classified::of(view, base, scope, request.cancel)? else {
             self.outcome.cancelled = true;
             return Ok(Some(Flow::Break(())));
         };
@@ -100,8 +100,8 @@ impl Run<'_> {
         if sieve.is_some() {
             first.retain(|condition| !is_part_of_name(condition));
         }
-        let (index, ground) = (self.index, &ground);
-        let counting = Counting { index, view, base, ground, request, narrow, first, sieve };
+        let (index, classified) = (self.index, &classified);
+        let counting = Counting { index, view, base, classified, request, narrow, first, sieve };
         let Some(clusters) = counting.clusters(lists.as_deref())? else {
             self.outcome.cancelled = true;
             return Ok(Some(Flow::Break(())));
@@ -126,7 +126,7 @@ impl Counting<'_> {
         let mut states = vec![ClusterState::default(); base.clusters.len()];
         base.table.each(&mut |at, cluster| {
             let found = &mut states[cluster as usize];
-            let open = self.ground.is_open(at);
+            let open = self.classified.is_open(at);
             found.open |= open;
             found.closed |= !open;
         });
@@ -195,7 +195,7 @@ impl Counting<'_> {
             let open = match last {
                 Some((directory, open)) if directory == row.directory => open,
                 _ => match self.base.table.position(row.directory) {
-                    Some(at) => self.ground.is_open(at),
+                    Some(at) => self.classified.is_open(at),
                     None => scope.access(row.directory)?.open,
                 },
             };
@@ -213,7 +213,7 @@ impl Counting<'_> {
 
     /// Whether the contents of a directory of the base count.
     fn is_open(&self, directory: u64) -> bool {
-        self.base.table.position(directory).is_some_and(|at| self.ground.is_open(at))
+        self.base.table.position(directory).is_some_and(|at| self.classified.is_open(at))
     }
 
     /// Whether a row matches, wherever it is.

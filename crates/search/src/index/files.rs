@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::sync::Mutex;
-use device::{Blobs, BlobsBelow, Device, Env, Found, LocalBlobs, compare, part_of};
+use device::{Blobs, BlobsBelow, Compared, Device, Env, LocalBlobs, compare, part_of};
 
 use crate::Result;
 
@@ -95,7 +95,7 @@ impl Files {
         let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
         for _ in 0..TRIES {
             if blobs.create(name, bytes)?
-                || compare(&*blobs, name, bytes.len() as u64, &part)? == Found::Same
+                || compare(&*blobs, name, bytes.len() as u64, &part)? == Compared::Same
             {
                 return Ok(());
             }

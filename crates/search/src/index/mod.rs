@@ -26,7 +26,7 @@ mod run;
 mod ahead;
 mod worker;
 mod plan;
-mod ground;
+mod classified;
 
 // Totals, and the largest directories.
 mod totals_base;

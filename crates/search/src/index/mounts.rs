@@ -14,12 +14,12 @@ use crate::assemble::VOLUME;
 use crate::{Error, Result};
 
 /// The mount point of a subvolume: subvolume, directory, cookie.
-type Place = (u64, u64, u64);
+type MountPoint = (u64, u64, u64);
 
 /// Subvolumes, keyed by the subvolume that they are mounted in.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MountTable {
-    places: BTreeMap<u64, Place>,
+    places: BTreeMap<u64, MountPoint>,
     inside: BTreeMap<u64, BTreeSet<u64>>,
 }
 
@@ -45,7 +45,7 @@ impl MountTable {
         })
     }
 
-    fn set(&mut self, subvolume: u64, place: Option<Place>) {
+    fn set(&mut self, subvolume: u64, place: Option<MountPoint>) {
         if let Some((above, ..)) = self.places.remove(&subvolume)
             && let Some(children) = self.inside.get_mut(&above)
         {
@@ -60,14 +60,14 @@ impl MountTable {
         }
     }
 
-    fn apply(&mut self, changes: Vec<(u64, Option<Place>)>) {
+    fn apply(&mut self, changes: Vec<(u64, Option<MountPoint>)>) {
         for (subvolume, place) in changes {
             self.set(subvolume, place);
         }
     }
 }
 
-fn read(cursor: &mut dyn DiffCursor) -> Result<Vec<(u64, Option<Place>)>> {
+fn read(cursor: &mut dyn DiffCursor) -> Result<Vec<(u64, Option<MountPoint>)>> {
     let malformed = |error| Error::Malformed { tree: VOLUME, error };
     let mut changes = Vec::new();
     while let Some(diff) = cursor.next()? {

@@ -20,7 +20,7 @@ use store::{Pinned, TreeId};
 
 use super::scope::{From, Scope};
 use super::view::View;
-use super::worker::{CHECK_EVERY, Counts, Found, Message, Search, test};
+use super::worker::{CHECK_EVERY, Counts, MatchedRow, Message, Search, test};
 use super::{Index, ahead, plan};
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records, VOLUME};
 use crate::cluster::{Fields, Like};
@@ -452,7 +452,7 @@ impl<'a> Run<'a> {
             if self.is_cancelled() {
                 return Ok(Flow::Break(()));
             }
-            for Found { row, path, depth } in matches {
+            for MatchedRow { row, path, depth } in matches {
                 let row = &row.as_row();
                 let found = Match { row, path: &path, depth, subvolume: view.subvolume, details };
                 if self.give(&found, records.tree).is_break() {

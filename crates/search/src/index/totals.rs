@@ -10,7 +10,7 @@ use format::inode_record::FileKind;
 use store::{Pinned, TreeId};
 
 use super::base::Base;
-use super::ground::Ground;
+use super::classified::Classified;
 use super::holding::Holding;
 use super::scope::{From, Scope};
 use super::table::NOWHERE;
@@ -86,7 +86,7 @@ pub(super) struct Gather<'a> {
 }
 
 /// One subvolume of the answer.
-pub(super) struct Place<'a, 'b> {
+pub(super) struct SubvolumePart<'a, 'b> {
     pub(super) view: &'a View,
     pub(super) scope: &'a mut Scope<'b>,
     /// For each position in the base's table, the directory that its sums go to.
@@ -100,7 +100,12 @@ impl Gather<'_> {
     }
 
     /// Counts the target of a name in a directory.
-    fn add(&mut self, place: &mut Place<'_, '_>, directory: u64, totals: &Totals) -> Result<()> {
+    fn add(
+        &mut self,
+        place: &mut SubvolumePart<'_, '_>,
+        directory: u64,
+        totals: &Totals,
+    ) -> Result<()> {
         self.tally.answer.total.add(totals);
         if self.question.largest > 0 && totals.sums.files > 0 {
             self.holding.add(directory, totals.sums);
@@ -114,7 +119,7 @@ impl Gather<'_> {
     /// The totals that a directory is counted in, for adding to them.
     pub(super) fn counted(
         &mut self,
-        place: &mut Place<'_, '_>,
+        place: &mut SubvolumePart<'_, '_>,
         directory: u64,
     ) -> Result<Option<&mut Totals>> {
         let at = self.counted_at(place, directory)?;
@@ -122,7 +127,11 @@ impl Gather<'_> {
     }
 
     /// The directory of the tree that a directory is counted with.
-    fn counted_at(&mut self, place: &mut Place<'_, '_>, directory: u64) -> Result<(u64, u64)> {
+    fn counted_at(
+        &mut self,
+        place: &mut SubvolumePart<'_, '_>,
+        directory: u64,
+    ) -> Result<(u64, u64)> {
         let own = (place.view.subvolume, directory);
         let Some(tree) = self.tree.as_ref().filter(|tree| !tree.has(own)) else { return Ok(own) };
         if let Some(base) = &place.view.base {
@@ -139,7 +148,7 @@ impl Gather<'_> {
     }
 
     /// Counts a row of an open directory.
-    fn row(&mut self, place: &mut Place<'_, '_>, row: &Row<'_>) -> Result<()> {
+    fn row(&mut self, place: &mut SubvolumePart<'_, '_>, row: &Row<'_>) -> Result<()> {
         let mut one = Totals { ctime: row.ctime, ..Totals::default() };
         if row.kind == FileKind::Directory {
             one.directories = 1;
@@ -170,22 +179,22 @@ impl Gather<'_> {
         let all = Expr::yes();
         let request = self.question.request(&all);
         let mut scope = Scope::new(&view, from, &request)?;
-        let mut place = Place { view: &view, scope: &mut scope, with: Vec::new() };
+        let mut place = SubvolumePart { view: &view, scope: &mut scope, with: Vec::new() };
         let mut known = None;
         if let Some(base) = view.base.clone() {
             let cancel = self.question.cancel;
-            let Some(ground) = Ground::of(&view, &base, place.scope, cancel)? else {
+            let Some(classified) = Classified::of(&view, &base, place.scope, cancel)? else {
                 self.tally.answer.cancelled = true;
                 return Ok(());
             };
-            self.directories(&mut place, &base, &ground)?;
-            known = Some((base, ground));
+            self.directories(&mut place, &base, &classified)?;
+            known = Some((base, classified));
         }
         // First, because it mostly includes the last change: then the base's last change is not
         // needed.
         self.delta(&mut place, known.as_ref())?;
-        if let Some((base, ground)) = &known {
-            self.base(&mut place, base, ground)?;
+        if let Some((base, classified)) = &known {
+            self.base(&mut place, base, classified)?;
         }
         if self.is_cancelled() {
             return Ok(());
@@ -200,16 +209,16 @@ impl Gather<'_> {
     /// directory is counted with.
     fn directories(
         &mut self,
-        place: &mut Place<'_, '_>,
+        place: &mut SubvolumePart<'_, '_>,
         base: &Base,
-        ground: &Ground,
+        classified: &Classified,
     ) -> Result<()> {
         let Some(deepest) = self.question.directories.filter(|_| self.tree.is_some()) else {
             return Ok(());
         };
-        place.with = ground.counted_with(base, deepest);
+        place.with = classified.counted_with(base, deepest);
         for at in 0..base.table.len() {
-            if ground.may_be_reported(base, at, deepest) {
+            if classified.may_be_reported(base, at, deepest) {
                 self.enter(place, base.table.at(at).0)?;
             }
         }
@@ -218,7 +227,7 @@ impl Gather<'_> {
 
     /// Adds a directory to the tree, after its ancestors. The caller sees its name if they may look
     /// into its parent.
-    fn enter(&mut self, place: &mut Place<'_, '_>, ino: u64) -> Result<()> {
+    fn enter(&mut self, place: &mut SubvolumePart<'_, '_>, ino: u64) -> Result<()> {
         let view = place.view;
         let mut chain = Vec::new();
         let mut at = ino;
@@ -243,7 +252,7 @@ impl Gather<'_> {
     /// conditions, only the rows that the sums leave out are counted.
     pub(super) fn rows(
         &mut self,
-        place: &mut Place<'_, '_>,
+        place: &mut SubvolumePart<'_, '_>,
         base: &Base,
         number: u32,
         narrow: &[Condition],
@@ -251,7 +260,7 @@ impl Gather<'_> {
         let fields = fields(self.question.groups);
         // A damaged cluster is read again from the start: only a complete pass counts.
         let (mut counted, mut rows) = (Vec::new(), None);
-        let Place { view, scope, .. } = place;
+        let SubvolumePart { view, scope, .. } = place;
         self.index.with_cluster(view, base, number, &mut |cluster| {
             counted.clear();
             let known = cluster.rows(fields)?;
@@ -288,8 +297,8 @@ impl Gather<'_> {
     /// Adds the differences from the base.
     fn delta(
         &mut self,
-        place: &mut Place<'_, '_>,
-        known: Option<&(Arc<Base>, Ground)>,
+        place: &mut SubvolumePart<'_, '_>,
+        known: Option<&(Arc<Base>, Classified)>,
     ) -> Result<()> {
         let mut failed = None;
         let view = place.view;
@@ -311,7 +320,7 @@ impl Gather<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    fn delta_row(&mut self, place: &mut Place<'_, '_>, row: &Row<'_>) -> Result<()> {
+    fn delta_row(&mut self, place: &mut SubvolumePart<'_, '_>, row: &Row<'_>) -> Result<()> {
         if row.kind == FileKind::Directory {
             // It may be missing in the base.
             self.enter(place, row.ino)?;
@@ -320,7 +329,7 @@ impl Gather<'_> {
     }
 
     /// Adds subvolumes mounted in open directories.
-    fn mounted(&mut self, place: &mut Place<'_, '_>) -> Result<()> {
+    fn mounted(&mut self, place: &mut SubvolumePart<'_, '_>) -> Result<()> {
         let subvolume = place.view.subvolume;
         let mounts = self.index.mounts.of(self.pinned)?;
         let records = place.scope.records();
@@ -353,7 +362,7 @@ impl Gather<'_> {
     }
 
     /// Determines which directories of the subvolume may be among the largest of all.
-    fn largest(&mut self, place: &mut Place<'_, '_>, base: Option<&Base>) -> Result<()> {
+    fn largest(&mut self, place: &mut SubvolumePart<'_, '_>, base: Option<&Base>) -> Result<()> {
         let count = self.question.largest;
         if count == 0 {
             return Ok(());
@@ -380,14 +389,14 @@ impl Gather<'_> {
 
 /// Whether the names of a directory count.
 fn is_open(
-    place: &mut Place<'_, '_>,
-    known: Option<&(Arc<Base>, Ground)>,
+    place: &mut SubvolumePart<'_, '_>,
+    known: Option<&(Arc<Base>, Classified)>,
     directory: u64,
 ) -> Result<bool> {
-    if let Some((base, ground)) = known
+    if let Some((base, classified)) = known
         && let Some(at) = base.table.position(directory)
     {
-        return Ok(ground.is_open(at));
+        return Ok(classified.is_open(at));
     }
     Ok(place.scope.access(directory)?.open)
 }

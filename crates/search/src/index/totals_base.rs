@@ -20,10 +20,10 @@ use super::base::{
     Base, ClusterSums, LARGEST_KEPT, file, own_totals, read_directories, read_groups,
 };
 use super::before::{Gone, Had};
+use super::classified::Classified;
 use super::files::cluster_name;
-use super::ground::Ground;
 use super::table::NOWHERE;
-use super::totals::{Gather, Place, fields, linked};
+use super::totals::{Gather, SubvolumePart, fields, linked};
 use super::view::View;
 use crate::aggregate::{GroupCounts, Totals, is_plain, sums_of};
 use crate::{Result, Row};
@@ -55,7 +55,7 @@ enum Left {
 /// A cluster of a base whose sums are added.
 struct Summed<'a> {
     base: &'a Base,
-    ground: &'a Ground,
+    classified: &'a Classified,
     number: u32,
     found: &'a ClusterState,
     sums: &'a ClusterSums,
@@ -67,21 +67,21 @@ impl Summed<'_> {
     /// Whether the contents of one of its directories count.
     fn counts(&self, directory: u64) -> bool {
         !self.found.closed
-            || self.base.table.position(directory).is_some_and(|at| self.ground.is_open(at))
+            || self.base.table.position(directory).is_some_and(|at| self.classified.is_open(at))
     }
 }
 
 /// The state of a base's clusters; `known`: the former rows at changed places.
 fn states_of(
-    place: &Place<'_, '_>,
+    place: &SubvolumePart<'_, '_>,
     base: &Base,
-    ground: &Ground,
+    classified: &Classified,
     known: bool,
 ) -> Vec<ClusterState> {
     let mut states = vec![ClusterState::default(); base.clusters.len()];
     base.table.each(&mut |at, cluster| {
         let found = &mut states[cluster as usize];
-        let open = ground.is_open(at);
+        let open = classified.is_open(at);
         found.open |= open;
         found.closed |= !open;
         let with = place.with.get(at).copied().unwrap_or(NOWHERE);
@@ -102,15 +102,15 @@ impl Gather<'_> {
     /// Adds the totals of the base's clusters.
     pub(super) fn base(
         &mut self,
-        place: &mut Place<'_, '_>,
+        place: &mut SubvolumePart<'_, '_>,
         base: &Arc<Base>,
-        ground: &Ground,
+        classified: &Classified,
     ) -> Result<()> {
         if self.is_cancelled() {
             return Ok(());
         }
         let lists = self.index.before(place.view, base, self.question.cancel);
-        let states = states_of(place, base, ground, lists.is_some());
+        let states = states_of(place, base, classified, lists.is_some());
         let lists = lists.unwrap_or_default();
         let gone = Gone::of(&lists, states.len(), &|number| states[number].open);
         let mut whole = vec![false; base.clusters.len()];
@@ -128,7 +128,7 @@ impl Gather<'_> {
             let rows_only = found.changed || found.closed && self.question.groups;
             let left = match &cluster.sums {
                 Some(sums) if !rows_only => {
-                    let summed = Summed { base, ground, number, found, sums, gone };
+                    let summed = Summed { base, classified, number, found, sums, gone };
                     self.summed(place, &summed, &mut taken)?
                 }
                 _ => Left::Everything,
@@ -151,7 +151,7 @@ impl Gather<'_> {
     /// remains to count.
     fn summed(
         &mut self,
-        place: &mut Place<'_, '_>,
+        place: &mut SubvolumePart<'_, '_>,
         summed: &Summed<'_>,
         taken: &mut GroupCounts,
     ) -> Result<Left> {
@@ -203,7 +203,7 @@ impl Gather<'_> {
     /// The directory that all of a cluster is counted with, if directories are reported.
     fn counted_with(
         &mut self,
-        place: &mut Place<'_, '_>,
+        place: &mut SubvolumePart<'_, '_>,
         summed: &Summed<'_>,
     ) -> Result<Option<&mut Totals>> {
         match summed.found.with {
@@ -218,7 +218,7 @@ impl Gather<'_> {
     /// with it is as late.
     fn knows_last_of_all(
         &mut self,
-        place: &mut Place<'_, '_>,
+        place: &mut SubvolumePart<'_, '_>,
         summed: &Summed<'_>,
     ) -> Result<bool> {
         let last = summed.sums.totals.ctime;
@@ -232,7 +232,7 @@ impl Gather<'_> {
     /// The same for each of some directories.
     fn knows_last(
         &mut self,
-        place: &mut Place<'_, '_>,
+        place: &mut SubvolumePart<'_, '_>,
         own: &[ClusterDirectory],
         gone: &[Had<'_>],
     ) -> Result<bool> {
@@ -258,7 +258,7 @@ impl Gather<'_> {
     /// Subtracts a row of the base that was removed or changed.
     fn take(
         &mut self,
-        place: &mut Place<'_, '_>,
+        place: &mut SubvolumePart<'_, '_>,
         row: &Row<'_>,
         taken: &mut GroupCounts,
     ) -> Result<()> {
@@ -346,7 +346,7 @@ impl Gather<'_> {
 
     /// Adds the groups of the clusters whose sums were used: either all in memory minus the others,
     /// or cluster by cluster, whichever reads less.
-    fn groups(&mut self, place: &Place<'_, '_>, base: &Base, whole: &[bool]) -> Result<()> {
+    fn groups(&mut self, place: &SubvolumePart<'_, '_>, base: &Base, whole: &[bool]) -> Result<()> {
         let summed = |(number, _): &(usize, &bool)| base.clusters[*number].sums.is_some();
         let wholes = whole.iter().filter(|whole| **whole).count();
         let less = wholes * 2 > whole.len();
@@ -370,7 +370,7 @@ impl Gather<'_> {
     }
 
     /// The groups of a cluster, counted again if they cannot be read.
-    fn groups_of(&self, place: &Place<'_, '_>, base: &Base, number: u32) -> Result<Groups> {
+    fn groups_of(&self, place: &SubvolumePart<'_, '_>, base: &Base, number: u32) -> Result<Groups> {
         let cluster = &base.clusters[number as usize];
         match read_groups(&self.index.files, cluster) {
             Err(error) if error.is_of_index() => super::note_damage("groups", &error),

@@ -27,7 +27,7 @@ const BATCH: usize = 64;
 const BATCH_BYTES: usize = 64 << 10;
 
 /// A match that was found on another thread.
-pub(crate) struct Found {
+pub(crate) struct MatchedRow {
     pub(crate) row: RowBuf,
     pub(crate) path: Box<[u8]>,
     pub(crate) depth: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Found {
 
 /// A message from a search thread.
 pub(crate) enum Message {
-    Matches(Vec<Found>),
+    Matches(Vec<MatchedRow>),
     Failed(Error),
 }
 
@@ -124,7 +124,7 @@ impl Search<'_> {
         let result = Scope::new(self.view, from, self.request).and_then(|mut scope| {
             while let Some(number) = self.take().filter(|_| !self.is_over()) {
                 self.cluster(number, &mut scope, &mut |row, path, depth| {
-                    batch.push(Found { row: row.to_buf(), path: path.into(), depth });
+                    batch.push(MatchedRow { row: row.to_buf(), path: path.into(), depth });
                     bytes += path.len();
                     if batch.len() < BATCH && bytes < BATCH_BYTES {
                         return Flow::Continue(());

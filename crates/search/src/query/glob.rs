@@ -71,13 +71,13 @@ pub(super) enum Shape {
     /// `*literal*`; everything if it is empty.
     Contains(Vec<u8>),
     /// Anything else.
-    General(Vec<Part>),
+    General(Vec<Term>),
     /// Nothing: a backslash at the end quotes nothing.
     Never,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Part {
+pub(super) enum Term {
     /// This letter.
     Letter(u32),
     /// Any letter.
@@ -202,7 +202,7 @@ impl Glob {
         let mut runs: Vec<Vec<u8>> = vec![Vec::new()];
         for part in parts {
             match (part, runs.last_mut()) {
-                (Part::Letter(letter), Some(run)) => put_raw(*letter, self.source.letters, run),
+                (Term::Letter(letter), Some(run)) => put_raw(*letter, self.source.letters, run),
                 _ => runs.push(Vec::new()),
             }
         }
@@ -298,7 +298,7 @@ fn lower(letter: u32) -> u32 {
 
 fn shape(source: &Source) -> Shape {
     let Some(parts) = parts(source) else { return Shape::Never };
-    let (first, last) = (parts.first() == Some(&Part::Many), parts.last() == Some(&Part::Many));
+    let (first, last) = (parts.first() == Some(&Term::Many), parts.last() == Some(&Term::Many));
     let inner = match (first, last) {
         (true, true) if parts.len() > 1 => &parts[1..parts.len() - 1],
         (true, true) => &[],
@@ -309,7 +309,7 @@ fn shape(source: &Source) -> Shape {
     let mut literal = Vec::new();
     for part in inner {
         match part {
-            Part::Letter(letter) => put_raw(*letter, source.letters, &mut literal),
+            Term::Letter(letter) => put_raw(*letter, source.letters, &mut literal),
             _ => return Shape::General(parts),
         }
     }
@@ -330,23 +330,23 @@ fn put_raw(letter: u32, letters: Letters, out: &mut Vec<u8>) {
 }
 
 /// The parsed pattern; `None` if it matches nothing. Consecutive stars become one.
-fn parts(source: &Source) -> Option<Vec<Part>> {
+fn parts(source: &Source) -> Option<Vec<Term>> {
     let mut parts = Vec::new();
     let mut sets = Sets::default();
     let mut rest = &source.pattern[..];
     while let Some((found, length)) = letter(rest, source.letters) {
         rest = &rest[length..];
         match found {
-            0x2a if parts.last() == Some(&Part::Many) => {}
-            0x2a => parts.push(Part::Many),
-            0x3f => parts.push(Part::One),
+            0x2a if parts.last() == Some(&Term::Many) => {}
+            0x2a => parts.push(Term::Many),
+            0x3f => parts.push(Term::One),
             0x5b => match sets.read(rest, source.letters) {
                 Some((part, after)) => {
                     parts.push(part);
                     rest = after;
                 }
                 // Never closed: an ordinary letter.
-                None => parts.push(Part::Letter(found)),
+                None => parts.push(Term::Letter(found)),
             },
             0x5c => {
                 let (quoted, length) = letter(rest, source.letters)?;
@@ -359,8 +359,8 @@ fn parts(source: &Source) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-fn folded_letter(letter: u32, source: &Source) -> Part {
-    Part::Letter(folded(letter, source))
+fn folded_letter(letter: u32, source: &Source) -> Term {
+    Term::Letter(folded(letter, source))
 }
 
 /// A letter as it is compared.
@@ -382,7 +382,7 @@ struct Sets {
 
 impl Sets {
     /// A set, from after its bracket; what follows it.
-    fn read<'a>(&mut self, text: &'a [u8], letters: Letters) -> Option<(Part, &'a [u8])> {
+    fn read<'a>(&mut self, text: &'a [u8], letters: Letters) -> Option<(Term, &'a [u8])> {
         let mut rest = text;
         let negated = matches!(rest.first(), Some(b'!' | b'^'));
         if negated {
@@ -398,7 +398,7 @@ impl Sets {
             items.push(item);
             rest = after;
             if rest.first() == Some(&b']') {
-                return Some((Part::Set { negated, items }, &rest[1..]));
+                return Some((Term::Set { negated, items }, &rest[1..]));
             }
             if self.unclosed.contains(&rest.len()) {
                 break;
@@ -509,18 +509,18 @@ impl Class {
 /// What the parts of a pattern cost at each letter of a text. The parts before the first star and
 /// after the last one are compared once. A literal between two stars costs the same at any length.
 /// Each letter, `?` and member of a set counts in the other parts.
-fn weight(parts: &[Part]) -> usize {
-    let pieces: Vec<&[Part]> = parts.split(|part| *part == Part::Many).collect();
+fn weight(parts: &[Term]) -> usize {
+    let pieces: Vec<&[Term]> = parts.split(|part| *part == Term::Many).collect();
     let between = pieces.get(1..pieces.len() - 1).unwrap_or_default();
-    let is_literal = |piece: &[Part]| piece.iter().all(|part| matches!(part, Part::Letter(_)));
-    between.iter().filter(|piece| !is_literal(piece)).flat_map(|piece| *piece).map(Part::cost).sum()
+    let is_literal = |piece: &[Term]| piece.iter().all(|part| matches!(part, Term::Letter(_)));
+    between.iter().filter(|piece| !is_literal(piece)).flat_map(|piece| *piece).map(Term::cost).sum()
 }
 
 /// Matches with one backtracking point, the last star: more are never needed. This is fast for
 /// nearly all patterns and texts. If it takes much longer than reading the text, matching restarts
 /// with an algorithm of bounded time.
 fn general(
-    parts: &[Part],
+    parts: &[Term],
     text: &[u8],
     source: &Source,
     work: &mut Work<'_>,
@@ -529,14 +529,14 @@ fn general(
     let (mut at, mut rest) = (0, text);
     let mut back: Option<(usize, &[u8])> = None;
     loop {
-        let cost = parts.get(at).map_or(1, Part::cost);
+        let cost = parts.get(at).map_or(1, Term::cost);
         if left < cost {
             return linear::matches(parts, text, source, work);
         }
         left -= cost;
         work.count(cost)?;
         match parts.get(at) {
-            Some(Part::Many) => {
+            Some(Term::Many) => {
                 at += 1;
                 back = Some((at, rest));
                 continue;
@@ -561,20 +561,20 @@ fn general(
     }
 }
 
-impl Part {
+impl Term {
     /// Steps that a comparison with a letter takes.
     fn cost(&self) -> usize {
         match self {
-            Part::Set { items, .. } => items.len().max(1),
-            Part::Letter(_) | Part::One | Part::Many => 1,
+            Term::Set { items, .. } => items.len().max(1),
+            Term::Letter(_) | Term::One | Term::Many => 1,
         }
     }
 
     fn takes(&self, letter: u32, source: &Source) -> bool {
         match self {
-            Part::Letter(wanted) => *wanted == folded(letter, source),
-            Part::One | Part::Many => true,
-            Part::Set { negated, items } => {
+            Term::Letter(wanted) => *wanted == folded(letter, source),
+            Term::One | Term::Many => true,
+            Term::Set { negated, items } => {
                 items.iter().any(|item| item.contains(letter, source)) != *negated
             }
         }

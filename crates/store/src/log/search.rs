@@ -9,7 +9,7 @@ use super::sums::Sums;
 
 /// What was found after the end of a log.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct TailScan {
     /// The highest record stated as durable by the records found.
     pub(super) durable: u64,
     /// The last record that is intact, or that a mark names, and the offset at which it ends.
@@ -23,8 +23,8 @@ pub(super) struct Found {
 static ZEROS: [u8; 4096 + HEADER_BYTES] = [0; 4096 + HEADER_BYTES];
 
 /// Searches for records numbered `next` or more, and for proofs that `next` was durable.
-pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> Found {
-    let mut found = Found::default();
+pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> TailScan {
+    let mut found = TailScan::default();
     let sums = OnceCell::new();
     // Space limits the number of records after the end, and so their highest number; a mark has the
     // number of the record before it.

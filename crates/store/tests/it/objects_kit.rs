@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
-use device::{Blobs, Device, Env};
+use device::{Blobs, Env, OverBlobs};
 use store::{
     Log, LogKey, LogObjects, LogOptions, LogPosition, LogSpace, Lsn, ObjectLogSettings,
     ObjectPlace, Opening, Result,
@@ -166,7 +166,11 @@ impl Held {
     }
 }
 
-impl Blobs for Held {
+impl OverBlobs for Held {
+    fn below(&self) -> &dyn Blobs {
+        &*self.blobs
+    }
+
     fn create(&self, name: &str, bytes: &[u8]) -> device::Result<bool> {
         let mut state = self.state.lock();
         if state.names.iter().any(|held| held == name) {
@@ -179,38 +183,6 @@ impl Blobs for Held {
         }
         drop(state);
         self.blobs.create(name, bytes)
-    }
-
-    fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> device::Result<bool> {
-        self.blobs.adopt(name, device, path)
-    }
-
-    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
-        self.blobs.read_at(name, buffer, offset)
-    }
-
-    fn length(&self, name: &str) -> device::Result<Option<u64>> {
-        self.blobs.length(name)
-    }
-
-    fn list(&self, prefix: &str) -> device::Result<Vec<String>> {
-        self.blobs.list(prefix)
-    }
-
-    fn delete(&self, name: &str) -> device::Result<()> {
-        self.blobs.delete(name)
-    }
-
-    fn punch(&self, name: &str, offset: u64, length: u64) -> device::Result<bool> {
-        self.blobs.punch(name, offset, length)
-    }
-
-    fn disk_bytes(&self, name: &str) -> device::Result<u64> {
-        self.blobs.disk_bytes(name)
-    }
-
-    fn answers_may_be_lost(&self) -> bool {
-        true
     }
 }
 

@@ -18,7 +18,7 @@ use testing::{CrashPolicy, FarBlobs, SimDevice, SimEnv};
 use crate::objects_kit::{VOLUME, append, options, payload, settings};
 
 /// Where a log is, and what is needed to open it.
-struct Place {
+struct LogSetup {
     env: Env,
     /// The disk of a log in files.
     disk: SimDevice,
@@ -35,12 +35,16 @@ struct Place {
 /// Records as they were replayed.
 type Records = Vec<(u64, Vec<u8>)>;
 
-impl Place {
-    fn on(disk: SimDevice, objects: Option<Arc<dyn Blobs>>, far: Option<Arc<FarBlobs>>) -> Place {
+impl LogSetup {
+    fn on(
+        disk: SimDevice,
+        objects: Option<Arc<dyn Blobs>>,
+        far: Option<Arc<FarBlobs>>,
+    ) -> LogSetup {
         let env = SimEnv::on(disk.clone(), 1).env();
         let options = LogOptions { segment_bytes: 16 << 10, ..options() };
         let (epoch, position, from) = (0, None, Lsn(0));
-        Place { env, disk, objects, far, epoch, position, from, options }
+        LogSetup { env, disk, objects, far, epoch, position, from, options }
     }
 
     fn opening(&mut self) -> Option<ObjectPlace> {
@@ -100,15 +104,15 @@ impl Place {
     }
 
     /// The same place after the process, or its machine, ended now. None if it cannot be copied.
-    fn ended(&self, policy: CrashPolicy, seed: u64) -> Option<Place> {
+    fn ended(&self, policy: CrashPolicy, seed: u64) -> Option<LogSetup> {
         let far = self.far.as_ref().map(|far| far.copy());
         if self.objects.is_some() && far.is_none() {
             return None;
         }
         let objects = far.as_ref().map(|far| Arc::<FarBlobs>::clone(far) as Arc<dyn Blobs>);
         let (epoch, position, from) = (self.epoch, self.position, self.from);
-        let place = Place::on(self.disk.after_crash(policy, seed), objects, far);
-        Some(Place { epoch, position, from, ..place })
+        let place = LogSetup::on(self.disk.after_crash(policy, seed), objects, far);
+        Some(LogSetup { epoch, position, from, ..place })
     }
 }
 
@@ -122,18 +126,18 @@ fn assert_from(records: &Records, first: u64, last: u64) {
 
 /// Calls a check with a log in every place.
 #[expect(clippy::print_stdout, reason = "the harness captures standard output, and only that")]
-fn everywhere(check: impl Fn(&mut Place)) {
+fn everywhere(check: impl Fn(&mut LogSetup)) {
     println!("in files");
-    check(&mut Place::on(SimDevice::new(1), None, None));
+    check(&mut LogSetup::on(SimDevice::new(1), None, None));
     println!("in objects in memory");
     let far = FarBlobs::new();
     let objects: Arc<dyn Blobs> = Arc::<FarBlobs>::clone(&far);
-    check(&mut Place::on(SimDevice::new(1), Some(objects), Some(far)));
+    check(&mut LogSetup::on(SimDevice::new(1), Some(objects), Some(far)));
     println!("in objects in a directory");
     let directory = tempfile::tempdir().expect("a directory");
     let device = Arc::new(LocalDevice::open(directory.path()).expect("open"));
     let blobs = LocalBlobs::open(device, "objects").expect("open");
-    check(&mut Place::on(SimDevice::new(1), Some(Arc::new(Flat(blobs))), None));
+    check(&mut LogSetup::on(SimDevice::new(1), Some(Arc::new(Flat(blobs))), None));
 }
 
 /// Objects whose names have parts, in a directory of flat names.

@@ -36,7 +36,7 @@ const NODES_AT_ONCE: usize = 1 << 18;
 const LINKS_AT_ONCE: usize = 1024;
 
 /// A directory of a subvolume.
-type Place = (u64, u64);
+type DirectoryId = (u64, u64);
 
 /// Where a round begins: in a shard of the table of nodes, at a node and, where that has several
 /// names, at the one that a directory has by a cookie.
@@ -85,7 +85,7 @@ pub struct Round<'a> {
     /// By slot, the subvolume, if that is near.
     slots: BTreeMap<u64, Option<u64>>,
     /// By directory, whether it is in a tree that waits.
-    inside: BTreeMap<Place, bool>,
+    inside: BTreeMap<DirectoryId, bool>,
     pub(crate) reads_left: usize,
     /// Nodes that it may yet look at.
     pub nodes_left: usize,
@@ -237,7 +237,7 @@ impl<'a> Round<'a> {
     }
 
     /// Adds a name, if the directory that has it is in a tree that waits.
-    fn add_name(&mut self, (id, dir): Place, cookie: u64) -> FsResult<()> {
+    fn add_name(&mut self, (id, dir): DirectoryId, cookie: u64) -> FsResult<()> {
         if !self.is_inside((id, dir))? {
             return Ok(());
         }
@@ -259,7 +259,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    fn is_inside(&mut self, place: Place) -> FsResult<bool> {
+    fn is_inside(&mut self, place: DirectoryId) -> FsResult<bool> {
         let (fs, left) = (self.fs, &mut self.reads_left);
         climb(&mut self.inside, place, |place| {
             *left = left.saturating_sub(1);

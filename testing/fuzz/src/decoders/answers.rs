@@ -5,11 +5,11 @@ use format::answer_record::{self, AnswerRecord, Executed, SESSION_BYTES, Session
 
 use super::again;
 use crate::random::{bytes, id, number, signed};
-use crate::target::{Part, Target, no_checksum};
+use crate::target::{Category, Target, no_checksum};
 
 pub(super) const TARGETS: &[Target] = &[Target {
     name: "answers",
-    part: Part::Decoders,
+    part: Category::Decoders,
     covers: &[
         "answer_record::SESSION_LAYOUT",
         "answer_record::LAYOUT",

@@ -9,14 +9,14 @@ use format::{Pointer, Reader, space_map};
 
 use super::{again, put_sum};
 use crate::random::{ascending, bytes, counted, id, number, pointer, signed};
-use crate::target::{Part, Target, no_checksum, seen};
+use crate::target::{Category, Target, no_checksum, seen};
 
 const ADDRESS: u64 = 7;
 
 pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "node",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["node::LAYOUT", "node::verify", "node::new", "node::next_entry"],
         make: make_leaf,
         repair: no_checksum,
@@ -24,7 +24,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "interior-node",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["node::new", "node::next_child"],
         make: make_interior,
         repair: no_checksum,
@@ -32,7 +32,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "map-directory",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["map_directory::LAYOUT", "map_directory::decode"],
         make: make_directory,
         repair: no_checksum,
@@ -40,7 +40,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "map-page",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["space_map::decode"],
         make: make_page,
         repair: no_checksum,
@@ -48,7 +48,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "pointer",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["pointer::LAYOUT", "pointer::decode"],
         make: |random| {
             let mut out = Vec::new();
@@ -60,7 +60,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "superblock",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["superblock::LAYOUT", "superblock::decode"],
         make: make_superblock,
         repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, 128)]),
@@ -68,7 +68,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "catalog",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["catalog::decode"],
         make: |random| {
             RootRecord { pointer: pointer(random), level: random.u8(..=node::LEVEL_MAX) }.encode()

@@ -16,7 +16,7 @@ use format::{Reader, Writer};
 
 use super::{again, put_sum};
 use crate::random::{ascending, bytes, name, number, number32, signed};
-use crate::target::{Part, Target, no_checksum, seen};
+use crate::target::{Category, Target, no_checksum, seen};
 
 const VOLUME: [u8; 16] = [5; 16];
 const BASE: u64 = 9;
@@ -26,7 +26,7 @@ const UNPACKED_MAX: usize = 1 << 20;
 pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "manifest",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["manifest::LAYOUT", "manifest::CLUSTER_LAYOUT", "manifest::decode"],
         make: make_manifest,
         repair: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
@@ -38,7 +38,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "cluster-head",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[
             "cluster::LAYOUT",
             "cluster::COLUMN_LAYOUT",
@@ -57,7 +57,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "cluster-directories",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["cluster_directories::LAYOUT", "cluster_directories::read_next"],
         make: make_directories,
         repair: no_checksum,
@@ -65,7 +65,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "cluster-groups",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[
             "cluster_groups::LAYOUT",
             "cluster_groups::ITEM_LAYOUT",
@@ -78,7 +78,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "cluster-names",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["cluster_names::decode"],
         make: make_names,
         repair: no_checksum,
@@ -86,7 +86,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "packed-names",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["cluster_names::unpack"],
         make: |random| {
             let names = [make_names(random), vec![0; 300]].concat();
@@ -103,7 +103,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "cluster-numbers",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["cluster_numbers::decode"],
         make: make_numbers,
         repair: no_checksum,
@@ -111,7 +111,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "cluster-values",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["cluster_values::decode"],
         make: make_values,
         repair: no_checksum,
@@ -119,7 +119,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "cluster-filter",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["cluster_filter::decode"],
         make: |random| {
             let mut out = Vec::new();
@@ -131,7 +131,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "cluster-summary",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["cluster_summary::decode"],
         make: make_summary,
         repair: no_checksum,

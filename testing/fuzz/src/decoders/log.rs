@@ -8,14 +8,14 @@ use format::log_segment::{Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHead
 
 use super::{again, put_sum};
 use crate::random::{bytes, counted, id, number, pointer, signed};
-use crate::target::{Part, Target, no_checksum, seen};
+use crate::target::{Category, Target, no_checksum, seen};
 
 const SECRET: [u8; 16] = [3; 16];
 
 pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "log-segment",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["log_segment::LAYOUT", "log_segment::decode"],
         make: |random| {
             let bytes = random.u64(RECORDS_START + 1..=SEGMENT_BYTES_MAX);
@@ -26,7 +26,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "log-object",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["log_object::LAYOUT", "log_object::decode"],
         make: make_object,
         repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, usize::MAX)]),
@@ -34,7 +34,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "log-record",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["log_record::LAYOUT", "log_record::decode"],
         make: make_record,
         repair: repair_record,
@@ -42,7 +42,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "batch",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["batch::next"],
         make: make_batch,
         repair: no_checksum,

@@ -16,12 +16,12 @@ use format::xattr_record::XattrRecord;
 
 use super::again;
 use crate::random::{bytes, name, number, number32, signed};
-use crate::target::{Part, Target, no_checksum, seen};
+use crate::target::{Category, Target, no_checksum, seen};
 
 pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "key",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[
             "key::ENTRY_LAYOUT",
             "key::parse",
@@ -41,7 +41,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "entry-record",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["entry_record::LAYOUT", "entry_record::decode", "entry_record::target"],
         make: make_entry,
         repair: no_checksum,
@@ -49,7 +49,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "inode-record",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["inode_record::LAYOUT", "inode_record::LINKED_LAYOUT", "inode_record::decode"],
         make: make_linked,
         repair: no_checksum,
@@ -57,7 +57,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "directory-record",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[
             "directory_record::LAYOUT",
             "directory_record::ELSEWHERE_LAYOUT",
@@ -74,7 +74,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "extent",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["extent::LAYOUT", "extent::decode"],
         make: make_extent,
         repair: no_checksum,
@@ -82,7 +82,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "access-control-list",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["acl::LAYOUT", "acl::decode"],
         make: make_acl,
         repair: no_checksum,
@@ -90,7 +90,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "xattr-record",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["xattr_record::LAYOUT", "xattr_record::decode", "xattr_record::each"],
         make: make_xattrs,
         repair: no_checksum,

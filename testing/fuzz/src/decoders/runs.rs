@@ -1,7 +1,7 @@
 //! Structures of the log-structured engine: blocks, indexes and manifests of runs.
 
 use fastrand::Rng;
-use format::cached_chunk::{self, Place};
+use format::cached_chunk::{self, ChunkId};
 use format::cluster_filter::Filter;
 use format::numbers::{self, NUMBERS_BYTES, Numbers};
 use format::presence::{self, Presence};
@@ -12,16 +12,16 @@ use format::run_manifest::{BlobEntry, Decoded, LogRows, Origin, RunEntry, RunMan
 
 use super::{again, put_sum};
 use crate::random::{ascending, bytes, counted, id, number, signed};
-use crate::target::{Part, Target, no_checksum, seen};
+use crate::target::{Category, Target, no_checksum, seen};
 
 const VOLUME: [u8; 16] = [5; 16];
 const NUMBER: u64 = 9;
-const CHUNK: Place<'static> = Place { volume: VOLUME, name: "run/9", offset: 1 << 17 };
+const CHUNK: ChunkId<'static> = ChunkId { volume: VOLUME, name: "run/9", offset: 1 << 17 };
 
 pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "run-block",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["run_block::LAYOUT", "run_block::decode"],
         make: make_block,
         repair: no_checksum,
@@ -29,7 +29,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "packed-run-block",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["run_block::unpack"],
         make: make_packed,
         repair: no_checksum,
@@ -37,7 +37,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "run-index",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["run_index::LAYOUT", "run_index::BLOCK_LAYOUT", "run_index::decode"],
         make: make_index,
         repair: no_checksum,
@@ -45,7 +45,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "blob-head",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["run_index::BLOB_LAYOUT", "run_index::check_blob_head"],
         make: |_| run_index::blob_head(VOLUME, NUMBER),
         repair: |bytes| put_sum(bytes, 12, &[(16, 40)]),
@@ -53,7 +53,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "note-of-numbers",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["numbers::LAYOUT", "numbers::decode"],
         make: |random| Numbers { volume: VOLUME, below: counted(random) }.encode(),
         repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, NUMBERS_BYTES)]),
@@ -69,7 +69,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "sign-of-life",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["presence::LAYOUT", "presence::decode"],
         make: |random| {
             let name = |random: &mut Rng| "h\u{e4}".repeat(random.usize(..200));
@@ -92,7 +92,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "cached-chunk",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["cached_chunk::LAYOUT", "cached_chunk::decode"],
         make: |random| {
             let data: Vec<u8> = (0..random.usize(1..300)).map(|_| random.u8(..)).collect();
@@ -107,7 +107,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "run-manifest",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[
             "run_manifest::LAYOUT",
             "run_manifest::BLOB_LAYOUT",
@@ -125,7 +125,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "row-pointer",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["row_pointer::LAYOUT", "row_pointer::decode"],
         make: make_pointer,
         repair: no_checksum,

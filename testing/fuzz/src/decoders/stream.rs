@@ -6,12 +6,12 @@ use format::stream::{self, Attributes, FRAME_HEAD_BYTES, Head, NewKind, Origin, 
 
 use super::{again, put_sum};
 use crate::random::{bytes, name, number, signed};
-use crate::target::{Part, Target, no_checksum};
+use crate::target::{Category, Target, no_checksum};
 
 pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "stream-preamble",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["stream::LAYOUT", "stream::decode_preamble"],
         make: |_| stream::preamble().to_vec(),
         repair: no_checksum,
@@ -19,7 +19,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "stream-frame",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[
             "stream::FRAME_LAYOUT",
             "stream::HEAD_LAYOUT",
@@ -35,7 +35,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "received-record",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["received_record::LAYOUT", "received_record::decode"],
         make: |random| {
             let (is_complete, applied) = (random.bool(), number(random));

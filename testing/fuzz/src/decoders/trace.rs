@@ -9,14 +9,14 @@ use trace::{Anonymiser, Claims, Expected, Keep, Names, Summary};
 
 use super::{again, put_sum};
 use crate::random::{bytes, id, name, number, number32, signed};
-use crate::target::{Part, Target, seen};
+use crate::target::{Category, Target, seen};
 
 const ID: [u8; 16] = [5; 16];
 
 pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "trace-header",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["trace::LAYOUT", "trace::decode"],
         make: |random| {
             let (anonymised, generated, opens) = (random.bool(), random.bool(), random.bool());
@@ -34,7 +34,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "trace-block",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["trace::BLOCK_LAYOUT", "trace::decode", "trace::open"],
         make: |random| {
             let writing = make_events(random);
@@ -52,7 +52,7 @@ pub(super) const TARGETS: &[Target] = &[
     // Damage to a compressed payload rarely reaches the events behind it.
     Target {
         name: "trace-events",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["trace::decode"],
         make: |random| {
             let writing = make_events(random);

@@ -20,12 +20,12 @@ use format::{candidate, key, usage};
 use super::namespace::ino;
 use super::{again, put_sum};
 use crate::random::{bytes, id, name, number, signed};
-use crate::target::{Part, Target, no_checksum};
+use crate::target::{Category, Target, no_checksum};
 
 pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "volume-header",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["volume::LAYOUT", "volume::decode"],
         make: make_header,
         repair: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
@@ -37,7 +37,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "segment-mark",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["segment::LAYOUT", "segment::decode"],
         make: make_mark,
         repair: |bytes| put_sum(bytes, MARK_BYTES - 4, &[(0, MARK_BYTES - 4)]),
@@ -45,7 +45,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "segment-map",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["segment::decode"],
         make: make_map,
         repair: repair_map,
@@ -53,7 +53,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "subvolume-record",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[
             "subvolume_record::LAYOUT",
             "subvolume_record::USAGE_LAYOUT",
@@ -65,7 +65,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "small-volume-records",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[
             "base_record::LAYOUT",
             "base_record::decode",
@@ -87,7 +87,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "quota",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &[
             "quota::LAYOUT",
             "quota::CHARGED_LAYOUT",
@@ -103,7 +103,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "trash",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["trash::LAYOUT", "trash::decode"],
         make: |random| TrashRecord { keep_seconds: number(random) }.encode(),
         repair: no_checksum,
@@ -115,7 +115,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "schedule",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["retention::LAYOUT", "retention::decode", "retention::HOLD_LAYOUT"],
         make: |random| {
             let mut count = || random.u16(..);
@@ -142,7 +142,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "cluster-limits",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["cluster_limits::LAYOUT", "cluster_limits::decode"],
         make: |random| {
             let (directories, rows) = (random.u32(1..=1_000_000), random.u32(10..=1_000_000));
@@ -157,7 +157,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         name: "scan-record",
-        part: Part::Decoders,
+        part: Category::Decoders,
         covers: &["scan_record::LAYOUT", "scan_record::decode"],
         make: make_scan,
         repair: no_checksum,

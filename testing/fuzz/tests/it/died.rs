@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use fuzz::supervise::Run;
-use fuzz::target::Part;
+use fuzz::target::Category;
 
 /// A worker that does its work, reports nothing of it, and dies.
 fn dying(place: &Path) -> std::path::PathBuf {
@@ -20,7 +20,7 @@ fn dying(place: &Path) -> std::path::PathBuf {
 fn cases_of_crashed_workers_are_counted_by_target() {
     let place = tempfile::tempdir().unwrap();
     let run = Run {
-        part: Part::Operations,
+        part: Category::Operations,
         only: None,
         seed: 1,
         cpu_seconds: 1.0,
@@ -30,7 +30,7 @@ fn cases_of_crashed_workers_are_counted_by_target() {
     let outcome = run.run(&dying(place.path())).unwrap();
     assert!(outcome.deaths >= 2 && outcome.findings >= outcome.deaths);
     assert!(!outcome.given_up, "each had its time");
-    let targets = fuzz::supervise::chosen(Part::Operations, None);
+    let targets = fuzz::supervise::chosen(Category::Operations, None);
     for target in &targets {
         let (executions, understood) = outcome.counts[target.name];
         assert!(executions > 0, "{}: {outcome:?}", target.name);

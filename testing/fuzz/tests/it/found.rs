@@ -1,11 +1,11 @@
 //! A panic is caught, reported with its place, and its input replayed.
 
-use fuzz::target::{Part, Target, no_checksum};
+use fuzz::target::{Category, Target, no_checksum};
 use fuzz::worker;
 
 const BROKEN: Target = Target {
     name: "broken",
-    part: Part::Decoders,
+    part: Category::Decoders,
     covers: &[],
     make: |random| vec![random.u8(..)],
     repair: no_checksum,

@@ -1,12 +1,12 @@
 //! The code under test understands a target's valid input, so that damage to it reaches everything;
 //! and a case is the same each time.
 
-use fuzz::target::Part;
+use fuzz::target::Category;
 
 #[test]
 fn generated_cases_decode() {
     println!("seeds 0 to 200");
-    for target in fuzz::targets().iter().filter(|target| target.part == Part::Decoders) {
+    for target in fuzz::targets().iter().filter(|target| target.part == Category::Decoders) {
         let mut refused = 0;
         let cases = if target.name == "kernel-messages" { 10 } else { 200 };
         for seed in 0..cases {

@@ -15,7 +15,7 @@ mod relations;
 mod salvaged;
 mod shared;
 mod spared;
-mod twice;
+mod two_names;
 mod unread_later;
 pub(crate) mod volume;
 

@@ -1,6 +1,6 @@
 //! Comparisons of two states of a directory (`Fs::compare`).
 
-mod apart;
+mod unread_heirs;
 mod cases;
 mod cost;
 mod oracle;

@@ -58,8 +58,7 @@ impl Kernel {
 /// holds it.
 #[test]
 fn a_number_has_one_node_while_it_is_held() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = testing::run::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut natural, mut other) = (0, 0);
     // Without a mix, inodes collide that differ in their upper parts.

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Part, Source, Work, folded, letter};
+use super::{Source, Term, Work, folded, letter};
 use crate::Result;
 
 /// Letters for which the mask of matching parts is cached.
@@ -16,7 +16,7 @@ const MASKS_MAX: usize = 1024;
 
 /// Whether parts match all of a text.
 pub(super) fn matches(
-    parts: &[Part],
+    parts: &[Term],
     text: &[u8],
     source: &Source,
     work: &mut Work<'_>,
@@ -29,8 +29,8 @@ pub(super) fn matches(
         work.count(1)?;
     }
     let mut letters = &letters[..];
-    let mut pieces: Vec<&[Part]> = parts.split(|part| *part == Part::Many).collect();
-    let here = |piece: &[Part], letters: &[u32]| {
+    let mut pieces: Vec<&[Term]> = parts.split(|part| *part == Term::Many).collect();
+    let here = |piece: &[Term], letters: &[u32]| {
         piece.iter().zip(letters).all(|(part, letter)| part.takes(*letter, source))
     };
     // The part before the first star, and the one after the last, each have a fixed position.
@@ -59,9 +59,9 @@ pub(super) fn matches(
 }
 
 /// The letters of a piece that has nothing else.
-fn literal(piece: &[Part]) -> Option<Vec<u32>> {
-    let letter = |part: &Part| match part {
-        Part::Letter(letter) => Some(*letter),
+fn literal(piece: &[Term]) -> Option<Vec<u32>> {
+    let letter = |part: &Term| match part {
+        Term::Letter(letter) => Some(*letter),
         _ => None,
     };
     piece.iter().map(letter).collect()
@@ -102,13 +102,13 @@ fn find_literal(
 
 /// Where the first match of a piece ends.
 fn find(
-    piece: &[Part],
+    piece: &[Term],
     letters: &[u32],
     source: &Source,
     work: &mut Work<'_>,
 ) -> Result<Option<usize>> {
     let Some(last) = piece.len().checked_sub(1) else { return Ok(None) };
-    let cost: usize = piece.iter().map(Part::cost).sum();
+    let cost: usize = piece.iter().map(Term::cost).sum();
     let mut state = vec![0_u64; piece.len().div_ceil(64)];
     let mut masks: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     for (at, &letter) in letters.iter().enumerate() {
@@ -134,7 +134,7 @@ fn find(
 }
 
 /// The parts that take a letter, as bits.
-fn mask(piece: &[Part], letter: u32, source: &Source) -> Vec<u64> {
+fn mask(piece: &[Term], letter: u32, source: &Source) -> Vec<u64> {
     let mut mask = vec![0_u64; piece.len().div_ceil(64)];
     for (at, part) in piece.iter().enumerate() {
         mask[at / 64] |= u64::from(part.takes(letter, source)) << (at % 64);

@@ -198,7 +198,7 @@ fn the_work_for_one_row_is_bounded_and_can_be_cancelled() {
 }
 
 /// The parts of a pattern, read as they are.
-fn parts(pattern: &str) -> (super::Source, Vec<super::Part>) {
+fn parts(pattern: &str) -> (super::Source, Vec<super::Term>) {
     let (ignore_case, letters) = (false, Letters::Bytes);
     let source = super::Source { pattern: pattern.as_bytes().to_vec(), ignore_case, letters };
     let parts = super::parts(&source).unwrap();

@@ -21,7 +21,7 @@ use crate::check::volume::opened_with;
 
 /// A place to damage: one structure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct DamageSite {
     pub(super) path: String,
     pub(super) offset: u64,
     pub(super) structure: &'static str,
@@ -30,13 +30,13 @@ pub(super) struct Place {
     pub(super) reported: u64,
 }
 
-impl Place {
-    pub(super) fn new(structure: &'static str, path: &str, offset: u64, length: u64) -> Place {
-        Place { structure, path: path.to_owned(), offset, length, reported: offset }
+impl DamageSite {
+    pub(super) fn new(structure: &'static str, path: &str, offset: u64, length: u64) -> DamageSite {
+        DamageSite { structure, path: path.to_owned(), offset, length, reported: offset }
     }
 
-    pub(super) fn reported_from(self, reported: u64) -> Place {
-        Place { reported, ..self }
+    pub(super) fn reported_from(self, reported: u64) -> DamageSite {
+        DamageSite { reported, ..self }
     }
 
     pub(super) fn end(&self) -> u64 {
@@ -57,7 +57,7 @@ pub(super) struct Top {
 }
 
 /// The places of a volume, in order.
-pub(super) fn places(media: &Media) -> Vec<Place> {
+pub(super) fn places(media: &Media) -> Vec<DamageSite> {
     let header = VolumeHeader::decode(&media.read("volume.pando")).expect("it is whole");
     let mut found = Vec::new();
     let (top, contents) = inside(media, &header);
@@ -78,16 +78,16 @@ pub(super) fn places(media: &Media) -> Vec<Place> {
                 continue;
             }
             path if path.starts_with("data/open/") || path.starts_with("data/sealed/") => {
-                found.push(Place::new("header of a segment", path, 0, MARK_BYTES as u64));
+                found.push(DamageSite::new("header of a segment", path, 0, MARK_BYTES as u64));
                 if path.starts_with("data/sealed/") {
                     let at = length - MARK_BYTES as u64;
-                    found.push(Place::new("footer of a segment", path, at, MARK_BYTES as u64));
+                    found.push(DamageSite::new("footer of a segment", path, at, MARK_BYTES as u64));
                 }
                 continue;
             }
             _ => continue,
         };
-        found.push(Place::new(structure, &path, 0, length));
+        found.push(DamageSite::new(structure, &path, 0, length));
     }
     found.sort();
     found.dedup();
@@ -95,17 +95,17 @@ pub(super) fn places(media: &Media) -> Vec<Place> {
 }
 
 /// The records of the log that the state does not have, and its headers.
-fn log(media: &Media, top: &Top, path: &str, lsn: u64, found: &mut Vec<Place>) {
+fn log(media: &Media, top: &Top, path: &str, lsn: u64, found: &mut Vec<DamageSite>) {
     if path.contains("spare") {
         return;
     }
     let bytes = media.read(path);
     if path.rsplit('.').next() == Some("kept") {
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
-        found.push(Place::new("kept segment of the log", path, 0, used));
+        found.push(DamageSite::new("kept segment of the log", path, 0, used));
         return;
     }
-    found.push(Place::new("header of the log", path, 0, log_segment::HEADER_BYTES as u64));
+    found.push(DamageSite::new("header of the log", path, 0, log_segment::HEADER_BYTES as u64));
     let mut at = RECORDS_START as usize;
     let mut next = None;
     while let Ok(record) = Record::decode(seed(&top.secret), &bytes[at..]) {
@@ -116,14 +116,14 @@ fn log(media: &Media, top: &Top, path: &str, lsn: u64, found: &mut Vec<Place>) {
         next = Some(number + 1);
         if number > lsn {
             let length = record.bytes() as u64;
-            found.push(Place::new("record of the log", path, at as u64, length));
+            found.push(DamageSite::new("record of the log", path, at as u64, length));
         }
         at += record.bytes();
     }
 }
 
 /// The records of a volume: its root, and where contents are stored.
-fn inside(media: &Media, header: &VolumeHeader) -> (Top, Vec<Place>) {
+fn inside(media: &Media, header: &VolumeHeader) -> (Top, Vec<DamageSite>) {
     let mut captured: Option<Arc<dyn Store>> = None;
     let options = OpenOptions { index: None, ..opened_with(Durability::Async) };
     let _fs = Fs::open_through(media.copy().env(), &options, |store| {
@@ -166,7 +166,7 @@ fn inside(media: &Media, header: &VolumeHeader) -> (Top, Vec<Place>) {
             let page = u64::from(stored.page) * u64::from(PAGE_BYTES);
             let (from, to) = (page + u64::from(stored.skip), page + u64::from(stored.view_end()));
             let chunk = from - from % u64::from(PAGE_BYTES);
-            contents.push(Place::new(structure, &path, from, to - from).reported_from(chunk));
+            contents.push(DamageSite::new(structure, &path, from, to - from).reported_from(chunk));
         });
     }
     (top, contents)

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use device::{Device, Env, File, Lock, Metadata, Space};
 use testing::SimDevice;
 
-use super::anatomy::Place;
+use super::anatomy::DamageSite;
 use super::media::Media;
 
 /// A device that fails reads of one place.
 pub(super) struct BadSector {
     device: SimDevice,
-    place: Place,
+    place: DamageSite,
 }
 
 struct BadFile {
     file: Arc<dyn File>,
-    place: Place,
+    place: DamageSite,
 }
 
 impl BadSector {
-    pub(super) fn env(media: &Media, place: &Place) -> Env {
+    pub(super) fn env(media: &Media, place: &DamageSite) -> Env {
         let device = BadSector { device: media.volume.clone(), place: place.clone() };
         Env { device: Arc::new(device), ..media.env() }
     }

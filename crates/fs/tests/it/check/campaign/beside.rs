@@ -11,11 +11,11 @@ use fs::{FileSystem, Fs, OpenOptions, VolumeReport};
 use inode::{Caller, NodeId};
 use store::Store;
 
-use super::anatomy::{Place, places};
+use super::anatomy::{DamageSite, places};
 use super::made::made;
 use super::media::Media;
-use super::own::{BASES, options};
-use super::own_later::zero;
+use super::volume_records::{BASES, options};
+use super::volume_records_later::zero;
 use crate::check::reported;
 use crate::script::scale;
 
@@ -47,7 +47,7 @@ fn checked(fs: &Fs) -> VolumeReport {
 
 /// A volume in use, the last changes of which are in the log only, and places that only an opening
 /// reads.
-fn in_use(seed: u64, base: &crate::subject::Base) -> (Media, Arc<Fs>, Vec<Place>) {
+fn in_use(seed: u64, base: &crate::subject::Base) -> (Media, Arc<Fs>, Vec<DamageSite>) {
     let media = made(seed, base, false).crashed;
     let (fs, store) = opened(&media);
     let root = Caller::root();
@@ -58,7 +58,7 @@ fn in_use(seed: u64, base: &crate::subject::Base) -> (Media, Arc<Fs>, Vec<Place>
         // Each record states that the one before was durable.
         fs.sync().expect("there is space");
     }
-    let of_opening = |place: &Place| FOR_OPENING.contains(&place.structure);
+    let of_opening = |place: &DamageSite| FOR_OPENING.contains(&place.structure);
     let found = places(&media.copy()).into_iter().filter(of_opening).collect();
     (media, fs, found)
 }
@@ -131,7 +131,7 @@ fn a_damaged_log_is_not_needed_after_a_change_and_a_close() {
     for (seed, base) in (159..).zip(&BASES) {
         for how in 0..5 {
             let (media, fs, found) = in_use(seed, base);
-            let of_log = |place: &&Place| place.structure.ends_with("of the log");
+            let of_log = |place: &&DamageSite| place.structure.ends_with("of the log");
             let last = found.iter().rfind(of_log).expect("there is a log").path.clone();
             match how {
                 0 => zero(&media, found.iter().rfind(of_log).expect("there is a log")),

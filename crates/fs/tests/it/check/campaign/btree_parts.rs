@@ -12,7 +12,7 @@ use format::space_map::{GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
 use store::TreeId;
 
-use super::anatomy::{Place, Top};
+use super::anatomy::{DamageSite, Top};
 use super::media::Media;
 use super::permitted::OF_NONE;
 
@@ -40,10 +40,10 @@ impl Hub<'_> {
 }
 
 /// Adds the places; returns the last record of the log that the state contains.
-pub(super) fn places(media: &Media, top: &Top, found: &mut Vec<Place>) -> u64 {
+pub(super) fn places(media: &Media, top: &Top, found: &mut Vec<DamageSite>) -> u64 {
     let mut newest: Option<Superblock> = None;
     for path in SUPERBLOCKS {
-        found.push(Place::new("superblock", path, 0, SUPERBLOCK_BYTES as u64));
+        found.push(DamageSite::new("superblock", path, 0, SUPERBLOCK_BYTES as u64));
         let Ok(Decoded::Superblock(superblock)) = Superblock::decode(&media.read(path)) else {
             panic!("{path} is whole");
         };
@@ -78,7 +78,7 @@ pub(super) fn places(media: &Media, top: &Top, found: &mut Vec<Place>) -> u64 {
     found.extend(
         walk.found
             .into_iter()
-            .map(|(offset, (structure, length))| Place::new(structure, NODES, offset, length)),
+            .map(|(offset, (structure, length))| DamageSite::new(structure, NODES, offset, length)),
     );
     superblock.lsn
 }

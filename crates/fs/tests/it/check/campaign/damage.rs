@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use format::node::UNIT_BYTES;
 
-use super::anatomy::Place;
+use super::anatomy::DamageSite;
 use super::media::Media;
 
 /// Bytes that a disk loses at once.
@@ -73,11 +73,11 @@ const OTHERS: &[[&str; 2]] = &[
 
 /// A volume, and what was in its place earlier.
 pub(super) struct Target<'a> {
-    pub(super) all: &'a [Place],
+    pub(super) all: &'a [DamageSite],
     pub(super) olds: &'a [Media],
     /// The places of each of those. Where they are known, only what was a whole structure of the
     /// same kind is put back.
-    pub(super) were: &'a [Vec<Place>],
+    pub(super) were: &'a [Vec<DamageSite>],
 }
 
 /// A file by the name that it has when it is sealed.
@@ -98,11 +98,11 @@ impl Target<'_> {
     pub(super) fn strike<'p>(
         &'p self,
         media: &Media,
-        place: &'p Place,
+        place: &'p DamageSite,
         damage: Damage,
         random: &mut fastrand::Rng,
-    ) -> Option<Vec<&'p Place>> {
-        let Place { path, offset, length, .. } = place;
+    ) -> Option<Vec<&'p DamageSite>> {
+        let DamageSite { path, offset, length, .. } = place;
         let device = media.of(path);
         let before = device.read_file(path);
         let mut also = None;
@@ -144,9 +144,9 @@ impl Target<'_> {
     }
 
     /// The places of a file of which bytes are not what they were.
-    fn differing(&self, media: &Media, path: &str, before: &[u8]) -> Vec<&Place> {
+    fn differing(&self, media: &Media, path: &str, before: &[u8]) -> Vec<&DamageSite> {
         let after = if media.has(path) { media.read(path) } else { Vec::new() };
-        let same = |place: &Place| {
+        let same = |place: &DamageSite| {
             let range = place.offset as usize..place.end() as usize;
             after.get(range.clone()) == before.get(range)
         };
@@ -154,9 +154,14 @@ impl Target<'_> {
     }
 
     /// What a place is swapped with.
-    fn partner(&self, place: &Place, damage: Damage, random: &mut fastrand::Rng) -> Option<&Place> {
-        let Place { path, offset, structure, .. } = place;
-        let alike = |other: &&Place| {
+    fn partner(
+        &self,
+        place: &DamageSite,
+        damage: Damage,
+        random: &mut fastrand::Rng,
+    ) -> Option<&DamageSite> {
+        let DamageSite { path, offset, structure, .. } = place;
+        let alike = |other: &&DamageSite| {
             if damage == Damage::Swap {
                 return other.path == *path
                     && other.offset != *offset
@@ -168,7 +173,7 @@ impl Target<'_> {
             let is_other = other.structure != *structure || other.path != *path;
             is_other && OTHERS.iter().any(are)
         };
-        let others: Vec<&Place> = self.all.iter().filter(alike).collect();
+        let others: Vec<&DamageSite> = self.all.iter().filter(alike).collect();
         // Each kind as often as any.
         let mut kinds: Vec<&str> = others.iter().map(|other| other.structure).collect();
         kinds.sort_unstable();
@@ -180,11 +185,11 @@ impl Target<'_> {
 
     /// Other bytes that were at a place earlier, or at the same place of an earlier file of the
     /// same kind, where files are never written over.
-    fn older(&self, place: &Place, now: &[u8]) -> Option<Vec<u8>> {
+    fn older(&self, place: &DamageSite, now: &[u8]) -> Option<Vec<u8>> {
         if !self.were.is_empty() {
             return self.same_kind(place, now);
         }
-        let Place { path, offset, length, .. } = place;
+        let DamageSite { path, offset, length, .. } = place;
         let is_whole = *offset == 0 && *length == now.len() as u64;
         for old in self.olds.iter().rev() {
             let mut files = old.files();
@@ -212,14 +217,14 @@ impl Target<'_> {
 impl Target<'_> {
     /// What was a whole structure of the same kind at this place, or in an earlier file of the
     /// same kind where files are never written over.
-    pub(super) fn same_kind(&self, place: &Place, now: &[u8]) -> Option<Vec<u8>> {
-        let Place { path, offset, length, structure, .. } = place;
+    pub(super) fn same_kind(&self, place: &DamageSite, now: &[u8]) -> Option<Vec<u8>> {
+        let DamageSite { path, offset, length, structure, .. } = place;
         let here = &now[*offset as usize..place.end() as usize];
         let is_file = kind(path).is_some();
         let space = if is_file { *length } else { length.next_multiple_of(UNIT_BYTES as u64) };
         let is_whole_file = *length == now.len() as u64;
         for (old, places) in self.olds.iter().zip(self.were).rev() {
-            let was = |was: &&Place| {
+            let was = |was: &&DamageSite| {
                 let same_place = sealed(&was.path) == sealed(path) && was.offset == *offset;
                 let same_kind = is_file && kind(&was.path) == kind(path);
                 was.structure == *structure && (same_place || same_kind) || {

@@ -7,13 +7,13 @@ use device::sync::Mutex;
 use fs::{Engine, Repair};
 use testing::{CrashPolicy, SimDevice};
 
-use super::anatomy::{Place, places};
+use super::anatomy::{DamageSite, places};
 use super::asked::{Seen, look, open};
 use super::damage::{Damage, Target};
 use super::made::{Volume, dump, made};
 use super::media::Media;
-use super::own::{is_of_copies, is_of_own};
 use super::run::{check, repair};
+use super::volume_records::{is_of_copies, is_of_own};
 use crate::check::reported;
 use crate::script::scale;
 use crate::subject::Base;
@@ -126,7 +126,8 @@ fn at_each_change(engine: Engine, base: &Base) {
         let media =
             if structure.ends_with("of the log") { &volume.crashed } else { &volume.closed };
         let all = places(media);
-        let these: Vec<&Place> = all.iter().filter(|place| place.structure == structure).collect();
+        let these: Vec<&DamageSite> =
+            all.iter().filter(|place| place.structure == structure).collect();
         let Some(place) = random.choice(&these) else { continue };
         let hurt = media.copy();
         let target = Target { all: &all, olds: &volume.olds, were: &[] };
@@ -157,7 +158,7 @@ fn an_interrupted_repair_of_records_under_the_log_makes_nothing_worse() {
     for base in [Base::Engine(Engine::Btree), Base::Column] {
         let volume = made(51, &base, false);
         let all = places(&volume.crashed);
-        for wanted in [is_of_own as fn(&Place) -> bool, is_of_copies] {
+        for wanted in [is_of_own as fn(&DamageSite) -> bool, is_of_copies] {
             let is_under_the_log = |hurt: &Media| {
                 let opened = open(&hurt.copy());
                 opened.is_ok_and(|subject| {

@@ -9,7 +9,7 @@ use format::run_block::{Block, Stored, unpack};
 use format::run_index::{BLOB_HEAD_BYTES, RunIndex};
 use format::run_manifest::{Decoded, RunEntry, RunManifest};
 
-use super::anatomy::{Place, Top};
+use super::anatomy::{DamageSite, Top};
 use super::media::Media;
 
 /// A part of a run of the volume's own tree, and of the copies.
@@ -45,14 +45,19 @@ pub(super) fn manifest(media: &Media) -> (String, RunManifest) {
 }
 
 /// Adds the places; returns the last record of the log that the state contains.
-pub(super) fn places(media: &Media, top: &Top, found: &mut Vec<Place>) -> u64 {
+pub(super) fn places(media: &Media, top: &Top, found: &mut Vec<DamageSite>) -> u64 {
     let (name, manifest) = manifest(media);
     assert_eq!(manifest.volume, top.volume);
-    found.push(Place::new("manifest", &name, 0, media.read(&name).len() as u64));
+    found.push(DamageSite::new("manifest", &name, 0, media.read(&name).len() as u64));
     let copy = name.replace("manifest-", "copy-");
-    found.push(Place::new("copy of the manifest", &copy, 0, media.read(&copy).len() as u64));
+    found.push(DamageSite::new("copy of the manifest", &copy, 0, media.read(&copy).len() as u64));
     for blob in &manifest.blobs {
-        found.push(Place::new("head of a blob", &path(blob.number), 0, BLOB_HEAD_BYTES as u64));
+        found.push(DamageSite::new(
+            "head of a blob",
+            &path(blob.number),
+            0,
+            BLOB_HEAD_BYTES as u64,
+        ));
     }
     let mut rows = BTreeMap::new();
     for (at, entry) in (0_u32..).zip(&manifest.runs) {
@@ -69,7 +74,7 @@ pub(super) fn places(media: &Media, top: &Top, found: &mut Vec<Place>) -> u64 {
         run(media, entry, (hub, &top.key), found, &mut rows);
     }
     for ((log, offset), (length, name)) in rows {
-        found.push(Place::new(name, &path(log), offset, length));
+        found.push(DamageSite::new(name, &path(log), offset, length));
     }
     manifest.lsn
 }
@@ -81,7 +86,7 @@ fn run(
     media: &Media,
     entry: &RunEntry,
     (hub, top): (Hub, &[u8]),
-    found: &mut Vec<Place>,
+    found: &mut Vec<DamageSite>,
     rows: &mut Rows,
 ) {
     let (blob, bytes) = (path(entry.blob), media.read(&path(entry.blob)));
@@ -106,9 +111,9 @@ fn run(
         Hub::Own => [OWN; 3],
         Hub::Copies => [COPIES; 3],
     };
-    found.push(Place::new(index_name, &blob, entry.index, before));
+    found.push(DamageSite::new(index_name, &blob, entry.index, before));
     if filters > 0 {
-        let place = Place::new(filter_name, &blob, entry.index + before, filters);
+        let place = DamageSite::new(filter_name, &blob, entry.index + before, filters);
         found.push(place.reported_from(entry.index));
     }
     for (at, place) in index.blocks().iter().enumerate() {
@@ -117,7 +122,7 @@ fn run(
             && if last { top <= index.last_key() } else { top < index.first_key(at + 1) };
         let is_above = hub == Hub::Top && has_top;
         let name = if is_above { "block of a run above the top" } else { block_name };
-        found.push(Place::new(name, &blob, place.offset, u64::from(place.stored)));
+        found.push(DamageSite::new(name, &blob, place.offset, u64::from(place.stored)));
         let stored = slice(place.offset, place.stored);
         let raw = if place.stored < place.raw {
             unpack(stored, place.raw as usize).expect("it is whole")

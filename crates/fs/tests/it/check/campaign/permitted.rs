@@ -1,6 +1,6 @@
 //! The permitted effects of damage of each structure.
 
-use super::anatomy::Place;
+use super::anatomy::DamageSite;
 use super::damage::Damage;
 
 /// The outcome of a damage, from the least to the worst.
@@ -148,7 +148,7 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
 
 /// What may come of a damage, by all that it struck: the least of it is as bad as the least that
 /// comes of any, the worst as bad as the worst.
-pub(super) fn permitted(struck: &[&Place], damage: Damage) -> (Outcome, Outcome) {
+pub(super) fn permitted(struck: &[&DamageSite], damage: Damage) -> (Outcome, Outcome) {
     let each = || struck.iter().map(|place| of_one(place.structure, damage));
     let least = each().map(|(least, _)| least).max();
     let worst = each().map(|(_, worst)| worst).max();

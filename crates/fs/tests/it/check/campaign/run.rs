@@ -16,13 +16,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fs::{Engine, Fs, Problem, ProblemKind, Repair, RepairReport, VolumeReport};
 use testing::model::Dump;
 
-use super::anatomy::{Place, places};
+use super::anatomy::{DamageSite, places};
 use super::asked::{Refused, Seen, look, open};
 use super::damage::{Damage, Target};
 use super::made::{Volume, dump, made, made_index};
 use super::media::Media;
-use super::part::Part;
 use super::permitted::{OF_NONE, Outcome, permitted, structures};
+use super::selection::Selection;
 use crate::check::reported;
 use crate::check::volume::{Looked, ask};
 use crate::script::scale;
@@ -71,9 +71,9 @@ struct Case<'a> {
     /// As it was before the blow.
     whole: &'a Media,
     damage: Damage,
-    place: &'a Place,
+    place: &'a DamageSite,
     /// All places of which bytes are not what they were.
-    struck: Vec<&'a Place>,
+    struck: Vec<&'a DamageSite>,
     /// For messages.
     what: String,
 }
@@ -212,7 +212,7 @@ impl Case<'_> {
             return false;
         }
         let healed = media.copy();
-        for Place { path, offset, length, .. } in &self.struck {
+        for DamageSite { path, offset, length, .. } in &self.struck {
             if !unnamed.contains(path.as_str()) {
                 let bytes = &self.whole.read(path)[*offset as usize..][..*length as usize];
                 healed.of(path).overwrite(path, *offset, bytes);
@@ -237,7 +237,7 @@ impl Case<'_> {
             let in_log =
                 self.damage == Damage::Gone && is_log(&problem.file) && is_log(&place.path);
             let of_file = struck.iter().filter(|at| names(&problem.file, &at.path));
-            let of_file: Vec<&&Place> = of_file.collect();
+            let of_file: Vec<&&DamageSite> = of_file.collect();
             assert!(!of_file.is_empty() || in_log, "{what}: not there: {problem:#?}");
             let unreadable = [ProblemKind::Unreadable, ProblemKind::Contents];
             let offset = problem.offset;
@@ -297,7 +297,7 @@ impl Case<'_> {
             assert!(path.is_none(), "{what}: {path:?}");
         }
         let contents = ["long value", "block of a value log"];
-        let only_contents = |place: &&Place| {
+        let only_contents = |place: &&DamageSite| {
             contents.contains(&place.structure) || place.structure.contains("segment")
         };
         if self.struck.iter().all(only_contents) {
@@ -312,8 +312,8 @@ impl Case<'_> {
 #[expect(clippy::print_stdout, reason = "prints how much was done")]
 pub(super) fn campaign(
     (volume, media, state): (&Volume, &Media, &str),
-    (seed, damages, were): (u64, &[Damage], &[Vec<Place>]),
-    wanted: &dyn Fn(&Place) -> bool,
+    (seed, damages, were): (u64, &[Damage], &[Vec<DamageSite>]),
+    wanted: &dyn Fn(&DamageSite) -> bool,
     table: &mut Table,
 ) {
     let report = check(media);
@@ -321,16 +321,16 @@ pub(super) fn campaign(
     let mut random = fastrand::Rng::with_seed(seed);
     let all = places(media);
     let target = Target { all: &all, olds: &volume.olds, were };
-    let mut order: Vec<&Place> = all.iter().filter(|place| wanted(place)).collect();
+    let mut order: Vec<&DamageSite> = all.iter().filter(|place| wanted(place)).collect();
     random.shuffle(&mut order);
-    let part = Part::asked();
+    let part = Selection::asked();
     let mut count: BTreeMap<(&str, Damage), u64> = BTreeMap::new();
     let (mut number, mut cases, mut failed) = (0, 0, Vec::new());
     for place in order {
         for &damage in damages {
             // Each case is the same whichever others are run.
             let mut random = fastrand::Rng::with_seed(random.u64(..));
-            let Place { structure, path, offset, .. } = place;
+            let DamageSite { structure, path, offset, .. } = place;
             let damaged = damage.name();
             let what =
                 format!("seed {seed}, {state}: {damaged} at {path}, byte {offset} ({structure})");
@@ -405,7 +405,7 @@ pub(super) fn name(engine: Engine) -> &'static str {
 
 /// That each of these structures was damaged so.
 pub(super) fn assert_struck(table: &Table, damage: Damage, wanted: &[&[&str]], of: &str) {
-    if !Part::asked().is_all() {
+    if !Selection::asked().is_all() {
         return;
     }
     let struck = table.keys().filter(|(_, by)| *by == damage);
@@ -430,7 +430,7 @@ fn every_structure(engine: Engine, base: &Base) {
             &mut table,
         );
         // What the closed volume has not.
-        let here = |place: &Place| {
+        let here = |place: &DamageSite| {
             slow || place.structure.contains("log") && place.path.starts_with("log/")
                 || place.structure == "contents in an open segment"
         };
@@ -442,7 +442,7 @@ fn every_structure(engine: Engine, base: &Base) {
         );
     }
     print!("{}", shown(name(engine), &table));
-    if !Part::asked().is_all() {
+    if !Selection::asked().is_all() {
         return;
     }
     for structure in structures(engine) {
@@ -548,7 +548,11 @@ fn damage_of_an_index_of_another_file_system_has_a_permitted_outcome() {
             &mut table,
         );
         print!("{}", shown(&format!("{}, an index", name(engine)), &table));
-        assert!(table.len() > 30 || !Part::asked().is_all(), "{engine:?}: {} kinds", table.len());
+        assert!(
+            table.len() > 30 || !Selection::asked().is_all(),
+            "{engine:?}: {} kinds",
+            table.len()
+        );
     }
 }
 
@@ -560,13 +564,13 @@ fn damage_of_a_log_elsewhere_costs_its_last_changes_at_most() {
     {
         let mut table = Table::new();
         let volume = made(30, &base, true);
-        let logs = |place: &Place| place.path.starts_with("log/");
+        let logs = |place: &DamageSite| place.path.starts_with("log/");
         for (media, state) in [(&volume.closed, "closed"), (&volume.crashed, "crashed")] {
             campaign((&volume, media, state), (30, &Damage::ALL, &[]), &logs, &mut table);
         }
         print!("{}", shown(&format!("{}, log elsewhere", name(engine)), &table));
         let struck = table.keys().filter(|(structure, _)| *structure == "record of the log");
-        assert!(struck.count() >= 5 || !Part::asked().is_all(), "{engine:?}");
+        assert!(struck.count() >= 5 || !Selection::asked().is_all(), "{engine:?}");
         for (media, state) in [(&volume.closed, "closed"), (&volume.crashed, "crashed")] {
             let what = format!("{engine:?}, {state}: the disk of the log is empty");
             let hurt = media.copy();

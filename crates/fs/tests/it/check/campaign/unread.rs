@@ -10,13 +10,13 @@ use fs::{Fs, Gc, OpenOptions, Problem, ProblemKind, Repair, VolumeReport};
 use testing::model::Dump;
 use testing::{Fault, FaultOn, Op};
 
-use super::anatomy::{Place, places};
+use super::anatomy::{DamageSite, places};
 use super::asked::open;
 use super::bad_sector::BadSector;
 use super::made::made;
 use super::media::Media;
-use super::own::{BASES, options};
-use super::own_later::zero;
+use super::volume_records::{BASES, options};
+use super::volume_records_later::zero;
 use crate::check::reported;
 use crate::check::volume::{Looked, ask};
 use crate::script::{SNAPSHOTS, scale};
@@ -31,13 +31,13 @@ const TWICE: [&str; 5] = [
     "copy of the manifest",
 ];
 
-fn check(media: &Media, place: &Place) -> VolumeReport {
+fn check(media: &Media, place: &DamageSite) -> VolumeReport {
     let mut proceed = |_, _| ControlFlow::Continue(());
     Fs::check_offline(&BadSector::env(media, place), &mut proceed)
         .unwrap_or_else(|error| panic!("{place:?}: the check ended: {error}"))
 }
 
-fn is_of(problem: &Problem, place: &Place) -> bool {
+fn is_of(problem: &Problem, place: &DamageSite) -> bool {
     problem.kind == ProblemKind::Medium
         && problem.file == place.path
         && (place.offset..place.end()).contains(&problem.offset)
@@ -46,7 +46,7 @@ fn is_of(problem: &Problem, place: &Place) -> bool {
 }
 
 /// The first and the last place of each structure.
-fn of_each_structure(media: &Media) -> Vec<Place> {
+fn of_each_structure(media: &Media) -> Vec<DamageSite> {
     let all = places(media);
     let structures: BTreeSet<&str> = all.iter().map(|place| place.structure).collect();
     let ends = |structure: &&str| {
@@ -98,7 +98,10 @@ fn read_errors_are_reported_and_the_rest_is_checked() {
     }
 }
 
-fn of<'a>(all: &'a [Place], structure: &'static str) -> impl DoubleEndedIterator<Item = &'a Place> {
+fn of<'a>(
+    all: &'a [DamageSite],
+    structure: &'static str,
+) -> impl DoubleEndedIterator<Item = &'a DamageSite> {
     all.iter().filter(move |place| place.structure == structure)
 }
 
@@ -117,7 +120,7 @@ fn damage_beside_an_unreadable_sector_is_reported_and_not_repaired() {
         zero(&media, header);
         let (whole, what) = (bytes(&media), format!("{base:?}"));
         let report = check(&media, unread);
-        let paths = |at: &Place| {
+        let paths = |at: &DamageSite| {
             let of = |found: &&Problem| found.file == at.path && found.offset == at.offset;
             let found = report.problems.iter().filter(of).find(|found| !found.path.is_empty());
             found.map(|found| found.path.clone())
@@ -140,10 +143,10 @@ fn damage_beside_an_unreadable_sector_is_reported_and_not_repaired() {
 fn a_volume_in_use_reports_read_errors() {
     for (seed, base) in (146..).zip(&BASES) {
         let volume = made(seed, base, false);
-        let of_contents = |place: &Place| place.structure == "contents in a sealed segment";
+        let of_contents = |place: &DamageSite| place.structure == "contents in a sealed segment";
         let of_tree =
-            |place: &Place| place.structure == "leaf" || place.structure == "block of a run";
-        for wanted in [&of_contents as &dyn Fn(&Place) -> bool, &of_tree] {
+            |place: &DamageSite| place.structure == "leaf" || place.structure == "block of a run";
+        for wanted in [&of_contents as &dyn Fn(&DamageSite) -> bool, &of_tree] {
             let media = volume.closed.copy();
             let place = places(&media).into_iter().rfind(|place| wanted(place));
             let place = place.expect("there is such a place");
@@ -167,9 +170,9 @@ fn a_volume_in_use_collects_nothing_after_a_read_error_in_ownership_records() {
         let littered = made(seed, base, false).closed;
         crate::check::garbage::lose(&littered.volume);
         let right = Dump::collect(&mut open(&littered.copy()).expect("it opens"), SNAPSHOTS);
-        let of_tree = |place: &&Place| ["leaf", "block of a run"].contains(&place.structure);
+        let of_tree = |place: &&DamageSite| ["leaf", "block of a run"].contains(&place.structure);
         let all = places(&littered);
-        let all: Vec<&Place> = all.iter().filter(of_tree).collect();
+        let all: Vec<&DamageSite> = all.iter().filter(of_tree).collect();
         let (mut given_up, mut collected) = (0, 0);
         for place in all.iter().step_by(all.len().div_ceil(scale(40, 1000) as usize)) {
             let (what, media) = (format!("seed {seed}, {base:?}: {place:?}"), littered.copy());

@@ -37,12 +37,12 @@ pub const COPY: TreeId = TreeId(COPY_TREE);
 const ROOT: [u8; 2] = [b'C', 5];
 
 /// What is known of the records of an open volume, and the engine's own store.
-pub struct Own {
+pub struct RecordCopies {
     engine: Arc<dyn Store>,
     noted: Arc<Noted>,
 }
 
-impl Own {
+impl RecordCopies {
     /// What is known.
     pub fn noted(&self) -> &Noted {
         &self.noted
@@ -67,20 +67,20 @@ impl Own {
 }
 
 /// Puts the layer that maintains the copies over an engine's store.
-pub fn over(engine: Arc<dyn Store>) -> Result<(Arc<dyn Store>, Own)> {
+pub fn over(engine: Arc<dyn Store>) -> Result<(Arc<dyn Store>, RecordCopies)> {
     debug_assert_eq!(ROOT, key::counter(Counter::Root));
     let noted = Arc::new(Noted::new(are_there(&*engine)?));
     if let Some(why) = engine.read_only()
-        && is_of_own(&engine.unknown())
+        && is_of_volume_tree(&engine.unknown())
     {
         noted.not_replayed(&why, engine.unknown() == [COPY]);
     }
     let mirrored = mirrored::MirroredStore::new(Arc::clone(&engine), Arc::clone(&noted));
-    Ok((Arc::new(mirrored), Own { engine, noted }))
+    Ok((Arc::new(mirrored), RecordCopies { engine, noted }))
 }
 
 /// Whether the trees with unknown parts are one of the two: the other has what it held.
-pub fn is_of_own(unknown: &[TreeId]) -> bool {
+pub fn is_of_volume_tree(unknown: &[TreeId]) -> bool {
     matches!(unknown, [VOLUME | COPY])
 }
 

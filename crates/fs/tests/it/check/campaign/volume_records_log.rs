@@ -9,15 +9,15 @@ use inode::{Caller, NodeId};
 use store::Batch;
 use testing::CrashPolicy;
 
-use super::anatomy::{Place, places};
+use super::anatomy::{DamageSite, places};
 use super::asked::open;
 use super::made::made;
 use super::media::Media;
-use super::own::{
+use super::run::{check, repair};
+use super::volume_records::{
     BASES, COPY, VOLUME, assert_same, engine, flips, is_of_copies, is_of_own, struck,
 };
-use super::own_later::{leaf_of, with_snapshots, zero};
-use super::run::{check, repair};
+use super::volume_records_later::{leaf_of, with_snapshots, zero};
 use crate::check::reported;
 
 #[test]
@@ -26,7 +26,7 @@ fn damage_of_either_tree_under_the_log_is_repaired_from_the_log() {
         println!("seed {seed}");
         let volume = made(seed, base, false);
         let mut read_only = 0;
-        for wanted in [is_of_own as fn(&Place) -> bool, is_of_copies] {
+        for wanted in [is_of_own as fn(&DamageSite) -> bool, is_of_copies] {
             let all = flips(&volume.crashed, wanted, seed);
             assert!(!all.is_empty(), "{base:?}: nothing of them");
             for (place, bit) in all {
@@ -67,7 +67,7 @@ fn a_leaf_of_many_under_the_log_is_answered_from_the_copy() {
         drop(subject);
         let right = names(&crashed.copy());
         assert_eq!(right.len(), 600);
-        let is_of_either = |place: &Place| is_of_own(place) || is_of_copies(place);
+        let is_of_either = |place: &DamageSite| is_of_own(place) || is_of_copies(place);
         let mut read_only = 0;
         for place in places(&crashed).into_iter().filter(is_of_either) {
             let what = format!("{engine:?}: byte {} of {}", place.offset, place.structure);
@@ -107,7 +107,7 @@ fn no_sector_holds_leaves_of_both_trees() {
         }
         fs.close().expect("there is space");
         drop(subject);
-        let blocks = |is: fn(&Place) -> bool| -> BTreeSet<u64> {
+        let blocks = |is: fn(&DamageSite) -> bool| -> BTreeSet<u64> {
             let all = places(&media).into_iter().filter(is);
             all.flat_map(|place| place.offset / 4096..place.end().div_ceil(4096)).collect()
         };

@@ -12,15 +12,15 @@ use inode::{Caller, NodeId};
 use store::{Batch, Durability, Store, TreeId};
 use testing::{CrashPolicy, SimDevice};
 
-use super::anatomy::{Place, places};
+use super::anatomy::{DamageSite, places};
 use super::asked::open;
 use super::bad_sector::BadSector;
 use super::made::made;
 use super::media::Media;
-use super::own::{
+use super::run::{check, repair};
+use super::volume_records::{
     BASES, COPY, VOLUME, assert_same, engine, is_of_copies, is_of_own, options, records,
 };
-use super::run::{check, repair};
 use crate::check::reported;
 use crate::check::volume::opened_with;
 use crate::script::scale;
@@ -45,18 +45,19 @@ pub(super) fn with_snapshots(seed: u64, on: Engine) -> (Media, Vec<u8>, Vec<u8>)
     (media, subvolumes[last].clone(), subvolumes[middle].clone())
 }
 
-pub(super) fn zero(media: &Media, place: &Place) {
+pub(super) fn zero(media: &Media, place: &DamageSite) {
     media.volume.overwrite(&place.path, place.offset, &vec![0; place.length as usize]);
 }
 
-fn heal(media: &Media, place: &Place, from: &Media) {
+fn heal(media: &Media, place: &DamageSite, from: &Media) {
     let bytes = &from.read(&place.path)[place.offset as usize..];
     media.volume.overwrite(&place.path, place.offset, &bytes[..place.length as usize]);
 }
 
 /// Places without which a record cannot be read, while another can.
-pub(super) fn leaf_of(media: &Media, tree: TreeId, lost: &[u8], whole: &[u8]) -> Place {
-    let is_of = |place: &Place| if tree == COPY { is_of_copies(place) } else { is_of_own(place) };
+pub(super) fn leaf_of(media: &Media, tree: TreeId, lost: &[u8], whole: &[u8]) -> DamageSite {
+    let is_of =
+        |place: &DamageSite| if tree == COPY { is_of_copies(place) } else { is_of_own(place) };
     let mut found = places(media).into_iter().filter(is_of).filter(|place| {
         let hurt = media.copy();
         zero(&hurt, place);

@@ -8,11 +8,11 @@
 
 use fs::Engine;
 
-use super::anatomy::{Place, places};
+use super::anatomy::{DamageSite, places};
 use super::damage::{Damage, Target};
 use super::made::{as_it_was, made_worn};
-use super::part::Part;
 use super::run::{Table, assert_struck, campaign, name, shown};
+use super::selection::Selection;
 use crate::script::scale;
 use crate::subject::Base;
 
@@ -55,23 +55,24 @@ fn worn(engine: Engine, base: &Base, wanted: &[&'static str]) {
     for seed in 70..78 {
         let is_struck = |structure: &&str| table.contains_key(&(structure, Damage::Old));
         let is_enough =
-            || !Part::asked().is_all() || lists.iter().copied().flatten().all(is_struck);
+            || !Selection::asked().is_all() || lists.iter().copied().flatten().all(is_struck);
         if seed >= scale(71, 73) && is_enough() {
             break;
         }
         println!("seed {seed}");
         let volume = made_worn(seed, base);
-        let were: Vec<Vec<Place>> = volume.olds.iter().map(places).collect();
+        let were: Vec<Vec<DamageSite>> = volume.olds.iter().map(places).collect();
         let how = (seed, &[Damage::Old][..], were.as_slice());
         campaign((&volume, &volume.closed, "worn"), how, &|_| true, &mut table);
-        let open = |place: &Place| place.structure == "contents in an open segment";
+        let open = |place: &DamageSite| place.structure == "contents in an open segment";
         campaign((&volume, &volume.crashed, "crashed"), how, &open, &mut table);
         // What by chance is nowhere in a place where one of its kind was, was so at times before.
         for at in (1..were.len()).rev() {
             let (media, before) = (&volume.olds[at], (&volume.olds[..at], &were[..at]));
             let target = Target { all: &were[at], olds: before.0, were: before.1 };
-            let is_missing = |place: &&Place| !table.contains_key(&(place.structure, Damage::Old));
-            let was_there = |place: &&Place| {
+            let is_missing =
+                |place: &&DamageSite| !table.contains_key(&(place.structure, Damage::Old));
+            let was_there = |place: &&DamageSite| {
                 is_missing(place) && target.same_kind(place, &media.read(&place.path)).is_some()
             };
             let Some(place) = were[at].iter().find(was_there) else { continue };

@@ -27,7 +27,7 @@ pub(crate) enum Verdict {
 }
 
 /// The classification of a base's directories, by their positions in its table.
-pub(crate) struct Ground {
+pub(crate) struct Classified {
     verdicts: Vec<Verdict>,
     /// Directories whose record is newer than the table's.
     newer: Vec<bool>,
@@ -35,14 +35,14 @@ pub(crate) struct Ground {
     start: Option<usize>,
 }
 
-impl Ground {
+impl Classified {
     /// Classifies all; `None` if the caller cancelled.
     pub(crate) fn of(
         view: &View,
         base: &Base,
         scope: &mut Scope<'_>,
         cancel: &AtomicBool,
-    ) -> Result<Option<Ground>> {
+    ) -> Result<Option<Classified>> {
         let table = &base.table;
         let caller = scope.caller();
         let class = |(mode, uid, gid): &(u32, u32, u32)| {
@@ -57,7 +57,8 @@ impl Ground {
             }
         }
         let start = table.position(scope.from.directory);
-        let mut ground = Ground { verdicts: vec![Verdict::Unknown; table.len()], newer, start };
+        let mut classified =
+            Classified { verdicts: vec![Verdict::Unknown; table.len()], newer, start };
         let mut chain = Vec::new();
         for first in 0..table.len() {
             if first % CHECK_EVERY == 0 && cancel.load(Ordering::Relaxed) {
@@ -65,16 +66,16 @@ impl Ground {
             }
             let mut at = first;
             let mut verdict = loop {
-                if ground.verdicts[at] != Verdict::Unknown {
-                    break ground.verdicts[at];
+                if classified.verdicts[at] != Verdict::Unknown {
+                    break classified.verdicts[at];
                 }
                 let (ino, above, _) = table.at(at);
                 let known = [scope.from.directory, view.root].contains(&ino);
-                if known || above == NOWHERE || above as usize == at || ground.newer[at] {
+                if known || above == NOWHERE || above as usize == at || classified.newer[at] {
                     let access = scope.access(ino)?;
                     let verdict =
                         if access.open { Verdict::Open(access.depth) } else { Verdict::Closed };
-                    ground.verdicts[at] = verdict;
+                    classified.verdicts[at] = verdict;
                     break verdict;
                 }
                 if chain.len() > table.len() {
@@ -99,10 +100,10 @@ impl Ground {
                     }
                     _ => Verdict::Closed,
                 };
-                ground.verdicts[at] = verdict;
+                classified.verdicts[at] = verdict;
             }
         }
-        Ok(Some(ground))
+        Ok(Some(classified))
     }
 
     /// Whether the names of a directory count.

@@ -3,22 +3,22 @@
 //! regardless of which others are run.
 
 /// What is requested.
-pub(super) struct Part {
+pub(super) struct Selection {
     /// Which of how many.
     share: (u64, u64),
     words: Option<String>,
 }
 
-impl Part {
+impl Selection {
     /// By the environment.
-    pub(super) fn asked() -> Part {
+    pub(super) fn asked() -> Selection {
         let share = std::env::var("PANDO_PART").ok().map(|text| {
             let numbers = text.split_once('/').map(|(part, of)| (part.parse(), of.parse()));
             let Some((Ok(part), Ok(of))) = numbers else { panic!("PANDO_PART={text}, not 3/8") };
             assert!((1..=of).contains(&part), "PANDO_PART={text}: from 1 to the number of parts");
             (part, of)
         });
-        Part { share: share.unwrap_or((1, 1)), words: std::env::var("PANDO_CASE").ok() }
+        Selection { share: share.unwrap_or((1, 1)), words: std::env::var("PANDO_CASE").ok() }
     }
 
     /// Whether all cases are run, so that what has to be among them is.

@@ -17,7 +17,7 @@ use lsm::LsmStore;
 use store::{Batch, Durability, EngineOptions, KeyRange, LogKey, Store, TreeId};
 use testing::{CrashPolicy, SimDevice};
 
-use super::anatomy::{Place, places};
+use super::anatomy::{DamageSite, places};
 use super::asked::{look, open};
 use super::made::{Volume, made};
 use super::media::Media;
@@ -33,11 +33,11 @@ pub(super) const BASES: [Base; 3] =
     [Base::Engine(Engine::Btree), Base::Engine(Engine::Lsm), Base::Column];
 const QUOTAS: [&str; 2] = ["the quotas", "the quotas of owners"];
 
-pub(super) fn is_of_own(place: &Place) -> bool {
+pub(super) fn is_of_own(place: &DamageSite) -> bool {
     place.structure.ends_with("of the volume's own tree")
 }
 
-pub(super) fn is_of_copies(place: &Place) -> bool {
+pub(super) fn is_of_copies(place: &DamageSite) -> bool {
     place.structure.ends_with("of the copies of its records")
 }
 
@@ -88,7 +88,11 @@ pub(super) fn assert_same(env: &Env, what: &str) {
 }
 
 /// Flips a bit of some or all places.
-pub(super) fn flips(media: &Media, wanted: fn(&Place) -> bool, seed: u64) -> Vec<(Place, u64)> {
+pub(super) fn flips(
+    media: &Media,
+    wanted: fn(&DamageSite) -> bool,
+    seed: u64,
+) -> Vec<(DamageSite, u64)> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut found = Vec::new();
     for place in places(media).into_iter().filter(wanted) {
@@ -115,7 +119,7 @@ fn held(media: &Media) -> (u64, u64, u64) {
     (status.files, status.bytes, status.counting)
 }
 
-fn names(words: Option<&String>, place: &Place) -> bool {
+fn names(words: Option<&String>, place: &DamageSite) -> bool {
     words.is_some_and(|words| {
         words.contains(&place.path) && words.contains("byte ") && words.contains("fsck --repair")
     })
@@ -125,7 +129,7 @@ fn names(words: Option<&String>, place: &Place) -> bool {
 /// crash. Whether it opened for reading only.
 pub(super) fn struck(
     (volume, media): (&Volume, &Media),
-    (place, bit): (&Place, u64),
+    (place, bit): (&DamageSite, u64),
     what: &str,
 ) -> bool {
     let hurt = media.copy();
@@ -171,7 +175,9 @@ fn any_damage_of_either_mirrored_tree_is_repaired() {
         println!("seed {seed}");
         let volume = made(seed, base, false);
         assert_same(&volume.closed.copy().env(), "before");
-        for (of, wanted) in [("own", is_of_own as fn(&Place) -> bool), ("copies", is_of_copies)] {
+        for (of, wanted) in
+            [("own", is_of_own as fn(&DamageSite) -> bool), ("copies", is_of_copies)]
+        {
             let all = flips(&volume.closed, wanted, seed);
             assert!(!all.is_empty(), "{base:?}: nothing of the {of}");
             for (place, bit) in all {
@@ -189,8 +195,8 @@ fn the_mirrored_trees_share_no_disk_block() {
         let all = places(&volume.closed);
         // What a disk loses as one; value logs are stored as they are written.
         let unit = if matches!(base, Base::Column) { 1 } else { 4096 };
-        let end = |place: &Place| place.end().next_multiple_of(unit);
-        let begin = |place: &Place| place.offset / unit * unit;
+        let end = |place: &DamageSite| place.end().next_multiple_of(unit);
+        let begin = |place: &DamageSite| place.offset / unit * unit;
         for own in all.iter().filter(|place| is_of_own(place)) {
             for copy in all.iter().filter(|place| is_of_copies(place)) {
                 let apart =
@@ -212,7 +218,7 @@ fn damage_of_both_is_reported_and_nothing_changed() {
             hurt.volume.overwrite(&place.path, place.offset, &vec![0; place.length as usize]);
         }
         let error = open(&hurt.copy()).err().expect("nothing is to be read").to_string();
-        let is_named = |is: fn(&Place) -> bool| {
+        let is_named = |is: fn(&DamageSite) -> bool| {
             all.iter().any(|place| is(place) && error.contains(&format!("byte {}", place.reported)))
         };
         assert!(is_named(is_of_own) && is_named(is_of_copies), "{base:?}: {error}");
@@ -247,7 +253,7 @@ fn an_impossible_repair_does_not_recommend_itself() {
         });
         for pair in pairs {
             let hurt = volume.closed.copy();
-            for Place { path, offset, length, .. } in pair {
+            for DamageSite { path, offset, length, .. } in pair {
                 hurt.volume.overwrite(path, *offset, &vec![0; *length as usize]);
             }
             if open(&hurt.copy()).is_err() {
@@ -272,7 +278,7 @@ fn damaged_copies_block_no_changes_and_are_not_trusted_afterwards() {
     for (seed, base) in (85..).zip(&BASES) {
         let volume = made(seed, base, false);
         let hurt = volume.closed.copy();
-        let struck: Vec<Place> = places(&hurt).into_iter().filter(is_of_copies).collect();
+        let struck: Vec<DamageSite> = places(&hurt).into_iter().filter(is_of_copies).collect();
         for place in &struck {
             hurt.volume.overwrite(&place.path, place.offset, &vec![0; place.length as usize]);
         }

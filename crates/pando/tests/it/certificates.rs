@@ -1,0 +1,57 @@
+//! Certificates of a cluster, and commands that run with one of them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::world::{PANDO, World};
+
+/// A directory of certificates in a world's.
+pub(crate) struct Certificates<'a> {
+    world: &'a World,
+    directory: PathBuf,
+}
+
+impl Certificates<'_> {
+    /// Those of a server on this machine, and of a client, with these options.
+    pub(crate) fn new<'a>(world: &'a World, client: &str, options: &[&str]) -> Certificates<'a> {
+        let made = Certificates { world, directory: world.path().join("certs") };
+        made.add(client, &[&["--server", "127.0.0.1"], options].concat());
+        made
+    }
+
+    /// One more client.
+    pub(crate) fn add(&self, client: &str, options: &[&str]) {
+        let directory = self.directory.to_str().unwrap();
+        let words = ["cluster", "certs", directory, "--client", client];
+        self.world.ok(&[&words, options].concat());
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.directory.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// The options of `pando serve`.
+    pub(crate) fn of_server(&self) -> [String; 6] {
+        let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| self.file(name));
+        ["--cert".to_owned(), cert, "--key".to_owned(), key, "--ca".to_owned(), ca]
+    }
+
+    /// Runs a command as a machine that has the certificate of a client; whether it succeeds, and
+    /// what it reports.
+    pub(crate) fn run(&self, client: &str, arguments: &[&str]) -> (bool, String) {
+        let own = self.world.path().join(client);
+        if !own.exists() {
+            fs::create_dir(&own).unwrap();
+            fs::copy(self.file("ca.pem"), own.join("ca.pem")).unwrap();
+            for end in ["pem", "key"] {
+                let from = self.file(&format!("{client}.{end}"));
+                fs::copy(from, own.join(format!("client.{end}"))).unwrap();
+            }
+        }
+        let mut command = Command::new(PANDO);
+        let command = command.args(arguments).env("PANDO_CERTS", &own).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
