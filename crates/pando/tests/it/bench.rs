@@ -1,10 +1,10 @@
 //! `pando bench` on a mounted volume: what it reports, and that it leaves nothing.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::world::{World, signal, wait_until};
+use crate::world::{PANDO, World, signal, wait_until};
 
 on_each_engine!(a_mounted_volume_is_measured_and_left_as_it_was);
 
@@ -74,4 +74,16 @@ fn a_trash_and_what_is_not_mounted_are_refused() {
     assert!(message.contains("a trash keeps"), "{message}");
     assert_eq!(world.names("/"), [".trash"]);
     world.umount();
+}
+
+/// The scripts of `bench/` and the pages of figures name verbs and options that exist.
+#[test]
+fn commands_of_benchmarks_are_understood() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/check.py");
+    let Ok(done) = Command::new("python3").args([script, PANDO]).output() else {
+        println!("NOT TESTED: commands of benchmarks, for python3 is not installed");
+        return;
+    };
+    let printed = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{printed}{}", String::from_utf8_lossy(&done.stderr));
 }
