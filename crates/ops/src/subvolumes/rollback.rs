@@ -7,6 +7,7 @@
 //! working directories keep the old tree.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
@@ -91,16 +92,12 @@ impl Ops {
             0 => None,
             above => Some(self.subvol(SubvolId(above))?),
         };
-        let mut quiet = vec![std::sync::Arc::clone(&subvol)];
-        quiet.extend(owned.members());
+        let quiet = [Arc::clone(&subvol)];
         // Where a plain directory was, its own subvolume gets the name that points to the copy.
         let changed = if is_root { above.as_ref() } else { quiet.first() };
-        // What holds behind the gates; `None`: too much changed.
+        // What holds behind the gate.
         let seen = Cell::new(None);
         let aim = |plan: &mut Plan| {
-            if !owned.holds()? {
-                return Ok(());
-            }
             let record = directory_of(self, &subvol, ino)?;
             let hangs = self.hangs(dir, &old, &record)?;
             if let Hangs::In { subvol, dir, cookie } = hangs {
@@ -113,6 +110,9 @@ impl Ops {
         let through = Through { quiet: &quiet, changed };
         execute(self, ledger, through, aim, |ledger, plan| {
             let Some((hangs, record)) = seen.take() else { return Ok(false) };
+            if !owned.holds(plan)? {
+                return Ok(false);
+            }
             let copied = self.plan_copy(ledger, plan, &source, hangs)?;
             let new = node_of(copied.id, copied.record.root);
             let name = self.hang(policy, (ledger, plan), hangs, &copied)?;

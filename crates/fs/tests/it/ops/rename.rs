@@ -1,5 +1,8 @@
 //! `rename`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use fs::{FileSystem, FsResult, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 
@@ -282,4 +285,50 @@ fn concurrent_renames_cannot_create_a_loop() {
         let (upper, name) = if top[0] == "a" { (a, "b") } else { (b, "a") };
         rename(v, (upper, name), (ROOT, name), RenameMode::Replace).expect("moved back");
     }
+}
+
+/// Everything above the target was read a second time with the places of all of it locked, for
+/// which other renames of directories wait.
+#[test]
+fn what_is_above_a_target_is_read_once_unless_a_directory_changes_its_parent() {
+    const LEVELS: [u64; 2] = [100, 600];
+    let cost = |levels: u64, hook: Option<&dyn Fn(&Volume)>| {
+        let v = volume();
+        for name in ["moves", "a", "b"] {
+            v.dir(ROOT, name);
+        }
+        let deep = (0..levels).fold(ROOT, |above, _| v.dir(above, "d").node);
+        let reads = || v.store.gets() + v.store.moves();
+        let before = reads();
+        if let Some(hook) = hook {
+            hook(&v);
+        }
+        rename(&v, (ROOT, "moves"), (deep, "here"), RenameMode::Replace).expect("moved");
+        v.store.set_on_read(|| ());
+        refused(rename(&v, (ROOT, "d"), (deep, "d"), RenameMode::Replace), &loop_error());
+        v.find(deep, "here").expect("it moved");
+        reads() - before
+    };
+    let [few, many] = LEVELS.map(|levels| cost(levels, None));
+    // Once for the rename, and once for the one that is refused.
+    let once = LEVELS[1] - LEVELS[0];
+    assert!((many - few).abs_diff(2 * once) < 20, "{few} reads, {many} with {once} levels more");
+    // Another directory moves, during the first read of what is above.
+    let other = |v: &Volume| {
+        let (fs, calls) = (Arc::downgrade(&v.fs), AtomicU64::new(0));
+        v.store.set_on_read(move || {
+            let Some(fs) = fs.upgrade() else { return };
+            if calls.fetch_add(1, Ordering::Relaxed) == 50 {
+                let b = fs.lookup(&Caller::root(), ROOT, b"b").expect("it is there").node;
+                let (from, to) = ((ROOT, &b"a"[..]), (b, &b"a"[..]));
+                fs.rename(&Caller::root(), from, to, RenameMode::Replace).expect("moved");
+            }
+        });
+    };
+    let [few, many] = LEVELS.map(|levels| cost(levels, Some(&other)));
+    assert!((many - few).abs_diff(3 * once) < 20, "{few} reads, {many} with {once} levels more");
+}
+
+fn loop_error() -> FsError {
+    FsError::InvalidArgument("")
 }
