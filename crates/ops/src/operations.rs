@@ -43,7 +43,13 @@ impl Ops {
     /// Reads what operations keep in memory of a volume.
     pub fn open(core: Core) -> Result<Ops, OpenError> {
         let admin = Admin::open(&*core.store).map_err(OpenError::inconsistent)?;
-        let ops = Ops { core, admin, queue: Queue::new(), moves: AtomicU64::new(0), rehung: AtomicU64::new(0) };
+        let ops = Ops {
+            core,
+            admin,
+            queue: Queue::new(),
+            moves: AtomicU64::new(0),
+            rehung: AtomicU64::new(0),
+        };
         crate::unfinished::recover(&ops).map_err(OpenError::inconsistent)?;
         ops.queue.recover(&ops).map_err(OpenError::inconsistent)?;
         if ops.options.answers {

@@ -78,13 +78,12 @@ impl Ops {
         let name_key = key::snapshot_name(subvol.lineage, ino, snapshot);
         let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
         let snapshot = self.subvol(SubvolId(id))?;
-        policy.may_copy(caller, (&snapshot, snapshot.root), (subvol.id.0, ino))?;
-        self.spare_heirs(&snapshot, snapshot.root)?;
-        let mut ledger = self.admin.lock_for(self, caller)?;
-        let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
+        let from = (&*snapshot, snapshot.root);
+        let mut ledger = self.lock_to_copy((policy, caller), from, (subvol.id.0, ino))?;
+        if self.snapshot_id(&name_key)? != Some(id) {
+            return Err(FsError::Busy("the snapshot was replaced meanwhile; try again"));
+        }
         let source = Member::get(self, id)?;
-        let from = (&*source.subvol, source.record.root);
-        policy.may_copy_below(caller, &mut ledger, from)?;
         self.give_to_heirs(&mut ledger, &subvol)?;
         let old = Member::get(self, subvol.id.0)?;
         let is_root = ino == subvol.root;

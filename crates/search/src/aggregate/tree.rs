@@ -17,8 +17,7 @@ const MEMORY: usize = 256 << 20;
 const ENTRY_BYTES: usize = 2 * size_of::<(Place, u32)>();
 /// What a directory takes, twice its name aside: as a node and, at the end, also in the answer, in
 /// lists of the order, and in the list of its parent.
-const NODE_BYTES: usize =
-    size_of::<Node>() + size_of::<Directory>() + size_of::<Totals>() + 128;
+const NODE_BYTES: usize = size_of::<Node>() + size_of::<Directory>() + size_of::<Totals>() + 128;
 
 /// How much of the end of a long path is built.
 const END_BYTES: usize = 256;

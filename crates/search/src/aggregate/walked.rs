@@ -69,8 +69,8 @@ pub(crate) fn walk_into(
     let mut places: Vec<Place> = vec![own_place];
     let mut first = true;
     // All directories, with the sums of their own names.
-    let mut holding = (question.largest > 0)
-        .then(|| Tree::new(question.caller, own_place, start.path, u32::MAX));
+    let mut holding =
+        (question.largest > 0).then(|| Tree::new(question.caller, own_place, start.path, u32::MAX));
     let mut refused = None;
     let outcome = walk(read, &request, &mut |found| {
         let row = found.row;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fs::QuotaLimits;
 use inode::NodeId;
 use store::Maintain;
 use volume::subvol::Subvol;
@@ -205,8 +206,15 @@ fn with_own(v: &Volume, name: &str, count: u64) -> (NodeId, Vec<Arc<Subvol>>) {
 /// What a user may do with a tree that belongs to the user, subvolumes in it too.
 fn blocking_of_a_user(count: u64) -> Vec<(&'static str, Blocking)> {
     let (v, owner) = (volume(), user(OWNER));
-    // What is mounted where is read once after opening, by the first caller that needs it.
+    // What is mounted where, and who made how many, is read once after opening.
     v.fs.snapshot_create(&root(), home(), b"first").expect("space");
+    let first = v.dir(home(), "first").node;
+    give(&v, first, OWNER);
+    v.fs.snapshot_create(&owner, first, b"first").expect("it is the user's");
+    // With a limit somewhere, copies are refused where one is in force below.
+    let limits = QuotaLimits { inodes: Some(1000), bytes: None };
+    let limited = v.dir(home(), "limited").node;
+    v.fs.quota_set(&root(), limited, limits).expect("root may");
     let (dir, nested) = with_own(&v, "d", count);
     let mut done = Vec::new();
     let snapshot = || drop(v.fs.snapshot_create(&owner, dir, b"s").expect("it is the user's"));
