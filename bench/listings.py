@@ -49,12 +49,12 @@ class Volume:
         self.down(pando)
 
     def up(self, pando):
-        """Mounts, and returns the owner's process."""
+        """Mounts, and returns the daemon's process."""
         for left in range(100, 0, -1):
             done = subprocess.run([pando, "mount", self.volume, self.mount], capture_output=True, text=True)
             if done.returncode == 0:
                 break
-            # The owner of the last mount is still on its way out.
+            # The daemon of the last mount is still on its way out.
             if left == 1:
                 raise SystemExit(done.stderr)
             time.sleep(0.1)
@@ -87,7 +87,7 @@ def counted(pid, command, trace):
     return count
 
 
-def owner(pid):
+def daemon(pid):
     """CPU seconds of a process, and memory of its own in KiB."""
     with open(f"/proc/{pid}/stat") as stat:
         fields = stat.read().rsplit(")", 1)[1].split()
@@ -97,9 +97,9 @@ def owner(pid):
 
 
 def timed(pid, command):
-    before, mine, start = owner(pid), os.times(), time.perf_counter()
+    before, mine, start = daemon(pid), os.times(), time.perf_counter()
     run(command)
-    wall, now, after = time.perf_counter() - start, os.times(), owner(pid)
+    wall, now, after = time.perf_counter() - start, os.times(), daemon(pid)
     spent = now.children_user + now.children_system - mine.children_user - mine.children_system
     return wall, spent, after[0] - before[0], after[1] - before[1]
 
@@ -134,8 +134,8 @@ def main():
                 print(json.dumps({"program": name, "pando": last, "files": given.files, "rounds": len(rounds),
                                   "wall_us": [round(x, 2) for x in wall],
                                   "program_cpu_us": round(statistics.median(spent), 2),
-                                  "owner_cpu_us": round(statistics.median(served), 2),
-                                  "owner_grew_kib": max(x[3] for x in rounds)}), flush=True)
+                                  "daemon_cpu_us": round(statistics.median(served), 2),
+                                  "daemon_grew_kib": max(x[3] for x in rounds)}), flush=True)
     finally:
         subprocess.run([last, "umount", volume.mount], capture_output=True)
         if not os.path.ismount(volume.mount):

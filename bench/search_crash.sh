@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A crash with many scattered changes that no base of the index has: CHANGES random files are changed
-# through a mount, the owner is killed, and the volume is opened and asked: with an empty page cache,
-# and by a new owner once more with a full one. One JSON object; what it is at goes to standard error.
+# through a mount, the daemon is killed, and the volume is opened and asked: with an empty page cache,
+# and by a new daemon once more with a full one. One JSON object; what it is at goes to standard error.
 # KIND=modes changes their modes alone. KIND=all makes changes of all kinds (search_changes.py), among
 # them names, links, directories, snapshots, roll-backs and clones; at the end it mounts the volume
 # again, and fails unless `pando find` and a walk by `find` agree on all that is there; COMPARE=0
@@ -20,21 +20,21 @@ temporary=${TMPDIR:-/var/tmp}
 mounted=${2:-$(mktemp -d "$temporary/pando-crash.XXXXXX")}
 export PANDO_IDLE_SECONDS=600
 list=$(mktemp "$temporary/pando-crash-list.XXXXXX")
-owner() { head -n 1 "$volume/owner.lock"; }
-kill_owner() {
+daemon_pid() { head -n 1 "$volume/owner.lock"; }
+kill_daemon() {
   local pid tries=0
-  pid=$(owner)
+  pid=$(daemon_pid)
   kill -9 "$pid"
   while kill -0 "$pid" 2>/dev/null; do
     tries=$((tries + 1))
-    [ "$tries" -le 600 ] || { echo "owner $pid does not end" >&2; exit 1; }
+    [ "$tries" -le 600 ] || { echo "daemon $pid does not end" >&2; exit 1; }
     sleep 0.05
   done
 }
 cleanup() {
   if mountpoint -q "$mounted" || [ -n "${killed:-}" ]; then umount -l "$mounted" 2>/dev/null || true; fi
   [ -n "${2:-}" ] || rmdir "$mounted" 2>/dev/null || true
-  [ -z "${opened:-}" ] || kill "$(owner)" 2>/dev/null || true
+  [ -z "${opened:-}" ] || kill "$(daemon_pid)" 2>/dev/null || true
   rm -f "$list" "$list".*
 }
 trap 'cleanup "$@"' EXIT
@@ -44,8 +44,8 @@ seconds() { # COMMAND...: wall seconds, its output to nowhere
   "$@" >/dev/null
   echo "scale=3; ($(date +%s%N) - $start) / 1000000000" | bc | sed 's/^\./0./'
 }
-# Bytes that the owner had the disk read since it began.
-read_bytes() { awk '/^read_bytes/ { print $2 }' "/proc/$(owner)/io"; }
+# Bytes that the daemon had the disk read since it began.
+read_bytes() { awk '/^read_bytes/ { print $2 }' "/proc/$(daemon_pid)/io"; }
 log() { echo "$(date +%T) $*" >&2; }
 ask() { "$pando" find "$volume:/" -name "$name" | grep -q .; }
 change() {
@@ -100,7 +100,7 @@ head -z -n -1 "$list.all" >"$list"
 log "changing"
 changing=$(seconds change)
 killed=1
-kill_owner
+kill_daemon
 umount -l "$mounted"
 log "syncing"
 sync
@@ -113,14 +113,14 @@ first=$(seconds ask)
 first_bytes=$(($(read_bytes) - open_bytes))
 second=$(seconds ask)
 found=$("$pando" find "$volume:/" -perm 0604 -count)
-# What was changed last is not durable when the owner is killed.
+# What was changed last is not durable when the daemon is killed.
 if [ "$kind" = modes ]; then
   [ "$found" -le "$changes" ] && [ "$found" -gt $((changes * 9 / 10)) ] || {
     echo "$found files of $changes have the new mode" >&2
     exit 1
   }
 fi
-kill_owner
+kill_daemon
 open_warm=$(seconds "$pando" status "$volume")
 first_warm=$(seconds ask)
 totals=$(seconds "$pando" du -s "$volume:/")

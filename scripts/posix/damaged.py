@@ -129,7 +129,7 @@ def fill(mount, pando, known):
 
 
 def late(mount, known):
-    """What the owner's death leaves in the log alone, in this order."""
+    """What the daemon's death leaves in the log alone, in this order."""
     for n in range(20):
         write(f"{mount}/late {n}", contents(f"late {n}", SMALL_BYTES))
         fd = os.open(f"{mount}/late {n}", os.O_RDONLY)

@@ -2,7 +2,7 @@
 """Limits at their edge (docs/limits.md), on a mounted volume, started by root (by limits.sh).
 
     limits.py DIRECTORY PID ENTRIES OPEN LINKS [USER]
-PID: the owner, whose memory is looked at. USER: who does all of it, in a directory of its own, but
+PID: the daemon, whose memory is looked at. USER: who does all of it, in a directory of its own, but
 for having the kernel forget names, which is root's. Prints one JSON object a measurement.
 """
 import errno
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-directory, owner, entries, handles, links = sys.argv[1], *map(int, sys.argv[2:6])
+directory, daemon, entries, handles, links = sys.argv[1], *map(int, sys.argv[2:6])
 user = (sys.argv[6:] or ["root"])[0]
 # How root is asked by who is not.
 root = None
@@ -46,8 +46,8 @@ def show(**what):
 
 
 def memory():
-    """Memory of the owner that no file backs, in KiB."""
-    with open(f"/proc/{owner}/status") as status:
+    """Memory of the daemon that no file backs, in KiB."""
+    with open(f"/proc/{daemon}/status") as status:
         return int(next(line for line in status if line.startswith("RssAnon")).split()[1])
 
 
@@ -135,7 +135,7 @@ def open_files():
     os.close(go)
     for child in children:
         check("an open file without a name", os.waitpid(child, 0)[1] == 0)
-    show(limit="open files", files=handles, processes=len(children), owner_grew_kib=grown)
+    show(limit="open files", files=handles, processes=len(children), daemon_grew_kib=grown)
 
 
 def many_links():
@@ -180,13 +180,13 @@ def large_directory():
             if count % (entries // SAMPLES) == 0:
                 peak = max(peak, memory() - before)
     check(f"{count} of {entries} entries are listed", count == entries)
-    check(f"the owner grew by {peak} KiB while a directory was listed", peak < MEMORY_MAX)
+    check(f"the daemon grew by {peak} KiB while a directory was listed", peak < MEMORY_MAX)
     check(f"ls -f took {held} KiB", held < MEMORY_MAX)
     show(limit="directory", entries=entries, first_entry_ms=round(statistics.median(first), 2),
          first_entry_worst_ms=round(max(first), 2),
          first_entry_of_few_ms=round(statistics.median(first_of_few), 2), listing_s=round(time.perf_counter() - start, 2),
          ls_f_first_bytes_ms=round(streamed, 2), ls_f_first_bytes_of_few_ms=round(streamed_of_few, 2),
-         ls_kib=held, owner_grew_kib=peak)
+         ls_kib=held, daemon_grew_kib=peak)
     rounds = {"create": [], "stat": [], "absent": [], "unlink": []}
     for turn in range(15):
         took = {}

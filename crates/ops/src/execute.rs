@@ -156,7 +156,7 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
     let mut guess = operation.guess(at)?;
     loop {
         operation.aim(at, &guess, plan)?;
-        let locks = fs.locks.lock(plan.locks());
+        let mut locks = fs.locks.lock(plan.locks());
         let found = operation.look(at)?;
         if !O::agree(&guess, &found) {
             guess = found;
@@ -167,6 +167,9 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
         plan.set_time(fs.env.clock.now());
         match operation.plan(at, found, plan).inspect_err(|_| plan.give_up(&fs.data))? {
             Outcome::Done(answer) => {
+                if plan.has_freed_ancestors() {
+                    locks.free_shared_places();
+                }
                 if plan.is_empty() {
                     plan.give_up(&fs.data);
                 } else {
@@ -325,6 +328,7 @@ pub fn apply(fs: &Ops, effect: &mut Effect) {
         Effect::SetOrphan(node, orphan) => nodes.set_orphan(*node, orphan.take()),
         Effect::StoreOrphan(node) => nodes.store_orphan(*node),
         Effect::DirectoriesMoved => fs.directories_moved(),
+        Effect::DirectoryRehung => fs.directory_rehung(),
         Effect::Detached => fs.queue.add_detached(1),
         Effect::EpochEnded(ended) => fs.admin.begin_epoch_after(*ended),
         Effect::BecameIndex(subvol) => subvol.set_index(),

@@ -20,6 +20,8 @@ pub struct Ops {
     pub queue: Queue,
     /// Counts directories that moved or have other rights.
     moves: AtomicU64,
+    /// How many directories changed their parents.
+    rehung: AtomicU64,
 }
 
 impl Deref for Ops {
@@ -41,7 +43,13 @@ impl Ops {
     /// Reads what operations keep in memory of a volume.
     pub fn open(core: Core) -> Result<Ops, OpenError> {
         let admin = Admin::open(&*core.store).map_err(OpenError::inconsistent)?;
-        let ops = Ops { core, admin, queue: Queue::new(), moves: AtomicU64::new(0) };
+        let ops = Ops {
+            core,
+            admin,
+            queue: Queue::new(),
+            moves: AtomicU64::new(0),
+            rehung: AtomicU64::new(0),
+        };
         crate::unfinished::recover(&ops).map_err(OpenError::inconsistent)?;
         ops.queue.recover(&ops).map_err(OpenError::inconsistent)?;
         if ops.options.answers {
@@ -78,5 +86,17 @@ impl Ops {
     #[inline]
     pub(crate) fn directories_moved(&self) {
         self.moves.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many directories have changed their parents. Each is counted while its place is locked
+    /// exclusively.
+    #[inline]
+    pub(crate) fn rehung(&self) -> u64 {
+        self.rehung.load(Ordering::Acquire)
+    }
+
+    /// Counts one, after the commit and under the locks.
+    pub(crate) fn directory_rehung(&self) {
+        self.rehung.fetch_add(1, Ordering::AcqRel);
     }
 }

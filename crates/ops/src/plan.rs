@@ -26,7 +26,7 @@ use inode::{Caller, NodeId};
 use store::{Batch, CommitToken, Need, Store, TreeId};
 use vfs::FsResult;
 use volume::account::Change;
-use volume::arrivals::{Arrival, Arrivals};
+use volume::arrivals::{Arrival, Arrivals, UnderWay};
 use volume::error::from_store;
 use volume::locks::{Lock, Mode};
 use volume::nodes::{Location, Orphan};
@@ -61,6 +61,10 @@ pub struct Plan {
     reserved: Reserved,
     /// Contents that the batch frees, or that were written for it.
     freed: Option<Freed>,
+    /// Whether the locks of places that are shared are of no use any more.
+    frees_ancestors: bool,
+    /// The watch that was closed for it, and opens after the commit.
+    closed: Option<usize>,
     /// Where a policy has what is removed go.
     redirect: Option<Box<dyn Any>>,
     /// A directory whose times stay as they are; 0: none.
@@ -107,6 +111,8 @@ pub enum Effect {
     StoreOrphan(NodeId),
     /// Directories moved, or have other rights.
     DirectoriesMoved,
+    /// A directory is in another one.
+    DirectoryRehung,
     /// A subvolume is mounted at an entry now (subvolume, directory, cookie), or nowhere.
     Mounted(u64, Option<(u64, u64, u64)>),
     /// A directory was copied as a subvolume.
@@ -219,6 +225,8 @@ impl Plan {
             has: Has::default(),
             reserved: Reserved::default(),
             freed: None,
+            frees_ancestors: false,
+            closed: None,
             redirect: None,
             untimed: 0,
             is_part: false,
@@ -255,7 +263,7 @@ impl Plan {
         self.scratch.batch.clear();
         self.scratch.effects.clear();
         (self.has, self.redirect, self.untimed) = (Has::default(), None, 0);
-        self.is_part = false;
+        (self.closed, self.is_part, self.frees_ancestors) = (None, false, false);
     }
 
     /// More batches of the same change follow this one.
@@ -327,6 +335,28 @@ impl Plan {
     fn arrives(&mut self, arrival: Arrival, uid: Option<u32>) {
         self.has.arrivals = true;
         self.scratch.effects.push(Effect::Arrives(arrival, uid));
+    }
+
+    /// What was read of directories above a place has served: their places need not be locked
+    /// until the commit.
+    pub(crate) fn frees_ancestors(&mut self) {
+        self.frees_ancestors = true;
+    }
+
+    /// Whether that is so.
+    pub(crate) fn has_freed_ancestors(&self) -> bool {
+        self.frees_ancestors
+    }
+
+    /// Another tree takes the place of one, from the commit on.
+    pub fn replaces_tree(&mut self, subvol: Arc<Subvol>, old: TreeId, new: TreeId) {
+        self.arrives(Arrival::Replaced(old), None);
+        self.effect(Effect::TreeReplaced(subvol, new));
+    }
+
+    /// A watch over trees was closed for this plan: it opens when the plan is committed.
+    pub fn opens(&mut self, watch: usize) {
+        self.closed = Some(watch);
     }
 
     /// Sets the caller: for root the limits of users and groups are not in force.
@@ -407,21 +437,24 @@ impl Plan {
         arrivals: &Arrivals,
         commit: impl FnOnce(&Batch) -> FsResult<T>,
     ) -> FsResult<T> {
-        if self.has.arrivals {
-            self.note_arrivals(arrivals);
+        let under_way = if self.has.arrivals { self.note_arrivals(arrivals) } else { None };
+        let committed = commit(&self.scratch.batch);
+        drop(under_way);
+        if let Some(watch) = self.closed.take() {
+            arrivals.open(watch);
         }
-        let committed = commit(&self.scratch.batch)?;
+        let committed = committed?;
         self.reserved.settle(Change::committed);
         Ok(committed)
     }
 
     #[cold]
-    fn note_arrivals(&mut self, arrivals: &Arrivals) {
-        for effect in &self.scratch.effects {
-            if let Effect::Arrives(arrival, uid) = effect {
-                arrivals.note(*arrival, *uid);
-            }
-        }
+    fn note_arrivals<'a>(&self, arrivals: &'a Arrivals) -> Option<UnderWay<'a>> {
+        let notes = self.scratch.effects.iter().filter_map(|effect| match effect {
+            Effect::Arrives(arrival, uid) => Some((*arrival, *uid)),
+            _ => None,
+        });
+        arrivals.note(notes, self.closed)
     }
 
     /// Contents that the batch freed, or that were written for it.

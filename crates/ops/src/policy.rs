@@ -51,6 +51,15 @@ pub struct Move<'a> {
     pub to: (u64, &'a DirectoryRecord),
 }
 
+/// What a policy saw when it looked at what is mounted and inherited below a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Looked {
+    /// How often something had been mounted or inherited elsewhere.
+    pub mounts: u64,
+    /// How often limits had changed.
+    pub limits: u64,
+}
+
 /// Who owns a new inode, and how many bytes it has.
 pub type Share = ((u32, u32), u64);
 
@@ -168,10 +177,14 @@ pub trait Policy {
         caller: &Caller,
         source: (&Subvol, u64),
         directory: (u64, u64),
-    ) -> FsResult<()>;
+    ) -> FsResult<Looked>;
 
-    /// As `may_copy`, with the ledger locked, for the subvolumes that are mounted or inherited
-    /// below the source.
+    /// With the ledger locked: whether `may_copy` is still true of the subvolumes that are mounted
+    /// or inherited below the source. `false`: it is not known, as something has changed.
+    fn may_still_copy(&self, caller: &Caller, ledger: &Ledger, looked: Looked) -> bool;
+
+    /// As `may_copy`, with the ledger locked, for those subvolumes. It takes time in proportion to
+    /// their number.
     fn may_copy_below(
         &self,
         caller: &Caller,

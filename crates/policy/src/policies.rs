@@ -9,7 +9,7 @@ use inode::{Caller, FsError, NodeId};
 use ops::execute::Context;
 use ops::object::Object;
 use ops::plan::Plan;
-use ops::policy::{Move, Policy, Removal, Share, Whose};
+use ops::policy::{Looked, Move, Policy, Removal, Share, Whose};
 use ops::subvolumes::Ledger;
 use vfs::FsResult;
 use volume::QuotaInfo;
@@ -251,8 +251,12 @@ impl Policy for Policies<'_> {
         caller: &Caller,
         source: (&Subvol, u64),
         directory: (u64, u64),
-    ) -> FsResult<()> {
+    ) -> FsResult<Looked> {
         self.fs.check_copy(caller, source, directory)
+    }
+
+    fn may_still_copy(&self, caller: &Caller, ledger: &Ledger, looked: Looked) -> bool {
+        caller.is_root() || looked == self.fs.looks(ledger)
     }
 
     fn may_copy_below(

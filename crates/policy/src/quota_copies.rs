@@ -3,12 +3,14 @@
 //!
 //! What is mounted below the copied directory counts, too. It may itself be inherited
 //! (`subvolumes::inherit`): then it is as what it is inherited from. Each nested subvolume is read
-//! once after a limit changed, before the ledger is locked for the copy. With the ledger locked
-//! they are only listed.
+//! once after a limit changed, before the ledger is locked for the copy. They are listed before it,
+//! too: a copy lists them with the ledger locked only after something was mounted or inherited
+//! elsewhere during several such lists.
 
 use format::directory_record::DirectoryRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
-use ops::subvolumes::{self, Inside, Ledger};
+use ops::policy::Looked;
+use ops::subvolumes::{self, Access, Inside, Ledger};
 use vfs::FsResult;
 use volume::subvol::{Subvol, Unlimited, node_of, read_record};
 use volume::view::{NameBuf, View};
@@ -29,10 +31,11 @@ impl Governed {
         caller: &Caller,
         source: (&Subvol, u64),
         (subvolume, dir): (u64, u64),
-    ) -> FsResult<()> {
+    ) -> FsResult<Looked> {
         if caller.is_root() {
-            return Ok(());
+            return Ok(Looked::default());
         }
+        let looked = self.looks(&self.admin.lock());
         if self.quotas.owners.limit(caller)
             || self.is_owner_limited(subvolume, dir)?
             || self.is_limited_at(node_of(subvolume, dir))?
@@ -46,10 +49,16 @@ impl Governed {
         }
         self.check_inherited(subvolume, (subvolume, dir))?;
         if self.quotas.limited().is_empty() {
-            return Ok(());
+            return Ok(looked);
         }
-        let inside = subvolumes::inside(self, &mut self.admin.lock(), source)?;
-        inside.iter().try_for_each(|inside| self.check_inside(inside))
+        let inside = subvolumes::inside(self, Access::Looks(&self.admin), source)?;
+        inside.iter().try_for_each(|inside| self.check_inside(inside))?;
+        Ok(looked)
+    }
+
+    /// The state that a check of nested subvolumes sees: it holds as long as this does.
+    pub(crate) fn looks(&self, ledger: &Ledger) -> Looked {
+        Looked { mounts: ledger.changes(), limits: self.quotas.changes() }
     }
 
     /// Like `check_copy`, with the ledger locked, for the subvolumes that are mounted or inherited
@@ -63,7 +72,7 @@ impl Governed {
         if caller.is_root() || self.quotas.limited().is_empty() {
             return Ok(());
         }
-        let inside = subvolumes::inside(self, ledger, source)?;
+        let inside = subvolumes::inside(self, Access::Held(ledger), source)?;
         inside.iter().try_for_each(|inside| self.check_inside(inside))
     }
 

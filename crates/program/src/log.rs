@@ -28,13 +28,35 @@ struct Forgiving;
 
 impl Write for Forgiving {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A whole line: errors of the system are in it with their numbers.
-        let text = os_words(String::from_utf8_lossy(bytes).into_owned());
-        io::stderr().write_all(text.as_bytes()).unwrap_or_default();
+        io::stderr().write_all(without_numbers(bytes).as_bytes()).unwrap_or_default();
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A whole line of the log: errors of the system are in it with their numbers.
+fn without_numbers(line: &[u8]) -> String {
+    os_words(String::from_utf8_lossy(line).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `tracing::warn!(%error)` writes it, for people and as JSON.
+    #[test]
+    fn errors_of_the_system_are_logged_without_their_numbers() {
+        let error = io::Error::from_raw_os_error(24);
+        for line in [
+            format!("WARN cannot accept a connection error={error} id=3\n"),
+            format!("{{\"fields\":{{\"message\":\"cannot accept\",\"error\":\"{error}\"}}}}\n"),
+        ] {
+            assert!(line.contains("(os error 24)"));
+            let logged = without_numbers(line.as_bytes());
+            assert_eq!(logged, line.replace(" (os error 24)", ""));
+        }
     }
 }

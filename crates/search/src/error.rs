@@ -39,6 +39,9 @@ pub enum Error {
     /// The caller may not search there.
     #[error("permission denied")]
     Denied,
+    /// More memory would be needed than one user gets; says what to do.
+    #[error("{0}")]
+    Limit(&'static str),
     /// The caller cancelled.
     #[error("the search was cancelled")]
     Cancelled,

@@ -1,14 +1,21 @@
 //! Directories that change or arrive while a thread checks who owns a tree.
 //!
 //! `rmr` and `rollback` walk a tree without locks to verify that the caller owns every directory in
-//! it. A batch that changes something behind the walk notes it here while it is inside its
-//! subvolume's gate. So a thread that then holds the gates exclusively knows every change. Nothing
-//! is noted while no such walk is in progress.
+//! it. A batch that changes something behind the walk is noted here before its commit, and is
+//! *under way* until the commit has ended. Nothing is noted while no such walk is in progress.
+//!
+//! Before the thread takes the tree away it *closes* its watch. From then on batches that the watch
+//! must know of wait in [`Arrivals::note`], in the trees that were walked and nowhere else, until
+//! the watch opens: for one commit. Those under way end first. So the thread knows every change,
+//! however many subvolumes the tree has, and holds the gate of none.
+//!
+//! One watch is closed at a time, and a thread that closes one needs no lock afterwards that a
+//! thread may hold which waits here: no gate, no stripe, and not the ledger.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use device::sync::Mutex;
+use device::sync::{Condvar, Mutex, MutexGuard};
 use store::TreeId;
 
 /// Most directories that are noted for one walk: with more it starts again.
@@ -21,9 +28,26 @@ pub enum Arrival {
     Written(TreeId, u64),
     /// A directory that moved, with everything below it.
     Moved(TreeId, u64),
-    /// A subvolume, mounted by an entry.
-    Mounted(u64),
+    /// A subvolume, mounted by an entry of a tree.
+    Mounted(TreeId, u64),
+    /// Another tree takes the place of this one.
+    Replaced(TreeId),
 }
+
+impl Arrival {
+    /// The tree in which something changes.
+    fn tree(self) -> TreeId {
+        match self {
+            Arrival::Written(tree, _)
+            | Arrival::Moved(tree, _)
+            | Arrival::Mounted(tree, _)
+            | Arrival::Replaced(tree) => tree,
+        }
+    }
+}
+
+/// A change and, where that is known to be all that matters, the owner of what is changed.
+pub type Note = (Arrival, Option<u32>);
 
 /// What was noted for one walk.
 #[derive(Debug, Default)]
@@ -38,7 +62,56 @@ struct Watch {
     id: usize,
     /// The user whose directories are not noted.
     uid: u32,
+    /// The trees that were walked.
+    trees: BTreeSet<TreeId>,
     arrived: Arrived,
+}
+
+impl Watch {
+    fn concerns(&self, (arrival, uid): Note) -> bool {
+        uid != Some(self.uid) && self.trees.contains(&arrival.tree())
+    }
+}
+
+#[derive(Default)]
+struct State {
+    watches: Vec<Watch>,
+    /// The one that is closed.
+    closed: Option<usize>,
+    /// How many batches were noted.
+    noted: u64,
+    /// Those of them that are not committed yet: their numbers and their trees.
+    under_way: Vec<(u64, BTreeSet<TreeId>)>,
+}
+
+impl State {
+    fn watch(&mut self, id: usize) -> Option<&mut Watch> {
+        self.watches.iter_mut().find(|watch| watch.id == id)
+    }
+
+    /// Whether a batch must wait for the watch that is closed.
+    fn blocks(&self, notes: impl Iterator<Item = Note>) -> bool {
+        let Some(closed) = self.closed else { return false };
+        let watch = self.watches.iter().find(|watch| watch.id == closed);
+        watch.is_some_and(|watch| { notes }.any(|note| watch.concerns(note)))
+    }
+
+    fn note(&mut self, notes: impl Iterator<Item = Note>) -> u64 {
+        let mut trees = BTreeSet::new();
+        for (arrival, uid) in notes {
+            trees.insert(arrival.tree());
+            for watch in self.watches.iter_mut().filter(|watch| uid != Some(watch.uid)) {
+                watch.arrived.found.insert(arrival);
+                if watch.arrived.found.len() > NOTED_MAX {
+                    watch.arrived.found.remove(&arrival);
+                    watch.arrived.overflowed = true;
+                }
+            }
+        }
+        self.noted += 1;
+        self.under_way.push((self.noted, trees));
+        self.noted
+    }
 }
 
 /// The walks under way.
@@ -46,7 +119,24 @@ struct Watch {
 pub struct Arrivals {
     active: AtomicUsize,
     next: AtomicUsize,
-    watches: Mutex<Vec<Watch>>,
+    state: Mutex<State>,
+    /// A watch opened, or a batch ended.
+    changed: Condvar,
+}
+
+/// A batch that was noted, until it is committed or has failed.
+pub struct UnderWay<'a> {
+    arrivals: &'a Arrivals,
+    number: u64,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut state = self.arrivals.state.lock();
+        state.under_way.retain(|(number, _)| *number != self.number);
+        drop(state);
+        self.arrivals.changed.notify_all();
+    }
 }
 
 impl Arrivals {
@@ -54,60 +144,211 @@ impl Arrivals {
     /// its gate before may be missed: the caller waits for those.
     pub fn watch(&self, uid: u32) -> usize {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut watches = self.watches.lock();
-        watches.push(Watch { id, uid, arrived: Arrived::default() });
-        self.active.store(watches.len(), Ordering::SeqCst);
+        let mut state = self.state.lock();
+        let (trees, arrived) = (BTreeSet::new(), Arrived::default());
+        state.watches.push(Watch { id, uid, trees, arrived });
+        self.active.store(state.watches.len(), Ordering::SeqCst);
         id
     }
 
     /// Ends a watch.
     pub fn end(&self, id: usize) {
-        let mut watches = self.watches.lock();
-        watches.retain(|watch| watch.id != id);
-        self.active.store(watches.len(), Ordering::SeqCst);
+        let mut state = self.state.lock();
+        state.watches.retain(|watch| watch.id != id);
+        self.active.store(state.watches.len(), Ordering::SeqCst);
+        self.open_in(state, id);
     }
 
-    /// Takes what was noted.
+    /// A tree is walked.
+    pub fn walks(&self, id: usize, tree: TreeId) {
+        if let Some(watch) = self.state.lock().watch(id) {
+            watch.trees.insert(tree);
+        }
+    }
+
+    /// The walk begins again: no tree was walked.
+    pub fn walks_again(&self, id: usize) {
+        if let Some(watch) = self.state.lock().watch(id) {
+            watch.trees.clear();
+        }
+    }
+
+    /// Takes what was noted, after the batches that were are committed.
     pub fn take(&self, id: usize) -> Arrived {
-        let mut watches = self.watches.lock();
-        let watch = watches.iter_mut().find(|watch| watch.id == id);
-        watch.map(|watch| std::mem::take(&mut watch.arrived)).unwrap_or_default()
+        let mut state = self.state.lock();
+        let arrived = state.watch(id).map(|watch| std::mem::take(&mut watch.arrived));
+        let last = state.noted;
+        self.changed.wait_while(&mut state, |state| {
+            state.under_way.iter().any(|(number, _)| *number <= last)
+        });
+        arrived.unwrap_or_default()
     }
 
-    /// Takes what was noted if it is at most this many; takes nothing otherwise.
-    pub fn take_few(&self, id: usize, most: usize) -> Option<BTreeSet<Arrival>> {
-        let mut watches = self.watches.lock();
-        let watch = watches.iter_mut().find(|watch| watch.id == id)?;
-        let few = !watch.arrived.overflowed && watch.arrived.found.len() <= most;
-        few.then(|| std::mem::take(&mut watch.arrived.found))
+    /// Closes a watch, when no other is closed and what is under way in its trees has ended, and
+    /// takes what was noted of them. `None`: it is more than `most`, and the watch is open.
+    pub fn close(&self, id: usize, most: usize) -> Option<BTreeSet<Arrival>> {
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| state.closed.is_some());
+        state.closed = Some(id);
+        let last = state.noted;
+        self.changed.wait_while(&mut state, |state| {
+            let State { watches, under_way, .. } = state;
+            let Some(watch) = watches.iter().find(|watch| watch.id == id) else { return false };
+            let before = under_way.iter().filter(|(number, _)| *number <= last);
+            { before }.any(|(_, trees)| !trees.is_disjoint(&watch.trees))
+        });
+        let few = state.watch(id).and_then(|watch| {
+            let Watch { trees, arrived, .. } = watch;
+            // What changes elsewhere is not in the tree, or arrives with something that is noted.
+            arrived.found.retain(|arrival| trees.contains(&arrival.tree()));
+            let few = !arrived.overflowed && arrived.found.len() <= most;
+            few.then(|| std::mem::take(&mut arrived.found))
+        });
+        if few.is_none() {
+            self.open_in(state, id);
+        }
+        few
+    }
+
+    /// Opens a watch, if it is closed: what waits for that continues.
+    pub fn open(&self, id: usize) {
+        self.open_in(self.state.lock(), id);
+    }
+
+    fn open_in(&self, mut state: MutexGuard<'_, State>, id: usize) {
+        if state.closed == Some(id) {
+            state.closed = None;
+            drop(state);
+            self.changed.notify_all();
+        }
     }
 
     /// Puts back what was taken, to be examined later.
     pub fn put_back(&self, id: usize, found: &BTreeSet<Arrival>) {
-        for watch in self.watches.lock().iter_mut().filter(|watch| watch.id == id) {
+        if let Some(watch) = self.state.lock().watch(id) {
             watch.arrived.found.extend(found);
         }
     }
 
-    /// Notes a change; `uid` is the owner where that is known to be all that matters.
+    /// Notes a batch before its commit; what is returned is dropped after it. Waits while a watch
+    /// is closed that the batch concerns, except the one that the caller closed for it.
     #[inline]
-    pub fn note(&self, arrival: Arrival, uid: Option<u32>) {
-        if self.active.load(Ordering::SeqCst) > 0 {
-            self.note_watched(arrival, uid);
-        }
+    pub fn note(
+        &self,
+        notes: impl Iterator<Item = Note> + Clone,
+        own: Option<usize>,
+    ) -> Option<UnderWay<'_>> {
+        (self.active.load(Ordering::SeqCst) > 0).then(|| self.note_watched(notes, own))
     }
 
     #[cold]
-    fn note_watched(&self, arrival: Arrival, uid: Option<u32>) {
-        for watch in &mut *self.watches.lock() {
-            if uid == Some(watch.uid) {
-                continue;
-            }
-            watch.arrived.found.insert(arrival);
-            if watch.arrived.found.len() > NOTED_MAX {
-                watch.arrived.found.remove(&arrival);
-                watch.arrived.overflowed = true;
-            }
+    fn note_watched(
+        &self,
+        notes: impl Iterator<Item = Note> + Clone,
+        own: Option<usize>,
+    ) -> UnderWay<'_> {
+        let mut state = self.state.lock();
+        if own.is_none() {
+            self.changed.wait_while(&mut state, |state| state.blocks(notes.clone()));
         }
+        UnderWay { arrivals: self, number: state.note(notes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use device::{Clock, SystemClock};
+
+    use super::*;
+
+    const WALKED: TreeId = TreeId(20);
+    const OTHER: TreeId = TreeId(21);
+
+    fn note(arrivals: &Arrivals, tree: TreeId, ino: u64, uid: u32) -> Option<UnderWay<'_>> {
+        arrivals.note(std::iter::once((Arrival::Written(tree, ino), Some(uid))), None)
+    }
+
+    fn closed() -> (Arrivals, usize) {
+        let arrivals = Arrivals::default();
+        let watch = arrivals.watch(1000);
+        arrivals.walks(watch, WALKED);
+        assert_eq!(arrivals.close(watch, 1), Some(BTreeSet::new()));
+        (arrivals, watch)
+    }
+
+    #[test]
+    fn a_closed_watch_blocks_only_changes_of_others_in_its_trees() {
+        let (arrivals, watch) = closed();
+        drop(note(&arrivals, OTHER, 1, 1001));
+        drop(note(&arrivals, WALKED, 2, 1000));
+        let done = AtomicBool::new(false);
+        device::scope(|scope| {
+            scope.spawn(|| {
+                drop(note(&arrivals, WALKED, 3, 1001));
+                done.store(true, Ordering::SeqCst);
+            });
+            SystemClock::new().sleep(Duration::from_millis(50));
+            assert!(!done.load(Ordering::SeqCst), "it waits until the watch opens");
+            arrivals.open(watch);
+        });
+        assert!(done.load(Ordering::SeqCst));
+        assert_eq!(arrivals.close(watch, 1), Some(BTreeSet::from([Arrival::Written(WALKED, 3)])));
+    }
+
+    #[test]
+    fn a_watch_closes_when_what_is_under_way_has_ended() {
+        let arrivals = Arrivals::default();
+        let watch = arrivals.watch(1000);
+        arrivals.walks(watch, WALKED);
+        let (here, elsewhere) = (note(&arrivals, WALKED, 3, 1001), note(&arrivals, OTHER, 4, 1001));
+        let ended = AtomicBool::new(false);
+        device::scope(|scope| {
+            scope.spawn(|| {
+                let found = arrivals.close(watch, 1).expect("one is few");
+                assert!(ended.load(Ordering::SeqCst), "it closed beside a change under way");
+                assert_eq!(found, BTreeSet::from([Arrival::Written(WALKED, 3)]));
+            });
+            SystemClock::new().sleep(Duration::from_millis(50));
+            ended.store(true, Ordering::SeqCst);
+            drop(here);
+        });
+        drop(elsewhere);
+    }
+
+    #[test]
+    fn one_watch_is_closed_at_a_time_and_its_own_batch_does_not_wait() {
+        let (arrivals, watch) = closed();
+        let second = arrivals.watch(1002);
+        arrivals.walks(second, WALKED);
+        let opened = AtomicBool::new(false);
+        device::scope(|scope| {
+            scope.spawn(|| {
+                assert!(arrivals.close(second, 1).is_some());
+                assert!(opened.load(Ordering::SeqCst), "two watches were closed at one time");
+                arrivals.end(second);
+            });
+            SystemClock::new().sleep(Duration::from_millis(50));
+            let moved = std::iter::once((Arrival::Moved(WALKED, 5), None));
+            drop(arrivals.note(moved, Some(watch)));
+            opened.store(true, Ordering::SeqCst);
+            arrivals.end(watch);
+        });
+    }
+
+    #[test]
+    fn more_than_may_be_examined_leaves_the_watch_open() {
+        let arrivals = Arrivals::default();
+        let watch = arrivals.watch(1000);
+        arrivals.walks(watch, WALKED);
+        for ino in 0..3 {
+            drop(note(&arrivals, WALKED, ino, 1001));
+            drop(note(&arrivals, OTHER, ino, 1001));
+        }
+        assert_eq!(arrivals.close(watch, 2), None);
+        drop(note(&arrivals, WALKED, 0, 1001));
+        assert_eq!(arrivals.close(watch, 3).map(|found| found.len()), Some(3));
     }
 }

@@ -54,6 +54,7 @@ pub fn from_search(error: search::Error) -> FsError {
         search::Error::Store(error) => from_store(error),
         search::Error::Device(error) if error.is_no_space() => FsError::NoSpace,
         search::Error::NotFound => FsError::NotFound,
+        search::Error::Limit(what) => FsError::LimitReached(what),
         search::Error::Cancelled => FsError::Interrupted,
         other => FsError::Io(other.to_string().into()),
     }

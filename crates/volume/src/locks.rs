@@ -83,7 +83,7 @@ const INLINE: usize = 8;
 /// Held locks; dropping releases them. They belong to the value, and move with it to
 /// another thread.
 pub struct LockSet<'a> {
-    _held: Held<'a>,
+    held: Held<'a>,
 }
 
 #[expect(dead_code, reason = "held")]
@@ -91,7 +91,19 @@ enum Held<'a> {
     None,
     One(Guard<'a>),
     Few([Option<Guard<'a>>; INLINE]),
-    Many(Vec<Guard<'a>>),
+    Many(Vec<(u16, Guard<'a>)>),
+}
+
+impl LockSet<'_> {
+    /// Releases the places that are locked shared, if they are many: a directory that moves needs
+    /// those of what is above its target only until it is known that it is none of them.
+    pub fn free_shared_places(&mut self) {
+        if let Held::Many(held) = &mut self.held {
+            held.retain(|(stripe, guard)| {
+                usize::from(*stripe) < STRIPES || matches!(guard, Guard::Exclusive(_))
+            });
+        }
+    }
 }
 
 impl Default for LockTable {
@@ -127,7 +139,7 @@ impl LockTable {
             }
             _ => self.many(locks),
         };
-        LockSet { _held: held }
+        LockSet { held }
     }
 
     #[inline]
@@ -167,7 +179,8 @@ impl LockTable {
     fn many(&self, locks: &[(Lock, Mode)]) -> Held<'_> {
         let mut wanted: Vec<_> = locks.iter().map(|(lock, mode)| (lock.stripe(), *mode)).collect();
         wanted.sort_unstable();
-        Held::Many(once(&wanted).map(|(stripe, mode)| self.guard(stripe, mode)).collect())
+        let guard = |(stripe, mode)| (stripe, self.guard(stripe, mode));
+        Held::Many(once(&wanted).map(guard).collect())
     }
 }
 
@@ -226,6 +239,23 @@ mod tests {
             assert!(!is_free(Lock::Place { subvol: 2, ino }), "all places are taken");
         }
         drop(held);
+    }
+
+    #[test]
+    fn shared_places_are_released_and_nothing_else() {
+        let table = LockTable::new();
+        let place = |ino| Lock::Place { subvol: 1, ino };
+        let mut locks: Vec<_> = (1..100).map(|ino| (place(ino), Mode::Shared)).collect();
+        locks.push((place(0), Mode::Exclusive));
+        locks.push((Lock::Object { subvol: 1, ino: 0 }, Mode::Shared));
+        let mut held = table.lock(&locks);
+        held.free_shared_places();
+        let is_free = |lock: Lock| table.stripes[usize::from(lock.stripe())].try_write().is_some();
+        assert!(!is_free(place(0)) && !is_free(Lock::Object { subvol: 1, ino: 0 }));
+        let others = (1..100).filter(|ino| place(*ino).stripe() != place(0).stripe());
+        assert!({ others }.all(|ino| is_free(place(ino))));
+        drop(held);
+        assert!(table.stripes.iter().all(|stripe| stripe.try_write().is_some()));
     }
 
     #[test]

@@ -188,6 +188,11 @@ impl Subvol {
         self.gate.write()
     }
 
+    /// Whether a thread keeps it from changing, for tests of what others wait for.
+    pub fn is_quiet(&self) -> bool {
+        self.gate.is_locked_exclusive()
+    }
+
     /// Marks the subvolume as removed, with the gate held exclusively.
     pub fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);

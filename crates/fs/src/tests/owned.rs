@@ -1,6 +1,7 @@
 //! Who owns all of a tree, while others change it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
@@ -45,11 +46,11 @@ fn own_dir(fs: &Fs, parent: NodeId, name: &str) -> NodeId {
     node
 }
 
-/// What [`OwnedTree::holds`] returns with the gates held.
+/// What [`OwnedTree::holds`] returns, for a plan that is not executed.
 fn holds(owned: &mut OwnedTree<'_>) -> bool {
-    let members = owned.members();
-    let _gates: Vec<_> = members.iter().map(|subvol| subvol.quiesce()).collect();
-    owned.holds().expect("nobody else has a directory there")
+    let holds = owned.holds(&mut Plan::new()).expect("nobody else has a directory there");
+    owned.reopen();
+    holds
 }
 
 #[test]
@@ -116,13 +117,58 @@ fn catching_up_waits_for_noted_changes() {
     plan.set_time(fs.env.clock.now());
     plan.put_directory(view.tree, below, &DirectoryRecord { uid: OWNER + 1, ..record });
     // The first step of the commit, which the test delays.
-    fs.arrivals.note(Arrival::Written(view.tree, below), Some(OWNER + 1));
+    let note = (Arrival::Written(view.tree, below), Some(OWNER + 1));
+    let under_way = fs.arrivals.note(std::iter::once(note), None);
     let caught = device::scope(|scope| {
         let catching = scope.spawn(|| owned.catch_up());
         SystemClock::new().sleep(Duration::from_millis(200));
         commit(&fs, &mut plan).expect("there is space");
-        drop(entered);
+        drop((under_way, entered));
         catching.join().expect("no panic")
     });
     assert!(matches!(caught, Err(FsError::NotPermitted(_))), "{caught:?}");
+}
+
+/// What another user makes in a tree that is about to be detached waits for the commit, in nested
+/// subvolumes too, whose gates nobody holds.
+#[test]
+fn other_users_directories_wait_for_the_commit_that_detaches_a_tree() {
+    let (fs, root, owner) = (volume(), Caller::root(), owner());
+    let other = Caller { uid: OWNER + 1, gid: OWNER + 1, ..self::owner() };
+    let tree = own_dir(&fs, NodeId::ROOT, "t");
+    let nested = fs.subvolume_create(&root, tree, b"n", 0o755).expect("there is space").node;
+    set(&fs, nested, &SetAttr { uid: Some(OWNER), mode: Some(0o777), ..SetAttr::default() });
+    let outside = dir(&fs, NodeId::ROOT, "o");
+    set(&fs, outside, &SetAttr { mode: Some(0o777), ..SetAttr::default() });
+    let (subvol, ino) = fs.place(tree).expect("it is there");
+    let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+    let made = AtomicBool::new(false);
+    device::scope(|scope| {
+        assert!(owned.holds(&mut Plan::new()).expect("its own"));
+        // A file in the owner's directory belongs to no other user's directory.
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        fs.mknod(&other, nested, b"file", &new).expect("others may write");
+        scope.spawn(|| {
+            fs.mkdir(&other, nested, b"d", 0o755).expect("others may write");
+            made.store(true, Ordering::SeqCst);
+        });
+        SystemClock::new().sleep(Duration::from_millis(50));
+        assert!(!made.load(Ordering::SeqCst), "it was made in a tree that is being detached");
+        owned.reopen();
+    });
+    assert!(matches!(owned.holds(&mut Plan::new()), Err(FsError::NotPermitted(_))));
+}
+
+/// A tree that replaces another one between the walk and the commit is walked.
+#[test]
+fn a_subvolume_with_another_tree_is_walked_again() {
+    let (fs, owner) = (volume(), owner());
+    let tree = own_dir(&fs, NodeId::ROOT, "t");
+    let (subvol, ino) = fs.place(tree).expect("it is there");
+    let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+    let note = (Arrival::Replaced(subvol.tree()), None);
+    drop(fs.arrivals.note(std::iter::once(note), None));
+    assert!(!holds(&mut owned));
+    owned.catch_up().expect("its own");
+    assert!(holds(&mut owned));
 }

@@ -46,7 +46,7 @@ impl Drop for Share<'_> {
 }
 
 /// Whether a request takes time in proportion to the file that it is about, or to the depth of the
-/// directory that a directory moves to, or waits for a disk.
+/// directory that a directory moves to or that has a trash far above it, or waits for a disk.
 fn may_take_long(request: &Request<'_>) -> bool {
     matches!(
         request.opcode,
@@ -58,6 +58,8 @@ fn may_take_long(request: &Request<'_>) -> bool {
             | op::FSYNCDIR
             | op::RENAME
             | op::RENAME2
+            | op::UNLINK
+            | op::RMDIR
     )
 }
 
@@ -78,7 +80,7 @@ mod tests {
             (0..6).filter_map(|number| take(&shares, op::FSYNCDIR, 7 + number % 2)).collect();
         assert_eq!(held.len(), 6);
         for user in [7, 8, 9] {
-            for long in [op::FSYNC, op::RENAME, op::RENAME2] {
+            for long in [op::FSYNC, op::RENAME, op::RENAME2, op::UNLINK, op::RMDIR] {
                 assert!(take(&shares, long, user).is_none(), "user {user}");
             }
             assert!(take(&shares, op::GETATTR, user).is_some(), "user {user}");

@@ -17,7 +17,7 @@ impl Plan {
     /// Writes an entry.
     pub fn put_entry(&mut self, tree: TreeId, dir: u64, cookie: u64, entry: &EntryRecord<'_>) {
         if let Target::Subvolume(id) = entry.target {
-            self.arrives(Arrival::Mounted(id), None);
+            self.arrives(Arrival::Mounted(tree, id), None);
         }
         self.scratch.value.clear();
         entry.encode(&mut self.scratch.value);

@@ -5,8 +5,14 @@
 //! 2. Lock both names, both inodes, and the places of everything above the target (shared) and of
 //!    the directory that moves (exclusively): two renames that together would make a loop exclude
 //!    each other. There is no global lock for renames.
-//! 3. Read again; if anything differs from what was locked, start over.
-//! 4. One batch, then the node table.
+//! 3. Read again; if anything differs from what was locked, start over. What is above the target is
+//!    read again only if some directory changed its parent since step 1: one that is above, or
+//!    comes there, has its place locked until that is counted.
+//! 4. When it is known that no loop is made, release the places of what is above the target: a
+//!    rename of one of them below the directory that moves waits for the place of that.
+//! 5. One batch, then the node table.
+
+use std::sync::Arc;
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
@@ -27,8 +33,9 @@ use crate::object::{EntrySlot, Object};
 use crate::plan::{Effect, Plan};
 use crate::policy::{Move, Removal};
 
-/// Deepest directory whose ancestors are counted, in case records form a loop.
-const DEPTH_MAX: usize = 1 << 20;
+/// Deepest directory into which a directory is moved from elsewhere: others that move directories
+/// may wait until all above are read.
+const DEPTH_MAX: usize = 1 << 16;
 
 /// A name, and the directory that it is in.
 #[derive(Clone, Copy)]
@@ -46,12 +53,21 @@ impl<'a> End<'a> {
 }
 
 /// A move.
-#[derive(Clone, Copy)]
 pub struct Moving<'a> {
     caller: &'a Caller,
     from: End<'a>,
     to: End<'a>,
     mode: RenameMode,
+    /// What was above the directories of the two names when that was last read.
+    above: [Option<Above>; 2],
+}
+
+/// A directory and everything above it.
+#[derive(Clone)]
+struct Above {
+    directories: Arc<[u64]>,
+    /// How many directories had changed their parents before this was read.
+    rehung: u64,
 }
 
 /// Whether it is done.
@@ -69,9 +85,9 @@ pub struct ReadSet {
     to: Search,
     /// Directories above the target, from its own directory to the root; empty when no directory
     /// moves there from elsewhere.
-    above_to: Vec<u64>,
+    above_to: Arc<[u64]>,
     /// The same for the source, for a directory that is swapped there.
-    above_from: Vec<u64>,
+    above_from: Arc<[u64]>,
 }
 
 impl Operation for Moving<'_> {
@@ -125,6 +141,9 @@ impl Operation for Moving<'_> {
         let target = parent_directory(at.fs, at.subvol, at.view, self.caller, self.to.dir)?;
         let mut object = Object::load(at.view, self.from.dir, &found.from)?;
         plan.on_behalf(self.caller);
+        if found.above_to.len() + found.above_from.len() > 0 {
+            plan.frees_ancestors();
+        }
         let (from, to) = ((self.from.dir, &source), (self.to.dir, &target));
         let moves = Move { ino: found.from.ino, object: &object, from, to };
         at.policy.may_move(at, plan, &moves)?;
@@ -158,7 +177,7 @@ impl Operation for Moving<'_> {
                 let place = (vacancy.cookie, vacancy.chained);
                 self.put(at, plan, (self.from.dir, &found.from), &object, place);
                 self.touch(at, plan, 1, i64::from(object.is_directory()));
-                relocated(at, plan, &found.from, (self.to.dir, vacancy.cookie));
+                self.relocated(at, plan, &found.from, (self.to.dir, vacancy.cookie));
             }
         }
         Ok(Outcome::Done(Moved::Done))
@@ -168,7 +187,7 @@ impl Operation for Moving<'_> {
 impl<'a> Moving<'a> {
     /// A move from one name to another.
     pub fn new(caller: &'a Caller, (from, to): (End<'a>, End<'a>), mode: RenameMode) -> Moving<'a> {
-        Moving { caller, from, to, mode }
+        Moving { caller, from, to, mode, above: [None, None] }
     }
 
     fn is_same_name(&self) -> bool {
@@ -197,21 +216,21 @@ impl<'a> Moving<'a> {
     }
 
     /// Reads both names. `None`: there is no source.
-    fn read(&self, at: &Context<'_>) -> FsResult<Option<ReadSet>> {
+    fn read(&mut self, at: &Context<'_>) -> FsResult<Option<ReadSet>> {
         let (from, to, view) = (self.from, self.to, at.view);
         let Some(source) = view.find_entry(from.dir, from.hash, from.name)? else {
             return Ok(None);
         };
         let target = view.find(to.dir, to.hash, to.name)?;
         let crosses = from.dir != to.dir;
-        let above = |wanted: bool, dir| if wanted { above(at, dir) } else { Ok(Vec::new()) };
+        let [above_to, above_from] = &mut self.above;
         let swapped = self.mode == RenameMode::Exchange
             && target_of(&target).is_some_and(|to| to.is_directory());
         Ok(Some(ReadSet {
             from: source,
             to: target,
-            above_to: above(crosses && source.is_directory(), to.dir)?,
-            above_from: above(crosses && swapped, from.dir)?,
+            above_to: above(at, crosses && source.is_directory(), to.dir, above_to)?,
+            above_from: above(at, crosses && swapped, from.dir, above_from)?,
         }))
     }
 
@@ -227,7 +246,7 @@ impl<'a> Moving<'a> {
         if let Some(other) = other {
             plan.lock(at.object(other), Mode::Exclusive);
         }
-        for ino in seen.above_to.iter().chain(&seen.above_from) {
+        for ino in seen.above_to.iter().chain(&*seen.above_from) {
             plan.lock(place(*ino), Mode::Shared);
         }
         if !seen.above_to.is_empty() {
@@ -318,7 +337,7 @@ impl<'a> Moving<'a> {
             plan.touch_directory(tree, self.from.dir, left - 1, -subdirectories);
             plan.touch_directory(tree, self.to.dir, 0, subdirectories - gone);
         }
-        relocated(at, plan, &from, (self.to.dir, to.cookie));
+        self.relocated(at, plan, &from, (self.to.dir, to.cookie));
     }
 
     /// Removes the entry of the source, or turns it into a whiteout.
@@ -348,7 +367,7 @@ impl<'a> Moving<'a> {
         plan.erase_attached(tree, self.from.dir, &from);
         plan.erase_attached(tree, self.to.dir, &to);
         self.put(at, plan, (self.from.dir, &from), &object, (to.cookie, to.chained));
-        let back = Moving { from: self.to, to: self.from, ..*self };
+        let back = Moving::new(self.caller, (self.to, self.from), self.mode);
         back.put(at, plan, (self.to.dir, &to), &other, (from.cookie, from.chained));
         let gained = i64::from(object.is_directory()) - i64::from(other.is_directory());
         if self.from.dir == self.to.dir {
@@ -357,8 +376,22 @@ impl<'a> Moving<'a> {
             plan.touch_directory(tree, self.from.dir, 0, -gained);
             plan.touch_directory(tree, self.to.dir, 0, gained);
         }
-        relocated(at, plan, &from, (self.to.dir, to.cookie));
-        relocated(at, plan, &to, (self.from.dir, from.cookie));
+        self.relocated(at, plan, &from, (self.to.dir, to.cookie));
+        self.relocated(at, plan, &to, (self.from.dir, from.cookie));
+    }
+
+    /// An object has another place: the node table learns where what is stored beside its name is,
+    /// and policies and other renames learn that directories moved.
+    fn relocated(&self, at: &Context<'_>, plan: &mut Plan, found: &Found, place: (u64, u64)) {
+        if found.is_directory() {
+            plan.effect(Effect::DirectoriesMoved);
+            if self.from.dir != self.to.dir {
+                plan.effect(Effect::DirectoryRehung);
+            }
+        }
+        if let Target::Embedded(_) = found.target {
+            moved(at, plan, found.ino, place);
+        }
     }
 
     /// Writes an object under the target's name.
@@ -410,19 +443,29 @@ impl ReadSet {
     }
 }
 
-/// An object has another place: the node table learns where what is stored beside its name is, and
-/// policies learn that directories moved.
-fn relocated(at: &Context<'_>, plan: &mut Plan, found: &Found, place: (u64, u64)) {
-    if found.is_directory() {
-        plan.effect(Effect::DirectoriesMoved);
+/// A directory and everything above it in its subvolume; nothing where that is not wanted. `known`
+/// is what was read before, and holds while no directory has changed its parent.
+fn above(
+    at: &Context<'_>,
+    wanted: bool,
+    dir: u64,
+    known: &mut Option<Above>,
+) -> FsResult<Arc<[u64]>> {
+    if !wanted {
+        return Ok(Arc::default());
     }
-    if let Target::Embedded(_) = found.target {
-        moved(at, plan, found.ino, place);
+    let rehung = at.fs.rehung();
+    match known {
+        Some(above) if above.rehung == rehung => Ok(Arc::clone(&above.directories)),
+        _ => {
+            let directories: Arc<[u64]> = read_above(at, dir)?.into();
+            *known = Some(Above { directories: Arc::clone(&directories), rehung });
+            Ok(directories)
+        }
     }
 }
 
-/// A directory and everything above it in its subvolume.
-fn above(at: &Context<'_>, dir: u64) -> FsResult<Vec<u64>> {
+fn read_above(at: &Context<'_>, dir: u64) -> FsResult<Vec<u64>> {
     let mut above = vec![dir];
     let mut parent = dir;
     while parent != at.subvol.root {
@@ -430,7 +473,12 @@ fn above(at: &Context<'_>, dir: u64) -> FsResult<Vec<u64>> {
         parent = record.parent;
         above.push(parent);
         if above.len() > DEPTH_MAX {
-            return Err(inconsistent(at.view.tree, "directories form a cycle", dir));
+            above.sort_unstable();
+            return Err(if above.is_sorted_by(|one, next| one < next) {
+                FsError::LimitReached("a directory is moved below 65,536 others at most")
+            } else {
+                inconsistent(at.view.tree, "directories form a cycle", dir)
+            });
         }
     }
     Ok(above)

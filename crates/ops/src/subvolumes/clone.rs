@@ -119,10 +119,8 @@ impl Ops {
         if !volume::attributes::owned_directory(&record).is_owner(caller) {
             return Err(FsError::NotPermitted("only the owner of a directory clones it"));
         }
-        policy.may_copy(caller, (&subvol, dir), (subvol.id.0, dir))?;
-        self.spare_heirs(&subvol, dir)?;
-        let mut ledger = self.admin.lock_for(self, caller)?;
-        policy.may_copy_below(caller, &mut ledger, (&subvol, dir))?;
+        let of = (subvol.id.0, dir);
+        let mut ledger = self.lock_to_copy((policy, caller), (&subvol, dir), of)?;
         let source = (&subvol, dir);
         let mut plan = Plan::new();
         let (id, lineage) = if self.is_in(&mut ledger, mount.subvol.id.0, subvol.id.0)? {

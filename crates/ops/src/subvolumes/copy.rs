@@ -8,14 +8,15 @@
 
 use std::sync::Arc;
 
+use device::sync::MutexGuard;
 use format::base_record::BaseRecord;
 use format::inherited_record::{HOMES_MAX, InheritedRecord};
 use format::kept_twice::Features;
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
-use inode::FsError;
+use inode::{Caller, FsError};
 use vfs::FsResult;
-use volume::subvol::VOLUME;
+use volume::subvol::{Subvol, VOLUME};
 use volume::view::View;
 
 use super::copied::Copied;
@@ -23,6 +24,7 @@ use super::ledger::Ledger;
 use super::nested::{Member, homes_of};
 use crate::Ops;
 use crate::plan::Plan;
+use crate::policy::Policy;
 
 /// What a copy is to be.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +39,34 @@ pub(super) struct Purpose<'a> {
     pub parent: (u64, u64, u64),
     /// Its name.
     pub name: &'a [u8],
+}
+
+/// How often a caller looks at what is below a directory before it does so with the ledger locked.
+const LOOKS: usize = 4;
+
+impl Ops {
+    /// The ledger, for a caller that has a directory (subvolume, number) copied from a source: the
+    /// directory, or a snapshot of it. No policy refuses the copy while the ledger is locked.
+    pub(super) fn lock_to_copy(
+        &self,
+        (policy, caller): (&dyn Policy, &Caller),
+        source: (&Subvol, u64),
+        directory: (u64, u64),
+    ) -> FsResult<MutexGuard<'_, Ledger>> {
+        for look in 1.. {
+            let looked = policy.may_copy(caller, source, directory)?;
+            self.spare_heirs(source.0, source.1)?;
+            let mut ledger = self.admin.lock_for(self, caller)?;
+            if policy.may_still_copy(caller, &ledger, looked) {
+                return Ok(ledger);
+            }
+            if look == LOOKS {
+                policy.may_copy_below(caller, &mut ledger, source)?;
+                return Ok(ledger);
+            }
+        }
+        unreachable!("invariant: the last look returns")
+    }
 }
 
 /// Adds the copy of directory `dir` of `source` to a batch. The gate of the source is held, unless

@@ -52,6 +52,8 @@ pub struct Ledger {
     mounts: Option<Mounts>,
     /// How far heirs were given what they inherit. Nothing of it need survive a crash.
     reached: BTreeMap<u64, Reached>,
+    /// How often a subvolume was mounted elsewhere, or a copy came to inherit something else.
+    changes: u64,
 }
 
 /// How far an heir was given what it inherits.
@@ -83,6 +85,7 @@ impl Admin {
             root_to_write: Cell::new(None),
             mounts: None,
             reached: BTreeMap::new(),
+            changes: 0,
         };
         let copies = AtomicU64::new(u64::from(inherits(store)?));
         Ok(Admin { ledger: Mutex::new(ledger), epoch: AtomicU64::new(epoch), copies })
@@ -292,6 +295,11 @@ impl Ledger {
         })
     }
 
+    /// How often what is mounted or inherited somewhere has changed since the volume was opened.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// Some of the subvolumes that are mounted directly in one.
     pub fn some_children(&mut self, fs: &Core, subvol: u64, most: usize) -> FsResult<Vec<u64>> {
         let children = self.mounts(fs)?.behind(subvol, (0, 0)).map(|(_, _, id)| id);
@@ -334,6 +342,7 @@ impl Ledger {
     /// Notes where a subvolume is mounted now, as in its record; `None`: nowhere, and it inherits
     /// nothing any more.
     pub fn moved(&mut self, subvol: u64, to: Option<MountPoint>) {
+        self.changes += 1;
         if let Some(mounts) = &mut self.mounts {
             mounts.set(subvol, to);
         }
@@ -451,6 +460,7 @@ impl Ledger {
 
     /// Notes what a copy inherits, after the commit that records it.
     pub(super) fn inherited(&mut self, copy: u64, homes: Vec<Home>) {
+        self.changes += 1;
         if homes.is_empty() {
             self.reached.remove(&copy);
         }

@@ -56,6 +56,6 @@ pub use copied::Copied;
 pub use execute::{Gates, Through, execute, execute_through, execute_with};
 pub use ledger::{Admin, Ledger};
 pub use link::remove_link;
-pub use nested::{Inside, Member, inside};
+pub use nested::{Access, Inside, Member, inside};
 pub use rename::rename_across;
 pub use snapshot::plan_detach;

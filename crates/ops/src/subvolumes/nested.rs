@@ -13,7 +13,7 @@ use volume::error::inconsistent;
 use volume::subvol::{Subvol, VOLUME, read_record};
 use volume::view::View;
 
-use super::ledger::Ledger;
+use super::ledger::{Admin, Ledger};
 use crate::Ops;
 use crate::reach::Reach;
 
@@ -74,26 +74,44 @@ pub struct Inside {
     pub of_read_only: Option<bool>,
 }
 
+/// How the ledger is read.
+pub enum Access<'a> {
+    /// The caller holds it.
+    Held(&'a mut Ledger),
+    /// It is locked for each look into it: what is found may be of several moments.
+    Looks(&'a Admin),
+}
+
+impl Access<'_> {
+    fn look<T>(&mut self, look: impl FnOnce(&mut Ledger) -> FsResult<T>) -> FsResult<T> {
+        match self {
+            Access::Held(ledger) => look(ledger),
+            Access::Looks(admin) => look(&mut admin.lock()),
+        }
+    }
+}
+
 /// The subvolumes below a directory that are mounted or inherited there. One for which an heir got
 /// a copy may be listed beside the copy.
 pub fn inside(
     fs: &Ops,
-    ledger: &mut Ledger,
+    mut access: Access<'_>,
     (subvol, dir): (&Subvol, u64),
 ) -> FsResult<Vec<Inside>> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
-    directly_inside(fs, ledger, (subvol, dir), None, &mut found)?;
+    directly_inside(fs, &mut access, (subvol, dir), None, &mut found)?;
     let mut next = 0;
     while let Some(Inside { id, of_read_only, .. }) = found.get(next) {
         let (id, of_read_only) = (*id, *of_read_only);
         next += 1;
         // Circles are damage, and an original may be in what inherits it.
-        if !seen.insert((id, of_read_only)) || ledger.holds_none(fs, id)? {
+        if !seen.insert((id, of_read_only)) || access.look(|ledger| ledger.holds_none(fs, id))? {
             continue;
         }
         match fs.subvol(SubvolId(id)) {
             Ok(above) => {
-                directly_inside(fs, ledger, (&above, above.root), of_read_only, &mut found)?;
+                let top = (&*above, above.root);
+                directly_inside(fs, &mut access, top, of_read_only, &mut found)?;
             }
             Err(FsError::Stale) => {}
             Err(error) => return Err(error),
@@ -105,19 +123,19 @@ pub fn inside(
 /// Adds those that are mounted in a subvolume below a directory, and those inherited there.
 fn directly_inside(
     fs: &Ops,
-    ledger: &mut Ledger,
+    access: &mut Access<'_>,
     (subvol, dir): (&Subvol, u64),
     of_read_only: Option<bool>,
     found: &mut Vec<Inside>,
 ) -> FsResult<()> {
     let mut reach = Reach::new(subvol.tree(), dir);
-    let homes = ledger.homes(fs, subvol.id.0)?;
+    let homes = access.look(|ledger| ledger.homes(fs, subvol.id.0))?;
     let inherits = Some(of_read_only.unwrap_or(subvol.read_only));
     let homes = homes.iter().map(|home| (home.subvolume, inherits));
     for (home, of_read_only) in std::iter::once((subvol.id.0, of_read_only)).chain(homes) {
-        for directory in ledger.mount_points(fs, home)? {
+        for directory in access.look(|ledger| ledger.mount_points(fs, home))? {
             if reach.contains(&*fs.store, directory)? {
-                let mounted = ledger.mounted_in(fs, (home, directory))?;
+                let mounted = access.look(|ledger| ledger.mounted_in(fs, (home, directory)))?;
                 let holder = (subvol.id.0, directory);
                 found.extend(mounted.into_iter().map(|id| Inside { id, holder, of_read_only }));
             }

@@ -4,13 +4,14 @@
 //! 1. From the start of the check on, directories that change or arrive are noted (`arrivals.rs`).
 //! 2. The tree is walked without locks. Before a subvolume is walked its gate is passed once
 //!    exclusively, so that each change that was under way by then is in the tree, or noted.
-//! 3. The caller takes the gates of all subvolumes that were walked, and [`OwnedTree::holds`] looks
-//!    at what was noted. Where that takes few reads, its answer is true of the state that the
-//!    caller detaches before it opens the gates. Where it takes many, it opens the gates, has
-//!    [`OwnedTree::catch_up`] look at it, and repeats step 3.
+//! 3. The caller takes its locks, and [`OwnedTree::holds`] closes the watch and looks at what was
+//!    noted: other users' changes of directories in the subvolumes that were walked wait. Where
+//!    that takes few reads, its answer is true of the state that the caller detaches, with whose
+//!    commit the watch opens. Where it takes many, the watch opens at once; the caller releases
+//!    what it holds, has [`OwnedTree::catch_up`] look at what was noted, and repeats step 3.
 //!
-//! Writers wait for step 3 alone, whose cost depends neither on the size of the tree nor on how
-//! much changed during the walk.
+//! Writers wait for step 3 alone. Its cost depends on none of the size of the tree, the number
+//! of subvolumes in it, and how much changed during the walk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use volume::view::{NameBuf, View};
 use super::access::directory_of;
 use super::nested::{Budget, Member};
 use crate::Ops;
+use crate::plan::Plan;
 
 /// Most of what was noted that is looked at while writers wait.
 pub const NOTES_MAX: usize = 64;
@@ -52,6 +54,8 @@ pub struct OwnedTree<'a> {
     watch: Option<usize>,
     /// The subvolumes that were walked, and in which tree.
     members: BTreeMap<SubvolId, (Arc<Subvol>, TreeId)>,
+    /// The same by their trees.
+    trees: BTreeMap<TreeId, SubvolId>,
     attempts: usize,
 }
 
@@ -73,39 +77,41 @@ impl<'a> OwnedTree<'a> {
         dir: u64,
     ) -> FsResult<OwnedTree<'a>> {
         let watch = (!caller.is_root()).then(|| fs.arrivals.watch(caller.uid));
-        let (start, members) = ((subvol, dir), BTreeMap::new());
-        let mut owned = OwnedTree { fs, caller, start, watch, members, attempts: 0 };
+        let (start, members, trees) = ((subvol, dir), BTreeMap::new(), BTreeMap::new());
+        let mut owned = OwnedTree { fs, caller, start, watch, members, trees, attempts: 0 };
         if watch.is_some() {
             owned.walk(start, &mut Budget::unlimited())?;
         }
         Ok(owned)
     }
 
-    /// The subvolumes whose gates are to be held exclusively before [`OwnedTree::holds`]; none for
-    /// root.
-    pub fn members(&self) -> Vec<Arc<Subvol>> {
-        self.members.values().map(|(subvol, _)| Arc::clone(subvol)).collect()
-    }
-
-    /// With the gates held: whether the caller owns every directory now. `false`: too much changed
-    /// to find that out while writers wait.
-    pub fn holds(&mut self) -> FsResult<bool> {
+    /// Whether the caller owns every directory now, and until the plan is committed that takes them
+    /// away. All locks of the plan are held. `false`: too much changed to find that out while
+    /// writers wait.
+    pub fn holds(&mut self, plan: &mut Plan) -> FsResult<bool> {
         let Some(watch) = self.watch else { return Ok(true) };
-        if self.was_replaced() {
-            return Ok(false);
-        }
-        let Some(found) = self.fs.arrivals.take_few(watch, NOTES_MAX) else { return Ok(false) };
+        let Some(found) = self.fs.arrivals.close(watch, NOTES_MAX) else { return Ok(false) };
         let mut budget = Budget::of(READS_MAX);
         for &arrival in &found {
-            if !self.look_at(arrival, &mut budget)? {
+            let looked = self.look_at(arrival, &mut budget);
+            if !matches!(looked, Ok(true)) {
                 self.fs.arrivals.put_back(watch, &found);
-                return Ok(false);
+                self.reopen();
+                return looked;
             }
         }
+        plan.opens(watch);
         Ok(true)
     }
 
-    /// With no gates held: looks at what changed since the walk.
+    /// The plan is made again: nobody waits for it meanwhile.
+    pub fn reopen(&self) {
+        if let Some(watch) = self.watch {
+            self.fs.arrivals.open(watch);
+        }
+    }
+
+    /// Without locks: looks at what changed since the walk.
     pub fn catch_up(&mut self) -> FsResult<()> {
         let Some(watch) = self.watch else { return Ok(()) };
         self.attempts += 1;
@@ -113,14 +119,16 @@ impl<'a> OwnedTree<'a> {
             return Err(FsError::Busy("directories below it are changing continuously; try again"));
         }
         let arrived = self.fs.arrivals.take(watch);
-        // A change is noted before it is committed. Its thread holds the gate until then, so
-        // that what was taken is in the tree when every gate was passed once.
-        for (subvol, _) in self.members.values() {
-            drop(subvol.quiesce());
-        }
         let mut budget = Budget::unlimited();
-        if arrived.overflowed || self.was_replaced() {
+        // What was noted of a subvolume that has another tree by now names the old one.
+        let was_replaced = |arrival: &Arrival| match arrival {
+            Arrival::Replaced(tree) => self.trees.contains_key(tree),
+            _ => false,
+        };
+        if arrived.overflowed || arrived.found.iter().any(was_replaced) {
+            self.fs.arrivals.walks_again(watch);
             self.members.clear();
+            self.trees.clear();
             self.walk(self.start, &mut budget)?;
             return Ok(());
         }
@@ -130,24 +138,18 @@ impl<'a> OwnedTree<'a> {
         Ok(())
     }
 
-    /// Whether a subvolume has another tree than the one that was walked: what was noted of it
-    /// names the old one.
-    fn was_replaced(&self) -> bool {
-        self.members.values().any(|(subvol, tree)| subvol.tree() != *tree)
-    }
-
-    /// Checks a directory that changed or arrived. `false`: the budget is spent, or the gate of a
-    /// subvolume that is below now is not held.
+    /// Checks a directory that changed or arrived. `false`: the budget is spent, or a subvolume is
+    /// below now that was not walked, or has another tree.
     fn look_at(&mut self, arrival: Arrival, budget: &mut Budget) -> FsResult<bool> {
         let (place, whole) = match arrival {
             Arrival::Written(tree, ino) | Arrival::Moved(tree, ino) => {
                 // What is mounted below since the walk is walked itself when its mount is looked
                 // at.
-                let member = self.members.iter().find(|(_, (subvol, _))| subvol.tree() == tree);
-                let Some((id, _)) = member else { return Ok(true) };
+                let Some(id) = self.trees.get(&tree) else { return Ok(true) };
                 ((*id, ino), matches!(arrival, Arrival::Moved(..)))
             }
-            Arrival::Mounted(id) => match read_record(&*self.fs.store, SubvolId(id))? {
+            Arrival::Replaced(tree) => return Ok(!self.trees.contains_key(&tree)),
+            Arrival::Mounted(_, id) => match read_record(&*self.fs.store, SubvolId(id))? {
                 Some(record) if !record.detached => ((SubvolId(id), record.root), true),
                 _ => return Ok(true),
             },
@@ -228,7 +230,7 @@ impl<'a> OwnedTree<'a> {
         Ok(true)
     }
 
-    /// A subvolume to walk. `None`: its gate is not held.
+    /// A subvolume to walk. `None`: it was not walked, and writers wait.
     fn member(&mut self, id: SubvolId, may_wait: bool) -> FsResult<Option<(Arc<Subvol>, TreeId)>> {
         if let Some((subvol, tree)) = self.members.get(&id) {
             return Ok(Some((Arc::clone(subvol), *tree)));
@@ -241,7 +243,11 @@ impl<'a> OwnedTree<'a> {
         let gate = subvol.quiesce();
         let tree = subvol.tree();
         drop(gate);
+        if let Some(watch) = self.watch {
+            self.fs.arrivals.walks(watch, tree);
+        }
         self.members.insert(id, (Arc::clone(&subvol), tree));
+        self.trees.insert(tree, id);
         Ok(Some((subvol, tree)))
     }
 }

@@ -131,9 +131,8 @@ impl Ops {
             applied: 0,
             origins: origins.iter().copied().take(ORIGINS_MAX).collect(),
         };
-        policy.may_copy(caller, (&staged, ino), (staged.id.0, ino))?;
-        self.spare_heirs(&staged, ino)?;
-        let mut ledger = self.admin.lock_for(self, caller)?;
+        let of = (staged.id.0, ino);
+        let ledger = self.lock_to_copy((policy, caller), (&staged, ino), of)?;
         let key = key::snapshot_name(subvol.lineage, dir, name);
         if self.snapshot_id(&key)?.is_some() {
             return Err(FsError::Exists);
@@ -141,7 +140,6 @@ impl Ops {
         let same_lineage = staged.lineage == subvol.lineage;
         let (snapshot, parent) = (true, (0, 0, 0));
         let purpose = Purpose { read_only: true, snapshot, same_lineage, parent, name };
-        policy.may_copy_below(caller, &mut ledger, (&staged, ino))?;
         let quiet = [Arc::clone(&staged)];
         let through = Through { quiet: &quiet, changed: None };
         execute(

@@ -59,8 +59,7 @@ impl Ops {
         if let Target::Subvolume(child) = seen.target {
             self.give_to_heirs(&mut ledger, &*self.subvol(SubvolId(child))?)?;
         }
-        let members = owned.members();
-        let through = Through { quiet: &members, changed: Some(subvol) };
+        let through = Through { quiet: &[], changed: Some(subvol) };
         let aim = |plan: &mut Plan| {
             plan.lock(Lock::Object { subvol: id, ino: dir }, Mode::Shared);
             plan.lock(Lock::Name { subvol: id, dir, hash }, Mode::Exclusive);
@@ -69,7 +68,7 @@ impl Ops {
             Ok(())
         };
         execute(self, ledger, through, aim, |ledger, plan| {
-            if !owned.holds()? {
+            if !owned.holds(plan)? {
                 return Ok(Removal::Changed);
             }
             let view = View::new(&*self.store, subvol.tree());

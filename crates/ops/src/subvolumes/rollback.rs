@@ -7,6 +7,7 @@
 //! working directories keep the old tree.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
@@ -77,13 +78,12 @@ impl Ops {
         let name_key = key::snapshot_name(subvol.lineage, ino, snapshot);
         let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
         let snapshot = self.subvol(SubvolId(id))?;
-        policy.may_copy(caller, (&snapshot, snapshot.root), (subvol.id.0, ino))?;
-        self.spare_heirs(&snapshot, snapshot.root)?;
-        let mut ledger = self.admin.lock_for(self, caller)?;
-        let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
+        let from = (&*snapshot, snapshot.root);
+        let mut ledger = self.lock_to_copy((policy, caller), from, (subvol.id.0, ino))?;
+        if self.snapshot_id(&name_key)? != Some(id) {
+            return Err(FsError::Busy("the snapshot was replaced meanwhile; try again"));
+        }
         let source = Member::get(self, id)?;
-        let from = (&*source.subvol, source.record.root);
-        policy.may_copy_below(caller, &mut ledger, from)?;
         self.give_to_heirs(&mut ledger, &subvol)?;
         let old = Member::get(self, subvol.id.0)?;
         let is_root = ino == subvol.root;
@@ -91,16 +91,12 @@ impl Ops {
             0 => None,
             above => Some(self.subvol(SubvolId(above))?),
         };
-        let mut quiet = vec![std::sync::Arc::clone(&subvol)];
-        quiet.extend(owned.members());
+        let quiet = [Arc::clone(&subvol)];
         // Where a plain directory was, its own subvolume gets the name that points to the copy.
         let changed = if is_root { above.as_ref() } else { quiet.first() };
-        // What holds behind the gates; `None`: too much changed.
+        // What holds behind the gate.
         let seen = Cell::new(None);
         let aim = |plan: &mut Plan| {
-            if !owned.holds()? {
-                return Ok(());
-            }
             let record = directory_of(self, &subvol, ino)?;
             let hangs = self.hangs(dir, &old, &record)?;
             if let Hangs::In { subvol, dir, cookie } = hangs {
@@ -113,6 +109,9 @@ impl Ops {
         let through = Through { quiet: &quiet, changed };
         execute(self, ledger, through, aim, |ledger, plan| {
             let Some((hangs, record)) = seen.take() else { return Ok(false) };
+            if !owned.holds(plan)? {
+                return Ok(false);
+            }
             let copied = self.plan_copy(ledger, plan, &source, hangs)?;
             let new = node_of(copied.id, copied.record.root);
             let name = self.hang(policy, (ledger, plan), hangs, &copied)?;

@@ -53,16 +53,14 @@ impl Ops {
     ) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (subvol, ino) = owned_directory(self, caller, dir)?;
-        policy.may_copy(caller, (&subvol, ino), (subvol.id.0, ino))?;
-        self.spare_heirs(&subvol, ino)?;
-        let mut ledger = self.admin.lock_for(self, caller)?;
+        let of = (subvol.id.0, ino);
+        let ledger = self.lock_to_copy((policy, caller), (&subvol, ino), of)?;
         let key = key::snapshot_name(subvol.lineage, ino, name);
         if self.snapshot_id(&key)?.is_some() {
             return Err(FsError::Exists);
         }
         let (snapshot, same_lineage, parent) = (true, true, (0, 0, 0));
         let purpose = Purpose { read_only: true, snapshot, same_lineage, parent, name };
-        policy.may_copy_below(caller, &mut ledger, (&subvol, ino))?;
         let quiet = [Arc::clone(&subvol)];
         let through = Through { quiet: &quiet, changed: None };
         execute(
@@ -173,7 +171,7 @@ impl Ops {
             Some(directory) => self.place(directory)?,
             None => (self.subvol(snapshot)?, record.root),
         };
-        policy.may_copy(caller, (&subvol, ino), (subvol.id.0, ino))
+        policy.may_copy(caller, (&subvol, ino), (subvol.id.0, ino)).map(drop)
     }
 
     /// Refuses a caller who may not delete a snapshot, nor hold it.

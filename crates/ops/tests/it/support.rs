@@ -11,7 +11,7 @@ use ops::Ops;
 use ops::execute::Context;
 use ops::object::Object;
 use ops::plan::Plan;
-use ops::policy::{Move, Policy, Removal, Share, Whose};
+use ops::policy::{Looked, Move, Policy, Removal, Share, Whose};
 use ops::posix::mknod::NewName;
 use ops::posix::unlink::OldName;
 use ops::subvolumes::Ledger;
@@ -192,8 +192,12 @@ impl Policy for TestPolicy {
         Ok(())
     }
 
-    fn may_copy(&self, _: &Caller, _: (&Subvol, u64), _: (u64, u64)) -> FsResult<()> {
-        Ok(())
+    fn may_copy(&self, _: &Caller, _: (&Subvol, u64), _: (u64, u64)) -> FsResult<Looked> {
+        Ok(Looked::default())
+    }
+
+    fn may_still_copy(&self, _: &Caller, _: &Ledger, _: Looked) -> bool {
+        true
     }
 
     fn may_copy_below(&self, _: &Caller, _: &mut Ledger, _: (&Subvol, u64)) -> FsResult<()> {

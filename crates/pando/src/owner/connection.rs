@@ -287,7 +287,7 @@ fn has_something_to_do(call: &Call<'_>) -> bool {
     }
 }
 
-/// What is requested, for people; `None` of what is not waited for when the owner is to leave.
+/// What is requested, for people; `None` of what is not waited for when the daemon is to leave.
 fn name(call: &Call<'_>) -> Option<&'static str> {
     Some(match call {
         Call::HandOver | Call::ServesMount { .. } | Call::Sessions | Call::SessionEnd { .. } => {

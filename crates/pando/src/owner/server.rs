@@ -223,7 +223,7 @@ impl Server {
     }
 
     pub(super) fn set_mount(&self, mount: Arc<fuse::Mount>) {
-        assert!(self.mount.set(mount).is_ok(), "an owner mounts once");
+        assert!(self.mount.set(mount).is_ok(), "a daemon mounts once");
     }
 
     /// Waits until the kernel has dropped its caches of what was changed without its knowledge.

@@ -321,7 +321,7 @@ fn an_import_completes_after_an_unmount() {
         return;
     }
     let (child, _) = begun(&world, FILES);
-    let pid = world.owner().expect("an owner");
+    let pid = world.owner().expect("a daemon");
     world.umount();
     assert!(!crate::world::is_alive(pid), "the volume is closed");
     let imported = answer(&child.wait_with_output().unwrap());

@@ -201,7 +201,7 @@ fn after_every_kill_queries_find_what_a_walk_finds(engine: &str) {
         assert!(world.mount());
         check(&tree, &mut random, seed);
     }
-    assert!(midst > 0, "seed {seed}: no base was being written when the owner was killed");
+    assert!(midst > 0, "seed {seed}: no base was being written when the daemon was killed");
     world.ok(&["search", "flush", world.mnt()]);
     check(&tree, &mut random, seed);
     world.umount();

@@ -53,7 +53,7 @@ fn the_last_name_is_made_and_the_next_is_refused(engine: &str) {
     hard_link(at("one"), at("two")).unwrap();
     let pid = world.owner().unwrap();
     world.umount();
-    wait_until("the owner leaves", || !is_alive(pid));
+    wait_until("the daemon leaves", || !is_alive(pid));
     set_names(&world.volume, b"one", NAMES_MAX - 1);
 
     assert!(world.mount());
@@ -77,7 +77,7 @@ fn the_last_name_is_made_and_the_next_is_refused(engine: &str) {
     assert_eq!(std::fs::read_to_string(at("last")).unwrap(), "contents");
     let pid = world.owner().unwrap();
     world.umount();
-    wait_until("the owner leaves", || !is_alive(pid));
+    wait_until("the daemon leaves", || !is_alive(pid));
 
     // The count in the record was wrong.
     assert_eq!(world.run(&["fsck", world.vol()]).code, 5);

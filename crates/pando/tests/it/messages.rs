@@ -95,7 +95,7 @@ fn errors_name_the_path_that_was_typed() {
 }
 
 /// How each verb is called with a path that is missing: P is the path, R the root.
-const MISSING: [&str; 42] = [
+pub(crate) const MISSING: [&str; 42] = [
     "stat P",
     "cat P",
     "ls P",

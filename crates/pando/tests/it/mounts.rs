@@ -69,7 +69,7 @@ fn a_mount_over_another_is_refused() {
     let printed = other.fails(6, &["mount", other.vol(), one.mnt()]);
     assert!(printed.contains(one.mnt()), "{printed}");
     std::fs::write(one.below_mount("still"), "works").unwrap();
-    assert_eq!(other.names("/"), Vec::<String>::new(), "its owner left in order");
+    assert_eq!(other.names("/"), Vec::<String>::new(), "its daemon left in order");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn sigterm_and_sigint_unmount_cleanly() {
         std::fs::write(world.below_mount("file"), "kept").unwrap();
         let pid = world.owner().unwrap();
         signal(pid, end);
-        wait_until("the owner leaves", || !is_alive(pid));
+        wait_until("the daemon leaves", || !is_alive(pid));
         assert_eq!(fuse::mounts_of(&world.volume), []);
         assert!(!world.volume.join("control.sock").exists());
         assert_eq!(world.ok(&["cat", &world.at("/file")]), "kept");
@@ -157,8 +157,8 @@ fn a_mount_in_use_stays_unless_asked_otherwise() {
     assert_eq!(unmounted["in_use"], true);
     assert!(!world.below_mount("f").exists());
     drop(open);
-    let pid = world.owner().expect("an owner");
-    wait_until("the owner is gone", || !is_alive(pid));
+    let pid = world.owner().expect("a daemon");
+    wait_until("the daemon is gone", || !is_alive(pid));
     // A mount whose server is dead is removed even if files are open there: nothing can be done
     // with them.
     assert!(world.mount());

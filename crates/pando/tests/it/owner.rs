@@ -43,7 +43,7 @@ fn an_idle_daemon_ends() {
     let reported = answer(&command.env("PANDO_IDLE_SECONDS", "1").output().unwrap());
     let reported: serde_json::Value = serde_json::from_str(&reported.out).unwrap();
     let pid = reported["daemon"]["pid"].as_i64().unwrap() as i32;
-    wait_until("the owner leaves", || !is_alive(pid));
+    wait_until("the daemon leaves", || !is_alive(pid));
     assert!(!world.volume.join("control.sock").exists());
     assert_eq!(world.owner(), None);
     world.ok(&["ls", &world.at("/")]);
@@ -100,7 +100,7 @@ fn a_volume_deep_down_has_a_socket_too() {
     world.ok(&["ls", &format!("{}:/", volume.display())]);
     let text = std::fs::read_to_string(volume.join("owner.lock")).unwrap();
     signal(text.trim().parse().unwrap(), rustix::process::Signal::TERM);
-    wait_until("the owner leaves", || !volume.join("control.sock").exists());
+    wait_until("the daemon leaves", || !volume.join("control.sock").exists());
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_silent_connection_is_closed() {
     let socket = world.volume.join("control.sock");
     let mut silent = std::os::unix::net::UnixStream::connect(socket).unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "the owner ends the connection");
+    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "the daemon ends the connection");
 }
 
 /// A volume may be created where another was removed or moved away while its daemon ran: that

@@ -62,7 +62,7 @@ fn matches_are_streamed_and_end_with_their_reader() {
     let clock = SystemClock::new();
     for _ in 0..10 {
         clock.sleep(Duration::from_millis(30));
-        assert!(is_serving(&world), "the owner waits for the reader");
+        assert!(is_serving(&world), "the daemon waits for the reader");
         assert!(slow.try_wait().unwrap().is_none(), "the command waits for the reader");
     }
     // Other clients are not blocked meanwhile.

@@ -117,7 +117,7 @@ fn slow_reader(world: &World, owner: i32, all: usize) {
     assert!(slow.wait().unwrap().success());
     let owner_more = memory(owner, "VmHWM:").saturating_sub(owner_before);
     let command_more = command_after.saturating_sub(command_before);
-    assert!(owner_more < MORE_KIB, "the owner took {owner_more} KiB more");
+    assert!(owner_more < MORE_KIB, "the daemon took {owner_more} KiB more");
     assert!(command_more < MORE_KIB, "the command took {command_more} KiB more");
 }
 
@@ -131,9 +131,9 @@ fn interrupted(world: &World, owner: i32) {
     }
     let words: Vec<&str> = words[1..].iter().map(String::as_str).collect();
     let mut search = find(world, &words);
-    wait_until("the owner searches", || is_serving(world));
+    wait_until("the daemon searches", || is_serving(world));
     let before = ticks(owner);
-    wait_until("the owner works", || ticks(owner) > before + 20);
+    wait_until("the daemon works", || ticks(owner) > before + 20);
     assert!(search.try_wait().unwrap().is_none(), "it takes long");
     signal(pid(&search), Signal::INT);
     let status = search.wait().unwrap();

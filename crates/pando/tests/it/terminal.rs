@@ -11,6 +11,7 @@ use wire::{
     encode, read_frame, write_frame,
 };
 
+use crate::messages::MISSING;
 use crate::world::{IDLE_SECONDS, PANDO, World};
 
 /// Clears a terminal.
@@ -112,6 +113,43 @@ fn names_in_findings_and_comparisons_do_not_control_a_terminal() {
     segment.write_all_at(&[9], at + 5000).unwrap();
     assert_harmless(&["fsck", world.vol()]);
     assert_harmless(&["cat", &world.at(&format!("/d/{name}"))]);
+}
+
+/// Verbs about a volume, which is not there.
+const OF_VOLUMES: [&str; 11] = [
+    "bench V",
+    "fsck V",
+    "gc V",
+    "quota check V",
+    "quota list V",
+    "search list V",
+    "session list V",
+    "status V",
+    "sync V",
+    "trace info V",
+    "umount V",
+];
+
+/// Every verb that takes a path, by the list that has all of them: the path that it names is not
+/// there.
+#[test]
+fn every_verb_names_what_is_missing_harmlessly() {
+    let world = World::new();
+    let (root, volume) = (world.at("/"), world.path().join(format!("none{CLEARS}")));
+    let volume = volume.to_str().unwrap();
+    // A stream is for no terminal, and is read from none.
+    let is_stream =
+        |verb: &&&str| ["send ", "receive ", "load "].iter().any(|of| verb.starts_with(of));
+    for verb in MISSING.iter().chain(&OF_VOLUMES).filter(|verb| !is_stream(verb)) {
+        let word = |word: &str| match word {
+            "R" => root.clone(),
+            "R/c" => format!("{root}c"),
+            "V" => volume.to_owned(),
+            _ => word.replacen('P', &format!("{root}no{CLEARS}/such"), 1),
+        };
+        let words: Vec<String> = verb.split(' ').map(word).collect();
+        assert_harmless(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    }
 }
 
 /// Answers one request with a failure, as the daemon of another user may.

@@ -88,7 +88,7 @@ impl World {
         assert!(self.url.is_some(), "the volume is in an object store");
         if let Some(pid) = self.owner().filter(|&pid| is_alive(pid)) {
             signal(pid, rustix::process::Signal::KILL);
-            wait_until("the owner is gone", || !is_alive(pid));
+            wait_until("the daemon is gone", || !is_alive(pid));
         }
         if self.volume.exists() {
             std::fs::remove_dir_all(&self.volume).unwrap();
@@ -261,9 +261,9 @@ impl World {
 
     /// Kills the daemon like a crash, and waits until it is gone.
     pub(crate) fn kill_owner(&self) {
-        let pid = self.owner().expect("an owner");
+        let pid = self.owner().expect("a daemon");
         signal(pid, rustix::process::Signal::KILL);
-        wait_until("the owner is gone", || !is_alive(pid));
+        wait_until("the daemon is gone", || !is_alive(pid));
     }
 }
 
@@ -272,7 +272,7 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.volume.join("owner.log")).unwrap_or_default();
-            println!("the owner's log:\n{log}");
+            println!("the daemon's log:\n{log}");
         }
         for _ in 0..4 {
             // Once for each mount; nothing more can be done for a failed test.

@@ -14,7 +14,7 @@ use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use format::key::{self, Part};
 use format::quota::Charge;
-use inode::{Caller, FsError};
+use inode::Caller;
 use ops::execute::{Context, execute_within, moved};
 use ops::object::{EntrySlot, Object};
 use ops::plan::{Effect, Plan};
@@ -28,7 +28,7 @@ use volume::view::{Found, Search, Vacancy, View};
 use super::NAME;
 use super::hour::Batch;
 use super::mirror;
-use super::place::{self, ATTEMPTS_MAX, Climb};
+use super::place::{self, Climb};
 use super::state::{Destination, Version};
 use crate::Governed;
 use crate::policies::Purpose;
@@ -283,7 +283,7 @@ pub(super) fn move_name(
 
 /// What is counted when a name takes another batch. Read without locks: an object that was removed
 /// meanwhile counts for no user.
-fn version(
+pub(super) fn version(
     subvol: &Subvol,
     view: View<'_>,
     dir: u64,
@@ -299,7 +299,7 @@ fn version(
 }
 
 /// Whether a name is that of a trash, which is not kept in itself.
-fn is_trash(
+pub(super) fn is_trash(
     fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
@@ -307,47 +307,4 @@ fn is_trash(
 ) -> FsResult<bool> {
     let is_home = |climb| matches!(climb, Climb::Home { home, .. } if home == dir);
     Ok(name == NAME && is_home(place::climb(fs, subvol, view, dir)?))
-}
-
-/// Moves a directory with everything below it into the trash. The caller is inside the gate.
-/// Returns whether it did: the caller removes what has no trash, and what is in one.
-pub(super) fn keep_tree(
-    fs: &Governed,
-    (subvol, view): (&Subvol, View<'_>),
-    (dir, name): (u64, &[u8]),
-    seen: &Found,
-) -> FsResult<bool> {
-    let root = Caller::root();
-    if is_trash(fs, subvol, view, (dir, name))? {
-        return Ok(false);
-    }
-    for _ in 0..ATTEMPTS_MAX {
-        let now = fs.env.clock.now().0;
-        let of = (dir, Version::of_way(subvol.id.0, dir));
-        let Destination::Mirror { mirror, home, batch } =
-            place::place_of(fs, subvol, view, of, now)?
-        else {
-            return Ok(false);
-        };
-        let purpose = Purpose::IntoTrash(seen.ino);
-        match move_name(fs, &root, (subvol, view), [(dir, name), (mirror, name)], purpose) {
-            Ok(true) => {
-                mirror::changed(fs, subvol, mirror, name);
-                return Ok(true);
-            }
-            Ok(false) => return Ok(false),
-            Err(FsError::Exists) => {
-                let version = version(subvol, view, dir, fs.hash.hash(name), seen)?;
-                if !place::another(fs, subvol, (home, batch), version) {
-                    return Ok(false);
-                }
-            }
-            Err(FsError::NotFound) => {
-                view.find_entry(dir, fs.hash.hash(name), name)?.ok_or(FsError::NotFound)?;
-                fs.trash.forget();
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Err(FsError::Busy("directories of the trash are changing continuously; try again"))
 }

@@ -6,8 +6,18 @@ use std::collections::BTreeMap;
 use device::Map;
 
 use format::cluster_groups::Sums;
+use inode::Caller;
 
 use super::{DirectoryTotals, Totals};
+use crate::Error;
+
+/// Most memory for the directories of a caller who is not root. Several callers may ask at a time.
+const MEMORY: usize = 256 << 20;
+/// What an entry of the map takes, when the map is a little more than half full.
+const ENTRY_BYTES: usize = 2 * size_of::<(DirectoryId, u32)>();
+/// What a directory takes, twice its name aside: as a node and, at the end, also in the answer, in
+/// lists of the order, and in the list of its parent.
+const NODE_BYTES: usize = size_of::<Node>() + size_of::<Directory>() + size_of::<Totals>() + 128;
 
 /// How much of the end of a long path is built.
 const END_BYTES: usize = 256;
@@ -23,6 +33,8 @@ pub(crate) struct Tree {
     at: Map<DirectoryId, u32>,
     deepest: u32,
     nodes: Vec<Node>,
+    /// How much memory is left.
+    left: usize,
 }
 
 struct Node {
@@ -34,8 +46,13 @@ struct Node {
 
 impl Tree {
     /// A tree with its start, whose name is its path, and the maximum depth below it.
-    pub(crate) fn new(start: DirectoryId, path: &[u8], deepest: u32) -> Tree {
-        let mut tree = Tree { deepest, ..Tree::default() };
+    pub(crate) fn new(caller: &Caller, start: DirectoryId, path: &[u8], deepest: u32) -> Tree {
+        let memory = if caller.is_root() { usize::MAX } else { MEMORY };
+        Tree::within(memory, start, path, deepest)
+    }
+
+    fn within(left: usize, start: DirectoryId, path: &[u8], deepest: u32) -> Tree {
+        let mut tree = Tree { deepest, left, ..Tree::default() };
         let depth = 0;
         tree.nodes.push(Node { parent: 0, depth, name: path.to_vec(), own: Totals::default() });
         tree.at.insert(start, 0);
@@ -48,18 +65,25 @@ impl Tree {
     }
 
     /// Adds a directory below one that is known.
-    pub(crate) fn add(&mut self, place: DirectoryId, parent: DirectoryId, name: &[u8]) {
+    pub(crate) fn add(&mut self, place: DirectoryId, parent: DirectoryId, name: &[u8]) -> Result<(), Error> {
         // If a directory has two names, which is damage, the first counts.
-        let (Some(&above), false) = (self.at.get(&parent), self.has(place)) else { return };
+        let (Some(&above), false) = (self.at.get(&parent), self.has(place)) else { return Ok(()) };
         let depth = self.nodes[above as usize].depth + 1;
-        if depth > self.deepest {
+        let is_node = depth <= self.deepest;
+        let bytes = ENTRY_BYTES + if is_node { NODE_BYTES + 2 * name.len() } else { 0 };
+        self.left = self.left.checked_sub(bytes).ok_or(Error::Limit(
+            "a list of so many directories takes more than the 256 MiB that one user gets; \
+             begin at directories further down, or use 'pando du -s'",
+        ))?;
+        if !is_node {
             self.at.insert(place, above);
-            return;
+            return Ok(());
         }
         let number = self.nodes.len() as u32;
         self.at.insert(place, number);
         let (name, own) = (name.to_vec(), Totals::default());
         self.nodes.push(Node { parent: above, depth, name, own });
+        Ok(())
     }
 
     /// The totals of a known directory's own names, for adding to them.
@@ -199,10 +223,10 @@ mod tests {
     /// A chain of paths took the square of its depth: 50 GB were copied for 20,000 directories.
     #[test]
     fn of_long_paths_only_the_end_is_built() {
-        let mut tree = Tree::new((1, 1), b".", u32::MAX);
+        let mut tree = Tree::within(usize::MAX, (1, 1), b".", u32::MAX);
         let name = |number: u64| format!("{number:0>99}").into_bytes();
         for number in 2..202 {
-            tree.add((1, number), (1, number - 1), &name(number));
+            tree.add((1, number), (1, number - 1), &name(number)).unwrap();
         }
         let (mut seen, directories) = (Vec::new(), tree.finish());
         let passed = directories.each(1001, &mut |one| {
@@ -218,6 +242,29 @@ mod tests {
             } else {
                 assert!(path.ends_with(&name(depth as u64 + 1)) && path.len() < 500, "{depth}");
             }
+        }
+    }
+
+    /// Ten million directories took more than a gigabyte of the daemon, for each of eight callers.
+    #[test]
+    fn directories_take_no_more_memory_than_they_may() {
+        const LEFT: usize = 1 << 20;
+        for deepest in [1, u32::MAX] {
+            let mut tree = Tree::within(LEFT, (1, 1), b".", deepest);
+            let mut last = 1;
+            let refused = loop {
+                match tree.add((1, last + 1), (1, last), b"a name") {
+                    Ok(()) => last += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(refused, Error::Limit(what) if what.contains("'pando du -s'")));
+            let nodes = tree.nodes.len();
+            let bytes = tree.at.capacity() * size_of::<(DirectoryId, u32)>()
+                + tree.nodes.capacity() * size_of::<Node>()
+                + nodes * (size_of::<Directory>() + size_of::<Totals>() + 2 * b"a name".len());
+            assert!(bytes < 2 * LEFT, "{bytes} bytes of {last} directories, {nodes} of them nodes");
+            assert!(last > 1000 && tree.finish().0.len() == nodes);
         }
     }
 }

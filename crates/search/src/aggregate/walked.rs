@@ -35,7 +35,9 @@ pub fn aggregate_by_walking(read: &dyn Read, question: &Question<'_>) -> Result<
     let mut tally = Tally::default();
     let start = question.start;
     let place = (start.subvolume, start.directory);
-    let mut tree = question.directories.map(|deepest| Tree::new(place, start.path, deepest));
+    let caller = question.caller;
+    let mut tree =
+        question.directories.map(|deepest| Tree::new(caller, place, start.path, deepest));
     walk_into(read, question, start, &mut tally, &mut tree)?;
     Ok(finish(tally, tree, question))
 }
@@ -67,7 +69,9 @@ pub(crate) fn walk_into(
     let mut places: Vec<DirectoryId> = vec![own_place];
     let mut first = true;
     // All directories, with the sums of their own names.
-    let mut holding = (question.largest > 0).then(|| Tree::new(own_place, start.path, u32::MAX));
+    let mut holding =
+        (question.largest > 0).then(|| Tree::new(question.caller, own_place, start.path, u32::MAX));
+    let mut refused = None;
     let outcome = walk(read, &request, &mut |found| {
         let row = found.row;
         let mut one = Totals { ctime: row.ctime, ..Totals::default() };
@@ -90,8 +94,10 @@ pub(crate) fn walk_into(
             }
             let place = (found.subvolume, row.ino);
             for tree in [tree.as_mut(), holding.as_mut()].into_iter().flatten() {
-                if let Some(parent) = parent {
-                    tree.add(place, parent, last_name(found.path));
+                let Some(parent) = parent else { continue };
+                if let Err(error) = tree.add(place, parent, last_name(found.path)) {
+                    refused = Some(error);
+                    return ControlFlow::Break(());
                 }
             }
             places.push(place);
@@ -109,6 +115,9 @@ pub(crate) fn walk_into(
         }
         ControlFlow::Continue(())
     })?;
+    if let Some(error) = refused {
+        return Err(error);
+    }
     if let Some(holding) = holding {
         let mut found = Aggregate::default();
         for (place, own) in holding.holding() {

@@ -53,7 +53,9 @@ impl Index {
             pinned,
             question,
             tally: Tally::default(),
-            tree: question.directories.map(|deepest| Tree::new(place, start.path, deepest)),
+            tree: question
+                .directories
+                .map(|deepest| Tree::new(question.caller, place, start.path, deepest)),
             holding: Holding::default(),
             waiting: Vec::new(),
         };
@@ -242,7 +244,7 @@ impl Gather<'_> {
         for ino in chain.into_iter().rev() {
             let (parent, name) = view.name(place.scope.records(), ino)?;
             if let Some(tree) = &mut self.tree {
-                tree.add((view.subvolume, ino), (view.subvolume, parent), &name);
+                tree.add((view.subvolume, ino), (view.subvolume, parent), &name)?;
             }
         }
         Ok(())
@@ -349,7 +351,7 @@ impl Gather<'_> {
             let row = Row { directory, cookie, name: &found.name, ..row };
             let above = self.counted_at(place, directory)?;
             if let Some(tree) = &mut self.tree {
-                tree.add((nested, record.root), above, &found.name);
+                tree.add((nested, record.root), above, &found.name)?;
             }
             self.row(place, &row)?;
             let mut path = Vec::new();

@@ -310,7 +310,7 @@ fn plan_swap(fs: &Governed, ledger: &mut Ledger, plan: &mut Plan, job: &Job) -> 
         }
     }
     ledger.detach(plan.batch(), DetachedRecord::Tree { tree: old });
-    plan.effect(Effect::TreeReplaced(subvol, job.target));
+    plan.replaces_tree(subvol, TreeId(old), job.target);
     Ok(())
 }
 

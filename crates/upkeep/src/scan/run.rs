@@ -261,7 +261,7 @@ impl<'a> Scan<'a> {
             plan.batch().put(VOLUME, &key::scan(subvol.lineage), &self.record.encode());
             plan.count(subvol.id.0, files, 0);
             ledger.detach(plan.batch(), DetachedRecord::Tree { tree: old });
-            plan.effect(Effect::TreeReplaced(Arc::clone(&subvol), self.tree));
+            plan.replaces_tree(Arc::clone(&subvol), TreeId(old), self.tree);
             plan.effect(Effect::Detached);
             plan.effect(Effect::ReplacedMuch);
             Ok(())

@@ -1,9 +1,15 @@
 //! `rename`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use device::sync::Mutex;
+use device::{Clock, SystemClock};
 use fs::{FileSystem, FsResult, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 
-use crate::support::{ROOT, Volume, refused, user, volume, weak_volume};
+use crate::support::{ROOT, Volume, assert_whole, refused, user, volume, weak_volume};
 
 fn rename(v: &Volume, from: (NodeId, &str), to: (NodeId, &str), mode: RenameMode) -> FsResult<()> {
     let from = (from.0, from.1.as_bytes());
@@ -282,4 +288,106 @@ fn concurrent_renames_cannot_create_a_loop() {
         let (upper, name) = if top[0] == "a" { (a, "b") } else { (b, "a") };
         rename(v, (upper, name), (ROOT, name), RenameMode::Replace).expect("moved back");
     }
+}
+
+/// Everything above the target was read a second time with the places of all of it locked, for
+/// which other renames of directories wait.
+#[test]
+fn what_is_above_a_target_is_read_once_unless_a_directory_changes_its_parent() {
+    const LEVELS: [u64; 2] = [100, 600];
+    let cost = |levels: u64, hook: Option<&dyn Fn(&Volume)>| {
+        let v = volume();
+        for name in ["moves", "a", "b"] {
+            v.dir(ROOT, name);
+        }
+        let deep = (0..levels).fold(ROOT, |above, _| v.dir(above, "d").node);
+        let reads = || v.store.gets() + v.store.moves();
+        let before = reads();
+        if let Some(hook) = hook {
+            hook(&v);
+        }
+        rename(&v, (ROOT, "moves"), (deep, "here"), RenameMode::Replace).expect("moved");
+        v.store.set_on_read(|| ());
+        refused(rename(&v, (ROOT, "d"), (deep, "d"), RenameMode::Replace), &loop_error());
+        v.find(deep, "here").expect("it moved");
+        reads() - before
+    };
+    let [few, many] = LEVELS.map(|levels| cost(levels, None));
+    // Once for the rename, and once for the one that is refused.
+    let once = LEVELS[1] - LEVELS[0];
+    assert!((many - few).abs_diff(2 * once) < 20, "{few} reads, {many} with {once} levels more");
+    // Another directory moves, during the first read of what is above.
+    let other = |v: &Volume| {
+        let (fs, calls) = (Arc::downgrade(&v.fs), AtomicU64::new(0));
+        v.store.set_on_read(move || {
+            let Some(fs) = fs.upgrade() else { return };
+            if calls.fetch_add(1, Ordering::Relaxed) == 50 {
+                let b = fs.lookup(&Caller::root(), ROOT, b"b").expect("it is there").node;
+                let (from, to) = ((ROOT, &b"a"[..]), (b, &b"a"[..]));
+                fs.rename(&Caller::root(), from, to, RenameMode::Replace).expect("moved");
+            }
+        });
+    };
+    let [few, many] = LEVELS.map(|levels| cost(levels, Some(&other)));
+    assert!((many - few).abs_diff(3 * once) < 20, "{few} reads, {many} with {once} levels more");
+}
+
+/// A directory moves below another one, while the top of what is above its target moves into it:
+/// before each record that the first one reads. The other one ends meanwhile, or waits for it.
+#[test]
+fn of_two_renames_that_together_make_a_loop_one_is_refused() {
+    const LEVELS: u64 = 8;
+    let attempt = |at: u64| {
+        let v = volume();
+        let moves = v.dir(ROOT, "moves").node;
+        let deep = (0..LEVELS).fold(ROOT, |above, _| v.dir(above, "d").node);
+        let (done, reader) = (Arc::new(Mutex::new(None)), std::thread::current().id());
+        let (reads, fs, result) = (AtomicU64::new(0), Arc::downgrade(&v.fs), Arc::clone(&done));
+        let began = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&began);
+        v.store.set_on_read(move || {
+            let is_own = std::thread::current().id() == reader;
+            if !is_own || reads.fetch_add(1, Ordering::SeqCst) != at {
+                return;
+            }
+            let Some(fs) = fs.upgrade() else { return };
+            begins.store(true, Ordering::SeqCst);
+            let ended = Arc::clone(&result);
+            let other = move || {
+                let (from, to) = ((ROOT, &b"d"[..]), (moves, &b"d"[..]));
+                let moved = fs.rename(&Caller::root(), from, to, RenameMode::Replace);
+                *ended.lock() = Some(moved);
+            };
+            device::spawn("other", other).expect("a thread");
+            for _ in 0..50 {
+                if result.lock().is_some() {
+                    break;
+                }
+                SystemClock::new().sleep(Duration::from_millis(2));
+            }
+        });
+        let moved = rename(&v, (ROOT, "moves"), (deep, "moves"), RenameMode::Replace);
+        if !began.load(Ordering::SeqCst) {
+            return false;
+        }
+        let other = loop {
+            if let Some(other) = done.lock().take() {
+                break other;
+            }
+            SystemClock::new().sleep(Duration::from_millis(1));
+        };
+        v.store.set_on_read(|| ());
+        match (moved, other) {
+            (Ok(()), refusal) | (refusal, Ok(())) => refused(refusal, &loop_error()),
+            both => panic!("before read {at}: {both:?}"),
+        }
+        assert_whole(&v.fs);
+        true
+    };
+    let reads = (0..).find(|at| !attempt(*at)).expect("it ends");
+    assert!(reads > LEVELS, "{reads} records are read");
+}
+
+fn loop_error() -> FsError {
+    FsError::InvalidArgument("")
 }

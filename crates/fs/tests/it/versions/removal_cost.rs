@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fs::QuotaLimits;
 use inode::NodeId;
 use store::Maintain;
+use volume::subvol::Subvol;
 
-use super::{forget, home, root};
-use crate::support::{Volume, assert_whole, volume};
+use super::{forget, give, home, root, settle};
+use crate::support::{Volume, assert_whole, user, volume};
 
 /// What removing cost.
 #[derive(Debug)]
@@ -64,19 +66,26 @@ fn cost_of(v: &Volume) -> Cost {
 /// The most reads from now on that follow each other, without a commit, while the ledger is locked.
 fn count_locked(v: &Volume) -> Arc<AtomicU64> {
     let most = Arc::new(AtomicU64::new(0));
-    let (counted, fs) = (Arc::clone(&most), Arc::downgrade(&v.fs));
-    let (store, now, commits) = (Arc::downgrade(&v.store), AtomicU64::new(0), AtomicU64::new(0));
+    let (counted, locked) = (Arc::clone(&most), locked_now(v));
     v.store.set_on_read(move || {
-        let (Some(fs), Some(store)) = (fs.upgrade(), store.upgrade()) else { return };
+        counted.fetch_max(locked(), Ordering::Relaxed);
+    });
+    most
+}
+
+/// Counts, called at each read, those in a row with the ledger locked and without a commit.
+fn locked_now(v: &Volume) -> impl Fn() -> u64 + Send + Sync + use<> {
+    let (fs, store) = (Arc::downgrade(&v.fs), Arc::downgrade(&v.store));
+    let (now, commits) = (AtomicU64::new(0), AtomicU64::new(0));
+    move || {
+        let (Some(fs), Some(store)) = (fs.upgrade(), store.upgrade()) else { return 0 };
         let done = store.stats().commits;
         if commits.swap(done, Ordering::Relaxed) != done || !fs.admin.is_locked() {
             now.store(0, Ordering::Relaxed);
-        } else {
-            let read = now.fetch_add(1, Ordering::Relaxed) + 1;
-            counted.fetch_max(read, Ordering::Relaxed);
+            return 0;
         }
-    });
-    most
+        now.fetch_add(1, Ordering::Relaxed) + 1
+    }
 }
 
 /// Four times as many cost four times as much; returns what many cost.
@@ -151,4 +160,95 @@ fn a_step_that_completes_copies_costs_the_same_beside_any_number_of_subvolumes()
         assert!(v.fs.status().expect("it is known").clones >= 8 + 8 * count);
         cost
     });
+}
+
+const OWNER: u32 = 1000;
+
+/// What other threads wait for while something is done.
+#[derive(Debug, PartialEq, Eq)]
+struct Blocking {
+    /// Most records that are read between two commits with the ledger locked.
+    locked_reads: u64,
+    /// Most nested subvolumes that are kept from changing at one time.
+    quiet: u64,
+}
+
+fn blocking(v: &Volume, nested: &[Arc<Subvol>], work: impl FnOnce()) -> Blocking {
+    let (locked, nested, most) = (locked_now(v), nested.to_vec(), Arc::new(AtomicU64::new(0)));
+    let (reads, quiet) = (Arc::new(AtomicU64::new(0)), Arc::clone(&most));
+    let counted = Arc::clone(&reads);
+    v.store.set_on_read(move || {
+        counted.fetch_max(locked(), Ordering::Relaxed);
+        let count = nested.iter().filter(|subvol| subvol.is_quiet()).count();
+        most.fetch_max(count as u64, Ordering::Relaxed);
+    });
+    work();
+    v.store.set_on_read(|| ());
+    let [locked_reads, quiet] = [reads, quiet].map(|count| count.load(Ordering::Relaxed));
+    Blocking { locked_reads, quiet }
+}
+
+/// A directory of a user with so many subvolumes of that user in it.
+fn with_own(v: &Volume, name: &str, count: u64) -> (NodeId, Vec<Arc<Subvol>>) {
+    let dir = v.dir(home(), name).node;
+    give(v, dir, OWNER);
+    let mut all = Vec::new();
+    for at in 0..count {
+        let made = v.fs.subvolume_create(&root(), dir, format!("n{at}").as_bytes(), 0o755);
+        let made = made.expect("space");
+        give(v, made.node, OWNER);
+        all.push(v.fs.place(made.node).expect("it was made just now").0);
+        forget(v, made.node);
+    }
+    (dir, all)
+}
+
+/// What a user may do with a tree that belongs to the user, subvolumes in it too.
+fn blocking_of_a_user(count: u64) -> Vec<(&'static str, Blocking)> {
+    let (v, owner) = (volume(), user(OWNER));
+    // What is mounted where, and who made how many, is read once after opening.
+    v.fs.snapshot_create(&root(), home(), b"first").expect("space");
+    let first = v.dir(home(), "first").node;
+    give(&v, first, OWNER);
+    v.fs.snapshot_create(&owner, first, b"first").expect("it is the user's");
+    // With a limit somewhere, copies are refused where one is in force below.
+    let limits = QuotaLimits { inodes: Some(1000), bytes: None };
+    let limited = v.dir(home(), "limited").node;
+    v.fs.quota_set(&root(), limited, limits).expect("root may");
+    let (dir, nested) = with_own(&v, "d", count);
+    let mut done = Vec::new();
+    let snapshot = || drop(v.fs.snapshot_create(&owner, dir, b"s").expect("it is the user's"));
+    done.push(("snapshot", blocking(&v, &nested, snapshot)));
+    let clone = || drop(v.fs.clone_dir(&owner, dir, home(), b"c").expect("it is the user's"));
+    done.push(("clone", blocking(&v, &nested, clone)));
+    let rollback = || v.fs.rollback(&owner, dir, b"s").expect("it is the user's");
+    done.push(("rollback", blocking(&v, &nested, rollback)));
+    forget(&v, dir);
+    let (dir, nested) = with_own(&v, "gone", count);
+    forget(&v, dir);
+    let rmr = || drop(v.fs.rmr(&owner, home(), b"gone").expect("it is the user's"));
+    done.push(("rmr", blocking(&v, &nested, rmr)));
+    v.fs.trash_set(&root(), home(), Some(3600)).expect("a trash");
+    // The first removal of an hour makes the directories of the trash.
+    v.dir(home(), "before");
+    v.fs.rmr(&root(), home(), b"before").expect("a directory");
+    let (dir, nested) = with_own(&v, "kept", count);
+    forget(&v, dir);
+    let rmr = || drop(v.fs.rmr(&owner, home(), b"kept").expect("it is the user's"));
+    done.push(("rmr into the trash", blocking(&v, &nested, rmr)));
+    settle(&v);
+    assert_whole(&v.fs);
+    done
+}
+
+/// A user who is not root has to own everything below. The check is a walk, for which nobody waits:
+/// the gates of all nested subvolumes were held over the commit, with the ledger locked.
+#[test]
+fn others_wait_as_long_for_a_user_with_any_number_of_nested_subvolumes() {
+    let [few, many] = [20, 200].map(blocking_of_a_user);
+    for ((what, few), (_, many)) in few.iter().zip(&many) {
+        println!("{what}: {few:?}, with ten times as many: {many:?}");
+        assert_eq!(few, many, "{what}");
+        assert!(many.locked_reads < 100 && many.quiet == 0, "{what}: {many:?}");
+    }
 }

@@ -105,3 +105,34 @@ fn a_user_creates_a_bounded_number_per_second_and_the_volumes_user_more() {
         make(&ada, &number.to_string()).expect("the owner of the volume has no bound");
     }
 }
+
+/// The copies that a copy inherits are its maker's. Those of the oldest are made before the 33rd
+/// inherits, and count: the refusal says which limit that is, and what helps.
+#[test]
+fn the_limit_of_copies_that_inherit_says_its_name() {
+    let bounds = SubvolumeBounds { of_user: 40, of_all: 1000, ..SubvolumeBounds::default() };
+    let v = bounded(bounds);
+    let (dir, ada) = (of_user(&v, 1000), user(1000));
+    for name in ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"] {
+        let nested = v.fs.subvolume_create(&root(), dir, name.as_bytes(), 0o755).expect("space");
+        forget(&v, nested.node);
+    }
+    for copy in 0..32 {
+        v.fs.snapshot_create(&ada, dir, copy.to_string().as_bytes()).expect("it inherits");
+    }
+    let refused = v.fs.snapshot_create(&ada, dir, b"more");
+    names_limit(&refused, "32 snapshots and clones of one subvolume still inherit");
+    names_limit(&refused, "the maker of the oldest may have no more; remove some");
+    for copy in 0..20 {
+        let name = copy.to_string();
+        v.fs.snapshot_delete(&ada, dir, name.as_bytes()).expect("it is the user's");
+    }
+    // The step that completes copies reports the limit, and leaves that copy alone for a while.
+    for _ in 0..1000 {
+        if let Err(error) = v.fs.background_step(100) {
+            names_limit(&Err::<(), _>(error), "this user");
+        }
+        v.env.clock.advance(Duration::from_secs(1));
+    }
+    v.fs.snapshot_create(&ada, dir, b"more").expect("some were removed");
+}
