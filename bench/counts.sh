@@ -50,13 +50,14 @@ fixed=()
 setarch -R true 2> /dev/null && fixed=(setarch -R)
 
 count() {
-  "${fixed[@]}" valgrind --tool=callgrind --quiet --dump-before='*counts_mark*' \
-    --callgrind-out-file="$work/$1" "$program" counts --engine "$1" --files "$files" --quiet > "$work/$1.parts"
-  while IFS=$'\t' read -r engine operation times once twice; do
+  "${fixed[@]}" valgrind --tool=callgrind --quiet --trace-children=yes --dump-before='*counts_mark*' \
+    --callgrind-out-file="$work/$1.%p" "$program" counts --engine "$1" --files "$files" --quiet > "$work/$1.parts"
+  # The program that serves a volume is a process of its own: the last column names the process.
+  while IFS=$'\t' read -r engine operation times once twice process; do
     awk -v OFS='\t' -v engine="$engine" -v operation="$operation" -v times="$times" \
       '/^totals:/ { part[FILENAME] = $2 }
        END { printf "%s\t%s\t%.1f\n", engine, operation, (part[ARGV[ARGC - 1]] - (ARGC > 2 ? part[ARGV[1]] : 0)) / times }' \
-      $([ "$once" = 0 ] || echo "$work/$engine.$once") "$work/$engine.$twice"
+      $([ "$once" = 0 ] || echo "$work/$engine.$process.$once") "$work/$engine.$process.$twice"
   done < "$work/$1.parts"
 }
 engines=(btree lsm)

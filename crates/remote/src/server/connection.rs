@@ -16,9 +16,10 @@ use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
 
 use super::calls::{self, Executing, Outcome};
 use super::control::{SILENCE_MAX, Term};
+use super::memory::Reserved;
 use super::outbox::Connection;
 use super::pongs::pong_frame;
-use super::pool::Work;
+use super::pool::{Pool, Work};
 use super::session::{Arrived, REQUESTS_MAX, Session};
 use super::volume::{Adding, Served};
 use super::{Counted, Security, Shared, control};
@@ -155,9 +156,7 @@ fn welcome(
             .hint("use a name of `pando serve` that the certificate has"));
     };
     // Before it waits for the store, for its session would be ended meanwhile.
-    if let (Some(grace), Some(resume)) = (&volume.grace, &hello.resume) {
-        grace.continues(&resume.secret);
-    }
+    let continuing = hello.resume.and_then(|resume| volume.continuing(resume.secret));
     if !volume.may_answer() {
         let message = "another server has taken the volume over";
         return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
@@ -191,17 +190,19 @@ fn welcome(
         })?;
         send_welcome(channel, &welcome)?;
         let term = Term::of(channel, &shared.settings.clock);
-        return control::carry(&volume, (channel, term), &stream).map_err(protocol);
+        let usage = volume.usage(&client.into());
+        return control::carry(&volume, (channel, term), &stream, usage).map_err(protocol);
     }
     let client: Arc<str> = client.into();
     let (session, resumed) = session(shared, &volume, &client, grant, hello)?;
+    drop(continuing);
     let attempt = hello.resume.filter(|_| resumed).map_or(0, |resume| resume.attempt);
     welcome.session = Resume { session: session.id, secret: session.secret, attempt };
     welcome.resumed = resumed;
     welcome.reclaims = session.reclaims();
-    let unread = Arc::clone(&session.usage.unread);
+    let usage = Arc::clone(&session.usage);
     let pool = Arc::clone(&shared.pool);
-    let connection = Connection::start(Arc::clone(channel), unread, pool).map_err(|error| {
+    let connection = Connection::start(Arc::clone(channel), usage, pool).map_err(|error| {
         Failure::new(FailureKind::Busy, format!("cannot start a thread: {error}"))
             .hint("raise the limit on threads of the server")
     })?;
@@ -317,7 +318,11 @@ fn session(
 
 fn too_many(client: &str, volume: &Served) -> Failure {
     let most = volume.bounds.sessions_of_client;
-    let message = format!("the client {client} has {most} sessions, the most");
+    let message = if volume.has_all_sessions() {
+        format!("the volume has {} sessions, the most of all clients", volume.bounds.sessions)
+    } else {
+        format!("the client {client} has {most} sessions, the most")
+    };
     Failure::new(FailureKind::Busy, message).hint("unmount what is not used")
 }
 
@@ -334,15 +339,19 @@ fn receive(
     let mut frame = Vec::new();
     let term = Term::of(&connection.channel, &shared.settings.clock);
     loop {
-        connection.channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX)?;
+        let mut admitted = Admitted { pool: &shared.pool, client: &session.client, bytes: 0 };
+        let mut admit = |bytes| admitted.admit(bytes);
+        let channel = &connection.channel;
+        channel.receive_admitted(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX, &mut admit)?;
         term.check()?;
         match split_head(&frame) {
             Some((FrameKind::Request, id, body)) if id > 0 => {
                 // Before it is counted, whenever it runs: what it acknowledges may make the space
                 // for it.
-                let mut waits = None;
+                let (mut waits, mut reserved) = (None, None);
                 if let Ok(asked) = decode::<Asked<'_>>(body) {
                     session.acknowledge(&asked.acknowledged);
+                    reserved = Reserved::of(&session.usage, &asked.call);
                     // Without a thread: those of before may take long to come back.
                     if let FsCall::Lock { lock, .. } = &asked.call
                         && lock.kind != LockKind::None
@@ -353,7 +362,8 @@ fn receive(
                 match session.arrive(id, connection) {
                     Arrived::New(cancel) => {
                         let message = std::mem::take(&mut frame);
-                        put(shared, session, connection, (id, message, cancel), waits);
+                        let request = Request { id, message, admitted: admitted.pass(), cancel };
+                        put(shared, session, connection, request, (waits, reserved));
                     }
                     Arrived::Known => {}
                     Arrived::Superseded => return Err(ChannelError::Closed),
@@ -363,6 +373,9 @@ fn receive(
             Some((FrameKind::Ping, number, body)) => {
                 let have: Vec<u64> = decode(body).map_err(|error| broken(&error.to_string()))?;
                 session.acknowledge(&have);
+                if session.usage.answers.was_pressed() {
+                    shared.pool.look_again();
+                }
                 pong(&session.volume, connection, number);
             }
             Some((FrameKind::Cancel, id, _)) => {
@@ -418,13 +431,49 @@ fn pong(volume: &Arc<Served>, connection: &Arc<Connection>, number: u64) {
     }
 }
 
+/// A request that arrived.
+struct Request {
+    id: u64,
+    message: Vec<u8>,
+    /// Its bytes, if they were admitted before it was read.
+    admitted: usize,
+    cancel: Arc<AtomicBool>,
+}
+
+/// Bytes of a message that were admitted before it was read, and are not those of a request yet.
+struct Admitted<'a> {
+    pool: &'a Pool,
+    client: &'a Arc<str>,
+    bytes: usize,
+}
+
+impl Admitted<'_> {
+    fn admit(&mut self, bytes: usize) {
+        self.pool.admit(self.client, bytes);
+        self.bytes += bytes;
+    }
+
+    /// They are a request's from now on.
+    fn pass(&mut self) -> usize {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.pool.dismiss(self.client, self.bytes);
+        }
+    }
+}
+
 /// Has a request executed, when what it waits for has happened.
 fn put(
     shared: &Shared,
     session: &Arc<Session>,
     connection: &Arc<Connection>,
-    (id, message, cancel): (u64, Vec<u8>, Arc<AtomicBool>),
-    waits: Option<Arc<AtomicBool>>,
+    Request { id, message, admitted, cancel }: Request,
+    (waits, reserved): (Option<Arc<AtomicBool>>, Option<Arc<Reserved>>),
 ) {
     let (own, leaves_by) = (Arc::clone(session), Arc::clone(connection));
     let given_up = Arc::clone(&cancel);
@@ -433,14 +482,17 @@ fn put(
             happened.load(Ordering::SeqCst) || given_up.load(Ordering::SeqCst)
         })
     };
+    let space = reserved.clone();
+    let has_reserved = move || space.as_ref().is_none_or(|space| space.take());
     let work = Work {
-        bytes: message.len(),
-        may_begin: Box::new(move || leaves_by.has_space() && happened()),
+        bytes: if admitted > 0 { admitted } else { message.len() },
+        // (The last question takes the space, and the request begins.)
+        may_begin: Box::new(move || leaves_by.has_space() && happened() && has_reserved()),
         run: Box::new(move || {
-            vfs::with_cancellation(&cancel, || execute(&own, id, &message));
+            vfs::with_cancellation(&cancel, || execute(&own, id, &message, reserved.as_deref()));
         }),
     };
-    shared.pool.put(&session.client, work);
+    shared.pool.put(&session.client, work, admitted > 0);
 }
 
 fn broken(text: &str) -> ChannelError {
@@ -448,7 +500,7 @@ fn broken(text: &str) -> ChannelError {
 }
 
 /// Executes a request and answers it.
-fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
+fn execute(session: &Arc<Session>, id: u64, message: &[u8], reserved: Option<&Reserved>) {
     let Some((_, _, body)) = split_head(message) else { return };
     let Some(running) = session.volume.begin() else { return };
     let asked: Asked<'_> = match decode(body) {
@@ -466,6 +518,10 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
         Ok(outcome) => calls::frame(id, Ok(outcome)),
         Err(error) => calls::failed(session, id, error),
     };
+    drop(outcome);
+    if let Some(reserved) = reserved {
+        reserved.shrink(frame.len());
+    }
     let is_repeatable = asked.call.is_repeatable();
     session.volume.answer(session, (id, frame), is_repeatable, running);
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use device::sync::{Condvar, Mutex};
 use rpc::Channel;
 
+use super::memory::Usage;
 use super::pool::Pool;
 
 /// Requests begin while their connection has less unread than this, and all connections of their
@@ -30,8 +31,8 @@ pub(super) struct Connection {
     changed: Condvar,
     /// Bytes that wait, or are being sent, of this connection.
     unread: AtomicUsize,
-    /// The same, of all connections of the client.
-    unread_of_client: Arc<AtomicUsize>,
+    /// What the client uses, by all its connections.
+    usage: Arc<Usage>,
     /// The newest ping that a thread is to answer.
     pong: Mutex<Option<u64>>,
 }
@@ -46,7 +47,7 @@ impl Connection {
     /// A connection, with the thread that sends.
     pub(super) fn start(
         channel: Arc<Channel>,
-        unread_of_client: Arc<AtomicUsize>,
+        usage: Arc<Usage>,
         pool: Arc<Pool>,
     ) -> io::Result<Arc<Connection>> {
         let connection = Arc::new(Connection {
@@ -54,7 +55,7 @@ impl Connection {
             outbox: Mutex::default(),
             changed: Condvar::new(),
             unread: AtomicUsize::new(0),
-            unread_of_client,
+            usage,
             pong: Mutex::default(),
         });
         let own = Arc::clone(&connection);
@@ -83,7 +84,8 @@ impl Connection {
     /// Whether another request may begin whose answer leaves here.
     pub(super) fn has_space(&self) -> bool {
         self.unread.load(Ordering::Relaxed) < UNREAD_MAX
-            && self.unread_of_client.load(Ordering::Relaxed) < UNREAD_OF_CLIENT_MAX
+            && self.usage.unread() < UNREAD_OF_CLIENT_MAX
+            && self.usage.reads_its_share()
     }
 
     /// Notes a ping for the thread that answers it; whether there is one already.
@@ -115,12 +117,12 @@ impl Connection {
 
     fn count(&self, bytes: usize) {
         self.unread.fetch_add(bytes, Ordering::Relaxed);
-        self.unread_of_client.fetch_add(bytes, Ordering::Relaxed);
+        self.usage.is_to_read(bytes);
     }
 
     fn uncount(&self, bytes: usize) {
         self.unread.fetch_sub(bytes, Ordering::Relaxed);
-        self.unread_of_client.fetch_sub(bytes, Ordering::Relaxed);
+        self.usage.has_read(bytes);
     }
 
     fn send_all(&self, pool: &Pool) {
@@ -129,7 +131,7 @@ impl Connection {
             let sent = self.channel.send_all(&parts);
             let was_full = !self.has_space();
             self.uncount(bytes);
-            if was_full {
+            if was_full || self.usage.answers.was_pressed() {
                 pool.look_again();
             }
             if sent.is_err() {
