@@ -104,11 +104,11 @@ fn volume(path: &Path) -> Result<(Arc<Fs>, Arc<Delayed>)> {
 }
 
 /// A server on a loopback address; with sessions that the volume keeps, or without.
-pub(super) fn serve(fs: &Arc<Fs>, keeps_sessions: bool) -> Result<Server> {
+pub(super) fn serve(fs: &Arc<Fs>, keeps_sessions: bool, clock: Arc<dyn Clock>) -> Result<Server> {
     let who = |_: SocketAddr, _: SocketAddr| Some(("bench".to_owned(), Grant::all()));
     let settings = Settings {
         security: Security::Local(Box::new(who)),
-        clock: Arc::new(SystemClock::new()),
+        clock,
         random: Arc::new(SystemRandom),
         grace: None,
     };
@@ -125,13 +125,12 @@ pub(super) fn serve(fs: &Arc<Fs>, keeps_sessions: bool) -> Result<Server> {
 }
 
 /// Sessions, each with a directory of its own.
-pub(super) fn mount(port: u16, sessions: u64) -> Result<Vec<Client>> {
+pub(super) fn mount(port: u16, sessions: u64, clock: &Arc<dyn Clock>) -> Result<Vec<Client>> {
     let mount = |session: u64| {
         let place = Place { host: "127.0.0.1".to_owned(), port };
         let proof = Proof::Local(|_, _| Ok(()));
         let target = Target { places: vec![place], volume: VOLUME.to_owned(), proof };
-        let clock = Arc::new(SystemClock::new());
-        let remote = Remote::connect(Arc::new(SystemNet), clock, target, None);
+        let remote = Remote::connect(Arc::new(SystemNet), Arc::clone(clock), target, None);
         let remote = remote.map_err(|error| broken("connect", error))?;
         let far = Arc::new(RemoteFs::new(Arc::clone(&remote)));
         let name = format!("session-{session}");
@@ -148,9 +147,10 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let (fs, delayed) = volume(&removed.0)?;
     let background = Background::default();
     background.start(&fs).map_err(|error| broken("cannot start a thread", error))?;
-    let server = serve(&fs, false)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let server = serve(&fs, false, Arc::clone(&clock))?;
     let served = &run.args.served;
-    let clients = mount(server.address().port(), served.sessions())?;
+    let clients = mount(server.address().port(), served.sessions(), &clock)?;
     let put = Duration::from_millis(served.put_ms());
     let mut sums = [Duration::ZERO, put]
         .map(|put| (put, Sum { latencies: histogram(), seconds: 0.0, creates: 0, objects: 0 }));

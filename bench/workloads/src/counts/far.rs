@@ -37,7 +37,7 @@ fn open(env: &Env, path: &Path) -> Result<Arc<Fs>> {
 pub(super) fn serve(path: &Path) -> Result<()> {
     let files = fs::volume_files(path).map_err(|error| failure::device(path, &error))?;
     let fs = open(&steady::env(Arc::new(files)), path)?;
-    let server = served::serve(&fs, true)?;
+    let server = served::serve(&fs, true, steady::waiting())?;
     let lines = |error| failure::io("talk to the other process of", path, &error);
     let mut answer = std::io::stdout();
     writeln!(answer, "{}", server.address().port()).map_err(lines)?;
@@ -136,7 +136,9 @@ impl Counted<'_> {
         drop(fs);
         self.fs = None;
         let serving = Serving::start(self.run, &self.path)?;
-        let client = served::mount(serving.port, 1)?.pop().ok_or_else(|| ended("has no client"))?;
+        let client = served::mount(serving.port, 1, &steady::waiting())?
+            .pop()
+            .ok_or_else(|| ended("has no client"))?;
         self.serving = Some(serving);
         let far = Arc::clone(&client.far);
         self.count("remote create", times, |range| {

@@ -144,7 +144,7 @@ pub(super) fn shown(answer: Answer, caller: &Caller) -> Answer {
 #[cfg(test)]
 mod tests {
     use inode::Caller;
-    use wire::{Call, FailureKind, ScanWatch};
+    use wire::{Answer, Call, FailureKind, FoundOutcome, ScanWatch};
 
     use super::{MEMORY_OF_USERS, check, shown};
 

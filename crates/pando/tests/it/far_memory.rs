@@ -133,8 +133,9 @@ fn a_remote_mount_takes_no_more_memory_for_a_file_than_a_local_one() {
 #[test]
 fn the_memory_of_a_server_is_at_least_what_its_parts_need() {
     let world = World::new();
-    let refused = world.fails(2, &["serve", "--memory", "1M", world.vol()]);
-    assert!(refused.contains("at least 128 MiB"), "{refused}");
+    let refused = world.run(&["serve", "--memory", "1M", world.vol()]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("at least 128 MiB"), "{}", refused.err);
     let parts = ["serve", "--memory", "1G", "--cache-size", "900M", world.vol()];
     let refused = world.fails(2, &parts);
     assert!(refused.contains("more than half of the memory"), "{refused}");

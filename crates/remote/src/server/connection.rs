@@ -31,7 +31,10 @@ const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// Longest hello.
 const HELLO_BYTES_MAX: usize = 16 << 10;
 
-/// Serves a connection to its end.
+/// Finds out who is at the other end of a connection, and serves it to its end.
+///
+/// A session has a thread of its own, which this one starts: what it takes to find out who it is
+/// stays with a thread until that ends, and a session lasts.
 pub(super) fn serve(
     shared: &Arc<Shared>,
     link: Arc<dyn Link>,
@@ -43,24 +46,41 @@ pub(super) fn serve(
     match greet(shared, link, from, clock) {
         Ok((channel, client, grant, hello)) => {
             let served = if counted.is_known(&client) {
-                welcome(shared, &channel, client, grant, &hello)
+                welcome(shared, &channel, client, grant, hello)
             } else {
                 Err(Failure::new(FailureKind::Busy, "this client has too many connections")
                     .hint("end mounts and commands of other machines with its certificate"))
             };
-            if let Err(failure) = served {
-                tracing::info!(%from, %failure, "refused a client");
-                shared.refused.fetch_add(1, Ordering::Relaxed);
-                refuse(&channel, &failure);
+            let own = Arc::clone(shared);
+            let end = move |served: Result<(), Failure>| {
+                if let Err(failure) = served {
+                    tracing::info!(%from, %failure, "refused a client");
+                    own.refused.fetch_add(1, Ordering::Relaxed);
+                    refuse(&channel, &failure);
+                }
+                closing.close();
+                drop(counted);
+            };
+            let welcomed = match served {
+                Ok(Some(welcomed)) => welcomed,
+                Ok(None) => return end(Ok(())),
+                Err(failure) => return end(Err(failure)),
+            };
+            let own = Arc::clone(shared);
+            let unserved = Arc::clone(&welcomed.connection);
+            let exchange = move || end(welcomed.exchange(&own));
+            if let Err(error) = device::spawn("serve-session", exchange) {
+                tracing::warn!(%error, "cannot serve a connection");
+                unserved.close();
             }
         }
         // Anybody can cause this.
         Err(failure) => {
             tracing::debug!(%from, %failure, "a connection was not a client's");
             shared.refused.fetch_add(1, Ordering::Relaxed);
+            closing.close();
         }
     }
-    closing.close();
 }
 
 /// Sends the reason of an end.
@@ -122,14 +142,22 @@ fn greet(
     Ok((Arc::new(channel), client, grant, hello))
 }
 
-/// Answers a hello and serves what it asks for.
+/// A connection of a session, and what its client is told first.
+struct Welcomed {
+    session: Arc<Session>,
+    connection: Arc<Connection>,
+    hello: RemoteHello,
+    welcome: RemoteWelcome,
+}
+
+/// Answers a hello, and serves a command; a session is returned, to be served.
 fn welcome(
     shared: &Arc<Shared>,
     channel: &Arc<Channel>,
     client: String,
     grant: Grant,
-    hello: &RemoteHello,
-) -> Result<(), Failure> {
+    hello: RemoteHello,
+) -> Result<Option<Welcomed>, Failure> {
     let version = hello.version.min(REMOTE_VERSION);
     if version < hello.version_min.max(REMOTE_VERSION_MIN) {
         let message = format!(
@@ -149,7 +177,7 @@ fn welcome(
             put_head(FrameKind::Moved, 0, &mut frame);
             frame.extend_from_slice(address.as_bytes());
             channel.send(&frame).unwrap_or_default();
-            return Ok(());
+            return Ok(None);
         }
         let message = format!("this server has no volume {name} for this client");
         return Err(Failure::new(FailureKind::NotFound, message)
@@ -191,10 +219,11 @@ fn welcome(
         send_welcome(channel, &welcome)?;
         let term = Term::of(channel, &shared.settings.clock);
         let usage = volume.usage(&client.into());
-        return control::carry(&volume, (channel, term), &stream, usage).map_err(protocol);
+        control::carry(&volume, (channel, term), &stream, usage).map_err(protocol)?;
+        return Ok(None);
     }
     let client: Arc<str> = client.into();
-    let (session, resumed) = session(shared, &volume, &client, grant, hello)?;
+    let (session, resumed) = session(shared, &volume, &client, grant, &hello)?;
     drop(continuing);
     let attempt = hello.resume.filter(|_| resumed).map_or(0, |resume| resume.attempt);
     welcome.session = Resume { session: session.id, secret: session.secret, attempt };
@@ -206,10 +235,18 @@ fn welcome(
         Failure::new(FailureKind::Busy, format!("cannot start a thread: {error}"))
             .hint("raise the limit on threads of the server")
     })?;
-    let served = exchange(shared, &session, &connection, hello, &welcome);
-    // (Its thread ends. The reason of an end is still sent.)
-    connection.end();
-    served
+    Ok(Some(Welcomed { session, connection, hello, welcome }))
+}
+
+impl Welcomed {
+    /// Serves the connection to its end.
+    fn exchange(self, shared: &Arc<Shared>) -> Result<(), Failure> {
+        let Welcomed { session, connection, hello, welcome } = self;
+        let served = exchange(shared, &session, &connection, (&hello, &welcome));
+        // (Its thread ends. The reason of an end is still sent.)
+        connection.end();
+        served
+    }
 }
 
 /// Serves the requests of a connection of a session.
@@ -217,8 +254,7 @@ fn exchange(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
     connection: &Arc<Connection>,
-    hello: &RemoteHello,
-    welcome: &RemoteWelcome,
+    (hello, welcome): (&RemoteHello, &RemoteWelcome),
 ) -> Result<(), Failure> {
     // Before it is attached: no answer goes out ahead of the welcome.
     send_welcome(&connection.channel, welcome)?;

@@ -10,7 +10,7 @@ use device::sync::Mutex;
 use inode::NodeId;
 use wire::remote::{LockKind, LockRange};
 
-use super::memory::is_fair;
+use super::memory::{LEAVES_NUMBER, is_fair};
 
 /// Most locks on one file, and most that wait for it. Whatever would leave more is refused: the
 /// end of a part of a lock, too, which leaves two.
@@ -103,7 +103,12 @@ impl Locks {
     fn is_full(&self, table: &Table, of_client: usize, more: usize) -> bool {
         of_client + more > LOCKS_OF_CLIENT_MAX
             || self.most > 0
-                && !is_fair(of_client, more, self.most.saturating_sub(table.of_client.all))
+                && !is_fair(
+                    LEAVES_NUMBER,
+                    of_client,
+                    more,
+                    self.most.saturating_sub(table.of_client.all),
+                )
     }
 
     /// Takes or ends a lock; one that must wait does if `waiter` is given.

@@ -1,9 +1,11 @@
 //! Memory that clients make a server keep: pots that all clients of all volumes share.
 //!
-//! A client may take as much of a pot as is left to all others, and no more. So one client has at
-//! most a half, and each of `n` that take what they can gets an equal part, with as much left for
-//! the next one. The sum never exceeds the pot, but for what is taken without a question: answers
-//! that are owed already.
+//! A client may take half as much of a pot of bytes as is left to all others, and no more. So one
+//! client has at most a third, and each of `n` that take what they can in turn gets an equal part,
+//! with twice as much left for the next one. Those that come one after the other and give nothing
+//! back get less and less: a third of what is left. Of what is counted in number, nodes and locks, a
+//! client may take as much as it leaves. The sum never exceeds the pot, but for what is taken
+//! without a question: short answers, which are owed already.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,15 +24,17 @@ const SHORT_BYTES: usize = 4 << 10;
 /// What all clients share, in bytes or nodes.
 pub(super) struct Pot {
     most: usize,
+    /// How many times as much as a client has must be left.
+    leaves: usize,
     used: AtomicUsize,
     /// Somebody had to wait since the last look.
     pressed: AtomicBool,
 }
 
 impl Pot {
-    pub(super) fn new(most: usize) -> Arc<Pot> {
+    pub(super) fn new(most: usize, leaves: usize) -> Arc<Pot> {
         let (used, pressed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Pot { most, used, pressed })
+        Arc::new(Pot { most, leaves, used, pressed })
     }
 
     pub(super) fn used(&self) -> usize {
@@ -43,9 +47,15 @@ impl Pot {
     }
 }
 
-/// Whether one that has `own` of a pot may have `more`, of which so much is left to all.
-pub(super) fn is_fair(own: usize, more: usize, left: usize) -> bool {
-    own.saturating_add(more) <= left
+/// How many times as many bytes as a client has it must leave.
+pub(super) const LEAVES_BYTES: usize = 2;
+/// The same of what is counted in number.
+pub(super) const LEAVES_NUMBER: usize = 1;
+
+/// Whether one that has `own` of a pot may have `more`, of which so much is left to all, if it must
+/// leave so many times as much.
+pub(super) fn is_fair(leaves: usize, own: usize, more: usize, left: usize) -> bool {
+    own.saturating_add(more).saturating_mul(leaves) <= left
 }
 
 /// The part of a pot that one client has.
@@ -81,7 +91,7 @@ impl Share {
     /// Whether it may take more, if only a part of what it has counts.
     fn is_fair(&self, part: usize, more: usize) -> bool {
         let left = self.pot.most.saturating_sub(self.pot.used());
-        let has = is_fair(part, more, left);
+        let has = is_fair(self.pot.leaves, part, more, left);
         if !has {
             self.pot.pressed.store(true, Ordering::Relaxed);
         }
@@ -104,7 +114,10 @@ pub(super) struct Pots {
 
 impl Pots {
     pub(super) fn new(bounds: &Bounds) -> Pots {
-        Pots { answers: Pot::new(bounds.answer_bytes), nodes: Pot::new(bounds.nodes) }
+        Pots {
+            answers: Pot::new(bounds.answer_bytes, LEAVES_BYTES),
+            nodes: Pot::new(bounds.nodes, LEAVES_NUMBER),
+        }
     }
 }
 
@@ -257,7 +270,7 @@ mod tests {
     #[test]
     fn clients_that_take_what_they_can_get_equal_parts_and_leave_one() {
         for clients in [1, 2, 3, 9, 40] {
-            let pot = Pot::new(1 << 20);
+            let pot = Pot::new(1 << 20, LEAVES_NUMBER);
             let shares: Vec<Share> = (0..clients).map(|_| Share::of(&pot)).collect();
             while shares.iter().any(|share| share.has_space(1)) {
                 for share in shares.iter().filter(|share| share.has_space(1)) {

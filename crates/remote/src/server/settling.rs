@@ -13,12 +13,12 @@ use std::sync::Arc;
 use device::sync::{Condvar, Mutex};
 use vfs::{FileSystem, FsResult};
 
-use super::memory::{Usage, is_fair};
+use super::memory::{LEAVES_BYTES, Usage, is_fair};
 
 /// Threads: as many writes of a log are under way at most.
 const THREADS_MAX: usize = 8;
-/// Most bytes of answers that wait for a volume. One client has as many of them as are left to
-/// others at most.
+/// Most bytes of answers that wait for a volume. One client has half as many of them as are
+/// left to others at most.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// What an answer takes beside its frame.
 pub(super) const ANSWER_BYTES: usize = 256;
@@ -67,7 +67,7 @@ impl Settling {
         let answer = Answer { position, bytes, send };
         let mut state = self.state.lock();
         let left = WAITING_BYTES_MAX.saturating_sub(state.bytes);
-        if !is_fair(usage.waiting(), 0, left) || state.ended {
+        if !is_fair(LEAVES_BYTES, usage.waiting(), 0, left) || state.ended {
             drop(state);
             return self.settle(vec![answer]);
         }
