@@ -459,7 +459,7 @@ impl FileSystem for RemoteFs {
     }
 
     fn now(&self) -> Timestamp {
-        device::Clock::now(&self.clock)
+        self.clock.now()
     }
 
     /// Nothing changes behind a front end that caches nothing.

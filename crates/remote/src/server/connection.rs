@@ -231,10 +231,7 @@ fn welcome(
     welcome.reclaims = session.reclaims();
     let usage = Arc::clone(&session.usage);
     let pool = Arc::clone(&shared.pool);
-    let connection = Connection::start(Arc::clone(channel), usage, pool).map_err(|error| {
-        Failure::new(FailureKind::Busy, format!("cannot start a thread: {error}"))
-            .hint("raise the limit on threads of the server")
-    })?;
+    let connection = Connection::new(Arc::clone(channel), usage, pool);
     Ok(Some(Welcomed { session, connection, hello, welcome }))
 }
 
@@ -441,7 +438,7 @@ fn receive(
 
 /// Shows a client now and then that the server works for it, while no ping is answered: by a pong
 /// to no ping, which shows nothing else.
-fn alive<'a>(clock: &'a Arc<dyn Clock>, connection: &'a Connection) -> impl FnMut() + use<'a> {
+fn alive<'a>(clock: &'a Arc<dyn Clock>, connection: &'a Arc<Connection>) -> impl FnMut() + use<'a> {
     let mut last = clock.monotonic();
     move || {
         let now = clock.monotonic();
@@ -456,7 +453,7 @@ fn alive<'a>(clock: &'a Arc<dyn Clock>, connection: &'a Connection) -> impl FnMu
 /// volume when the answer arrived.
 fn pong(volume: &Arc<Served>, connection: &Arc<Connection>, number: u64) {
     if volume.is_known_to_be_ours() {
-        connection.send(pong_frame(number));
+        connection.send_pong(pong_frame(number));
     } else if volume.pongs.put(connection, number) {
         let own = Arc::clone(volume);
         let answer = move || own.pongs.answer(|| own.may_answer());
