@@ -152,7 +152,7 @@ mod tests {
         let bounds = parts.bounds();
         let clients = (5 << 30) / 16;
         assert!(bounds.request_bytes + bounds.answer_bytes <= clients / 2);
-        assert!(bounds.connections * (256 << 10) <= clients / 4);
+        assert!(bounds.connections * (384 << 10) <= clients / 4);
         assert!(bounds.nodes * 256 + bounds.locks * 256 <= clients / 4);
         assert!(parse("64M").is_err_and(|message| message.contains("128 MiB")));
         assert_eq!(parse("2G"), Ok(2 << 30));

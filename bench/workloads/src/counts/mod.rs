@@ -239,7 +239,7 @@ impl<'a> Counted<'a> {
         self.openings(times)?;
         // Behind the openings, which would have more to open otherwise.
         self.names(times)?;
-        self.served(times)
+        if self.run.args.far { self.served(times) } else { Ok(()) }
     }
 
     /// Second names of files and changes of their modes, and removals of empty directories.

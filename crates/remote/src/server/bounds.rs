@@ -38,8 +38,9 @@ pub struct Bounds {
     pub locks: usize,
 }
 
-/// What a connection takes while messages arrive and leave: its threads' stacks and its buffers.
-const CONNECTION_BYTES: u64 = 256 << 10;
+/// What a connection of a session takes: its threads' stacks, its buffers, and what the allocator
+/// keeps for threads.
+const CONNECTION_BYTES: u64 = 384 << 10;
 /// What a session and the volume take of each node that it holds.
 const NODE_BYTES: u64 = 256;
 /// What a lock takes.
