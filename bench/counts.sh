@@ -6,6 +6,7 @@
 #   bench/counts.sh test [record]   the same of the program that `make test` built, with bench/counts_test.txt: fewer
 #                            times, and a TOLERANCE of 3 %, because that build is optimized less
 #   PROGRAM=FILE bench/counts.sh    the same of a program that is already built
+#   FAR=1 bench/counts.sh           prints the counts of a server and of its client, too; no table has them
 # Counts depend on the compiler, the C library and what the processor offers: on others than the table's nothing is
 # compared, which the last line reports.
 set -euo pipefail
@@ -50,13 +51,14 @@ fixed=()
 setarch -R true 2> /dev/null && fixed=(setarch -R)
 
 count() {
-  "${fixed[@]}" valgrind --tool=callgrind --quiet --dump-before='*counts_mark*' \
-    --callgrind-out-file="$work/$1" "$program" counts --engine "$1" --files "$files" --quiet > "$work/$1.parts"
-  while IFS=$'\t' read -r engine operation times once twice; do
+  "${fixed[@]}" valgrind --tool=callgrind --quiet --trace-children=yes --dump-before='*counts_mark*' \
+    --callgrind-out-file="$work/$1.%p" "$program" counts --engine "$1" --files "$files" --quiet ${FAR:+--far} > "$work/$1.parts"
+  # The program that serves a volume is a process of its own: the last column names the process.
+  while IFS=$'\t' read -r engine operation times once twice process; do
     awk -v OFS='\t' -v engine="$engine" -v operation="$operation" -v times="$times" \
       '/^totals:/ { part[FILENAME] = $2 }
        END { printf "%s\t%s\t%.1f\n", engine, operation, (part[ARGV[ARGC - 1]] - (ARGC > 2 ? part[ARGV[1]] : 0)) / times }' \
-      $([ "$once" = 0 ] || echo "$work/$engine.$once") "$work/$engine.$twice"
+      $([ "$once" = 0 ] || echo "$work/$engine.$process.$once") "$work/$engine.$process.$twice"
   done < "$work/$1.parts"
 }
 engines=(btree lsm)
@@ -89,6 +91,7 @@ awk -F'\t' -v tolerance="$tolerance" '
   BEGIN { printf "%-6s %-18s %14s %14s %9s\n", "engine", "operation", "recorded", "now", "change" }
   /^#/ { next }
   NR == FNR { was[$1, $2] = $3; rows++; next }
+  $2 ~ /^(durable|remote) / { printf "%-6s %-22s %14s %14.1f\n", $1, $2, "", $3; next }
   !(($1, $2) in was) { print $1, $2, "is not in the table: record it"; worse++; next }
   {
     line($1, $2, was[$1, $2], $3)

@@ -199,6 +199,9 @@ pub(crate) struct BenchArgs {
     /// Compare with the ordered map of the standard library
     #[arg(long)]
     pub(crate) yardstick: bool,
+    /// Count a server and its client, too (counts)
+    #[arg(long)]
+    pub(crate) far: bool,
     /// Rounds of a comparison; default is 9
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=99))]
     pub(crate) rounds: Option<u64>,

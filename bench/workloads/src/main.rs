@@ -121,6 +121,8 @@ fn check(args: &BenchArgs) -> Result<()> {
         "--sessions, --in-flight and --put-ms belong to served"
     } else if args.workload != Workload::Churn && args.churn.pattern.is_some() {
         "--pattern belongs to churn"
+    } else if args.workload != Counts && args.far {
+        "--far belongs to counts"
     } else if storeless && args.engine.is_some() {
         "--engine belongs to workloads with a store"
     } else if args.direct

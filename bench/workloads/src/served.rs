@@ -19,7 +19,7 @@ use inode::{FsError, NodeId};
 use program::Background;
 use program::failure::{self, Result};
 use program::output::Output;
-use remote::{Export, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target};
+use remote::{Export, Lasting, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target};
 use rpc::Grant;
 use serde_json::json;
 use store::Durability;
@@ -30,7 +30,7 @@ use crate::delayed::Delayed;
 use crate::measure::histogram;
 use crate::volume::caller;
 
-const VOLUME: &str = "vol";
+pub(super) const VOLUME: &str = "vol";
 /// What a host directory records of its store.
 const URL: &str = "file:///served";
 
@@ -44,10 +44,10 @@ impl Drop for Removed {
 }
 
 /// A session, and its directory.
-struct Client {
-    remote: Arc<Remote>,
-    far: Arc<RemoteFs>,
-    directory: NodeId,
+pub(super) struct Client {
+    pub(super) remote: Arc<Remote>,
+    pub(super) far: Arc<RemoteFs>,
+    pub(super) directory: NodeId,
 }
 
 /// The sum of some rounds.
@@ -103,11 +103,12 @@ fn volume(path: &Path) -> Result<(Arc<Fs>, Arc<Delayed>)> {
     Ok((fs, delayed))
 }
 
-fn serve(fs: &Arc<Fs>) -> Result<Server> {
+/// A server on a loopback address; with sessions that the volume keeps, or without.
+pub(super) fn serve(fs: &Arc<Fs>, keeps_sessions: bool, clock: Arc<dyn Clock>) -> Result<Server> {
     let who = |_: SocketAddr, _: SocketAddr| Some(("bench".to_owned(), Grant::all()));
     let settings = Settings {
         security: Security::Local(Box::new(who)),
-        clock: Arc::new(SystemClock::new()),
+        clock,
         random: Arc::new(SystemRandom),
         grace: None,
     };
@@ -115,26 +116,21 @@ fn serve(fs: &Arc<Fs>) -> Result<Server> {
     let server = Server::start(&SystemNet, address, settings);
     let server = server.map_err(|error| broken("serve", error))?;
     let control = |_: &str, _: inode::Caller| Err(std::io::ErrorKind::Unsupported.into());
+    let lasting = keeps_sessions.then(|| Arc::<Fs>::clone(fs) as Arc<dyn Lasting>);
     let fs: Arc<dyn FileSystem> = Arc::<Fs>::clone(fs);
-    let export = Export {
-        name: VOLUME.to_owned(),
-        fs,
-        control: Box::new(control),
-        warrant: None,
-        lasting: None,
-    };
+    let export =
+        Export { name: VOLUME.to_owned(), fs, control: Box::new(control), warrant: None, lasting };
     assert!(server.add(export), "invariant: it is the only volume");
     Ok(server)
 }
 
 /// Sessions, each with a directory of its own.
-fn mount(server: &Server, sessions: u64) -> Result<Vec<Client>> {
+pub(super) fn mount(port: u16, sessions: u64, clock: &Arc<dyn Clock>) -> Result<Vec<Client>> {
     let mount = |session: u64| {
-        let place = Place { host: "127.0.0.1".to_owned(), port: server.address().port() };
+        let place = Place { host: "127.0.0.1".to_owned(), port };
         let proof = Proof::Local(|_, _| Ok(()));
         let target = Target { places: vec![place], volume: VOLUME.to_owned(), proof };
-        let clock = Arc::new(SystemClock::new());
-        let remote = Remote::connect(Arc::new(SystemNet), clock, target, None);
+        let remote = Remote::connect(Arc::new(SystemNet), Arc::clone(clock), target, None);
         let remote = remote.map_err(|error| broken("connect", error))?;
         let far = Arc::new(RemoteFs::new(Arc::clone(&remote)));
         let name = format!("session-{session}");
@@ -151,9 +147,10 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let (fs, delayed) = volume(&removed.0)?;
     let background = Background::default();
     background.start(&fs).map_err(|error| broken("cannot start a thread", error))?;
-    let server = serve(&fs)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let server = serve(&fs, false, Arc::clone(&clock))?;
     let served = &run.args.served;
-    let clients = mount(&server, served.sessions())?;
+    let clients = mount(server.address().port(), served.sessions(), &clock)?;
     let put = Duration::from_millis(served.put_ms());
     let mut sums = [Duration::ZERO, put]
         .map(|put| (put, Sum { latencies: histogram(), seconds: 0.0, creates: 0, objects: 0 }));

@@ -211,6 +211,7 @@ fn common(
         cache_bytes: usize::try_from(options.cache_bytes).unwrap_or(usize::MAX),
         durability: options.durability,
         log_segment_bytes: options.log_segment_bytes.min(segment),
+        log_buffer_bytes: options.log_buffer_bytes,
         log_keep_bytes: if options.index.is_some() {
             LOG_KEEP_BYTES_MAX.min(medium / 64)
         } else {

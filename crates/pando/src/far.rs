@@ -26,7 +26,7 @@ pub(crate) const CERTIFICATES: &str = "PANDO_CERTS";
 const SCHEME: &[u8] = b"pando://";
 
 /// Verbs that work over a network.
-const VERBS: [&str; 28] = [
+const VERBS: [&str; 31] = [
     "ls",
     "stat",
     "cat",
@@ -52,6 +52,9 @@ const VERBS: [&str; 28] = [
     "receive",
     "dump",
     "load",
+    "search",
+    "gc",
+    "fsck",
     "mount",
     "umount",
     // What `mount` starts.
@@ -73,10 +76,19 @@ pub(crate) fn check_verb(arguments: &[std::ffi::OsString]) -> Result<()> {
     if VERBS.contains(&verb) {
         return Ok(());
     }
-    let message = format!("`pando {verb}` does not work over a network yet");
-    Err(Failure::new(FailureKind::NotSupported, message)
-        .at(far.as_bytes())
-        .hint("run it on the server, or mount the volume and use the files below the mount"))
+    let message = format!("`pando {verb}` does not work over a network");
+    let hint = match verb {
+        "session" => {
+            "run it on the server, with the volume's directory: it shows clients, too, and ends \
+             their sessions"
+        }
+        "index" => {
+            "index the tree into a volume on the machine that has the tree, and serve that volume; \
+             or `pando import` the tree"
+        }
+        _ => "run it on the server, or mount the volume and use the files below the mount",
+    };
+    Err(Failure::new(FailureKind::NotSupported, message).at(far.as_bytes()).hint(hint))
 }
 
 /// The URL of the volume, with the port, and the path inside, of an argument that is such a URL.

@@ -2,13 +2,16 @@
 //! connections. Ports are not reserved for a user, so both sides of a connection without
 //! certificates ask this.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
 
 /// The user whose process has the far end of a connection open; `None`: nobody has.
 pub(crate) fn user_of(far: SocketAddr, near: SocketAddr) -> Option<u32> {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
-        let table = std::fs::read_to_string(table).ok()?;
-        table.lines().skip(1).find_map(|line| user_in(line, far, near))
+        // A line at a time: with thousands of connections the table is long.
+        let table = BufReader::new(File::open(table).ok()?).lines().map_while(Result::ok);
+        table.skip(1).find_map(|line| user_in(&line, far, near))
     })
 }
 

@@ -33,6 +33,7 @@ mod names;
 mod place;
 mod far;
 mod session;
+mod serve_memory;
 mod host;
 mod mounts;
 mod loopback;

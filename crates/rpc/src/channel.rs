@@ -165,8 +165,21 @@ impl Channel {
         longest: usize,
         within: Duration,
     ) -> Result<(), ChannelError> {
-        let deadline = self.clock.monotonic() + within;
+        self.receive_admitted(frame, longest, within, &mut |_| {})
+    }
+
+    /// The same; a frame that is longer than what is read at once is admitted, with its bytes,
+    /// before the rest of it is read. That may wait: the time begins again then.
+    pub fn receive_admitted(
+        &self,
+        frame: &mut Vec<u8>,
+        longest: usize,
+        within: Duration,
+        admit: &mut dyn FnMut(usize),
+    ) -> Result<(), ChannelError> {
+        let mut deadline = self.clock.monotonic() + within;
         let mut inbox = self.inbox.lock();
+        let mut is_admitted = false;
         frame.clear();
         loop {
             let waiting = inbox.bytes.get(inbox.from..).unwrap_or_default();
@@ -174,6 +187,11 @@ impl Channel {
                 let length = u32::from_le_bytes(*head) as usize;
                 if length > longest {
                     return Err(ChannelError::TooLong(length, longest));
+                }
+                if length > READ_BYTES && !is_admitted {
+                    admit(length);
+                    is_admitted = true;
+                    deadline = self.clock.monotonic() + within;
                 }
                 if let Some(found) = rest.get(..length) {
                     frame.extend_from_slice(found);

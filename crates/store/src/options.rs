@@ -22,6 +22,8 @@ pub struct EngineOptions {
     pub log_interval: Duration,
     /// Log bytes from which the log is written in async mode.
     pub log_write_bytes: usize,
+    /// Log bytes in memory from which commits wait.
+    pub log_buffer_bytes: usize,
     /// Length of a log segment.
     pub log_segment_bytes: u64,
     /// Maximum log bytes that are kept, though no recovery replays them, for
@@ -59,6 +61,7 @@ impl Default for EngineOptions {
             log_place: LogPlace::Device,
             log_interval: log.interval,
             log_write_bytes: log.write_bytes,
+            log_buffer_bytes: log.buffer_bytes_max,
             log_segment_bytes: log.segment_bytes,
             log_keep_bytes: log.keep_bytes,
             checkpoint_bytes: 128 << 20,
@@ -74,7 +77,8 @@ impl EngineOptions {
             key: self.log_key,
             durability: self.durability,
             interval: self.log_interval,
-            write_bytes: self.log_write_bytes,
+            write_bytes: self.log_write_bytes.min(self.log_buffer_bytes),
+            buffer_bytes_max: self.log_buffer_bytes,
             segment_bytes: self.log_segment_bytes,
             keep_bytes: self.log_keep_bytes,
             ..LogOptions::default()

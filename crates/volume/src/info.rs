@@ -120,6 +120,8 @@ pub struct OpenOptions {
     pub atime: Atime,
     /// Length of a segment of the log: what is reserved on disk at a time.
     pub log_segment_bytes: u64,
+    /// Log bytes in memory from which operations wait until they are written.
+    pub log_buffer_bytes: usize,
     /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
     pub checkpoint_bytes: u64,
     /// Most bytes that merges of the log-structured engine write in a second; 0: no bound.
@@ -152,6 +154,7 @@ impl Default for OpenOptions {
             read_only_because: None,
             atime: Atime::Relative,
             log_segment_bytes: engine.log_segment_bytes,
+            log_buffer_bytes: engine.log_buffer_bytes,
             checkpoint_bytes: engine.checkpoint_bytes,
             merge_bytes_per_second: 0,
             small_file_bytes: None,

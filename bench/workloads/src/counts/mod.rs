@@ -1,4 +1,4 @@
-//! `counts`: thirteen operations, each done `--files` times and then twice as often, between marks.
+//! `counts`: operations, each done `--files` times and then twice as often, between marks.
 //!
 //! The instructions of an operation are the difference of the two parts, divided by the number of
 //! times: what is done once for all of them is in both parts and cancels. `bench/counts.sh` runs
@@ -6,6 +6,7 @@
 //! `bench/counts.txt`. Clock and entropy are counters (`steady`), there is one thread, and nothing
 //! runs in the background, so that two runs execute the same instructions.
 
+mod far;
 mod steady;
 
 use std::ops::Range;
@@ -48,32 +49,38 @@ struct Counted<'a> {
     fs: Option<Arc<Fs>>,
     caller: Caller,
     marks: u64,
-    parts: Vec<CountedOperation>,
+    parts: Vec<Part>,
+    serving: Option<far::Serving>,
 }
 
 /// An operation, and the marks that end the parts in which it was done.
-struct CountedOperation {
-    operation: &'static str,
+struct Part {
+    operation: String,
     /// How often it was done in the first part. The second has twice as many.
     times: u64,
     /// 0: the second part counts whole.
     once: u64,
     twice: u64,
+    /// The process whose marks they are: this one, or the one that serves.
+    process: u32,
 }
 
 pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let args = run.args;
     let asked =
         args.index_cache.is_some() || args.no_index || durability(args) != Durability::Async;
-    if args.volume.is_some() || asked {
+    if asked {
         let message = "counts takes --engine and --files, and has a volume of its own";
         return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    if let Some(volume) = &args.volume {
+        return far::serve(volume);
     }
     let mut counted = Counted::make(run)?;
     counted.all()?;
     run.bar.finish_and_clear();
     let engine = chosen(run.args).name();
-    for CountedOperation { operation, times, once, twice } in &counted.parts {
+    for Part { operation, times, once, twice, process } in &counted.parts {
         output.object(&json!({
             "workload": "counts",
             "engine": engine,
@@ -81,8 +88,9 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
             "times": times,
             "once": once,
             "twice": twice,
+            "process": process,
         }))?;
-        output.line(&format!("{engine}\t{operation}\t{times}\t{once}\t{twice}"))?;
+        output.line(&format!("{engine}\t{operation}\t{times}\t{once}\t{twice}\t{process}"))?;
     }
     Ok(())
 }
@@ -95,8 +103,16 @@ impl<'a> Counted<'a> {
         let env = steady::env(Arc::new(files));
         let options = FormatOptions { engine: chosen(run.args), ..FormatOptions::default() };
         let formatted = Fs::format(&env, &options);
-        let mut counted =
-            Counted { run, path, env, fs: None, caller: caller(), marks: 0, parts: Vec::new() };
+        let mut counted = Counted {
+            run,
+            path,
+            env,
+            fs: None,
+            caller: caller(),
+            marks: 0,
+            parts: Vec::new(),
+            serving: None,
+        };
         formatted.map_err(|error| failure::open(&counted.path, &error))?;
         counted.open()?;
         Ok(counted)
@@ -113,9 +129,14 @@ impl<'a> Counted<'a> {
         Arc::clone(self.fs.as_ref().expect("invariant: it is closed only between two openings"))
     }
 
-    fn mark(&mut self) {
+    /// Ends a part in each process. The one that serves first: its work for the part has ended.
+    fn mark(&mut self) -> Result<()> {
+        if let Some(serving) = &mut self.serving {
+            serving.mark()?;
+        }
         self.marks += 1;
         counts_mark(self.marks);
+        Ok(())
     }
 
     /// Does an operation `times` times for caches to fill, and then counts it.
@@ -127,14 +148,19 @@ impl<'a> Counted<'a> {
     ) -> Result<()> {
         self.run.check()?;
         work(0..times)?;
-        self.mark();
+        self.mark()?;
         let (once, twice) = (self.marks + 1, self.marks + 2);
-        self.parts.push(CountedOperation { operation, times, once, twice });
+        let process = std::process::id();
+        self.parts.push(Part { operation: operation.to_owned(), times, once, twice, process });
+        if let Some(serving) = &self.serving {
+            let (operation, process) = (format!("{operation}, server"), serving.id());
+            let (once, twice) = (serving.marks + 1, serving.marks + 2);
+            self.parts.push(Part { operation, times, once, twice, process });
+        }
         work(times..2 * times)?;
-        self.mark();
+        self.mark()?;
         work(2 * times..4 * times)?;
-        self.mark();
-        Ok(())
+        self.mark()
     }
 
     fn directory(&self, name: &[u8]) -> Result<NodeId> {
@@ -212,7 +238,8 @@ impl<'a> Counted<'a> {
         drop(fs);
         self.openings(times)?;
         // Behind the openings, which would have more to open otherwise.
-        self.names(times)
+        self.names(times)?;
+        if self.run.args.far { self.served(times) } else { Ok(()) }
     }
 
     /// Second names of files and changes of their modes, and removals of empty directories.
@@ -288,9 +315,9 @@ impl<'a> Counted<'a> {
             (0..creates).try_for_each(|file| self.create(directory, file))?;
             self.fs().sync().map_err(broken)?;
             self.fs = None;
-            self.mark();
+            self.mark()?;
             self.open()?;
-            self.mark();
+            self.mark()?;
             *end = self.marks;
             let replayed = self.fs().status().map_err(broken)?.replayed;
             if replayed < creates {
@@ -299,13 +326,11 @@ impl<'a> Counted<'a> {
             }
         }
         let [_, once, twice] = ends;
-        self.parts.push(CountedOperation {
-            operation: "open after crash",
-            times: 1,
-            once: 0,
-            twice: once,
-        });
-        self.parts.push(CountedOperation { operation: "replay of a create", times, once, twice });
+        let process = std::process::id();
+        let operation = "open after crash".to_owned();
+        self.parts.push(Part { operation, times: 1, once: 0, twice: once, process });
+        let operation = "replay of a create".to_owned();
+        self.parts.push(Part { operation, times, once, twice, process });
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use device::sync::{Condvar, Mutex};
 use device::{Clock, Device, Env, Random, Timestamp};
 
 /// 2026-01-01, in nanoseconds since 1970.
@@ -64,4 +65,29 @@ pub(super) fn env(device: Arc<dyn Device>) -> Env {
         random: Arc::new(SteadyRandom::default()),
         objects: None,
     }
+}
+
+/// A steady clock whose sleeps take their time: for threads that look at something now and then.
+/// (The system's clock does not work under valgrind.)
+struct WaitingClock(SteadyClock);
+
+impl Clock for WaitingClock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        let (mutex, never) = (Mutex::new(()), Condvar::new());
+        never.wait_for(&mut mutex.lock(), duration);
+        self.0.sleep(duration);
+    }
+}
+
+/// The clock of a server and its clients.
+pub(super) fn waiting() -> Arc<dyn Clock> {
+    Arc::new(WaitingClock(SteadyClock::default()))
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use program::{cache_size, index_cache};
 
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
-use crate::metrics;
+use crate::{metrics, serve_memory};
 
 pub(super) const SERVE_HELP: &str = "\
 A client reaches a volume as pando://HOST[:PORT]/NAME, with `pando mount` and with verbs. Every
@@ -52,10 +52,15 @@ pub(crate) struct ServeArgs {
     /// The certificate of the authority from which certificates of clients must come
     #[arg(long, value_name = "FILE", requires_all = ["cert", "key"])]
     pub(crate) ca: Option<PathBuf>,
-    /// Memory for cached nodes of all volumes, such as 512M; default: a quarter of all memory
+    /// Memory of the server, such as 4G, for caches, changes that are not durable yet, and what
+    /// clients make it keep; default: half of all memory
+    #[arg(long, value_name = "SIZE", value_parser = serve_memory::parse)]
+    pub(crate) memory: Option<u64>,
+    /// Part of it for cached nodes of all volumes, such as 512M; default: 7/16
     #[arg(long, value_name = "SIZE", value_parser = cache_size::parse, env = CACHE_SIZE)]
     pub(crate) cache_size: Option<u64>,
-    /// Memory for the search indexes of all volumes, such as 80M; 0: none, and searches walk
+    /// Part of it for search indexes of all volumes, such as 80M; 0: none, and searches walk;
+    /// default: 1/16
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
     /// Options of the volumes, comma-separated: small-files, commit-interval, merge-rate, noatime,

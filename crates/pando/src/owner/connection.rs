@@ -210,7 +210,8 @@ fn try_serve(
                 return Ok(());
             }
         };
-        if is_far && let Err(failure) = far::check(&mut request.call, &caller) {
+        let stream = server.far_stream_bytes();
+        if is_far && let Err(failure) = far::check(&mut request.call, &caller, stream) {
             replies.id = request.id;
             replies.send(Body::Failed(failure))?;
             continue;
@@ -436,7 +437,10 @@ fn answer<'a>(
         }
         (call, _) => calls::answer(server, caller, &call, replies),
     };
-    let answered = settled(server, answered);
+    let mut answered = settled(server, answered);
+    if work.is_far {
+        answered = answered.map(|answer| far::shown(answer, caller));
+    }
     let sent = replies.send(answered.map_or_else(Body::Failed, Body::Done));
     match sent {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {

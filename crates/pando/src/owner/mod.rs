@@ -420,9 +420,11 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
             options.atime = fs::Atime::Never;
         }
     }
-    if start.serve.is_some() {
+    if let Some(serve) = &start.serve {
         options.durability = Durability::Settled;
         options.answers = true;
+        options.log_buffer_bytes = serve.memory.log_buffer;
+        options.data.unsynced_bytes_max = serve.memory.contents;
     }
     options.index = index_cache::options(start.index_bytes, options.cache_bytes);
     options

@@ -108,7 +108,10 @@ impl Server {
         door: Arc<Door>,
     ) -> Arc<Server> {
         let last_active = clock.monotonic();
-        let sessions = Sessions::default();
+        let mut sessions = Sessions::default();
+        if let Some(serve) = &start.serve {
+            sessions.reserve_at_most(serve.memory.streams);
+        }
         let registry = Registry { sessions, leaving: false, pausing: 0, last_active };
         Arc::new(Server {
             volume: start.volume.clone(),
@@ -129,6 +132,11 @@ impl Server {
             staged: Arc::default(),
             clients: start.serve.as_ref().map(Clients::of),
         })
+    }
+
+    /// Most memory of a stream or dump for another machine.
+    pub(super) fn far_stream_bytes(&self) -> u64 {
+        self.registry.lock().sessions.most_of_stream()
     }
 
     /// Its clock.

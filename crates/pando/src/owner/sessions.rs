@@ -126,6 +126,8 @@ impl Session {
 pub(super) struct Sessions {
     open: BTreeMap<u64, Session>,
     last_id: u64,
+    /// Of memory for streams of other machines.
+    most: reserved::Most,
 }
 
 impl Sessions {
@@ -179,8 +181,9 @@ impl Sessions {
         }
         let Who { uid, .. } = who;
         let trusted = who.trusted && far.is_none();
-        let of_user = self.open.values().filter(|open| open.who.uid == uid).count();
-        if !trusted && of_user >= CONNECTIONS_OF_USER_MAX {
+        let is_own = |open: &&Session| open.far.is_none() && open.who.uid == uid;
+        let of_user = self.open.values().filter(is_own).count();
+        if !trusted && far.is_none() && of_user >= CONNECTIONS_OF_USER_MAX {
             let message = format!(
                 "user {uid} has {of_user} connections to the daemon of the volume, the most that \
                  one user may have"
@@ -251,11 +254,15 @@ impl Sessions {
             };
             let under_way = || self.open.values().filter(counts).filter(|open| !open.is_of_here());
             let own = under_way().filter(|other| other.counts_with(open)).count();
+            // Clients of other machines leave a quarter to users of this one.
+            let max = if open.far.is_some() { max - max / 4 } else { max };
+            let of_all = under_way().filter(|other| open.far.is_none() || other.far.is_some());
             let message = if own >= of_user_max {
                 let (name, kind) = open.counted_as();
                 format!("{name} has {own} {what} under way, the most of one {kind}")
-            } else if under_way().count() >= max {
-                format!("{max} {what} are under way in the daemon, the most of all users")
+            } else if of_all.count() >= max {
+                let kind = if open.far.is_some() { "clients" } else { "users" };
+                format!("{max} {what} are under way in the daemon, the most of all {kind}")
             } else {
                 continue;
             };

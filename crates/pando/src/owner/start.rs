@@ -9,6 +9,7 @@ use super::record::TraceStart;
 use super::warrant::Mandate;
 use crate::host::TakeOver;
 use crate::metrics::Hub;
+use crate::serve_memory::OfVolume;
 
 /// How long open files may delay the end of a mount after a signal.
 pub(super) const LAZY_PATIENCE: Duration = Duration::from_secs(5);
@@ -47,6 +48,8 @@ pub(crate) struct ServeStart {
     pub(crate) options: Vec<String>,
     /// The metrics of the server, if it has any.
     pub(crate) metrics: Option<Arc<Hub>>,
+    /// What the volume may take of the server's memory, beside caches.
+    pub(crate) memory: OfVolume,
     /// Whether this server should own the volume, if other servers can take it over.
     pub(crate) mandate: Option<Arc<dyn Mandate>>,
 }

@@ -5,6 +5,7 @@
 //! the volume.
 
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +19,7 @@ use wire::{Answer, Body, Call, CheckAction, CheckFinding, Checked, Failure, Fail
 
 use crate::cli::FsckArgs;
 use crate::failure::{self, Purpose, Result};
+use crate::far;
 use crate::host::{self, Store, TakeOver};
 use crate::interrupt;
 use crate::log_place::{self, Claim};
@@ -37,6 +39,9 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         }
         bar.set_position(done);
     };
+    if far::is_url(volume.as_os_str()) {
+        return over_network(&volume, args, &bar, &mut show, output);
+    }
     let env = fs::volume_files(&volume).map(|files| Env::on(Arc::new(files)));
     let env =
         env.map_err(|error| not_theirs(failure::device_for(Purpose::Check, &volume, &error)))?;
@@ -68,6 +73,26 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
     bar.finish_and_clear();
     let (found, cut) = found?;
     report(&volume, &found, cut.as_ref(), args.dry_run, output)
+}
+
+/// Has the daemon of a served volume check it. A repair takes the volume for itself, where it is.
+fn over_network(
+    volume: &Path,
+    args: &FsckArgs,
+    bar: &indicatif::ProgressBar,
+    show: &mut dyn FnMut(u64, u64),
+    output: &mut Output,
+) -> Result<()> {
+    if args.repair {
+        let message = "a repair does not work over a network";
+        return Err(Failure::new(FailureKind::NotSupported, message)
+            .at(volume.as_os_str().as_bytes())
+            .hint("end the server, and run `pando fsck --repair` on its machine"));
+    }
+    interrupt::exits_with("nothing was changed", "run it again to start over", bar, output)?;
+    let found = through_owner(volume, show);
+    bar.finish_and_clear();
+    report(volume, &found?, None, args.dry_run, output)
 }
 
 /// What would be lost by truncating a damaged log, or why that would be refused.

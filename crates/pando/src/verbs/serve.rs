@@ -13,7 +13,6 @@ use rpc::{Files, Grant, ServerTls, Users};
 use serde_json::json;
 use wire::{Failure, FailureKind};
 
-use crate::cache_size;
 use crate::cli::ServeArgs;
 use crate::failure::{self, Result};
 use crate::host::TakeOver;
@@ -22,6 +21,7 @@ use crate::metrics::Hub;
 use crate::output::Output;
 use crate::owner::{self, ServeStart};
 use crate::place::{Place, refuse_path};
+use crate::serve_memory;
 use crate::verbs::serve_cluster;
 
 /// Options of `-o`: those of a mount that concern the volume and not the kernel.
@@ -43,7 +43,9 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
         grace: None,
     };
     device::raise_descriptor_limit();
-    let server = Server::start(&SystemNet, args.listen, settings).map_err(|error| {
+    let memory = serve_memory::divide(args.memory, args.cache_size, args.index_cache)?;
+    let server = Server::start_within(&SystemNet, args.listen, settings, memory.bounds());
+    let server = server.map_err(|error| {
         let message = format!("cannot listen on {}: {error}", args.listen);
         let failure = Failure::new(failure::io_kind(&error), message);
         if error.kind() == std::io::ErrorKind::InvalidInput {
@@ -56,13 +58,14 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
     let clock = || Arc::new(SystemClock::new());
     let hub = args.metrics.map(|address| Hub::start(address, names, &server, clock()));
     let hub = hub.transpose()?;
-    let share = |bytes: u64| bytes / volumes.len() as u64;
+    let count = volumes.len() as u64;
+    let share = |bytes: u64| bytes / count;
     let start = |(name, volume): &(String, PathBuf)| {
         let start = owner::Start {
             volume: volume.clone(),
             mount: None,
-            cache_bytes: Some(share(args.cache_size.unwrap_or_else(cache_size::default_bytes))),
-            index_bytes: args.index_cache.map(share),
+            cache_bytes: Some(share(memory.cache)),
+            index_bytes: Some(share(memory.index)),
             idle: None,
             metrics: None,
             trace: None,
@@ -72,6 +75,7 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
                 name: name.clone(),
                 options: args.options.clone(),
                 metrics: hub.clone(),
+                memory: memory.of_volume(count),
                 mandate: None,
             }),
         };

@@ -1,7 +1,10 @@
 //! `pando status`: the state of a volume and of its daemon.
 
 use serde_json::json;
-use wire::{Answer, Background, Call, Followed, Merges, ScanInfo, Status, StoreStatus, ValueLogs};
+use wire::{
+    Answer, Background, Call, FailureKind, Followed, Merges, ScanInfo, Status, StoreStatus,
+    ValueLogs,
+};
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
@@ -38,9 +41,12 @@ pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
 
 /// What the volume records about the tree of which it is an index; `None`: it is no index.
 fn index(volume: &std::path::Path) -> Result<Option<ScanInfo>> {
-    match session::ask(volume, &Call::ScanInfo)? {
-        Answer::ScanInfo(info) => Ok(info),
-        other => Err(session::unexpected(&other)),
+    match session::ask(volume, &Call::ScanInfo) {
+        Ok(Answer::ScanInfo(info)) => Ok(info),
+        Ok(other) => Err(session::unexpected(&other)),
+        // Users of other machines do not learn where the tree is.
+        Err(failure) if failure.kind == FailureKind::NotSupported => Ok(None),
+        Err(failure) => Err(failure),
     }
 }
 

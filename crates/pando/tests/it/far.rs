@@ -218,7 +218,7 @@ fn verbs_work_over_the_network_or_report_that_they_do_not() {
     assert!(world.ok(&["status", &served.url]).contains("durability  sync"));
     let missing = world.fails(3, &["ls", &url("/none")]);
     assert!(missing.contains(&url("/none")), "{missing}");
-    for verb in [&["fsck"][..], &["gc"], &["format"], &["search", "list"], &["session", "list"]] {
+    for verb in [&["format"][..], &["session", "list"], &["index", "/etc", "--into"]] {
         let refused = world.fails(1, &[verb, &[&url("/d")]].concat());
         assert!(refused.contains(&format!("pando {}` does not work", verb[0])), "{refused}");
     }

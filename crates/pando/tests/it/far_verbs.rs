@@ -162,3 +162,27 @@ fn rights_are_those_of_the_certificate() {
     assert_eq!(listed.trim(), "tree", "nothing was made");
     assert_eq!(world.ok(&["ls", &world.at("/tree")]).lines().count(), 7);
 }
+
+/// They read or change the whole volume, for root of a certificate with `--keep-root`.
+#[test]
+fn checks_collections_and_settings_of_the_index_are_those_of_the_server() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let served = Served::start(&world, &[]);
+    world.ok(&["import", source(&world).to_str().unwrap(), &served.below("/tree")]);
+    world.ok(&["fsck", &served.url]);
+    let refused = world.fails(1, &["fsck", "--repair", &served.url]);
+    assert!(refused.contains("end the server"), "{refused}");
+    let collected = world.ok(&["gc", &served.url]);
+    assert!(collected.contains("of contents"), "{collected}");
+    world.ok(&["search", "declare", &served.url, "user.project"]);
+    assert!(world.ok(&["search", "list", &served.url]).contains("user.project"));
+    world.ok(&["search", "flush", &served.below("/tree")]);
+    let limits = world.ok(&["search", "limits", &served.url]);
+    assert!(limits.contains("a cluster has at most"), "{limits}");
+    world.ok(&["search", "undeclare", &served.url, "user.project"]);
+    // Here they are what they were.
+    assert!(!world.ok(&["search", "list", world.vol()]).contains("user.project"));
+}

@@ -33,6 +33,7 @@ mod export_ended;
 mod failover;
 mod far;
 mod far_admin;
+mod far_memory;
 mod far_verbs;
 mod far_volumes;
 mod find;

@@ -13,7 +13,7 @@ use wire::remote::{
 };
 use wire::{Bytes, Failure, decode, encode};
 
-use super::silent::Silent;
+use super::silent::{Heard, Silent};
 
 /// How long a server may take to accept a connection, and to answer the hello.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -144,9 +144,13 @@ impl ConnectError {
         }
     }
 
-    /// Whether the machine may have sent nothing at all.
-    fn is_silence(&self) -> bool {
-        matches!(self, ConnectError::Unreachable(..) | ConnectError::Broken(_))
+    /// What the machine sent, if anything.
+    fn heard(&self) -> Heard {
+        match self {
+            ConnectError::Unreachable(..) => Heard::Nothing,
+            ConnectError::Broken(_) => Heard::Connection,
+            _ => Heard::Answer,
+        }
     }
 
     /// Whether its message explains more than another server's.
@@ -184,8 +188,8 @@ pub(super) fn connect(
         for _ in 0..=MOVES_MAX {
             let begun = clock.monotonic();
             let greeted = connect_to(net, clock, (target, &place), purpose);
-            let answered = greeted.as_ref().map_or_else(|error| !error.is_silence(), |_| true);
-            silent.note(&place.to_string(), answered, begun, &**clock);
+            let heard = greeted.as_ref().map_or_else(ConnectError::heard, |_| Heard::Answer);
+            silent.note(&place.to_string(), heard, begun, &**clock);
             match greeted {
                 Ok(Greeted::Welcome(channel, welcome)) => return Ok((channel, welcome)),
                 Ok(Greeted::Moved(next)) if next != place => {

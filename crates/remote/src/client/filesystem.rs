@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use device::sync::Mutex;
-use device::{SystemClock, Timestamp};
+use device::{Clock, Timestamp};
 use inode::{Attr, Caller, Kind, NodeId, SetAttr};
 use vfs::{
     Allocate, DirEntry, Entry, FileLock, FileSystem, FsResult, Invalidate, Locked, NewNode,
@@ -29,7 +29,7 @@ const LIST_BYTES_MAX: u32 = 128 << 10;
 pub struct RemoteFs {
     remote: Arc<Remote>,
     kept: Arc<Kept>,
-    clock: SystemClock,
+    clock: Arc<dyn Clock>,
     /// Owners of locks of fcntl(2), and their files: a close ends these, and only then needs a
     /// message.
     lockers: Mutex<BTreeSet<(NodeId, u64)>>,
@@ -105,7 +105,8 @@ impl RemoteFs {
     /// The file system at the other end of a connection.
     pub fn new(remote: Arc<Remote>) -> RemoteFs {
         let (kept, lockers) = (Arc::clone(remote.kept()), Mutex::default());
-        RemoteFs { remote, kept, clock: SystemClock::new(), lockers }
+        let clock = Arc::clone(&remote.clock);
+        RemoteFs { remote, kept, clock, lockers }
     }
 
     fn ask<T>(
@@ -458,7 +459,7 @@ impl FileSystem for RemoteFs {
     }
 
     fn now(&self) -> Timestamp {
-        device::Clock::now(&self.clock)
+        self.clock.now()
     }
 
     /// Nothing changes behind a front end that caches nothing.

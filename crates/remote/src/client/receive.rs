@@ -62,9 +62,11 @@ impl Remote {
     /// Whether an answer took so long that another server may own the volume since: one that was
     /// stopped between its decision to answer and the sending does not know that.
     fn took_long(&self, id: u64) -> bool {
+        if !self.has_several() {
+            return false;
+        }
         let since = self.state.lock().calls.get(&id).map(|call| call.since);
-        let took = since.map(|since| self.clock.monotonic().saturating_sub(since));
-        self.has_several() && took.is_some_and(|took| took >= DRAIN)
+        since.is_some_and(|since| self.clock.monotonic().saturating_sub(since) >= DRAIN)
     }
 
     fn answered(&self, id: u64, frame: Vec<u8>) {

@@ -272,8 +272,8 @@ impl Remote {
             if state.ended {
                 return Err(gone("the mount ends"));
             }
-            let lock_waits = state.calls.values().filter(|call| call.waits_for_lock).count();
-            if how.waits_for_lock && lock_waits >= LOCK_WAITS_MAX {
+            let lock_waits = || state.calls.values().filter(|call| call.waits_for_lock).count();
+            if how.waits_for_lock && lock_waits() >= LOCK_WAITS_MAX {
                 return Err(FsError::LimitReached("too many wait for locks"));
             }
             let is_free = how.takes.is_none_or(|of| !state.is_ending(of));

@@ -9,8 +9,22 @@ use device::sync::Mutex;
 
 /// For how long such a place is passed over, unless there is no other.
 const PASSED_OVER: Duration = Duration::from_secs(5);
+/// The same if it accepted a connection, and did not answer the hello: it may hang, or wait for the
+/// store of a volume that it has just taken over.
+const PASSED_OVER_CONNECTED: Duration = Duration::from_secs(1);
 /// An attempt that failed sooner shows that the machine lives, and costs little.
 const SILENT_FROM: Duration = Duration::from_secs(1);
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// The server answered.
+    Answer,
+    /// It accepted a connection, and sent nothing.
+    Connection,
+    /// Its machine did not.
+    Nothing,
+}
 
 /// Until when each place, HOST:PORT, is passed over, on the monotonic clock.
 #[derive(Default)]
@@ -18,14 +32,18 @@ pub(super) struct Silent(Mutex<BTreeMap<String, Duration>>);
 
 impl Silent {
     /// Notes how an attempt ended that began at this time.
-    pub(super) fn note(&self, place: &str, answered: bool, begun: Duration, clock: &dyn Clock) {
+    pub(super) fn note(&self, place: &str, heard: Heard, begun: Duration, clock: &dyn Clock) {
         let now = clock.monotonic();
         let mut places = self.0.lock();
-        if answered || now.saturating_sub(begun) < SILENT_FROM {
-            places.remove(place);
-        } else {
-            places.insert(place.to_owned(), now + PASSED_OVER);
-        }
+        let passed_over = match heard {
+            Heard::Answer => None,
+            Heard::Connection => Some(PASSED_OVER_CONNECTED),
+            Heard::Nothing => Some(PASSED_OVER),
+        };
+        match passed_over.filter(|_| now.saturating_sub(begun) >= SILENT_FROM) {
+            None => places.remove(place),
+            Some(passed_over) => places.insert(place.to_owned(), now + passed_over),
+        };
         places.retain(|_, until| *until > now);
     }
 

@@ -19,6 +19,9 @@ use wire::{decode, encode};
 /// Most changes since the oldest one without an answer: half of what a server keeps.
 const UNANSWERED_CHANGES_MAX: u64 = 512;
 
+/// What most messages fit in.
+const SHORT_BYTES: usize = 128;
+
 /// A call under way.
 #[expect(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 pub(super) struct Call {
@@ -125,7 +128,7 @@ impl State {
             matches!(call, FsCall::Forget { .. } | FsCall::Release { .. } | FsCall::Unlock { .. });
         let once = self.next_once(&call);
         let done = self.done(once);
-        let mut frame = Vec::new();
+        let mut frame = Vec::with_capacity(SHORT_BYTES);
         put_head(FrameKind::Request, id, &mut frame);
         let acknowledged = std::mem::take(&mut self.acknowledged);
         encode(&Asked { acknowledged, once, done, who, call }, &mut frame);

@@ -16,13 +16,14 @@ use wire::{Bytes, PAYLOAD_BYTES_MAX};
 
 use super::lasting::Executed;
 use super::locks::{Holder, Locking, Waiter};
+use super::memory::LIST_BYTES_MAX;
 use super::session::{Searching, Session};
 use crate::convert;
 
+/// What most answers fit in.
+const SHORT_BYTES: usize = 160;
 /// Longest read.
 const READ_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
-/// Most bytes of a listing, as a kernel counts them.
-const LIST_BYTES_MAX: usize = 256 << 10;
 /// What an entry with attributes, and one without, takes beside its name in a kernel's listing.
 const ENTRY_BYTES: (usize, usize) = (152, 24);
 /// Longest copy of one call.
@@ -69,7 +70,7 @@ pub(super) fn failed(session: &Session, id: u64, error: &FsError) -> Vec<u8> {
 
 /// The frame of an answer.
 pub(super) fn frame(id: u64, outcome: Result<&Outcome, FsFailure>) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(SHORT_BYTES);
     put_head(FrameKind::Reply, id, &mut out);
     let answer: Result<FsAnswer<'_>, FsFailure> = outcome.map(|outcome| match outcome {
         Outcome::Nothing | Outcome::Later => FsAnswer::Nothing,

@@ -16,9 +16,10 @@ use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
 
 use super::calls::{self, Executing, Outcome};
 use super::control::{SILENCE_MAX, Term};
+use super::memory::Reserved;
 use super::outbox::Connection;
 use super::pongs::pong_frame;
-use super::pool::Work;
+use super::pool::{Pool, Work};
 use super::session::{Arrived, REQUESTS_MAX, Session};
 use super::volume::{Adding, Served};
 use super::{Counted, Security, Shared, control};
@@ -30,7 +31,10 @@ const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// Longest hello.
 const HELLO_BYTES_MAX: usize = 16 << 10;
 
-/// Serves a connection to its end.
+/// Finds out who is at the other end of a connection, and serves it to its end.
+///
+/// A session has a thread of its own, which this one starts: what it takes to find out who it is
+/// stays with a thread until that ends, and a session lasts.
 pub(super) fn serve(
     shared: &Arc<Shared>,
     link: Arc<dyn Link>,
@@ -42,24 +46,41 @@ pub(super) fn serve(
     match greet(shared, link, from, clock) {
         Ok((channel, client, grant, hello)) => {
             let served = if counted.is_known(&client) {
-                welcome(shared, &channel, client, grant, &hello)
+                welcome(shared, &channel, client, grant, hello)
             } else {
                 Err(Failure::new(FailureKind::Busy, "this client has too many connections")
                     .hint("end mounts and commands of other machines with its certificate"))
             };
-            if let Err(failure) = served {
-                tracing::info!(%from, %failure, "refused a client");
-                shared.refused.fetch_add(1, Ordering::Relaxed);
-                refuse(&channel, &failure);
+            let own = Arc::clone(shared);
+            let end = move |served: Result<(), Failure>| {
+                if let Err(failure) = served {
+                    tracing::info!(%from, %failure, "refused a client");
+                    own.refused.fetch_add(1, Ordering::Relaxed);
+                    refuse(&channel, &failure);
+                }
+                closing.close();
+                drop(counted);
+            };
+            let welcomed = match served {
+                Ok(Some(welcomed)) => welcomed,
+                Ok(None) => return end(Ok(())),
+                Err(failure) => return end(Err(failure)),
+            };
+            let own = Arc::clone(shared);
+            let unserved = Arc::clone(&welcomed.connection);
+            let exchange = move || end(welcomed.exchange(&own));
+            if let Err(error) = device::spawn("serve-session", exchange) {
+                tracing::warn!(%error, "cannot serve a connection");
+                unserved.close();
             }
         }
         // Anybody can cause this.
         Err(failure) => {
             tracing::debug!(%from, %failure, "a connection was not a client's");
             shared.refused.fetch_add(1, Ordering::Relaxed);
+            closing.close();
         }
     }
-    closing.close();
 }
 
 /// Sends the reason of an end.
@@ -121,14 +142,22 @@ fn greet(
     Ok((Arc::new(channel), client, grant, hello))
 }
 
-/// Answers a hello and serves what it asks for.
+/// A connection of a session, and what its client is told first.
+struct Welcomed {
+    session: Arc<Session>,
+    connection: Arc<Connection>,
+    hello: RemoteHello,
+    welcome: RemoteWelcome,
+}
+
+/// Answers a hello, and serves a command; a session is returned, to be served.
 fn welcome(
     shared: &Arc<Shared>,
     channel: &Arc<Channel>,
     client: String,
     grant: Grant,
-    hello: &RemoteHello,
-) -> Result<(), Failure> {
+    hello: RemoteHello,
+) -> Result<Option<Welcomed>, Failure> {
     let version = hello.version.min(REMOTE_VERSION);
     if version < hello.version_min.max(REMOTE_VERSION_MIN) {
         let message = format!(
@@ -148,16 +177,14 @@ fn welcome(
             put_head(FrameKind::Moved, 0, &mut frame);
             frame.extend_from_slice(address.as_bytes());
             channel.send(&frame).unwrap_or_default();
-            return Ok(());
+            return Ok(None);
         }
         let message = format!("this server has no volume {name} for this client");
         return Err(Failure::new(FailureKind::NotFound, message)
             .hint("use a name of `pando serve` that the certificate has"));
     };
     // Before it waits for the store, for its session would be ended meanwhile.
-    if let (Some(grace), Some(resume)) = (&volume.grace, &hello.resume) {
-        grace.continues(&resume.secret);
-    }
+    let continuing = hello.resume.and_then(|resume| volume.continuing(resume.secret));
     if !volume.may_answer() {
         let message = "another server has taken the volume over";
         return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
@@ -191,24 +218,32 @@ fn welcome(
         })?;
         send_welcome(channel, &welcome)?;
         let term = Term::of(channel, &shared.settings.clock);
-        return control::carry(&volume, (channel, term), &stream).map_err(protocol);
+        let usage = volume.usage(&client.into());
+        control::carry(&volume, (channel, term), &stream, usage).map_err(protocol)?;
+        return Ok(None);
     }
     let client: Arc<str> = client.into();
-    let (session, resumed) = session(shared, &volume, &client, grant, hello)?;
+    let (session, resumed) = session(shared, &volume, &client, grant, &hello)?;
+    drop(continuing);
     let attempt = hello.resume.filter(|_| resumed).map_or(0, |resume| resume.attempt);
     welcome.session = Resume { session: session.id, secret: session.secret, attempt };
     welcome.resumed = resumed;
     welcome.reclaims = session.reclaims();
-    let unread = Arc::clone(&session.usage.unread);
+    let usage = Arc::clone(&session.usage);
     let pool = Arc::clone(&shared.pool);
-    let connection = Connection::start(Arc::clone(channel), unread, pool).map_err(|error| {
-        Failure::new(FailureKind::Busy, format!("cannot start a thread: {error}"))
-            .hint("raise the limit on threads of the server")
-    })?;
-    let served = exchange(shared, &session, &connection, hello, &welcome);
-    // (Its thread ends. The reason of an end is still sent.)
-    connection.end();
-    served
+    let connection = Connection::new(Arc::clone(channel), usage, pool);
+    Ok(Some(Welcomed { session, connection, hello, welcome }))
+}
+
+impl Welcomed {
+    /// Serves the connection to its end.
+    fn exchange(self, shared: &Arc<Shared>) -> Result<(), Failure> {
+        let Welcomed { session, connection, hello, welcome } = self;
+        let served = exchange(shared, &session, &connection, (&hello, &welcome));
+        // (Its thread ends. The reason of an end is still sent.)
+        connection.end();
+        served
+    }
 }
 
 /// Serves the requests of a connection of a session.
@@ -216,8 +251,7 @@ fn exchange(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
     connection: &Arc<Connection>,
-    hello: &RemoteHello,
-    welcome: &RemoteWelcome,
+    (hello, welcome): (&RemoteHello, &RemoteWelcome),
 ) -> Result<(), Failure> {
     // Before it is attached: no answer goes out ahead of the welcome.
     send_welcome(&connection.channel, welcome)?;
@@ -317,7 +351,11 @@ fn session(
 
 fn too_many(client: &str, volume: &Served) -> Failure {
     let most = volume.bounds.sessions_of_client;
-    let message = format!("the client {client} has {most} sessions, the most");
+    let message = if volume.has_all_sessions() {
+        format!("the volume has {} sessions, the most of all clients", volume.bounds.sessions)
+    } else {
+        format!("the client {client} has {most} sessions, the most")
+    };
     Failure::new(FailureKind::Busy, message).hint("unmount what is not used")
 }
 
@@ -334,15 +372,19 @@ fn receive(
     let mut frame = Vec::new();
     let term = Term::of(&connection.channel, &shared.settings.clock);
     loop {
-        connection.channel.receive(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX)?;
+        let mut admitted = Admitted { pool: &shared.pool, client: &session.client, bytes: 0 };
+        let mut admit = |bytes| admitted.admit(bytes);
+        let channel = &connection.channel;
+        channel.receive_admitted(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX, &mut admit)?;
         term.check()?;
         match split_head(&frame) {
             Some((FrameKind::Request, id, body)) if id > 0 => {
                 // Before it is counted, whenever it runs: what it acknowledges may make the space
                 // for it.
-                let mut waits = None;
+                let (mut waits, mut reserved) = (None, None);
                 if let Ok(asked) = decode::<Asked<'_>>(body) {
                     session.acknowledge(&asked.acknowledged);
+                    reserved = Reserved::of(&session.usage, &asked.call);
                     // Without a thread: those of before may take long to come back.
                     if let FsCall::Lock { lock, .. } = &asked.call
                         && lock.kind != LockKind::None
@@ -353,7 +395,8 @@ fn receive(
                 match session.arrive(id, connection) {
                     Arrived::New(cancel) => {
                         let message = std::mem::take(&mut frame);
-                        put(shared, session, connection, (id, message, cancel), waits);
+                        let request = Request { id, message, admitted: admitted.pass(), cancel };
+                        put(shared, session, connection, request, (waits, reserved));
                     }
                     Arrived::Known => {}
                     Arrived::Superseded => return Err(ChannelError::Closed),
@@ -363,6 +406,9 @@ fn receive(
             Some((FrameKind::Ping, number, body)) => {
                 let have: Vec<u64> = decode(body).map_err(|error| broken(&error.to_string()))?;
                 session.acknowledge(&have);
+                if session.usage.answers.was_pressed() {
+                    shared.pool.look_again();
+                }
                 pong(&session.volume, connection, number);
             }
             Some((FrameKind::Cancel, id, _)) => {
@@ -392,7 +438,7 @@ fn receive(
 
 /// Shows a client now and then that the server works for it, while no ping is answered: by a pong
 /// to no ping, which shows nothing else.
-fn alive<'a>(clock: &'a Arc<dyn Clock>, connection: &'a Connection) -> impl FnMut() + use<'a> {
+fn alive<'a>(clock: &'a Arc<dyn Clock>, connection: &'a Arc<Connection>) -> impl FnMut() + use<'a> {
     let mut last = clock.monotonic();
     move || {
         let now = clock.monotonic();
@@ -407,7 +453,7 @@ fn alive<'a>(clock: &'a Arc<dyn Clock>, connection: &'a Connection) -> impl FnMu
 /// volume when the answer arrived.
 fn pong(volume: &Arc<Served>, connection: &Arc<Connection>, number: u64) {
     if volume.is_known_to_be_ours() {
-        connection.send(pong_frame(number));
+        connection.send_pong(pong_frame(number));
     } else if volume.pongs.put(connection, number) {
         let own = Arc::clone(volume);
         let answer = move || own.pongs.answer(|| own.may_answer());
@@ -418,13 +464,49 @@ fn pong(volume: &Arc<Served>, connection: &Arc<Connection>, number: u64) {
     }
 }
 
+/// A request that arrived.
+struct Request {
+    id: u64,
+    message: Vec<u8>,
+    /// Its bytes, if they were admitted before it was read.
+    admitted: usize,
+    cancel: Arc<AtomicBool>,
+}
+
+/// Bytes of a message that were admitted before it was read, and are not those of a request yet.
+struct Admitted<'a> {
+    pool: &'a Pool,
+    client: &'a Arc<str>,
+    bytes: usize,
+}
+
+impl Admitted<'_> {
+    fn admit(&mut self, bytes: usize) {
+        self.pool.admit(self.client, bytes);
+        self.bytes += bytes;
+    }
+
+    /// They are a request's from now on.
+    fn pass(&mut self) -> usize {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.pool.dismiss(self.client, self.bytes);
+        }
+    }
+}
+
 /// Has a request executed, when what it waits for has happened.
 fn put(
     shared: &Shared,
     session: &Arc<Session>,
     connection: &Arc<Connection>,
-    (id, message, cancel): (u64, Vec<u8>, Arc<AtomicBool>),
-    waits: Option<Arc<AtomicBool>>,
+    Request { id, message, admitted, cancel }: Request,
+    (waits, reserved): (Option<Arc<AtomicBool>>, Option<Arc<Reserved>>),
 ) {
     let (own, leaves_by) = (Arc::clone(session), Arc::clone(connection));
     let given_up = Arc::clone(&cancel);
@@ -433,14 +515,17 @@ fn put(
             happened.load(Ordering::SeqCst) || given_up.load(Ordering::SeqCst)
         })
     };
+    let space = reserved.clone();
+    let has_reserved = move || space.as_ref().is_none_or(|space| space.take());
     let work = Work {
-        bytes: message.len(),
-        may_begin: Box::new(move || leaves_by.has_space() && happened()),
+        bytes: if admitted > 0 { admitted } else { message.len() },
+        // (The last question takes the space, and the request begins.)
+        may_begin: Box::new(move || leaves_by.has_space() && happened() && has_reserved()),
         run: Box::new(move || {
-            vfs::with_cancellation(&cancel, || execute(&own, id, &message));
+            vfs::with_cancellation(&cancel, || execute(&own, id, &message, reserved.as_deref()));
         }),
     };
-    shared.pool.put(&session.client, work);
+    shared.pool.put(&session.client, work, admitted > 0);
 }
 
 fn broken(text: &str) -> ChannelError {
@@ -448,7 +533,7 @@ fn broken(text: &str) -> ChannelError {
 }
 
 /// Executes a request and answers it.
-fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
+fn execute(session: &Arc<Session>, id: u64, message: &[u8], reserved: Option<&Reserved>) {
     let Some((_, _, body)) = split_head(message) else { return };
     let Some(running) = session.volume.begin() else { return };
     let asked: Asked<'_> = match decode(body) {
@@ -466,6 +551,10 @@ fn execute(session: &Arc<Session>, id: u64, message: &[u8]) {
         Ok(outcome) => calls::frame(id, Ok(outcome)),
         Err(error) => calls::failed(session, id, error),
     };
+    drop(outcome);
+    if let Some(reserved) = reserved {
+        reserved.shrink(frame.len());
+    }
     let is_repeatable = asked.call.is_repeatable();
     session.volume.answer(session, (id, frame), is_repeatable, running);
 }

@@ -1,6 +1,6 @@
 //! Carries a connection of the control socket: bytes both ways, as they come.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -11,6 +11,8 @@ use rpc::{Channel, ChannelError};
 use wire::FRAME_BYTES_MAX;
 use wire::remote::{FrameKind, put_head, split_head};
 
+use super::ahead::Ahead;
+use super::memory::Usage;
 use super::pongs::pong_frame;
 use super::volume::Served;
 
@@ -18,8 +20,6 @@ use super::volume::Served;
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How long the daemon may take to read what a client sent.
 const WRITE_WITHIN: Duration = Duration::from_secs(120);
-/// Bytes that are carried at once.
-const PART_BYTES: usize = 64 << 10;
 
 /// Until when a client has its rights: TLS looks at its certificate at the beginning alone.
 #[derive(Clone)]
@@ -48,12 +48,13 @@ pub(super) fn carry(
     volume: &Arc<Served>,
     (channel, term): (&Arc<Channel>, Term),
     stream: &UnixStream,
+    usage: Arc<Usage>,
 ) -> Result<(), ChannelError> {
     let Some(_tunnel) = volume.tunnel(channel) else { return Err(ChannelError::Closed) };
     stream.set_write_timeout(Some(WRITE_WITHIN))?;
     let outgoing = stream.try_clone()?;
     let (own, sender, until) = (Arc::clone(volume), Arc::clone(channel), term.clone());
-    device::spawn("serve-control", move || send(&own, (&sender, &until), outgoing))?;
+    device::spawn("serve-control", move || send(&own, (&sender, &until), &outgoing, &usage))?;
     let received = receive(volume, (channel, &term), stream);
     stream.shutdown(Shutdown::Both).unwrap_or_default();
     received
@@ -61,23 +62,50 @@ pub(super) fn carry(
 
 /// From the daemon to the client. What it read from memory may be out of date by now, or rest on
 /// changes that are not durable yet: then it is no answer.
-fn send(volume: &Served, (channel, term): (&Channel, &Term), mut stream: UnixStream) {
-    let mut part = vec![0; PART_BYTES];
-    loop {
-        let count = stream.read(&mut part).unwrap_or(0);
-        let mut frame = Vec::with_capacity(count + 9);
-        put_head(FrameKind::Tunnel, 0, &mut frame);
-        frame.extend_from_slice(&part[..count]);
-        let settled = volume.fs.unsettled().map_or(Ok(()), |position| volume.fs.settle(position));
-        let may = settled.is_ok() && term.check().is_ok() && volume.may_answer();
-        if !may || channel.send(&frame).is_err() {
-            // Nobody reads: the daemon ends what it does, and the thread that writes to it returns.
+fn send(volume: &Served, to: (&Channel, &Term), stream: &UnixStream, usage: &Arc<Usage>) {
+    let ahead = Ahead::default();
+    let is_whole = device::scope(|scope| {
+        let reading = device::spawn_in(scope, "serve-control-read", || {
+            ahead.read(volume, stream, usage);
+        });
+        let is_whole = match reading {
+            Ok(_) => pass_on(volume, to, &ahead),
+            Err(error) => {
+                tracing::warn!(%error, "cannot carry a connection");
+                false
+            }
+        };
+        ahead.end();
+        if !is_whole {
+            // Nobody reads: the daemon ends what it does, and threads that wait for it return.
             stream.shutdown(Shutdown::Both).unwrap_or_default();
-            channel.close();
-            return;
         }
-        if count == 0 {
-            return;
+        is_whole
+    });
+    if !is_whole {
+        to.0.close();
+    }
+}
+
+/// Passes on what was read, to its end; `false`: it may not, or cannot.
+fn pass_on(volume: &Served, (channel, term): (&Channel, &Term), ahead: &Ahead) -> bool {
+    let mut frame = Vec::new();
+    loop {
+        let (parts, position) = ahead.take();
+        if position.is_some_and(|position| volume.fs.settle(position).is_err()) {
+            return false;
+        }
+        for part in parts {
+            frame.clear();
+            put_head(FrameKind::Tunnel, 0, &mut frame);
+            frame.extend_from_slice(&part.bytes);
+            let may = term.check().is_ok() && volume.may_answer();
+            if !may || channel.send(&frame).is_err() {
+                return false;
+            }
+            if part.bytes.is_empty() {
+                return true;
+            }
         }
     }
 }

@@ -40,6 +40,10 @@ pub struct Totals {
     pub connections: u64,
     /// Bytes of requests that wait or run.
     pub request_bytes: u64,
+    /// Bytes of answers that are made, wait for the log, are kept, or are not read yet.
+    pub answer_bytes: u64,
+    /// Nodes that sessions hold.
+    pub nodes: u64,
     /// Connections that were refused since the server began.
     pub refused: u64,
 }
@@ -70,6 +74,8 @@ impl Server {
         Totals {
             connections: shared.connections.load(Ordering::Relaxed) as u64,
             request_bytes: shared.pool.bytes() as u64,
+            answer_bytes: shared.pots.answers.used() as u64,
+            nodes: shared.pots.nodes.used() as u64,
             refused: shared.refused.load(Ordering::Relaxed),
         }
     }

@@ -122,6 +122,21 @@ impl Grace {
         state.claiming.contains(session)
     }
 
+    /// The client of a session of before was there and is not: it may come again, for as long as
+    /// others are awaited. (Without this the session would stay in the volume.)
+    pub(super) fn is_away(&self, session: &SessionId) {
+        let mut state = self.state.lock();
+        let was_claiming = state.claiming.remove(session);
+        if state.ends {
+            drop(state);
+            if let Err(error) = self.lasting.end(&[*session]) {
+                tracing::warn!(%error, "a session that ended stays in the volume");
+            }
+        } else if was_claiming {
+            state.awaited.insert(*session);
+        }
+    }
+
     /// A session of before has claimed what it holds.
     pub(super) fn is_back(&self, session: &SessionId) {
         let mut state = self.state.lock();

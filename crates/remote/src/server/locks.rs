@@ -10,6 +10,8 @@ use device::sync::Mutex;
 use inode::NodeId;
 use wire::remote::{LockKind, LockRange};
 
+use super::memory::{LEAVES_NUMBER, is_fair};
+
 /// Most locks on one file, and most that wait for it. Whatever would leave more is refused: the
 /// end of a part of a lock, too, which leaves two.
 const LOCKS_OF_FILE_MAX: usize = 4096;
@@ -87,9 +89,28 @@ struct Table {
 #[derive(Default)]
 pub(crate) struct Locks {
     table: Mutex<Table>,
+    /// Most of all clients; 0: no bound.
+    most: usize,
 }
 
 impl Locks {
+    /// At most so many of all clients, of which one takes no more than it leaves.
+    pub(super) fn at_most(most: usize) -> Locks {
+        Locks { most, ..Locks::default() }
+    }
+
+    /// Whether a client may have more, by what it and all have.
+    fn is_full(&self, table: &Table, of_client: usize, more: usize) -> bool {
+        of_client + more > LOCKS_OF_CLIENT_MAX
+            || self.most > 0
+                && !is_fair(
+                    LEAVES_NUMBER,
+                    of_client,
+                    more,
+                    self.most.saturating_sub(table.of_client.all),
+                )
+    }
+
     /// Takes or ends a lock; one that must wait does if `waiter` is given.
     pub(super) fn set(
         &self,
@@ -107,7 +128,7 @@ impl Locks {
             && file.held.iter().any(|held| held.blocks(by.session, &range));
         if blocked {
             let Some(request) = waiter else { return Locking::Refused };
-            if file.waiting.len() >= LOCKS_OF_FILE_MAX || of_client >= LOCKS_OF_CLIENT_MAX {
+            if file.waiting.len() >= LOCKS_OF_FILE_MAX || self.is_full(&table, of_client, 1) {
                 return Locking::TooMany;
             }
             if table.would_deadlock(node, &wanted) {
@@ -124,8 +145,7 @@ impl Locks {
         }
         let placed = file.with(&wanted);
         let more = placed.len().saturating_sub(file.held.len());
-        if more > 0 && (placed.len() > LOCKS_OF_FILE_MAX || of_client + more > LOCKS_OF_CLIENT_MAX)
-        {
+        if more > 0 && (placed.len() > LOCKS_OF_FILE_MAX || self.is_full(&table, of_client, more)) {
             return Locking::TooMany;
         }
         Locking::Done(table.change(node, |file, counts| {
@@ -220,19 +240,23 @@ impl Locks {
 
 /// How many locks each client has, those that wait among them.
 #[derive(Default)]
-struct Counts(BTreeMap<u64, usize>);
+struct Counts {
+    clients: BTreeMap<u64, usize>,
+    all: usize,
+}
 
 impl Counts {
     fn of(&self, client: u64) -> usize {
-        self.0.get(&client).copied().unwrap_or(0)
+        self.clients.get(&client).copied().unwrap_or(0)
     }
 
     /// Counts those of a client that were `before` and are `after`.
     fn change(&mut self, client: u64, before: usize, after: usize) {
-        let count = self.0.entry(client).or_default();
+        let count = self.clients.entry(client).or_default();
+        self.all = (self.all + after).saturating_sub(before);
         *count = (*count + after).saturating_sub(before);
         if *count == 0 {
-            self.0.remove(&client);
+            self.clients.remove(&client);
         }
     }
 }
@@ -387,7 +411,11 @@ mod tests {
         assert_eq!(locks.end_session(2), [Waiter { session: 1, request: 3 }]);
         assert!(locks.end_session(1).is_empty());
         let table = locks.table.lock();
-        assert!(table.files.is_empty() && table.waiters.is_empty() && table.of_client.0.is_empty());
+        assert!(
+            table.files.is_empty()
+                && table.waiters.is_empty()
+                && table.of_client.clients.is_empty()
+        );
     }
 
     #[test]
@@ -419,7 +447,7 @@ mod tests {
         let all = range(1, Free, 0, u64::MAX);
         assert_eq!(locks.set(file(5), by(1), all, None), NONE, "all of them can end");
         let table = locks.table.lock();
-        assert!(table.files.is_empty() && table.of_client.0.is_empty());
+        assert!(table.files.is_empty() && table.of_client.clients.is_empty());
         drop(table);
         // Many sessions of one client share its number.
         let of = |session| Holder { client: 1, session };
@@ -435,6 +463,22 @@ mod tests {
         assert_eq!(locks.set(file(20), other, range(1, Shared, 0, 9), None), NONE);
         assert!(locks.end_file(0, file(1)).is_empty());
         assert_eq!(locks.set(file(20), of(19), range(1, Shared, 0, 9), None), NONE);
+    }
+
+    #[test]
+    fn clients_share_the_locks_of_all() {
+        let locks = Locks::at_most(300);
+        let take = |client| {
+            let by = Holder { client, session: client };
+            let taken = (0..300).filter(|number| {
+                let lock = range(*number, LockKind::Shared, 0, 9);
+                locks.set(file(client), by, lock, None) == NONE
+            });
+            taken.count()
+        };
+        assert_eq!([take(1), take(2), take(3)], [150, 75, 38]);
+        locks.end_session(1);
+        assert_eq!(take(4), 94);
     }
 
     #[test]

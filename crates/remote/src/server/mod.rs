@@ -12,12 +12,14 @@
 //! * `lasting`: what outlives the process
 //! * `locks`: locks of files, and deadlocks
 //! * `settling`: when an answer may be sent, by what it rests on
+//! * `memory`: what all clients share, and how much of it one gets
 //! * `pool`, `outbox`, `pongs`: threads of a client, clients that do not read, pings
-//! * `volume`, `control`: a served volume; connections of verbs
+//! * `volume`, `control`, `ahead`: a served volume; connections of verbs, and what they read ahead
 
 mod connection;
 mod counts;
 mod control;
+mod ahead;
 mod volume;
 mod calls;
 mod session;
@@ -25,6 +27,7 @@ mod settling;
 mod pongs;
 mod lasting;
 mod locks;
+mod memory;
 mod outbox;
 mod pool;
 mod bounds;
@@ -44,6 +47,7 @@ pub use self::bounds::Bounds;
 pub use self::counts::{Client, Counts, Totals};
 pub use self::lasting::{Executed, Lasting, SessionId};
 pub(crate) use self::locks::Locks;
+use self::memory::Pots;
 use self::pool::Pool;
 use self::volume::Served;
 pub use self::volume::{Export, OpenControl, Warrant};
@@ -86,6 +90,7 @@ struct Shared {
     listener: Arc<dyn Listener>,
     settings: Settings,
     bounds: Arc<Bounds>,
+    pots: Arc<Pots>,
     volumes: Mutex<BTreeMap<String, Arc<Served>>>,
     /// Where volumes are served that are not served here.
     elsewhere: Mutex<BTreeMap<String, String>>,
@@ -122,6 +127,7 @@ impl Server {
             listener,
             settings,
             pool: Pool::start(&bounds)?,
+            pots: Arc::new(Pots::new(&bounds)),
             bounds: Arc::new(bounds),
             volumes: Mutex::default(),
             elsewhere: Mutex::default(),
@@ -152,7 +158,7 @@ impl Server {
         }
         // Without the lock: it reads the volume, whose store may be slow, and clients of others
         // are let in meanwhile.
-        let served = Arc::new(Served::new(export, &self.shared.bounds));
+        let served = Arc::new(Served::new(export, &self.shared.bounds, &self.shared.pots));
         let mut volumes = self.shared.volumes.lock();
         if is_taken(&volumes) {
             return false;
@@ -280,6 +286,12 @@ impl Shared {
             for volume in volumes {
                 volume.look(&**clock);
                 for session in volume.sessions() {
+                    if session.must_end() {
+                        let client = &session.client;
+                        tracing::warn!(%client, "it acknowledges no answers: a session ends");
+                        volume.end(&session);
+                        continue;
+                    }
                     let lost = session.lost_for(clock.monotonic());
                     if lost.is_some_and(|lost| lost >= self.grace()) {
                         tracing::info!(client = %session.client, "a client did not come back");

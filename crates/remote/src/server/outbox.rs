@@ -1,17 +1,19 @@
 //! What leaves by a connection of a session: answers wait in an outbox, and a thread of the
-//! connection sends them. Nobody else waits for a client that does not read.
+//! connection sends them. Nobody else waits for a client that does not read. The thread ends when
+//! there was nothing to send for a while, and begins again: idle sessions have one thread less.
 //!
 //! The outbox is bounded: requests of a client begin only while it and its other connections have
 //! little unread, and a connection with more frames than an honest client can be owed is closed.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
 use rpc::Channel;
 
+use super::memory::Usage;
 use super::pool::Pool;
 
 /// Requests begin while their connection has less unread than this, and all connections of their
@@ -20,6 +22,8 @@ const UNREAD_MAX: usize = 4 << 20;
 const UNREAD_OF_CLIENT_MAX: usize = 64 << 20;
 /// Most frames that wait: answers to all requests that may be in flight, and pongs.
 const FRAMES_MAX: usize = 1024;
+/// How long the thread that sends stays without anything to send.
+const IDLE: Duration = Duration::from_secs(2);
 /// Bytes that are sent in one write.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -30,40 +34,42 @@ pub(super) struct Connection {
     changed: Condvar,
     /// Bytes that wait, or are being sent, of this connection.
     unread: AtomicUsize,
-    /// The same, of all connections of the client.
-    unread_of_client: Arc<AtomicUsize>,
+    /// What the client uses, by all its connections.
+    usage: Arc<Usage>,
     /// The newest ping that a thread is to answer.
     pong: Mutex<Option<u64>>,
+    /// Has work that waits for space here.
+    pool: Arc<Pool>,
 }
 
 #[derive(Default)]
 struct Outbox {
     frames: VecDeque<Vec<u8>>,
+    /// There is a thread that sends.
+    is_sent: bool,
     ended: bool,
 }
 
 impl Connection {
-    /// A connection, with the thread that sends.
-    pub(super) fn start(
+    /// A connection.
+    pub(super) fn new(
         channel: Arc<Channel>,
-        unread_of_client: Arc<AtomicUsize>,
+        usage: Arc<Usage>,
         pool: Arc<Pool>,
-    ) -> io::Result<Arc<Connection>> {
-        let connection = Arc::new(Connection {
+    ) -> Arc<Connection> {
+        Arc::new(Connection {
             channel,
             outbox: Mutex::default(),
             changed: Condvar::new(),
             unread: AtomicUsize::new(0),
-            unread_of_client,
+            usage,
             pong: Mutex::default(),
-        });
-        let own = Arc::clone(&connection);
-        device::spawn("serve-send", move || own.send_all(&pool))?;
-        Ok(connection)
+            pool,
+        })
     }
 
     /// Sends a frame, later. A session keeps what its client did not get.
-    pub(super) fn send(&self, frame: Vec<u8>) {
+    pub(super) fn send(self: &Arc<Connection>, frame: Vec<u8>) {
         let mut outbox = self.outbox.lock();
         if outbox.ended {
             return;
@@ -76,14 +82,37 @@ impl Connection {
         }
         self.count(frame.len());
         outbox.frames.push_back(frame);
+        let has_thread = std::mem::replace(&mut outbox.is_sent, true);
         drop(outbox);
-        self.changed.notify_one();
+        if has_thread {
+            self.changed.notify_one();
+            return;
+        }
+        let own = Arc::clone(self);
+        if let Err(error) = device::spawn("serve-send", move || own.send_all()) {
+            tracing::warn!(%error, "cannot send to a client: its connection is closed");
+            self.close();
+        }
+    }
+
+    /// Sends a pong, from the thread that receives here, which nobody else waits for; if there is a
+    /// thread that sends, by that.
+    pub(super) fn send_pong(self: &Arc<Connection>, frame: Vec<u8>) {
+        let outbox = self.outbox.lock();
+        let (has_thread, ended) = (outbox.is_sent, outbox.ended);
+        drop(outbox);
+        if has_thread {
+            self.send(frame);
+        } else if !ended && self.channel.send(&frame).is_err() {
+            self.close();
+        }
     }
 
     /// Whether another request may begin whose answer leaves here.
     pub(super) fn has_space(&self) -> bool {
         self.unread.load(Ordering::Relaxed) < UNREAD_MAX
-            && self.unread_of_client.load(Ordering::Relaxed) < UNREAD_OF_CLIENT_MAX
+            && self.usage.unread() < UNREAD_OF_CLIENT_MAX
+            && self.usage.reads_its_share()
     }
 
     /// Notes a ping for the thread that answers it; whether there is one already.
@@ -115,32 +144,32 @@ impl Connection {
 
     fn count(&self, bytes: usize) {
         self.unread.fetch_add(bytes, Ordering::Relaxed);
-        self.unread_of_client.fetch_add(bytes, Ordering::Relaxed);
+        self.usage.is_to_read(bytes);
     }
 
     fn uncount(&self, bytes: usize) {
         self.unread.fetch_sub(bytes, Ordering::Relaxed);
-        self.unread_of_client.fetch_sub(bytes, Ordering::Relaxed);
+        self.usage.has_read(bytes);
     }
 
-    fn send_all(&self, pool: &Pool) {
+    fn send_all(&self) {
         while let Some((frames, bytes)) = self.next() {
             let parts: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
             let sent = self.channel.send_all(&parts);
             let was_full = !self.has_space();
             self.uncount(bytes);
-            if was_full {
-                pool.look_again();
+            if was_full || self.usage.answers.was_pressed() {
+                self.pool.look_again();
             }
             if sent.is_err() {
                 self.close();
             }
         }
         // What waited for this connection may begin.
-        pool.look_again();
+        self.pool.look_again();
     }
 
-    /// Waits for what is sent next; `None` at the end.
+    /// Waits for what is sent next; `None`: the thread ends.
     fn next(&self) -> Option<(Vec<Vec<u8>>, usize)> {
         let mut outbox = self.outbox.lock();
         loop {
@@ -157,7 +186,11 @@ impl Connection {
             if !frames.is_empty() {
                 return Some((frames, bytes));
             }
-            self.changed.wait(&mut outbox);
+            let waited = self.changed.wait_for(&mut outbox, IDLE);
+            if waited.timed_out() && outbox.frames.is_empty() {
+                outbox.is_sent = false;
+                return None;
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Threads that execute requests. No client occupies all of them, and no client has more waiting
-//! than a bounded number of bytes: who puts more waits, so that the network holds it.
+//! than a bounded number of bytes, nor more than it leaves to others: who puts more waits, so that
+//! the network holds it.
 //!
 //! Work begins only if it may: answers that a client does not read keep its next requests waiting.
 
@@ -7,9 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use device::sync::{Condvar, Mutex};
+use device::sync::{Condvar, Mutex, MutexGuard};
 
 use super::bounds::Bounds;
+use super::memory::{LEAVES_BYTES, is_fair};
 
 /// Threads.
 const THREADS: usize = 48;
@@ -29,17 +31,28 @@ pub(super) struct Work {
 /// The threads.
 pub(super) struct Pool {
     state: Mutex<State>,
-    /// Most bytes, and most requests, of a client.
-    most: (usize, usize),
+    /// Most bytes, and most requests, of a client, and most bytes of all.
+    most: Most,
     /// There may be work that a thread can begin.
     changed: Condvar,
     /// A client has less waiting.
     drained: Condvar,
 }
 
+#[derive(Clone, Copy)]
+struct Most {
+    bytes: usize,
+    requests: usize,
+    bytes_of_all: usize,
+}
+
 #[derive(Default)]
 struct State {
     clients: BTreeMap<Arc<str>, Client>,
+    /// Bytes of all of them.
+    bytes: usize,
+    /// Threads of all of them that wait to put more.
+    putting: usize,
     /// Clients that have work waiting, in turn.
     turns: VecDeque<Arc<str>>,
     ended: bool,
@@ -54,16 +67,42 @@ struct Client {
     putting: usize,
 }
 
+impl State {
+    /// Whether a client may have so many bytes more.
+    fn has_space(&self, client: &str, bytes: usize, most: Most) -> bool {
+        let left = most.bytes_of_all.saturating_sub(self.bytes);
+        let Some(own) = self.clients.get(client) else { return bytes <= left };
+        own.bytes < most.bytes
+            && own.waiting.len() < most.requests
+            && is_fair(LEAVES_BYTES, own.bytes, bytes, left)
+    }
+
+    /// A client has so many bytes, and threads, less, and may be gone.
+    fn release(&mut self, client: &Arc<str>, bytes: usize, threads: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        let Some(own) = self.clients.get_mut(client) else { return };
+        own.bytes = own.bytes.saturating_sub(bytes);
+        own.running -= threads;
+        if own.is_idle() {
+            self.clients.remove(client);
+        }
+    }
+}
+
 impl Client {
-    fn is_full(&self, most: (usize, usize)) -> bool {
-        self.bytes >= most.0 || self.waiting.len() >= most.1
+    fn is_idle(&self) -> bool {
+        self.running == 0 && self.putting == 0 && self.bytes == 0 && self.waiting.is_empty()
     }
 }
 
 impl Pool {
     /// Starts them.
     pub(super) fn start(bounds: &Bounds) -> io::Result<Arc<Pool>> {
-        let most = (bounds.request_bytes_of_client, bounds.requests_of_client);
+        let most = Most {
+            bytes: bounds.request_bytes_of_client,
+            requests: bounds.requests_of_client,
+            bytes_of_all: bounds.request_bytes,
+        };
         let (changed, drained) = (Condvar::new(), Condvar::new());
         let pool = Arc::new(Pool { state: Mutex::default(), most, changed, drained });
         for _ in 0..THREADS {
@@ -76,18 +115,46 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Has work done for a client; waits while the client has too much.
-    pub(super) fn put(&self, client: &Arc<str>, work: Work) {
-        let mut state = self.state.lock();
-        state.clients.entry(Arc::clone(client)).or_default().putting += 1;
-        while !state.ended && state.clients.get(client).is_some_and(|own| own.is_full(self.most)) {
-            self.drained.wait(&mut state);
+    /// Admits so many bytes of a client; waits while it has too many. They are of work that is put
+    /// then, or they are dismissed.
+    pub(super) fn admit(&self, client: &Arc<str>, bytes: usize) {
+        self.admit_to(&mut self.state.lock(), client, bytes);
+    }
+
+    fn admit_to(&self, state: &mut MutexGuard<'_, State>, client: &Arc<str>, bytes: usize) {
+        if !state.has_space(client, bytes, self.most) {
+            state.clients.entry(Arc::clone(client)).or_default().putting += 1;
+            state.putting += 1;
+            while !state.ended && !state.has_space(client, bytes, self.most) {
+                self.drained.wait(state);
+            }
+            state.putting -= 1;
+            if let Some(own) = state.clients.get_mut(client) {
+                own.putting -= 1;
+            }
         }
-        let State { clients, turns, ended } = &mut *state;
-        let Some(own) = clients.get_mut(client) else { return };
-        own.putting -= 1;
+        state.bytes += bytes;
+        state.clients.entry(Arc::clone(client)).or_default().bytes += bytes;
+    }
+
+    /// Bytes that were admitted are no work.
+    pub(super) fn dismiss(&self, client: &Arc<str>, bytes: usize) {
+        let mut state = self.state.lock();
+        state.release(client, bytes, 0);
+        if state.putting > 0 {
+            self.drained.notify_all();
+        }
+    }
+
+    /// Has work done for a client, whose bytes are admitted now, unless they were.
+    pub(super) fn put(&self, client: &Arc<str>, work: Work, is_admitted: bool) {
+        let mut state = self.state.lock();
+        if !is_admitted {
+            self.admit_to(&mut state, client, work.bytes);
+        }
+        let State { clients, turns, ended, .. } = &mut *state;
+        let own = clients.entry(Arc::clone(client)).or_default();
         if !*ended {
-            own.bytes += work.bytes;
             own.waiting.push_back(work);
             if own.waiting.len() == 1 {
                 turns.push_back(Arc::clone(client));
@@ -99,7 +166,7 @@ impl Pool {
 
     /// Bytes of all work that waits or runs.
     pub(super) fn bytes(&self) -> usize {
-        self.state.lock().clients.values().map(|client| client.bytes).sum()
+        self.state.lock().bytes
     }
 
     /// Work that could not begin may be able to.
@@ -127,17 +194,9 @@ impl Pool {
         while let Some((client, bytes, run)) = self.take() {
             run();
             let mut state = self.state.lock();
-            if let Some(own) = state.clients.get_mut(&client) {
-                let was_full = own.is_full(self.most);
-                own.running -= 1;
-                own.bytes -= bytes;
-                let (drained, putting) = (was_full && !own.is_full(self.most), own.putting);
-                if own.running == 0 && putting == 0 && own.waiting.is_empty() {
-                    state.clients.remove(&client);
-                }
-                if drained && putting > 0 {
-                    self.drained.notify_all();
-                }
+            state.release(&client, bytes, 1);
+            if state.putting > 0 {
+                self.drained.notify_all();
             }
             let more = !state.turns.is_empty();
             drop(state);
@@ -154,7 +213,7 @@ impl Pool {
                 return None;
             }
             if let Some((client, work)) = state.next() {
-                if state.clients.get(&client).is_some_and(|own| own.putting > 0) {
+                if state.putting > 0 {
                     self.drained.notify_all();
                 }
                 return Some((client, work.bytes, work.run));
@@ -216,7 +275,8 @@ mod tests {
 
     #[test]
     fn a_client_that_may_not_begin_waits_alone_and_puts_no_more_than_its_bytes() {
-        let pool = Pool::start(&Bounds::default()).unwrap();
+        let bounds = Bounds { request_bytes: 1 << 30, ..Bounds::default() };
+        let pool = Pool::start(&bounds).unwrap();
         let [full, other]: [Arc<str>; 2] = ["full".into(), "other".into()];
         let (gate, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
         let (done, put) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -225,14 +285,14 @@ mod tests {
         let name = Arc::clone(&full);
         let putting = device::spawn("put", move || {
             for _ in 0..300 {
-                own.put(&name, work(1 << 20, &theirs, &sums));
+                own.put(&name, work(1 << 20, &theirs, &sums), false);
                 counted.fetch_add(1, Ordering::SeqCst);
             }
         });
         wait_until(|| put.load(Ordering::SeqCst) == 256);
         let of_other = Arc::new(AtomicUsize::new(0));
         for _ in 0..100 {
-            pool.put(&other, work(1, &open, &of_other));
+            pool.put(&other, work(1, &open, &of_other), false);
         }
         wait_until(|| of_other.load(Ordering::SeqCst) == 100);
         assert_eq!((put.load(Ordering::SeqCst), done.load(Ordering::SeqCst)), (256, 0));
@@ -241,6 +301,54 @@ mod tests {
         wait_until(|| done.load(Ordering::SeqCst) == 300);
         putting.unwrap().join().unwrap();
         wait_until(|| pool.state.lock().clients.is_empty());
+        pool.end();
+    }
+
+    #[test]
+    fn clients_share_the_bytes_of_all_and_leave_some_to_the_next_one() {
+        let bounds = Bounds { request_bytes: 8 << 20, ..Bounds::default() };
+        let pool = Pool::start(&bounds).unwrap();
+        let shut = Arc::new(AtomicBool::new(false));
+        let (done, put) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let fill = |name: &str| {
+            let name: Arc<str> = name.into();
+            let (own, theirs, sums, counted) =
+                (Arc::clone(&pool), Arc::clone(&shut), Arc::clone(&done), Arc::clone(&put));
+            device::spawn("put", move || {
+                for _ in 0..100 {
+                    own.admit(&name, 100 << 10);
+                    own.put(&name, work(100 << 10, &theirs, &sums), true);
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+            .unwrap()
+        };
+        let putting = ["one", "two", "three"].map(fill);
+        let are_full = || {
+            let state = pool.state.lock();
+            state.clients.len() == 3
+                && state.clients.keys().all(|name| !state.has_space(name, 100 << 10, pool.most))
+        };
+        wait_until(are_full);
+        let used = pool.bytes();
+        // (Equal parts, or less and less, by who comes first.)
+        assert!((4 << 20..=6 << 20).contains(&used), "{used} bytes of three clients");
+        // A fourth one has its part, and is not kept waiting by the others.
+        let (open, last) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+        let other: Arc<str> = "four".into();
+        for _ in 0..50 {
+            pool.put(&other, work(1 << 20, &open, &last), false);
+        }
+        wait_until(|| last.load(Ordering::SeqCst) == 50);
+        pool.admit(&other, 1 << 20);
+        pool.dismiss(&other, 1 << 20);
+        shut.store(true, Ordering::SeqCst);
+        pool.look_again();
+        for putting in putting {
+            putting.join().unwrap();
+        }
+        wait_until(|| done.load(Ordering::SeqCst) == 300);
+        wait_until(|| pool.bytes() == 0 && pool.state.lock().clients.is_empty());
         pool.end();
     }
 }

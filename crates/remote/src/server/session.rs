@@ -21,8 +21,9 @@ use wire::remote::{HeldNode, LockKind, Node, OPEN_READ, OPEN_WRITE, Reclaim};
 
 use super::lasting::Proofs;
 use super::locks::{Holder, Locking, Waiter};
+use super::memory::Usage;
 use super::outbox::Connection;
-use super::volume::{Served, Usage};
+use super::volume::Served;
 use crate::convert;
 
 /// Most requests of a session in flight.
@@ -55,7 +56,7 @@ enum Seen {
 }
 
 #[derive(Default)]
-#[expect(clippy::struct_excessive_bools, reason = "five facts, each true alone")]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each true alone")]
 struct State {
     nodes: BTreeMap<NodeId, Held>,
     requests: BTreeMap<u64, Seen>,
@@ -64,6 +65,8 @@ struct State {
     attempt: Option<u64>,
     lost_since: Option<Duration>,
     ended: bool,
+    /// It is to end: its client acknowledges no answers.
+    must_end: bool,
     /// Its end is in the volume: others get its locks.
     has_let_go: bool,
     /// Changes that are executed now.
@@ -182,7 +185,7 @@ impl Session {
                 continue;
             }
             state.nodes.insert(node, one);
-            self.usage.nodes.fetch_add(1, Ordering::Relaxed);
+            self.usage.nodes.take(1);
             drop(state);
             alive();
             // Others are looked for when they are used. One that is open may have no name.
@@ -253,7 +256,7 @@ impl Session {
         let mut state = self.state.lock();
         if state.nodes.get(&node).is_some_and(|held| held.counted == 0) {
             state.nodes.remove(&node);
-            self.usage.nodes.fetch_sub(1, Ordering::Relaxed);
+            self.usage.nodes.give(1);
         }
     }
 
@@ -273,7 +276,7 @@ impl Session {
         // (A hello that was under way for long names an old attempt.)
         let is_old = state.attempt.is_some_and(|last| attempt <= last)
             && !device::mutated("a stale hello is accepted");
-        if state.ended || is_old {
+        if state.ended || state.must_end || is_old {
             return false;
         }
         state.attempt = Some(attempt);
@@ -286,7 +289,7 @@ impl Session {
             }
             let stays = awaited || matches!(seen, Seen::Running(_));
             if !stays {
-                self.usage.kept.fetch_sub(kept_bytes(seen), Ordering::Relaxed);
+                self.usage.keep_no_more(kept_bytes(seen));
             }
             stays
         });
@@ -332,7 +335,7 @@ impl Session {
             if !matches!(state.requests.get(id), Some(Seen::Running(_))) {
                 let seen = state.requests.remove(id);
                 let bytes = seen.as_ref().map_or(0, kept_bytes);
-                self.usage.kept.fetch_sub(bytes, Ordering::Relaxed);
+                self.usage.keep_no_more(bytes);
             }
         }
     }
@@ -388,6 +391,11 @@ impl Session {
         }
     }
 
+    /// Whether it is to end, because its client acknowledges no answers.
+    pub(super) fn must_end(&self) -> bool {
+        self.state.lock().must_end
+    }
+
     /// Whether it has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
@@ -406,14 +414,14 @@ impl Session {
         }
         let connection = state.connection.clone();
         let kept = if is_repeatable { Seen::Repeatable } else { Seen::Answered(frame.clone()) };
-        let before = self.usage.kept.fetch_add(kept_bytes(&kept), Ordering::Relaxed);
+        let before = self.usage.keep(kept_bytes(&kept));
         state.requests.insert(id, kept);
         drop(state);
         let Some(connection) = connection else { return };
         if before > self.volume.bounds.kept_bytes_of_client {
-            tracing::warn!(client = %self.client, "it acknowledges no answers: a session ends");
+            // Not here: answers of others wait for this thread.
+            self.state.lock().must_end = true;
             connection.close();
-            self.volume.end(self);
             return;
         }
         connection.send(frame);
@@ -458,10 +466,13 @@ impl Session {
 
     /// Whether another node may be held.
     pub(super) fn has_space(&self) -> FsResult<()> {
-        if self.usage.nodes.load(Ordering::Relaxed) < self.volume.bounds.nodes_of_client {
-            return Ok(());
+        if self.usage.nodes.own() >= self.volume.bounds.nodes_of_client {
+            return Err(FsError::Busy("this client holds too many files"));
         }
-        Err(FsError::Busy("this client holds too many files"))
+        if !self.usage.nodes.has_space(1) {
+            return Err(FsError::Busy("clients hold too many files for the memory of the server"));
+        }
+        Ok(())
     }
 
     /// Begins what may take as long as a search.
@@ -484,7 +495,7 @@ impl Session {
             return Err(FsError::Stale);
         }
         let is_new = !state.nodes.contains_key(&node);
-        self.usage.nodes.fetch_add(usize::from(is_new), Ordering::Relaxed);
+        self.usage.nodes.take(usize::from(is_new));
         let held = state.nodes.entry(node).or_default();
         // (The client's own counts may be any that it claimed.)
         held.lookups = held.lookups.saturating_add(1);
@@ -529,7 +540,7 @@ impl Session {
             let (is_gone, counted) = (held.lookups == 0, held.counted);
             if is_gone {
                 state.nodes.remove(&node);
-                self.usage.nodes.fetch_sub(1, Ordering::Relaxed);
+                self.usage.nodes.give(1);
             }
             drop(state);
             if is_gone {
@@ -560,12 +571,12 @@ impl Session {
         let mut state = self.state.lock();
         state.ended = true;
         let nodes = std::mem::take(&mut state.nodes);
-        self.usage.nodes.fetch_sub(nodes.len(), Ordering::Relaxed);
+        self.usage.nodes.give(nodes.len());
         if let Some(connection) = state.connection.take() {
             connection.close();
         }
         for seen in std::mem::take(&mut state.requests).into_values() {
-            self.usage.kept.fetch_sub(kept_bytes(&seen), Ordering::Relaxed);
+            self.usage.keep_no_more(kept_bytes(&seen));
             if let Seen::Running(cancel) = seen {
                 cancel.store(true, Ordering::Relaxed);
             }

@@ -13,12 +13,15 @@ use std::sync::Arc;
 use device::sync::{Condvar, Mutex};
 use vfs::{FileSystem, FsResult};
 
+use super::memory::{LEAVES_BYTES, Usage, is_fair};
+
 /// Threads: as many writes of a log are under way at most.
 const THREADS_MAX: usize = 8;
-/// Most bytes of answers that wait.
+/// Most bytes of answers that wait for a volume. One client has half as many of them as are
+/// left to others at most.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// What an answer takes beside its frame.
-const ANSWER_BYTES: usize = 256;
+pub(super) const ANSWER_BYTES: usize = 256;
 
 /// Sends an answer, or an error in its place.
 pub(super) type Send = dyn FnOnce(&FsResult<()>) + std::marker::Send;
@@ -53,17 +56,22 @@ impl Settling {
         Arc::new(Settling { fs: Arc::clone(fs), state, changed })
     }
 
-    /// Sends an answer of so many bytes when everything up to a position is durable; returns before
-    /// that if others can wait for it.
-    pub(super) fn put(self: &Arc<Settling>, position: u64, bytes: usize, send: Box<Send>) {
-        let answer = Answer { position, bytes: bytes + ANSWER_BYTES, send };
+    /// Sends an answer of a client, whose bytes count in its usage already, when everything up to a
+    /// position is durable; returns before that if others can wait for it.
+    pub(super) fn put(
+        self: &Arc<Settling>,
+        position: u64,
+        (usage, bytes): (&Usage, usize),
+        send: Box<Send>,
+    ) {
+        let answer = Answer { position, bytes, send };
         let mut state = self.state.lock();
-        let bytes = state.bytes + answer.bytes;
-        if bytes > WAITING_BYTES_MAX || state.ended {
+        let left = WAITING_BYTES_MAX.saturating_sub(state.bytes);
+        if !is_fair(LEAVES_BYTES, usage.waiting(), 0, left) || state.ended {
             drop(state);
             return self.settle(vec![answer]);
         }
-        state.bytes = bytes;
+        state.bytes += bytes;
         state.waiting.push(answer);
         if state.idle > 0 || state.threads == THREADS_MAX {
             drop(state);

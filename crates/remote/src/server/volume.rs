@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,11 +15,12 @@ use vfs::{FileSystem, FsResult};
 
 use super::bounds::Bounds;
 use super::calls;
-use super::lasting::{Grace, Lasting};
+use super::lasting::{Grace, Lasting, SessionId};
 use super::locks::{Locks, Waiter};
+use super::memory::{Pots, Usage, Waiting};
 use super::pongs::Pongs;
 use super::session::Session;
-use super::settling::Settling;
+use super::settling::{ANSWER_BYTES, Settling};
 use crate::convert;
 
 /// Opens a control connection of a client, by its name, for a caller; the answer is its other end.
@@ -55,25 +56,11 @@ pub trait Warrant: Send + Sync {
     }
 }
 
-/// What one client uses of a volume, in all its sessions.
-#[derive(Default)]
-pub(super) struct Usage {
-    /// Nodes that it holds.
-    pub(super) nodes: AtomicUsize,
-    /// Bytes of answers that it has not acknowledged.
-    pub(super) kept: AtomicUsize,
-    /// Searches under way.
-    pub(super) searches: AtomicUsize,
-    /// Bytes of answers that wait until it reads them.
-    pub(super) unread: Arc<AtomicUsize>,
-    /// A number of the client's own.
-    pub(super) number: u64,
-}
-
 /// A volume that is served.
 pub(super) struct Served {
     pub(super) name: String,
     pub(super) bounds: Arc<Bounds>,
+    pots: Arc<Pots>,
     pub(super) fs: Arc<dyn FileSystem>,
     pub(super) control: Box<OpenControl>,
     pub(super) locks: Locks,
@@ -128,6 +115,28 @@ pub(super) enum Adding {
 /// A request under way.
 pub(super) struct Running(Arc<Served>);
 
+/// A session of before while its client's hello is answered. That may fail: then the session is
+/// awaited as before, or ends with those that are.
+pub(super) struct Continuing<'a> {
+    volume: &'a Served,
+    secret: SessionId,
+}
+
+impl Drop for Continuing<'_> {
+    fn drop(&mut self) {
+        let sessions = self.volume.sessions.lock();
+        let is_there = sessions.all.values().any(|session| session.secret == self.secret);
+        let closes = sessions.ended;
+        drop(sessions);
+        if let Some(grace) = &self.volume.grace
+            && !is_there
+            && !closes
+        {
+            grace.is_away(&self.secret);
+        }
+    }
+}
+
 /// A control connection, which ends with the volume.
 pub(super) struct Tunnel<'a>(&'a Served, u64);
 
@@ -148,10 +157,10 @@ impl Drop for Running {
 }
 
 impl Served {
-    pub(super) fn new(export: Export, bounds: &Arc<Bounds>) -> Served {
+    pub(super) fn new(export: Export, bounds: &Arc<Bounds>, pots: &Arc<Pots>) -> Served {
         let Export { name, fs, control, warrant, lasting } = export;
         let grace = lasting.clone().map(Grace::begin);
-        let locks = Locks::default();
+        let locks = Locks::at_most(bounds.locks);
         let (appends, sessions) = (Appends::default(), Mutex::default());
         let changed = Condvar::new();
         let is_past_grace = Arc::new(AtomicBool::new(grace.is_none()));
@@ -159,6 +168,7 @@ impl Served {
         Served {
             name,
             bounds: Arc::clone(bounds),
+            pots: Arc::clone(pots),
             fs,
             control,
             locks,
@@ -236,9 +246,7 @@ impl Served {
     pub(super) fn used(&self) -> (usize, usize, usize) {
         let sessions = self.sessions.lock();
         let usages = sessions.usages.values().filter_map(Weak::upgrade);
-        let bytes = usages.map(|usage| {
-            (usage.kept.load(Ordering::Relaxed), usage.unread.load(Ordering::Relaxed))
-        });
+        let bytes = usages.map(|usage| (usage.kept(), usage.unread()));
         let (kept, unread) = bytes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
         (sessions.tunnels.len(), kept, unread)
     }
@@ -273,7 +281,7 @@ impl Served {
             return usage;
         }
         sessions.clients += 1;
-        let usage = Arc::new(Usage { number: sessions.clients, ..Usage::default() });
+        let usage = Arc::new(Usage::new(sessions.clients, &self.pots));
         sessions.usages.retain(|_, usage| usage.strong_count() > 0);
         sessions.usages.insert(Arc::clone(client), Arc::downgrade(&usage));
         usage
@@ -298,10 +306,23 @@ impl Served {
         Adding::Added
     }
 
+    /// Whether there are as many sessions as may be.
+    pub(super) fn has_all_sessions(&self) -> bool {
+        self.sessions.lock().all.len() >= self.bounds.sessions
+    }
+
+    /// Continues a session of before, if it is one, unless nothing has it in the end.
+    pub(super) fn continuing(&self, secret: SessionId) -> Option<Continuing<'_>> {
+        let continues = self.grace.as_ref().is_some_and(|grace| grace.continues(&secret));
+        continues.then_some(Continuing { volume: self, secret })
+    }
+
     /// Whether a client may have another session.
     pub(super) fn may_add(&self, client: &Arc<str>) -> bool {
         let sessions = self.sessions.lock();
-        !sessions.ended && sessions.of_client(client) < self.bounds.sessions_of_client
+        !sessions.ended
+            && sessions.all.len() < self.bounds.sessions
+            && sessions.of_client(client) < self.bounds.sessions_of_client
     }
 
     /// A session by its number.
@@ -364,16 +385,18 @@ impl Served {
         let Some(position) = self.fs.unsettled() else {
             return to.answered(id, frame, is_repeatable);
         };
-        let (own, bytes) = (Arc::clone(to), frame.len());
+        let own = Arc::clone(to);
+        let bytes = frame.len() + ANSWER_BYTES;
+        let waiting = Waiting::new(&to.usage, bytes);
         let send = move |settled: &FsResult<()>| {
             let frame = match settled {
                 Ok(()) => frame,
                 Err(error) => calls::failed(&own, id, error),
             };
             own.answered(id, frame, is_repeatable);
-            drop(running);
+            drop((waiting, running));
         };
-        self.settling.put(position, bytes, Box::new(send));
+        self.settling.put(position, (&*to.usage, bytes), Box::new(send));
     }
 
     /// Ends all sessions, takes no more, and waits for requests under way: after this the file

@@ -22,7 +22,7 @@ use crate::rig::{Rig, export, wait_until};
 const SOON: Duration = Duration::from_secs(60);
 
 /// A server with small bounds; the name of the client that connects next.
-fn serve(rig: &Rig, bounds: Bounds) -> (Server, Arc<Mutex<String>>) {
+pub(crate) fn serve(rig: &Rig, bounds: Bounds) -> (Server, Arc<Mutex<String>>) {
     let name = Arc::new(Mutex::new("attacker".to_owned()));
     let named = Arc::clone(&name);
     let who = move |_: SocketAddr, _: SocketAddr| Some((named.lock().clone(), Grant::all()));

@@ -110,7 +110,7 @@ impl Raw {
     }
 
     /// Looks a file of the root up and opens it, with the requests 1 and 2.
-    fn open(&mut self, name: &[u8], flags: u8) -> Node {
+    pub(crate) fn open(&mut self, name: &[u8], flags: u8) -> Node {
         assert!(self.ask(1, Vec::new(), FsCall::Lookup { parent: Node::ROOT, name }));
         let (_, _, body) = self.next().unwrap();
         let answer: Result<FsAnswer<'_>, FsFailure> = decode(&body).unwrap();

@@ -13,6 +13,7 @@ mod hostile;
 mod interrupted;
 mod after_takeover;
 mod lasting;
+mod memory;
 mod model;
 mod once;
 mod rig;

@@ -1,19 +1,23 @@
 //! No answer is sent before everything is durable that it rests on, and the threads that execute
 //! calls do not wait for that.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use device::Clock;
 use device::sync::{Condvar, Mutex};
+use device::{Clock, SystemNet};
 use inode::{Caller, FsError, NodeId};
 use remote::{Executed, Export, Lasting, Remote, RemoteFs, Server, SessionId};
 use rpc::Grant;
 use testing::MemoryFs;
 use vfs::{Entry, FileLock, FileSystem, FsResult, Layer, LockKind, Locked, Operation, Request};
 
-use crate::rig::{VOLUME, connect, server, user};
+use wire::remote::Asker;
+
+use crate::rig::{VOLUME, connect, server, target, user};
 
 /// Threads of two clients: more than the server has.
 const THREADS: u64 = 50;
@@ -30,6 +34,8 @@ struct Gated {
     inner: MemoryFs,
     made: AtomicU64,
     settled: AtomicU64,
+    /// How often somebody waited.
+    waits: AtomicU64,
     gate: Mutex<Gate>,
     changed: Condvar,
 }
@@ -57,6 +63,7 @@ impl Layer for Gated {
     }
 
     fn settle(&self, position: u64) -> FsResult<()> {
+        self.waits.fetch_add(1, Ordering::SeqCst);
         let mut gate = self.gate.lock();
         while *gate == Gate::Closed {
             self.changed.wait(&mut gate);
@@ -114,18 +121,23 @@ impl Lasting for Kept {
     }
 }
 
+fn gated() -> Arc<Gated> {
+    Arc::new(Gated {
+        inner: MemoryFs::new(),
+        made: AtomicU64::new(0),
+        settled: AtomicU64::new(0),
+        waits: AtomicU64::new(0),
+        gate: Mutex::new(Gate::Closed),
+        changed: Condvar::new(),
+    })
+}
+
 fn served() -> (Arc<Gated>, Server) {
     serve(false)
 }
 
 fn serve(keeps_sessions: bool) -> (Arc<Gated>, Server) {
-    let fs = Arc::new(Gated {
-        inner: MemoryFs::new(),
-        made: AtomicU64::new(0),
-        settled: AtomicU64::new(0),
-        gate: Mutex::new(Gate::Closed),
-        changed: Condvar::new(),
-    });
+    let fs = gated();
     let lasting = || Arc::new(Kept(Arc::clone(&fs))) as Arc<dyn Lasting>;
     let lasting = keeps_sessions.then(lasting);
     let server = server(Grant::all(), Duration::from_secs(60));
@@ -225,4 +237,41 @@ fn a_lock_of_a_session_that_ended_is_nobody_elses_before_that_end_is_durable() {
         assert_eq!(waits.join().unwrap().unwrap(), Locked::Done);
     });
     two.0.end();
+}
+
+/// A stream to a command is read on while a part of it waits for the log.
+#[test]
+fn a_command_gets_much_with_each_wait_for_the_log_and_nothing_before() {
+    let fs = gated();
+    let server = server(Grant::all(), Duration::from_secs(60));
+    let ends: Arc<Mutex<Vec<UnixStream>>> = Arc::default();
+    let taken = Arc::clone(&ends);
+    let control = move |_: &str, _: Caller| {
+        let (ours, theirs) = UnixStream::pair()?;
+        taken.lock().push(ours);
+        Ok(theirs)
+    };
+    let (name, control) = (VOLUME.to_owned(), Box::new(control));
+    let exported: Arc<dyn FileSystem> = Arc::<Gated>::clone(&fs);
+    assert!(server.add(Export { name, fs: exported, control, warrant: None, lasting: None }));
+    let clock: Arc<dyn Clock> = Arc::new(device::SystemClock::new());
+    let carried = remote::control(&SystemNet, &clock, &target(&server), Asker::default()).unwrap();
+    let mut verb = carried.stream;
+    verb.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let mut daemon = ends.lock().pop().unwrap();
+    // It rests on a change that is not durable.
+    fs.made.fetch_add(1, Ordering::SeqCst);
+    let bytes: Vec<u8> = (0..2 << 20).map(|at: u32| (at % 251) as u8).collect();
+    let mut got = vec![0; bytes.len()];
+    device::scope(|scope| {
+        // The gate is closed, and all of it is taken.
+        scope.spawn(|| daemon.write_all(&bytes).unwrap()).join().unwrap();
+        assert!(verb.read(&mut got).is_err(), "a part was passed on too early");
+        fs.set(Gate::Open);
+        verb.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        verb.read_exact(&mut got).unwrap();
+    });
+    assert!(got == bytes);
+    let waits = fs.waits.load(Ordering::SeqCst);
+    assert!(waits <= 3, "{waits} waits for the log");
 }

@@ -9,9 +9,25 @@ use wire::{Failure, FailureKind};
 use super::{Session, Sessions};
 use crate::owner::load::Load;
 
-/// Most of one client, by the name in its certificate, and of all of them.
-const RESERVED_TO_CLIENT_MAX: u64 = 512 << 20;
+/// Most of all clients, whatever memory the server has. One client, by the name in its certificate,
+/// gets half of it, and no more than that.
 const RESERVED_MAX: u64 = 2 << 30;
+const RESERVED_TO_CLIENT_MAX: u64 = 512 << 20;
+
+/// Most memory that is reserved for all clients.
+pub(super) struct Most(u64);
+
+impl Default for Most {
+    fn default() -> Most {
+        Most(RESERVED_MAX)
+    }
+}
+
+impl Most {
+    fn of_client(&self) -> u64 {
+        (self.0 / 2).min(RESERVED_TO_CLIENT_MAX)
+    }
+}
 
 impl Session {
     /// Whether limits on requests of one user count both together.
@@ -33,6 +49,16 @@ impl Session {
 }
 
 impl Sessions {
+    /// Reserves no more than that, of which one stream gets a quarter at most.
+    pub(in crate::owner) fn reserve_at_most(&mut self, bytes: u64) {
+        self.most = Most(bytes.min(RESERVED_MAX));
+    }
+
+    /// Most memory of one stream or dump for another machine.
+    pub(in crate::owner) fn most_of_stream(&self) -> u64 {
+        self.most.0 / 4
+    }
+
     /// Begins a request of a connection that may take so much memory.
     pub(in crate::owner) fn begin_with(
         &mut self,
@@ -55,8 +81,8 @@ impl Sessions {
                 of_client = of_client.saturating_add(open.reserved);
             }
         }
-        if memory > 0 && (of_client > RESERVED_TO_CLIENT_MAX || of_all > RESERVED_MAX) {
-            let (one, all) = (RESERVED_TO_CLIENT_MAX >> 20, RESERVED_MAX >> 20);
+        if memory > 0 && (of_client > self.most.of_client() || of_all > self.most.0) {
+            let (one, all) = (self.most.of_client() >> 20, self.most.0 >> 20);
             let message = format!(
                 "streams and dumps of the client {client} take {} MiB with this one, and those of \
                  all clients {} MiB: the most is {one} MiB, and {all} MiB",
@@ -140,5 +166,44 @@ mod tests {
         let who = Who { uid: 7, pid: 0, trusted: false };
         let id = sessions.add(ours, who, Some("two".into()), NOW).unwrap();
         assert!(sessions.begin_with(id, (Load::Search, 0)).is_ok());
+    }
+
+    #[test]
+    fn all_clients_together_leave_a_quarter_of_searches_and_imports_to_users_of_this_machine() {
+        let mut sessions = Sessions::default();
+        let mut begin = |client: Option<&str>, uid, load| {
+            let (ours, _) = UnixStream::pair().unwrap();
+            let who = Who { uid, pid: 0, trusted: false };
+            let id = sessions.add(ours, who, client.map(Into::into), NOW).unwrap();
+            let task = Task { what: "it", continues: false };
+            sessions.set_busy(id, Some(task), NOW);
+            sessions.begin_with(id, (load, 0)).map_err(|failure| failure.message)
+        };
+        for (load, far) in [(Load::Search, 24), (Load::Import, 0)] {
+            let clients = ["one", "two", "three", "four"];
+            let begun = clients.iter().flat_map(|client| [client; 8]);
+            let begun = begun.filter(|client| begin(Some(client), 1000, load).is_ok()).count();
+            assert_eq!(begun, far, "{load:?}: searches of all kinds count together");
+        }
+        let refused = begin(Some("five"), 7, Load::Search).unwrap_err();
+        assert!(refused.contains("the most of all clients"), "{refused}");
+        let begun = (0..32).filter(|_| begin(None, 1000, Load::Import).is_ok()).count();
+        assert_eq!(begun, 8, "a user of this machine has as many as ever");
+    }
+
+    #[test]
+    fn streams_have_the_memory_that_the_server_gives_them() {
+        let mut sessions = Sessions::default();
+        sessions.reserve_at_most(STREAM * 2);
+        assert_eq!(sessions.most_of_stream(), STREAM / 2);
+        assert!(begin(&mut sessions, Some("one"), 1).1.is_ok());
+        let refused = begin(&mut sessions, Some("one"), 2).1.unwrap_err();
+        assert!(
+            refused.message.contains("the most is 256 MiB, and 512 MiB"),
+            "{}",
+            refused.message
+        );
+        assert!(begin(&mut sessions, Some("two"), 1).1.is_ok());
+        assert!(begin(&mut sessions, Some("three"), 1).1.is_err());
     }
 }

@@ -1,0 +1,148 @@
+//! What clients make a server keep is bounded for all of them together, and each gets its part:
+//! many clients that read slowly and write, with small maxima.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
+use fs::Engine;
+use inode::{Caller, NodeId};
+use remote::{Bounds, Totals};
+use vfs::FileSystem;
+use wire::remote::{FrameKind, FsAnswer, FsCall, FsFailure, Node, OPEN_READ, OPEN_WRITE};
+
+use crate::attackers::serve;
+use crate::bounds::Raw;
+use crate::rig::Rig;
+
+const CLIENTS: u64 = 20;
+/// Reads and writes of a client that are under way, and how often it makes them.
+const IN_FLIGHT: u64 = 8;
+const ROUNDS: u64 = 6;
+/// Bytes of one read or write.
+const BYTES: usize = 100 << 10;
+/// Bytes of requests, and of answers: a third of what all want at a time.
+const POT: usize = 8 << 20;
+
+/// Makes reads and writes, and reads each answer a moment later.
+fn use_slowly(raw: &mut Raw, node: Node, seed: u64) {
+    let bytes = vec![seed as u8; BYTES];
+    let mut id = 2;
+    let mut read = Vec::new();
+    for round in 0..ROUNDS {
+        let first = id + 1;
+        for call in 0..IN_FLIGHT {
+            id += 1;
+            let offset = (call * 7 + round) * 1000;
+            let asked = if call % 2 == 0 {
+                FsCall::Read { node, offset, length: BYTES as u32, untimed: true }
+            } else {
+                FsCall::Write { node, offset, flags: 0, bytes: &bytes }
+            };
+            assert!(raw.ask(id, std::mem::take(&mut read), asked));
+        }
+        while (read.len() as u64) < id + 1 - first {
+            SystemClock::new().sleep(Duration::from_millis(3));
+            let (kind, of, body) = raw.next().expect("an answer");
+            assert_eq!(kind, FrameKind::Reply);
+            let answer: Result<FsAnswer<'_>, FsFailure> = wire::decode(&body).unwrap();
+            assert!(answer.is_ok(), "request {of}: {answer:?}");
+            read.push(of);
+        }
+    }
+}
+
+/// The greatest resident size of this process so far, in KiB.
+fn resident_max() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn twenty_clients_that_read_slowly_and_write_stay_within_the_memory_and_all_are_served() {
+    let rig = Rig::new(Engine::Btree, 51);
+    let root = Caller::root();
+    let made = rig.near().create(&root, NodeId::ROOT, b"f", (0o666, 2)).unwrap().node;
+    rig.near().write(&root, made, 0, &vec![1; 1 << 20]).unwrap();
+    let bounds = Bounds { request_bytes: POT, answer_bytes: POT, ..Bounds::default() };
+    let (server, name) = serve(&rig, bounds);
+    let before = resident_max();
+    let (ended, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut peak = Totals::default();
+    device::scope(|scope| {
+        let workers: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                *name.lock() = format!("client {number}");
+                let (mut raw, _) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
+                let node = raw.open(b"f", OPEN_READ | OPEN_WRITE);
+                scope.spawn(move || {
+                    use_slowly(&mut raw, node, number);
+                    raw.send(FrameKind::Bye, 0);
+                })
+            })
+            .collect();
+        let watching = scope.spawn(|| {
+            while !ended.load(Ordering::SeqCst) {
+                let now = server.totals();
+                peak.request_bytes = peak.request_bytes.max(now.request_bytes);
+                peak.answer_bytes = peak.answer_bytes.max(now.answer_bytes);
+                most.fetch_max(now.request_bytes + now.answer_bytes, Ordering::SeqCst);
+                device::yield_now();
+            }
+        });
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        ended.store(true, Ordering::SeqCst);
+        watching.join().unwrap();
+    });
+    println!(
+        "most bytes of requests {}, of answers {}, of both {}; VmHWM grew by {} KiB",
+        peak.request_bytes,
+        peak.answer_bytes,
+        most.load(Ordering::SeqCst),
+        resident_max() - before
+    );
+    // (Answers of what runs already are short, but for those that have their space.)
+    assert!(peak.request_bytes <= POT as u64, "{peak:?}");
+    assert!(peak.answer_bytes <= (POT + (64 << 10)) as u64, "{peak:?}");
+    // Nobody took more than clients need: there was something to bound.
+    assert!(peak.request_bytes + peak.answer_bytes > (POT / 2) as u64, "{peak:?}");
+    crate::rig::wait_until(|| {
+        let left = server.totals();
+        (left.request_bytes, left.answer_bytes, left.nodes) == (0, 0, 0)
+    });
+}
+
+/// Nodes that clients hold are bounded for all together, too.
+#[test]
+fn one_client_leaves_half_of_the_nodes_to_others() {
+    let rig = Rig::new(Engine::Btree, 52);
+    for number in 0..30 {
+        let file = format!("f{number}");
+        let made = rig.near().create(&Caller::root(), NodeId::ROOT, file.as_bytes(), (0o666, 2));
+        rig.near().forget(made.unwrap().node, 1);
+    }
+    let (server, name) = serve(&rig, Bounds { nodes: 20, ..Bounds::default() });
+    let look_up = |client: &str| {
+        *name.lock() = client.to_owned();
+        let (mut raw, _) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
+        let mut found = 0;
+        for number in 0..30 {
+            let file = format!("f{number}");
+            let call = FsCall::Lookup { parent: Node::ROOT, name: file.as_bytes() };
+            raw.call(number + 1, call, |answer| match answer {
+                Ok(_) => found += 1,
+                Err(failure) => assert_eq!(failure, FsFailure::Busy),
+            });
+        }
+        (found, raw)
+    };
+    let (one, held) = look_up("one");
+    let (two, _also) = look_up("two");
+    assert_eq!((one, two), (10, 5));
+    assert_eq!(server.totals().nodes, 15);
+    held.send(FrameKind::Bye, 0);
+    crate::rig::wait_until(|| server.totals().nodes == 5);
+}
