@@ -24,6 +24,7 @@ mod bad_input;
 mod bad_stores;
 mod bench;
 mod bulk_ended;
+mod cluster_demo;
 mod demo;
 mod diff;
 mod dump_columns;
