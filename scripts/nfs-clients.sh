@@ -31,5 +31,5 @@ trap 'rm -rf "$work"' EXIT
 TMPDIR=$work timeout -k 10 "${SECONDS_MAX:-1500}" "$tools/root/usr/bin/linux.uml" mem=1500M \
   root=/dev/root rootfstype=hostfs ro quiet con=null con0=null,fd:1 \
   init="$root/scripts/nfs/guest.sh" TOOLS="$tools/root" PANDO="$pando" HERE="$root/scripts/nfs" \
-  < /dev/null 2>&1 | tr -d '\r' | tee "$work/out"
+  < /dev/null 2>&1 | sed -u 's/\r//' | tee "$work/out"
 grep -q '^nfs-clients: all passed$' "$work/out" || { echo "nfs-clients: failed" >&2; exit 1; }

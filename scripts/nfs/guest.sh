@@ -16,6 +16,7 @@ fail() { echo "guest: $*"; exit 1; }
 
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
+mkdir -p /dev/shm
 for place in /tmp /run /mnt /var/lib /dev/shm; do
   mount -t tmpfs tmpfs $place || fail "no memory file system on $place"
 done
