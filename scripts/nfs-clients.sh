@@ -25,11 +25,13 @@ if [ ! -x "$tools/root/usr/bin/linux.uml" ]; then
   rm -rf "$tools/packages"
 fi
 
+# The guest has a /tmp of its own, and programs are built again meanwhile.
+cp "$pando" "$tools/pando"
 work=$(mktemp -d "${TMPDIR:-/tmp}/pando-nfs.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 # The guest sees the files of this machine read-only, and writes to memory alone.
 TMPDIR=$work timeout -k 10 "${SECONDS_MAX:-1500}" "$tools/root/usr/bin/linux.uml" mem=1500M \
   root=/dev/root rootfstype=hostfs ro quiet con=null con0=null,fd:1 \
-  init="$root/scripts/nfs/guest.sh" TOOLS="$tools/root" PANDO="$pando" HERE="$root/scripts/nfs" \
+  init="$root/scripts/nfs/guest.sh" TOOLS="$tools/root" PANDO="$tools/pando" HERE="$root/scripts/nfs" \
   < /dev/null 2>&1 | sed -u 's/\r//' | tee "$work/out"
 grep -q '^nfs-clients: all passed$' "$work/out" || { echo "nfs-clients: failed" >&2; exit 1; }

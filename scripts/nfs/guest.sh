@@ -33,8 +33,8 @@ mount -t tmpfs tmpfs /tmp/export
 mount -t rpc_pipefs rpc_pipefs /run/rpc_pipefs
 mount -t nfsd nfsd /proc/fs/nfsd || fail "no NFS server in this kernel"
 echo '/tmp/export 127.0.0.1(rw,sync,fsid=0,no_root_squash,insecure,no_subtree_check)' > /etc/exports
-echo 5 > /proc/fs/nfsd/nfsv4leasetime
-echo 5 > /proc/fs/nfsd/nfsv4gracetime
+echo 10 > /proc/fs/nfsd/nfsv4leasetime
+echo 10 > /proc/fs/nfsd/nfsv4gracetime
 rpc.mountd -N 2 -N 3 || fail "rpc.mountd"
 exportfs -a || fail "exportfs"
 rpc.nfsd -N 3 -U 8 || rpc.nfsd -N 3 8 || fail "rpc.nfsd"

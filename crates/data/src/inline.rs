@@ -60,12 +60,8 @@ const FILES: Limits = Limits {
 };
 
 /// Where each sync makes objects.
-const OBJECTS: Limits = Limits {
-    write_bytes: 64 << 10,
-    run_bytes: 1 << 20,
-    settle_bytes: 1 << 20,
-    hot_bytes: 4 << 20,
-};
+const OBJECTS: Limits =
+    Limits { write_bytes: 64 << 10, run_bytes: 1 << 20, settle_bytes: 1 << 20, hot_bytes: 4 << 20 };
 
 /// Where a write is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -56,7 +56,9 @@ fn a_killed_and_a_disconnected_server_lose_nothing() {
     if out.contains("each a network namespace") {
         assert!(table.lines().any(|line| line.starts_with("no network ")), "{table}");
     } else {
-        testing::run::print_line("NOT TESTED: a server without a network, for there are no namespaces");
+        testing::run::print_line(
+            "NOT TESTED: a server without a network, for there are no namespaces",
+        );
     }
     // What gets a signal at the end takes a moment.
     let rest = || left_over(place.to_str().unwrap(), &namespaces);

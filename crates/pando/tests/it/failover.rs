@@ -381,10 +381,10 @@ fn a_killed_server_is_replaced_and_nothing_is_done_twice() {
     let mut work = Work::begin(&mut cluster);
     let (mut longest, mut serving, mut changes) = (Duration::ZERO, 0, 0);
     for kill in 1..=kills {
-        let ((now, both), slowest) =
-            work.during(|| kill_one(&mut cluster, serving, &mut random));
+        let ((now, both), slowest) = work.during(|| kill_one(&mut cluster, serving, &mut random));
         let what = if both { "both servers were killed" } else { "the server was killed" };
-        let line = format!("kill {kill}: {what}, changes again after {:.1} s", slowest.as_secs_f64());
+        let line =
+            format!("kill {kill}: {what}, changes again after {:.1} s", slowest.as_secs_f64());
         testing::run::print_line(&line);
         longest = longest.max(slowest);
         serving = now;
