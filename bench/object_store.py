@@ -80,12 +80,13 @@ class Pando:
         run(self.program, "sync", self.volume)
 
     def forget(self):
-        """Unmounts, and leaves nothing on this host."""
+        """Unmounts, and leaves nothing on this host of a volume in a store."""
         run(self.program, "umount", self.point)
         deadline = time.monotonic() + 60
         while self.pid() and time.monotonic() < deadline:
             time.sleep(0.1)
-        shutil.rmtree(os.environ["PANDO_HOST_DIRECTORY"], ignore_errors=True)
+        if "://" in self.volume:
+            shutil.rmtree(os.environ["PANDO_HOST_DIRECTORY"], ignore_errors=True)
 
     def unmount(self):
         run(self.program, "umount", self.point)
