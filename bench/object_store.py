@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """A volume in an object store whose requests take long, beside a local volume of the same engine.
 
-    bench/object_store.py PANDO DIRECTORY [--files N] [--delay MS] [--juicefs PROGRAM]
+    bench/object_store.py PANDO DIRECTORY [--files N] [--delay MS] [--rounds N] [--juicefs PROGRAM]
 
 The store is `bench/slow_s3.py`: it answers each request after a delay (30 ms), like one in the same
-region. All file systems are mounted by the same program, and each step that changes something ends
-when what it changed is durable: for PandoFS when `pando sync` has returned, for JuiceFS when close
-has returned, or with `--writeback` when nothing is left to be uploaded. The table has a line for a
-step, in seconds, and the requests that the server counted. Caches are warm except in the steps that
-are called cold: there the volume was unmounted and the host's directory deleted.
+region. Each step that changes something ends when what it changed is durable: for PandoFS when
+`pando sync` has returned, for JuiceFS when close has returned, or with `--writeback` when nothing is
+left to be uploaded. All file systems are mounted at once and run each step in turn, in an order that
+differs from round to round; each round begins with empty volumes. The table has a line for a step:
+the median of the rounds, in seconds, and the requests of the last round as the server counted them.
+Caches are warm except in the steps that are called cold: there the volume was unmounted and the
+host's directory deleted. JuiceFS without `--writeback` has a part of the files (`--slow-files`), for
+it creates an object for each, one after the other; and so does the cold read of JuiceFS, for it reads
+an object for each: `(1/N)` stands beside those seconds.
 """
 
 import argparse
@@ -77,12 +81,13 @@ class Pando:
         run(self.program, "sync", self.volume)
 
     def forget(self):
-        """Unmounts, and leaves nothing on this host."""
+        """Unmounts, and leaves nothing on this host of a volume in a store."""
         run(self.program, "umount", self.point)
         deadline = time.monotonic() + 60
         while self.pid() and time.monotonic() < deadline:
             time.sleep(0.1)
-        shutil.rmtree(os.environ["PANDO_HOST_DIRECTORY"], ignore_errors=True)
+        if "://" in self.volume:
+            shutil.rmtree(os.environ["PANDO_HOST_DIRECTORY"], ignore_errors=True)
 
     def unmount(self):
         run(self.program, "umount", self.point)
@@ -120,10 +125,9 @@ class Pando:
 class Juice:
     """A JuiceFS volume with its metadata in a local Badger database."""
 
-    def __init__(self, program, place, endpoint, mount, writeback):
+    def __init__(self, program, place, endpoint, mount, options):
         self.program, self.place, self.point = program, place, mount
-        self.meta, self.endpoint = f"badger://{place}/meta", endpoint
-        self.options = ["--writeback"] if writeback else []
+        self.meta, self.endpoint, self.options = f"badger://{place}/meta", endpoint, options
 
     def format(self):
         os.makedirs(f"{self.place}/meta")
@@ -163,8 +167,10 @@ class Juice:
         return None
 
 
-def counts(endpoint):
-    with urllib.request.urlopen(f"{endpoint}/?counts") as answer:
+def counts(endpoint, volume):
+    """What the server was asked for the bucket of a volume."""
+    bucket = os.path.basename(volume.place) if isinstance(volume, Juice) else BUCKET
+    with urllib.request.urlopen(f"{endpoint}/?counts={bucket}") as answer:
         return json.load(answer)
 
 
@@ -187,82 +193,120 @@ def syncs(point, times):
     return statistics.median(took), max(took)
 
 
-def steps(subject, endpoint, tar, bare, given):
-    """Runs all steps; returns name -> seconds and requests of each."""
-    point = subject.point
-    tree, copy, clone = f"{point}/tree", f"{point}/copy", f"{point}/clone"
-    listing = ["ls", "-lR", point]
-    todo = [
-        ("untar", ["tar", "-xf", tar, "-C", point]),
-        ("git clone", ["git", "clone", "-q", "--no-local", bare, clone] if bare else None),
-        ("ls -lR", listing),
-        ("ls -lR, kernel caches dropped", listing),
-        ("find (kernel)", ["find", point, "-size", "+100k"]),
-        ("pando find", subject.find("-size", "+100k")),
-        ("cp -a", ["cp", "-a", tree, copy]),
-        ("rm -rf", ["rm", "-rf", copy]),
-        ("ls -lR, cold", listing),
-        ("read all, cold", ["tar", "-cf", "/dev/null", "--ignore-failed-read", tree]),
-    ]
-    found = {}
-    for name, command in todo:
+STEPS = (
+    "untar",
+    "git clone",
+    "ls -lR",
+    "ls -lR, kernel caches dropped",
+    "find (kernel)",
+    "pando find",
+    "cp -a",
+    "rm -rf",
+    "mount, cold",
+    "ls -lR, cold",
+    "read all, cold",
+)
+CHANGE = ("untar", "git clone", "cp -a", "rm -rf")
+
+
+class Subject:
+    """A file system, what it is given, and what its steps took."""
+
+    def __init__(self, name, volume, given, tar, bare, part):
+        self.name, self.volume, self.given, self.part = name, volume, given, part
+        point = volume.point
+        self.tree = f"{point}/tree"
+        clone = ["git", "clone", "-q", "--no-local", bare, f"{point}/clone"]
+        listing = ["ls", "-lR", point]
+        self.commands = {
+            "untar": ["tar", "-xf", tar, "-C", point],
+            "git clone": clone if bare else None,
+            "ls -lR": listing,
+            "ls -lR, kernel caches dropped": listing,
+            "find (kernel)": ["find", point, "-size", "+100k"],
+            "pando find": volume.find("-size", "+100k"),
+            "cp -a": ["cp", "-a", self.tree, f"{point}/copy"],
+            "rm -rf": ["rm", "-rf", f"{point}/copy"],
+            "mount, cold": "mount",
+            "ls -lR, cold": listing,
+            "read all, cold": "read",
+        }
+        self.seconds, self.requests = {}, {}
+
+    def note(self, name, value, sent):
+        self.seconds.setdefault(name, []).append(value)
+        self.requests[name] = sent
+
+    def is_part(self, step):
+        """Whether a step is of a part of the files only."""
+        read = step.startswith("read") and isinstance(self.volume, Juice)
+        return self.part or (read and self.given.slow_files < self.given.files)
+
+    def read_all(self, most):
+        for directory, _, names in os.walk(self.tree):
+            for file in names[:most]:
+                most -= 1
+                with open(os.path.join(directory, file), "rb") as opened:
+                    while opened.read(1 << 20):
+                        pass
+
+    def step(self, name, endpoint):
+        command = self.commands[name]
         if command is None:
-            continue
+            return
         if name.endswith("dropped"):
             drop_kernel_caches()
-        if name == "ls -lR, cold":
-            found["memory, MiB"] = (subject.peak(), {})
-            subject.forget()
-        before = counts(endpoint)
+        if name == "mount, cold":
+            self.note("memory, MiB", self.volume.peak(), {})
+            self.volume.forget()
+        before = counts(endpoint, self.volume)
         start = time.monotonic()
-        if name == "ls -lR, cold":
-            subject.mount()
-            mounted = counts(endpoint)
-            sent = {kind: mounted[kind] - before.get(kind, 0) for kind in mounted}
-            found["mount, cold"] = (time.monotonic() - start, sent)
-            before, start = mounted, time.monotonic()
-        if name.startswith("read all"):
-            for directory, _, names in os.walk(tree):
-                for file in names:
-                    with open(os.path.join(directory, file), "rb") as opened:
-                        while opened.read(1 << 20):
-                            pass
+        if command == "mount":
+            self.volume.mount()
+        elif command == "read":
+            self.read_all(self.given.slow_files if self.is_part(name) else self.given.files)
         else:
             run(*command)
-        if name in ("untar", "git clone", "cp -a", "rm -rf"):
-            subject.settle()
+        if name in CHANGE:
+            self.volume.settle()
         took = time.monotonic() - start
-        after = counts(endpoint)
-        sent = {kind: after[kind] - before.get(kind, 0) for kind in after}
-        sent["most_at_once"] = after["most_at_once"]
-        found[name] = (took, sent)
-        print(f"{type(subject).__name__} {name}: {took:.2f} s {sent}", file=sys.stderr, flush=True)
-    before = counts(endpoint)
-    median, worst = syncs(point, given.syncs)
-    after = counts(endpoint)
+        self.note(name, took, difference(before, counts(endpoint, self.volume)))
+        print(f"{self.name} {name}: {took:.2f} s {self.requests[name]}", file=sys.stderr, flush=True)
+
+    def syncs(self, endpoint):
+        before = counts(endpoint, self.volume)
+        median, worst = syncs(self.volume.point, self.given.syncs)
+        self.note("fsync, median, ms", median, difference(before, counts(endpoint, self.volume)))
+        self.note("fsync, worst, ms", worst, {})
+        if by_time := self.volume.commits():
+            print(f"{self.name}: commits by time: {by_time}", file=sys.stderr)
+
+
+def difference(before, after):
     sent = {kind: after[kind] - before.get(kind, 0) for kind in after}
-    found["fsync, median, ms"] = (median, sent)
-    found["fsync, worst, ms"] = (worst, {})
-    if by_time := subject.commits():
-        print(f"commits by time: {by_time}", file=sys.stderr)
-    return found
+    sent["most_at_once"] = after["most_at_once"]
+    return sent
 
 
-def subjects(given, place, endpoint, mount):
+def volumes(given, place, endpoint, round_):
+    """The file systems of a round: name, volume, and whether it gets a part of the files."""
     # The daemon of JuiceFS gives itself this priority.
     before = ("nice", "-n", "-19") if given.juicefs else ()
-    if "local" in given.only:
-        yield "local", Pando(given.pando, f"{place}/local", mount, before)
-    if "store" in given.only:
-        url = f"s3://{BUCKET}/bench-{os.getpid()}"
-        yield "object store", Pando(given.pando, url, mount, before)
-    if given.juicefs:
-        for writeback in (False, True):
-            own = f"{place}/juice{int(writeback)}"
-            name = "JuiceFS --writeback" if writeback else "JuiceFS"
-            if not writeback and "juice" not in given.only:
-                continue
-            yield name, Juice(given.juicefs, own, endpoint, mount, writeback)
+    wanted = given.only.split(",")
+    if "local" in wanted:
+        yield "local", Pando(given.pando, f"{place}/local", f"{place}/mnt-local", before), False
+    if "store" in wanted:
+        url = f"s3://{BUCKET}/bench-{os.getpid()}-{round_}"
+        yield "object store", Pando(given.pando, url, f"{place}/mnt-store", before), False
+    juice = {
+        "juice": ("JuiceFS", []),
+        "writeback": ("JuiceFS --writeback", ["--writeback"]),
+        "xattr": ("JuiceFS --writeback --enable-xattr", ["--writeback", "--enable-xattr"]),
+    }
+    for short, (name, options) in juice.items() if given.juicefs else ():
+        if short in wanted:
+            own, mount = f"{place}/{short}{round_}", f"{place}/mnt-{short}"
+            yield name, Juice(given.juicefs, own, endpoint, mount, options), short == "juice"
 
 
 def describe(sent):
@@ -274,17 +318,72 @@ def describe(sent):
     return ", ".join(parts) or "none"
 
 
+def one_round(given, place, endpoint, round_, inputs, found):
+    subjects = []
+    for name, volume, part in volumes(given, place, endpoint, round_):
+        os.makedirs(volume.point, exist_ok=True)
+        subject = Subject(name, volume, given, *inputs[part], part)
+        earlier = found.setdefault(name, subject)
+        subject.seconds = earlier.seconds
+        found[name] = subject
+        volume.format()
+        volume.mount()
+        subjects.append(subject)
+    try:
+        turn = round_ % max(len(subjects), 1)
+        for step in STEPS:
+            for subject in subjects[turn:] + subjects[:turn]:
+                subject.step(step, endpoint)
+        for subject in subjects:
+            subject.syncs(endpoint)
+    finally:
+        for subject in subjects:
+            subject.volume.unmount()
+        time.sleep(1)
+        shutil.rmtree(f"{place}/local", ignore_errors=True)
+        shutil.rmtree(os.environ["PANDO_HOST_DIRECTORY"], ignore_errors=True)
+        for subject in subjects:
+            if isinstance(subject.volume, Juice):
+                shutil.rmtree(subject.volume.place, ignore_errors=True)
+        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/?forget", method="PUT")).close()
+
+
+def table(given, found):
+    columns = list(found)
+    print(f"| step | {' | '.join(columns)} | store to local | requests |")
+    print(f"|---|{'---:|' * (len(columns) + 1)}---|")
+    rows = [*STEPS, "memory, MiB", "fsync, median, ms", "fsync, worst, ms"]
+    for step in rows:
+        cells, medians, requests = [], {}, []
+        for name, subject in found.items():
+            if step not in subject.seconds:
+                cells.append("")
+                continue
+            medians[name] = statistics.median(subject.seconds[step])
+            is_part = step in STEPS and subject.is_part(step)
+            part = f" (1/{given.files // given.slow_files})" if is_part else ""
+            cells.append(f"{medians[name]:.2f}{part}")
+            if name != "local":
+                requests.append(f"{name}: {describe(subject.requests[step])}")
+        local, store = medians.get("local"), medians.get("object store")
+        ratio = f"{store / local:.2f}" if local and store else ""
+        print(f"| {step} | {' | '.join(cells)} | {ratio} | {'; '.join(requests)} |")
+
+
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("pando")
     arguments.add_argument("directory")
     arguments.add_argument("--files", type=int, default=7000)
+    arguments.add_argument("--slow-files", type=int, default=1000)
+    arguments.add_argument("--rounds", type=int, default=1)
     arguments.add_argument("--delay", type=float, default=30)
     arguments.add_argument("--syncs", type=int, default=100)
     arguments.add_argument("--no-git", action="store_true")
     arguments.add_argument("--juicefs", metavar="PROGRAM")
-    arguments.add_argument("--only", default="local,store,juice")
+    arguments.add_argument("--only", default="local,store,juice,writeback")
     given = arguments.parse_args()
+    given.slow_files = min(given.slow_files, given.files)
     os.makedirs(given.directory, exist_ok=True)
     place = os.path.realpath(given.directory)
     server = subprocess.Popen(
@@ -298,36 +397,25 @@ def main():
         AWS_ENDPOINT_URL=endpoint,
         PANDO_HOST_DIRECTORY=f"{place}/host",
     )
-    tar = f"{place}/tree.tar"
-    archive(tar, given.files)
-    bare = None if given.no_git else repository(place, tar)
-    mount = f"{place}/mnt"
-    os.makedirs(mount, exist_ok=True)
-    results = {}
+    inputs = {}
+    for part, files in ((False, given.files), (True, given.slow_files)):
+        own = f"{place}/input{int(part)}"
+        shutil.rmtree(own, ignore_errors=True)
+        os.makedirs(own)
+        archive(f"{own}/tree.tar", files)
+        inputs[part] = (f"{own}/tree.tar", None if given.no_git else repository(own, f"{own}/tree.tar"))
+    found, loads = {}, []
     try:
-        for name, subject in subjects(given, place, endpoint, mount):
-            subject.format()
-            subject.mount()
-            try:
-                results[name] = steps(subject, endpoint, tar, bare, given)
-            finally:
-                subject.unmount()
+        for round_ in range(given.rounds):
+            loads.append(os.getloadavg()[0])
+            one_round(given, place, endpoint, round_, inputs, found)
+        loads.append(os.getloadavg()[0])
     finally:
         server.send_signal(signal.SIGTERM)
-    load = " ".join(f"{part:.1f}" for part in os.getloadavg())
-    print(f"{given.files} files, {os.path.getsize(tar) >> 20} MiB, requests take {given.delay:g} ms")
-    print(f"load averages at the end: {load}")
-    columns = list(results)
-    print(f"| step | {' | '.join(columns)} | requests |")
-    print(f"|---|{'---:|' * len(columns)}---|")
-    for step in next(iter(results.values())):
-        cells = [f"{results[name][step][0]:.2f}" if step in results[name] else "" for name in columns]
-        requests = [
-            f"{name}: {describe(results[name][step][1])}"
-            for name in columns
-            if name != "local" and step in results[name]
-        ]
-        print(f"| {step} | {' | '.join(cells)} | {'; '.join(requests)} |")
+    size = os.path.getsize(inputs[False][0]) >> 20
+    print(f"{given.files} files, {size} MiB, requests take {given.delay:g} ms, {given.rounds} rounds")
+    print(f"load averages before each round and at the end: {' '.join(f'{x:.1f}' for x in loads)}")
+    table(given, found)
 
 
 if __name__ == "__main__":

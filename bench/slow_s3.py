@@ -3,8 +3,8 @@
     python3 bench/slow_s3.py MILLISECONDS      prints its address, serves until it is ended
 
 It speaks as much of the protocol as PandoFS and JuiceFS need, checks no signatures, and counts
-requests by kind and bytes (`GET /?counts`, without a delay). `PUT /?delay=MILLISECONDS` changes the
-delay.
+requests of a bucket by kind and bytes (`GET /?counts=BUCKET`, without a delay). `PUT /?delay=MILLISECONDS` changes the
+delay, `PUT /?forget` deletes all objects.
 """
 
 import json
@@ -22,11 +22,6 @@ XML = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 RULES = ("versioning", "lifecycle", "object-lock")
 COUNTS = {}
 UNDER_WAY = [0, 0]
-
-
-def count(kind, amount=1):
-    with LOCK:
-        COUNTS[kind] = COUNTS.get(kind, 0) + amount
 
 
 def unchunked(body):
@@ -52,6 +47,11 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 
+    def count(self, kind, amount=1):
+        with LOCK:
+            of_bucket = COUNTS.setdefault(self.bucket, {})
+            of_bucket[kind] = of_bucket.get(kind, 0) + amount
+
     def answer(self, status, body=b"", headers=()):
         self.send_response(status)
         for name, value in headers:
@@ -68,7 +68,8 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(length) if length else b""
         parts = urlsplit(self.path)
         path, query = unquote(parts.path), parse_qs(parts.query, keep_blank_values=True)
-        if "counts" not in query and "delay" not in query:
+        self.bucket = path.strip("/").split("/")[0]
+        if not query.keys() & {"counts", "delay", "forget"}:
             with LOCK:
                 UNDER_WAY[0] += 1
                 UNDER_WAY[1] = max(UNDER_WAY)
@@ -82,12 +83,16 @@ class Handler(BaseHTTPRequestHandler):
         if "delay" in query:
             DELAY[0] = float(query["delay"][0]) / 1000
             return self.answer(200)
-        count("create")
+        if "forget" in query:
+            with LOCK:
+                OBJECTS.clear()
+            return self.answer(200)
+        self.count("create")
         if path.rstrip("/").count("/") < 2:
             return self.answer(200)
         if self.headers.get("x-amz-content-sha256", "").startswith("STREAMING"):
             body = unchunked(body)
-        count("bytes_out", len(body))
+        self.count("bytes_out", len(body))
         with LOCK:
             taken = path in OBJECTS and self.headers.get("if-none-match") == "*"
             if not taken:
@@ -96,14 +101,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self):
         path, _, _ = self.begin()
-        count("delete")
+        self.count("delete")
         with LOCK:
             OBJECTS.pop(path, None)
         self.answer(204)
 
     def do_POST(self):
         path, _, body = self.begin()
-        count("delete")
+        self.count("delete")
         bucket = path.rstrip("/")
         with LOCK:
             for part in body.decode().split("<Key>")[1:]:
@@ -112,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self):
         path, _, _ = self.begin()
-        count("head")
+        self.count("head")
         found = OBJECTS.get(path)
         if path.rstrip("/").count("/") < 2:
             self.answer(200, headers=[("content-length", "0")])
@@ -125,8 +130,10 @@ class Handler(BaseHTTPRequestHandler):
         path, query, _ = self.begin()
         if "counts" in query:
             with LOCK:
-                result = {**COUNTS, "most_at_once": UNDER_WAY[1], "objects": len(OBJECTS)}
-                result["bytes"] = sum(map(len, OBJECTS.values()))
+                bucket = query["counts"][0]
+                sizes = [len(data) for path, data in OBJECTS.items() if path.startswith(f"/{bucket}/")]
+                result = {**COUNTS.get(bucket, {}), "most_at_once": UNDER_WAY[1]}
+                result |= {"objects": len(sizes), "bytes": sum(sizes)}
                 UNDER_WAY[1] = UNDER_WAY[0]
             self.answer(200, json.dumps(result).encode())
         elif any(name in query for name in RULES):
@@ -134,10 +141,10 @@ class Handler(BaseHTTPRequestHandler):
         elif "location" in query:
             self.answer(200, f"<LocationConstraint {XML}/>".encode())
         elif path.rstrip("/").count("/") < 2:
-            count("list")
+            self.count("list")
             self.list(path, query)
         else:
-            count("read")
+            self.count("read")
             self.read(OBJECTS.get(path))
 
     def read(self, found):
@@ -146,14 +153,14 @@ class Handler(BaseHTTPRequestHandler):
             body = b"<Error><Code>NoSuchKey</Code></Error>"
             return self.answer(404, body, [("content-type", "application/xml")])
         if wanted is None:
-            count("bytes_in", len(found))
+            self.count("bytes_in", len(found))
             return self.answer(200, found)
         first, last = wanted.removeprefix("bytes=").split("-")
         first, last = int(first), int(last or len(found) - 1)
         if first >= len(found):
             return self.answer(416)
         last = min(last, len(found) - 1)
-        count("bytes_in", last - first + 1)
+        self.count("bytes_in", last - first + 1)
         place = f"bytes {first}-{last}/{len(found)}"
         self.answer(206, found[first : last + 1], [("content-range", place)])
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# An etcd of one member for tests, on the loopback interface only (Debian's package etcd-server).
+# An etcd of one member for tests, on the loopback interface (Debian's package etcd-server).
 #     scripts/etcd.sh path                prints where the program is, or fails
 #     scripts/etcd.sh start DIR PORT      keeps its data in DIR; prints the address once it answers
 #     scripts/etcd.sh stop DIR            ends that one
 # PORT + 1 is the port of the member for other members. ETCD_OPTIONS has further options. With
 # ETCD_SCHEME=https, for which these name certificates, PORT + 2 answers whether it is healthy.
+# LISTEN=ADDRESS: it answers clients there (an address of a network namespace; it asks no password).
 set -eu
 
 usage() {
-  sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -20,11 +21,11 @@ start() {
   directory=$1 port=$2
   command=$(path) || { echo "etcd: not installed: apt-get install etcd-server" >&2; exit 1; }
   mkdir -p "$directory"
-  scheme=${ETCD_SCHEME:-http} health=$port more=
+  scheme=${ETCD_SCHEME:-http} health=$port more= address=${LISTEN:-127.0.0.1}
   if [ "$scheme" = https ]; then
-    health=$((port + 2)) more="--listen-metrics-urls http://127.0.0.1:$((port + 2))"
+    health=$((port + 2)) more="--listen-metrics-urls http://$address:$((port + 2))"
   fi
-  url=$scheme://127.0.0.1:$port peer=http://127.0.0.1:$((port + 1))
+  url=$scheme://$address:$port peer=http://127.0.0.1:$((port + 1))
   # Its answers are what tests wait for: no sync would be faster, and not what is run elsewhere.
   # shellcheck disable=SC2086
   ETCD_UNSUPPORTED_ARCH=$(uname -m) nohup "$command" --name test --data-dir "$directory/data" \
@@ -50,7 +51,7 @@ start() {
 
 # Whether it is healthy: it listens before it can answer.
 answers() {
-  { exec 3<> "/dev/tcp/127.0.0.1/$1"; } 2>/dev/null || return 1
+  { exec 3<> "/dev/tcp/$address/$1"; } 2>/dev/null || return 1
   printf 'GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3 2>/dev/null || return 1
   grep -q '"health":"true"' <&3 2>/dev/null
 }

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# An S3 server of a third party (versitygw) for tests, on the loopback interface only.
+# An S3 server of a third party (versitygw) for tests, on the loopback interface.
 #     scripts/s3-server.sh install             installs it into target/tools/bin (needs Go)
 #     scripts/s3-server.sh path                prints where it is, or fails
 #     scripts/s3-server.sh start DIR PORT      serves DIR; prints the endpoint once it answers
 #     scripts/s3-server.sh bucket DIR NAME     makes a bucket in a served directory
 #     scripts/s3-server.sh stop DIR            ends that server
 # Keys are those of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, else `key` and `secret`. It never
-# syncs what it stores: a server to test with, not to keep data on.
+# syncs what it stores: a server to test with, not to keep data on. LISTEN=ADDRESS: it listens there
+# (an address of a network namespace).
 set -eu
 version=v1.8.0
 tools=$(cd "$(dirname "$0")/.." && pwd)/target/tools
 server=$tools/bin/versitygw
 
 usage() {
-  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -45,11 +46,11 @@ install() {
 }
 
 start() {
-  directory=$1 port=$2
+  directory=$1 port=$2 address=${LISTEN:-127.0.0.1}
   command=$(path) || { echo "s3-server: versitygw is not installed: run $0 install" >&2; exit 1; }
   mkdir -p "$directory/served"
   ROOT_ACCESS_KEY=${AWS_ACCESS_KEY_ID:-key} ROOT_SECRET_KEY=${AWS_SECRET_ACCESS_KEY:-secret} \
-    nohup "$command" --port "127.0.0.1:$port" --quiet --keep-alive posix "$directory/served" \
+    nohup "$command" --port "$address:$port" --quiet --keep-alive posix "$directory/served" \
     > "$directory/log" 2>&1 &
   echo $! > "$directory/pid"
   for _ in $(seq 100); do
@@ -57,8 +58,8 @@ start() {
       echo "s3-server: versitygw ended: $(tail -n 3 "$directory/log")" >&2
       exit 1
     fi
-    if (exec 3<> "/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-      echo "http://127.0.0.1:$port"
+    if (exec 3<> "/dev/tcp/$address/$port") 2>/dev/null; then
+      echo "http://$address:$port"
       return
     fi
     sleep 0.1

@@ -3,7 +3,8 @@
 //! The rule, for a write of N bytes:
 //! 1. It is entirely inside an inline extent: that is changed in place.
 //! 2. The file was fsynced recently and N <= 4 KiB: inline. "Recently" is within the last
-//!    [`CREDITS`] small writes; a file that is never fsynced gains nothing from the log.
+//!    [`CREDITS`] small writes; a file that is never fsynced gains nothing from the log. Where each
+//!    change is made durable ([`crate::Options::synced`]), every file counts as fsynced.
 //! 3. N < 1 KiB and it cannot grow the stored extent before it: inline, because a page of 4 KiB and
 //!    a record for each would waste space. It joins the inline extent before it up to 4 KiB.
 //! 4. Everything before it is inline, and it ends within the first `inline_file_bytes`
@@ -13,6 +14,11 @@
 //!
 //! A file's inline bytes are bounded (1 MiB since it became hot; then it uses segments until
 //! [`Data::settle`] has moved them), so that contents do not stay in the tree permanently.
+//!
+//! Where a sync makes an object of each segment that was written, the limits of rule 2 are greater
+//! ([`OBJECTS`]): a synced write is then one object, the log's, instead of two, and what moves to a
+//! segment is 1 MiB. Otherwise a file that is synced after each write of 8 KiB would be as many
+//! objects as syncs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,11 +38,30 @@ const CREDITS: u32 = 16;
 const HOT_FILES_MAX: usize = 1024;
 /// Writes below this are inline unless they can grow a stored extent.
 const SMALL_BYTES: usize = 1024;
-/// Maximum length of consecutive inline extents.
-const RUN_BYTES_MAX: u64 = 64 << 10;
-/// Inline bytes of a hot file at which a settle is due, and beyond which it uses segments.
-const SETTLE_BYTES: u64 = 256 << 10;
-const HOT_BYTES_MAX: u64 = 1 << 20;
+
+/// Limits of rule 2.
+pub(crate) struct Limits {
+    /// Longest write that is inline.
+    write_bytes: usize,
+    /// Maximum length of consecutive inline extents.
+    run_bytes: u64,
+    /// Inline bytes of a hot file at which a settle is due.
+    settle_bytes: u64,
+    /// Those beyond which it uses segments.
+    hot_bytes: u64,
+}
+
+/// Where files of segments are durable.
+const FILES: Limits = Limits {
+    write_bytes: INLINE_EXTENT_BYTES_MAX,
+    run_bytes: 64 << 10,
+    settle_bytes: 256 << 10,
+    hot_bytes: 1 << 20,
+};
+
+/// Where each sync makes objects.
+const OBJECTS: Limits =
+    Limits { write_bytes: 64 << 10, run_bytes: 1 << 20, settle_bytes: 1 << 20, hot_bytes: 4 << 20 };
 
 /// Where a write is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,18 +86,27 @@ struct HotFile {
 
 impl Hot {
     /// Whether a small write is expected to be fsynced; counts it.
-    fn spend(&self, file: FileRef, bytes: usize) -> bool {
+    fn spend(&self, file: FileRef, bytes: usize, limits: &Limits) -> bool {
         if !self.any.load(Ordering::Relaxed) {
             return false;
         }
         let mut files = self.files.lock();
         let Some(hot) = files.get_mut(&file) else { return false };
-        if hot.credits == 0 || hot.inline_bytes >= HOT_BYTES_MAX {
+        if hot.credits == 0 || hot.inline_bytes >= limits.hot_bytes {
             return false;
         }
         hot.credits -= 1;
         hot.inline_bytes += bytes as u64;
         true
+    }
+
+    /// Inline bytes moved to a segment along with a write.
+    pub(crate) fn moved_along(&self, file: FileRef, bytes: u64) {
+        if self.any.load(Ordering::Relaxed) {
+            if let Some(hot) = self.files.lock().get_mut(&file) {
+                hot.inline_bytes = hot.inline_bytes.saturating_sub(bytes);
+            }
+        }
     }
 
     pub(crate) fn settled(&self, file: FileRef) {
@@ -83,6 +117,15 @@ impl Hot {
 }
 
 impl Data {
+    fn limits(&self) -> &'static Limits {
+        if self.uploads() { &OBJECTS } else { &FILES }
+    }
+
+    /// Maximum length of consecutive inline extents.
+    pub(crate) fn run_bytes_max(&self) -> u64 {
+        self.limits().run_bytes
+    }
+
     /// Records that a file was fsynced, so that its next small writes are inline.
     pub fn note_fsync(&self, file: FileRef) {
         let mut files = self.hot.files.lock();
@@ -111,8 +154,9 @@ impl Data {
         if !self.hot.any.load(Ordering::Relaxed) {
             return None;
         }
+        let settle_bytes = self.limits().settle_bytes;
         let files = self.hot.files.lock();
-        files.iter().find(|(_, hot)| hot.inline_bytes >= SETTLE_BYTES).map(|(&file, _)| file)
+        files.iter().find(|(_, hot)| hot.inline_bytes >= settle_bytes).map(|(&file, _)| file)
     }
 
     /// Decides where a write is stored, by the rule at the top of this file.
@@ -129,10 +173,15 @@ impl Data {
         if starts_the_file && offset + bytes as u64 <= self.options.inline_file_bytes {
             return Home::Inline;
         }
-        let fits = bytes <= INLINE_EXTENT_BYTES_MAX;
+        let limits = self.limits();
         let run_bytes = run.bytes + bytes as u64;
-        if fits && run_bytes <= RUN_BYTES_MAX && self.hot.spend(file, bytes) {
-            return Home::Inline;
+        if bytes <= limits.write_bytes && run_bytes <= limits.run_bytes {
+            if self.options.synced {
+                self.note_fsync(file);
+            }
+            if self.hot.spend(file, bytes, limits) {
+                return Home::Inline;
+            }
         }
         let grows = || {
             records
@@ -158,12 +207,13 @@ pub(crate) struct InlineRun {
 }
 
 impl InlineRun {
-    /// Finds them, up to [`RUN_BYTES_MAX`]. `records` are those around the write.
+    /// Finds them, up to `most` bytes. `records` are those around the write.
     pub(crate) fn before(
         store: &dyn Read,
         file: FileRef,
         records: &[Record],
         offset: u64,
+        most: u64,
     ) -> Result<InlineRun> {
         let mut run = InlineRun::default();
         let touches = |record: &Record| {
@@ -174,7 +224,7 @@ impl InlineRun {
         if !records.iter().any(touches) {
             return Ok(run);
         }
-        let lowest = offset.saturating_sub(RUN_BYTES_MAX);
+        let lowest = offset.saturating_sub(most);
         let mut cursor = extents_between(store, file, lowest, offset)?;
         cursor.seek(&key::extent(file.ino, offset))?;
         let mut start = offset;
@@ -183,7 +233,7 @@ impl InlineRun {
             let reaches = record.end() >= start;
             let Contents::Inline(mut bytes) = record.contents else { break };
             bytes.truncate((start - record.offset) as usize);
-            if !reaches || run.bytes + bytes.len() as u64 > RUN_BYTES_MAX {
+            if !reaches || run.bytes + bytes.len() as u64 > most {
                 break;
             }
             run.bytes += bytes.len() as u64;
@@ -207,6 +257,11 @@ impl InlineRun {
     pub(crate) fn last_with_space_for(&self, bytes: usize) -> Option<(u64, &[u8])> {
         let (start, before) = self.pieces.first()?;
         (before.len() + bytes <= INLINE_EXTENT_BYTES_MAX).then_some((*start, before))
+    }
+
+    /// Its length.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Its bytes, then others.

@@ -63,6 +63,9 @@ pub struct Options {
     /// each segment that was written. The value is a number above all segments that an earlier
     /// opening may have made: an object that it requested may appear at any time.
     pub upload_from: Option<u64>,
+    /// Whether each change is made durable before it is answered, so that each write is as one that
+    /// is followed by an fsync.
+    pub synced: bool,
 }
 
 impl Default for Options {
@@ -77,6 +80,7 @@ impl Default for Options {
             rewrite_dead_percent: 35,
             inline_file_bytes: 0,
             upload_from: None,
+            synced: false,
         }
     }
 }

@@ -58,7 +58,7 @@ impl Data {
         if patch_inline(&mut edits, &records, offset, bytes) {
             return Ok(edits.finish(batch));
         }
-        let run = InlineRun::before(store, file, &records, offset)?;
+        let run = InlineRun::before(store, file, &records, offset, self.run_bytes_max())?;
         match self.home(file, &records, offset, bytes.len(), &run, owner) {
             Home::Inline => inline(&mut edits, &records, &run, offset, bytes, owner)?,
             Home::Segment => {
@@ -77,6 +77,7 @@ impl Data {
                     self.abandon(edits.freed);
                     return Err(error);
                 }
+                self.hot.moved_along(file, run.bytes());
             }
         }
         if self.allocator.backlog() > BACKLOG_MAX {

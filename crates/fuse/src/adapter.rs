@@ -92,6 +92,8 @@ pub(crate) struct Adapter {
     /// Whether the file system is on another machine, where others change it, too.
     pub(crate) is_remote: bool,
     pub(crate) timeouts: Timeouts,
+    /// Whether the kernel has SELinux, which labels files.
+    has_labels: bool,
     groups: Groups,
     /// Reads of a file system on another machine.
     reads: reads::Reads,
@@ -118,6 +120,7 @@ impl Adapter {
                 entry: options.entry_timeout,
                 negative: options.negative_timeout,
             },
+            has_labels: attributes::kernel_has_labels(),
             groups: Groups::default(),
             reads: reads::Reads::default(),
             advice: advice::Advice::default(),

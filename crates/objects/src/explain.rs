@@ -179,6 +179,12 @@ pub(crate) fn unanswered(error: ureq::Error, target: &Target) -> (io::Error, boo
         );
         (io::Error::new(io::ErrorKind::InvalidData, why), false)
     };
+    let unreachable = |error: &io::Error| {
+        format!(
+            "{endpoint} cannot be reached ({error}): check the endpoint's name \
+             (AWS_ENDPOINT_URL), DNS and the network"
+        )
+    };
     let other = |kind, why: String| (io::Error::new(kind, why), true);
     match error {
         ureq::Error::Io(error) => match error.kind() {
@@ -196,6 +202,11 @@ pub(crate) fn unanswered(error: ureq::Error, target: &Target) -> (io::Error, boo
                      speaks http or https"
                 ),
             ),
+            kind @ (io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
+                other(kind, unreachable(&error))
+            }
+            // A name without an address has neither a kind nor a number of its own.
+            kind if error.raw_os_error().is_none() => other(kind, unreachable(&error)),
             _ => (error, true),
         },
         ureq::Error::Timeout(_) => other(

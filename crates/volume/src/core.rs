@@ -110,7 +110,9 @@ impl Core {
             let what = format!("the root, subvolume {root}, has no record");
             return Err(OpenError::Inconsistent(what.into()));
         }
-        let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
+        let synced = env.objects.is_some() && options.durability != store::Durability::Async;
+        let data_options =
+            data::Options { volume: header.volume_id, synced, ..options.data.clone() };
         let data =
             objects::open_data(&env, &*store, data_options, (options.small_file_bytes, read_only))?;
         store.set_barrier(Arc::<Data>::clone(&data));

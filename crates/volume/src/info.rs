@@ -176,6 +176,8 @@ pub struct ObjectsStatus {
     pub waits: Option<(std::time::Duration, String)>,
     /// Bytes that it has of the volume, as last measured.
     pub bytes: Option<u64>,
+    /// Objects of contents, without those of the log, of trees and of small files.
+    pub contents: u64,
     /// How long commits to it took.
     pub commits: device::TimeCounts,
 }

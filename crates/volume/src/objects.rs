@@ -146,6 +146,7 @@ impl Core {
         Some(ObjectsStatus {
             waits: outage.map(|outage| (now.saturating_sub(outage.since), outage.why)),
             bytes: *self.object_bytes.lock(),
+            contents: self.data.stats().sealed_segments,
             commits: objects.commits.counts(),
         })
     }

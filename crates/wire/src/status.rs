@@ -102,6 +102,8 @@ pub struct StoreStatus {
     pub seconds: u64,
     /// Bytes that it has of the volume, as last measured.
     pub stored_bytes: Option<u64>,
+    /// Objects of contents.
+    pub content_objects: u64,
     /// How many commits took up to how many milliseconds; `None`: longer than all others.
     pub commit_times: Vec<(Option<u64>, u64)>,
     /// Sum of the times of all commits, in microseconds.

@@ -215,6 +215,48 @@ fn small_files_need_no_object_and_move_out_when_they_grow() {
     assert_eq!(objects.objects().len(), 1);
 }
 
+/// A file that is synced after each small write is few objects, of 1 MiB, whatever the writes are:
+/// those of 4 KiB, and longer ones, one after the other and all over a file; also where no call of
+/// fsync announces it, for every change is durable.
+#[test]
+fn many_synced_writes_are_few_objects() {
+    for (synced, scattered, length) in [
+        (false, false, 3000),
+        (false, false, 20_000),
+        (false, true, 20_000),
+        (true, false, 20_000),
+        (true, true, 4096),
+        (true, false, 65_536),
+    ] {
+        let case = format!("synced {synced}, scattered {scattered}, writes of {length}");
+        let options = Options { synced, inline_file_bytes: 16 << 10, ..options(1) };
+        let options = Options { segment_pages: 16_384, ..options };
+        let objects = FarBlobs::new();
+        let mut volume =
+            Volume::over(testing::sim_env(9), options, false, Some(Arc::clone(&objects)));
+        let file = data::FileRef { tree: TreeId(32), ino: 1 };
+        let written = 3 << 20;
+        let places = written / length;
+        for step in 0..places {
+            let place = if scattered { step * 7919 % places } else { step };
+            if !synced {
+                volume.data.note_fsync(file);
+            }
+            let bytes = pattern(step as u64, length);
+            volume.write(32, 1, (place * length) as u64, &bytes).unwrap();
+            volume.sync().unwrap();
+            // As the daemon does in the background.
+            while volume.data.settle_due().is_some() {
+                volume.settle(32, 1).unwrap();
+            }
+        }
+        volume.verify();
+        let made = objects.objects().len();
+        assert!(made <= 8, "{case}: {made} objects for {places} syncs of 3 MiB");
+        opened(&volume, volume.store.after_crash(), objects.copy(), 2).verify();
+    }
+}
+
 /// Space of removed contents comes back though no object has holes.
 #[test]
 fn objects_shrink_when_contents_are_removed() {

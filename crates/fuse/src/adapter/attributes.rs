@@ -1,6 +1,6 @@
 //! Attributes, extended attributes, permissions, space.
 
-use inode::{Attr, Ends, Enforce, SetAttr};
+use inode::{Attr, Ends, Enforce, FsError, SetAttr};
 use vfs::{SetXattr, StatFs};
 
 use super::{Adapter, Answer, Named, ROOT, Who, failed};
@@ -9,6 +9,15 @@ use crate::errno::Errno;
 
 /// Longest value and longest list of names that the kernel's system calls take.
 const XATTR_BYTES_MAX: usize = 64 << 10;
+
+/// Where SELinux keeps the label of a file.
+const LABEL: &[u8] = b"security.selinux";
+
+/// Whether the kernel has SELinux; if that cannot be found out, it may have.
+pub(super) fn kernel_has_labels() -> bool {
+    std::fs::read_to_string("/proc/filesystems")
+        .map_or(true, |kinds| kinds.split_ascii_whitespace().any(|kind| kind == "selinuxfs"))
+}
 
 /// Requested changes.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +74,10 @@ impl Adapter {
     }
 
     /// An extended attribute. `size` is the caller's buffer; 0 asks for the length.
+    ///
+    /// A file without a label, in a kernel without SELinux, has no support for one: `ls -l` asks
+    /// each file for its label, until a file system reports that. The kernel caches no answer to
+    /// that question, so each would be a message.
     pub(crate) fn getxattr(
         &self,
         who: Who,
@@ -77,7 +90,10 @@ impl Adapter {
         let value = self
             .fs
             .getxattr(&caller, self.node(number), name)
-            .map_err(failed("getxattr", number))?;
+            .map_err(|error| match error {
+                FsError::NoAttribute if name == LABEL && !self.has_labels => Errno::NOT_SUPPORTED,
+                error => failed("getxattr", number)(error),
+            })?;
         fitting(value, size)
     }
 

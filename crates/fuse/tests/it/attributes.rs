@@ -55,6 +55,30 @@ fn times_out_of_range_are_harmless() {
     }
 }
 
+/// `ls -l` asks each file for its label, and no kernel caches the answer: it stops when a file system
+/// reports that it supports none. A label that is there is there.
+#[test]
+fn labels_are_not_supported_where_the_kernel_has_none() {
+    let Some(rig) = mounted("") else { return };
+    (0..50).for_each(|number| rig.write(&format!("f{number}"), b""));
+    let kinds = std::fs::read_to_string("/proc/filesystems").unwrap();
+    let has_labels = kinds.split_ascii_whitespace().any(|kind| kind == "selinuxfs");
+    let asked = |name: &str, attribute: &str| {
+        rustix::fs::getxattr(rig.path(name), attribute, &mut [0_u8; 64][..])
+    };
+    let expected = if has_labels { Errno::NODATA } else { Errno::OPNOTSUPP };
+    assert_eq!(asked("f1", "security.selinux"), Err(expected));
+    assert_eq!(asked("f1", "security.other"), Err(Errno::NODATA));
+    assert_eq!(asked("f1", "user.other"), Err(Errno::NODATA));
+    if has_labels {
+        return;
+    }
+    rustix::fs::setxattr(rig.path("f1"), "security.selinux", b"a:b:c", XattrFlags::empty())
+        .unwrap();
+    assert_eq!(asked("f1", "security.selinux"), Ok(5));
+    assert_eq!(asked("f2", "security.selinux"), Err(Errno::OPNOTSUPP));
+}
+
 #[test]
 fn extended_attributes() {
     let Some(rig) = mounted("") else { return };

@@ -183,6 +183,13 @@ pub(super) fn store(writer: &mut Writer<'_>, store: &StoreStatus) -> fmt::Result
     let silent = ConstGauge::new(signed(store.silent.unwrap_or(0)));
     let help = "How long other hosts have seen no sign of this daemon, if the next is overdue";
     writer.write("store_silent", help, Some(&Unit::Seconds), &silent)?;
+    let help = "Objects of contents in the store";
+    writer.write(
+        "store_content_objects",
+        help,
+        None,
+        &ConstGauge::new(signed(store.content_objects)),
+    )?;
     commits(writer, store)?;
     let Some(cache) = store.cache else { return Ok(()) };
     writer.counter("store_cache_hits", "Reads that the host's cache answered", cache.hits)?;

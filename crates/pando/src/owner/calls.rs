@@ -340,6 +340,7 @@ fn store_status(server: &Server, status: &fs::VolumeStatus) -> Option<StoreStatu
         cache: store.cache(),
         seconds: running.as_secs(),
         stored_bytes: status.objects.as_ref().and_then(|objects| objects.bytes),
+        content_objects: status.objects.as_ref().map_or(0, |objects| objects.contents),
         commit_times: limits.zip(commits.classes).collect(),
         commit_micros: u64::try_from(commits.total.as_micros()).unwrap_or(u64::MAX),
         silent: server.silent().map(|silent| silent.as_secs()),

@@ -186,6 +186,7 @@ fn store_json(store: &StoreStatus) -> serde_json::Value {
             "delete": store.deletes,
             "retries": store.retries,
         },
+        "content_objects": store.content_objects,
         "bytes_received": store.bytes_in,
         "bytes_sent": store.bytes_out,
         "cache": store.cache.map(|cache| json!({
@@ -212,6 +213,7 @@ fn store_text(store: &StoreStatus, output: &mut Output) -> Result<()> {
     );
     let mut rows = vec![
         ("store", store.url.clone()),
+        ("contents", format!("{} objects", number(store.content_objects))),
         ("requests", requests),
         ("price", format!("${:.2} a day, if it continues like this", dollars(store)?)),
     ];

@@ -146,22 +146,73 @@ fn keys_that_may_only_read_read() {
     let bucket = Bucket::with_volume();
     bucket.objects.always(&CHANGES, Some(&coded(403, "AccessDenied")));
     let before = bucket.objects.all();
-    for (verb, out) in
-        [(&["ls", &at("/tree")][..], "file\n"), (&["cat", &at("/tree/file")], "contents")]
-    {
-        let read = bucket.run(verb);
-        assert_eq!((read.code, read.out.as_str()), (0, out), "{}", read.err);
-        let printed = ["permissions", "its state of"].map(|words| read.err.contains(words));
-        assert_eq!(printed, [true, true], "{}", read.err);
-        bucket.world.close();
+    // The second time on a host that has never seen the volume, nor found out about the server.
+    for host in ["that formatted it", "without a directory"] {
+        for (verb, out) in
+            [(&["ls", &at("/tree")][..], "file\n"), (&["cat", &at("/tree/file")], "contents")]
+        {
+            let read = bucket.run(verb);
+            assert_eq!((read.code, read.out.as_str()), (0, out), "{host}: {}", read.err);
+            let printed = ["permissions", "its state of"].map(|words| read.err.contains(words));
+            assert_eq!(printed, [true, true], "{host}: {}", read.err);
+            bucket.world.close();
+            if host == "without a directory" {
+                bucket.world.lose_host();
+            }
+        }
+        let create = ["subvolume", "create", &at("/new")];
+        for verb in [&["mount", URL, bucket.world.mnt()][..], &create] {
+            let failure = bucket.fails(verb);
+            assert!(failure.contains("permissions"), "{host}: {verb:?}: {failure}");
+            bucket.world.close();
+        }
+        assert_eq!(bucket.objects.all(), before, "{host}: nothing was written");
+        bucket.world.lose_host();
     }
-    let create = ["subvolume", "create", &at("/new")];
-    for verb in [&["mount", URL, bucket.world.mnt()][..], &create] {
-        let failure = bucket.fails(verb);
-        assert!(failure.contains("permissions"), "{verb:?}: {failure}");
-        bucket.world.close();
+}
+
+/// A name of a server with several addresses, of which one answers; and names without any.
+#[test]
+fn a_server_is_found_at_any_address_of_its_name_and_a_name_without_any_is_named() {
+    if !crate::world::is_root() {
+        println!("not tested without root: addresses of names (a mount of /etc/hosts)");
+        return;
     }
-    assert_eq!(bucket.objects.all(), before, "nothing was written");
+    let bucket = Bucket::with_volume();
+    let before = bucket.lasting();
+    let port = bucket.endpoint.trim_end_matches('/').rsplit(':').next().unwrap();
+    let hosts = bucket.world.path().join("etc-hosts");
+    // Nobody listens at the others; the last one is no machine.
+    let names = "127.0.0.1 localhost\n127.0.0.77 several.test\n127.0.0.78 several.test\n\
+                 127.0.0.1 several.test\n127.0.0.79 dead.test\n127.0.0.80 dead.test\n";
+    std::fs::write(&hosts, names).unwrap();
+    let run = |host: &str, arguments: &[&str]| {
+        let command = bucket.command(arguments);
+        let own = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+        let mut within = Command::new("unshare");
+        within.args(["--mount", "sh", "-c", own]).arg(&hosts);
+        within.arg(command.get_program()).args(command.get_args());
+        within.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        within.env("AWS_ENDPOINT_URL", format!("http://{host}:{port}")).stdin(Stdio::null());
+        let answer = answer(&within.output().unwrap());
+        bucket.world.close();
+        // What a host knows of the server is by the server's name.
+        bucket.world.lose_host();
+        answer
+    };
+    let found = run("several.test", &["ls", &at("/tree")]);
+    assert_eq!((found.code, found.out.as_str()), (0, "file\n"), "{}", found.err);
+    let unknown = run("no-such-host.invalid", &["ls", &at("/tree")]);
+    assert!(![0, 101, 124, 137].contains(&unknown.code), "{unknown:?}");
+    for words in ["no-such-host.invalid", "AWS_ENDPOINT_URL"] {
+        assert!(unknown.err.contains(words), "{words}: {}", unknown.err);
+    }
+    let dead = run("dead.test", &["ls", &at("/tree")]);
+    assert!(![0, 101, 124, 137].contains(&dead.code), "{dead:?}");
+    assert!(dead.err.contains("dead.test") && dead.err.contains("accepts"), "{}", dead.err);
+    let mut after: Vec<_> = bucket.lasting().into_keys().collect();
+    after.retain(|name| !before.contains_key(name) && !name.contains("/lsm/"));
+    assert_eq!(after, Vec::<String>::new(), "something was written");
 }
 
 /// A server that is overloaded, or replaced by a page, for some time while the volume is mounted.

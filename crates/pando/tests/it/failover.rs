@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
@@ -15,10 +16,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::two_servers::{Cluster, may_run};
-use crate::world::{PANDO, World, signal};
+use crate::world::{PANDO, World, signal, wait_until};
 
 /// How many kills there are.
 const KILLS: &str = "PANDO_KILLS";
+/// The seed of when they happen.
+const SEED: &str = "PANDO_KILL_SEED";
+/// Changes of a [`Writer::step`]: an append, a creation and its contents, a rename, a directory that
+/// is made and one that is removed.
+const CHANGES_OF_A_STEP: u64 = 6;
 
 /// Changes of which each was acknowledged; errors of any end the test.
 pub(crate) struct Writer {
@@ -97,63 +103,168 @@ fn try_lock(path: &Path) -> Result<File, Errno> {
     Ok(file)
 }
 
+/// Two mounts that are written at once, and what stays open, locked and without a name meanwhile.
+struct Work {
+    mounts: [PathBuf; 2],
+    writers: [Writer; 2],
+    nameless: File,
+    _lock: File,
+    /// How many directories of the writers there were.
+    rounds: u64,
+}
+
+/// Ends the writers.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Work {
+    fn begin(cluster: &mut Cluster) -> Work {
+        let mounts = [cluster.mount("one"), cluster.mount("two")];
+        let mut nameless = OpenOptions::new();
+        nameless.read(true).write(true).create_new(true);
+        let mut nameless = nameless.open(mounts[0].join("nameless")).unwrap();
+        nameless.write_all(b"still here").unwrap();
+        fs::remove_file(mounts[0].join("nameless")).unwrap();
+        fs::write(mounts[0].join("locked"), "").unwrap();
+        let lock = try_lock(&mounts[0].join("locked")).unwrap();
+        let writers = Work::writers(&mounts, 0);
+        Work { mounts, writers, nameless, _lock: lock, rounds: 0 }
+    }
+
+    fn writers(mounts: &[PathBuf; 2], round: u64) -> [Writer; 2] {
+        [0, 1].map(|number| Writer::new(&mounts[number].join(format!("work{number}-{round}"))))
+    }
+
+    /// Writes through both mounts while `happens` runs, and then until each has gone on. Returns the
+    /// longest time of three changes, a step of a writer.
+    fn during<T>(&mut self, happens: impl FnOnce() -> T) -> (T, Duration) {
+        let stop = AtomicBool::new(false);
+        let steps = [AtomicU64::new(0), AtomicU64::new(0)];
+        let [one, two] = &mut self.writers;
+        let (stop, steps) = (&stop, &steps);
+        let write = |writer: &mut Writer, number: usize| {
+            let clock = SystemClock::new();
+            let mut slowest = Duration::ZERO;
+            while !stop.load(Ordering::SeqCst) {
+                let before = clock.monotonic();
+                writer.step();
+                slowest = slowest.max(clock.monotonic().saturating_sub(before));
+                steps[number].fetch_add(1, Ordering::SeqCst);
+                clock.sleep(Duration::from_millis(5));
+            }
+            slowest
+        };
+        std::thread::scope(|scope| {
+            let one = scope.spawn(move || write(one, 0));
+            let two = scope.spawn(move || write(two, 1));
+            // Also if what happens fails.
+            let end = Stop(stop);
+            let result = happens();
+            let then = [0, 1].map(|number| steps[number].load(Ordering::SeqCst));
+            for number in [0, 1] {
+                let went_on = || steps[number].load(Ordering::SeqCst) > then[number] + 2;
+                wait_until("both mounts go on", || {
+                    went_on() || one.is_finished() || two.is_finished()
+                });
+            }
+            drop(end);
+            let slowest = [one, two].map(|thread| thread.join().expect("no change failed"));
+            (result, slowest[0].max(slowest[1]))
+        })
+    }
+
+    /// What was open, locked and without a name still is.
+    fn check_held(&mut self) {
+        let mut contents = String::new();
+        self.nameless.rewind().unwrap();
+        self.nameless.read_to_string(&mut contents).unwrap();
+        assert_eq!(contents, "still here");
+        let refused = try_lock(&self.mounts[1].join("locked")).err();
+        assert_eq!(refused, Some(Errno::WOULDBLOCK), "a lock was lost");
+    }
+
+    /// Looks through each mount at what both wrote; then removes that, and begins again.
+    fn verify(&mut self) -> u64 {
+        for writer in &self.writers {
+            self.mounts.iter().for_each(|mount| writer.verify(mount));
+        }
+        self.rounds += 1;
+        let fresh = Work::writers(&self.mounts, self.rounds);
+        let old = std::mem::replace(&mut self.writers, fresh);
+        for (number, writer) in old.iter().enumerate() {
+            fs::remove_dir_all(&writer.directory).unwrap();
+            let gone = self.mounts[1 - number].join(writer.directory.file_name().unwrap());
+            assert!(!gone.exists(), "what one mount removed is there in the other");
+        }
+        old.iter().map(|writer| writer.next).sum()
+    }
+}
+
+/// Kills the server that serves; in one of six times also the one that takes over, at any moment of
+/// that, and starts both again. Returns the one that serves then.
+fn kill_one(cluster: &mut Cluster, serving: usize, random: &mut fastrand::Rng) -> (usize, bool) {
+    let clock = SystemClock::new();
+    clock.sleep(Duration::from_millis(random.u64(0..700)));
+    cluster.kill(serving);
+    let both = random.u8(0..6) == 0;
+    if !both {
+        cluster.await_state(1 - serving, "serving");
+        return (1 - serving, false);
+    }
+    clock.sleep(Duration::from_millis(random.u64(0..7000)));
+    cluster.kill(1 - serving);
+    cluster.start(0);
+    cluster.start(1);
+    let serves = |number: usize| cluster.state(number).as_deref() == Some("serving");
+    wait_until("one of both serves", || serves(0) || serves(1));
+    (usize::from(serves(1)), true)
+}
+
 #[test]
 fn a_killed_server_is_replaced_and_nothing_is_done_twice() {
     if !may_run() {
         return;
     }
-    let kills = std::env::var(KILLS).map_or(2, |kills| kills.parse().unwrap());
+    let kills: u64 = std::env::var(KILLS).map_or(2, |kills| kills.parse().unwrap());
+    let seed = std::env::var(SEED).map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("{SEED}={seed} {KILLS}={kills}");
+    let mut random = fastrand::Rng::with_seed(seed);
     let clock = SystemClock::new();
+    let begun = clock.monotonic();
     let mut cluster = cluster();
     cluster.start_both();
-    let (one, two) = (cluster.mount("one"), cluster.mount("two"));
-    // What is open, locked, and has no name.
-    let mut nameless = OpenOptions::new();
-    let mut nameless =
-        nameless.read(true).write(true).create_new(true).open(one.join("nameless")).unwrap();
-    nameless.write_all(b"still here").unwrap();
-    fs::remove_file(one.join("nameless")).unwrap();
-    fs::write(one.join("locked"), "").unwrap();
-    let _lock = try_lock(&one.join("locked")).unwrap();
-    assert_eq!(try_lock(&two.join("locked")).err(), Some(Errno::WOULDBLOCK));
-    let mut writer = Writer::new(&one.join("work"));
-    let (mut longest, mut serving) = (Duration::ZERO, 0);
-    for kill in 0..kills {
-        (0..10).for_each(|_| writer.step());
-        let victim = cluster.servers[serving].as_ref().unwrap().id();
-        // While changes are under way.
-        let killer = device::spawn("killer", move || {
-            SystemClock::new().sleep(Duration::from_millis(30 + 7 * (kill % 10)));
-            signal(victim as i32, Signal::KILL);
-        });
-        let begun = clock.monotonic();
-        let mut slowest = Duration::ZERO;
-        while clock.monotonic().saturating_sub(begun) < Duration::from_secs(60)
-            && slowest.as_secs() < 2
-        {
-            let before = clock.monotonic();
-            writer.step();
-            slowest = slowest.max(clock.monotonic().saturating_sub(before));
-        }
-        killer.unwrap().join().unwrap();
-        assert!(slowest.as_secs() >= 2, "the server was not killed");
-        println!("kill {kill}: changes again after {:.1} s", slowest.as_secs_f64());
+    let mut work = Work::begin(&mut cluster);
+    let (mut longest, mut serving, mut changes) = (Duration::ZERO, 0, 0);
+    for kill in 1..=kills {
+        let ((now, both), slowest) = work.during(|| kill_one(&mut cluster, serving, &mut random));
+        let what = if both { "both servers were killed" } else { "the server was killed" };
+        let line =
+            format!("kill {kill}: {what}, changes again after {:.1} s", slowest.as_secs_f64());
+        testing::run::print_line(&line);
         longest = longest.max(slowest);
-        cluster.servers[serving].take().unwrap().wait().unwrap();
-        serving = 1 - serving;
-        cluster.await_state(serving, "serving");
-        let mut contents = String::new();
-        nameless.rewind().unwrap();
-        nameless.read_to_string(&mut contents).unwrap();
-        assert_eq!(contents, "still here");
-        let refused = try_lock(&two.join("locked")).err();
-        assert_eq!(refused, Some(Errno::WOULDBLOCK), "a lock was lost");
-        cluster.start(1 - serving);
+        serving = now;
+        work.check_held();
+        if cluster.servers[1 - serving].is_none() {
+            cluster.start(1 - serving);
+        }
         cluster.await_state(1 - serving, "standby");
+        if kill % 10 == 0 || kill == kills {
+            changes += work.verify() * CHANGES_OF_A_STEP;
+        }
     }
-    writer.verify(&one);
-    writer.verify(&two);
-    println!("{kills} kills, {} changes, longest wait {:.1} s", writer.next, longest.as_secs_f64());
+    let took = clock.monotonic().saturating_sub(begun).as_secs_f64();
+    let line = format!(
+        "{kills} kills in {took:.0} s ({:.0} an hour), {changes} changes, each done once; longest \
+         wait {:.1} s",
+        kills as f64 * 3600.0 / took,
+        longest.as_secs_f64()
+    );
+    testing::run::print_line(&line);
 }
 
 /// What a server logs that waits for answers of the one before it, in seconds.

@@ -25,6 +25,7 @@ mod bad_stores;
 mod bench;
 mod bulk_ended;
 mod certificates;
+mod cluster_demo;
 mod demo;
 mod diff;
 mod dump_columns;

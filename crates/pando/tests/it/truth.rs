@@ -206,6 +206,7 @@ const STATUS: &[(&str, Check)] = &[
     ("store.requests.head", Holds(|_, value| value.is_u64())),
     ("store.requests.delete", Holds(|_, value| value.is_u64())),
     ("store.requests.retries", Is(|_| json!(0))),
+    ("store.content_objects", Is(|it| json!(content_objects(it)))),
     ("store.bytes_received", Holds(|it, value| number(value) <= stored_bytes(it))),
     ("store.bytes_sent", Holds(|it, value| number(value) >= it.now("written_bytes"))),
     (
@@ -235,6 +236,16 @@ const REMOVED: u64 = 40;
 /// Value logs have bytes if there are some.
 fn is_of_logs(truth: &Truth, value: &Value) -> bool {
     (number(value) > 0) == (truth.now("merges.value_logs.count") > 0)
+}
+
+/// Objects that segments of contents are.
+fn content_objects(truth: &Truth) -> usize {
+    let below = truth.world.path().join("store/data/sealed");
+    fs::read_dir(below).map_or(0, |names| names.flatten().filter(|it| is_segment(it)).count())
+}
+
+fn is_segment(entry: &fs::DirEntry) -> bool {
+    entry.file_name().to_string_lossy().contains(".seg")
 }
 
 /// Bytes of all objects.
