@@ -167,6 +167,29 @@ impl Allocator {
         Some(Reservation { _writing: Writing::begin(&segment), segment, ticket })
     }
 
+    /// Returns the pages of a reservation behind its first `used` ones to the open segment. If others
+    /// reserved pages behind them, they stay unused: they are returned.
+    pub(crate) fn return_end(&self, ticket: &mut Ticket, used: u32) -> Option<PageRun> {
+        let PageRun { segment, page, count } = ticket.run;
+        let unused = PageRun { segment, page: page + used, count: count - used };
+        if unused.count == 0 {
+            return None;
+        }
+        let mut state = self.state.lock();
+        ticket.run.count = used;
+        state.in_flight.insert(ticket.id, ticket.run);
+        let last = |current: &&mut Current| {
+            current.segment.id == segment && current.next_page == page + count
+        };
+        match state.current.as_mut().filter(last) {
+            Some(current) => {
+                current.next_page = unused.page;
+                None
+            }
+            None => Some(unused),
+        }
+    }
+
     fn ticket(self: &Arc<Self>, state: &mut AllocState, run: PageRun) -> Ticket {
         let id = state.next_ticket;
         state.next_ticket += 1;

@@ -31,7 +31,7 @@ const CREDITS: u32 = 16;
 /// Maximum number of files whose fsyncs are remembered; others lose a little speed.
 const HOT_FILES_MAX: usize = 1024;
 /// Writes below this are inline unless they can grow a stored extent.
-const SMALL_BYTES: usize = 1024;
+pub(crate) const SMALL_BYTES: usize = 1024;
 /// Maximum length of consecutive inline extents.
 const RUN_BYTES_MAX: u64 = 64 << 10;
 /// Inline bytes of a hot file at which a settle is due, and beyond which it uses segments.
