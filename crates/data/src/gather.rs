@@ -100,8 +100,7 @@ impl Data {
         Ok(edits.finish(batch))
     }
 
-    /// Starts a thread that syncs, if much is not synced and none runs. It keeps its error for the
-    /// next sync of this thread.
+    /// Starts a thread that syncs, if much is not synced and none runs.
     fn sync_beside(self: &Arc<Self>, gathered: &mut Gathered) {
         let many = self.options.unsynced_bytes_max / EARLY_SHARE;
         let runs = gathered.syncing.as_ref().is_some_and(|syncing| !syncing.is_finished());
