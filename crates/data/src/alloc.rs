@@ -1,4 +1,5 @@
-//! Page allocation: pages are allocated from the open segment in order, never twice.
+//! Page allocation: pages are allocated from the open segment in order, and none twice that may have
+//! been written.
 //!
 //! Reserving takes a mutex; the bytes are written outside of it. A reservation is *in flight*, held
 //! by a [`Ticket`], until the commit that names it has returned: meanwhile its segment is neither
@@ -165,6 +166,31 @@ impl Allocator {
         let segment = Arc::clone(&current.segment);
         let ticket = self.ticket(&mut state, run);
         Some(Reservation { _writing: Writing::begin(&segment), segment, ticket })
+    }
+
+    /// Returns the pages of a reservation behind its first `used` ones, which were not written, to
+    /// the open segment. If others reserved pages behind them, they stay unused: the result is them.
+    /// A marking that began before has the whole reservation as in flight, so it takes as live what
+    /// is written there later.
+    pub(crate) fn return_end(&self, ticket: &mut Ticket, used: u32) -> Option<PageRun> {
+        let PageRun { segment, page, count } = ticket.run;
+        let unused = PageRun { segment, page: page + used, count: count - used };
+        if unused.count == 0 {
+            return None;
+        }
+        let mut state = self.state.lock();
+        ticket.run.count = used;
+        state.in_flight.insert(ticket.id, ticket.run);
+        let last = |current: &&mut Current| {
+            current.segment.id == segment && current.next_page == page + count
+        };
+        match state.current.as_mut().filter(last) {
+            Some(current) => {
+                current.next_page = unused.page;
+                None
+            }
+            None => Some(unused),
+        }
     }
 
     fn ticket(self: &Arc<Self>, state: &mut AllocState, run: PageRun) -> Ticket {

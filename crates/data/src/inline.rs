@@ -37,7 +37,7 @@ const CREDITS: u32 = 16;
 /// Maximum number of files whose fsyncs are remembered; others lose a little speed.
 const HOT_FILES_MAX: usize = 1024;
 /// Writes below this are inline unless they can grow a stored extent.
-const SMALL_BYTES: usize = 1024;
+pub(crate) const SMALL_BYTES: usize = 1024;
 
 /// Limits of rule 2.
 pub(crate) struct Limits {

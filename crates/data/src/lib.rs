@@ -11,7 +11,8 @@
 //! after the commit that freed them is durable. A failed sync is latched: nothing is written after
 //! it until the volume is opened again. A chunk that is not what was written is an error.
 //!
-//! In the order of a write: `options`, `data` (the handle), `write`, `inline` (small bytes),
+//! In the order of a write: `options`, `data` (the handle), `write`, `gather` (new files),
+//! `inline` (small bytes),
 //! `window` and `cut` (existing and removed extents), `alloc` (allocation), `segments` (files and
 //! blobs), `barrier` and `upload` (durability); then `read`, `extents`, `truncate`, `share`,
 //! `settle`; then `clean`, `gc` and `rewrite` (space), `proof` (identity of files), and `check`.
@@ -41,6 +42,7 @@ mod gc;
 // The handle, how bytes are written, and segments.
 mod data;
 mod write;
+mod gather;
 mod cut;
 mod garbage;
 mod alloc;
@@ -55,6 +57,7 @@ pub use cut::Freed;
 pub use data::{Data, Relief, Stats};
 pub use extents::{ExtentCursor, ExtentInfo};
 pub use format::extent::{CHUNK_BYTES, INLINE_EXTENT_BYTES_MAX, STORED_BYTES_MAX};
+pub use gather::Gathered;
 pub use gc::{Horizon, Marked, Marking, Report, SegmentReport, Swept};
 pub use options::{ExtentOwner, FileRef, Options};
 pub use settle::Settled;

@@ -250,7 +250,7 @@ pub(crate) fn growable(record: &Record, owner: ExtentOwner) -> Option<&Stored> {
 }
 
 /// The record of bytes that were just stored at a page.
-fn fresh(segment: u64, page: u32, bytes: &[u8], owner: ExtentOwner) -> Stored {
+pub(crate) fn fresh(segment: u64, page: u32, bytes: &[u8], owner: ExtentOwner) -> Stored {
     Stored {
         segment,
         page: u16::try_from(page).expect("invariant: a segment has at most 16384 pages"),
@@ -264,11 +264,11 @@ fn fresh(segment: u64, page: u32, bytes: &[u8], owner: ExtentOwner) -> Stored {
 }
 
 /// Number of pages for this many bytes.
-fn pages(bytes: usize) -> u32 {
+pub(crate) fn pages(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(CHUNK_BYTES as usize)).unwrap_or(u32::MAX)
 }
 
-fn bytes_of(pages: u32) -> usize {
+pub(crate) const fn bytes_of(pages: u32) -> usize {
     pages as usize * CHUNK_BYTES as usize
 }
 

@@ -180,7 +180,8 @@ impl<'a> Dump<'a> {
 
     fn inode(&mut self, (path, held): (&[u8], &Held<'_>), first: Option<&[u8]>) -> Result<()> {
         let Job { fs, caller, .. } = self.job;
-        let attr: Attr = fs.getattr(caller, held.node()).at(path)?;
+        // A snapshot does not change: they are those of the look-up.
+        let attr: Attr = held.entry.attr;
         let target = match attr.kind {
             Kind::Symlink => Some(fs.readlink_untimed(caller, held.node()).at(path)?),
             _ => None,

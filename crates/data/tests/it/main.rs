@@ -6,6 +6,7 @@ mod damage;
 mod exchanged;
 mod faults;
 mod files;
+mod gather;
 mod gc;
 mod inline;
 mod model;

@@ -412,7 +412,7 @@ pub(crate) fn size_key(ino: u64) -> [u8; 9] {
     key
 }
 
-fn put_size(batch: &mut Batch, file: FileRef, size: u64) {
+pub(crate) fn put_size(batch: &mut Batch, file: FileRef, size: u64) {
     batch.put(file.tree, &size_key(file.ino), &size.to_le_bytes());
 }
 

@@ -161,7 +161,7 @@ impl Bulk {
         Ok(())
     }
 
-    /// Writes bytes to segments.
+    /// Writes bytes to segments, before the next flush at the latest.
     fn store(
         &mut self,
         maker: &Maker<'_>,
@@ -174,7 +174,11 @@ impl Bulk {
         let at = FileRef { tree, ino: self.chunk.file(file).ino };
         let mut batch = std::mem::take(&mut self.chunk.scratch);
         batch.clear();
-        let written = fs.data.write(&*fs.store, at, offset, bytes, owner, &mut batch);
+        let written = if fs.data.gathers() {
+            fs.data.gather(&mut self.chunk.gathered, (at, offset, bytes), owner, &mut batch)
+        } else {
+            fs.data.write(&*fs.store, at, offset, bytes, owner, &mut batch)
+        };
         let taken = written.map_err(from_store).and_then(|freed| {
             self.chunk.contents += bytes.len() as u64;
             self.chunk.take_extents(tree, file, &batch, freed)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use data::Freed;
+use data::{Freed, Gathered};
 use device::Map;
 use format::acl::{Acl, DEFAULT};
 use format::batch::{Lane, MergeKind, Op};
@@ -59,6 +59,8 @@ pub(super) struct Chunk {
     /// What the contents change there.
     pub(super) segments: Merges,
     pub(super) freed: Freed,
+    /// Contents that a flush writes first.
+    pub(super) gathered: Gathered,
     /// Whether inodes were charged to their owners when the chunk began.
     pub(super) owners: bool,
     pub(super) first: Option<u64>,
@@ -150,11 +152,11 @@ impl Dir {
 impl Chunk {
     /// An empty chunk in the memory of this one, whose drafts are visible; and what they freed.
     pub(super) fn emptied(self) -> (Freed, Chunk) {
-        let Chunk { mut dirs, mut files, mut scratch, freed, .. } = self;
+        let Chunk { mut dirs, mut files, mut scratch, gathered, freed, .. } = self;
         dirs.clear();
         files.clear();
         scratch.clear();
-        (freed, Chunk { dirs, files, scratch, ..Chunk::default() })
+        (freed, Chunk { dirs, files, scratch, gathered, ..Chunk::default() })
     }
 
     pub(super) fn dir(&self, id: DirId) -> &Dir {

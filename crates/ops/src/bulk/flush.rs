@@ -48,6 +48,9 @@ impl Bulk {
     fn flush_from(&mut self, maker: &Maker<'_>, first: u64) -> FsResult<CommitToken> {
         let end = self.free.start;
         let large = self.chunk.weight > self.small();
+        // Before anything names it.
+        let written = maker.fs.data.write_gathered(&mut self.chunk.gathered);
+        self.chunk.freed.merge(written.map_err(from_store)?);
         self.chunk.place_names()?;
         for _ in 0..ATTEMPTS_MAX {
             self.withdraw_left(maker.fs)?;

@@ -149,6 +149,7 @@ impl Bulk {
     pub fn abandon(&mut self, fs: &Ops) {
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.plan.give_up(&fs.data);
+        fs.data.abandon_gathered(&mut chunk.gathered);
         if !chunk.in_doubt {
             fs.data.abandon(chunk.freed);
         }

@@ -2,11 +2,13 @@
 //! at what is in them and read small files. The walk gets everything in the order of the list.
 //!
 //! What is read ahead is bounded: [`BATCHES`] batches of [`BATCH_NAMES`] files of up to
-//! [`SMALL_BYTES`]. The threads end when the walk drops its end; nothing waits for them, as a read
+//! [`SMALL_BYTES`]. Their contents are in one piece of memory a batch, which is used again: fresh memory
+//! for each file is a page fault each, and that took as long as reading. The threads end when the walk drops its end; nothing waits for them, as a read
 //! of a source that hangs may never return.
 
 use std::ffi::CString;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,11 +40,18 @@ pub(super) enum Event {
     /// The current directory cannot be listed, or only in part.
     Unreadable(io::Error),
     /// Names in the current directory.
-    Names(Vec<Seen>),
+    Names(Batch),
     /// The current directory has no more names.
     Leave,
     /// Nothing yet.
     Nothing,
+}
+
+/// Names that one thread looked at.
+pub(super) struct Batch {
+    pub(super) seen: Vec<Seen>,
+    /// The contents of the files that were read.
+    pub(super) contents: Vec<u8>,
 }
 
 /// A name that is no directory, as it was seen.
@@ -55,7 +64,8 @@ pub(super) struct Seen {
 
 /// A file that was read.
 pub(super) struct Small {
-    pub(super) data: Vec<u8>,
+    /// Where its contents are in those of its batch.
+    pub(super) data: Range<usize>,
     pub(super) xattrs: io::Result<Xattrs>,
     /// Whether it changed meanwhile.
     pub(super) changed: bool,
@@ -70,19 +80,23 @@ struct Name {
 
 enum Planned {
     Ready(Event),
-    Names(Receiver<Vec<Seen>>),
+    Names(Receiver<Batch>),
 }
 
 struct Job {
     directory: Arc<Directory>,
     names: Vec<Name>,
-    done: Sender<Vec<Seen>>,
+    done: Sender<Batch>,
 }
+
+/// Memory for contents of batches that is not in use.
+type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// The walk's end.
 pub(super) struct Ahead {
     planned: Receiver<Planned>,
-    waiting: Option<Receiver<Vec<Seen>>>,
+    waiting: Option<Receiver<Batch>>,
+    spare: Spare,
 }
 
 impl Ahead {
@@ -90,16 +104,26 @@ impl Ahead {
     pub(super) fn start(top: Arc<Directory>, contents: bool) -> io::Result<Ahead> {
         let (events, planned) = bounded_channel(BATCHES);
         let (jobs, todo) = bounded_channel::<Job>(BATCHES);
-        let todo = Arc::new(Mutex::new(todo));
+        let (todo, spare) = (Arc::new(Mutex::new(todo)), Spare::default());
         for _ in 0..READERS {
-            let todo = Arc::clone(&todo);
+            let (todo, spare) = (Arc::clone(&todo), Arc::clone(&spare));
             device::spawn("import-read", move || {
                 loop {
                     let job = todo.lock().recv();
                     let Ok(Job { directory, names, done }) = job else { return };
-                    let seen = names.into_iter().map(|name| look(&directory, name, contents));
+                    let mut into = Vec::new();
+                    if contents {
+                        let spare = spare.lock().pop();
+                        into = spare.unwrap_or_else(|| vec![0; BATCH_NAMES * SMALL_BYTES as usize]);
+                    }
+                    let mut used = 0;
+                    let seen = names.into_iter().map(|name| {
+                        let read = contents.then_some((&mut into, &mut used));
+                        look(&directory, name, read)
+                    });
+                    let seen = seen.collect();
                     // Without the walk nobody needs it.
-                    drop(done.send(seen.collect()));
+                    drop(done.send(Batch { seen, contents: into }));
                 }
             })?;
         }
@@ -107,7 +131,14 @@ impl Ahead {
             // Without the walk nobody needs more.
             drop(Lister { events, jobs }.list_all(top));
         })?;
-        Ok(Ahead { planned, waiting: None })
+        Ok(Ahead { planned, waiting: None, spare })
+    }
+
+    /// Takes back the memory of a batch.
+    pub(super) fn give_back(&self, contents: Vec<u8>) {
+        if !contents.is_empty() {
+            self.spare.lock().push(contents);
+        }
     }
 
     /// The next event; within a second there is one, if only [`Event::Nothing`].
@@ -124,9 +155,9 @@ impl Ahead {
             };
         };
         match waiting.recv_timeout(WAIT) {
-            Ok(seen) => {
+            Ok(batch) => {
                 self.waiting = None;
-                Ok(Event::Names(seen))
+                Ok(Event::Names(batch))
             }
             Err(RecvTimeoutError::Timeout) => Ok(Event::Nothing),
             Err(RecvTimeoutError::Disconnected) => Err(ended()),
@@ -205,14 +236,19 @@ impl Lister {
 
 /// Looks at one name.
 pub(super) fn look_at(directory: &Directory, name: CString) -> Seen {
-    look(directory, Name { name, regular: false }, false)
+    look(directory, Name { name, regular: false }, None)
 }
 
-fn look(directory: &Directory, Name { name, regular }: Name, contents: bool) -> Seen {
-    if !regular || !contents {
+/// Looks at a name, and reads a small file into memory behind what is used of it.
+fn look(
+    directory: &Directory,
+    Name { name, regular }: Name,
+    into: Option<(&mut Vec<u8>, &mut usize)>,
+) -> Seen {
+    let Some((into, used)) = into.filter(|_| regular) else {
         let stat = directory.stat(&name);
         return Seen { name, stat, file: None };
-    }
+    };
     let opened = directory.open_file(&name).and_then(|file| {
         let stat = rustix::fs::fstat(&file)?;
         Ok((file, stat))
@@ -229,13 +265,27 @@ fn look(directory: &Directory, Name { name, regular }: Name, contents: bool) -> 
     if !is_small || stat.st_nlink > 1 {
         return Seen { name, stat: Ok(stat), file: None };
     }
-    let small = read(&file, &stat);
+    let small = read(&file, &stat, into, *used);
+    if let Ok(small) = &small {
+        *used = small.data.end;
+    }
     Seen { name, stat: Ok(stat), file: Some(small) }
 }
 
-/// Reads a small file, as long as it was when it was looked at.
-pub(super) fn read(file: &OwnedFd, stat: &Stat) -> io::Result<Small> {
-    let data = source::read_whole(file, stat.st_size as usize)?;
+/// Reads a small file, as long as it was when it was looked at, into memory from an offset on.
+pub(super) fn read(
+    file: &OwnedFd,
+    stat: &Stat,
+    into: &mut Vec<u8>,
+    from: usize,
+) -> io::Result<Small> {
+    let most = from + stat.st_size as usize;
+    if into.len() < most {
+        into.resize(most, 0);
+    }
+    let space = into.get_mut(from..most).unwrap_or_default();
+    let length = source::read_at(file, space, 0)?;
     let xattrs = source::xattrs_of(file);
-    Ok(Small { data, xattrs, changed: source::has_changed(file, stat)? })
+    let changed = source::has_changed(file, stat)?;
+    Ok(Small { data: from..from + length, xattrs, changed })
 }

@@ -225,21 +225,6 @@ pub(super) fn read_at(
     Ok(filled)
 }
 
-/// Reads a file from its start, up to a length.
-pub(super) fn read_whole(file: &impl AsFd, length: usize) -> io::Result<Vec<u8>> {
-    let mut data = Vec::with_capacity(length);
-    while data.len() < length {
-        let at = data.len() as u64;
-        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut data), at) {
-            Ok(0) => break,
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    data.truncate(length);
-    Ok(data)
-}
-
 /// The type that `read_at` above takes.
 pub(super) trait AsRawFdFile: AsFd + AsRawFd {}
 impl AsRawFdFile for OwnedFd {}

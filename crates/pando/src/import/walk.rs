@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 use rustix::fs::Stat;
 use wire::{Answer, Call, Failure, FailureKind, Item, Kind, ListEntry};
 
-use super::ahead::{self, Ahead, Event, Seen, Small};
+use super::ahead::{self, Ahead, Batch, Event, Seen, Small};
 use super::memory::{Memory, of_entries};
 use super::source::{self, Directory, Xattrs};
 use super::stream::Stream;
@@ -206,9 +206,10 @@ impl<'a> Walk<'a> {
                     let path = self.levels.last().map(|level| level.path.clone());
                     self.problem(&path.unwrap_or_default(), &error);
                 }
-                Event::Names(names) => {
-                    for Seen { name, stat, file } in names {
+                Event::Names(Batch { seen, contents }) => {
+                    for Seen { name, stat, file } in seen {
                         let path = self.path_of(&name);
+                        let file = file.map(|read| read.map(|small| (small, &contents[..])));
                         match stat {
                             Ok(stat) => self.entry((&name, &path), &stat, file)?,
                             // It was removed meanwhile.
@@ -216,6 +217,7 @@ impl<'a> Walk<'a> {
                             Err(error) => self.problem(&path, &error),
                         }
                     }
+                    ahead.give_back(contents);
                 }
             }
             if self.stream.has_errors() {
@@ -275,12 +277,13 @@ impl<'a> Walk<'a> {
         self.stream.push(&Item::Leave { attr, xattrs: borrowed(&xattrs) })
     }
 
-    /// Handles anything but a directory; `file`: its contents, if they were read.
+    /// Handles anything but a directory; `file`: its contents, if they were read, and where they
+    /// are.
     fn entry(
         &mut self,
         (name, path): (&CStr, &Path),
         stat: &Stat,
-        file: Option<io::Result<Small>>,
+        file: Option<io::Result<(Small, &[u8])>>,
     ) -> Result<()> {
         if self.stream.keeps() {
             self.memory.take(2 * size_of::<u64>())?;
@@ -327,7 +330,7 @@ impl<'a> Walk<'a> {
             Kind::File => {
                 return match file {
                     None => self.file(name, path, hold),
-                    Some(Ok(small)) => self.small_file((name, path), stat, small, hold),
+                    Some(Ok(read)) => self.small_file((name, path), stat, read, hold),
                     Some(Err(error)) => {
                         self.problem(path, &error);
                         Ok(())
@@ -393,13 +396,16 @@ impl<'a> Walk<'a> {
             let xattrs = self.xattrs(source::xattrs_of(&file), path);
             return self.long_file(name, path, &file, &stat, &xattrs, hold);
         }
-        match ahead::read(&file, &stat) {
-            Ok(small) => self.small_file((name, path), &stat, small, hold),
+        let mut contents = std::mem::take(&mut self.buffer);
+        let sent = match ahead::read(&file, &stat, &mut contents, 0) {
+            Ok(small) => self.small_file((name, path), &stat, (small, &contents), hold),
             Err(error) => {
                 self.problem(path, &error);
                 Ok(())
             }
-        }
+        };
+        self.buffer = contents;
+        sent
     }
 
     /// Sends a file that travels in one item.
@@ -407,9 +413,10 @@ impl<'a> Walk<'a> {
         &mut self,
         (name, path): (&CStr, &Path),
         stat: &Stat,
-        Small { data, xattrs, changed }: Small,
+        (Small { data, xattrs, changed }, contents): (Small, &[u8]),
         hold: u64,
     ) -> Result<()> {
+        let data = contents.get(data).unwrap_or_default();
         let mut attr = source::attr(stat, self.keep_owner);
         if changed {
             self.problem(path, &source::changed());
@@ -422,7 +429,7 @@ impl<'a> Walk<'a> {
             name: name.to_bytes(),
             attr,
             xattrs: borrowed(&xattrs),
-            data: &data,
+            data,
             hold,
         })
     }
