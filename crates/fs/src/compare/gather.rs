@@ -22,6 +22,7 @@ use vfs::FsResult;
 use vfs::is_cancelled;
 use volume::error::{from_search, from_store, malformed};
 
+use super::bounds::Bounds;
 use super::mounts::Mounts;
 use super::side::{Half, NEW, OLD, Side, Slot};
 
@@ -34,6 +35,8 @@ pub(super) struct Pair<'a> {
     pub(super) pin: &'a dyn Pinned,
     /// The old one and the new one.
     pub(super) sides: [Option<Side<'a>>; 2],
+    /// What may be kept.
+    pub(super) bounds: Bounds,
     /// Set when no caller waits for the result any more.
     pub(super) cancel: &'a AtomicBool,
 }
@@ -271,7 +274,7 @@ impl Gathering<'_, '_> {
                 if let Some((ino, Target::Directory)) = gathering.entry(which, slot, value)? {
                     left.push(ino);
                 }
-                Ok(())
+                gathering.pair.bounds.check_waiting(left.len())
             })?;
         }
         Ok(())
@@ -347,7 +350,7 @@ impl Gathering<'_, '_> {
                 if which == OLD && self.pair.is_open(which, entry.ino)? {
                     left.push(entry.ino);
                 }
-                Ok(())
+                self.pair.bounds.check_waiting(left.len())
             }
             Target::Linked(_) if which == OLD => {
                 self.differences(KeyRange::prefix(&key::linked_prefix(entry.ino)))?;

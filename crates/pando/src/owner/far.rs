@@ -112,7 +112,10 @@ pub(super) fn check(call: &mut Call<'_>, caller: &Caller) -> Answered<()> {
         Call::IndexFlush { .. } if !caller.is_root() => "writing an index",
         Call::ScanFollow { .. } if !caller.is_root() => "following a source",
         // The memory is this machine's: root of another one has as much as users.
-        Call::Send { memory, .. } | Call::Dump { memory, .. } => {
+        Call::Send { memory, .. }
+        | Call::Dump { memory, .. }
+        | Call::Export { memory, .. }
+        | Call::Diff { memory, .. } => {
             *memory = (*memory).min(MEMORY_OF_USERS);
             return Ok(());
         }
@@ -167,6 +170,9 @@ mod tests {
         let mut dump = Call::Dump { path, memory: u64::MAX };
         check(&mut dump, &root).unwrap();
         assert_eq!(dump, Call::Dump { path, memory: MEMORY_OF_USERS });
+        let mut export = Call::Export { path, memory: u64::MAX };
+        check(&mut export, &root).unwrap();
+        assert_eq!(export, Call::Export { path, memory: MEMORY_OF_USERS });
         let (base, token, hold) = (None, None, None);
         let mut send =
             Call::Send { base, snapshot: path, token, memory: u64::MAX, dry_run: false, hold };
