@@ -13,9 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::Connection;
 use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
-use wire::{
-    Answer, Attr, Body, Call, ExportItem, Failure, FailureKind, Kind, remembered_bytes,
-};
+use wire::{Answer, Attr, Body, Call, ExportItem, Failure, FailureKind, Kind, remembered_bytes};
 
 use crate::failure::Result;
 use crate::output::Output;

@@ -119,11 +119,7 @@ impl Stream {
     /// Sends a request that the daemon must answer before the walk continues; returns the entries
     /// in the answer and what else it has. Entries beyond the memory are not kept: the directory is
     /// left then.
-    pub(super) fn ask(
-        &mut self,
-        call: Call<'_>,
-        memory: &Memory,
-    ) -> Result<Entered> {
+    pub(super) fn ask(&mut self, call: Call<'_>, memory: &Memory) -> Result<Entered> {
         self.drain()?;
         let (mut existing, mut bytes) = (Vec::new(), 0);
         let entered = match call {

@@ -385,9 +385,7 @@ fn answer<'a>(
             import.items(items);
             return Ok(());
         }
-        (Call::ImportEnter { name }, Some(import)) => {
-            import.enter_existing(name, replies)
-        }
+        (Call::ImportEnter { name }, Some(import)) => import.enter_existing(name, replies),
         (Call::ImportFlush, Some(import)) => import.take_errors(),
         (Call::ImportClose, Some(finished)) => {
             let closed = finished.close();

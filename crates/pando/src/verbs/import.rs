@@ -103,7 +103,8 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
         None => place.with_typed_path(failure),
     })?;
     let sent = outcome.sent.take().filter(|_| !outcome.interrupted);
-    let verified = sent.map(|sent| verified((sent, args.memory), &place, &interrupted, output)).transpose()?;
+    let verified =
+        sent.map(|sent| verified((sent, args.memory), &place, &interrupted, output)).transpose()?;
     report(args, &outcome, verified, output)
 }
 

@@ -376,9 +376,8 @@ fn however_an_import_ended_no_directory_stays_closed() {
     for file in 0..40 {
         import.put(&format!("p/d/e/{file:02}"), &noise(file, 300_000));
     }
-    let modes = |to: &str| {
-        ["", "/d", "/d/e", "/marker"].map(|inner| import.mode(&format!("{to}{inner}")))
-    };
+    let modes =
+        |to: &str| ["", "/d", "/d/e", "/marker"].map(|inner| import.mode(&format!("{to}{inner}")));
     import.done(&["s3://bucket/p", &import.world.at("/whole")]);
     let whole = modes("/whole");
     assert!(whole.iter().all(Option::is_some) && whole[0].as_deref() != Some("0700"), "{whole:?}");

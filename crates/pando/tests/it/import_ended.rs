@@ -64,7 +64,7 @@ fn a_killed_import_into_what_exists_completes_its_directories(engine: &str) {
         let mut command = World::command(&[&words[..], &["-", &to]].concat());
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut import = command.spawn().unwrap();
-        import.stdin.as_mut().unwrap().write_all(&bytes[..bytes.len() / 2]).unwrap();
+        import.stdin.as_mut().unwrap().write_all(&bytes[..bytes.len() / 3 * 2]).unwrap();
         wait_until("it is half done", || {
             world.run(&["ls", &world.at("/d/own/new")]).out.lines().count() > 5
         });
@@ -122,6 +122,38 @@ fn a_killed_import_of_a_directory_continues(engine: &str) {
     }
 }
 
+/// A file that grows, or is written in place, while it is read may be a mixture: it is named, and the
+/// same command reads it again.
+#[test]
+fn a_source_that_changes_is_named_and_read_again() {
+    let world = World::on("btree");
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for (name, change) in
+        [("grows", "printf x >> $0"), ("rewritten", "printf y | dd of=$0 conv=notrunc")]
+    {
+        fs::write(source.join(name), noise(7, 48 << 20)).unwrap();
+        fs::write(source.join("beside"), b"whole").unwrap();
+        let script = format!("while :; do {change} 2> /dev/null; done");
+        let mut writer = Command::new("sh");
+        let path = source.join(name);
+        let mut writer = writer.args(["-c", &script]).arg(&path).spawn().unwrap();
+        let words = ["import", source.to_str().unwrap(), &world.at("/d")];
+        let first = world.run(&words);
+        signal(i32::try_from(writer.id()).unwrap(), Signal::KILL);
+        writer.wait().unwrap();
+        assert_eq!(first.code, 1, "{first:?}");
+        assert!(first.err.contains(name) && first.err.contains("changed"), "{first:?}");
+        let done = world.json(&words).remove(0);
+        assert_eq!((&done["failed"], &done["imported"]), (&0.into(), &1.into()), "{done}");
+        let copy = world.path().join(name);
+        world.ok(&["export", &world.at("/d"), copy.to_str().unwrap()]);
+        assert!(fs::read(copy.join(name)).unwrap() == fs::read(&path).unwrap(), "{name}");
+        fs::remove_file(&path).unwrap();
+        world.ok(&["rmr", "--wait", &world.at("/d")]);
+    }
+}
+
 /// What an import to a new name needs beside its source, and the words of its command.
 fn commands(source: &Path, beside: &Path) -> Vec<Vec<String>> {
     let (archive, list) = (beside.join("archive"), beside.join("list"));
@@ -130,7 +162,8 @@ fn commands(source: &Path, beside: &Path) -> Vec<Vec<String>> {
     for file in fs::read_dir(source).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         let size = fs::metadata(source.join(&name)).unwrap().len();
-        writeln!(lines, "{{\"path\":\"{name}\",\"kind\":\"f\",\"mtime\":5,\"size\":{size}}}").unwrap();
+        writeln!(lines, "{{\"path\":\"{name}\",\"kind\":\"f\",\"mtime\":5,\"size\":{size}}}")
+            .unwrap();
     }
     fs::write(&list, lines).unwrap();
     let [source, archive, list] =

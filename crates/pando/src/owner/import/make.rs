@@ -6,9 +6,7 @@ use fs::{BulkNode, FileSystem, FsResult, NewNode, Volume};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::ImportAttr;
 
-use super::{
-    Begun, DIRECTORY_MODE_MEANWHILE, Import, MODE_MEANWHILE, UNFINISHED_MODE, Xattrs,
-};
+use super::{Begun, DIRECTORY_MODE_MEANWHILE, Import, MODE_MEANWHILE, UNFINISHED_MODE, Xattrs};
 
 impl<'a> Import<'a> {
     pub(super) fn make_node(&mut self, name: &[u8], kind: Kind, rdev: u32) -> FsResult<BulkNode> {
