@@ -145,14 +145,23 @@ impl Run<'_, '_> {
         while let Some(first) = from {
             let mut notes = Notes::new(first, bounds.inodes);
             let gathered = mounts.as_mut();
-            Gathering { pair: &mut pair, notes: &mut notes, mounts: gathered, last: (0, 0) }
-                .run(task.is_moved)?;
+            let (pair_of, notes_of) = (&mut pair, &mut notes);
+            let mut gathering = Gathering {
+                pair: pair_of,
+                notes: notes_of,
+                mounts: gathered,
+                last: (0, 0),
+                has_passed: false,
+            };
+            gathering.run(task.is_moved)?;
+            let has_passed = gathering.has_passed;
             if let Some(mut mounts) = mounts.take() {
                 mounts.drop_apart(&mut pair.sides)?;
                 tasks.extend(mounts.pair());
             }
             from = notes.next_range();
-            if self.judge(&mut pair, task.is_moved, &notes)?.is_break() {
+            let how = (task.is_moved, has_passed);
+            if self.judge(&mut pair, how, &notes)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
             if from.is_some() && self.sorted.flush().is_break() {
@@ -166,7 +175,7 @@ impl Run<'_, '_> {
     fn judge(
         &mut self,
         pair: &mut Pair<'_>,
-        is_moved: bool,
+        (is_moved, has_passed): (bool, bool),
         notes: &Notes,
     ) -> FsResult<ControlFlow<()>> {
         let mut unplaced = Set::default();
@@ -185,6 +194,9 @@ impl Run<'_, '_> {
                     }
                 }
             }
+        }
+        if has_passed {
+            drop_placed(judge.pair, &mut unplaced)?;
         }
         if unplaced.is_empty() {
             return Ok(ControlFlow::Continue(()));
@@ -206,6 +218,36 @@ fn is_orphan(pair: &Pair<'_>, ino: u64) -> FsResult<bool> {
     let Some(side) = &pair.sides[NEW] else { return Ok(false) };
     let key = key::orphan(side.half.subvolume, ino);
     Ok(pair.pin.get(VOLUME, &key).map_err(from_store)?.is_some())
+}
+
+/// Drops inodes that entries which differ point to: those that were seen are noted, so these are in
+/// directories that were passed over.
+fn drop_placed(pair: &Pair<'_>, unplaced: &mut Set<u64>) -> FsResult<()> {
+    let [Some(old), Some(new)] = &pair.sides else { return Ok(()) };
+    let trees = [old.half.tree, new.half.tree];
+    let range = KeyRange::prefix(&key::DIRECTORIES_PREFIX);
+    let mut read = 0_u64;
+    let mut cursor = pair.pin.diff(trees[0], pair.pin, trees[1], range).map_err(from_store)?;
+    while !unplaced.is_empty()
+        && let Some(diff) = cursor.next().map_err(from_store)?
+    {
+        read += 1;
+        if read.is_multiple_of(256) {
+            pair.check_wanted()?;
+        }
+        let parsed = key::parse(diff.key).map_err(|error| malformed(trees[1], &error))?;
+        if !matches!(parsed, Parsed::Entry { cookie: 1.., part: Part::Attributes, .. }) {
+            continue;
+        }
+        for (tree, value) in trees.into_iter().zip([diff.old, diff.new]) {
+            let Some(value) = value else { continue };
+            let entry = EntryRecord::decode(value).map_err(|error| malformed(tree, &error))?;
+            if matches!(entry.target, Target::Embedded(_)) {
+                unplaced.remove(&entry.ino);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Finds the entries of files by their numbers, in the whole new tree: bytes of them were changed

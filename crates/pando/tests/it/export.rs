@@ -287,7 +287,9 @@ fn names_beyond_the_memory_are_files_of_their_own() {
             files.filter(|file| file.as_ref().unwrap().metadata().unwrap().nlink() == 2).count()
         };
         assert_eq!((linked("a"), linked("b/longer")), (most, most));
-        assert_eq!(done["split"].as_u64(), Some(2 * (FILES - most) as u64), "{done}");
+        // A further name may come when there is memory again.
+        let (split, own) = (done["split"].as_u64().unwrap(), (FILES - most) as u64);
+        assert!((own..=2 * own).contains(&split), "{done}");
         fs::remove_dir_all(&copy).unwrap();
     }
 }
