@@ -5,10 +5,10 @@
 #   bench/diff.sh [FILES] [PANDO] [ENGINE...]      FILES: 1000000; PANDO: target/release/pando; both engines
 #
 # The tree is made from a list, and snapshotted; then 1,000 files that are spread over all directories
-# get another mode through a mount. A second tree of as many files is beside it; that one is removed
-# before the last rows, by which the snapshot is pruned: it shares nothing with the present any more, and
+# get another mode through a mount. Two trees of as many files are beside it; they are removed before
+# the last rows, by which the snapshot is pruned: it shares nothing with the present any more, and
 # the directory is compared entry by entry. Times are of the whole command: least and median of nine,
-# cold of three, for each of which the volume is mounted anew and the page cache dropped; `status`, which
+# cold of three, for each of which the volume is mounted again and the page cache dropped; `status`, which
 # does nothing, is beside them. One JSON line a row. Needs root.
 set -eu
 
@@ -87,6 +87,7 @@ def diff(what, drop=False):
 
 fill("t")
 fill("beside")
+fill("more")
 wait_until_idle()
 run("snapshot", "create", f"{mount}/t", "s")
 for change in range(1000):
@@ -99,6 +100,7 @@ wait_until_idle()
 diff("warm, another tree imported between")
 diff("cold, another tree imported between", drop=True)
 run("rmr", "--wait", f"{mount}/beside")
+run("rmr", "--wait", f"{mount}/more")
 wait_until_idle()
 diff("warm, snapshot pruned")
 diff("cold, snapshot pruned", drop=True)

@@ -80,8 +80,8 @@ pub enum Call<'a> {
     Export {
         /// The path.
         path: &'a [u8],
-        /// Bytes of memory for files with several names, of which more may come: at the daemon, and at
-        /// the caller (`remembered_bytes`). Names of files beyond it are files of their own.
+        /// Bytes of memory for files with several names, of which more may come: at the daemon, and
+        /// at the caller (`remembered_bytes`). Names of files beyond it are files of their own.
         memory: u64,
     },
     /// Takes a snapshot of a directory; answered when durable.

@@ -2,9 +2,9 @@
 //! a current directory that `ExportItem::Enter` and `ExportItem::Leave` change.
 //!
 //! Every name of a directory is in the stream once, `ExportItem::Unread` if it could not be read.
-//! A file with several names has its contents at the first of them. The daemon remembers it until its
-//! last name, as far as the caller gives memory; attributes of a file that it does not remember have
-//! 0 names, and further names of it are files of their own.
+//! A file with several names has its contents at the first of them. The daemon remembers it until
+//! its last name, as far as the caller gives memory; attributes of a file that it does not remember
+//! have 0 names, and further names of it are files of their own.
 
 use serde::{Deserialize, Serialize};
 

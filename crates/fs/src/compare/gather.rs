@@ -120,7 +120,7 @@ pub(super) struct Gathering<'p, 'a> {
     pub(super) has_passed: bool,
 }
 
-/// Records of a directory that is open in neither state that are read before the rest is passed over.
+/// Records of a directory that is open in neither state read before others are passed over.
 const PASSED_FROM: u64 = 16;
 
 impl Gathering<'_, '_> {
@@ -159,9 +159,9 @@ impl Gathering<'_, '_> {
         }
     }
 
-    /// Takes the differences of a range of keys. What is in a directory that is open in neither state
-    /// has no name that is seen, and is passed over: the tree of a subvolume has more than the
-    /// directory that is compared.
+    /// Takes the differences of a range of keys. What is in a directory that is open in neither
+    /// state has no name that is seen, and is passed over: the tree of a subvolume has more than
+    /// the directory that is compared.
     fn differences(&mut self, mut range: KeyRange) -> FsResult<()> {
         let pin = self.pair.pin;
         let [Some(old), Some(new)] = &self.pair.sides else { return Ok(()) };

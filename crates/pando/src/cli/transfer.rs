@@ -144,8 +144,8 @@ pub(crate) struct ImportArgs {
     /// Ignore this at the beginning of a list's paths
     #[arg(long, value_name = "PREFIX")]
     pub(crate) strip: Option<OsString>,
-    /// Leave out lines of a list that are none, and objects that a store never returns; show the rest
-    /// of what appears whole although something of it cannot be made
+    /// Leave out lines of a list that are none, and objects that a store never returns; show the
+    /// rest of what appears whole although something of it cannot be made
     #[arg(long)]
     pub(crate) keep_going: bool,
 }

@@ -224,9 +224,9 @@ mod tests {
     }
 
     /// A schedule whose user may not take snapshots any more takes none and reports why; it rests,
-    /// and goes on when the user may again.
+    /// and continues when the user may again.
     #[test]
-    fn a_schedule_that_fails_says_why_and_recovers() {
+    fn a_schedule_that_fails_reports_why_and_recovers() {
         let (front, schedules, clock) =
             (Front(fresh::volume()), Schedules::default(), SimClock::new());
         let (fs, root) = (&front.0, Caller::root());

@@ -143,8 +143,8 @@ fn a_comparison_with_a_pruned_state_reads_the_directory(engine: Engine) {
     assert!(large[2] <= few[2] + few[2] / 2 + 32, "both pruned: {large:?} and {few:?}");
 }
 
-/// Reads of a comparison of a directory in which one file changed, and beside which so many were made,
-/// one with contents or none.
+/// Reads of a comparison of a directory in which one file changed, and beside which so many were
+/// made, one with contents or none.
 fn reads_beside(engine: Engine, outside: usize, contents: bool) -> u64 {
     let device = SimDevice::new(3);
     let options = OpenOptions {
@@ -196,8 +196,8 @@ fn what_changes_outside_costs_little(engine: Engine) {
     // Extents have no names: those of files outside are looked for among the changes there.
     let contents = reads_beside(engine, 24_000, true);
     println!(
-        "{engine:?}: {few} reads beside 3,000 changes, {many} beside 24,000, {contents} if one is of \
-         contents"
+        "{engine:?}: {few} reads beside 3,000 changes, {many} beside 24,000, {contents} if one of \
+         them is of contents"
     );
     assert!(many <= few + few / 2 + 32, "{many}, and {few} with few changes outside");
 }

@@ -8,18 +8,16 @@ use device::sync::Mutex;
 use inode::NodeId;
 use wire::remembered_bytes;
 
-use crate::owner::stream_terms::MEMORY_OF_USERS;
-
 /// Bytes that an export takes of its user's share at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Most bytes of all exports of one user, and of all users.
-const OF_USER_MAX: usize = MEMORY_OF_USERS as usize;
+/// Most bytes of all exports of one user, as of a stream, and of all users.
+const OF_USER_MAX: usize = 256 << 20;
 const OF_USERS_MAX: usize = 4 * OF_USER_MAX;
 
 /// What exports under way have taken, by user.
 #[derive(Default)]
-pub(in crate::owner) struct Shares(Mutex<BTreeMap<u32, usize>>);
+pub(crate) struct Shares(Mutex<BTreeMap<u32, usize>>);
 
 impl Shares {
     fn take(&self, uid: u32, bytes: usize) -> bool {
