@@ -1,56 +1,109 @@
 #!/bin/sh
-# Times `pando diff` of 1,000 changes among many files, on each engine, warm: one JSON line an engine.
+# Times `pando diff` of 1,000 changes among many files: warm, with caches dropped, after another tree
+# was imported between the two states (so that runs merge), and with a snapshot that was pruned.
 #
-#   bench/diff.sh [FILES] [PANDO]      FILES: 1000000; PANDO: target/release/pando
+#   bench/diff.sh [FILES] [PANDO] [ENGINE...]      FILES: 1000000; PANDO: target/release/pando; both engines
 #
-# The tree is made in memory (/dev/shm), imported, and snapshotted; then 1,000 files that are spread
-# over all directories get another mode through a mount. Times are of the whole command, of which the
-# least and the median of nine runs are printed. Needs root, or fusermount3.
+# The tree is made from a list, and snapshotted; then 1,000 files that are spread over all directories
+# get another mode through a mount. Two trees of as many files are beside it; they are removed before
+# the last rows, by which the snapshot is pruned: it shares nothing with the present any more, and
+# the directory is compared entry by entry. Times are of the whole command: least and median of nine,
+# cold of three, for each of which the volume is mounted again and the page cache dropped; `status`, which
+# does nothing, is beside them. One JSON line a row. Needs root.
 set -eu
 
 files=${1:-1000000}
-pando=${2:-target/release/pando}
+pando=$(realpath "${2:-target/release/pando}")
+if [ $# -ge 3 ]; then shift 2; else set -- btree lsm; fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/pando-diff.XXXXXX")
-source=$(mktemp -d /dev/shm/pando-diff.XXXXXX)
 end() {
     for engine in btree lsm; do
-        "$pando" umount "$work/$engine" >/dev/null 2>&1 || true
+        "$pando" umount "$work/mnt-$engine" >/dev/null 2>&1 || true
     done
-    rm -rf "$work" "$source"
+    rm -rf "$work"
 }
 trap end EXIT
 
-python3 - "$source" "$files" <<'END'
-import os, sys
-top, files = sys.argv[1], int(sys.argv[2])
-for directory in range(max(files // 1000, 1)):
-    os.mkdir(f"{top}/{directory}")
-    for file in range(min(files, 1000)):
-        os.mknod(f"{top}/{directory}/{file}")
-END
-
-for engine in btree lsm; do
+for engine in "$@"; do
     mkdir "$work/mnt-$engine"
-    "$pando" format --engine "$engine" "$work/$engine"
-    "$pando" mount "$work/$engine" "$work/mnt-$engine"
-    "$pando" --quiet import "$source" "$work/mnt-$engine/t"
-    "$pando" snapshot create "$work/mnt-$engine/t" s
-    python3 - "$engine" "$files" "$work/mnt-$engine/t" "$pando" <<'END'
+    "$pando" format --engine "$engine" "$work/$engine" >/dev/null
+    "$pando" mount "$work/$engine" "$work/mnt-$engine" >/dev/null
+    python3 - "$engine" "$files" "$work" "$pando" <<'END'
 import json, os, statistics, subprocess, sys, time
-engine, files, top, pando = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+engine, files, work, pando = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+mount, volume = f"{work}/mnt-{engine}", f"{work}/{engine}"
 directories = max(files // 1000, 1)
-for change in range(1000):
-    os.chmod(f"{top}/{change % directories}/{change % 1000}", 0o600)
-times = []
-for run in range(10):
+
+
+def run(*words):
+    return subprocess.run([pando, "-q", *words], check=True, capture_output=True).stdout
+
+
+def timed(*words):
     begun = time.monotonic()
-    result = subprocess.run([pando, "diff", "--stat", "--json", top + "@s", top],
-                          check=True, capture_output=True)
-    times.append((time.monotonic() - begun) * 1000)
-warm = sorted(times[1:])
-print(json.dumps({"bench": "diff", "engine": engine, "files": files, "first_ms": round(times[0], 1),
-                  "least_ms": round(warm[0], 1), "median_ms": round(statistics.median(warm), 1),
-                  "found": json.loads(result.stdout)}))
+    out = run(*words)
+    return (time.monotonic() - begun) * 1000, out
+
+
+def fill(name):
+    listed = subprocess.Popen([pando, "-q", "import", "--format", "list", "-", f"{mount}/{name}"],
+                              stdin=subprocess.PIPE)
+    for directory in range(directories):
+        lines = [f'{{"path":"d{directory}","kind":"d","mode":"0755"}}\n']
+        lines += [f'{{"path":"d{directory}/file-{file}","kind":"f","mode":"0644","uid":0,"gid":0,"size":0,'
+                  f'"mtime":1700000000}}\n' for file in range(min(files, 1000))]
+        listed.stdin.write("".join(lines).encode())
+    listed.stdin.close()
+    if listed.wait() != 0:
+        sys.exit("the import failed")
+
+
+def wait_until_idle():
+    while not json.loads(run("status", "--json", mount))["background"]["idle"]:
+        time.sleep(0.2)
+
+
+def report(what, times, **more):
+    times.sort()
+    print(json.dumps({"bench": "diff", "engine": engine, "files": files, "what": what,
+                      "least_ms": round(times[0], 1), "median_ms": round(statistics.median(times), 1), **more}),
+          flush=True)
+
+
+def diff(what, drop=False):
+    times = []
+    for each in range(3 if drop else 9):
+        if drop:
+            run("umount", mount)
+            os.sync()
+            with open("/proc/sys/vm/drop_caches", "w") as caches:
+                caches.write("3")
+            run("mount", volume, mount)
+        took, out = timed("diff", "--stat", "--json", f"{mount}/t@s", f"{mount}/t")
+        times.append(took)
+    found = json.loads(out)
+    report(what, times, modified=found["modified"])
+
+
+fill("t")
+fill("beside")
+fill("more")
+wait_until_idle()
+run("snapshot", "create", f"{mount}/t", "s")
+for change in range(1000):
+    os.chmod(f"{mount}/t/d{change % directories}/file-{change % 1000}", 0o600)
+report("status", [timed("status", mount)[0] for each in range(9)])
+diff("warm")
+diff("cold", drop=True)
+fill("later")
+wait_until_idle()
+diff("warm, another tree imported between")
+diff("cold, another tree imported between", drop=True)
+run("rmr", "--wait", f"{mount}/beside")
+run("rmr", "--wait", f"{mount}/more")
+wait_until_idle()
+diff("warm, snapshot pruned")
+diff("cold, snapshot pruned", drop=True)
 END
-    "$pando" umount "$work/mnt-$engine"
+    "$pando" umount "$work/mnt-$engine" >/dev/null
 done

@@ -8,7 +8,9 @@
 # whole command with its start, least and median of nine; `pando status` is beside them, which does
 # nothing. A clone that is removed shares all of its records. Of the directory itself the records are
 # reclaimed: the rate is of files and directories. Beside it a program makes and removes a file through
-# the mount; `p99_ms` of both calls together is compared with the time before. Needs root, or fusermount3.
+# the mount; `p99_ms` of both calls together is compared with the time before. Rollbacks are of another
+# directory of as many files, because one that was rolled back is a tree of its own, which is dropped
+# as a whole. Needs root, or fusermount3.
 set -eu
 
 files=${1:-10000000}
@@ -56,9 +58,9 @@ def commands(what, each):
     report(what, least_ms=round(times[0], 1), median_ms=round(statistics.median(times), 1))
 
 
-def fill():
+def fill(name):
     begun = time.monotonic()
-    listed = subprocess.Popen([pando, "-q", "import", "--format", "list", "-", mount + "/t"], stdin=subprocess.PIPE)
+    listed = subprocess.Popen([pando, "-q", "import", "--format", "list", "-", f"{mount}/{name}"], stdin=subprocess.PIPE)
     for directory in range(directories):
         lines = [f'{{"path":"d{directory}","kind":"d","mode":"0755"}}\n']
         lines += [f'{{"path":"d{directory}/file-{file}","kind":"f","mode":"0644","uid":0,"gid":0,"size":0,'
@@ -91,22 +93,11 @@ class Beside(threading.Thread):
         return {"calls": len(waits), "median_ms": at(0.5), "p99_ms": at(0.99), "most_ms": at(1)}
 
 
-fill()
+fill("t")
 wait_until_idle()
 commands("status", lambda run: command("status", mount))
 commands("clone", lambda run: command("clone", mount + "/t", f"{mount}/c{run}"))
 commands("rmr of a clone", lambda run: command("rmr", f"{mount}/c{run}"))
-wait_until_idle()
-command("snapshot", "create", mount + "/t", "s")
-
-
-def roll_back(run):
-    os.chmod(f"{mount}/t/d{run % directories}", 0o700)
-    return command("rollback", mount + "/t", "s")
-
-
-commands("rollback", roll_back)
-command("snapshot", "delete", mount + "/t", "s")
 wait_until_idle()
 
 beside = Beside()
@@ -123,4 +114,16 @@ beside.join()
 report("rmr", ms=round(detached, 1), reclaim_seconds=round(ended - gone, 2),
        reclaimed_per_second=round((files + directories) / (ended - gone)))
 report("beside", before=beside.of(begun, removed), during=beside.of(removed, ended))
+
+fill("r")
+wait_until_idle()
+command("snapshot", "create", mount + "/r", "s")
+
+
+def roll_back(run):
+    os.chmod(f"{mount}/r/d{run % directories}", 0o700)
+    return command("rollback", mount + "/r", "s")
+
+
+commands("rollback", roll_back)
 END

@@ -1,12 +1,16 @@
 """The loads that bench/traces/record.sh records: `loads.py LOAD prepare|run DIR`."""
 
+import concurrent.futures
+import imaplib
 import os
+import pwd
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 
 SEED = 1
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -95,45 +99,108 @@ def npm_run(top):
         cwd=f"{top}/app")
 
 
-# Mailboxes of five users: a delivery writes to tmp and renames to new; a reader moves messages to
-# cur with flags, reads some, and expunges others.
+# Mailboxes of five users, served by dovecot from maildirs: each user is a client that appends messages,
+# reads some of them, sets flags, copies some to another mailbox, and expunges others.
+USERS = 5
+CONF = """protocols = imap
+base_dir = {run}
+state_dir = {run}/state
+log_path = {run}/log
+listen = 127.0.0.1
+ssl = no
+disable_plaintext_auth = no
+mail_location = maildir:{top}/%u
+first_valid_uid = 1
+passdb {{
+  driver = static
+  args = nopassword=y
+}}
+userdb {{
+  driver = static
+  args = uid={uid} gid={gid} home={top}/%u
+}}
+service imap-login {{
+  inet_listener imap {{
+    port = {port}
+  }}
+  inet_listener imaps {{
+    port = 0
+  }}
+}}
+"""
+
+
+def message(rng, name):
+    head = f"From: a@example.org\r\nTo: {name}@example.org\r\nSubject: {rng.random()}\r\n\r\n"
+    return (head + "y" * rng.randrange(500, 9000) + "\r\n").encode()
+
+
 def maildir_prepare(top):
-    for user in range(5):
+    mail = pwd.getpwnam("mail")
+    for user in range(USERS):
+        rng = random.Random(user)
         for box in ("tmp", "new", "cur"):
             os.makedirs(f"{top}/u{user}/{box}")
         for number in range(60):
-            write(f"{top}/u{user}/cur/0.{number}.host:2,S", "x" * 2000)
+            write(f"{top}/u{user}/cur/{number}.host:2,S", message(rng, "b").decode())
+    for where, directories, files in os.walk(top):
+        for name in directories + files:
+            os.chown(f"{where}/{name}", mail.pw_uid, mail.pw_gid)
 
 
 def maildir_run(top):
-    def client(user):
-        rng, box = random.Random(user), f"{top}/u{user}"
-        for step in range(24):
-            name = f"{step + 1}.{user}.host"
-            with open(f"{box}/tmp/{name}", "w") as file:
-                file.write("y" * rng.randrange(500, 9000))
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(f"{box}/tmp/{name}", f"{box}/new/{name}")
-            if step % 3 == 0:
-                for new in os.listdir(f"{box}/new"):
-                    os.rename(f"{box}/new/{new}", f"{box}/cur/{new}:2,")
-                messages = os.listdir(f"{box}/cur")
-                for message in rng.sample(messages, min(8, len(messages))):
-                    os.stat(f"{box}/cur/{message}")
-                    with open(f"{box}/cur/{message}") as file:
-                        file.read()
-                gone = rng.choice(messages)
-                os.unlink(f"{box}/cur/{gone}")
-                seen = next((m for m in messages if m.endswith(":2,") and m != gone), None)
-                if seen:
-                    os.rename(f"{box}/cur/{seen}", f"{box}/cur/{seen}S")
+    mail = pwd.getpwnam("mail")
+    place = tempfile.mkdtemp(dir=os.environ.get("PANDO_CACHE", "/tmp"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    conf = CONF.format(run=place, top=top, uid=mail.pw_uid, gid=mail.pw_gid, port=port)
+    write(f"{place}/conf", conf)
+    os.chmod(place, 0o755)
+    server = subprocess.Popen(["dovecot", "-F", "-c", f"{place}/conf"])
 
-    threads = [threading.Thread(target=client, args=(user,)) for user in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    def connect(name):
+        for attempt in range(200):
+            try:
+                connection = imaplib.IMAP4("127.0.0.1", port)
+                connection.login(name, "any")
+                return connection
+            except (OSError, imaplib.IMAP4.abort):
+                time.sleep(0.1)
+        raise RuntimeError("dovecot does not answer")
+
+    def done(answer):
+        assert answer[0] == "OK", answer
+        return answer[1]
+
+    def client(user):
+        rng, name = random.Random(user), f"u{user}"
+        imap = connect(name)
+        done(imap.create("Archive"))
+        for step in range(16):
+            done(imap.append("INBOX", None, None, message(rng, name)))
+            if step % 3 > 0:
+                continue
+            done(imap.select("INBOX"))
+            for new in done(imap.search(None, "UNSEEN"))[0].split():
+                done(imap.fetch(new, "(RFC822)"))
+            messages = done(imap.search(None, "ALL"))[0].split()
+            for old in rng.sample(messages, 8):
+                done(imap.fetch(old, "(FLAGS BODY.PEEK[])"))
+            done(imap.copy(rng.choice(messages), "Archive"))
+            done(imap.store(rng.choice(messages), "+FLAGS", "\\Flagged"))
+            done(imap.store(rng.choice(messages), "+FLAGS", "\\Deleted"))
+            done(imap.expunge())
+        imap.logout()
+
+    try:
+        with concurrent.futures.ThreadPoolExecutor(USERS) as threads:
+            for ended in [threads.submit(client, user) for user in range(USERS)]:
+                ended.result()
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(place)
 
 
 # 600 files in ten classes, listed once, then read in random order by two workers, twice.

@@ -6,9 +6,9 @@
 #
 # Loads: c-build (configure and make -j2 of zlib, from the repository or URL in PANDO_ZLIB),
 # rust-build (cargo build of a crate of this repository with its dependencies), git (clone, checkout
-# and gc of the last commits of this repository), npm (an install from a cache), maildir (deliveries
-# and five readers), loader (two epochs of a training loader with two workers over 600 files).
-# Needs root or fusermount3, gcc, make, cargo, git, npm and python3; before c-build, npm and
+# and gc of the last commits of this repository), npm (an install from a cache), maildir (dovecot
+# serves five clients by IMAP), loader (two epochs of a training loader with two workers over 600 files).
+# Needs root, gcc, make, cargo, git, npm, dovecot (imapd) and python3; before c-build, npm and
 # rust-build the network, unless zlib, npm's cache and cargo's registry are there.
 set -eu
 
@@ -22,6 +22,8 @@ end() {
     rm -rf "$work"
 }
 trap end EXIT
+# The user of the mail server is another one.
+chmod 755 "$work"
 mkdir "$work/mnt"
 options=attr-timeout=0,entry-timeout=0,negative-timeout=0,trace_opens
 

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{Error, Result};
 use jiff::Timestamp;
@@ -44,6 +45,8 @@ pub struct SourceObject {
 /// A bucket that is read.
 pub struct Source {
     server: Server,
+    /// The same for reads of objects.
+    reads: Server,
 }
 
 impl SourcePrefix {
@@ -73,7 +76,15 @@ impl Source {
     pub fn open(bucket: &str, settings: &Settings, seams: &Seams) -> Result<Source> {
         let place = open::place(bucket, "", settings, seams)?;
         let (clock, random) = (Arc::clone(&seams.clock), Arc::clone(&seams.random));
-        Ok(Source { server: s3::reader(&place, clock, random)? })
+        let server = s3::reader(&place, clock, random)?;
+        Ok(Source { reads: server.clone(), server })
+    }
+
+    /// Repeats reads of objects for so long only, and lists as long as before.
+    #[must_use]
+    pub fn read_within(mut self, limit: Duration) -> Source {
+        self.reads.patience = self.reads.patience.within(limit);
+        self
     }
 
     /// A page of the objects whose keys begin with a prefix, in the order of the server, and the
@@ -125,13 +136,14 @@ impl Source {
             let error = io::Error::from(io::ErrorKind::InvalidInput);
             return Err(Error::new("read", &object.key, error));
         };
-        let asked = self.server.asked("read", &object.key);
+        let server = &self.reads;
+        let asked = server.asked("read", &object.key);
         let range = format!("bytes={offset}-{last}");
-        let is_same = self.server.ask((Kind::Read, 0), |keys| {
-            let action = self.server.bucket.get_object(Some(keys), &object.key);
+        let is_same = server.ask((Kind::Read, 0), |keys| {
+            let action = server.bucket.get_object(Some(keys), &object.key);
             let url = action.sign(SIGNED_FOR);
-            let agent = self.server.agent.get(url.as_str());
-            let request = self.server.within(buffer.len() as u64, agent);
+            let agent = server.agent.get(url.as_str());
+            let request = server.within(buffer.len() as u64, agent);
             let answer = request.header("range", &range).call();
             asked.answered_by_any_type(answer, is_object, |mut answer| {
                 let (skipped, whole) = match status(&answer) {
@@ -166,7 +178,7 @@ impl Source {
                 }
             })
         })?;
-        self.server.patience.traffic.receives(if is_same { buffer.len() as u64 } else { 0 });
+        server.patience.traffic.receives(if is_same { buffer.len() as u64 } else { 0 });
         Ok(is_same)
     }
 }

@@ -80,6 +80,9 @@ pub enum Call<'a> {
     Export {
         /// The path.
         path: &'a [u8],
+        /// Bytes of memory for files with several names, of which more may come: at the daemon, and
+        /// at the caller (`remembered_bytes`). Names of files beyond it are files of their own.
+        memory: u64,
     },
     /// Takes a snapshot of a directory; answered when durable.
     SnapshotCreate {
@@ -195,6 +198,8 @@ pub enum Call<'a> {
         old: &'a [u8],
         /// The directory in the new state.
         new: &'a [u8],
+        /// Bytes of memory at the daemon.
+        memory: u64,
     },
     /// Sends a snapshot as a stream of `pando send`, as `Data`.
     Send {

@@ -2,7 +2,9 @@
 //! a current directory that `ExportItem::Enter` and `ExportItem::Leave` change.
 //!
 //! Every name of a directory is in the stream once, `ExportItem::Unread` if it could not be read.
-//! A file with several names has its contents at the first of them.
+//! A file with several names has its contents at the first of them. The daemon remembers it until
+//! its last name, as far as the caller gives memory; attributes of a file that it does not remember
+//! have 0 names, and further names of it are files of their own.
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +89,12 @@ pub enum ExportItem<'a> {
         /// The reason.
         message: &'a str,
     },
+}
+
+/// Bytes of memory that a file with several names takes until its last name: at the daemon, and at
+/// the command, which keeps its path below the exported directory.
+pub fn remembered_bytes(path_bytes: usize) -> usize {
+    128 + path_bytes
 }
 
 impl<'a> ExportItem<'a> {

@@ -53,7 +53,7 @@ pub use bytes::Bytes;
 pub use call::{Call, HELLO_MAGIC, Hello, Request, VERSION, Welcome};
 pub use codec::{DecodeError, decode, encode};
 pub use difference::Difference;
-pub use export::ExportItem;
+pub use export::{ExportItem, remembered_bytes};
 pub use failure::{Failure, FailureKind, QUOTA_HINT, os_words};
 pub use find::{Find, FindFrom, Found, FoundOutcome, ORDERED_MAX, Snapshots};
 pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, write_frame};

@@ -136,6 +136,8 @@ pub enum Answer {
     Entered {
         /// Whether the directory existed before.
         existed: bool,
+        /// Whether an import of the caller's made it, and ended before it gave it its attributes.
+        unfinished: bool,
     },
     /// To `ImportFlush` and `ImportClose`: items that failed since the last answer.
     Imported {

@@ -17,11 +17,12 @@ use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
 use inode::FsError;
 use search::NamedEntry;
-use store::{Diff, KeyRange, Pinned};
+use store::{Diff, KeyRange, Pinned, prefix_end};
 use vfs::FsResult;
 use vfs::is_cancelled;
 use volume::error::{from_search, from_store, malformed};
 
+use super::bounds::Bounds;
 use super::mounts::Mounts;
 use super::side::{Half, NEW, OLD, Side, Slot};
 
@@ -34,6 +35,8 @@ pub(super) struct Pair<'a> {
     pub(super) pin: &'a dyn Pinned,
     /// The old one and the new one.
     pub(super) sides: [Option<Side<'a>>; 2],
+    /// What may be kept.
+    pub(super) bounds: Bounds,
     /// Set when no caller waits for the result any more.
     pub(super) cancel: &'a AtomicBool,
 }
@@ -113,7 +116,12 @@ pub(super) struct Gathering<'p, 'a> {
     pub(super) mounts: Option<&'p mut Mounts>,
     /// The entry whose own record differed last.
     pub(super) last: Slot,
+    /// Whether entries of directories that are open in neither state were passed over.
+    pub(super) has_passed: bool,
 }
+
+/// Records of a directory that is open in neither state read before others are passed over.
+const PASSED_FROM: u64 = 16;
 
 impl Gathering<'_, '_> {
     /// Notes all inodes that may differ, and the root if that was moved.
@@ -151,23 +159,43 @@ impl Gathering<'_, '_> {
         }
     }
 
-    /// Takes the differences of a range of keys.
-    fn differences(&mut self, range: KeyRange) -> FsResult<()> {
+    /// Takes the differences of a range of keys. What is in a directory that is open in neither
+    /// state has no name that is seen, and is passed over: the tree of a subvolume has more than
+    /// the directory that is compared.
+    fn differences(&mut self, mut range: KeyRange) -> FsResult<()> {
         let pin = self.pair.pin;
         let [Some(old), Some(new)] = &self.pair.sides else { return Ok(()) };
         let trees = [old.half.tree, new.half.tree];
-        let mut cursor = pin.diff(trees[OLD], pin, trees[NEW], range).map_err(from_store)?;
         let mut taken = 0_u64;
-        while let Some(diff) = cursor.next().map_err(from_store)? {
-            taken += 1;
-            if taken.is_multiple_of(256) {
-                self.pair.check_wanted()?;
-            }
-            let which = if diff.new.is_some() { NEW } else { OLD };
-            let parsed = key::parse(diff.key).map_err(|error| malformed(trees[which], &error))?;
-            self.difference(parsed, &diff)?;
+        loop {
+            let to = range.to.clone();
+            let mut cursor = pin.diff(trees[OLD], pin, trees[NEW], range).map_err(from_store)?;
+            let mut closed = (0, 0);
+            let passed = loop {
+                let Some(diff) = cursor.next().map_err(from_store)? else { return Ok(()) };
+                taken += 1;
+                if taken.is_multiple_of(256) {
+                    self.pair.check_wanted()?;
+                }
+                let which = if diff.new.is_some() { NEW } else { OLD };
+                let parsed = key::parse(diff.key).map_err(|e| malformed(trees[which], &e))?;
+                self.difference(parsed, &diff)?;
+                if let Parsed::Entry { directory, .. } = parsed
+                    && !self.pair.is_open(OLD, directory)?
+                    && !self.pair.is_open(NEW, directory)?
+                {
+                    // To begin again costs as much as some records.
+                    let records = if closed.0 == directory { closed.1 + 1 } else { 1 };
+                    closed = (directory, records);
+                    if records > PASSED_FROM {
+                        break directory;
+                    }
+                }
+            };
+            self.has_passed = true;
+            let Some(from) = prefix_end(&key::directory_prefix(passed)) else { return Ok(()) };
+            range = KeyRange { from, to };
         }
-        Ok(())
     }
 
     fn difference(&mut self, parsed: Parsed, diff: &Diff<'_>) -> FsResult<()> {
@@ -271,7 +299,7 @@ impl Gathering<'_, '_> {
                 if let Some((ino, Target::Directory)) = gathering.entry(which, slot, value)? {
                     left.push(ino);
                 }
-                Ok(())
+                gathering.pair.bounds.check_waiting(left.len())
             })?;
         }
         Ok(())
@@ -347,7 +375,7 @@ impl Gathering<'_, '_> {
                 if which == OLD && self.pair.is_open(which, entry.ino)? {
                     left.push(entry.ino);
                 }
-                Ok(())
+                self.pair.bounds.check_waiting(left.len())
             }
             Target::Linked(_) if which == OLD => {
                 self.differences(KeyRange::prefix(&key::linked_prefix(entry.ino)))?;

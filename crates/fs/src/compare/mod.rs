@@ -8,8 +8,8 @@
 //! 3. `judge` looks each noted inode up in both states (`side`), and turns what differs into
 //!    changes (`change`), which leave in the order of their paths.
 //!
-//! Memory is bounded: beyond `run::INODES_MAX` inodes the trees are compared again, for one
-//! range of inode numbers after the other.
+//! Memory is bounded (`bounds`): beyond so many inodes the trees are compared again, for one range
+//! of inode numbers after the other. What cannot be divided ends the comparison.
 
 mod run;
 mod judge;
@@ -17,6 +17,7 @@ mod gather;
 mod mounts;
 mod side;
 mod change;
+mod bounds;
 
 pub use change::{Compared, Difference, Fields};
 pub use inode::{ChangeKind, Field};

@@ -15,6 +15,7 @@ use store::TreeId;
 use vfs::FsResult;
 use volume::error::{from_search, inconsistent};
 
+use super::bounds::Bounds;
 use super::side::{Half, NEW, Name, OLD, Side, Slot};
 
 /// Two directories to compare; one may be absent.
@@ -37,8 +38,10 @@ struct Mount {
 }
 
 /// What is mounted below the directories of a pair.
-#[derive(Default)]
 pub(super) struct Mounts {
+    bounds: Bounds,
+    /// Bytes of what is below.
+    taken: usize,
     /// By entry: the differences of the trees and a walk may both find one.
     found: [BTreeMap<Slot, Mount>; 2],
     /// What is mounted over directories of the other state.
@@ -47,6 +50,12 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
+    /// None yet.
+    pub(super) fn new(bounds: Bounds) -> Mounts {
+        let (found, over) = (Default::default(), Default::default());
+        Mounts { bounds, taken: 0, found, over, tasks: Vec::new() }
+    }
+
     /// Adds what an entry of an open directory points to, unless that is mounted elsewhere.
     pub(super) fn add(
         &mut self,
@@ -57,6 +66,7 @@ impl Mounts {
     ) -> FsResult<()> {
         let Some(record) = mounted(side, slot, id)? else { return Ok(()) };
         let path = side.path(&Name { directory: slot.0, name: name.to_vec() })?;
+        self.bounds.take_mount(&mut self.taken, name.len() + path.len())?;
         let half = half(id, &record, path);
         let mount = Mount { slot, name: name.to_vec(), lineage: record.lineage, half };
         self.found[which].insert(slot, mount);
@@ -81,6 +91,7 @@ impl Mounts {
         let name = Name { directory: slot.0, name: entry.name };
         let own = Half { root: directory, path: side.path(&name)?, ..side.half.clone() };
         let mounted = half(id, &record, other.path(&name)?);
+        self.bounds.take_mount(&mut self.taken, own.path.len() + mounted.path.len())?;
         side.set_separate(directory);
         self.over[1 - which].insert(id);
         let halves =
@@ -106,7 +117,7 @@ impl Mounts {
 
     /// What is to be compared.
     pub(super) fn pair(self) -> Vec<Task> {
-        let Mounts { found, over, mut tasks } = self;
+        let Mounts { found, over, mut tasks, .. } = self;
         let mut which = 0;
         let [mut old, mut new] = found.map(|mounts| {
             let taken = &over[which];

@@ -14,6 +14,7 @@ use vfs::FsResult;
 use volume::error::{from_search, from_store, malformed};
 use volume::subvol::VOLUME;
 
+use super::bounds::Bounds;
 use super::change::{Compared, Difference};
 use super::gather::{Gathering, Noted, Notes, Pair};
 use super::judge::{Judge, Verdict};
@@ -21,10 +22,8 @@ use super::mounts::{Mounts, Task, half};
 use super::side::{NEW, Side};
 use crate::Fs;
 
-/// Most inodes that are noted at one time.
-const INODES_MAX: usize = 1 << 17;
-/// Bytes of changes that are sorted at one time.
-const SORTED_BYTES: usize = 32 << 20;
+/// Bytes of memory of a comparison whose caller states none.
+const MEMORY: usize = 64 << 20;
 
 /// Takes changes; `Break` ends the comparison.
 pub type Changes<'a> = &'a mut dyn FnMut(&Difference) -> ControlFlow<()>;
@@ -43,7 +42,19 @@ impl Fs {
         cancel: &AtomicBool,
         emit: Changes<'_>,
     ) -> FsResult<Compared> {
-        self.compare_in_passes(caller, (old, new), INODES_MAX, (cancel, emit))
+        self.compare_within(caller, (old, new), MEMORY, (cancel, emit))
+    }
+
+    /// As [`Fs::compare`], with so many bytes of memory. What takes more and cannot be divided is
+    /// [`FsError::LimitReached`].
+    pub fn compare_within(
+        &self,
+        caller: &Caller,
+        (old, new): (NodeId, NodeId),
+        memory: usize,
+        (cancel, emit): (&AtomicBool, Changes<'_>),
+    ) -> FsResult<Compared> {
+        self.compare_bounded(caller, (old, new), Bounds::of(memory), (cancel, emit))
     }
 
     /// As [`Fs::compare`], with no more than so many inodes noted at one time. The trees are
@@ -56,6 +67,17 @@ impl Fs {
         inodes_max: usize,
         (cancel, emit): (&AtomicBool, Changes<'_>),
     ) -> FsResult<Compared> {
+        let bounds = Bounds { inodes: inodes_max, ..Bounds::of(MEMORY) };
+        self.compare_bounded(caller, (old, new), bounds, (cancel, emit))
+    }
+
+    fn compare_bounded(
+        &self,
+        caller: &Caller,
+        (old, new): (NodeId, NodeId),
+        bounds: Bounds,
+        (cancel, emit): (&AtomicBool, Changes<'_>),
+    ) -> FsResult<Compared> {
         let places = [self.place(old)?, self.place(new)?];
         let tops = [&places[0], &places[1]].map(|(subvol, ino)| (subvol.id.0, *ino));
         let pin = self.pin_corrected(&tops)?;
@@ -66,7 +88,7 @@ impl Fs {
             let record = record.ok_or(FsError::Stale)?;
             let mut half = half(subvol.id.0, &record, Vec::new());
             half.root = ino;
-            let mut side = Side::new(records, half.clone(), caller);
+            let mut side = Side::new(records, half.clone(), (caller, bounds));
             match side.directory(ino)? {
                 Some(record) if !record.detached => {}
                 Some(_) => return Err(FsError::NotFound),
@@ -87,9 +109,9 @@ impl Fs {
             caller,
             pin: &*pin,
             records,
-            inodes_max,
+            bounds,
             cancel,
-            sorted: Sorted { emit, changes: Vec::new(), bytes: 0, compared: Compared::default() },
+            sorted: Sorted::new(emit, bounds.sorted_bytes),
         };
         let mut tasks = vec![Task { halves, is_moved: false }];
         while let Some(task) = tasks.pop() {
@@ -107,7 +129,7 @@ struct Run<'a, 'e> {
     caller: &'a Caller,
     pin: &'a dyn Pinned,
     records: Records<'a>,
-    inodes_max: usize,
+    bounds: Bounds,
     cancel: &'a AtomicBool,
     sorted: Sorted<'e>,
 }
@@ -115,22 +137,31 @@ struct Run<'a, 'e> {
 impl Run<'_, '_> {
     /// Compares two directories, and adds what is mounted below them to the tasks.
     fn task(&mut self, task: Task, tasks: &mut Vec<Task>) -> FsResult<ControlFlow<()>> {
-        let sides =
-            task.halves.map(|half| half.map(|half| Side::new(self.records, half, self.caller)));
-        let mut pair = Pair { pin: self.pin, sides, cancel: self.cancel };
-        let mut mounts = Some(Mounts::default());
+        let (records, of, bounds) = (self.records, (self.caller, self.bounds), self.bounds);
+        let sides = task.halves.map(|half| half.map(|half| Side::new(records, half, of)));
+        let mut pair = Pair { pin: self.pin, sides, bounds, cancel: self.cancel };
+        let mut mounts = Some(Mounts::new(bounds));
         let mut from = Some(0);
         while let Some(first) = from {
-            let mut notes = Notes::new(first, self.inodes_max);
+            let mut notes = Notes::new(first, bounds.inodes);
             let gathered = mounts.as_mut();
-            Gathering { pair: &mut pair, notes: &mut notes, mounts: gathered, last: (0, 0) }
-                .run(task.is_moved)?;
+            let (pair_of, notes_of) = (&mut pair, &mut notes);
+            let mut gathering = Gathering {
+                pair: pair_of,
+                notes: notes_of,
+                mounts: gathered,
+                last: (0, 0),
+                has_passed: false,
+            };
+            gathering.run(task.is_moved)?;
+            let has_passed = gathering.has_passed;
             if let Some(mut mounts) = mounts.take() {
                 mounts.drop_separate(&mut pair.sides)?;
                 tasks.extend(mounts.pair());
             }
             from = notes.next_range();
-            if self.judge(&mut pair, task.is_moved, &notes)?.is_break() {
+            let how = (task.is_moved, has_passed);
+            if self.judge(&mut pair, how, &notes)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
             if from.is_some() && self.sorted.flush().is_break() {
@@ -144,7 +175,7 @@ impl Run<'_, '_> {
     fn judge(
         &mut self,
         pair: &mut Pair<'_>,
-        is_moved: bool,
+        (is_moved, has_passed): (bool, bool),
         notes: &Notes,
     ) -> FsResult<ControlFlow<()>> {
         let mut unplaced = Set::default();
@@ -163,6 +194,9 @@ impl Run<'_, '_> {
                     }
                 }
             }
+        }
+        if has_passed {
+            drop_placed(judge.pair, &mut unplaced)?;
         }
         if unplaced.is_empty() {
             return Ok(ControlFlow::Continue(()));
@@ -184,6 +218,36 @@ fn is_orphan(pair: &Pair<'_>, ino: u64) -> FsResult<bool> {
     let Some(side) = &pair.sides[NEW] else { return Ok(false) };
     let key = key::orphan(side.half.subvolume, ino);
     Ok(pair.pin.get(VOLUME, &key).map_err(from_store)?.is_some())
+}
+
+/// Drops inodes that entries which differ point to: those that were seen are noted, so these are in
+/// directories that were passed over.
+fn drop_placed(pair: &Pair<'_>, unplaced: &mut Set<u64>) -> FsResult<()> {
+    let [Some(old), Some(new)] = &pair.sides else { return Ok(()) };
+    let trees = [old.half.tree, new.half.tree];
+    let range = KeyRange::prefix(&key::DIRECTORIES_PREFIX);
+    let mut read = 0_u64;
+    let mut cursor = pair.pin.diff(trees[0], pair.pin, trees[1], range).map_err(from_store)?;
+    while !unplaced.is_empty()
+        && let Some(diff) = cursor.next().map_err(from_store)?
+    {
+        read += 1;
+        if read.is_multiple_of(256) {
+            pair.check_wanted()?;
+        }
+        let parsed = key::parse(diff.key).map_err(|error| malformed(trees[1], &error))?;
+        if !matches!(parsed, Parsed::Entry { cookie: 1.., part: Part::Attributes, .. }) {
+            continue;
+        }
+        for (tree, value) in trees.into_iter().zip([diff.old, diff.new]) {
+            let Some(value) = value else { continue };
+            let entry = EntryRecord::decode(value).map_err(|error| malformed(tree, &error))?;
+            if matches!(entry.target, Target::Embedded(_)) {
+                unplaced.remove(&entry.ino);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Finds the entries of files by their numbers, in the whole new tree: bytes of them were changed
@@ -220,14 +284,20 @@ struct Sorted<'e> {
     emit: Changes<'e>,
     changes: Vec<Difference>,
     bytes: usize,
+    bytes_max: usize,
     compared: Compared,
 }
 
-impl Sorted<'_> {
+impl<'e> Sorted<'e> {
+    fn new(emit: Changes<'e>, bytes_max: usize) -> Sorted<'e> {
+        let (changes, compared) = (Vec::new(), Compared::default());
+        Sorted { emit, changes, bytes: 0, bytes_max, compared }
+    }
+
     fn add(&mut self, changes: Vec<Difference>) -> ControlFlow<()> {
         self.bytes += changes.iter().map(Difference::bytes).sum::<usize>();
         self.changes.extend(changes);
-        if self.bytes < SORTED_BYTES { ControlFlow::Continue(()) } else { self.flush() }
+        if self.bytes < self.bytes_max { ControlFlow::Continue(()) } else { self.flush() }
     }
 
     fn finish(mut self) -> Compared {

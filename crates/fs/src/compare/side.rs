@@ -18,6 +18,8 @@ use vfs::FsResult;
 use volume::attributes;
 use volume::error::{from_search, from_store, inconsistent, malformed};
 
+use super::bounds::Bounds;
+
 /// Deepest directory whose parents are followed: more are a loop.
 const DEPTH_MAX: usize = 1 << 20;
 /// Most directories that are remembered; then all are forgotten.
@@ -55,6 +57,7 @@ pub(super) struct Side<'a> {
     /// Directories that are compared separately, with what is mounted over them in the other state.
     pub(super) separate: Set<u64>,
     caller: &'a Caller,
+    bounds: Bounds,
     directories: Map<u64, Known>,
 }
 
@@ -99,9 +102,13 @@ pub(super) struct Seen {
 
 impl<'a> Side<'a> {
     /// A state of a directory.
-    pub(super) fn new(records: Records<'a>, half: Half, caller: &'a Caller) -> Side<'a> {
+    pub(super) fn new(
+        records: Records<'a>,
+        half: Half,
+        (caller, bounds): (&'a Caller, Bounds),
+    ) -> Side<'a> {
         let records = records.of_tree(half.tree);
-        Side { records, half, separate: Set::default(), caller, directories: Map::default() }
+        Side { records, half, separate: Set::default(), caller, bounds, directories: Map::default() }
     }
 
     /// Excludes a directory and all below it.
@@ -261,11 +268,12 @@ impl<'a> Side<'a> {
         let Some(record) = self.records.linked(ino).map_err(from_search)? else { return Ok(None) };
         let range = KeyRange::prefix(&key::back_reference_prefix(ino));
         let tree = self.half.tree;
-        let mut slots = Vec::new();
+        let (mut slots, mut taken) = (Vec::new(), 0);
         let mut cursor = self.records.read.scan(tree, range).map_err(from_store)?;
         while let Some(item) = cursor.next().map_err(from_store)? {
             let parsed = key::parse(item.key).map_err(|error| malformed(tree, &error))?;
             if let Parsed::BackReference { directory, cookie, .. } = parsed {
+                self.bounds.take_name(&mut taken, b"")?;
                 slots.push((directory, cookie));
             }
         }
@@ -278,6 +286,7 @@ impl<'a> Side<'a> {
                 if entry.ino != ino || entry.target.is_none() {
                     return Err(inconsistent(tree, "a link has no name", ino));
                 }
+                self.bounds.take_name(&mut taken, &entry.name)?;
                 names.push(Name { directory, name: std::mem::take(&mut entry.name) });
             }
         }

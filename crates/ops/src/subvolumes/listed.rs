@@ -25,6 +25,11 @@ use crate::Ops;
 const KNOWN_MAX: usize = 4096;
 const KNOWN_BYTES_MAX: usize = 4 << 20;
 
+/// Most snapshots, and bytes of their paths, that are found before they are passed on: while a
+/// receiver is waited for, no state of the volume is kept.
+const FOUND_MAX: usize = 16_384;
+const FOUND_BYTES_MAX: usize = 4 << 20;
+
 /// Names of snapshots of a directory that are read at a time.
 const PAGE_MAX: usize = 256;
 
@@ -42,7 +47,7 @@ struct Listed {
 struct Known {
     directories: BTreeMap<(u64, u64), Option<There>>,
     bytes: usize,
-    /// One state for all: what is renamed meanwhile is in it once.
+    /// One state for many: what is renamed meanwhile is in it once.
     leads: Option<Leads>,
 }
 
@@ -89,6 +94,9 @@ impl Ops {
         }
         let reachable = Reachable::read(self, &walk)?;
         let (mut known, mut roots) = (Known::default(), BTreeMap::new());
+        let (mut pending, mut bytes) = (Vec::new(), 0);
+        // Those on a way are few, and mostly one of them is wanted.
+        let most = if query.on_the_way_to.is_some() { 1 } else { FOUND_MAX };
         for Listed { id, lineage, ino, .. } in found {
             walk.proceeds()?;
             // It was deleted meanwhile.
@@ -124,7 +132,18 @@ impl Ops {
                 None if then.is_some() => then,
                 None => path_then(usize::MAX)?,
             };
-            let kept = KeptSnapshot { snapshot: info(id, &record), removed, path };
+            bytes += path.as_ref().map_or(0, Vec::len);
+            pending.push(KeptSnapshot { snapshot: info(id, &record), removed, path });
+            if pending.len() >= most || bytes >= FOUND_BYTES_MAX {
+                known.leads = None;
+                bytes = 0;
+                if pending.drain(..).try_for_each(&mut *visit).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        drop(known);
+        for kept in pending {
             if visit(kept).is_break() {
                 break;
             }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::stream::memory;
+
 pub(crate) const DIFF_HELP: &str = "\
 OLD and NEW are two states of one directory: a snapshot (DIR@NAME), the present (DIR), a clone of
 it, or the directory in a snapshot or clone of one above. Prints one change a line, sorted by path:
@@ -38,6 +40,9 @@ pub(crate) struct DiffArgs {
     /// Print unified diffs of text files, too
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) patch: bool,
+    /// Memory at the daemon, and for changes that -p keeps; at most 256M unless as root
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = memory)]
+    pub(crate) memory: u64,
     /// Exit with 1 if anything differs
     #[arg(long)]
     pub(crate) exit_code: bool,

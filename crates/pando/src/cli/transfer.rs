@@ -77,6 +77,10 @@ pub(crate) struct ExportArgs {
     /// What to make
     #[arg(long, value_enum, default_value = "dir")]
     pub(crate) format: ExportFormat,
+    /// Memory for files with several names, until the last name; names of files beyond it become
+    /// files of their own, which is reported
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
+    pub(crate) memory: u64,
 }
 
 /// What an import reads.
@@ -140,8 +144,8 @@ pub(crate) struct ImportArgs {
     /// Ignore this at the beginning of a list's paths
     #[arg(long, value_name = "PREFIX")]
     pub(crate) strip: Option<OsString>,
-    /// Leave out lines of a list that are none, and show the rest of what appears whole although
-    /// something of it cannot be made
+    /// Leave out lines of a list that are none, and objects that a store never returns; show the
+    /// rest of what appears whole although something of it cannot be made
     #[arg(long)]
     pub(crate) keep_going: bool,
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::Connection;
 use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
-use wire::{Answer, Attr, Body, Call, ExportItem, Failure, FailureKind, Kind};
+use wire::{Answer, Attr, Body, Call, ExportItem, Failure, FailureKind, Kind, remembered_bytes};
 
 use crate::failure::Result;
 use crate::output::Output;
@@ -58,9 +58,6 @@ pub(crate) trait Sink {
     }
 }
 
-/// Most files with several names of which more names may come, as in the daemon.
-const LINKS_MAX: usize = 1 << 20;
-
 /// The outcome of an export.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -91,6 +88,8 @@ pub(crate) struct Export<'a, S> {
     levels: Vec<Level>,
     /// The first names of files with several, and how many more they have.
     links: BTreeMap<u64, (Vec<u8>, u32)>,
+    links_bytes: usize,
+    memory: u64,
     /// The file begun.
     begun: Option<(Vec<u8>, Attr, OwnXattrs)>,
 }
@@ -105,8 +104,9 @@ struct Level {
 }
 
 impl<'a, S: Sink> Export<'a, S> {
+    /// An export with so many bytes of memory for files with several names.
     pub(crate) fn new(
-        sink: S,
+        (sink, memory): (S, u64),
         bar: &'a ProgressBar,
         interrupted: &'a AtomicBool,
         output: &'a mut Output,
@@ -120,6 +120,8 @@ impl<'a, S: Sink> Export<'a, S> {
             path: Vec::new(),
             levels: Vec::new(),
             links: BTreeMap::new(),
+            links_bytes: 0,
+            memory,
             begun: None,
         }
     }
@@ -127,7 +129,8 @@ impl<'a, S: Sink> Export<'a, S> {
     /// Exports a path of a volume.
     pub(crate) fn run(mut self, mut connection: Connection, path: &[u8]) -> Result<(Outcome, S)> {
         let clock = SystemClock::new();
-        let done = connection.call(Call::Export { path }, &mut |body| match body {
+        let call = Call::Export { path, memory: self.memory };
+        let done = connection.call(call, &mut |body| match body {
             Body::Exported(items) => self.items(&items.0),
             _ => Err(Failure::new(FailureKind::Protocol, "an unexpected part of an export")),
         })?;
@@ -197,7 +200,7 @@ impl<'a, S: Sink> Export<'a, S> {
                 let one = Exported { path: &path, attr: &attr, xattrs: &borrowed(&xattrs) };
                 self.sink.end(&one)?;
                 self.outcome.exported += 1;
-                self.remember(&attr, &path);
+                self.remember(&attr, &path)?;
             }
             ExportItem::Other { name, attr, xattrs, target } => {
                 self.one((*name, true), attr, |sink, path| {
@@ -214,6 +217,7 @@ impl<'a, S: Sink> Export<'a, S> {
                 let (first, is_last) = (first.clone(), *left == 0);
                 if is_last {
                     self.links.remove(&attr.node);
+                    self.links_bytes -= remembered_bytes(first.len());
                 }
                 self.one((*name, false), attr, |sink, path| {
                     sink.link(&Exported { path, attr, xattrs: &[] }, &first).map(|()| true)
@@ -232,16 +236,22 @@ impl<'a, S: Sink> Export<'a, S> {
     }
 
     /// Remembers the first name of a file with several. The daemon forgets a file with its last
-    /// name, too, and sends what is beyond its bound as files of their own.
-    fn remember(&mut self, attr: &Attr, path: &[u8]) {
-        if attr.nlink < 2 {
-            return;
-        }
-        if self.links.contains_key(&attr.node) || self.links.len() >= LINKS_MAX {
+    /// name, too, and sends what is beyond the memory as files of their own.
+    fn remember(&mut self, attr: &Attr, path: &[u8]) -> Result<()> {
+        if attr.nlink == 0 {
             self.outcome.split += 1;
-            return;
         }
-        self.links.insert(attr.node, (path.to_vec(), attr.nlink - 1));
+        if attr.nlink < 2 {
+            return Ok(());
+        }
+        self.links_bytes += remembered_bytes(path.len());
+        if self.links_bytes as u64 > self.memory {
+            return Err(broken("more is to be remembered than was allowed"));
+        }
+        if let Some((before, _)) = self.links.insert(attr.node, (path.to_vec(), attr.nlink - 1)) {
+            self.links_bytes -= remembered_bytes(before.len());
+        }
+        Ok(())
     }
 
     /// Stores one name in the current directory; `links`: other names of the file may follow.
@@ -258,8 +268,9 @@ impl<'a, S: Sink> Export<'a, S> {
             self.outcome.exported += 1;
             if links {
                 let path = std::mem::take(&mut self.path);
-                self.remember(attr, &path);
+                let remembered = self.remember(attr, &path);
                 self.path = path;
+                remembered?;
             }
         } else {
             self.outcome.sockets += 1;

@@ -13,6 +13,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use client::Connection;
 use device::{Clock, SystemClock};
@@ -35,6 +36,9 @@ const NAME_BYTES_MAX: usize = 255;
 /// Contents travel in items of this length; a file up to this travels in one.
 const DATA_BYTES: usize = 256 << 10;
 
+/// How long reads of an object are repeated before it is seen whether the store answers at all.
+const OBJECT_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Modes of files and directories, without the bits of the umask: objects have none.
 const FILE_MODE: u32 = 0o666;
 const DIRECTORY_MODE: u32 = 0o777;
@@ -47,7 +51,8 @@ pub(crate) struct Bucket<'a> {
     pub(crate) on_conflict: OnConflict,
     /// Whether to keep what is sent, to be verified.
     pub(crate) verify: bool,
-    /// Whether the rest gets its name although something failed.
+    /// Whether objects are left out that a server which answers does not return, and the rest gets
+    /// its name although something failed.
     pub(crate) keep_going: bool,
     /// Bytes of memory.
     pub(crate) memory: usize,
@@ -63,7 +68,9 @@ impl Bucket<'_> {
     pub(crate) fn run(self, connection: Connection, output: &mut Output) -> Result<Outcome> {
         let clock = SystemClock::new();
         let source = Source::open(&self.source.bucket, &Settings::default(), &Seams::system());
-        let source = Arc::new(source.map_err(|error| self.failed(&error))?);
+        let source = source.map_err(|error| self.failed(&error))?;
+        let source = if self.keep_going { source.read_within(OBJECT_PATIENCE) } else { source };
+        let source = Arc::new(source);
         self.refuse_volume_above(&source)?;
         // What is no source leaves nothing behind.
         let first = self.page(&source, None)?;
@@ -85,12 +92,13 @@ impl Bucket<'_> {
         rustix::process::umask(umask);
         let umask = umask.bits() & 0o777;
         tree.part_mode(DIRECTORY_MODE & !umask);
-        let mut import = Import { bucket: &self, files: Vec::new(), umask, tree: &mut tree };
+        let (bucket, files) = (&self, Vec::new());
+        let mut import = Import { bucket, source: &source, files, umask, tree: &mut tree };
         let fetch = Fetch::start(&source, ahead).map_err(|error| {
             let message = format!("cannot start a thread: {error}");
             Failure::new(FailureKind::Other, message).hint("end other processes")
         });
-        let walked = fetch.and_then(|mut fetch| import.pages(&source, &mut fetch, first));
+        let walked = fetch.and_then(|mut fetch| import.pages(&mut fetch, first));
         match walked {
             Ok(()) if tree.is_interrupted() => tree.abandon()?,
             Ok(()) => tree.finish(self.destination.1)?,
@@ -151,6 +159,7 @@ impl Bucket<'_> {
 
 struct Import<'a, 'b> {
     bucket: &'a Bucket<'a>,
+    source: &'a Source,
     tree: &'a mut Tree<'b>,
     /// Keys of objects that the current key begins with: files, below which is nothing.
     files: Vec<String>,
@@ -167,14 +176,14 @@ struct Wanted {
 }
 
 impl Import<'_, '_> {
-    fn pages(&mut self, source: &Source, fetch: &mut Fetch, first: Page) -> Result<()> {
+    fn pages(&mut self, fetch: &mut Fetch, first: Page) -> Result<()> {
         let (mut objects, mut token) = first;
         loop {
             self.objects(objects, fetch)?;
             match token {
                 Some(next) if !self.tree.is_interrupted() => {
                     self.tree.proceed()?;
-                    (objects, token) = self.bucket.page(source, Some(&next))?;
+                    (objects, token) = self.bucket.page(self.source, Some(&next))?;
                 }
                 _ => return Ok(()),
             }
@@ -294,19 +303,17 @@ impl Import<'_, '_> {
             let bytes = match self.part(fetch)? {
                 Some(Fetched::Bytes(bytes)) => bytes,
                 Some(Fetched::Changed) => {
-                    let message = "it changed or was removed while it was imported";
-                    let failure = Failure::new(FailureKind::Other, message);
-                    let failure = failure.at(object.key.as_bytes());
-                    self.tree.fail(failure.hint("run the same import again"));
+                    self.changed(object);
                     fetch.skip_object();
                     return Ok(());
                 }
-                Some(Fetched::Failed(error)) if is_of_one_object(&error) => {
-                    self.tree.fail(self.bucket.failed(&error).at(object.key.as_bytes()));
-                    fetch.skip_object();
-                    return Ok(());
+                Some(Fetched::Failed(error, length)) => {
+                    let Some(bytes) = self.read_again(&error, object, (offset, length))? else {
+                        fetch.skip_object();
+                        return Ok(());
+                    };
+                    bytes
                 }
-                Some(Fetched::Failed(error)) => return Err(self.bucket.failed(&error)),
                 // Interrupted.
                 None => return Ok(()),
             };
@@ -330,6 +337,40 @@ impl Import<'_, '_> {
             self.tree.made(&Item::End { size: object.size, attr, xattrs, hold })?;
         }
         Ok(())
+    }
+
+    /// What to do about a part of an object that could not be read: its bytes, if a store that
+    /// failed is back; `None`: the object is left out, because the store answers other requests.
+    fn read_again(
+        &mut self,
+        error: &device::Error,
+        object: &SourceObject,
+        (offset, length): (u64, usize),
+    ) -> Result<Option<Vec<u8>>> {
+        let key = object.key.as_bytes();
+        if is_of_one_object(error) {
+            self.tree.fail(self.bucket.failed(error).at(key));
+            return Ok(None);
+        }
+        if !self.bucket.keep_going {
+            let failure = self.bucket.failed(error).at(key);
+            let hint = "run the same command again; --keep-going leaves out what is never returned";
+            return Err(failure.hint(hint));
+        }
+        self.bucket.page(self.source, None)?;
+        let mut bytes = vec![0; length];
+        match self.source.read(object, &mut bytes, offset) {
+            Ok(true) => return Ok(Some(bytes)),
+            Ok(false) => self.changed(object),
+            Err(error) => self.tree.fail(self.bucket.failed(&error).at(key)),
+        }
+        Ok(None)
+    }
+
+    fn changed(&mut self, object: &SourceObject) {
+        let message = "it changed or was removed while it was imported";
+        let failure = Failure::new(FailureKind::Other, message).at(object.key.as_bytes());
+        self.tree.fail(failure.hint("run the same import again"));
     }
 
     /// The next bytes; `None` when interrupted.

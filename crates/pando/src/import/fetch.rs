@@ -26,7 +26,8 @@ pub(super) enum Fetched {
     Bytes(Vec<u8>),
     /// The object is another one by now, or gone.
     Changed,
-    Failed(device::Error),
+    /// It could not be read, so many bytes.
+    Failed(device::Error, usize),
 }
 
 struct Job {
@@ -75,7 +76,7 @@ impl Fetch {
                     let fetched = match source.read(&object, &mut bytes, offset) {
                         Ok(true) => Fetched::Bytes(bytes),
                         Ok(false) => Fetched::Changed,
-                        Err(error) => Fetched::Failed(error),
+                        Err(error) => Fetched::Failed(error, length),
                     };
                     // Nobody waits for it if another part of the object failed.
                     drop(done.send(fetched));
@@ -112,7 +113,8 @@ impl Fetch {
             Err(RecvTimeoutError::Timeout) => return None,
             Err(RecvTimeoutError::Disconnected) => {
                 let ended = io::Error::other("a thread ended");
-                Fetched::Failed(device::Error::new("read", &asked.object.key, ended))
+                let error = device::Error::new("read", &asked.object.key, ended);
+                Fetched::Failed(error, asked.bytes)
             }
         };
         let taken = self.asked.pop_front()?;

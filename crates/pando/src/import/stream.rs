@@ -28,6 +28,15 @@ const WINDOW: usize = 8;
 /// the daemon ends an import that is silent for five minutes.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
+/// A directory that was entered.
+pub(super) struct Entered {
+    /// Its entries.
+    pub(super) existing: Vec<ListEntry>,
+    pub(super) existed: bool,
+    /// Whether an earlier import of this user made it, and did not finish it.
+    pub(super) unfinished: bool,
+}
+
 /// The stream to the daemon.
 pub(super) struct Stream {
     connection: Connection,
@@ -108,13 +117,9 @@ impl Stream {
     }
 
     /// Sends a request that the daemon must answer before the walk continues; returns the entries
-    /// in the answer and whether the directory existed. Entries beyond the memory are not kept: the
-    /// directory is left then.
-    pub(super) fn ask(
-        &mut self,
-        call: Call<'_>,
-        memory: &Memory,
-    ) -> Result<(Vec<ListEntry>, bool)> {
+    /// in the answer and what else it has. Entries beyond the memory are not kept: the directory is
+    /// left then.
+    pub(super) fn ask(&mut self, call: Call<'_>, memory: &Memory) -> Result<Entered> {
         self.drain()?;
         let (mut existing, mut bytes) = (Vec::new(), 0);
         let entered = match call {
@@ -139,11 +144,11 @@ impl Stream {
                 }
                 Err(memory.exceeded())
             }
-            Answer::Entered { existed } => {
+            Answer::Entered { existed, unfinished } => {
                 if let (Some(sent), Some(name)) = (&mut self.sent_items, entered) {
                     sent.enter(name);
                 }
-                Ok((existing, existed))
+                Ok(Entered { existing, existed, unfinished })
             }
             other => Err(session::unexpected(&other)),
         }

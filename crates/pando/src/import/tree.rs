@@ -19,7 +19,7 @@ use indicatif::ProgressBar;
 use wire::{Call, Failure, FailureKind, ImportAttr, Item, Kind, ListEntry};
 
 use super::memory::{Memory, of_entries, of_path, of_xattrs};
-use super::stream::Stream;
+use super::stream::{Entered, Stream};
 use super::{Outcome, before_another_try};
 use crate::archive::path::Parts;
 use crate::cli::OnConflict;
@@ -146,7 +146,7 @@ impl<'a> Tree<'a> {
         let staged = visible != Visible::Gradually;
         let open = Call::ImportOpen { path: destination, directory: true, staged };
         let mut memory = Memory::new(memory);
-        let (existing, existed) = stream.ask(open, &memory)?;
+        let Entered { existing, existed, unfinished } = stream.ask(open, &memory)?;
         memory.take(of_entries(&existing))?;
         let existing = by_name(existing);
         let top = Level { name: Vec::new(), existing, existed };
@@ -168,7 +168,7 @@ impl<'a> Tree<'a> {
             part_mode: 0o755,
             memory,
         };
-        if !existed || staged {
+        if !existed || staged || unfinished {
             tree.attributes.insert(Vec::new(), Directory::part(tree.part_mode));
         }
         Ok(tree)
@@ -206,9 +206,8 @@ impl<'a> Tree<'a> {
         } else {
             xattrs
         };
-        let existed = self.levels.last().is_some_and(|level| level.existed);
         // What is not this import's keeps its attributes, unless it is replaced.
-        if !existed || self.on_conflict == OnConflict::Replace {
+        if self.on_conflict == OnConflict::Replace || self.attributes.contains_key(path) {
             self.memory.take(of_xattrs(&xattrs))?;
             let directory = Directory { attr, xattrs, is_explicit: true };
             if let Some(before) = self.attributes.insert(path.to_vec(), directory) {
@@ -222,7 +221,6 @@ impl<'a> Tree<'a> {
     /// keeps its attributes.
     pub(super) fn plain_directory(&mut self, path: &[Vec<u8>], attr: ImportAttr) -> Result<()> {
         if self.go_to(path)?
-            && (self.staged || self.levels.last().is_some_and(|level| !level.existed))
             && let Some(unset) = self.attributes.get_mut(path)
         {
             unset.attr = attr;
@@ -409,7 +407,7 @@ impl<'a> Tree<'a> {
         let Some((name, _)) = path.split_last() else { return Ok(true) };
         let there = self.there(name).map(|there| there.entry.attr.kind);
         let known = self.existing.remove(path);
-        let mut counted = 0;
+        let (mut counted, mut unfinished) = (0, false);
         let (existing, existed) = match (there, known) {
             (_, Some(existing)) => {
                 self.stream.push(&Item::Enter { name })?;
@@ -431,9 +429,10 @@ impl<'a> Tree<'a> {
                 return Ok(false);
             }
             (Some(_), None) => match self.stream.ask(Call::ImportEnter { name }, &self.memory) {
-                Ok((existing, existed)) => {
-                    counted = of_entries(&existing);
-                    (by_name(existing), existed)
+                Ok(entered) => {
+                    counted = of_entries(&entered.existing);
+                    unfinished = entered.unfinished;
+                    (by_name(entered.existing), entered.existed)
                 }
                 Err(failure) => return self.not_entered(path, failure),
             },
@@ -443,7 +442,7 @@ impl<'a> Tree<'a> {
         let known = self.finishing || self.attributes.contains_key(path);
         self.outcome.unchanged += u64::from(!known && existed);
         self.outcome.imported += u64::from(!known && !existed);
-        if !known && (!existed || self.staged) {
+        if !known && (!existed || self.staged || unfinished) {
             self.attributes.insert(path.to_vec(), Directory::part(self.part_mode));
             counted += of_path(path) + size_of::<Directory>();
         }

@@ -17,7 +17,7 @@ use wire::{Answer, Call, Failure, FailureKind, Item, Kind, ListEntry};
 use super::ahead::{self, Ahead, Batch, Event, Seen, Small};
 use super::memory::{Memory, of_entries};
 use super::source::{self, Directory, Xattrs};
-use super::stream::Stream;
+use super::stream::{Entered, Stream};
 use super::tree::{Visible, conflict, holes};
 use super::{Outcome, before_another_try};
 use crate::cli::OnConflict;
@@ -106,7 +106,7 @@ impl<'a> Walk<'a> {
         if is_directory {
             let directory =
                 Directory::open(source).map_err(|error| failure::source("read", source, &error))?;
-            let (existing, existed) = self.stream.ask(open, &self.memory)?;
+            let Entered { existing, existed, .. } = self.stream.ask(open, &self.memory)?;
             let directory = Arc::new(directory);
             // Into what exists, only what differs is read.
             let ahead = Ahead::start(Arc::clone(&directory), !existed)
@@ -119,7 +119,7 @@ impl<'a> Walk<'a> {
                 source::split(source).map_err(|error| failure::source("read", source, &error))?;
             let seen = ahead::look_at(&directory, name.clone());
             let stat = seen.stat.map_err(|error| failure::source("read", source, &error))?;
-            let (existing, existed) = self.stream.ask(open, &self.memory)?;
+            let Entered { existing, existed, .. } = self.stream.ask(open, &self.memory)?;
             let mut level = level(Arc::new(directory), PathBuf::new(), existing, existed);
             // The daemon gives it the destination's name, so it is compared under that.
             if let Some(entry) = level.existing.pop_first() {
@@ -239,7 +239,7 @@ impl<'a> Walk<'a> {
         let (bytes, path) = (name.to_bytes(), self.path_of(name));
         let (existing, existed) = if level.existed && level.existing.contains_key(bytes) {
             match self.stream.ask(Call::ImportEnter { name: bytes }, &self.memory) {
-                Ok(answer) => answer,
+                Ok(Entered { existing, existed, .. }) => (existing, existed),
                 Err(failure) if failure.kind == FailureKind::NotDirectory => {
                     self.outcome.fail(failure.kind);
                     self.output.failure(&failure.at(path.as_os_str().as_bytes()));

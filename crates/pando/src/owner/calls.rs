@@ -18,7 +18,7 @@ use super::sessions::Who;
 use super::trash;
 use super::{
     check, clusters, diff, find, history, list, mounted, quota, restore, schedule_calls, snapshots,
-    streams, totals, watch,
+    stream_terms, streams, totals, watch,
 };
 
 /// Bytes of contents in one message.
@@ -72,7 +72,7 @@ pub(super) fn answer(
         Call::History { path } => {
             history::history(fs, caller, path, replies).map(|()| Answer::Nothing)
         }
-        Call::Diff { old, new } => diff(server, caller, (old, new), replies),
+        Call::Diff { old, new, memory } => diff(server, caller, (old, new, memory), replies),
         Call::ReceiveToken { path } => streams::token(fs, caller, path),
         Call::Searchable => {
             let names = fs.searchable().map_err(Failure::from)?;
@@ -122,7 +122,7 @@ pub(super) fn answer(
 fn diff(
     server: &Server,
     caller: &Caller,
-    (old, new): (&[u8], &[u8]),
+    (old, new, memory): (&[u8], &[u8], u64),
     replies: &mut Replies,
 ) -> Answered<Answer> {
     // A change that returned before this call is in the present state.
@@ -135,6 +135,7 @@ fn diff(
     }
     let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
     let entries = (&from.entry, &to.entry);
+    let entries = (entries, stream_terms::bounded(caller, memory));
     let done = diff::diff(fs, caller, entries, &peer, &mut |body| replies.part(body));
     done.map(|()| Answer::Nothing).map_err(|failure| match failure.kind {
         FailureKind::Interrupted => failure,

@@ -23,7 +23,7 @@ use super::scan::{self, Scan};
 use super::server::Server;
 use super::sessions::Task;
 use super::streams::{self, Receive};
-use super::{admission, calls, export, far, mounted};
+use super::{admission, calls, export, far, mounted, stream_terms};
 
 /// How soon a connection has to identify itself.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -343,20 +343,23 @@ fn open_import<'a>(
     let staged = staged.then(|| server.staged());
     // (Memory for many files is this machine's: one of other machines has as much as users.)
     let trusted = server.trusts(caller.uid) && !work.is_far;
-    let (opened, existed) =
+    let (opened, entered) =
         Import::open(server.fs(), caller, path, (directory, staged), trusted, replies)?;
     work.import = Some(opened);
-    Ok(Answer::Entered { existed })
+    Ok(entered)
 }
 
 fn answer_export(
     server: &Server,
     caller: &Caller,
-    path: &[u8],
+    (path, memory, is_far): (&[u8], u64, bool),
     (send, found): (export::Send<'_>, &mut dyn FnMut()),
 ) -> Result<Answer, Failure> {
     server.catch_up();
-    export::export(server.fs(), caller, path, send, found)?;
+    let trusted = server.trusts(caller.uid) && !is_far;
+    let share = (!trusted).then(|| (server.staged().links(), caller.uid));
+    let memory = stream_terms::bounded(caller, memory);
+    export::export(server.fs(), (caller, path), (memory, share), send, found)?;
     Ok(Answer::Nothing)
 }
 
@@ -383,9 +386,7 @@ fn answer<'a>(
             import.items(items);
             return Ok(());
         }
-        (Call::ImportEnter { name }, Some(import)) => {
-            import.enter_existing(name, replies).map(|existed| Answer::Entered { existed })
-        }
+        (Call::ImportEnter { name }, Some(import)) => import.enter_existing(name, replies),
         (Call::ImportFlush, Some(import)) => import.take_errors(),
         (Call::ImportClose, Some(finished)) => {
             let closed = finished.close();
@@ -431,9 +432,10 @@ fn answer<'a>(
         (Call::Read { path }, _) => {
             calls::read(server.fs(), caller, path, replies, || server.end_turn(id))
         }
-        (Call::Export { path }, _) => {
+        (Call::Export { path, memory }, _) => {
             let send = &mut |body| replies.part(body);
-            answer_export(server, caller, path, (send, &mut || server.end_turn(id)))
+            let of = (path, memory, work.is_far);
+            answer_export(server, caller, of, (send, &mut || server.end_turn(id)))
         }
         (call, _) => calls::answer(server, caller, &call, replies),
     };

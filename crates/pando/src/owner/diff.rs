@@ -30,18 +30,19 @@ pub(super) fn check(entry: &Entry) -> Result<(), Failure> {
     Err(failure.hint("directories are compared: name the one that it is in"))
 }
 
-/// Sends the changes from one state of a directory to another.
+/// Sends the changes from one state of a directory to another, within bytes of memory.
 pub(super) fn diff(
     fs: &Volume,
     caller: &Caller,
-    (old, new): (&Entry, &Entry),
+    ((old, new), memory): ((&Entry, &Entry), usize),
     peer: &UnixStream,
     send: &mut dyn FnMut(Body) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let cancel = AtomicBool::new(false);
     let mut parts = Parts { send, part: Vec::new(), bytes: 0, broken: None };
     let nodes = (old.node, new.node);
-    let compare = || fs.compare(caller, nodes, &cancel, &mut |difference| parts.add(difference));
+    let mut add = |difference: &fs::Difference| parts.add(difference);
+    let compare = || fs.compare_within(caller, nodes, memory, (&cancel, &mut add));
     let compared = watch::while_heard(peer, &cancel, || {}, compare)?;
     if cancel.load(Ordering::Relaxed) {
         return Err(watch::cut_off("the comparison"));
@@ -59,6 +60,10 @@ fn failed(error: FsError) -> Failure {
                 "a directory is compared with its snapshots and clones, or with itself in those \
                  of a directory above; `diff -r` compares any two",
             )
+        }
+        FsError::LimitReached(what) => {
+            Failure::new(FailureKind::Other, format!("not enough {what}"))
+                .hint("give more by --memory, or compare a directory below")
         }
         FsError::NotPermitted(what) => {
             Failure::new(FailureKind::Invalid, format!("{what} is not a state of a directory"))

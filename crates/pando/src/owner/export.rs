@@ -2,10 +2,8 @@
 //!
 //! A name that the caller may not read, or that cannot be read, is sent as unread and the rest
 //! continues. Reading here changes no time of last read. Memory is bounded, however wide and deep
-//! the tree is: of files with several names, those of which more may come are remembered, up to
-//! [`LINKS_MAX`]; names of further ones are sent as files of their own.
-
-use std::collections::BTreeMap;
+//! the tree is: of files with several names, those of which more may come are remembered as far as
+//! the caller gives memory; names of further ones are sent as files of their own.
 
 use fs::{Entry, FileSystem, Follow, FsResult, Seek, Volume, WalkControl};
 use inode::permissions::{EXECUTE, READ};
@@ -14,6 +12,11 @@ use wire::{Body, Bytes, ExportItem, Failure, FailureKind};
 
 use super::about::about;
 use super::held::{Held, split};
+
+mod links;
+
+use links::Links;
+pub(super) use links::Shares;
 
 /// Entries of a directory that are read at once.
 const ENTRIES_AT_ONCE: usize = 1024;
@@ -36,9 +39,6 @@ const RANGES_MAX: usize = 1 << 14;
 /// Deepest nesting of directories in an export.
 const LEVELS_MAX: usize = 65_536;
 
-/// Most files with several names of which more names may come.
-const LINKS_MAX: usize = 1 << 20;
-
 const TOO_DEEP: &str = "an export is at most 65,536 directories deep";
 
 /// Sends a part of the answer.
@@ -46,23 +46,23 @@ pub(super) type Send<'a> = &'a mut dyn FnMut(Body) -> Result<(), Failure>;
 
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Sends everything at a path and below it. `found` is called when the path was found: nothing is
-/// searched after that.
+/// Sends everything at a path and below it, within bytes of memory for files with several names and
+/// the share of a user. `found` is called when the path was found: nothing is searched after that.
 pub(super) fn export(
     fs: &Volume,
-    caller: &Caller,
-    path: &[u8],
+    (caller, path): (&Caller, &[u8]),
+    (memory, share): (usize, Option<(&Shares, u32)>),
     send: Send<'_>,
     found: impl FnOnce(),
 ) -> Result<(), Failure> {
-    export_within(fs, (caller, path), (LEVELS_MAX, LINKS_MAX), send, found)
+    export_within(fs, (caller, path), (LEVELS_MAX, Links::new(memory, share)), send, found)
 }
 
 /// The same within bounds: directories below one another, and files with several names.
 fn export_within(
     fs: &Volume,
     (caller, path): (&Caller, &[u8]),
-    (levels_max, links_max): (usize, usize),
+    (levels_max, links): (usize, Links<'_>),
     send: Send<'_>,
     found: impl FnOnce(),
 ) -> Result<(), Failure> {
@@ -75,8 +75,8 @@ fn export_within(
         items: Vec::new(),
         levels: Vec::new(),
         levels_max,
-        links_max,
-        seen: BTreeMap::new(),
+        links,
+        path_bytes: 0,
         waiting_bytes: 0,
         contents: vec![0; DATA_BYTES],
     };
@@ -103,9 +103,10 @@ struct Walk<'a> {
     items: Vec<u8>,
     levels: Vec<Level>,
     levels_max: usize,
-    links_max: usize,
-    /// Files with several names that were sent, and how many more they have.
-    seen: BTreeMap<NodeId, u32>,
+    /// Files with several names that were sent.
+    links: Links<'a>,
+    /// Length of the path of the current directory, below the exported one.
+    path_bytes: usize,
     waiting_bytes: usize,
     contents: Vec<u8>,
 }
@@ -115,6 +116,8 @@ struct Level {
     node: NodeId,
     /// Whether this walk has a lookup of it.
     ours: bool,
+    /// Length of the path of the directory above.
+    above_bytes: usize,
     /// Subdirectories that were read and wait, the first one last.
     names: Vec<Vec<u8>>,
     /// Where to continue reading it; `None`: everything was read.
@@ -179,8 +182,11 @@ impl Walk<'_> {
         if let Some(cookie) = level.next {
             return self.entries(node, cookie);
         }
-        if let Some(level) = self.levels.pop().filter(|level| level.ours) {
-            self.fs.forget(level.node, 1);
+        if let Some(level) = self.levels.pop() {
+            self.path_bytes = level.above_bytes;
+            if level.ours {
+                self.fs.forget(level.node, 1);
+            }
         }
         self.push(&ExportItem::Leave)
     }
@@ -195,7 +201,10 @@ impl Walk<'_> {
             Err(error) => return self.unread(name, &error),
         };
         self.push(&ExportItem::Enter { name, attr: attr.into(), xattrs: borrowed(&xattrs) })?;
-        self.levels.push(Level { node, ours: false, names: Vec::new(), next: Some(0) });
+        let above_bytes = self.path_bytes;
+        self.path_bytes = self.path_bytes_of(name);
+        let names = Vec::new();
+        self.levels.push(Level { node, ours: false, above_bytes, names, next: Some(0) });
         Ok(())
     }
 
@@ -251,28 +260,33 @@ impl Walk<'_> {
 
     /// Sends anything but a directory.
     fn entry(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<(), Failure> {
-        if attr.nlink > 1
-            && let Some(left) = self.seen.get_mut(&attr.node)
-        {
-            *left -= 1;
-            if *left == 0 {
-                self.seen.remove(&attr.node);
-            }
+        if attr.nlink > 1 && self.links.count(attr.node) {
             return self.push(&ExportItem::Link { name, attr: attr.into() });
         }
+        let path_bytes = self.path_bytes_of(name);
+        let is_remembered = attr.nlink > 1 && self.links.allows(path_bytes);
+        let names = attr.nlink;
+        let nlink = if names > 1 && !is_remembered { 0 } else { names };
+        let attr = &Attr { nlink, ..*attr };
         let sent = match attr.kind {
             Kind::File => self.file(name, node, attr)?,
             _ => self.other(name, node, attr)?,
         };
         match sent {
             Ok(()) => {
-                if attr.nlink > 1 && self.seen.len() < self.links_max {
-                    self.seen.insert(attr.node, attr.nlink - 1);
+                if is_remembered {
+                    self.links.remember(attr.node, names - 1, path_bytes);
                 }
                 Ok(())
             }
             Err(error) => self.unread(name, &error),
         }
+    }
+
+    /// Length of the path of a name in the current directory, as the command has it.
+    fn path_bytes_of(&self, name: &[u8]) -> usize {
+        let slash = self.path_bytes > 0 && !name.is_empty();
+        self.path_bytes + usize::from(slash) + name.len()
     }
 
     fn other(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<FsResult<()>, Failure> {
@@ -446,7 +460,7 @@ mod tests {
                 }
                 Ok(())
             };
-            let bounds = (levels_max, LINKS_MAX);
+            let bounds = (levels_max, Links::new(usize::MAX, None));
             export_within(&fs, (&root, b"/"), bounds, &mut send, || ()).unwrap();
             entered.sort();
             (entered.join(&b' '), unread.join(&b' '))
@@ -474,31 +488,34 @@ mod tests {
             }
             fs.forget(node, 1);
         }
-        let sent = |links_max| {
+        let sent = |memory| {
             let mut sent = String::new();
             let mut send = |body| {
                 let Body::Exported(Bytes(items)) = body else { panic!("{body:?}") };
                 let mut items = &items[..];
                 while let Some(item) = ExportItem::next(&mut items) {
                     match item.unwrap() {
-                        ExportItem::File { name, .. } => {
-                            sent.extend([name.escape_ascii().to_string(), " ".to_owned()]);
+                        ExportItem::File { name, attr, .. } => {
+                            let name = name.escape_ascii();
+                            sent.push_str(&format!("{name}{} ", attr.nlink));
                         }
                         ExportItem::Link { name, .. } => {
-                            sent.extend([format!("={}", name.escape_ascii()), " ".to_owned()]);
+                            sent.push_str(&format!("={} ", name.escape_ascii()));
                         }
                         _ => {}
                     }
                 }
                 Ok(())
             };
-            let bounds = (LEVELS_MAX, links_max);
+            let bounds = (LEVELS_MAX, Links::new(memory, None));
             export_within(&fs, (&root, b"/"), bounds, &mut send, || ()).unwrap();
             sent
         };
-        assert_eq!(sent(LINKS_MAX), "x y =x =y =x =y ");
+        assert_eq!(sent(usize::MAX), "x3 y3 =x =y =x =y ");
         // Once all names of the first were sent, there is space for another one.
-        assert_eq!(sent(1), "x y =x y =x y ");
-        assert_eq!(sent(0), "x y x y x y ");
+        let one = wire::remembered_bytes("a/x".len());
+        assert_eq!(sent(one), "x3 y0 =x y0 =x y3 ");
+        assert_eq!(sent(2 * one), "x3 y3 =x =y =x =y ");
+        assert_eq!(sent(one - 1), "x0 y0 x0 y0 x0 y0 ");
     }
 }

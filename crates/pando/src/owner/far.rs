@@ -115,7 +115,10 @@ pub(super) fn check(call: &mut Call<'_>, caller: &Caller, stream: u64) -> Answer
         // It names a directory of this machine and a process.
         Call::ScanInfo if !caller.is_root() => "the source of an index",
         // The memory is this machine's: root of another one has as much as users.
-        Call::Send { memory, .. } | Call::Dump { memory, .. } => {
+        Call::Send { memory, .. }
+        | Call::Dump { memory, .. }
+        | Call::Export { memory, .. }
+        | Call::Diff { memory, .. } => {
             *memory = (*memory).min(MEMORY_OF_USERS).min(stream);
             return Ok(());
         }
@@ -190,6 +193,9 @@ mod tests {
         assert_eq!(dump, Call::Dump { path, memory: MEMORY_OF_USERS });
         check(&mut dump, &root, 32 << 20).unwrap();
         assert_eq!(dump, Call::Dump { path, memory: 32 << 20 });
+        let mut export = Call::Export { path, memory: u64::MAX };
+        check(&mut export, &root, u64::MAX).unwrap();
+        assert_eq!(export, Call::Export { path, memory: MEMORY_OF_USERS });
         let (base, token, hold) = (None, None, None);
         let mut send =
             Call::Send { base, snapshot: path, token, memory: u64::MAX, dry_run: false, hold };

@@ -31,6 +31,9 @@ const ERROR_PATHS_BYTES_MAX: usize = 64 << 10;
 /// Permission bits until an item has its own.
 const MODE_MEANWHILE: u32 = 0o600;
 const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
+/// With the mark of a directory that an import made and has not finished: the bit means nothing on
+/// a directory, and no attributes of a source are needed to recognise it after a crash.
+const UNFINISHED_MODE: u32 = 0o4700;
 
 mod bounds;
 mod levels;
@@ -86,7 +89,7 @@ struct Begun {
 }
 
 impl<'a> Import<'a> {
-    /// Begins an import; the second value is true if the destination existed before.
+    /// Begins an import; the second value is the answer, about the destination.
     pub(super) fn open(
         fs: &'a Volume,
         caller: &Caller,
@@ -94,7 +97,7 @@ impl<'a> Import<'a> {
         (directory, staged): (bool, Option<&Arc<Staged>>),
         trusted: bool,
         replies: &mut Replies,
-    ) -> Result<(Import<'a>, bool), Failure> {
+    ) -> Result<(Import<'a>, Answer), Failure> {
         if path.iter().all(|&byte| byte == b'/') {
             if !directory {
                 return Err(about(FsError::IsDirectory, b"/"));
@@ -103,7 +106,7 @@ impl<'a> Import<'a> {
             let mut import = Import::new(fs, caller, root.node, trusted)?;
             import.descend(BulkNode::of(root.node), b"", (false, false));
             import.list(root.node, replies)?;
-            return Ok((import, true));
+            return Ok((import, Answer::Entered { existed: true, unfinished: false }));
         }
         let (parent, name) = split(path)?;
         let held = Held::resolve(fs, caller, parent, Follow::Yes)?;
@@ -126,10 +129,8 @@ impl<'a> Import<'a> {
                 ));
                 import.check_own(node, path)?;
             }
-            if existed {
-                import.list(node, replies)?;
-            }
-            Ok((import, existed))
+            let entered = import.entered(node, existed, replies)?;
+            Ok((import, entered))
         } else {
             let mut import = Import::new(fs, caller, held.entry.node, false)?;
             let existed = import.report_existing(held.entry.node, (name, path), replies)?;
@@ -137,7 +138,7 @@ impl<'a> Import<'a> {
             let parent = fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?;
             import.descend(BulkNode::of(parent.node), b"", (false, false));
             import.single = Some(name.to_vec());
-            Ok((import, existed))
+            Ok((import, Answer::Entered { existed, unfinished: false }))
         }
     }
 
@@ -198,7 +199,7 @@ impl<'a> Import<'a> {
         &mut self,
         name: &[u8],
         replies: &mut Replies,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Answer, Failure> {
         let parent = self.levels.last().filter(|_| self.left_out == 0).map(|level| level.node);
         let shown = self.builder.flush();
         noted(shown);
@@ -214,10 +215,20 @@ impl<'a> Import<'a> {
             .map_err(|error| about(error, name))?;
         let closed = self.is_closed(node, !existed);
         self.descend(BulkNode::of(node), name, (self.inherits(), closed));
+        self.entered(node, existed, replies)
+    }
+
+    /// The answer about a directory that was entered, after its entries.
+    fn entered(
+        &self,
+        node: NodeId,
+        existed: bool,
+        replies: &mut Replies,
+    ) -> Result<Answer, Failure> {
         if existed {
             self.list(node, replies)?;
         }
-        Ok(existed)
+        Ok(Answer::Entered { existed, unfinished: existed && self.is_unfinished(node) })
     }
 
     /// Whether something that was made is not visible yet.
@@ -397,6 +408,8 @@ impl<'a> Import<'a> {
             }
             made => {
                 let made = made?;
+                let marked = self.mark(made);
+                let made = self.kept(made, marked)?;
                 self.made(parent, name, made);
                 Ok((made, true))
             }

@@ -51,7 +51,10 @@ pub(super) fn load(call: &Call<'_>) -> Load {
 /// Most memory that a request takes until it ends, as its caller states.
 pub(super) fn memory(call: &Call<'_>) -> u64 {
     match call {
-        Call::Send { memory, .. } | Call::Dump { memory, .. } => *memory,
+        Call::Send { memory, .. }
+        | Call::Dump { memory, .. }
+        | Call::Export { memory, .. }
+        | Call::Diff { memory, .. } => *memory,
         _ => 0,
     }
 }
@@ -164,7 +167,7 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::Stat { path }
         | Call::List { path, .. }
         | Call::Read { path }
-        | Call::Export { path }
+        | Call::Export { path, .. }
         | Call::SnapshotCreate { path, .. }
         | Call::SnapshotList { path }
         | Call::Remove { path }
@@ -187,7 +190,7 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::SnapshotRename { path, from: second, .. }
         | Call::Rollback { path, snapshot: second }
         | Call::Clone { source: path, destination: second }
-        | Call::Diff { old: path, new: second } => [path, second],
+        | Call::Diff { old: path, new: second, .. } => [path, second],
         Call::Send { base, snapshot, .. } => [base.unwrap_or_default(), snapshot],
         Call::Restore { path, to, .. } | Call::RestoreFrom { path, to, .. } => {
             [path, to.unwrap_or_default()]

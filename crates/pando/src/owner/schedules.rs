@@ -201,3 +201,60 @@ pub(super) fn wire_keep(keep: &fs::Keep) -> Keep {
     let fs::Keep { hours, days, weeks, months, years } = *keep;
     Keep { hours, days, weeks, months, years }
 }
+
+#[cfg(test)]
+mod tests {
+    use fs::{FileSystem, Schedule};
+    use inode::{NodeId, SetAttr};
+    use testing::SimClock;
+
+    use super::*;
+    use crate::owner::fresh;
+
+    struct Front(Volume);
+
+    impl FrontEnd for Front {
+        fn fs(&self) -> &Volume {
+            &self.0
+        }
+
+        fn catch_up(&self) {}
+
+        fn settle(&self) {}
+    }
+
+    /// A schedule whose user may not take snapshots any more takes none and reports why; it rests,
+    /// and continues when the user may again.
+    #[test]
+    fn a_schedule_that_fails_reports_why_and_recovers() {
+        let (front, schedules, clock) =
+            (Front(fresh::volume()), Schedules::default(), SimClock::new());
+        let (fs, root) = (&front.0, Caller::root());
+        let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).unwrap().node;
+        let owned_by = |uid| {
+            let changes = SetAttr { uid: Some(uid), ..SetAttr::default() };
+            fs.setattr(&root, dir, &changes).unwrap();
+        };
+        owned_by(1000);
+        let user = Caller { uid: 1000, gid: 1000, ..Caller::root() };
+        let (cron, prefix) = ("* * * * *".to_owned(), b"mine".to_vec());
+        let schedule = Schedule { cron, prefix, keep: fs::Keep::default() };
+        fs.schedule_set(&user, dir, Some(&schedule)).unwrap();
+        let step = |seconds| {
+            clock.advance(Duration::from_secs(seconds));
+            schedules.step(&front, &clock).unwrap();
+            let failed = schedules.failure_of(&fs.schedules().unwrap()[0]);
+            (fs.snapshot_list(&root, dir).unwrap().len(), failed)
+        };
+        assert_eq!(step(1), (0, None), "it is not due");
+        owned_by(1001);
+        let (taken, failed) = step(61);
+        assert_eq!(taken, 0);
+        assert!(failed.as_ref().is_some_and(|why| why.contains("owner")), "{failed:?}");
+        owned_by(1000);
+        assert_eq!(step(30), (0, failed), "it rests");
+        assert_eq!(step(31), (1, None));
+        assert_eq!(step(61), (2, None));
+        fs.forget(dir, 1);
+    }
+}

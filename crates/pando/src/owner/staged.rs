@@ -7,12 +7,15 @@ use std::sync::Arc;
 use device::sync::Mutex;
 use inode::{NodeId, SubvolId};
 
-/// What imports, dumps and streams that are under way have staged.
+use super::export::Shares;
+
+/// What imports, dumps and streams that are under way have staged, and exports remember.
 #[derive(Default)]
 pub(super) struct Staged {
     directories: Mutex<Vec<NodeId>>,
     dumps: Mutex<BTreeSet<u64>>,
     holds: Mutex<Vec<StreamHold>>,
+    links: Shares,
 }
 
 /// A hold that streams under way rely on.
@@ -46,6 +49,11 @@ impl Staged {
     /// The numbers in the names of the snapshots of dumps that are under way.
     pub(super) fn dumps(&self) -> &Mutex<BTreeSet<u64>> {
         &self.dumps
+    }
+
+    /// What exports under way remember of files with several names, by user.
+    pub(super) fn links(&self) -> &Shares {
+        &self.links
     }
 
     /// The holds of the streams that are under way.

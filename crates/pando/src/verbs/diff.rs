@@ -32,13 +32,18 @@ pub(crate) fn run(args: &DiffArgs, output: &mut Output) -> Result<()> {
     let mut sums = Sums::default();
     let mut skipped: Option<Failure> = None;
     let mut kept = Vec::new();
-    let call = Call::Diff { old: &old.inner, new: &new.inner };
+    let (mut kept_bytes, memory) = (0, args.memory);
+    let call = Call::Diff { old: &old.inner, new: &new.inner, memory };
     session::call(&[&old, &new], &call, &mut |body| {
         match body {
             Body::Differences(differences) => {
                 for difference in differences {
                     sums.add(&difference);
                     if args.patch {
+                        kept_bytes += bytes(&difference);
+                        if kept_bytes > memory {
+                            return Err(too_many());
+                        }
                         kept.push(difference);
                     } else if !args.stat {
                         output.object(&object(&difference))?;
@@ -77,6 +82,18 @@ pub(crate) fn run(args: &DiffArgs, output: &mut Output) -> Result<()> {
         std::process::exit(1);
     }
     Ok(())
+}
+
+/// What a change takes in memory.
+fn bytes(difference: &Difference) -> u64 {
+    let paths = [&difference.old, &difference.new].into_iter().flatten();
+    (2 * size_of::<Difference>() + paths.map(|(path, _)| path.0.len()).sum::<usize>()) as u64
+}
+
+/// The failure of more changes than there is memory for.
+fn too_many() -> Failure {
+    let message = "the changes take more than --memory before they are printed with -p";
+    Failure::new(FailureKind::Other, message).hint("give more, or compare without -p")
 }
 
 /// How much changed.

@@ -21,7 +21,8 @@ pub(crate) fn run(args: &ExportArgs, output: &mut Output) -> Result<()> {
     session::write_back(&place.volume, &args.src, output)?;
     let interrupted = interrupt::flag()?;
     let bar = output.progress("names");
-    let work = Work { place: &place, bar: &bar, interrupted: &interrupted };
+    let memory = args.memory;
+    let work = Work { place: &place, memory, bar: &bar, interrupted: &interrupted };
     let outcome = match args.format {
         ExportFormat::Dir if streams => {
             let message = "a directory is not written to standard output";
@@ -41,6 +42,7 @@ pub(crate) fn run(args: &ExportArgs, output: &mut Output) -> Result<()> {
 
 struct Work<'a> {
     place: &'a Place,
+    memory: u64,
     bar: &'a ProgressBar,
     interrupted: &'a AtomicBool,
 }
@@ -53,11 +55,11 @@ impl Work<'_> {
         output: &mut Output,
         make: &mut dyn FnMut() -> Result<S>,
     ) -> Result<Outcome> {
-        let Work { place, bar, interrupted } = *self;
+        let Work { place, memory, bar, interrupted } = *self;
         // A source that is not there must leave nothing behind.
         session::ask(place, &wire::Call::Stat { path: &place.inner })?;
         session::with(&place.volume, |connection| {
-            let export = Export::new(make()?, bar, interrupted, output);
+            let export = Export::new((make()?, memory), bar, interrupted, output);
             export.run(connection, &place.inner).map(|(outcome, _)| outcome)
         })
         .map_err(|failure| place.with_typed_path(failure))
@@ -95,7 +97,7 @@ fn report(args: &ExportArgs, outcome: &Outcome, streams: bool, output: &mut Outp
     if outcome.split > 0 {
         let names = output::count(outcome.split, "name", "names");
         output.remark(&format!(
-            "{names} of files with several names became files of their own: too many such files"
+            "{names} of files with several names became files of their own: --memory allows more"
         ));
     }
     match outcome.failed {

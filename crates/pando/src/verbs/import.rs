@@ -30,8 +30,8 @@ const STAGED: &[u8] = b".pando-import.";
 
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dst)?;
-    check_options(args)?;
     let bucket = bucket(args)?;
+    check_options(args, bucket.is_some())?;
     if args.format == ImportFormat::Dir && bucket.is_none() {
         refuse_volume(&args.src)?;
         refuse_stream(&args.src)?;
@@ -103,13 +103,14 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
         None => place.with_typed_path(failure),
     })?;
     let sent = outcome.sent.take().filter(|_| !outcome.interrupted);
-    let verified = sent.map(|sent| verified(sent, &place, &interrupted, output)).transpose()?;
+    let verified =
+        sent.map(|sent| verified((sent, args.memory), &place, &interrupted, output)).transpose()?;
     report(args, &outcome, verified, output)
 }
 
 /// Reads back what was imported, and compares it: how many names are right, and how many are not.
 fn verified(
-    sent: Sent,
+    (sent, memory): (Sent, u64),
     place: &Place,
     interrupted: &AtomicBool,
     output: &mut Output,
@@ -118,7 +119,7 @@ fn verified(
     let mut sent = Some(sent);
     let compared = session::with(&place.volume, |connection| {
         let comparison = Comparison::new(sent.take().ok_or_else(read_before)?);
-        Export::new(comparison, &bar, interrupted, output).run(connection, &place.inner)
+        Export::new((comparison, memory), &bar, interrupted, output).run(connection, &place.inner)
     });
     bar.finish_and_clear();
     let (outcome, comparison) = compared.map_err(|failure| place.with_typed_path(failure))?;
@@ -126,11 +127,13 @@ fn verified(
 }
 
 /// Refuses an option that this format has no use for.
-fn check_options(args: &ImportArgs) -> Result<()> {
+fn check_options(args: &ImportArgs, is_bucket: bool) -> Result<()> {
     let list = args.contents.is_some() || args.strip.is_some();
     let (option, format) = match args.format {
-        ImportFormat::Dir if args.keep_going && args.appear != Some(Appear::Whole) => {
-            ("--keep-going", "tar or list, or with --appear whole")
+        ImportFormat::Dir
+            if args.keep_going && args.appear != Some(Appear::Whole) && !is_bucket =>
+        {
+            ("--keep-going", "tar or list, of objects, or with --appear whole")
         }
         ImportFormat::List | ImportFormat::Dir if args.numeric_owner => ("--numeric-owner", "tar"),
         ImportFormat::Dir | ImportFormat::Tar if list => ("--contents and --strip", "list"),

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -94,7 +94,7 @@ fn an_exported_directory_is_the_original() {
         assert_same(&source, &copy);
         assert_eq!(lists(&source), lists(&copy));
         let holes = fs::metadata(copy.join("sparse")).unwrap();
-        assert!(std::os::unix::fs::MetadataExt::blocks(&holes) < 4096, "{holes:?}");
+        assert!(holes.blocks() < 4096, "{holes:?}");
         // Nothing that is there is written over.
         world.fails(6, &["export", &world.at("/s"), copy.to_str().unwrap()]);
         world.fails(3, &["export", &world.at("/nothing"), &format!("{}2", copy.display())]);
@@ -257,4 +257,36 @@ fn an_export_to_where_another_user_can_write_is_refused() {
     let words = ["export", "--format", "tar", &world.at("/s"), archive.to_str().unwrap()];
     world.ok(&words);
     assert_eq!(fs::metadata(archive).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// What is remembered of files with several names is bounded, at the command as at the daemon.
+#[test]
+fn names_beyond_the_memory_are_files_of_their_own() {
+    const FILES: usize = 9000;
+    let world = World::on("btree");
+    let source = world.path().join("source");
+    for directory in ["a", "b/longer"] {
+        fs::create_dir_all(source.join(directory)).unwrap();
+    }
+    for file in 0..FILES {
+        let first = source.join(format!("a/{file:05}"));
+        fs::write(&first, b"").unwrap();
+        fs::hard_link(first, source.join(format!("b/longer/{file:05}"))).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
+    for (memory, most) in [("1M", (1 << 20) / (128 + 7)), ("2M", FILES)] {
+        let copy = world.path().join(memory);
+        let to = copy.to_str().unwrap();
+        let done = world.json(&["export", "--memory", memory, &world.at("/d"), to]).remove(0);
+        assert_eq!(done["exported"].as_u64(), Some(2 * FILES as u64 + 4), "{done}");
+        let linked = |directory: &str| {
+            let files = fs::read_dir(copy.join(directory)).unwrap();
+            files.filter(|file| file.as_ref().unwrap().metadata().unwrap().nlink() == 2).count()
+        };
+        assert_eq!((linked("a"), linked("b/longer")), (most, most));
+        // A further name may come when there is memory again.
+        let (split, own) = (done["split"].as_u64().unwrap(), (FILES - most) as u64);
+        assert!((own..=2 * own).contains(&split), "{done}");
+        fs::remove_dir_all(&copy).unwrap();
+    }
 }

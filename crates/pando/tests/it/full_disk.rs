@@ -21,14 +21,14 @@ on_each_engine!(
 const MEBIBYTES: usize = 400;
 
 /// A small disk, unmounted when this drops.
-struct Medium(tempfile::TempDir);
+pub(crate) struct Medium(tempfile::TempDir);
 
 impl Medium {
     fn new() -> Option<Medium> {
         Medium::of(MEBIBYTES)
     }
 
-    fn of(mebibytes: usize) -> Option<Medium> {
+    pub(crate) fn of(mebibytes: usize) -> Option<Medium> {
         if !is_root() {
             return None;
         }
@@ -43,7 +43,7 @@ impl Medium {
         Some(Medium(directory))
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 }
@@ -59,7 +59,7 @@ fn contents(number: usize) -> Vec<u8> {
 }
 
 /// Bytes that no engine can compress.
-fn noise(number: usize, length: usize) -> Vec<u8> {
+pub(crate) fn noise(number: usize, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     fastrand::Rng::with_seed(number as u64).fill(&mut bytes);
     bytes

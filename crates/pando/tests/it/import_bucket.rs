@@ -2,9 +2,12 @@
 //! same import continues, and a volume's own objects are refused.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
+use device::{Clock, SystemClock};
 use serde_json::Value;
 
 use crate::bad_stores::server::{self, Mishap, Objects};
@@ -40,6 +43,23 @@ impl Import {
 
     fn run(&self, words: &[&str]) -> Answer {
         answer(&self.command(words).output().unwrap())
+    }
+
+    /// The mode of a path, if that exists.
+    fn mode(&self, path: &str) -> Option<String> {
+        let path = self.world.at(path);
+        let words = ["--json", "stat", &path];
+        let stat = answer(&Command::new(crate::world::PANDO).args(words).output().unwrap());
+        let stat: Value = serde_json::from_str(stat.out.lines().next().unwrap_or("0")).unwrap();
+        stat["mode"].as_str().map(str::to_owned)
+    }
+
+    /// A directory of the system that others may not enter.
+    fn closed(&self) -> PathBuf {
+        let path = self.world.path().join("own");
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+        path
     }
 
     fn done(&self, words: &[&str]) -> Value {
@@ -347,44 +367,84 @@ fn objects_of_others_are_imported_with_keys_for_their_prefix() {
     assert!(ended.code != 0 && ended.err.contains("web page"), "{}", ended.err);
 }
 
-/// What the continued import finds it takes for what was there before: so an interrupted one
-/// leaves directories with their modes.
+/// However an import ended, the continued one knows the directories that are not finished from
+/// those that were there before.
 #[test]
-fn an_interrupted_import_leaves_no_directory_closed() {
+fn however_an_import_ended_no_directory_stays_closed() {
     let import = Import::on("btree");
     import.put("p/marker/", b"");
     for file in 0..40 {
         import.put(&format!("p/d/e/{file:02}"), &noise(file, 300_000));
     }
-    let modes = |to: &str| {
-        ["", "/d", "/d/e", "/marker"].map(|inner| {
-            let path = import.world.at(&format!("{to}{inner}"));
-            let stat = answer(
-                &Command::new(crate::world::PANDO)
-                    .args(["--json", "stat", &path])
-                    .output()
-                    .unwrap(),
-            );
-            let stat: Value = serde_json::from_str(stat.out.lines().next().unwrap_or("0")).unwrap();
-            stat["mode"].as_str().map(str::to_owned)
-        })
-    };
+    let modes =
+        |to: &str| ["", "/d", "/d/e", "/marker"].map(|inner| import.mode(&format!("{to}{inner}")));
     import.done(&["s3://bucket/p", &import.world.at("/whole")]);
-    let to = import.world.at("/part");
-    import.objects.silent.lock().insert("/bucket/p/d/e/20".to_owned());
-    let mut child = slow(&import, &to);
-    wait_until("some of it is there", || {
-        let path = import.world.at("/part/d/e");
-        let listed = Command::new(crate::world::PANDO).args(["ls", &path]).output().unwrap();
-        answer(&listed).out.lines().count() > 3
-    });
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    child.wait().unwrap();
-    let (whole, part) = (modes("/whole"), modes("/part"));
+    let whole = modes("/whole");
     assert!(whole.iter().all(Option::is_some) && whole[0].as_deref() != Some("0700"), "{whole:?}");
-    assert_eq!(whole[..3], part[..3]);
-    import.objects.silent.lock().clear();
-    import.done(&["--verify", "s3://bucket/p", &to]);
-    assert_eq!(whole, modes("/part"));
+    for end in ["-INT", "-KILL", "daemon"] {
+        let to = import.world.at("/part");
+        import.objects.silent.lock().insert("/bucket/p/d/e/20".to_owned());
+        let mut child = slow(&import, &to);
+        wait_until("some of it is there", || {
+            let path = import.world.at("/part/d/e");
+            let listed = Command::new(crate::world::PANDO).args(["ls", &path]).output().unwrap();
+            answer(&listed).out.lines().count() > 3
+        });
+        if end == "daemon" {
+            import.world.ok(&["sync", import.world.vol()]);
+            import.world.kill_owner();
+        } else {
+            let pid = child.id().to_string();
+            assert!(Command::new("kill").args([end, &pid]).status().unwrap().success());
+        }
+        import.objects.silent.lock().clear();
+        child.wait().unwrap();
+        if end == "-INT" {
+            assert_eq!(whole[..3], modes("/part")[..3]);
+        } else {
+            assert_eq!(modes("/part")[2].as_deref(), Some("4700"), "it is marked");
+        }
+        // What was there before is no import's, and stays closed.
+        import.world.ok(&["import", import.closed().to_str().unwrap(), &format!("{to}/d/own")]);
+        import.put("p/d/own/file", b"contents");
+        import.done(&["--verify", "s3://bucket/p", &to]);
+        assert_eq!(whole, modes("/part"), "{end}");
+        assert_eq!(import.mode("/part/d/own").as_deref(), Some("0700"), "{end}");
+        import.world.ok(&["rmr", "--wait", &to]);
+    }
+}
+
+/// A store that has lost an object answers with a failure each time: only the object is left out,
+/// if that is wanted, and nothing is left out while the store does not answer at all.
+#[test]
+fn a_lost_object_is_left_out_and_an_outage_is_not() {
+    let import = Import::on("lsm");
+    for name in ["a", "lost", "z"] {
+        import.put(&format!("p/{name}"), name.as_bytes());
+    }
+    let text = "<Error><Code>InternalError</Code><Message>no</Message></Error>".to_owned();
+    let lost = Mishap::Status(500, text);
+    import.objects.unreadable.lock().insert("/bucket/p/lost".to_owned(), lost.clone());
+    let to = import.world.at("/new");
+    let done = import.run(&["--keep-going", "s3://bucket/p", &to]);
+    assert_eq!(done.code, 1, "{}", done.err);
+    assert!(done.err.contains("p/lost") && done.err.contains("InternalError"), "{}", done.err);
+    assert_eq!(import.world.names("/new"), ["a", "z"]);
+    import.objects.unreadable.lock().clear();
+    let rest = import.done(&["--keep-going", "s3://bucket/p", &to]);
+    assert_eq!((rest["imported"].as_u64(), rest["unchanged"].as_u64()), (Some(1), Some(2)));
+    // The store fails for longer than reads are repeated, and comes back.
+    import.world.ok(&["rmr", "--wait", &to]);
+    import.objects.unreadable.lock().insert("/bucket/p/lost".to_owned(), lost.clone());
+    let before = import.objects.requests();
+    let mut command = import.command(&["--keep-going", "s3://bucket/p", &to]);
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("objects are read", || import.objects.requests() > before + 6);
+    import.objects.always(&["GET"], Some(&lost));
+    import.objects.unreadable.lock().clear();
+    SystemClock::new().sleep(Duration::from_secs(8));
+    import.objects.always(&[], None);
+    let done = answer(&running.wait_with_output().unwrap());
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert_eq!(import.world.names("/new"), ["a", "lost", "z"]);
 }

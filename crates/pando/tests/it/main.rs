@@ -50,6 +50,7 @@ mod held_trees;
 mod hostile_find;
 mod import;
 mod import_bucket;
+mod import_ended;
 mod import_list;
 mod import_memory;
 mod import_tar;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests stop at what they do not expect")]
 
+mod every_call;
 mod expected;
 mod recorded;
 mod support;

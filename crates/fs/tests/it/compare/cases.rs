@@ -1,9 +1,11 @@
 //! Cases that comparisons of trees get wrong, each by name, on both engines.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use format::acl::{ACCESS, Acl};
-use fs::{Allocate, Engine, Field, FileSystem, RenameMode, SetXattr};
+use fs::{Allocate, Difference, Engine, Field, FileSystem, RenameMode, SetXattr};
 use inode::{Caller, FsError, NodeId, SetAttr, SetTime};
 use store::Store;
 
@@ -367,7 +369,53 @@ fn what_is_no_pair_of_states_is_refused(engine: Engine) {
     refused(&v.fs, &root(), (d, snapshots), &FsError::Stale);
 }
 
+/// More inodes than there is memory for are compared part by part; what cannot be divided ends the
+/// comparison, which then has no more changes than it reported.
+fn memory_is_bounded(engine: Engine) {
+    let v = fresh(engine);
+    let d = v.dir(ROOT, "d").node;
+    for file in 0..600 {
+        v.file(d, &format!("f{file}"));
+    }
+    snapshot(&v, ROOT, "s");
+    for file in 0..600 {
+        let node = v.find(d, &format!("f{file}")).unwrap().node;
+        let changes = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        v.fs.setattr(&root(), node, &changes).unwrap();
+    }
+    let within = |memory: usize| {
+        let (mut paths, cancel) = (Vec::new(), AtomicBool::new(false));
+        let mut take = |change: &Difference| {
+            paths.push(change.path().to_vec());
+            ControlFlow::Continue(())
+        };
+        let nodes = (at(&v.fs, "/.snapshots/s"), ROOT);
+        v.fs.compare_within(&root(), nodes, memory, (&cancel, &mut take)).map(|_| paths)
+    };
+    let whole = within(64 << 20).unwrap();
+    assert_eq!(whole.len(), 600);
+    // 128 inodes at a time.
+    let mut parts = within(64 << 10).unwrap();
+    assert!(!parts.is_sorted(), "in several parts");
+    parts.sort();
+    assert_eq!(whole, parts);
+    // Names of one file, and directories that wait.
+    let node = v.find(d, "f0").unwrap().node;
+    for link in 0..100 {
+        v.fs.link(&root(), node, d, format!("a further name {link:03}").as_bytes()).unwrap();
+    }
+    assert!(matches!(within(64 << 10), Err(FsError::LimitReached(_))));
+    assert_eq!(within(64 << 20).unwrap().len(), 701);
+    let e = v.dir(ROOT, "e").node;
+    for directory in 0..600 {
+        v.dir(e, &format!("{directory}"));
+    }
+    assert!(matches!(within(64 << 10), Err(FsError::LimitReached(_))));
+    assert!(within(64 << 20).unwrap().len() > 1300);
+}
+
 on_each_engine! {
+    memory_is_bounded,
     names_swapped_between_directories,
     a_directory_below_its_own_former_child,
     files_and_directories_in_each_others_place,

@@ -143,7 +143,67 @@ fn a_comparison_with_a_pruned_state_reads_the_directory(engine: Engine) {
     assert!(large[2] <= few[2] + few[2] / 2 + 32, "both pruned: {large:?} and {few:?}");
 }
 
+/// Reads of a comparison of a directory in which one file changed, and beside which so many were
+/// made, one with contents or none.
+fn reads_beside(engine: Engine, outside: usize, contents: bool) -> u64 {
+    let device = SimDevice::new(3);
+    let options = OpenOptions {
+        durability: Durability::Async,
+        cache_bytes: 64 << 20,
+        index: None,
+        ..OpenOptions::default()
+    };
+    let mut subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+    let root = Caller::root();
+    let fs = subject.fs();
+    let make = |above: NodeId, file: usize| {
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let made = fs.mknod(&root, above, format!("{file}").as_bytes(), &new).unwrap();
+        fs.forget(made.node, 1);
+    };
+    let d = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).unwrap().node;
+    let beside = fs.mkdir(&root, NodeId::ROOT, b"outside", 0o755).unwrap().node;
+    (0..2000).for_each(|file| make(d, file));
+    fs.snapshot_create(&root, d, b"s").unwrap();
+    (0..outside).for_each(|file| make(beside, file));
+    let one = at(fs, "/d/7");
+    fs.setattr(&root, one, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+    let written = at(fs, "/outside/5");
+    if contents {
+        fs.write(&root, written, 0, &[7; 200_000]).unwrap();
+    }
+    for node in [one, written, d, beside] {
+        fs.forget(node, 1);
+    }
+    subject.cycle().unwrap();
+    let fs: &fs::Volume = subject.fs();
+    let nodes = (at(fs, "/d/.snapshots/s"), at(fs, "/d"));
+    let before = device.counts().of(Op::Read);
+    let cancel = AtomicBool::new(false);
+    let mut changed = Vec::new();
+    let mut take = |change: &fs::Difference| {
+        changed.push(change.path().to_vec());
+        ControlFlow::Continue(())
+    };
+    fs.compare(&root, nodes, &cancel, &mut take).unwrap();
+    assert_eq!(changed, [b"7".to_vec()]);
+    device.counts().of(Op::Read) - before
+}
+
+/// The tree of a snapshot of a directory has all of its subvolume.
+fn what_changes_outside_costs_little(engine: Engine) {
+    let (few, many) = (reads_beside(engine, 3000, false), reads_beside(engine, 24_000, false));
+    // Extents have no names: those of files outside are looked for among the changes there.
+    let contents = reads_beside(engine, 24_000, true);
+    println!(
+        "{engine:?}: {few} reads beside 3,000 changes, {many} beside 24,000, {contents} if one of \
+         them is of contents"
+    );
+    assert!(many <= few + few / 2 + 32, "{many}, and {few} with few changes outside");
+}
+
 on_each_engine! {
+    what_changes_outside_costs_little,
     a_comparison_reads_what_differs,
     a_comparison_with_a_pruned_state_reads_the_directory,
 }

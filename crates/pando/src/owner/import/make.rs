@@ -6,7 +6,7 @@ use fs::{BulkNode, FileSystem, FsResult, NewNode, Volume};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::ImportAttr;
 
-use super::{Begun, DIRECTORY_MODE_MEANWHILE, Import, MODE_MEANWHILE, Xattrs};
+use super::{Begun, DIRECTORY_MODE_MEANWHILE, Import, MODE_MEANWHILE, UNFINISHED_MODE, Xattrs};
 
 impl<'a> Import<'a> {
     pub(super) fn make_node(&mut self, name: &[u8], kind: Kind, rdev: u32) -> FsResult<BulkNode> {
@@ -74,6 +74,11 @@ impl<'a> Import<'a> {
         self.builder.setattr(node, &Import::changes(attr))
     }
 
+    /// Marks a directory that was just made: until it has its attributes, it is unfinished.
+    pub(super) fn mark(&mut self, directory: BulkNode) -> FsResult<()> {
+        self.builder.setattr(directory, &unfinished())
+    }
+
     /// Creates a directory or finds it; either way with a lookup of the caller's own.
     pub(super) fn make_directory(
         fs: &Volume,
@@ -83,8 +88,15 @@ impl<'a> Import<'a> {
     ) -> FsResult<(NodeId, bool)> {
         match fs.mkdir(caller, parent, name, DIRECTORY_MODE_MEANWHILE) {
             Ok(entry) => {
+                let marked = fs.setattr(caller, entry.node, &unfinished());
                 fs.invalidate_entry(parent, name);
-                Ok((entry.node, false))
+                match marked {
+                    Ok(_) => Ok((entry.node, false)),
+                    Err(error) => {
+                        fs.forget(entry.node, 1);
+                        Err(error)
+                    }
+                }
             }
             Err(FsError::Exists) => {
                 Import::find_directory(fs, caller, parent, name).map(|node| (node, true))
@@ -125,4 +137,9 @@ impl<'a> Import<'a> {
             btime: None,
         }
     }
+}
+
+/// What marks a directory as unfinished.
+fn unfinished() -> SetAttr {
+    SetAttr { mode: Some(UNFINISHED_MODE), ..SetAttr::default() }
 }

@@ -6,7 +6,7 @@ use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
 use inode::{Attr, FsError, Kind, NodeId};
 use wire::{Failure, FailureKind};
 
-use super::{Import, about, noted};
+use super::{Import, UNFINISHED_MODE, about, noted};
 
 impl Import<'_> {
     /// Refuses a directory that others could have put there, or could reach.
@@ -22,6 +22,12 @@ impl Import<'_> {
     /// Whether a directory is the caller's, and only the caller and root reach it.
     pub(super) fn is_own(&self, attr: &Attr) -> bool {
         attr.uid == self.caller.uid && attr.mode & 0o777 == 0o700
+    }
+
+    /// Whether an import of the caller's made a directory, and ended before it finished it.
+    pub(super) fn is_unfinished(&self, node: NodeId) -> bool {
+        let attr = self.fs.getattr(&self.caller, node);
+        attr.is_ok_and(|attr| attr.uid == self.caller.uid && attr.mode & 0o7777 == UNFINISHED_MODE)
     }
 
     /// Fails if names that the import made are lost. It ends then: what follows may need them.
