@@ -430,9 +430,10 @@ impl End {
             flow.last = flow.last.max(arrival);
             let at = flow.last;
             flow.chunks.push_back((at, bytes.to_vec()));
+            drop(flow);
+            // Its reader has nothing to do before.
+            pipe.changed.notify_all_at(at);
         }
-        drop(flow);
-        pipe.changed.notify_all();
         Ok(())
     }
 }
@@ -519,11 +520,11 @@ impl Link for End {
         let arrival = net.arrival(host, self.wire.ends[1 - self.side].place);
         let mut flow = own.flow.lock();
         if !flow.is_cut {
-            let at = flow.last.max(arrival);
-            flow.ends.get_or_insert(at);
+            let last = flow.last.max(arrival);
+            let at = *flow.ends.get_or_insert(last);
+            drop(flow);
+            own.changed.notify_all_at(at);
         }
-        drop(flow);
-        own.changed.notify_all();
     }
 
     fn local_address(&self) -> Option<SocketAddr> {

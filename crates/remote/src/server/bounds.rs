@@ -3,6 +3,8 @@
 /// Bounds of a server. The numbers of [`Bounds::default`] are those of `pando serve`.
 #[derive(Debug, Clone)]
 pub struct Bounds {
+    /// Threads that execute requests.
+    pub threads: usize,
     /// Connections at once.
     pub connections: usize,
     /// Those of them that have not identified themselves, and of these those from one address.
@@ -30,6 +32,7 @@ pub struct Bounds {
 impl Default for Bounds {
     fn default() -> Bounds {
         Bounds {
+            threads: 48,
             connections: 4096,
             strangers: 64,
             strangers_of_address: 24,

@@ -11,9 +11,7 @@ use device::sync::{Condvar, Mutex};
 
 use super::bounds::Bounds;
 
-/// Threads.
-const THREADS: usize = 48;
-/// How many of them work for one client.
+/// How many threads work for one client.
 const THREADS_A_CLIENT: usize = 32;
 
 /// Something to do for a client.
@@ -66,7 +64,7 @@ impl Pool {
         let most = (bounds.request_bytes_of_client, bounds.requests_of_client);
         let (changed, drained) = (Condvar::new(), Condvar::new());
         let pool = Arc::new(Pool { state: Mutex::default(), most, changed, drained });
-        for _ in 0..THREADS {
+        for _ in 0..bounds.threads {
             let own = Arc::clone(&pool);
             if let Err(error) = device::spawn("serve", move || own.work()) {
                 pool.end();

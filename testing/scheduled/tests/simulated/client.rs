@@ -1,6 +1,6 @@
 //! A client of a served volume: random calls one after the other, each noted with its answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,11 +10,13 @@ use device::{Clock, SystemClock};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use remote::{Remote, RemoteFs};
 use testing::model::{Effect, Listed, Op, RenameStyle, Stat, blame};
-use vfs::{Entry, FileSystem, FsResult, NewNode, RenameMode, WalkControl};
+use vfs::{
+    Entry, FileLock, FileSystem, FsResult, LockKind, Locked, NewNode, RenameMode, WalkControl,
+};
 
 use crate::calls::{
-    Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, Place, READ_BYTES, directory_name,
-    timeless,
+    AREAS, Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, Place, READ_BYTES, directory_name,
+    granted, timeless,
 };
 
 /// Names in a directory.
@@ -79,6 +81,10 @@ pub(crate) struct Client<'a> {
     directories: BTreeMap<(usize, usize), NodeId>,
     epoch: u64,
     open: BTreeMap<usize, Open>,
+    /// Locks that it may have, by slot and area.
+    locks: BTreeSet<(usize, u8)>,
+    /// When it last made a call that its session answered.
+    answered: u64,
 }
 
 /// The mount of a client.
@@ -115,8 +121,20 @@ impl<'a> Client<'a> {
     ) -> Client<'a> {
         let random = fastrand::Rng::with_seed(seed ^ ((number as u64 + 1) << 32));
         let (directories, open) = (BTreeMap::new(), BTreeMap::new());
-        let is_local = false;
-        Client { number, is_local, fs, histories, random, directories, epoch: fs.epoch(), open }
+        let (is_local, locks, answered) = (false, BTreeSet::new(), histories.tick());
+        let epoch = fs.epoch();
+        Client {
+            number,
+            is_local,
+            fs,
+            histories,
+            random,
+            directories,
+            epoch,
+            open,
+            locks,
+            answered,
+        }
     }
 
     /// Makes so many calls.
@@ -133,6 +151,17 @@ impl<'a> Client<'a> {
         let open: Vec<usize> = self.open.keys().copied().collect();
         for slot in open {
             self.close(slot);
+        }
+        // What it may have without knowing ends with its session, some time later.
+        self.lose_locks(self.histories.tick(), u64::MAX);
+    }
+
+    /// Its session has ended, or will.
+    fn lose_locks(&mut self, begun: u64, ended: u64) {
+        self.locks.clear();
+        for part in 0..self.histories.parts.len() {
+            let answer = Some(Ok(Effect::Done));
+            self.note(part, Call::LoseLocks(self.number), answer, begun, ended);
         }
     }
 
@@ -175,11 +204,16 @@ impl<'a> Client<'a> {
             let length = self.random.usize(if is_long { 1024..1600 } else { 1..24 });
             let seed = self.random.u64(..);
             return match self.random.u32(..100) {
-                0..35 => Call::Append { slot, length, seed },
-                35..65 => Call::Read(slot),
-                65..75 => Call::Stat(slot),
-                75..87 => Call::Write { slot, offset: self.random.u64(..40), length, seed },
-                87..94 => Call::Truncate(slot, self.random.u64(..30)),
+                0..28 => Call::Append { slot, length, seed },
+                28..52 => Call::Read(slot),
+                52..60 => Call::Stat(slot),
+                60..70 => Call::Write { slot, offset: self.random.u64(..40), length, seed },
+                70..76 => Call::Truncate(slot, self.random.u64(..30)),
+                76..88 => {
+                    let (client, area) = (self.number, self.random.u8(..AREAS));
+                    Call::Lock { client, slot, area, exclusive: self.random.u32(..3) > 0 }
+                }
+                88..95 => Call::Unlock(slot, self.random.u8(..AREAS)),
                 _ => Call::Close(slot),
             };
         }
@@ -218,6 +252,8 @@ impl<'a> Client<'a> {
         if epoch != self.epoch {
             self.epoch = epoch;
             self.directories.clear();
+            // At some moment since its session answered.
+            self.lose_locks(self.answered, self.histories.tick());
         }
         let is_old = |(_, open): &(&usize, &Open)| open.epoch != epoch;
         let old: Vec<usize> = self.open.iter().filter(is_old).map(|(slot, _)| *slot).collect();
@@ -227,6 +263,13 @@ impl<'a> Client<'a> {
     }
 
     fn make(&mut self, part: usize, call: Call) {
+        if let Call::Close(slot) = call {
+            let held: Vec<u8> = (0..AREAS).filter(|area| self.locks.contains(&(slot, *area))).collect();
+            for area in held {
+                self.make(part, Call::Unlock(slot, area));
+                self.locks.remove(&(slot, area));
+            }
+        }
         if let Call::Close(slot) = call
             && let Some(open) = self.open.remove(&slot)
         {
@@ -246,6 +289,11 @@ impl<'a> Client<'a> {
             let begun = self.histories.tick();
             let done = self.execute(part, &call);
             let ended = self.histories.tick();
+            if !matches!(done, Err(Failed::Call(FsError::Io(_) | FsError::Interrupted)))
+                && self.fs.epoch() == self.epoch
+            {
+                self.answered = begun;
+            }
             match done {
                 Ok(effect) => {
                     return self.note(part, call, Some(timeless(Ok(effect))), begun, ended);
@@ -314,7 +362,9 @@ impl<'a> Client<'a> {
             | Call::Read(slot)
             | Call::Append { slot, .. }
             | Call::Write { slot, .. }
-            | Call::Truncate(slot, _) => Some(slot),
+            | Call::Truncate(slot, _)
+            | Call::Lock { slot, .. }
+            | Call::Unlock(slot, _) => Some(slot),
             _ => None,
         }
     }
@@ -427,6 +477,25 @@ impl<'a> Client<'a> {
         Ok(listed)
     }
 
+    /// Returns whether no other lock is in the way.
+    fn lock(&self, node: NodeId, (slot, area): (usize, u8), kind: LockKind) -> FsResult<bool> {
+        let (start, end) = match area {
+            0 => (0, u64::MAX),
+            area => (10 * u64::from(area - 1), 10 * u64::from(area) - 1),
+        };
+        let (owner, pid, whole) = (slot as u64 + 1, self.number as u32 + 1, area == 0);
+        let lock = FileLock { owner, pid, kind, start, end, whole };
+        match self.fs.lock(&Caller::root(), node, &lock, false)? {
+            Locked::Done => Ok(true),
+            Locked::Busy => Ok(false),
+            other => {
+                let text = format!("a lock of client {} ends with {other:?}", self.number);
+                self.histories.faults.lock().push(text);
+                Ok(false)
+            }
+        }
+    }
+
     fn of_open(&mut self, call: &Call) -> Result<Effect, Failed> {
         let root = Caller::root();
         let slot = Client::slot_of(call).expect("the other calls have none");
@@ -450,6 +519,16 @@ impl<'a> Client<'a> {
             Call::Truncate(_, size) => {
                 let changes = SetAttr { size: Some(*size), ..SetAttr::default() };
                 Effect::Stat(Stat::of(&self.fs.setattr(&root, node, &changes)?))
+            }
+            Call::Lock { area, exclusive, .. } => {
+                self.locks.insert((slot, *area));
+                let kind = if *exclusive { LockKind::Exclusive } else { LockKind::Shared };
+                granted(self.lock(node, (slot, *area), kind)?)
+            }
+            Call::Unlock(_, area) => {
+                self.lock(node, (slot, *area), LockKind::Unlocked)?;
+                self.locks.remove(&(slot, *area));
+                Effect::Done
             }
             _ => Effect::Done,
         })

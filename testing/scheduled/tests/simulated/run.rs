@@ -13,7 +13,8 @@ use testing::sim::{Host, Pace, Run, Scheduler};
 use crate::calls::Part;
 use crate::client::{Client, Histories};
 use crate::plan::{Faults, Plan};
-use crate::world::{ServerMachine, World};
+use crate::servers::{Hooks, ServerMachine};
+use crate::world::{SERVER_PLACES, World};
 
 /// Most states that a search for an order examines; a run takes some thousand.
 const STEPS_MAX: usize = 2_000_000;
@@ -70,15 +71,16 @@ fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Sche
             device::spawn("client", work).expect("a thread")
         })
         .collect();
-    let (last, before) = serve_all(&world, &plan);
+    let (last, before) = match &world.coordinator {
+        Some(_) => stand_by(&world, &plan),
+        None => serve_all(&world, &plan),
+    };
     for client in clients {
         client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
-    world.net.heal();
-    world.store.heal();
+    world.heal();
     // The last crash: what was answered is durable.
-    plan.end(last.host);
-    last.end();
+    plan.end(last);
     before.into_iter().for_each(ServerMachine::end);
     let checked = check(&world, &histories, size);
     let settled = scheduler.settle(SETTLE);
@@ -119,13 +121,46 @@ fn client(world: &World, histories: &Histories, plan: &Plan, number: usize, call
     plan.is_done();
 }
 
+/// How many servers stand by, or serve.
+const SERVERS: u32 = 3;
+
+/// Keeps servers running until the clients are done; returns the one that serves, and all of them.
+fn stand_by(world: &Arc<World>, plan: &Arc<Plan>) -> (Host, Vec<ServerMachine>) {
+    let mut random = fastrand::Rng::with_seed(world.seed ^ 0x7374_6279);
+    let start = |host: Host| {
+        let (serving, ended) = (Arc::clone(plan), Arc::clone(plan));
+        let on_serving = Box::new(move |host| serving.serves(host));
+        let on_end = Box::new(move |host| ended.has_left(host));
+        ServerMachine::start(world, host, Hooks { on_serving, on_end })
+    };
+    let mut all: Vec<ServerMachine> = Vec::new();
+    for place in 1..=SERVERS as u8 {
+        all.push(start(Host { place, run: 0 }));
+        world.clock.sleep(Duration::from_millis(random.u64(..200)));
+    }
+    while let Some(lost) = plan.await_lost() {
+        world.clock.sleep(Duration::from_millis(random.u64(..1500)));
+        all.push(start(Host { run: lost.run + 1, ..lost }));
+    }
+    // Those that stand by end in order, half of the time after the last one that serves.
+    let last = plan.serving().unwrap_or(all[0].host);
+    if random.bool() {
+        for machine in all.iter().filter(|machine| machine.host != last) {
+            machine.begin_end();
+        }
+    }
+    (last, all)
+}
+
 /// Keeps a server running until the clients are done; returns the last, and those before it: some
 /// do not know that they are not the last.
-fn serve_all(world: &Arc<World>, plan: &Arc<Plan>) -> (ServerMachine, Vec<ServerMachine>) {
+fn serve_all(world: &Arc<World>, plan: &Arc<Plan>) -> (Host, Vec<ServerMachine>) {
     let mut random = fastrand::Rng::with_seed(world.seed ^ 0x7365_7276);
     let start = |run: u32| {
         let plan = Arc::clone(plan);
-        ServerMachine::start(world, run, move |host| plan.has_ended(host))
+        let on_end = Box::new(move |host| plan.has_ended(host));
+        let host = Host { place: SERVER_PLACES[run as usize % SERVER_PLACES.len()], run };
+        ServerMachine::start(world, host, Hooks { on_serving: Box::new(|_| {}), on_end })
     };
     let mut server = start(0);
     plan.serves(server.host);
@@ -142,7 +177,9 @@ fn serve_all(world: &Arc<World>, plan: &Arc<Plan>) -> (ServerMachine, Vec<Server
         plan.serves(next.host);
         before.push(std::mem::replace(&mut server, next));
     }
-    (server, before)
+    let last = server.host;
+    before.push(server);
+    (last, before)
 }
 
 /// Opens the volume; an answer may get lost once more.
