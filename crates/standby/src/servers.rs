@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cluster::{Campaign, Error, Owner, Standing};
+use device::sync::{Condvar, Mutex};
 use device::{Clock, Thread};
 
 use crate::warrant::Mandate;
 
 /// How often the lease is kept, and a standby server asks.
 const STEP_EVERY: Duration = Duration::from_millis(300);
-/// How often a volume's thread reads the state of its volume.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Pause after a volume could not be opened, or was lost: others go first.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long the name of this server may be that of its predecessor.
@@ -33,6 +32,8 @@ pub struct Standby {
     ending: AtomicBool,
     /// All volumes are closed: the lease need not live.
     ended: AtomicBool,
+    /// Signalled when standings may have changed.
+    stepped: (Mutex<()>, Condvar),
 }
 
 /// The threads beside those of volumes.
@@ -45,12 +46,14 @@ impl Standby {
     /// A server with its campaign, which has asked nothing yet.
     pub fn new(campaign: Campaign, clock: Arc<dyn Clock>) -> Arc<Standby> {
         let [ending, ended] = [(); 2].map(|()| AtomicBool::new(false));
-        Arc::new(Standby { campaign, clock, ending, ended })
+        let stepped = (Mutex::new(()), Condvar::new());
+        Arc::new(Standby { campaign, clock, ending, ended, stepped })
     }
 
     /// Ends it in order: [`Standby::hold`] returns when its volume is closed.
     pub fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
+        self.stepped.1.notify_all();
     }
 
     /// Whether it ends.
@@ -127,6 +130,7 @@ impl Standby {
                 }
                 Err(_) => {}
             }
+            self.stepped.1.notify_all();
             for (name, volume) in volumes {
                 match self.campaign.standing(volume) {
                     Standing::Theirs(owner) => on_step(name, Some(&owner)),
@@ -148,7 +152,8 @@ impl Standby {
         while !self.is_ending() {
             let is_ours = self.campaign.standing(&volume) == Standing::Ours;
             if !is_ours || !self.is_still_ours(&volume) {
-                self.clock.sleep(LOOK_EVERY);
+                // (A step that is missed here is followed by the next.)
+                self.stepped.1.wait_for(&mut self.stepped.0.lock(), STEP_EVERY);
                 continue;
             }
             if self.is_ending() {

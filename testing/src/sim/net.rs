@@ -169,7 +169,7 @@ impl SimNet {
             of_host
         };
         for ear in &ears {
-            ear.shut();
+            ear.fall_silent();
         }
         for wire in self.wires() {
             if wire.ends.contains(&host) {
@@ -316,6 +316,14 @@ impl Ear {
     fn shut(&self) {
         let left = self.waiting.lock().take();
         self.changed.notify_all();
+        for (link, _) in left.into_iter().flatten() {
+            link.close();
+        }
+    }
+
+    /// Its machine has ended: nothing arrives any more, and who waits learns nothing of it.
+    fn fall_silent(&self) {
+        let left = self.waiting.lock().as_mut().map(std::mem::take);
         for (link, _) in left.into_iter().flatten() {
             link.close();
         }

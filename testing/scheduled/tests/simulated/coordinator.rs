@@ -167,6 +167,12 @@ fn unreachable() -> Error {
     Error::Unreachable("no answer".to_owned())
 }
 
+fn pass(clock: &SystemClock, time: Duration) {
+    if !time.is_zero() {
+        clock.sleep(time);
+    }
+}
+
 impl Of {
     fn call<T>(&self, run: impl FnOnce(&mut State, Duration) -> Result<T>) -> Result<T> {
         let (clock, all) = (&self.all.clock, &self.all);
@@ -180,14 +186,17 @@ impl Of {
             let is_cut = now < until.max(state.stalled_until);
             let is_lost = state.random.u32(..1000) < state.lost;
             let is_executed = !is_lost || state.random.bool();
-            let [there, back] = [(); 2].map(|()| USUAL.mul_f64(state.random.f64()));
+            // One of the two: a turn less.
+            let (takes, is_late) = (USUAL.mul_f64(state.random.f64()), state.random.bool());
+            let (there, back) =
+                if is_late { (Duration::ZERO, takes) } else { (takes, Duration::ZERO) };
             (is_cut, is_lost, is_executed, there, back)
         };
         if is_cut {
             clock.sleep(PATIENCE);
             return Err(unreachable());
         }
-        clock.sleep(there);
+        pass(clock, there);
         let done = is_executed.then(|| {
             let now = clock.monotonic();
             let mut state = all.state.lock();
@@ -197,7 +206,7 @@ impl Of {
             state.end_old(now);
             run(&mut state, now)
         });
-        clock.sleep(if is_lost { PATIENCE } else { back });
+        pass(clock, if is_lost { PATIENCE } else { back });
         done.filter(|_| !is_lost && !self.is_dead()).unwrap_or_else(|| Err(unreachable()))
     }
 

@@ -63,21 +63,16 @@ fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Sche
     // A call takes a message each way, and a change a request.
     let length = size.faults.then_some((size.clients * size.calls * 2) as u64);
     let plan = Plan::new(&world, size.clients, length);
-    let clients: Vec<_> = (0..size.clients)
-        .map(|number| {
-            let (world, histories, plan) =
-                (Arc::clone(&world), Arc::clone(&histories), Arc::clone(&plan));
-            let work = move || client(&world, &histories, &plan, number, size.calls);
-            device::spawn("client", work).expect("a thread")
-        })
-        .collect();
+    let starting = {
+        let (world, histories, plan) =
+            (Arc::clone(&world), Arc::clone(&histories), Arc::clone(&plan));
+        device::spawn("clients", move || run_clients(&world, &histories, &plan, size))
+    };
     let (last, before) = match &world.coordinator {
         Some(_) => stand_by(&world, &plan),
         None => serve_all(&world, &plan),
     };
-    for client in clients {
-        client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    }
+    starting.expect("a thread").join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     world.heal();
     // The last crash: what was answered is durable.
     plan.end(last);
@@ -106,6 +101,24 @@ fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Sche
         unknown: unknown.sum(),
         faults: plan.done(),
         lost_answers: world.store.counts().lost_answers,
+    }
+}
+
+/// Starts the clients when a server is there: before that they would only knock.
+fn run_clients(world: &Arc<World>, histories: &Arc<Histories>, plan: &Arc<Plan>, size: Size) {
+    while world.serves.lock().is_none() {
+        world.clock.sleep(Duration::from_millis(20));
+    }
+    let clients: Vec<_> = (0..size.clients)
+        .map(|number| {
+            let (world, histories, plan) =
+                (Arc::clone(world), Arc::clone(histories), Arc::clone(plan));
+            let work = move || client(&world, &histories, &plan, number, size.calls);
+            device::spawn("client", work).expect("a thread")
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
 }
 

@@ -72,9 +72,9 @@ impl ServerMachine {
     pub(crate) fn start(world: &Arc<World>, host: Host, hooks: Hooks) -> ServerMachine {
         let orders = Arc::new(Orders::default());
         let standby = world.coordinator.as_ref().map(|coordinator| stand_by(coordinator, host));
-        if let Some(standby) = &standby {
-            world.standbys.lock().insert(host, Arc::clone(standby));
-        }
+        let (ends, waits) = (Arc::clone(&orders), standby.clone());
+        let ender = Box::new(move || end(&ends, waits.as_deref()));
+        world.enders.lock().insert(host, ender);
         let (own, world, candidate) = (Arc::clone(&orders), Arc::clone(world), standby.clone());
         let main = device::spawn("server", move || {
             world.scheduler.move_to(host.number());
@@ -91,16 +91,20 @@ impl ServerMachine {
 
     /// Lets it end in order.
     pub(crate) fn begin_end(&self) {
-        self.orders.end();
-        if let Some(standby) = &self.standby {
-            standby.end();
-        }
+        end(&self.orders, self.standby.as_deref());
     }
 
     /// Ends it in order, or what is left of it, and waits for its main thread.
     pub(crate) fn end(self) {
         self.begin_end();
         self.main.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+}
+
+fn end(orders: &Orders, standby: Option<&Standby>) {
+    orders.end();
+    if let Some(standby) = standby {
+        standby.end();
     }
 }
 

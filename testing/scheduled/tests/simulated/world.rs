@@ -9,7 +9,6 @@ use device::sync::Mutex;
 use device::{Blobs, Clock, Env, Objects, SystemClock};
 use fs::{Engine, FormatOptions, Fs, Layout, OpenOptions};
 use remote::{Place, Proof, Remote, RemoteFs, Target};
-use standby::Standby;
 use store::Durability;
 use testing::sim::{Delays, Host, Latency, Scheduler, SimNet, SimStore};
 use testing::{FarBlobs, SeededRandom, SimDevice};
@@ -27,6 +26,9 @@ pub(crate) const SERVER_PLACES: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 /// Where the places of clients begin.
 const CLIENT_PLACES: u8 = 100;
 
+/// Lets a server end.
+pub(crate) type Ender = Box<dyn FnOnce() + Send>;
+
 /// Everything that machines share.
 pub(crate) struct World {
     pub(crate) seed: u64,
@@ -37,8 +39,8 @@ pub(crate) struct World {
     pub(crate) coordinator: Option<Arc<SimCoordinator>>,
     /// Whether sessions of clients outlive their server.
     pub(crate) lasting: bool,
-    /// Servers that stand by: they end when their machine does.
-    pub(crate) standbys: Mutex<BTreeMap<Host, Arc<Standby>>>,
+    /// Lets what runs on a server's machine end, when the machine has: nobody hears of it.
+    pub(crate) enders: Mutex<BTreeMap<Host, Ender>>,
     pub(crate) clock: SystemClock,
     /// The last server that has opened the volume.
     pub(crate) serves: Mutex<Option<Host>>,
@@ -67,7 +69,7 @@ impl World {
         let net = SimNet::new(seed, Delays::default());
         let store = SimStore::new(seed, objects.copy(), Latency::default());
         let (clock, scheduler) = (SystemClock::new(), Arc::clone(scheduler));
-        let (serves, faults, standbys) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (serves, faults, enders) = (Mutex::default(), Mutex::default(), Mutex::default());
         // As the program does it, and two ways of which it is made.
         let kind = fastrand::Rng::with_seed(seed ^ 0x6b69_6e64).u32(..4);
         let coordinator = (kind >= 2).then(|| SimCoordinator::new(seed));
@@ -79,7 +81,7 @@ impl World {
             store,
             coordinator,
             lasting,
-            standbys,
+            enders,
             clock,
             serves,
             faults,
@@ -148,9 +150,9 @@ impl World {
         self.cut_from_coordinator(host);
         self.store.kill(host);
         // (Nobody hears of what its threads do until they have ended.)
-        let standby = self.standbys.lock().get(&host).cloned();
-        if let Some(standby) = standby {
-            standby.end();
+        let end = self.enders.lock().remove(&host);
+        if let Some(end) = end {
+            end();
         }
     }
 
