@@ -236,6 +236,17 @@ impl Net for NetOf {
         let net = &self.net;
         let place = place_of(to);
         let now = net.clock.monotonic();
+        {
+            // A machine on which nobody listens refuses at once, if it is reached.
+            let state = net.state.lock();
+            let is_divided = |from, to| state.divided.get(&(from, to)).is_some_and(|at| *at > now);
+            if !state.listeners.contains_key(&to)
+                && !is_divided(self.host.place, place)
+                && !is_divided(place, self.host.place)
+            {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+        }
         let arrival = net.arrival(self.host, place).max(net.arrival(self.host, place));
         let takes = arrival.saturating_sub(now);
         net.clock.sleep(takes.min(within));

@@ -186,10 +186,13 @@ impl Of {
             let is_cut = now < until.max(state.stalled_until);
             let is_lost = state.random.u32(..1000) < state.lost;
             let is_executed = !is_lost || state.random.bool();
-            // One of the two: a turn less.
-            let (takes, is_late) = (USUAL.mul_f64(state.random.f64()), state.random.bool());
-            let (there, back) =
-                if is_late { (Duration::ZERO, takes) } else { (takes, Duration::ZERO) };
+            // Each takes a turn: most calls take no time.
+            let takes = USUAL.mul_f64(state.random.f64());
+            let (there, back) = match state.random.u32(..8) {
+                0 => (Duration::ZERO, takes),
+                1 => (takes, Duration::ZERO),
+                _ => (Duration::ZERO, Duration::ZERO),
+            };
             (is_cut, is_lost, is_executed, there, back)
         };
         if is_cut {

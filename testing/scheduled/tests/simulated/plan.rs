@@ -138,7 +138,7 @@ fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fa
             2 | 3 => Fault::Cut,
             4 => {
                 let (to, from) = (random.bool(), random.bool());
-                Fault::Divide { client, time: millis(random, 30_000), to, from: from || !to }
+                Fault::Divide { client, time: millis(random, 20_000), to, from: from || !to }
             }
             5 => Fault::DivideStore(millis(random, 8_000)),
             6 => Fault::Stall(millis(random, 4_000)),
