@@ -139,6 +139,14 @@ impl FileSystem for Fs {
         self.with_space(|| write::write(self, &self.policies(), caller, node, offset, bytes))
     }
 
+    fn append(&self, caller: &Caller, node: NodeId, bytes: &[u8]) -> FsResult<()> {
+        if device::mutated("an append looks for the end first") {
+            let size = self.getattr(caller, node)?.size;
+            return self.write(caller, node, size, bytes);
+        }
+        self.with_space(|| write::append(self, &self.policies(), caller, node, bytes))
+    }
+
     fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
         self.with_space(|| tmpfile::tmpfile(self, &self.policies(), caller, parent, mode))
     }

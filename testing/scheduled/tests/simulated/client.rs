@@ -370,6 +370,8 @@ impl<'a> Client<'a> {
     }
 
     fn note(&self, part: usize, call: Call, answer: Option<Answer>, begun: u64, ended: u64) {
+        let (client, now) = (self.number, SystemClock::new().monotonic());
+        tracing::debug!(client, part, begun, ended, ?call, ?answer, ?now, "a call");
         let event = Event { client: self.number, call, answer, begun, ended };
         self.histories.parts[part].lock().push(event);
     }

@@ -64,7 +64,7 @@ pub(crate) struct Faults {
 /// Injects faults into a world.
 pub(crate) struct Plan {
     world: Arc<World>,
-    /// Messages and requests so far.
+    /// Messages and requests so far, while there was a server.
     count: AtomicU64,
     state: Mutex<State>,
     /// The server ended, or the clients are done.
@@ -218,7 +218,8 @@ impl Plan {
         let now = self.world.clock.monotonic();
         let mut state = self.state.lock();
         (state.server, state.is_usurped) = (Some(host), false);
-        state.story.push(format!("{now:?}: server {} starts", host.run));
+        tracing::info!(?host, ?now, "serves");
+        state.story.push(format!("{now:?}: server {host:?} serves"));
     }
 
     /// A server has ended by itself.
@@ -296,10 +297,11 @@ impl Plan {
 
     /// Before a message or request.
     fn next(&self, host: Host) -> Fate {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
         let (fault, server) = {
             let mut state = self.state.lock();
+            // Without a server clients only knock.
             let Some(server) = state.server else { return Fate::Lives };
+            let count = self.count.fetch_add(1, Ordering::Relaxed);
             let serves = *self.world.serves.lock() == Some(server);
             let fits = |at: u64, fault: &Fault| match fault {
                 // Or when it has been idle for long.

@@ -48,8 +48,9 @@ pub(crate) struct World {
     pub(crate) faults: Mutex<Vec<String>>,
 }
 
-pub(crate) fn options() -> OpenOptions {
+pub(crate) fn options(answers: bool) -> OpenOptions {
     OpenOptions {
+        answers,
         durability: Durability::Settled,
         cache_bytes: 4 << 20,
         checkpoint_bytes: 24 << 10,
@@ -105,7 +106,7 @@ impl World {
         let blobs = self.store.of(host);
         let env = self.env(host, Arc::clone(&blobs));
         fs::make_host(&*env.device, &*blobs, URL)?;
-        Fs::open(env, &options())
+        Fs::open(env, &options(self.lasting))
     }
 
     /// The environment of a check by a machine that has nothing.
@@ -191,7 +192,7 @@ pub(crate) fn formatted(parts: usize) -> Arc<FarBlobs> {
     let host = testing::sim_env(2);
     let env = objects(host.env());
     fs::make_host(&*env.device, &*far, URL).expect("a volume");
-    let fs = Fs::open(env, &options()).expect("a volume");
+    let fs = Fs::open(env, &options(false)).expect("a volume");
     crate::client::make_directories(&*fs, parts).expect("an empty volume");
     fs.close().expect("it closes");
     far
