@@ -307,6 +307,10 @@ impl<'a> Client<'a> {
                 Ok(effect) => {
                     return self.note(part, call, Some(timeless(Ok(effect))), begun, ended);
                 }
+                // It was executed, and its repeat is about something that is gone by now.
+                Err(Failed::Call(FsError::Stale)) if call.changes() && took >= TAKE_OVER => {
+                    return self.note(part, call, None, begun, ended);
+                }
                 // Its directory, or its file, is of an earlier session.
                 Err(Failed::Call(FsError::Stale) | Failed::Directory(FsError::Stale)) => {
                     self.directories.clear();
