@@ -75,11 +75,7 @@ pub struct Owned {
 
 impl Owned {
     /// The right to answer for a volume that is open in this store, if its log grants it.
-    pub fn new(
-        store: Arc<dyn Store>,
-        clock: Arc<dyn Clock>,
-        on_end: Box<OnEnd>,
-    ) -> Arc<Owned> {
+    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, on_end: Box<OnEnd>) -> Arc<Owned> {
         let (until, waits_since) = (AtomicU64::new(0), AtomicU64::new(0));
         let [ended, closes, closed] = [(); 3].map(|()| AtomicBool::new(false));
         let on_end = Mutex::new(Some(on_end));

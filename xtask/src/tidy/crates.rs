@@ -49,8 +49,8 @@ const KNOW_ONLY: [(&str, &[&str]); 30] = [
     (
         "pando",
         &[
-            "standby", "remote", "cluster", "rpc", "program", "fuse", "client", "wire", "transfer", "fs",
-            "trace", "vfs", "search", "inode", "objects", "store", "format", "device",
+            "standby", "remote", "cluster", "rpc", "program", "fuse", "client", "wire", "transfer",
+            "fs", "trace", "vfs", "search", "inode", "objects", "store", "format", "device",
         ],
     ),
     (

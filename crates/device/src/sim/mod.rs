@@ -139,9 +139,8 @@ fn peek<T>(ask: impl FnOnce(&dyn Scheduler, Task) -> T) -> Option<T> {
     if !EVER.load(Ordering::Relaxed) {
         return None;
     }
-    let asked = DRIVEN.try_with(|driven| {
-        driven.borrow().as_ref().map(|(scheduler, me)| ask(&**scheduler, *me))
-    });
+    let asked = DRIVEN
+        .try_with(|driven| driven.borrow().as_ref().map(|(scheduler, me)| ask(&**scheduler, *me)));
     asked.ok().flatten()
 }
 

@@ -314,6 +314,8 @@ impl<'a> Executing<'a> {
                 let caller = self.caller_with(at, OPEN_WRITE)?;
                 if flags & WRITE_APPEND == 0 {
                     fs.write(&caller, at, offset, bytes)?;
+                } else if device::mutated("an append looks for the end first") {
+                    fs.write(&caller, at, fs.getattr(&caller, at)?.size, bytes)?;
                 } else {
                     fs.append(&caller, at, bytes)?;
                 }

@@ -15,8 +15,8 @@ use vfs::{
 };
 
 use crate::calls::{
-    AREAS, Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, Place, READ_BYTES, directory_name,
-    granted, timeless,
+    AREAS, Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, Place, READ_BYTES,
+    directory_name, granted, timeless,
 };
 
 /// Names in a directory.
@@ -268,7 +268,8 @@ impl<'a> Client<'a> {
 
     fn make(&mut self, part: usize, call: Call) {
         if let Call::Close(slot) = call {
-            let held: Vec<u8> = (0..AREAS).filter(|area| self.locks.contains(&(slot, *area))).collect();
+            let held: Vec<u8> =
+                (0..AREAS).filter(|area| self.locks.contains(&(slot, *area))).collect();
             for area in held {
                 self.make(part, Call::Unlock(slot, area));
                 self.locks.remove(&(slot, area));

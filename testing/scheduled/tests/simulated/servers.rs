@@ -117,12 +117,7 @@ fn stand_by(coordinator: &Arc<SimCoordinator>, host: Host) -> Arc<Standby> {
 }
 
 /// The life of a process that serves the volume when the coordinator says so.
-fn process(
-    world: &World,
-    host: Host,
-    standby: &Arc<Standby>,
-    hooks: &Hooks,
-) -> Result<(), String> {
+fn process(world: &World, host: Host, standby: &Arc<Standby>, hooks: &Hooks) -> Result<(), String> {
     let Some(server) = listen(world, host, &|| standby.is_ending()) else { return Ok(()) };
     let server = Arc::new(server);
     if standby.introduce().is_err() {
