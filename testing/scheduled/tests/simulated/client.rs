@@ -266,24 +266,26 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn make(&mut self, part: usize, call: Call) {
-        if let Call::Close(slot) = call {
-            let held: Vec<u8> =
-                (0..AREAS).filter(|area| self.locks.contains(&(slot, *area))).collect();
-            for area in held {
+    /// Closes a file, after it has given its locks back.
+    fn make_close(&mut self, part: usize, slot: usize) {
+        for area in 0..AREAS {
+            if self.locks.remove(&(slot, area)) {
                 self.make(part, Call::Unlock(slot, area));
-                self.locks.remove(&(slot, area));
             }
         }
-        if let Call::Close(slot) = call
-            && let Some(open) = self.open.remove(&slot)
-        {
-            if open.epoch == self.fs.epoch() {
-                self.fs.released(&Caller::root(), open.node);
-                self.fs.forget(open.node, 1);
-            }
-            let (begun, ended) = (self.histories.tick(), self.histories.tick());
-            return self.note(part, call, Some(Ok(Effect::Done)), begun, ended);
+        // (It may have found there that it is not open any more.)
+        let Some(open) = self.open.remove(&slot) else { return };
+        if open.epoch == self.fs.epoch() {
+            self.fs.released(&Caller::root(), open.node);
+            self.fs.forget(open.node, 1);
+        }
+        let (begun, ended) = (self.histories.tick(), self.histories.tick());
+        self.note(part, Call::Close(slot), Some(Ok(Effect::Done)), begun, ended);
+    }
+
+    fn make(&mut self, part: usize, call: Call) {
+        if let Call::Close(slot) = call {
+            return self.make_close(part, slot);
         }
         self.histories.calls.fetch_add(1, Ordering::Relaxed);
         self.leave_old();
