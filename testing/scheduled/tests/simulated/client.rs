@@ -311,7 +311,9 @@ impl<'a> Client<'a> {
                     return self.note(part, call, Some(timeless(Ok(effect))), begun, ended);
                 }
                 // It was executed, and its repeat is about something that is gone by now.
-                Err(Failed::Call(FsError::Stale)) if call.changes() && took >= TAKE_OVER => {
+                Err(Failed::Call(FsError::Stale))
+                    if call.changes() && took >= TAKE_OVER && self.fs.epoch() == self.epoch =>
+                {
                     return self.note(part, call, None, begun, ended);
                 }
                 // Its directory, or its file, is of an earlier session.

@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     /// The server's machine ends before or after its next message or request. `silent`: its
     /// clients learn it by silence.
     Crash { after: bool, silent: bool },
+    /// The server ends in order, as by a signal.
+    Leave,
     /// Another server takes the volume over from one that runs, and may be paused meanwhile.
     Usurp(Option<Duration>),
     /// Nobody reaches the server any more, nor does it reach anybody but the store, where it
@@ -128,7 +130,8 @@ fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fa
     }
     for _ in 0..random.u32(1..6) {
         let client = random.u8(..clients as u8);
-        let fault = match random.u32(..14) {
+        let fault = match random.u32(..16) {
+            14 | 15 => Fault::Leave,
             11 => Fault::Usurp(None),
             12 | 13 => Fault::Usurp(Some(millis(random, 8_000))),
             0 => crash(random),
@@ -307,7 +310,7 @@ impl Plan {
                 // Or when it has been idle for long.
                 Fault::Crash { .. } => host == server || count > at + IDLE,
                 // Before that it could take the volume over from its successor.
-                Fault::Replace(_) | Fault::Usurp(_) => serves && !state.is_usurped,
+                Fault::Replace(_) | Fault::Usurp(_) | Fault::Leave => serves && !state.is_usurped,
                 _ => true,
             };
             let is_due = |(at, fault): &(u64, Fault)| *at <= count && fits(*at, fault);
@@ -323,7 +326,7 @@ impl Plan {
                     lost.extend(gone.insert(server).then_some(server));
                     done.crashes += 1;
                 }
-                Fault::Replace(_) => {
+                Fault::Replace(_) | Fault::Leave => {
                     *current = None;
                     lost.extend(gone.insert(server).then_some(server));
                     done.replaced += 1;
@@ -372,6 +375,13 @@ impl Plan {
                 self.world.cut_from_coordinator(server);
                 if let Some(time) = pause {
                     scheduler.pause_machine(server.number(), time);
+                }
+            }
+            Fault::Leave => {
+                self.changed.notify_all();
+                let end = self.world.enders.lock().remove(&server);
+                if let Some(end) = end {
+                    end();
                 }
             }
             Fault::Usurp(pause) => {
