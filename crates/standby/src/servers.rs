@@ -122,7 +122,8 @@ impl Standby {
                 Ok(()) if std::mem::take(&mut failed) => tracing::info!("etcd answers again"),
                 Ok(()) | Err(Error::LeaseEnded) => {}
                 Err(error @ Error::Refused(_)) if !std::mem::replace(&mut failed, true) => {
-                    tracing::error!(%error, "this server takes over nothing until its name is free");
+                    let effect = "this server takes over nothing until its name is free";
+                    tracing::error!(%error, "{effect}");
                 }
                 // What is served continues: the store decides whose it is.
                 Err(error) if !std::mem::replace(&mut failed, true) => {

@@ -69,7 +69,7 @@ fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Sche
         device::spawn("clients", move || run_clients(&world, &histories, &plan, size))
     };
     let (last, before) = match &world.coordinator {
-        Some(_) => stand_by(&world, &plan),
+        Some(_) => serve_by_campaign(&world, &plan),
         None => serve_all(&world, &plan),
     };
     starting.expect("a thread").join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -134,11 +134,11 @@ fn client(world: &World, histories: &Histories, plan: &Plan, number: usize, call
     plan.is_done();
 }
 
-/// How many servers stand by, or serve.
+/// How many servers wait, or serve.
 const SERVERS: [u8; 3] = [2, 2, 3];
 
 /// Keeps servers running until the clients are done; returns the one that serves, and all of them.
-fn stand_by(world: &Arc<World>, plan: &Arc<Plan>) -> (Host, Vec<ServerMachine>) {
+fn serve_by_campaign(world: &Arc<World>, plan: &Arc<Plan>) -> (Host, Vec<ServerMachine>) {
     let mut random = fastrand::Rng::with_seed(world.seed ^ 0x7374_6279);
     let start = |host: Host| {
         let (serving, ended) = (Arc::clone(plan), Arc::clone(plan));
@@ -155,7 +155,7 @@ fn stand_by(world: &Arc<World>, plan: &Arc<Plan>) -> (Host, Vec<ServerMachine>) 
         world.clock.sleep(Duration::from_millis(random.u64(..1500)));
         all.push(start(Host { run: lost.run + 1, ..lost }));
     }
-    // Those that stand by end in order, half of the time after the last one that serves.
+    // Those that wait end in order, half of the time after the last one that serves.
     let last = plan.serving().unwrap_or(all[0].host);
     if random.bool() {
         for machine in all.iter().filter(|machine| machine.host != last) {

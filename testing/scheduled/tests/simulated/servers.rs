@@ -1,4 +1,4 @@
-//! Machines that serve the volume: alone, until they are told to end, or with others, of which the
+//! Machines that serve the volume: alone, until they are to end, or with others, of which the
 //! coordinator chooses one (`pando serve --etcd`).
 
 use std::sync::Arc;
@@ -68,10 +68,10 @@ pub(crate) struct ServerMachine {
 
 impl ServerMachine {
     /// Starts one. Without a coordinator it takes the volume over, and serves it; otherwise it
-    /// stands by.
+    /// waits for its turn.
     pub(crate) fn start(world: &Arc<World>, host: Host, hooks: Hooks) -> ServerMachine {
         let orders = Arc::new(Orders::default());
-        let standby = world.coordinator.as_ref().map(|coordinator| stand_by(coordinator, host));
+        let standby = world.coordinator.as_ref().map(|coordinator| standby_of(coordinator, host));
         let (ends, waits) = (Arc::clone(&orders), standby.clone());
         let ender = Box::new(move || end(&ends, waits.as_deref()));
         world.enders.lock().insert(host, ender);
@@ -108,7 +108,7 @@ fn end(orders: &Orders, standby: Option<&Standby>) {
     }
 }
 
-fn stand_by(coordinator: &Arc<SimCoordinator>, host: Host) -> Arc<Standby> {
+fn standby_of(coordinator: &Arc<SimCoordinator>, host: Host) -> Arc<Standby> {
     let address = host.address(PORT).to_string();
     let own = Advertised { instance: format!("{:032x}", host.number()), address };
     let name = format!("server{}", host.place);
@@ -116,7 +116,7 @@ fn stand_by(coordinator: &Arc<SimCoordinator>, host: Host) -> Arc<Standby> {
     Standby::new(campaign, Arc::new(SystemClock::new()))
 }
 
-/// The life of a process that serves the volume when the coordinator says so.
+/// The life of a process that serves the volume when the coordinator chooses it.
 fn process(world: &World, host: Host, standby: &Arc<Standby>, hooks: &Hooks) -> Result<(), String> {
     let Some(server) = listen(world, host, &|| standby.is_ending()) else { return Ok(()) };
     let server = Arc::new(server);
