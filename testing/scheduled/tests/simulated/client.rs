@@ -84,6 +84,7 @@ pub(crate) struct Client<'a> {
     /// Directories of the parts, looked up in this epoch.
     directories: BTreeMap<(usize, usize), NodeId>,
     epoch: u64,
+    first_epoch: u64,
     open: BTreeMap<usize, Open>,
     /// Locks that it may have, by slot and area.
     locks: BTreeSet<(usize, u8)>,
@@ -135,6 +136,7 @@ impl<'a> Client<'a> {
             random,
             directories,
             epoch,
+            first_epoch: epoch,
             open,
             locks,
             answered,
@@ -320,6 +322,7 @@ impl<'a> Client<'a> {
                 Err(Failed::Call(FsError::Stale) | Failed::Directory(FsError::Stale)) => {
                     self.directories.clear();
                     if let Some(slot) = Client::slot_of(&call) {
+                        self.is_of_earlier(slot);
                         return self.close(slot);
                     }
                 }
@@ -346,6 +349,16 @@ impl<'a> Client<'a> {
         }
         let text = format!("{call:?} of client {} finds no session", self.number);
         self.histories.faults.lock().push(text);
+    }
+
+    /// A file is not open any more, which it is as long as its session. (In a later session a
+    /// look-up of an earlier one may be given back after the file was opened again.)
+    fn is_of_earlier(&self, slot: usize) {
+        let is_first = self.fs.epoch() == self.first_epoch;
+        if self.open.get(&slot).is_some_and(|open| is_first && open.epoch == self.first_epoch) {
+            let text = format!("client {}: slot {slot} is stale in its own session", self.number);
+            self.histories.faults.lock().push(text);
+        }
     }
 
     /// A call has no answer. It may not be without a server for long.
