@@ -139,6 +139,10 @@ impl FileSystem for Fs {
         self.with_space(|| write::write(self, &self.policies(), caller, node, offset, bytes))
     }
 
+    fn append(&self, caller: &Caller, node: NodeId, bytes: &[u8]) -> FsResult<()> {
+        self.with_space(|| write::append(self, &self.policies(), caller, node, bytes))
+    }
+
     fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
         self.with_space(|| tmpfile::tmpfile(self, &self.policies(), caller, parent, mode))
     }

@@ -23,6 +23,11 @@ impl FsModel {
         print.hash
     }
 
+    /// The file that is open in a slot, by a number that no other file ever has.
+    pub fn file_of(&self, slot: usize) -> Option<u64> {
+        self.slots.get(&slot).copied()
+    }
+
     /// Drops what has no name and is not open.
     pub fn drop_unreachable(&mut self) {
         let mut reached = BTreeSet::new();

@@ -5,7 +5,7 @@
 //! (`crash`), faults on order (`fault`), the handles for the code under test (`device`, `file`),
 //! and remote objects, which are stored on the simulated disk as well (`objects`). Beside them,
 //! with the feature `sim`, what a simulation of several machines takes: a scheduler by whose seed
-//! threads run (`scheduler`), a network (`net`), and an object store behind it (`store`).
+//! threads run (`scheduler`, `turns`), a network (`net`), and an object store behind it (`store`).
 //!
 //! The model of the disk:
 //! * A file's bytes and length are durable after `sync_data`. Of the writes since, any subset may
@@ -28,6 +28,8 @@ mod ranges;
 mod fault;
 #[cfg(feature = "sim")]
 mod scheduler;
+#[cfg(feature = "sim")]
+mod turns;
 #[cfg(feature = "sim")]
 mod store;
 #[cfg(feature = "sim")]

@@ -169,7 +169,7 @@ impl SimNet {
             of_host
         };
         for ear in &ears {
-            ear.shut();
+            ear.fall_silent();
         }
         for wire in self.wires() {
             if wire.ends.contains(&host) {
@@ -236,6 +236,17 @@ impl Net for NetOf {
         let net = &self.net;
         let place = place_of(to);
         let now = net.clock.monotonic();
+        {
+            // A machine on which nobody listens refuses at once, if it is reached.
+            let state = net.state.lock();
+            let is_divided = |from, to| state.divided.get(&(from, to)).is_some_and(|at| *at > now);
+            if !state.listeners.contains_key(&to)
+                && !is_divided(self.host.place, place)
+                && !is_divided(place, self.host.place)
+            {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+        }
         let arrival = net.arrival(self.host, place).max(net.arrival(self.host, place));
         let takes = arrival.saturating_sub(now);
         net.clock.sleep(takes.min(within));
@@ -316,6 +327,14 @@ impl Ear {
     fn shut(&self) {
         let left = self.waiting.lock().take();
         self.changed.notify_all();
+        for (link, _) in left.into_iter().flatten() {
+            link.close();
+        }
+    }
+
+    /// Its machine has ended: nothing arrives any more, and who waits learns nothing of it.
+    fn fall_silent(&self) {
+        let left = self.waiting.lock().as_mut().map(std::mem::take);
         for (link, _) in left.into_iter().flatten() {
             link.close();
         }
@@ -430,9 +449,10 @@ impl End {
             flow.last = flow.last.max(arrival);
             let at = flow.last;
             flow.chunks.push_back((at, bytes.to_vec()));
+            drop(flow);
+            // Its reader has nothing to do before.
+            pipe.changed.notify_all_at(at);
         }
-        drop(flow);
-        pipe.changed.notify_all();
         Ok(())
     }
 }
@@ -519,11 +539,11 @@ impl Link for End {
         let arrival = net.arrival(host, self.wire.ends[1 - self.side].place);
         let mut flow = own.flow.lock();
         if !flow.is_cut {
-            let at = flow.last.max(arrival);
-            flow.ends.get_or_insert(at);
+            let last = flow.last.max(arrival);
+            let at = *flow.ends.get_or_insert(last);
+            drop(flow);
+            own.changed.notify_all_at(at);
         }
-        drop(flow);
-        own.changed.notify_all();
     }
 
     fn local_address(&self) -> Option<SocketAddr> {

@@ -14,17 +14,17 @@
 //! A run in which no thread can run, and none waits for a time, is a deadlock. The scheduler then
 //! prints what each thread waits for, and all of them panic.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use device::sim::{Point, Task, undriven};
 use device::sync::{Mutex, MutexGuard};
 
-/// Most turns of a run: a test takes a few thousand, a simulation a few ten thousand.
-const TURNS_MAX: u64 = 10_000_000;
+use super::turns::{Doing, State};
+
 /// Real time without a change of turns after which a thread must be waiting for something that the
 /// scheduler does not know, a standard library's lock for example.
 const SILENT: Duration = Duration::from_secs(60);
@@ -69,47 +69,6 @@ pub struct Run {
     pub panics: usize,
 }
 
-/// What a driven thread does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doing {
-    /// It runs, or could.
-    Ready,
-    /// It waits for an address to be woken, or for a time.
-    Waiting { on: usize, until: Option<Duration> },
-    /// It waits for a thread to end.
-    Joining(Task),
-    /// It has ended.
-    Ended,
-}
-
-struct State {
-    random: fastrand::Rng,
-    interrupted: u32,
-    time_moves: u32,
-    threads: Vec<Thread>,
-    /// Those that have not ended, in ascending order: most of a long run have.
-    alive: Vec<Task>,
-    /// Machines whose threads do not run, and until when.
-    paused: BTreeMap<Machine, Duration>,
-    /// Those that could run, as `pick` found them.
-    ready: Vec<Task>,
-    now: Duration,
-    turns: u64,
-    trace: u64,
-    panics: usize,
-    /// Why the run cannot continue.
-    failed: Option<String>,
-}
-
-struct Thread {
-    doing: Doing,
-    /// Whether its last wait ended because it was woken.
-    woken: bool,
-    /// Unparked when it is its turn; `None` until it waits for its first.
-    parked: Option<std::thread::Thread>,
-    machine: Machine,
-}
-
 /// Drives threads by a seed.
 pub struct Scheduler {
     state: Mutex<State>,
@@ -119,6 +78,11 @@ pub struct Scheduler {
     given: AtomicU64,
     /// How many threads wait, by a hash of the address: most calls of `wake` find none.
     waiting: [AtomicUsize; WAIT_SLOTS],
+    /// Points up to the next interruption: most points count down, and no more. (The thread that
+    /// runs alone uses it, as it does `now`.)
+    points: AtomicU32,
+    /// Simulated time in nanoseconds.
+    now: AtomicU64,
     mutation: Option<&'static str>,
 }
 
@@ -142,22 +106,8 @@ impl Scheduler {
         pace: Pace,
         body: impl FnOnce(&Arc<Scheduler>) -> T + Send,
     ) -> (T, Run) {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let interrupted = pace.interrupted[random.usize(..pace.interrupted.len())];
-        let state = State {
-            random,
-            interrupted,
-            time_moves: pace.time_moves,
-            threads: Vec::new(),
-            alive: Vec::new(),
-            paused: BTreeMap::new(),
-            ready: Vec::new(),
-            now: Duration::ZERO,
-            turns: 0,
-            trace: seed,
-            panics: 0,
-            failed: None,
-        };
+        let mut state = State::new(seed, &pace);
+        let points = AtomicU32::new(state.draw_points());
         let waiting = [const { AtomicUsize::new(0) }; WAIT_SLOTS];
         // A process has some locks of its own, which a thread of another run must not hold.
         static ONE: Mutex<()> = Mutex::new(());
@@ -167,6 +117,8 @@ impl Scheduler {
             running: AtomicUsize::new(NOBODY),
             given: AtomicU64::new(0),
             waiting,
+            points,
+            now: AtomicU64::new(0),
             mutation: pace.mutation,
         });
         let driver = Arc::clone(&scheduler);
@@ -190,6 +142,8 @@ impl Scheduler {
         undriven(|| {
             let me = self.running().expect("invariant: the caller runs");
             self.state.lock().threads[me].machine = machine;
+            // That may be paused.
+            self.points.store(0, Ordering::Relaxed);
         });
     }
 
@@ -198,7 +152,7 @@ impl Scheduler {
         undriven(|| {
             let mut state = self.state.lock();
             let until = state.now.saturating_add(time);
-            state.paused.insert(machine, until);
+            state.pause(machine, until);
         });
         device::yield_now();
     }
@@ -234,12 +188,22 @@ impl Scheduler {
 
     /// Gives the turn to another thread, or back to this one, and waits for the next turn.
     fn next_turn(&self, mut state: MutexGuard<'_, State>, me: Task) {
-        let next = state.pick();
+        let next = self.pick(&mut state);
         if next == Some(me) {
             return;
         }
         self.give(state, next);
         self.await_turn(me);
+    }
+
+    fn pick(&self, state: &mut State) -> Option<Task> {
+        let next = state.pick();
+        self.now.store(u64::try_from(state.now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        if state.failed.is_some() {
+            // Threads notice it at their next points.
+            self.points.store(0, Ordering::Relaxed);
+        }
+        next
     }
 
     fn give(&self, state: MutexGuard<'_, State>, next: Option<Task>) {
@@ -276,123 +240,26 @@ impl Scheduler {
     }
 }
 
-impl State {
-    /// Chooses who runs next; `None` if all have ended.
-    fn pick(&mut self) -> Option<Task> {
-        self.turns += 1;
-        if self.turns > TURNS_MAX {
-            self.fail("the run does not end");
-        }
-        assert!(self.turns < 2 * TURNS_MAX, "threads that unwind do not end");
-        self.look();
-        if !self.ready.is_empty() && self.random.u32(..self.time_moves) == 0 {
-            self.advance();
-            self.look();
-        }
-        while self.ready.is_empty() {
-            if self.alive.is_empty() {
-                return None;
-            }
-            if !self.advance() {
-                self.fail("deadlock: each thread waits for another");
-            }
-            self.look();
-        }
-        let next = self.ready[self.random.usize(..self.ready.len())];
-        self.note(next as u64);
-        Some(next)
-    }
-
-    /// Moves time to the next moment for which anything waits; `false`: there is none.
-    fn advance(&mut self) -> bool {
-        let timers = self.alive.iter().filter_map(|task| self.threads[*task].doing.until());
-        let Some(next) = timers.chain(self.paused.values().copied()).min() else { return false };
-        self.now = self.now.max(next);
-        for task in &self.alive {
-            let thread = &mut self.threads[*task];
-            if thread.doing.until().is_some_and(|until| until <= self.now) {
-                (thread.doing, thread.woken) = (Doing::Ready, false);
-            }
-        }
-        let now = self.now;
-        self.paused.retain(|_, until| *until > now);
-        true
-    }
-
-    /// Finds the threads that could run.
-    fn look(&mut self) {
-        let State { threads, alive, ready, paused, .. } = self;
-        ready.clear();
-        ready.extend(alive.iter().copied().filter(|task| {
-            let thread = &threads[*task];
-            thread.doing == Doing::Ready
-                && (paused.is_empty() || !paused.contains_key(&thread.machine))
-        }));
-    }
-
-    fn is_paused(&self, me: Task) -> bool {
-        !self.paused.is_empty() && self.paused.contains_key(&self.threads[me].machine)
-    }
-
-    /// Adds to the trace: FNV-1a.
-    fn note(&mut self, what: u64) {
-        for part in [what, self.now.as_nanos() as u64] {
-            self.trace = (self.trace ^ part).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    /// Lets all threads end: each panics where it waits.
-    fn fail(&mut self, why: &str) {
-        self.paused.clear();
-        if self.failed.is_none() {
-            self.failed = Some(format!("{why}: {}", self.describe()));
-        }
-        for task in &self.alive {
-            self.threads[*task].doing = Doing::Ready;
-        }
-    }
-
-    /// What all threads do that have not ended.
-    fn describe(&self) -> String {
-        let doing = self.alive.iter().map(|task| {
-            let thread = &self.threads[*task];
-            let what = match thread.doing {
-                Doing::Ready => "could run".to_owned(),
-                Doing::Waiting { on: 0, .. } => "sleeps".to_owned(),
-                Doing::Waiting { on, .. } => format!("waits for {on:#x}"),
-                Doing::Joining(other) => format!("waits for the end of thread {other}"),
-                Doing::Ended => "has ended".to_owned(),
-            };
-            format!("thread {task} {what}")
-        });
-        doing.collect::<Vec<_>>().join("; ")
-    }
-
-    /// Panics if the run cannot continue. A thread that unwinds tries again what it waits for.
-    fn check(&self) {
-        if let Some(why) = self.failed.as_ref().filter(|_| !std::thread::panicking()) {
-            panic!("{why}");
-        }
-    }
-}
-
-impl Doing {
-    fn until(self) -> Option<Duration> {
-        match self {
-            Doing::Waiting { until, .. } => until,
-            _ => None,
-        }
-    }
-}
-
 impl device::sim::Scheduler for Scheduler {
+    fn passes(&self, point: Point) -> bool {
+        let points = self.points.load(Ordering::Relaxed);
+        let passes = points > 1 && point != Point::Yield;
+        if passes {
+            self.points.store(points - 1, Ordering::Relaxed);
+        }
+        passes
+    }
+
     fn pause(&self, me: Task, point: Point) {
         let mut state = self.state.lock();
         state.check();
-        state.note(1000 + point as u64);
-        let most = state.interrupted;
-        let is_paused = state.is_paused(me);
-        if point == Point::Yield || is_paused || state.random.u32(..most) == 0 {
+        let points = self.points.load(Ordering::Relaxed);
+        state.note(1000 + point as u64 + (u64::from(points) << 32));
+        let is_interrupted = points <= 1;
+        if is_interrupted && state.failed.is_none() {
+            self.points.store(state.draw_points(), Ordering::Relaxed);
+        }
+        if point == Point::Yield || is_interrupted {
             self.next_turn(state, me);
         }
     }
@@ -400,8 +267,8 @@ impl device::sim::Scheduler for Scheduler {
     fn wait(&self, me: Task, on: usize, until: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         state.check();
-        state.note(2000);
-        state.threads[me].doing = Doing::Waiting { on, until };
+        state.note(2000 + (u64::from(self.points.load(Ordering::Relaxed)) << 32));
+        state.put(me, Doing::Waiting { on, until });
         self.waiting[wait_slot(on)].fetch_add(1, Ordering::Relaxed);
         self.next_turn(state, me);
         self.waiting[wait_slot(on)].fetch_sub(1, Ordering::Relaxed);
@@ -410,25 +277,20 @@ impl device::sim::Scheduler for Scheduler {
         state.threads[me].woken
     }
 
+    fn has_waiting(&self, on: usize) -> bool {
+        self.waiting[wait_slot(on)].load(Ordering::Relaxed) > 0
+    }
+
     fn wake(&self, on: usize, most: usize) {
-        if self.waiting[wait_slot(on)].load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let waits = |task: &Task| {
-            let doing = state.threads[*task].doing;
-            matches!(doing, Doing::Waiting { on: at, .. } if at == on)
-        };
-        let mut waiting: Vec<Task> = state.alive.iter().copied().filter(waits).collect();
-        for _ in 0..most.min(waiting.len()) {
-            let task = waiting.swap_remove(state.random.usize(..waiting.len()));
-            (state.threads[task].doing, state.threads[task].woken) = (Doing::Ready, true);
-        }
+        self.state.lock().wake(on, most);
+    }
+
+    fn wake_at(&self, on: usize, at: Duration) {
+        self.state.lock().wake_at(on, at);
     }
 
     fn now(&self) -> Duration {
-        self.state.lock().now
+        Duration::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
     fn mutation(&self) -> Option<&'static str> {
@@ -438,9 +300,7 @@ impl device::sim::Scheduler for Scheduler {
     fn begin(&self) -> Task {
         let mut state = self.state.lock();
         let machine = self.running().map_or(0, |parent| state.threads[parent].machine);
-        state.threads.push(Thread { doing: Doing::Ready, woken: false, parked: None, machine });
-        let task = state.threads.len() - 1;
-        state.alive.push(task);
+        let task = state.add(machine);
         if task == 0 {
             self.running.store(0, Ordering::Release);
         }
@@ -454,20 +314,12 @@ impl device::sim::Scheduler for Scheduler {
 
     fn end(&self, me: Task, panicked: bool) {
         let mut state = self.state.lock();
-        state.threads[me].doing = Doing::Ended;
-        state.alive.retain(|task| *task != me);
         state.panics += usize::from(panicked);
         if me == 0 && panicked {
             state.fail("the first thread of the run panicked");
         }
-        let State { threads, alive, .. } = &mut *state;
-        for task in alive {
-            let doing = &mut threads[*task].doing;
-            if *doing == Doing::Joining(me) {
-                *doing = Doing::Ready;
-            }
-        }
-        let next = state.pick();
+        state.end(me);
+        let next = self.pick(&mut state);
         self.give(state, next);
     }
 
@@ -476,7 +328,7 @@ impl device::sim::Scheduler for Scheduler {
         // Without a panic if the run cannot continue: the thread would then leave a scope whose
         // threads have not ended, and the standard library would block it while it has the turn.
         while state.threads[other].doing != Doing::Ended {
-            state.threads[me].doing = Doing::Joining(other);
+            state.put(me, Doing::Joining(other));
             self.next_turn(state, me);
             state = self.state.lock();
         }

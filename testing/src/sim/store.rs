@@ -266,7 +266,11 @@ impl StoreOf {
     ) -> Result<T> {
         let error = |error: io::Error| Error::new(operation, name, error);
         let (course, there, back, patience) = self.course(late.is_some());
-        let sleep = |time| self.store.clock.sleep(time);
+        let sleep = |time: Duration| {
+            if !time.is_zero() {
+                self.store.clock.sleep(time);
+            }
+        };
         sleep(there.min(patience));
         if there > patience || course == Course::LostRequest {
             sleep(patience.saturating_sub(there));
@@ -313,8 +317,14 @@ impl StoreOf {
         let State { random, latency, mishaps, stalled_until, divided, to_lose, .. } = &mut *state;
         divided.retain(|_, until| *until > now);
         let held = divided.get(&self.host.place).copied().unwrap_or(now).max(*stalled_until);
-        let there = held.saturating_sub(now) + latency.usual.mul_f64(random.f64());
-        let back = latency.usual.mul_f64(random.f64());
+        let mut there = held.saturating_sub(now) + latency.usual.mul_f64(random.f64());
+        let mut back = latency.usual.mul_f64(random.f64());
+        // Half of the answers or requests take no time of their own: a turn less.
+        match random.u32(..4) {
+            0 => (there, back) = (there + back, Duration::ZERO),
+            1 if held == now => (there, back) = (Duration::ZERO, there + back),
+            _ => {}
+        }
         let draw = random.u32(..1000);
         let mut limit = 0;
         let mut is_within = |share: u32| {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::lock_api::{self, GuardSend, RawMutex as _, RawRwLock as _};
 
-use super::{Point, pause, with};
+use super::{Point, now, pause, wake, with};
 
 /// A value, and the mutex that guards it.
 pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
@@ -31,7 +31,8 @@ fn address<T>(of: &T) -> usize {
 /// Takes a lock by trying; returns whether it was taken before the time was over, or `None` if this
 /// thread is not driven.
 fn driven_lock(on: usize, most: Option<Duration>, mut take: impl FnMut() -> bool) -> Option<bool> {
-    let until = with(|scheduler, _| most.map(|most| scheduler.now().saturating_add(most)))?;
+    let now = now()?;
+    let until = most.map(|most| now.saturating_add(most));
     pause(Point::Lock);
     loop {
         if take() {
@@ -44,7 +45,7 @@ fn driven_lock(on: usize, most: Option<Duration>, mut take: impl FnMut() -> bool
 }
 
 fn wake_all(on: usize) {
-    let _undriven = with(|scheduler, _| scheduler.wake(on, usize::MAX));
+    wake(on, usize::MAX);
 }
 
 /// A mutex without a value.
@@ -212,7 +213,7 @@ impl Condvar {
     }
 
     fn notify(&self, most: usize) {
-        let _undriven = with(|scheduler, _| scheduler.wake(address(self), most));
+        wake(address(self), most);
         let mut notified = self.notified.lock();
         *notified += 1;
         // Under the lock: each thread that waits now began before this count, so whichever is
@@ -221,6 +222,14 @@ impl Condvar {
             self.changed.notify_one();
         } else {
             self.changed.notify_all();
+        }
+    }
+
+    /// Ends the waits of driven threads at a simulated time, as if theirs were over then: they need
+    /// not run now to learn of it. Other threads are woken.
+    pub fn notify_all_at(&self, at: Duration) {
+        if with(|scheduler, _| scheduler.wake_at(address(self), at)).is_none() {
+            self.notify(usize::MAX);
         }
     }
 

@@ -52,8 +52,20 @@ pub enum Point {
 /// Decides which driven thread runs. All calls but [`Scheduler::enter`] are made by the thread that
 /// runs.
 pub trait Scheduler: Send + Sync {
+    /// Whether the thread continues at a point as if it were none: asked before `pause`, at most
+    /// points of a run. Takes no lock of this crate.
+    fn passes(&self, _point: Point) -> bool {
+        false
+    }
+
     /// Another thread may run first.
     fn pause(&self, me: Task, point: Point);
+
+    /// Whether a thread may wait for an address: asked before `wake`, at each release of a lock.
+    /// Takes no lock of this crate.
+    fn has_waiting(&self, _on: usize) -> bool {
+        true
+    }
 
     /// Waits until [`Scheduler::wake`] names the same address, or until a time; returns whether it
     /// was woken.
@@ -62,7 +74,10 @@ pub trait Scheduler: Send + Sync {
     /// Lets some of the threads that wait for an address continue: the scheduler chooses which.
     fn wake(&self, on: usize, most: usize);
 
-    /// Simulated time since the run began.
+    /// Ends the waits for an address at a time, if they last that long.
+    fn wake_at(&self, on: usize, at: Duration);
+
+    /// Simulated time since the run began. Takes no lock of this crate.
     fn now(&self) -> Duration;
 
     /// A new thread, which will call `enter`.
@@ -117,6 +132,26 @@ fn with_driven<T>(call: impl FnOnce(&dyn Scheduler, Task) -> T) -> Option<T> {
     Some(call(&**scheduler, *me))
 }
 
+/// Asks the scheduler of this thread something for which it takes no lock of this crate; `None`: it
+/// is not driven. Most points of a run come no further.
+#[inline]
+fn peek<T>(ask: impl FnOnce(&dyn Scheduler, Task) -> T) -> Option<T> {
+    if !EVER.load(Ordering::Relaxed) {
+        return None;
+    }
+    let asked = DRIVEN
+        .try_with(|driven| driven.borrow().as_ref().map(|(scheduler, me)| ask(&**scheduler, *me)));
+    asked.ok().flatten()
+}
+
+/// Lets some of the threads that wait for an address continue.
+#[inline]
+pub(crate) fn wake(on: usize, most: usize) {
+    if peek(|scheduler, _| scheduler.has_waiting(on)) == Some(true) {
+        let _undriven = with(|scheduler, _| scheduler.wake(on, most));
+    }
+}
+
 /// Calls a part of a test that is no part of what is driven: meanwhile this thread counts as not
 /// driven. It must not wait for a driven thread.
 pub fn undriven<T>(call: impl FnOnce() -> T) -> T {
@@ -145,26 +180,26 @@ pub(crate) fn driven() -> Option<Driven> {
 
 /// The number of this thread in its run.
 pub(crate) fn task() -> Option<Task> {
-    with(|_, me| me)
+    peek(|_, me| me)
 }
 
 /// Another thread may run first.
 #[inline]
 pub(crate) fn pause(point: Point) {
     // A thread that unwinds holds locks that others wait for, but must not wait itself.
-    if EVER.load(Ordering::Relaxed) && !std::thread::panicking() {
+    if peek(|scheduler, _| scheduler.passes(point)) == Some(false) && !std::thread::panicking() {
         let _undriven = with(|scheduler, me| scheduler.pause(me, point));
     }
 }
 
 /// The fault that this thread's run plants; `None`: none, or this thread is not driven.
 pub(crate) fn mutation() -> Option<&'static str> {
-    with(|scheduler, _| scheduler.mutation()).flatten()
+    peek(|scheduler, _| scheduler.mutation()).flatten()
 }
 
 /// Simulated time; `None` if this thread is not driven.
 pub(crate) fn now() -> Option<Duration> {
-    with(|scheduler, _| scheduler.now())
+    peek(|scheduler, _| scheduler.now())
 }
 
 /// Sleeps in simulated time; returns whether this thread is driven.

@@ -1,4 +1,4 @@
-//! `write`: bytes into a file, with its length and times in the same batch.
+//! `write` and `append`: bytes into a file, with its length and times in the same batch.
 
 use inode::permissions::WRITE;
 use inode::{Caller, FsError, Kind, NodeId};
@@ -21,24 +21,52 @@ pub fn write(
     offset: u64,
     bytes: &[u8],
 ) -> FsResult<()> {
+    write_from(fs, policy, caller, (node, Some(offset)), bytes)
+}
+
+/// Writes all of `bytes` at the end of a file, as it is when the first piece is written: nothing
+/// else changes the file between the look and that.
+pub fn append(
+    fs: &Ops,
+    policy: &dyn Policy,
+    caller: &Caller,
+    node: NodeId,
+    bytes: &[u8],
+) -> FsResult<()> {
+    write_from(fs, policy, caller, (node, None), bytes)
+}
+
+/// `at`: where; `None`: at the end.
+fn write_from(
+    fs: &Ops,
+    policy: &dyn Policy,
+    caller: &Caller,
+    (node, mut at): (NodeId, Option<u64>),
+    bytes: &[u8],
+) -> FsResult<()> {
     let mut rest = bytes;
-    let mut at = offset;
     loop {
         let (piece, left) = rest.split_at(rest.len().min(PIECE_BYTES));
         // Before the file is locked: this may wait for the disk or an object store.
         fs.make_space(piece.len() as u64)?;
-        let step = edit(fs, policy, node, |edit| write_piece(edit, caller, at, piece))?;
+        let (step, offset) = edit(fs, policy, node, |edit| write_piece(edit, caller, at, piece))?;
         if step == Step::Done {
             if left.is_empty() {
                 return Ok(());
             }
-            at += piece.len() as u64;
+            at = Some(offset + piece.len() as u64);
             rest = left;
         }
     }
 }
 
-fn write_piece(edit: &mut Edit<'_>, caller: &Caller, offset: u64, bytes: &[u8]) -> FsResult<Step> {
+/// Returns the place as well.
+fn write_piece(
+    edit: &mut Edit<'_>,
+    caller: &Caller,
+    at: Option<u64>,
+    bytes: &[u8],
+) -> FsResult<(Step, u64)> {
     edit.plan.on_behalf(caller);
     let owned = edit.inode.owned();
     match owned.kind {
@@ -46,16 +74,20 @@ fn write_piece(edit: &mut Edit<'_>, caller: &Caller, offset: u64, bytes: &[u8]) 
         Kind::Directory => return Err(FsError::IsDirectory),
         _ => return Err(FsError::InvalidArgument("only files have contents")),
     }
+    let offset = match at {
+        Some(offset) => offset,
+        None => edit.file()?.inode.size,
+    };
     if bytes.is_empty() {
-        return Ok(Step::Done);
+        return Ok((Step::Done, offset));
     }
     edit.end_rights(caller)?;
     if contents::write(edit, offset, bytes)? == Step::More {
-        return Ok(Step::More);
+        return Ok((Step::More, offset));
     }
     let now = edit.plan.now;
     let inode = &mut edit.file()?.inode;
     inode.mtime = now;
     inode.ctime = now;
-    Ok(Step::Done)
+    Ok((Step::Done, offset))
 }

@@ -14,3 +14,12 @@ pub(super) enum Event {
     /// Another server owns the volume, or is to, and why.
     Replaced(String),
 }
+
+impl From<standby::End> for Event {
+    fn from(end: standby::End) -> Event {
+        match end {
+            standby::End::Signal => Event::Signal,
+            standby::End::Replaced(why) => Event::Replaced(why),
+        }
+    }
+}

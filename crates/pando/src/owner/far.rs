@@ -9,6 +9,7 @@ use device::sync::Sender;
 use fs::{FileSystem, Fs};
 use inode::Caller;
 use remote::{Export, Lasting, Warrant};
+use standby::{Owned, Watched};
 use wire::{Answer, Call, Failure, FailureKind, FoundOutcome};
 
 use super::about::Answered;
@@ -17,7 +18,6 @@ use super::server::Server;
 use super::sessions::Who;
 use super::start::ServeStart;
 use super::stream_terms::MEMORY_OF_USERS;
-use super::warrant::{Owned, Watched};
 use crate::failure;
 
 /// A volume that is served; dropping this ends the sessions of its clients.
@@ -80,7 +80,10 @@ fn warrant(
         tracing::info!(seconds = wait.as_secs_f64(), "waiting for answers of the last owner");
         clock.sleep(wait);
     }
-    let owned = Owned::new(store, clock, events.clone());
+    let events = events.clone();
+    // (The daemon may have left by itself meanwhile.)
+    let on_end = move |end: standby::End| events.send(end.into()).unwrap_or_default();
+    let owned = Owned::new(store, clock, Box::new(on_end));
     let traffic = server.store().map(|(store, _)| Arc::clone(&store.traffic));
     let watched = owned.watch(Arc::clone(mandate), traffic);
     let watched = watched.map_err(|error| failure::thread(&error))?;

@@ -75,7 +75,6 @@ mod find_from;
 mod mounted;
 mod parts;
 mod start;
-mod warrant;
 mod event;
 mod watch;
 mod sessions;
@@ -115,7 +114,6 @@ pub(crate) use record::TraceStart;
 use server::{Server, Silent};
 use start::LAZY_PATIENCE;
 pub(crate) use start::{MountStart, ServeStart, Start};
-pub(crate) use warrant::Mandate;
 
 /// Runs the daemon of a volume until it is time to leave. Calls `report` once with the outcome of
 /// the start, unless the start failed: then it returns the failure.

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use standby::Mandate;
+
 use super::record::TraceStart;
-use super::warrant::Mandate;
 use crate::host::TakeOver;
 use crate::metrics::Hub;
 use crate::serve_memory::OfVolume;

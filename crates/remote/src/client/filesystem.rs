@@ -244,8 +244,7 @@ impl FileSystem for RemoteFs {
 
     fn forget(&self, node: NodeId, lookups: u64) {
         if node != NodeId::ROOT {
-            self.kept.forget(node, lookups);
-            self.remote.forget(convert::node_to_wire(node), lookups);
+            self.remote.forget(node, lookups);
         }
     }
 
@@ -484,8 +483,7 @@ impl FileSystem for RemoteFs {
     }
 
     fn released(&self, _caller: &Caller, node: NodeId) {
-        self.kept.was_released(node);
-        self.remote.release(convert::node_to_wire(node));
+        self.remote.release(node);
     }
 
     fn waits(&self) -> Waits {

@@ -160,9 +160,11 @@ impl Remote {
     }
 
     /// Returns look-ups, soon.
-    pub(super) fn forget(&self, node: Node, lookups: u64) {
+    pub(super) fn forget(&self, node: NodeId, lookups: u64) {
         let mut state = self.state.lock();
-        state.forgotten.push((node, lookups));
+        // At once: a server that takes over between the two would be given it back twice.
+        self.kept.forget(node, lookups);
+        state.forgotten.push((convert::node_to_wire(node), lookups));
         if state.forgotten.len() == FORGOTTEN_MAX {
             drop(state);
             self.signal.notify_all();
@@ -170,11 +172,13 @@ impl Remote {
     }
 
     /// Reports a close. Nobody waits for the answer.
-    pub(super) fn release(&self, node: Node) {
+    pub(super) fn release(&self, node: NodeId) {
         let mut state = self.state.lock();
+        // (See above.)
+        self.kept.was_released(node);
         // Behind those before it.
         let is_next = state.owed.is_empty();
-        state.owed.push_back(Owed::Release(node));
+        state.owed.push_back(Owed::Release(convert::node_to_wire(node)));
         drop(state);
         if is_next {
             self.pay();

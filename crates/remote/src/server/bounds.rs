@@ -3,6 +3,8 @@
 /// Bounds of a server. `pando serve` has [`Bounds::within`] the memory that it is given.
 #[derive(Debug, Clone)]
 pub struct Bounds {
+    /// Threads that execute requests.
+    pub threads: usize,
     /// Connections at once.
     pub connections: usize,
     /// Those of them that have not identified themselves, and of these those from one address.
@@ -75,6 +77,7 @@ impl Bounds {
 impl Default for Bounds {
     fn default() -> Bounds {
         Bounds {
+            threads: 48,
             connections: 4096,
             strangers: 64,
             strangers_of_address: 24,

@@ -164,7 +164,9 @@ impl Grace {
     /// although it is given back here.
     pub(super) fn close(&self) {
         self.state.lock().closes = true;
-        self.lasting.keep_orphans();
+        if !device::mutated("a server that ends removes files without names") {
+            self.lasting.keep_orphans();
+        }
     }
 
     /// What was awaited is not from here on. It ends in the volume without the lock, in which
@@ -178,6 +180,9 @@ impl Grace {
         state.claiming.clear();
         let absent: Vec<_> = std::mem::take(&mut state.awaited).into_iter().collect();
         drop(state);
+        if device::mutated("locks are given away before their session ends") {
+            self.state.lock().until = None;
+        }
         if !absent.is_empty() {
             tracing::info!(sessions = absent.len(), "did not come back: they have ended");
             if let Err(error) = self.lasting.end(&absent) {

@@ -13,9 +13,7 @@ use device::sync::{Condvar, Mutex, MutexGuard};
 use super::bounds::Bounds;
 use super::memory::{LEAVES_BYTES, is_fair};
 
-/// Threads.
-const THREADS: usize = 48;
-/// How many of them work for one client.
+/// How many threads work for one client.
 const THREADS_A_CLIENT: usize = 32;
 
 /// Something to do for a client.
@@ -105,7 +103,7 @@ impl Pool {
         };
         let (changed, drained) = (Condvar::new(), Condvar::new());
         let pool = Arc::new(Pool { state: Mutex::default(), most, changed, drained });
-        for _ in 0..THREADS {
+        for _ in 0..bounds.threads {
             let own = Arc::clone(&pool);
             if let Err(error) = device::spawn("serve", move || own.work()) {
                 pool.end();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use device::Clock;
-use device::sync::{Condvar, Mutex, MutexGuard};
+use device::sync::{Condvar, Mutex};
 use inode::{Caller, NodeId};
 use rpc::Channel;
 use vfs::{FileSystem, FsResult};
@@ -21,7 +21,6 @@ use super::memory::{Pots, Usage, Waiting};
 use super::pongs::Pongs;
 use super::session::Session;
 use super::settling::{ANSWER_BYTES, Settling};
-use crate::convert;
 
 /// Opens a control connection of a client, by its name, for a caller; the answer is its other end.
 pub type OpenControl = dyn Fn(&str, Caller) -> io::Result<UnixStream> + Send + Sync;
@@ -64,7 +63,6 @@ pub(super) struct Served {
     pub(super) fs: Arc<dyn FileSystem>,
     pub(super) control: Box<OpenControl>,
     pub(super) locks: Locks,
-    pub(super) appends: Appends,
     warrant: Option<Arc<dyn Warrant>>,
     pub(super) lasting: Option<Arc<dyn Lasting>>,
     pub(super) grace: Option<Grace>,
@@ -161,8 +159,7 @@ impl Served {
         let Export { name, fs, control, warrant, lasting } = export;
         let grace = lasting.clone().map(Grace::begin);
         let locks = Locks::at_most(bounds.locks);
-        let (appends, sessions) = (Appends::default(), Mutex::default());
-        let changed = Condvar::new();
+        let (sessions, changed) = (Mutex::default(), Condvar::new());
         let is_past_grace = Arc::new(AtomicBool::new(grace.is_none()));
         let (pongs, settling) = (Pongs::default(), Settling::new(&fs));
         Served {
@@ -172,7 +169,6 @@ impl Served {
             fs,
             control,
             locks,
-            appends,
             warrant,
             lasting,
             grace,
@@ -385,6 +381,8 @@ impl Served {
         let Some(position) = self.fs.unsettled() else {
             return to.answered(id, frame, is_repeatable);
         };
+        let early = u64::from(device::mutated("an answer waits for the change before its own"));
+        let position = position.saturating_sub(early);
         let own = Arc::clone(to);
         let bytes = frame.len() + ANSWER_BYTES;
         let waiting = Waiting::new(&to.usage, bytes);
@@ -436,14 +434,4 @@ impl Drop for Served {
 /// Whether two are the same to their client and to the volume.
 fn is_same(one: &Session, other: &Session) -> bool {
     (one.secret, &one.client, &one.grant) == (other.secret, &other.client, &other.grant)
-}
-
-/// Turns of appends to files: files share them by their numbers.
-#[derive(Default)]
-pub(super) struct Appends([Mutex<()>; 32]);
-
-impl Appends {
-    pub(super) fn turn(&self, node: NodeId) -> MutexGuard<'_, ()> {
-        self.0[(convert::node_to_wire(node).ino % self.0.len() as u64) as usize].lock()
-    }
 }

@@ -1,6 +1,8 @@
 //! Threads of which a seed decides which one runs (`testing::sim::Scheduler`).
 
 #[cfg(test)]
+mod appends;
+#[cfg(test)]
 mod engines;
 #[cfg(test)]
 mod log;

@@ -3,6 +3,8 @@
 //! All calls of one part of the volume use two directories that stay; what they make and remove is
 //! in those. Files are open in slots, whose numbers are never used again.
 
+use std::collections::BTreeMap;
+
 use device::Timestamp;
 use inode::{Caller, Kind, SetAttr};
 use testing::linear::{Record, Sequential};
@@ -62,6 +64,24 @@ pub(crate) enum Call {
         seed: u64,
     },
     Truncate(usize, u64),
+    /// Takes a lock, if no other is in the way.
+    Lock {
+        client: usize,
+        slot: usize,
+        area: u8,
+        exclusive: bool,
+    },
+    Unlock(usize, u8),
+    /// The locks of a client end with its session.
+    LoseLocks(usize),
+}
+
+/// What can be locked of a file: flock(2), and two ranges of fcntl(2).
+pub(crate) const AREAS: u8 = 3;
+
+/// The answer to a lock.
+pub(crate) fn granted(is_granted: bool) -> Effect {
+    Effect::Bytes(vec![u8::from(is_granted)])
 }
 
 impl Call {
@@ -75,6 +95,7 @@ impl Call {
                 | Call::Close(_)
                 | Call::Stat(_)
                 | Call::Read(_)
+                | Call::LoseLocks(_)
         )
     }
 }
@@ -87,7 +108,19 @@ pub(crate) const READ_BYTES: usize = 64 << 10;
 
 /// One part of the volume, as the model has it.
 #[derive(Clone)]
-pub(crate) struct Part(FsModel);
+pub(crate) struct Part {
+    model: FsModel,
+    /// By slot and area.
+    locks: BTreeMap<(usize, u8), Held>,
+}
+
+/// A lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    file: u64,
+    client: usize,
+    exclusive: bool,
+}
 
 impl Part {
     pub(crate) fn new() -> Part {
@@ -96,7 +129,7 @@ impl Part {
             let op = Op::Mkdir { path: vec![directory_name(directory)], mode: DIRECTORY_MODE };
             assert!(model.apply(Timestamp(0), &Caller::root(), &op).is_ok());
         }
-        Part(model)
+        Part { model, locks: BTreeMap::new() }
     }
 
     fn verdict(&mut self, call: &Call) -> Verdict {
@@ -126,18 +159,50 @@ impl Part {
                 Op::Write { target, offset: *offset, length: *length, seed: *seed }
             }
             Call::Append { slot, length, seed } => {
-                return self.0.append(Timestamp(0), *slot, *length, *seed);
+                return self.model.append(Timestamp(0), *slot, *length, *seed);
             }
             Call::Truncate(slot, size) => {
                 let changes = SetAttr { size: Some(*size), ..SetAttr::default() };
                 Op::SetAttr { target: file(slot), changes }
             }
+            Call::Lock { .. } | Call::Unlock(..) | Call::LoseLocks(_) => {
+                unreachable!("these are not of the model of files")
+            }
         };
         self.op(&op)
     }
 
+    /// Whether a call of locks may have this answer.
+    fn apply_lock(&mut self, call: &Call, answer: Option<&Answer>) -> bool {
+        match *call {
+            Call::Lock { client, slot, area, exclusive } => {
+                let Some(file) = self.model.file_of(slot) else { return false };
+                let is_free = self.locks.iter().all(|((other, of), held)| {
+                    *other == slot
+                        || *of != area
+                        || held.file != file
+                        || !(held.exclusive || exclusive)
+                });
+                let is_granted = answer.is_none_or(|answer| *answer == Ok(granted(true)));
+                if is_granted && is_free {
+                    self.locks.insert((slot, area), Held { file, client, exclusive });
+                }
+                is_granted == is_free
+            }
+            Call::Unlock(slot, area) => {
+                let held = self.locks.remove(&(slot, area));
+                held.is_some() || answer.is_some()
+            }
+            Call::LoseLocks(of) => {
+                self.locks.retain(|_, held| held.client != of);
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn op(&mut self, op: &Op) -> Verdict {
-        self.0.apply(Timestamp(0), &Caller::root(), op)
+        self.model.apply(Timestamp(0), &Caller::root(), op)
     }
 }
 
@@ -157,6 +222,9 @@ impl Sequential for Part {
     type Answer = Answer;
 
     fn apply(&mut self, call: &Call, answer: Option<&Answer>) -> bool {
+        if matches!(call, Call::Lock { .. } | Call::Unlock(..) | Call::LoseLocks(_)) {
+            return self.apply_lock(call, answer);
+        }
         let verdict = self.verdict(call);
         let fits = match (answer, &verdict) {
             (None, verdict) => verdict.is_ok() && call.changes(),
@@ -165,12 +233,17 @@ impl Sequential for Part {
             (Some(answer), verdict) => verdict.admits(answer),
         };
         if fits && matches!(call, Call::Close(_) | Call::Unlink(_) | Call::Rename(..)) {
-            self.0.drop_unreachable();
+            self.model.drop_unreachable();
         }
         fits
     }
 
     fn fingerprint(&self) -> u64 {
-        self.0.fingerprint()
+        let mut hash = self.model.fingerprint();
+        for ((slot, area), held) in &self.locks {
+            let lock = (*slot as u64) << 4 | u64::from(*area) << 1 | u64::from(held.exclusive);
+            hash = (hash ^ lock).wrapping_mul(0x0100_0000_01b3);
+        }
+        hash
     }
 }

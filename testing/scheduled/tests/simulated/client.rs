@@ -1,6 +1,6 @@
 //! A client of a served volume: random calls one after the other, each noted with its answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,11 +10,13 @@ use device::{Clock, SystemClock};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use remote::{Remote, RemoteFs};
 use testing::model::{Effect, Listed, Op, RenameStyle, Stat, blame};
-use vfs::{Entry, FileSystem, FsResult, NewNode, RenameMode, WalkControl};
+use vfs::{
+    Entry, FileLock, FileSystem, FsResult, LockKind, Locked, NewNode, RenameMode, WalkControl,
+};
 
 use crate::calls::{
-    Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, Place, READ_BYTES, directory_name,
-    timeless,
+    AREAS, Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, Place, READ_BYTES,
+    directory_name, granted, timeless,
 };
 
 /// Names in a directory.
@@ -23,6 +25,10 @@ const NAMES: u8 = 4;
 const OPEN_MAX: usize = 3;
 /// Flags of open(2): O_RDWR.
 const READ_WRITE: u32 = 2;
+
+/// No server follows another in less time. A change that takes longer may have been repeated: then
+/// its answer has attributes of a later moment than the change.
+const TAKE_OVER: Duration = Duration::from_millis(500);
 
 /// What all clients did, for each part of the volume.
 pub(crate) struct Histories {
@@ -78,7 +84,12 @@ pub(crate) struct Client<'a> {
     /// Directories of the parts, looked up in this epoch.
     directories: BTreeMap<(usize, usize), NodeId>,
     epoch: u64,
+    first_epoch: u64,
     open: BTreeMap<usize, Open>,
+    /// Locks that it may have, by slot and area.
+    locks: BTreeSet<(usize, u8)>,
+    /// When it last made a call that its session answered.
+    answered: u64,
 }
 
 /// The mount of a client.
@@ -115,8 +126,21 @@ impl<'a> Client<'a> {
     ) -> Client<'a> {
         let random = fastrand::Rng::with_seed(seed ^ ((number as u64 + 1) << 32));
         let (directories, open) = (BTreeMap::new(), BTreeMap::new());
-        let is_local = false;
-        Client { number, is_local, fs, histories, random, directories, epoch: fs.epoch(), open }
+        let (is_local, locks, answered) = (false, BTreeSet::new(), histories.tick());
+        let epoch = fs.epoch();
+        Client {
+            number,
+            is_local,
+            fs,
+            histories,
+            random,
+            directories,
+            epoch,
+            first_epoch: epoch,
+            open,
+            locks,
+            answered,
+        }
     }
 
     /// Makes so many calls.
@@ -133,6 +157,17 @@ impl<'a> Client<'a> {
         let open: Vec<usize> = self.open.keys().copied().collect();
         for slot in open {
             self.close(slot);
+        }
+        // What it may have without knowing ends with its session, some time later.
+        self.lose_locks(self.histories.tick(), u64::MAX);
+    }
+
+    /// Its session has ended, or will.
+    fn lose_locks(&mut self, begun: u64, ended: u64) {
+        self.locks.clear();
+        for part in 0..self.histories.parts.len() {
+            let answer = Some(Ok(Effect::Done));
+            self.note(part, Call::LoseLocks(self.number), answer, begun, ended);
         }
     }
 
@@ -175,11 +210,16 @@ impl<'a> Client<'a> {
             let length = self.random.usize(if is_long { 1024..1600 } else { 1..24 });
             let seed = self.random.u64(..);
             return match self.random.u32(..100) {
-                0..35 => Call::Append { slot, length, seed },
-                35..65 => Call::Read(slot),
-                65..75 => Call::Stat(slot),
-                75..87 => Call::Write { slot, offset: self.random.u64(..40), length, seed },
-                87..94 => Call::Truncate(slot, self.random.u64(..30)),
+                0..28 => Call::Append { slot, length, seed },
+                28..52 => Call::Read(slot),
+                52..60 => Call::Stat(slot),
+                60..70 => Call::Write { slot, offset: self.random.u64(..40), length, seed },
+                70..76 => Call::Truncate(slot, self.random.u64(..30)),
+                76..88 => {
+                    let (client, area) = (self.number, self.random.u8(..AREAS));
+                    Call::Lock { client, slot, area, exclusive: self.random.u32(..3) > 0 }
+                }
+                88..95 => Call::Unlock(slot, self.random.u8(..AREAS)),
                 _ => Call::Close(slot),
             };
         }
@@ -218,6 +258,8 @@ impl<'a> Client<'a> {
         if epoch != self.epoch {
             self.epoch = epoch;
             self.directories.clear();
+            // At some moment since its session answered.
+            self.lose_locks(self.answered, self.histories.tick());
         }
         let is_old = |(_, open): &(&usize, &Open)| open.epoch != epoch;
         let old: Vec<usize> = self.open.iter().filter(is_old).map(|(slot, _)| *slot).collect();
@@ -226,16 +268,26 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn make(&mut self, part: usize, call: Call) {
-        if let Call::Close(slot) = call
-            && let Some(open) = self.open.remove(&slot)
-        {
-            if open.epoch == self.fs.epoch() {
-                self.fs.released(&Caller::root(), open.node);
-                self.fs.forget(open.node, 1);
+    /// Closes a file, after it has given its locks back.
+    fn make_close(&mut self, part: usize, slot: usize) {
+        for area in 0..AREAS {
+            if self.locks.remove(&(slot, area)) {
+                self.make(part, Call::Unlock(slot, area));
             }
-            let (begun, ended) = (self.histories.tick(), self.histories.tick());
-            return self.note(part, call, Some(Ok(Effect::Done)), begun, ended);
+        }
+        // (It may have found there that it is not open any more.)
+        let Some(open) = self.open.remove(&slot) else { return };
+        if open.epoch == self.fs.epoch() {
+            self.fs.released(&Caller::root(), open.node);
+            self.fs.forget(open.node, 1);
+        }
+        let (begun, ended) = (self.histories.tick(), self.histories.tick());
+        self.note(part, Call::Close(slot), Some(Ok(Effect::Done)), begun, ended);
+    }
+
+    fn make(&mut self, part: usize, call: Call) {
+        if let Call::Close(slot) = call {
+            return self.make_close(part, slot);
         }
         self.histories.calls.fetch_add(1, Ordering::Relaxed);
         self.leave_old();
@@ -244,16 +296,33 @@ impl<'a> Client<'a> {
         }
         for _ in 0..20 {
             let begun = self.histories.tick();
-            let done = self.execute(part, &call);
+            let since = SystemClock::new().monotonic();
+            let mut done = self.execute(part, &call);
+            let took = SystemClock::new().monotonic().saturating_sub(since);
+            if call.changes() && took >= TAKE_OVER && matches!(done, Ok(Effect::Stat(_))) {
+                done = Ok(Effect::Done);
+            }
             let ended = self.histories.tick();
+            if !matches!(done, Err(Failed::Call(FsError::Io(_) | FsError::Interrupted)))
+                && self.fs.epoch() == self.epoch
+            {
+                self.answered = begun;
+            }
             match done {
                 Ok(effect) => {
                     return self.note(part, call, Some(timeless(Ok(effect))), begun, ended);
+                }
+                // It was executed, and its repeat is about something that is gone by now.
+                Err(Failed::Call(FsError::Stale))
+                    if call.changes() && took >= TAKE_OVER && self.fs.epoch() == self.epoch =>
+                {
+                    return self.note(part, call, None, begun, ended);
                 }
                 // Its directory, or its file, is of an earlier session.
                 Err(Failed::Call(FsError::Stale) | Failed::Directory(FsError::Stale)) => {
                     self.directories.clear();
                     if let Some(slot) = Client::slot_of(&call) {
+                        self.is_of_earlier(slot);
                         return self.close(slot);
                     }
                 }
@@ -280,6 +349,16 @@ impl<'a> Client<'a> {
         }
         let text = format!("{call:?} of client {} finds no session", self.number);
         self.histories.faults.lock().push(text);
+    }
+
+    /// A file is not open any more, which it is as long as its session. (In a later session a
+    /// look-up of an earlier one may be given back after the file was opened again.)
+    fn is_of_earlier(&self, slot: usize) {
+        let is_first = self.fs.epoch() == self.first_epoch;
+        if self.open.get(&slot).is_some_and(|open| is_first && open.epoch == self.first_epoch) {
+            let text = format!("client {}: slot {slot} is stale in its own session", self.number);
+            self.histories.faults.lock().push(text);
+        }
     }
 
     /// A call has no answer. It may not be without a server for long.
@@ -314,12 +393,16 @@ impl<'a> Client<'a> {
             | Call::Read(slot)
             | Call::Append { slot, .. }
             | Call::Write { slot, .. }
-            | Call::Truncate(slot, _) => Some(slot),
+            | Call::Truncate(slot, _)
+            | Call::Lock { slot, .. }
+            | Call::Unlock(slot, _) => Some(slot),
             _ => None,
         }
     }
 
     fn note(&self, part: usize, call: Call, answer: Option<Answer>, begun: u64, ended: u64) {
+        let (client, now) = (self.number, SystemClock::new().monotonic());
+        tracing::debug!(client, part, begun, ended, ?call, ?answer, ?now, "a call");
         let event = Event { client: self.number, call, answer, begun, ended };
         self.histories.parts[part].lock().push(event);
     }
@@ -427,6 +510,25 @@ impl<'a> Client<'a> {
         Ok(listed)
     }
 
+    /// Returns whether no other lock is in the way.
+    fn lock(&self, node: NodeId, (slot, area): (usize, u8), kind: LockKind) -> FsResult<bool> {
+        let (start, end) = match area {
+            0 => (0, u64::MAX),
+            area => (10 * u64::from(area - 1), 10 * u64::from(area) - 1),
+        };
+        let (owner, pid, whole) = (slot as u64 + 1, self.number as u32 + 1, area == 0);
+        let lock = FileLock { owner, pid, kind, start, end, whole };
+        match self.fs.lock(&Caller::root(), node, &lock, false)? {
+            Locked::Done => Ok(true),
+            Locked::Busy => Ok(false),
+            other => {
+                let text = format!("a lock of client {} ends with {other:?}", self.number);
+                self.histories.faults.lock().push(text);
+                Ok(false)
+            }
+        }
+    }
+
     fn of_open(&mut self, call: &Call) -> Result<Effect, Failed> {
         let root = Caller::root();
         let slot = Client::slot_of(call).expect("the other calls have none");
@@ -450,6 +552,16 @@ impl<'a> Client<'a> {
             Call::Truncate(_, size) => {
                 let changes = SetAttr { size: Some(*size), ..SetAttr::default() };
                 Effect::Stat(Stat::of(&self.fs.setattr(&root, node, &changes)?))
+            }
+            Call::Lock { area, exclusive, .. } => {
+                self.locks.insert((slot, *area));
+                let kind = if *exclusive { LockKind::Exclusive } else { LockKind::Shared };
+                granted(self.lock(node, (slot, *area), kind)?)
+            }
+            Call::Unlock(_, area) => {
+                self.lock(node, (slot, *area), LockKind::Unlocked)?;
+                self.locks.remove(&(slot, *area));
+                Effect::Done
             }
             _ => Effect::Done,
         })

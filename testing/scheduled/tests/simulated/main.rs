@@ -6,6 +6,8 @@ mod calls;
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod coordinator;
+#[cfg(test)]
 mod mutations;
 #[cfg(test)]
 mod plan;
@@ -14,6 +16,6 @@ mod run;
 #[cfg(test)]
 mod seeds;
 #[cfg(test)]
-mod warrant;
+mod servers;
 #[cfg(test)]
 mod world;

@@ -66,6 +66,12 @@ mutations! { true;
     a_repeat_of_what_runs: "a repeat of what runs is executed", 55;
     changes_repeated_in_a_new_session: "changes are repeated in a new session", 0;
     answers_after_the_grant: "answers after the grant", 0;
+    an_answer_that_waits_for_another: "an answer waits for the change before its own", 0;
+    a_successor_that_repeats: "a successor executes repeats", 0;
+    locks_given_too_early: "locks are given before those of before are claimed", 0;
+    files_without_names_removed: "a server that ends removes files without names", 0;
+    claims_without_locks: "a client claims no locks", 0;
+    an_append_in_two_steps: "an append looks for the end first", 0;
 }
 
 // Rare: these take some hundred seeds, or more than were tried.
@@ -77,5 +83,10 @@ mutations! { false;
     no_listing_after_a_claim: "no listing after a claim", 0;
     openings_with_one_id: "openings have one id", 0;
     a_stale_hello: "a stale hello is accepted", 0;
+    locks_claimed_too_late: "locks are claimed after the time for it", 0;
+    locks_given_away_too_early: "locks are given away before their session ends", 0;
+    an_end_within_the_grant: "ends in order within the grant of the one before", 0;
+    a_lease_kept: "a lease that ended is kept", 0;
+    opened_without_a_question: "a volume is opened without a second question", 0;
     requests_of_an_old_connection: "requests of an old connection are executed", 0;
 }

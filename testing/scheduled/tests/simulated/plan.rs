@@ -1,5 +1,6 @@
 //! What goes wrong in a run, and when: counted in messages and requests, as a seed draws it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,6 +20,8 @@ pub(crate) enum Fault {
     /// The server's machine ends before or after its next message or request. `silent`: its
     /// clients learn it by silence.
     Crash { after: bool, silent: bool },
+    /// The server ends in order, as by a signal.
+    Leave,
     /// Another server takes the volume over from one that runs, and may be paused meanwhile.
     Usurp(Option<Duration>),
     /// Nobody reaches the server any more, nor does it reach anybody but the store, where it
@@ -32,6 +35,14 @@ pub(crate) enum Fault {
     Divide { client: u8, time: Duration, to: bool, from: bool },
     /// The server does not reach the store.
     DivideStore(Duration),
+    /// The server does not reach the coordinator.
+    DivideCoordinator(Duration),
+    /// The coordinator answers nothing.
+    StallCoordinator(Duration),
+    /// The coordinator takes no names.
+    FillCoordinator(Duration),
+    /// The state of the coordinator is kept, or the one that was kept last is its state again.
+    RestoreCoordinator(bool),
     /// The store answers nothing.
     Stall(Duration),
     /// The store takes nothing more.
@@ -55,7 +66,7 @@ pub(crate) struct Faults {
 /// Injects faults into a world.
 pub(crate) struct Plan {
     world: Arc<World>,
-    /// Messages and requests so far.
+    /// Messages and requests so far, while there was a server.
     count: AtomicU64,
     state: Mutex<State>,
     /// The server ended, or the clients are done.
@@ -70,6 +81,10 @@ struct State {
     is_usurped: bool,
     /// How many clients still make calls.
     clients: usize,
+    /// Machines that ended, or are out of reach, and have no successor.
+    lost: Vec<Host>,
+    /// Machines that were lost.
+    gone: BTreeSet<Host>,
     done: Faults,
     story: Vec<String>,
     /// Of a crash under way.
@@ -115,7 +130,8 @@ fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fa
     }
     for _ in 0..random.u32(1..6) {
         let client = random.u8(..clients as u8);
-        let fault = match random.u32(..14) {
+        let fault = match random.u32(..16) {
+            14 | 15 => Fault::Leave,
             11 => Fault::Usurp(None),
             12 | 13 => Fault::Usurp(Some(millis(random, 8_000))),
             0 => crash(random),
@@ -125,7 +141,7 @@ fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fa
             2 | 3 => Fault::Cut,
             4 => {
                 let (to, from) = (random.bool(), random.bool());
-                Fault::Divide { client, time: millis(random, 30_000), to, from: from || !to }
+                Fault::Divide { client, time: millis(random, 20_000), to, from: from || !to }
             }
             5 => Fault::DivideStore(millis(random, 8_000)),
             6 => Fault::Stall(millis(random, 4_000)),
@@ -134,7 +150,25 @@ fn draw(random: &mut fastrand::Rng, clients: usize, length: u64) -> Vec<(u64, Fa
         };
         faults.push((random.u64(..length), fault));
     }
-    faults.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    faults
+}
+
+/// Faults of the coordinator.
+fn draw_of_coordinator(random: &mut fastrand::Rng, length: u64) -> Vec<(u64, Fault)> {
+    let mut faults = Vec::new();
+    for _ in 0..random.u32(..4) {
+        let at = random.u64(..length);
+        let fault = match random.u32(..6) {
+            0 | 1 => Fault::DivideCoordinator(millis(random, 10_000)),
+            2 => Fault::StallCoordinator(millis(random, 8_000)),
+            3 => Fault::FillCoordinator(millis(random, 6_000)),
+            _ => {
+                faults.push((random.u64(at..length), Fault::RestoreCoordinator(true)));
+                Fault::RestoreCoordinator(false)
+            }
+        };
+        faults.push((at, fault));
+    }
     faults
 }
 
@@ -143,13 +177,20 @@ impl Plan {
     /// and requests. `None`: nothing goes wrong.
     pub(crate) fn new(world: &Arc<World>, clients: usize, length: Option<u64>) -> Arc<Plan> {
         let mut random = fastrand::Rng::with_seed(world.seed ^ 0x706c_616e);
-        let faults = length.map(|length| draw(&mut random, clients, length)).unwrap_or_default();
+        let mut faults =
+            length.map(|length| draw(&mut random, clients, length)).unwrap_or_default();
+        if let Some(length) = length.filter(|_| world.coordinator.is_some()) {
+            faults.extend(draw_of_coordinator(&mut random, length));
+        }
+        faults.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         let done = Faults::default();
         let state = State {
             faults,
             server: None,
             is_usurped: false,
             clients,
+            lost: Vec::new(),
+            gone: BTreeSet::new(),
             done,
             story: Vec::new(),
             silent: false,
@@ -180,7 +221,8 @@ impl Plan {
         let now = self.world.clock.monotonic();
         let mut state = self.state.lock();
         (state.server, state.is_usurped) = (Some(host), false);
-        state.story.push(format!("{now:?}: server {} starts", host.run));
+        tracing::info!(?host, ?now, "serves");
+        state.story.push(format!("{now:?}: server {host:?} serves"));
     }
 
     /// A server has ended by itself.
@@ -191,6 +233,32 @@ impl Plan {
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// The process of a server has ended by itself.
+    pub(crate) fn has_left(&self, host: Host) {
+        let mut state = self.state.lock();
+        if state.server == Some(host) {
+            state.server = None;
+        }
+        if !state.gone.contains(&host) {
+            state.gone.insert(host);
+            state.lost.push(host);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The machine that serves.
+    pub(crate) fn serving(&self) -> Option<Host> {
+        self.state.lock().server
+    }
+
+    /// Waits for a machine that has no successor; `None`: the clients are done.
+    pub(crate) fn await_lost(&self) -> Option<Host> {
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| state.clients > 0 && state.lost.is_empty());
+        if state.clients > 0 { state.lost.pop() } else { None }
     }
 
     /// A client is done.
@@ -232,16 +300,17 @@ impl Plan {
 
     /// Before a message or request.
     fn next(&self, host: Host) -> Fate {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
         let (fault, server) = {
             let mut state = self.state.lock();
+            // Without a server clients only knock.
             let Some(server) = state.server else { return Fate::Lives };
+            let count = self.count.fetch_add(1, Ordering::Relaxed);
             let serves = *self.world.serves.lock() == Some(server);
             let fits = |at: u64, fault: &Fault| match fault {
                 // Or when it has been idle for long.
                 Fault::Crash { .. } => host == server || count > at + IDLE,
                 // Before that it could take the volume over from its successor.
-                Fault::Replace(_) | Fault::Usurp(_) => serves && !state.is_usurped,
+                Fault::Replace(_) | Fault::Usurp(_) | Fault::Leave => serves && !state.is_usurped,
                 _ => true,
             };
             let is_due = |(at, fault): &(u64, Fault)| *at <= count && fits(*at, fault);
@@ -250,14 +319,16 @@ impl Plan {
             let now = self.world.clock.monotonic();
             tracing::info!(?fault, ?now, count, "injected");
             state.story.push(format!("{now:?}, message {count} of {host:?}: {fault:?}"));
-            let State { done, server: current, is_usurped, .. } = &mut *state;
+            let State { done, server: current, is_usurped, lost, gone, .. } = &mut *state;
             match fault {
                 Fault::Crash { .. } => {
                     *current = None;
+                    lost.extend(gone.insert(server).then_some(server));
                     done.crashes += 1;
                 }
-                Fault::Replace(_) => {
+                Fault::Replace(_) | Fault::Leave => {
                     *current = None;
+                    lost.extend(gone.insert(server).then_some(server));
                     done.replaced += 1;
                 }
                 Fault::Usurp(_) => {
@@ -272,6 +343,18 @@ impl Plan {
             (fault, server)
         };
         self.inject(fault, server, host)
+    }
+
+    fn inject_into_coordinator(&self, fault: Fault, server: Host) {
+        let Some(coordinator) = &self.world.coordinator else { return };
+        match fault {
+            Fault::DivideCoordinator(time) => coordinator.divide(server.place, time),
+            Fault::StallCoordinator(time) => coordinator.stall(time),
+            Fault::FillCoordinator(time) => coordinator.fill(time),
+            Fault::RestoreCoordinator(false) => coordinator.back_up(),
+            Fault::RestoreCoordinator(true) => coordinator.restore(),
+            _ => {}
+        }
     }
 
     fn inject(&self, fault: Fault, server: Host, host: Host) -> Fate {
@@ -289,12 +372,23 @@ impl Plan {
             Fault::Replace(pause) => {
                 self.changed.notify_all();
                 net.kill(server, false);
+                self.world.cut_from_coordinator(server);
                 if let Some(time) = pause {
                     scheduler.pause_machine(server.number(), time);
                 }
             }
+            Fault::Leave => {
+                self.changed.notify_all();
+                let end = self.world.enders.lock().remove(&server);
+                if let Some(end) = end {
+                    end();
+                }
+            }
             Fault::Usurp(pause) => {
                 self.changed.notify_all();
+                if let Some(coordinator) = &self.world.coordinator {
+                    coordinator.end_leases();
+                }
                 if let Some(time) = pause {
                     scheduler.pause_machine(server.number(), time);
                 }
@@ -313,6 +407,10 @@ impl Plan {
                 }
             }
             Fault::DivideStore(time) => store.divide(server.place, time),
+            Fault::DivideCoordinator(_)
+            | Fault::StallCoordinator(_)
+            | Fault::FillCoordinator(_)
+            | Fault::RestoreCoordinator(_) => self.inject_into_coordinator(fault, server),
             Fault::Stall(time) => store.stall(time),
             Fault::Fill(time) => store.fill(time),
             Fault::LoseAnswer => store.lose_next_answer(),

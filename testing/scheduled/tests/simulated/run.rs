@@ -13,7 +13,8 @@ use testing::sim::{Host, Pace, Run, Scheduler};
 use crate::calls::Part;
 use crate::client::{Client, Histories};
 use crate::plan::{Faults, Plan};
-use crate::world::{ServerMachine, World};
+use crate::servers::{Hooks, ServerMachine};
+use crate::world::{SERVER_PLACES, World};
 
 /// Most states that a search for an order examines; a run takes some thousand.
 const STEPS_MAX: usize = 2_000_000;
@@ -62,23 +63,19 @@ fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Sche
     // A call takes a message each way, and a change a request.
     let length = size.faults.then_some((size.clients * size.calls * 2) as u64);
     let plan = Plan::new(&world, size.clients, length);
-    let clients: Vec<_> = (0..size.clients)
-        .map(|number| {
-            let (world, histories, plan) =
-                (Arc::clone(&world), Arc::clone(&histories), Arc::clone(&plan));
-            let work = move || client(&world, &histories, &plan, number, size.calls);
-            device::spawn("client", work).expect("a thread")
-        })
-        .collect();
-    let (last, before) = serve_all(&world, &plan);
-    for client in clients {
-        client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    }
-    world.net.heal();
-    world.store.heal();
+    let starting = {
+        let (world, histories, plan) =
+            (Arc::clone(&world), Arc::clone(&histories), Arc::clone(&plan));
+        device::spawn("clients", move || run_clients(&world, &histories, &plan, size))
+    };
+    let (last, before) = match &world.coordinator {
+        Some(_) => serve_by_campaign(&world, &plan),
+        None => serve_all(&world, &plan),
+    };
+    starting.expect("a thread").join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    world.heal();
     // The last crash: what was answered is durable.
-    plan.end(last.host);
-    last.end();
+    plan.end(last);
     before.into_iter().for_each(ServerMachine::end);
     let checked = check(&world, &histories, size);
     let settled = scheduler.settle(SETTLE);
@@ -107,6 +104,24 @@ fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Sche
     }
 }
 
+/// Starts the clients when a server is there: before that they would only knock.
+fn run_clients(world: &Arc<World>, histories: &Arc<Histories>, plan: &Arc<Plan>, size: Size) {
+    while world.serves.lock().is_none() {
+        world.clock.sleep(Duration::from_millis(200));
+    }
+    let clients: Vec<_> = (0..size.clients)
+        .map(|number| {
+            let (world, histories, plan) =
+                (Arc::clone(world), Arc::clone(histories), Arc::clone(plan));
+            let work = move || client(&world, &histories, &plan, number, size.calls);
+            device::spawn("client", work).expect("a thread")
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+}
+
 fn client(world: &World, histories: &Histories, plan: &Plan, number: usize, calls: usize) {
     world.scheduler.move_to(World::client_host(number).number());
     match world.mount(number) {
@@ -119,13 +134,46 @@ fn client(world: &World, histories: &Histories, plan: &Plan, number: usize, call
     plan.is_done();
 }
 
+/// How many servers wait, or serve.
+const SERVERS: [u8; 3] = [2, 2, 3];
+
+/// Keeps servers running until the clients are done; returns the one that serves, and all of them.
+fn serve_by_campaign(world: &Arc<World>, plan: &Arc<Plan>) -> (Host, Vec<ServerMachine>) {
+    let mut random = fastrand::Rng::with_seed(world.seed ^ 0x7374_6279);
+    let start = |host: Host| {
+        let (serving, ended) = (Arc::clone(plan), Arc::clone(plan));
+        let on_serving = Box::new(move |host| serving.serves(host));
+        let on_end = Box::new(move |host| ended.has_left(host));
+        ServerMachine::start(world, host, Hooks { on_serving, on_end })
+    };
+    let mut all: Vec<ServerMachine> = Vec::new();
+    for place in 1..=SERVERS[random.usize(..SERVERS.len())] {
+        all.push(start(Host { place, run: 0 }));
+        world.clock.sleep(Duration::from_millis(random.u64(..200)));
+    }
+    while let Some(lost) = plan.await_lost() {
+        world.clock.sleep(Duration::from_millis(random.u64(..1500)));
+        all.push(start(Host { run: lost.run + 1, ..lost }));
+    }
+    // Those that wait end in order, half of the time after the last one that serves.
+    let last = plan.serving().unwrap_or(all[0].host);
+    if random.bool() {
+        for machine in all.iter().filter(|machine| machine.host != last) {
+            machine.begin_end();
+        }
+    }
+    (last, all)
+}
+
 /// Keeps a server running until the clients are done; returns the last, and those before it: some
 /// do not know that they are not the last.
-fn serve_all(world: &Arc<World>, plan: &Arc<Plan>) -> (ServerMachine, Vec<ServerMachine>) {
+fn serve_all(world: &Arc<World>, plan: &Arc<Plan>) -> (Host, Vec<ServerMachine>) {
     let mut random = fastrand::Rng::with_seed(world.seed ^ 0x7365_7276);
     let start = |run: u32| {
         let plan = Arc::clone(plan);
-        ServerMachine::start(world, run, move |host| plan.has_ended(host))
+        let on_end = Box::new(move |host| plan.has_ended(host));
+        let host = Host { place: SERVER_PLACES[run as usize % SERVER_PLACES.len()], run };
+        ServerMachine::start(world, host, Hooks { on_serving: Box::new(|_| {}), on_end })
     };
     let mut server = start(0);
     plan.serves(server.host);
@@ -142,7 +190,9 @@ fn serve_all(world: &Arc<World>, plan: &Arc<Plan>) -> (ServerMachine, Vec<Server
         plan.serves(next.host);
         before.push(std::mem::replace(&mut server, next));
     }
-    (server, before)
+    let last = server.host;
+    before.push(server);
+    (last, before)
 }
 
 /// Opens the volume; an answer may get lost once more.

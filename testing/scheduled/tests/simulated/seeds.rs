@@ -9,7 +9,7 @@ use crate::run::{Outcome, Size, run};
 use crate::world::formatted;
 
 /// A run: its clients make at least 500 calls.
-pub(crate) const SIZE: Size = Size { clients: 4, calls: 130, parts: 2, faults: true };
+pub(crate) const SIZE: Size = Size { clients: 4, calls: 125, parts: 2, faults: true };
 /// Processes; each uses one processor. Runs in one process would share locks of that.
 const LANES: u64 = 2;
 /// One seed in so many runs twice.
@@ -99,12 +99,14 @@ const NAME: &str = "seeds::histories_with_crashes_pauses_and_lost_answers_are_li
 /// Runs the seeds of a lane; returns what was wrong.
 fn run_lane(seeds: impl Iterator<Item = u64>, sums: &mut Sums) -> Result<(), String> {
     let objects = formatted(SIZE.parts);
+    // To look at a run with a fault that another test plants.
+    let mutation = std::env::var("PANDO_MUTATION").ok().map(|name| &*name.leak());
     for seed in seeds {
         let context = testing::run::Context::new(format!("again with PANDO_SEED={seed}"));
-        let (outcome, first) = run(seed, SIZE, &objects, None);
+        let (outcome, first) = run(seed, SIZE, &objects, mutation);
         let mut fault = outcome.wrong.clone();
         if fault.is_none() && seed % REPLAYED == 0 {
-            let again = run(seed, SIZE, &objects, None).1;
+            let again = run(seed, SIZE, &objects, mutation).1;
             fault = (first != again).then(|| format!("two runs: {first:?} and {again:?}"));
         }
         if let Some(fault) = fault {

@@ -1,32 +1,33 @@
-//! Machines of a simulation: servers that take the volume over from each other, and clients.
+//! What the machines of a simulation share: the network, the object store, the coordinator. What a
+//! machine has, and how it mounts or opens the volume.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use device::sync::{Condvar, Mutex};
-use device::{Blobs, Clock, Env, Objects, SystemClock, Thread};
+use device::sync::Mutex;
+use device::{Blobs, Clock, Env, Objects, SystemClock};
 use fs::{Engine, FormatOptions, Fs, Layout, OpenOptions};
-use program::Background;
-use remote::{Export, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target, Warrant};
-use rpc::Grant;
+use remote::{Place, Proof, Remote, RemoteFs, Target};
 use store::Durability;
 use testing::sim::{Delays, Host, Latency, Scheduler, SimNet, SimStore};
 use testing::{FarBlobs, SeededRandom, SimDevice};
-use vfs::FileSystem;
 
 use crate::client::Mounted;
-use crate::warrant::Owned;
+use crate::coordinator::SimCoordinator;
 
 pub(crate) const VOLUME: &str = "vol";
 const URL: &str = "s3://bucket/prefix";
-const PORT: u16 = 7000;
+pub(crate) const PORT: u16 = 7000;
 /// Files with more bytes have objects of their own.
 const SMALL_FILE_BYTES: u64 = 24;
 /// Places of servers.
-const SERVER_PLACES: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+pub(crate) const SERVER_PLACES: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 /// Where the places of clients begin.
 const CLIENT_PLACES: u8 = 100;
+
+/// Lets a server end.
+pub(crate) type Ender = Box<dyn FnOnce() + Send>;
 
 /// Everything that machines share.
 pub(crate) struct World {
@@ -34,6 +35,12 @@ pub(crate) struct World {
     pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) net: Arc<SimNet>,
     pub(crate) store: Arc<SimStore>,
+    /// What decides who serves; `None`: the test does.
+    pub(crate) coordinator: Option<Arc<SimCoordinator>>,
+    /// Whether sessions of clients outlive their server.
+    pub(crate) lasting: bool,
+    /// Lets what runs on a server's machine end, when the machine has: nobody hears of it.
+    pub(crate) enders: Mutex<BTreeMap<Host, Ender>>,
     pub(crate) clock: SystemClock,
     /// The last server that has opened the volume.
     pub(crate) serves: Mutex<Option<Host>>,
@@ -41,8 +48,9 @@ pub(crate) struct World {
     pub(crate) faults: Mutex<Vec<String>>,
 }
 
-pub(crate) fn options() -> OpenOptions {
+pub(crate) fn options(answers: bool) -> OpenOptions {
     OpenOptions {
+        answers,
         durability: Durability::Settled,
         cache_bytes: 4 << 20,
         checkpoint_bytes: 24 << 10,
@@ -62,8 +70,23 @@ impl World {
         let net = SimNet::new(seed, Delays::default());
         let store = SimStore::new(seed, objects.copy(), Latency::default());
         let (clock, scheduler) = (SystemClock::new(), Arc::clone(scheduler));
-        let (serves, faults) = (Mutex::default(), Mutex::default());
-        Arc::new(World { seed, scheduler, net, store, clock, serves, faults })
+        let (serves, faults, enders) = (Mutex::default(), Mutex::default(), Mutex::default());
+        // As the program does it, and two ways of which it is made.
+        let kind = fastrand::Rng::with_seed(seed ^ 0x6b69_6e64).u32(..4);
+        let coordinator = (kind >= 2).then(|| SimCoordinator::new(seed));
+        let lasting = kind >= 1;
+        Arc::new(World {
+            seed,
+            scheduler,
+            net,
+            store,
+            coordinator,
+            lasting,
+            enders,
+            clock,
+            serves,
+            faults,
+        })
     }
 
     /// A machine with an empty disk, and the objects as it reaches them.
@@ -83,7 +106,7 @@ impl World {
         let blobs = self.store.of(host);
         let env = self.env(host, Arc::clone(&blobs));
         fs::make_host(&*env.device, &*blobs, URL)?;
-        Fs::open(env, &options())
+        Fs::open(env, &options(self.lasting))
     }
 
     /// The environment of a check by a machine that has nothing.
@@ -125,7 +148,29 @@ impl World {
     pub(crate) fn kill(&self, host: Host, silent: bool) {
         // In this order: nobody may hear of what it does without the store.
         self.net.kill(host, silent);
+        self.cut_from_coordinator(host);
         self.store.kill(host);
+        // (Nobody hears of what its threads do until they have ended.)
+        let end = self.enders.lock().remove(&host);
+        if let Some(end) = end {
+            end();
+        }
+    }
+
+    /// The coordinator hears of a machine no more.
+    pub(crate) fn cut_from_coordinator(&self, host: Host) {
+        if let Some(coordinator) = &self.coordinator {
+            coordinator.kill(host);
+        }
+    }
+
+    /// Ends what goes wrong.
+    pub(crate) fn heal(&self) {
+        self.net.heal();
+        self.store.heal();
+        if let Some(coordinator) = &self.coordinator {
+            coordinator.heal();
+        }
     }
 }
 
@@ -147,142 +192,8 @@ pub(crate) fn formatted(parts: usize) -> Arc<FarBlobs> {
     let host = testing::sim_env(2);
     let env = objects(host.env());
     fs::make_host(&*env.device, &*far, URL).expect("a volume");
-    let fs = Fs::open(env, &options()).expect("a volume");
+    let fs = Fs::open(env, &options(false)).expect("a volume");
     crate::client::make_directories(&*fs, parts).expect("an empty volume");
     fs.close().expect("it closes");
     far
-}
-
-/// What a server's main thread is to do.
-#[derive(Default)]
-struct Orders {
-    ends: Mutex<bool>,
-    changed: Condvar,
-}
-
-/// A server's machine.
-pub(crate) struct ServerMachine {
-    pub(crate) host: Host,
-    orders: Arc<Orders>,
-    main: Thread<()>,
-}
-
-impl ServerMachine {
-    /// Starts one: it takes the volume over, and serves it.
-    ///
-    /// `on_end` is called when it has ended by itself, because another one owns the volume.
-    pub(crate) fn start(
-        world: &Arc<World>,
-        run: u32,
-        on_end: impl Fn(Host) + Send + Sync + 'static,
-    ) -> ServerMachine {
-        let host = Host { place: SERVER_PLACES[run as usize % SERVER_PLACES.len()], run };
-        let orders = Arc::new(Orders::default());
-        let (own, world) = (Arc::clone(&orders), Arc::clone(world));
-        let main = device::spawn("server", move || {
-            world.scheduler.move_to(host.number());
-            let on_end: OnEnd = Box::new(move || on_end(host));
-            if let Err(fault) = serve(&world, host, &own, &on_end) {
-                world.faults.lock().push(format!("server {run}: {fault}"));
-            }
-        });
-        ServerMachine { host, orders, main: main.expect("a thread") }
-    }
-
-    /// Ends it in order, or what is left of it, and waits for its main thread.
-    pub(crate) fn end(self) {
-        *self.orders.ends.lock() = true;
-        self.orders.changed.notify_all();
-        self.main.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    }
-}
-
-/// How long a server tries to open the volume.
-const OPEN_ATTEMPTS: u32 = 200;
-
-/// Called when a server has ended by itself.
-type OnEnd = Box<dyn Fn() + Send + Sync>;
-
-/// The life of a server.
-fn serve(world: &World, host: Host, orders: &Arc<Orders>, on_end: &OnEnd) -> Result<(), String> {
-    let mut attempts = 0;
-    let fs = loop {
-        attempts += 1;
-        match world.open(host) {
-            Ok(fs) => break fs,
-            Err(_) if world.net.is_dead(host) || *orders.ends.lock() => return Ok(()),
-            // Another one was faster.
-            Err(fs::OpenError::Store(store::Error::Replaced(_))) => {
-                on_end();
-                return Ok(());
-            }
-            Err(error) if attempts == OPEN_ATTEMPTS => return Err(error.to_string()),
-            // The store did not answer.
-            Err(_) => world.clock.sleep(Duration::from_millis(100)),
-        }
-    };
-    let own = Arc::clone(orders);
-    let replaced = Arc::new(AtomicBool::new(false));
-    let is_replaced = Arc::clone(&replaced);
-    let owned = Owned::new(
-        &fs,
-        Box::new(move || {
-            is_replaced.store(true, Ordering::SeqCst);
-            *own.ends.lock() = true;
-            own.changed.notify_all();
-        }),
-    );
-    let background = Background::default();
-    background.start(&fs).map_err(|error| error.to_string())?;
-    // Until then the server before may answer.
-    let wait = fs.store.serve_from().saturating_sub(world.clock.monotonic());
-    if !device::mutated("serves within the grant of the one before") {
-        world.clock.sleep(wait);
-    }
-    listen(world, host, &fs, (orders, &owned));
-    if replaced.load(Ordering::SeqCst) {
-        on_end();
-    }
-    owned.end();
-    background.end();
-    let closed = fs.close();
-    let is_over = world.net.is_dead(host)
-        || matches!(fs.store.granted_until(), Err(store::Error::Replaced(_)));
-    match closed {
-        Err(error) if !is_over => Err(format!("it does not close: {error}")),
-        _ => Ok(()),
-    }
-}
-
-fn listen(world: &World, host: Host, fs: &Arc<Fs>, (orders, owned): (&Orders, &Arc<Owned>)) {
-    let settings = || Settings {
-        security: Security::Local(Box::new(|_, _| Some(("sim".to_owned(), Grant::all())))),
-        clock: Arc::new(SystemClock::new()),
-        random: Arc::new(SeededRandom::new(world.seed ^ u64::from(host.number()))),
-        grace: None,
-    };
-    let net = world.net.of(host);
-    let server = loop {
-        match Server::start(&*net, host.address(PORT), settings()) {
-            Ok(server) => break server,
-            Err(_) if world.net.is_dead(host) || *orders.ends.lock() => return,
-            // An earlier server of this address does not know yet that it was replaced.
-            Err(_) => world.clock.sleep(Duration::from_millis(100)),
-        }
-    };
-    let volume: Arc<dyn FileSystem> = Arc::new(fs.with_virtual_dirs());
-    let control = Box::new(|_: &str, _| Err(std::io::ErrorKind::Unsupported.into()));
-    let warrant: Arc<dyn Warrant> = Arc::<Owned>::clone(owned);
-    server.add(Export {
-        name: VOLUME.to_owned(),
-        fs: volume,
-        control,
-        warrant: Some(warrant),
-        lasting: None,
-    });
-    *world.serves.lock() = Some(host);
-    let mut ends = orders.ends.lock();
-    orders.changed.wait_while(&mut ends, |ends| !*ends);
-    drop(ends);
-    server.remove(VOLUME);
 }

@@ -1,0 +1,6 @@
+//! Tests of the right to answer for a volume. What servers do together is in
+//! `testing/scheduled/tests/simulated` and `crates/pando/tests/it/failover.rs`.
+
+mod warrant;
+#[path = "../../src/written.rs"]
+mod written;
