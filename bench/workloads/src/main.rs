@@ -72,7 +72,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log::start(log::LevelFilter::WARN, cli.json);
+    log::start(log::LevelFilter::WARN, cli.json, false);
     let mut output = Output::new(cli.json, cli.quiet);
     match run(&cli.bench, &mut output).and_then(|()| output.flush()) {
         Ok(()) => ExitCode::SUCCESS,

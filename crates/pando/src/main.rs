@@ -100,12 +100,17 @@ fn main() -> ExitCode {
             if json && error.use_stderr() {
                 return wrong_usage(&error);
             }
-            error.exit()
+            if !error.use_stderr() {
+                error.exit();
+            }
+            // It repeats arguments, which may control a terminal: names from `pando ls *`.
+            Output::new(false, false).usage(&error.to_string());
+            return ExitCode::from(2);
         }
     };
     // A daemon logs what it does; a command logs only what goes wrong.
     let is_daemon = matches!(cli.verb, Verb::Owner(_) | Verb::FarMount(_) | Verb::Serve(_));
-    log::start(if is_daemon { LevelFilter::INFO } else { LevelFilter::WARN }, cli.json);
+    log::start(if is_daemon { LevelFilter::INFO } else { LevelFilter::WARN }, cli.json, is_daemon);
     let mut output = Output::new(cli.json, cli.quiet);
     if let Err(failure) = far {
         output.failure(&failure);

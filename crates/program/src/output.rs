@@ -161,6 +161,11 @@ impl Output {
         self.err.write_all(text.as_bytes()).unwrap_or_default();
     }
 
+    /// Writes how a command was used wrongly, in the words of its parser, to standard error.
+    pub fn usage(&mut self, text: &str) {
+        self.err.write_all(harmless(text).as_bytes()).unwrap_or_default();
+    }
+
     /// Writes a result to standard error, for a verb whose standard output is the data itself: an
     /// object with `--json`, otherwise a line, unless quiet.
     pub fn beside(&mut self, object: &Value, line: &str) {

@@ -96,7 +96,7 @@ impl Loader {
             return Ok(());
         }
         if let Ok(last) = serde_json::from_slice::<Last>(line) {
-            if last.lines + 2 != self.number {
+            if last.lines.checked_add(2) != Some(self.number) {
                 return Err(format!("{} lines were dumped", last.lines));
             }
             while let Some(waiting) = self.levels.pop() {

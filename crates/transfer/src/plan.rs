@@ -102,6 +102,11 @@ const NEW: usize = 1;
 
 impl Gathered {
     /// Adds a change.
+    /// Lengths of files, most of which may be holes: their sum may have no number.
+    fn add_bytes(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
     pub(crate) fn add(&mut self, change: &Difference) {
         let kind = [&change.new, &change.old].into_iter().flatten().map(|(_, attr)| attr.kind);
         let is_directory = kind.into_iter().any(|kind| kind == Kind::Directory);
@@ -113,7 +118,7 @@ impl Gathered {
                 self.gone.push((path.clone(), is_directory));
             }
             (None, Some((path, attr))) if !change.is_link => {
-                self.bytes += if attr.kind == Kind::File { attr.size } else { 0 };
+                self.add_bytes(if attr.kind == Kind::File { attr.size } else { 0 });
                 self.fresh.push(path.clone());
             }
             (Some((path, attr)), None) => {
@@ -130,7 +135,7 @@ impl Gathered {
                 }
                 let has_contents =
                     to.kind == Kind::File && change.fields.iter().any(is_of_contents);
-                self.bytes += if has_contents { to.size } else { 0 };
+                self.add_bytes(if has_contents { to.size } else { 0 });
                 let group = self.group([Some(from.node), Some(to.node)]);
                 group.has_contents |= has_contents;
                 if change.kind == ChangeKind::Renamed {

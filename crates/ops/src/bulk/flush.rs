@@ -328,11 +328,12 @@ impl Bulk {
                 }
             }
         }
-        let mut bytes = 0;
+        // As the counter itself, it wraps: a hole costs nothing, so that two files may have more.
+        let mut bytes = 0_i64;
         for file in &chunk.files {
             // The length of a target is not counted.
             if file.inode.kind == FileKind::File {
-                bytes += file.inode.size as i64;
+                bytes = bytes.wrapping_add(file.inode.size as i64);
             }
             if file.keep {
                 let dir = chunk.dirs[file.dir as usize].ino;

@@ -13,6 +13,9 @@ use super::held::{Held, below, names, split};
 /// name, so that their number grows with the square of the path's length.
 const LOOKED_UP_MAX: usize = 1 << 20;
 
+/// As of access(2).
+const MAY_READ: u32 = 4;
+
 const WHO: &str =
     "a directory is restored as a clone, by its owner or root; `pando export` copies it";
 
@@ -29,7 +32,9 @@ pub(super) fn restore(
     }
     let held = find(fs, caller, snapshot, path)?;
     let Entry { node, attr } = held.entry;
-    let make = |parent, name: &[u8]| {
+    // What cannot be read is named, and not the destination.
+    let mut unread = None;
+    let mut make = |parent, name: &[u8]| {
         if attr.kind == Kind::Directory {
             return fs.clone_dir(caller, node, parent, name).map(drop);
         }
@@ -37,7 +42,12 @@ pub(super) fn restore(
             return Err(FsError::Exists);
         }
         let done = match attr.kind {
-            Kind::File => file(fs, caller, (node, &attr), (parent, name)),
+            Kind::File => {
+                let readable = fs.access(caller, node, MAY_READ);
+                readable
+                    .inspect_err(|_| unread = Some(path))
+                    .and_then(|()| file(fs, caller, (node, &attr), (parent, name)))
+            }
             Kind::Symlink => symlink(fs, caller, (node, &attr), (parent, name)),
             _ => Err(FsError::InvalidArgument("a special file is not restored: make it again")),
         };
@@ -52,6 +62,7 @@ pub(super) fn restore(
         }),
     };
     made.map_err(|failure| match failure.kind {
+        FailureKind::Permission if unread.is_some() => about(FsError::AccessDenied, path),
         FailureKind::Exists => {
             failure.hint("nothing is overwritten: remove it, or restore it with --to another path")
         }

@@ -16,6 +16,7 @@ mod pattern;
 use std::fs::{File, OpenOptions};
 use std::io::BufReader;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -58,8 +59,15 @@ pub(crate) struct Learned {
 
 /// Opens a trace for reading.
 pub(crate) fn open(path: &Path) -> Result<TraceReader<BufReader<File>>> {
-    let file = OpenOptions::new().read(true).open(path);
+    // It is read twice, which a pipe cannot be; to open a FIFO would wait for a writer.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = file.map_err(|error| failure::io("read", path, &error))?;
+    if !file.metadata().is_ok_and(|found| found.is_file()) {
+        let failure = Failure::new(FailureKind::Invalid, "a trace is replayed from a regular file");
+        let failure = failure.at(path.as_os_str().as_encoded_bytes());
+        return Err(failure.hint("write what comes from a pipe into a file first"));
+    }
     TraceReader::new(BufReader::with_capacity(1 << 20, file)).map_err(|error| wrong(path, &error))
 }
 

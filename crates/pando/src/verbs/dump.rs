@@ -1,7 +1,8 @@
 //! `pando dump` and `pando load`: metadata as JSON lines or in columns. The daemon knows lines
 //! only: the command makes columns of them.
 
-use std::io::{self, BufRead, IsTerminal, Read, StdinLock};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
@@ -11,9 +12,10 @@ use wire::{Answer, Body, Call, Failure, FailureKind, Received};
 use super::stream::report_received;
 use crate::cli::{DumpArgs, DumpFormat, LoadArgs};
 use crate::failure::Result;
+use crate::interrupt::{self, Input};
 use crate::output::Output;
 use crate::place::Place;
-use crate::{interrupt, session};
+use crate::session;
 
 /// Name of the snapshot that a load takes.
 const LOADED: &[u8] = b"loaded";
@@ -107,7 +109,13 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<()> {
         connection.ask(open.clone())?;
         feed(&mut connection, args.memory, &interrupted)
     });
-    let received = received.map_err(|failure| session::Target::with_typed_path(&place, failure))?;
+    let received = received.map_err(|failure| {
+        if interrupted.load(Ordering::Relaxed) {
+            let message = "interrupted; nothing of the dump is visible";
+            return Failure::new(FailureKind::Interrupted, message).hint("load it again");
+        }
+        session::Target::with_typed_path(&place, failure)
+    })?;
     report_received(&place, &received, output)
 }
 
@@ -117,7 +125,7 @@ fn unreadable(error: &io::Error) -> Failure {
 }
 
 /// Refuses a dump in columns.
-fn refuse_columns(input: &mut StdinLock<'_>) -> Result<()> {
+fn refuse_columns(input: &mut BufReader<Input>) -> Result<()> {
     let start = input.fill_buf().map_err(|error| unreadable(&error))?;
     if !start.starts_with(COLUMNS_MAGIC) {
         return Ok(());
@@ -128,16 +136,24 @@ fn refuse_columns(input: &mut StdinLock<'_>) -> Result<()> {
 }
 
 /// Hands the lines to the daemon, as a stream.
-fn feed(connection: &mut Connection, memory: u64, interrupted: &AtomicBool) -> Result<Received> {
+fn feed(
+    connection: &mut Connection,
+    memory: u64,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<Received> {
     let mut loader = Loader::new(usize::try_from(memory).unwrap_or(usize::MAX));
-    let mut input = io::stdin().lock();
+    let input = Input::standard(interrupted).map_err(|error| unreadable(&error))?;
+    let mut input = BufReader::new(input);
     refuse_columns(&mut input)?;
     let (mut line, mut stream) = (Vec::new(), Vec::new());
     while !interrupted.load(Ordering::Relaxed) {
         line.clear();
         let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-        if read.map_err(|error| unreadable(&error))? == 0 {
-            break;
+        match read {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(_) if interrupted.load(Ordering::Relaxed) => break,
+            Err(error) => return Err(unreadable(&error)),
         }
         let line = line.strip_suffix(b"\n").unwrap_or(&line);
         loader.line(line, LOADED, &mut stream).map_err(|error| {
@@ -145,7 +161,9 @@ fn feed(connection: &mut Connection, memory: u64, interrupted: &AtomicBool) -> R
             failure.hint("correct this line, or dump the snapshot again")
         })?;
         if stream.len() >= PART_BYTES {
-            connection.ask(Call::Receive { bytes: &stream })?;
+            for part in stream.chunks(PART_BYTES) {
+                connection.ask(Call::Receive { bytes: part })?;
+            }
             stream.clear();
         }
     }
@@ -153,7 +171,10 @@ fn feed(connection: &mut Connection, memory: u64, interrupted: &AtomicBool) -> R
         let message = "the dump ends before its last line; nothing of it is visible";
         return Err(Failure::new(FailureKind::Invalid, message).hint("load all of it"));
     }
-    connection.ask(Call::Receive { bytes: &stream })?;
+    // What waited for the last line may be more than a message holds.
+    for part in stream.chunks(PART_BYTES) {
+        connection.ask(Call::Receive { bytes: part })?;
+    }
     match connection.ask(Call::ReceiveClose)? {
         Answer::Received(received) => Ok(received),
         other => Err(session::unexpected(&other)),

@@ -1,11 +1,11 @@
 //! `pando import`: copies a tree into a volume, resumable.
 
-use std::fs::File;
 use std::hash::Hasher;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use inode::NAME_BYTES_MAX;
 use objects::SourcePrefix;
@@ -20,7 +20,7 @@ use crate::far;
 use crate::import::{
     self, Archived, Bucket, Comparison, Import, Listed, Options, Outcome, Sent, Visible,
 };
-use crate::interrupt;
+use crate::interrupt::{self, Input};
 use crate::output::{self, Output};
 use crate::place::Place;
 use crate::session::{self, Target};
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
         (ImportFormat::Tar, _) => {
             let (numeric_owner, keep_going) = (args.numeric_owner, args.keep_going);
             let options = Options { on_conflict, numeric_owner, verify, keep_going, memory };
-            let mut input = Some(opened(&args.src)?);
+            let mut input = Some(opened(&args.src, &interrupted)?);
             session::with(&place.volume, |connection| {
                 let input = input.take().ok_or_else(read_before)?;
                 let (bar, interrupted) = (&bar, &*interrupted);
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
             })
         }
         (ImportFormat::List, _) => {
-            let mut input = Some(opened(&args.src)?);
+            let mut input = Some(opened(&args.src, &interrupted)?);
             session::with(&place.volume, |connection| {
                 let list = Listed {
                     input: input.take().ok_or_else(read_before)?,
@@ -99,6 +99,8 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     };
     bar.finish_and_clear();
     let mut outcome = outcome.map_err(|failure| match &staged {
+        // The input ended with an error, because it was interrupted.
+        _ if interrupted.load(Ordering::Relaxed) => was_interrupted(),
         Some(staged) => staged.with_staged(place.with_typed_path(failure), &place),
         None => place.with_typed_path(failure),
     })?;
@@ -227,21 +229,25 @@ fn bucket(args: &ImportArgs) -> Result<Option<SourcePrefix>> {
 }
 
 /// The bytes of an archive or a list.
-fn opened(source: &Path) -> Result<Box<dyn Read>> {
-    if source == Path::new("-") {
-        return Ok(Box::new(std::io::stdin()));
-    }
-    let file = File::options()
-        .read(true)
-        .open(source)
-        .map_err(|error| failure::source("open", source, &error))?;
-    let is_directory = file.metadata().is_ok_and(|found| found.is_dir());
+fn opened(source: &Path, interrupted: &Arc<AtomicBool>) -> Result<Box<dyn Read>> {
+    let input = if source == Path::new("-") {
+        Input::standard(interrupted)
+    } else {
+        Input::open(source, interrupted)
+    };
+    let input = input.map_err(|error| failure::source("open", source, &error))?;
+    let is_directory = input.file().metadata().is_ok_and(|found| found.is_dir());
     if is_directory {
         let failure = Failure::new(FailureKind::IsDirectory, "this is a directory");
         let failure = failure.at(source.as_os_str().as_bytes());
         return Err(failure.hint("without --format a directory is imported"));
     }
-    Ok(Box::new(file))
+    Ok(Box::new(input))
+}
+
+fn was_interrupted() -> Failure {
+    Failure::new(FailureKind::Interrupted, "interrupted; what was imported stays")
+        .hint("run the same command again to continue")
 }
 
 fn read_before() -> Failure {
@@ -312,8 +318,7 @@ fn report(
         }
     ))?;
     if outcome.interrupted {
-        return Err(Failure::new(FailureKind::Interrupted, "interrupted; what was imported stays")
-            .hint("run the same command again to continue"));
+        return Err(was_interrupted());
     }
     if let Some((verified, differ)) = verified {
         output.line(&format!("verified {}", output::count(verified, "name", "names")))?;

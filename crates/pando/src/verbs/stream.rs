@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
@@ -10,9 +11,10 @@ use wire::{Answer, Body, Call, Failure, FailureKind, Received, Receiving, Sent};
 
 use crate::cli::{ReceiveArgs, SendArgs};
 use crate::failure::Result;
+use crate::interrupt::{self, Input};
 use crate::output::{self, Output, number, printable, size};
 use crate::place::Place;
-use crate::{interrupt, session};
+use crate::session;
 
 /// Bytes of the stream in one message.
 const PART_BYTES: usize = 512 << 10;
@@ -137,20 +139,21 @@ pub(crate) fn receive(args: &ReceiveArgs, output: &mut Output) -> Result<()> {
 fn stream(
     connection: &mut Connection,
     bar: &indicatif::ProgressBar,
-    interrupted: &AtomicBool,
+    interrupted: &Arc<AtomicBool>,
 ) -> Result<Received> {
-    let mut input = io::stdin().lock();
+    let unreadable = |error: &io::Error| {
+        let hint = "what arrived is kept: `pando receive --token DST` prints how to resume";
+        Failure::new(FailureKind::Other, format!("cannot read the stream: {error}")).hint(hint)
+    };
+    let mut input = Input::standard(interrupted).map_err(|error| unreadable(&error))?;
     let mut buffer = vec![0; PART_BYTES];
     while !interrupted.load(Ordering::Relaxed) {
         let length = match input.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => {
-                let message = format!("cannot read the stream: {error}");
-                let hint = "what arrived is kept: `pando receive --token DST` prints how to resume";
-                return Err(Failure::new(FailureKind::Other, message).hint(hint));
-            }
+            Err(_) if interrupted.load(Ordering::Relaxed) => break,
+            Err(error) => return Err(unreadable(&error)),
         };
         match connection.ask(Call::Receive { bytes: &buffer[..length] })? {
             Answer::Receiving(Receiving { bytes, expected_bytes, .. }) => {

@@ -30,6 +30,7 @@ mod demo;
 mod diff;
 mod dump_columns;
 mod export;
+mod extremes;
 mod export_ended;
 mod failover;
 mod far;

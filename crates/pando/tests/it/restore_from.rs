@@ -94,6 +94,16 @@ fn a_user_restores_as_the_user() {
     assert_eq!((restore("secret"), restore("dir")), (4, 4));
     let run = fs::metadata(world.below_mount("s/run")).unwrap();
     assert_eq!((run.uid(), run.mode() & 0o7777), (NOBODY, 0o755));
+    // What may not be read is named, and not the place where it should go.
+    let (from, to) = (world.below_mount("s/secret"), world.below_mount("s/elsewhere"));
+    let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
+    let refused = nobody.run(&["restore", "--from", "then", from, "--to", to]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(
+        refused.err.contains("secret") && !refused.err.contains("elsewhere"),
+        "{}",
+        refused.err
+    );
     assert_eq!(world.names("/s"), ["link", "run"]);
     // Root gives it back to whom it was.
     let path = world.below_mount("s/secret");

@@ -184,3 +184,18 @@ fn messages_of_a_daemon_do_not_control_a_terminal() {
         assert!(shown.contains("[2J") && !shown.contains('\x1b'), "{shown:?}");
     });
 }
+
+#[test]
+fn wrong_arguments_do_not_control_a_terminal() {
+    for arguments in [
+        ["ls", "--x\x1b]0;title\x07"],
+        ["ls", "--x\x1b[2J"],
+        ["quota\x1b[2J", "set"],
+        ["snapshot", "\u{9b}2J"],
+    ] {
+        let shown = shown(&arguments);
+        assert!(shown.contains("error:"), "{arguments:?}: {shown:?}");
+        let controls = |letter: char| letter.is_control() && !"\r\n\t".contains(letter);
+        assert!(!shown.contains(controls), "{arguments:?}: {shown:?}");
+    }
+}

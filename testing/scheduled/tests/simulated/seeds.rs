@@ -71,7 +71,7 @@ fn without_faults_every_call_has_its_answer_and_a_seed_gives_one_run() {
 /// The seeds of a test: those from `PANDO_SEED` on, or `quick` of them.
 fn seeds(quick: u64, slow: u64) -> std::ops::Range<u64> {
     if let Some(level) = std::env::var("PANDO_LOG").ok().and_then(|level| level.parse().ok()) {
-        program::log::start(level, false);
+        program::log::start(level, false, false);
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first: Option<u64> = number("PANDO_SEED");
