@@ -108,7 +108,14 @@ impl<'a> Side<'a> {
         (caller, bounds): (&'a Caller, Bounds),
     ) -> Side<'a> {
         let records = records.of_tree(half.tree);
-        Side { records, half, separate: Set::default(), caller, bounds, directories: Map::default() }
+        Side {
+            records,
+            half,
+            separate: Set::default(),
+            caller,
+            bounds,
+            directories: Map::default(),
+        }
     }
 
     /// Excludes a directory and all below it.

@@ -65,7 +65,12 @@ impl Tree {
     }
 
     /// Adds a directory below one that is known.
-    pub(crate) fn add(&mut self, place: DirectoryId, parent: DirectoryId, name: &[u8]) -> Result<(), Error> {
+    pub(crate) fn add(
+        &mut self,
+        place: DirectoryId,
+        parent: DirectoryId,
+        name: &[u8],
+    ) -> Result<(), Error> {
         // If a directory has two names, which is damage, the first counts.
         let (Some(&above), false) = (self.at.get(&parent), self.has(place)) else { return Ok(()) };
         let depth = self.nodes[above as usize].depth + 1;
