@@ -19,7 +19,9 @@ use inode::{FsError, NodeId};
 use program::Background;
 use program::failure::{self, Result};
 use program::output::Output;
-use remote::{Export, Lasting, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target};
+use remote::{
+    Export, Lasting, Proof, Remote, RemoteFs, Security, Server, ServerAddress, Settings, Target,
+};
 use rpc::Grant;
 use serde_json::json;
 use store::Durability;
@@ -127,7 +129,7 @@ pub(super) fn serve(fs: &Arc<Fs>, keeps_sessions: bool, clock: Arc<dyn Clock>) -
 /// Sessions, each with a directory of its own.
 pub(super) fn mount(port: u16, sessions: u64, clock: &Arc<dyn Clock>) -> Result<Vec<Client>> {
     let mount = |session: u64| {
-        let place = Place { host: "127.0.0.1".to_owned(), port };
+        let place = ServerAddress { host: "127.0.0.1".to_owned(), port };
         let proof = Proof::Local(|_, _| Ok(()));
         let target = Target { places: vec![place], volume: VOLUME.to_owned(), proof };
         let remote = Remote::connect(Arc::new(SystemNet), Arc::clone(clock), target, None);

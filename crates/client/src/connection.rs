@@ -38,7 +38,7 @@ pub enum Opened {
     /// A daemon has answered.
     Connected(Connection),
     /// No process listens.
-    NoOwner,
+    NoDaemon,
     /// A daemon closed the connection before its welcome: it is exiting, or died.
     Leaving,
     /// The daemon accepts no more connections, of this user or of all; the failure names the limit.
@@ -61,7 +61,7 @@ impl Connection {
     ) -> Result<Opened> {
         let stream = match socket::connect(volume, patience) {
             Ok(Some(stream)) => stream,
-            Ok(None) => return Ok(Opened::NoOwner),
+            Ok(None) => return Ok(Opened::NoDaemon),
             Err(error) if is_timeout(&error) => return Err(silent(volume, None, patience)),
             Err(error) => return Err(unreachable_volume(volume, &error)),
         };
@@ -75,7 +75,7 @@ impl Connection {
         match Connection::greet(stream, volume, (None, Some(WELCOME_WITHIN), WELCOME_WITHIN))? {
             Opened::Connected(connection) => Ok(connection),
             Opened::Refused(failure) => Err(failure),
-            Opened::NoOwner | Opened::Leaving => {
+            Opened::NoDaemon | Opened::Leaving => {
                 let message = format!("the server of {} is ending", volume.display());
                 Err(Failure::new(FailureKind::Other, message).hint("try again later"))
             }

@@ -7,13 +7,13 @@
 //! from what was sent. A silent or slow peer delays a caller only as long as it allows ([`Timed`]).
 //!
 //! Which module decides what:
-//! * `owner`: whether a daemon is started, and how long to try
+//! * `daemon`: whether a daemon is started, and how long to try
 //! * `connection`: hello, requests, and whom to believe
 //! * `socket`, `peer`: the socket of a volume; who is at its other end
 //! * `timed`: one limit for all that is read
 //! * `launch`: what a starting daemon reports
 
-mod owner;
+mod daemon;
 mod connection;
 mod timed;
 mod socket;
@@ -21,8 +21,8 @@ mod peer;
 mod launch;
 
 pub use connection::{Connection, Opened};
+pub use daemon::connect_or_spawn;
 pub use launch::{Launch, LaunchReport};
-pub use owner::connect_or_spawn;
 pub use peer::{Peer, peer, peer_process};
 pub use socket::{Listening, SOCKET};
 pub use timed::Timed;

@@ -9,7 +9,7 @@ use format::key::{self, Part};
 use format::xattr_record::XattrRecord;
 use inode::{Attr, FsError, NodeId};
 use vfs::FsResult;
-use volume::load::{FileInode, Inode, Place, load_bulk, load_named, load_xattrs};
+use volume::load::{FileInode, Inode, InodePlace, load_bulk, load_named, load_xattrs};
 use volume::locks::Mode;
 use volume::nodes::Orphan;
 use volume::subvol::Subvol;
@@ -199,7 +199,7 @@ impl Edit<'_> {
                     Ok(())
                 }
             }
-            Inode::File(file) if file.place == Place::Memory => {
+            Inode::File(file) if file.place == InodePlace::Memory => {
                 let inode = file.inode;
                 self.write_memory(inode)
             }
@@ -266,12 +266,12 @@ impl Edit<'_> {
             file.inode.has_xattrs = !xattrs.is_empty();
         }
         match file.place {
-            Place::Entry { dir, cookie, chained } => {
+            InodePlace::Entry { dir, cookie, chained } => {
                 let target = Target::Embedded(file.inode);
                 let entry = EntryRecord { chained, ino, name: self.name.as_bytes(), target };
                 self.plan.put_entry(tree, dir, cookie, &entry);
             }
-            Place::Linked | Place::Memory => {
+            InodePlace::Linked | InodePlace::Memory => {
                 let record = LinkedRecord { nlink: file.nlink, inode: file.inode };
                 self.plan.put_linked(tree, ino, &record);
             }

@@ -8,7 +8,7 @@ use format::key::{self, Part};
 use inode::FsError;
 use vfs::FsResult;
 use volume::error::inconsistent;
-use volume::view::{Found, View};
+use volume::view::{FoundEntry, View};
 
 use crate::plan::{Attached, Plan};
 
@@ -43,7 +43,7 @@ pub struct EntrySlot<'a> {
 
 impl Object {
     /// Reads what an entry of a directory points to.
-    pub fn load(view: View<'_>, dir: u64, found: &Found) -> FsResult<Object> {
+    pub fn load(view: View<'_>, dir: u64, found: &FoundEntry) -> FsResult<Object> {
         if found.is_directory() {
             let record = view.directory(found.ino)?;
             let damage = || inconsistent(view.tree, "a name points to nothing", found.ino);
@@ -92,7 +92,7 @@ impl Object {
         &self,
         plan: &mut Plan,
         view: View<'_>,
-        (old_dir, found): (u64, &Found),
+        (old_dir, found): (u64, &FoundEntry),
         slot: &EntrySlot<'_>,
     ) {
         let (tree, ino, now) = (view.tree, found.ino, plan.now);

@@ -13,7 +13,7 @@ use inode::{Caller, NodeId};
 use vfs::FsResult;
 use volume::QuotaInfo;
 use volume::subvol::Subvol;
-use volume::view::{Found, View};
+use volume::view::{FoundEntry, View};
 
 use crate::execute::Context;
 use crate::object::Object;
@@ -33,7 +33,7 @@ pub struct Removal<'a> {
     /// Its hash.
     pub hash: u64,
     /// What is there.
-    pub found: &'a Found,
+    pub found: &'a FoundEntry,
     /// The inode that gets the name; 0: none.
     pub successor: u64,
 }

@@ -239,7 +239,7 @@ pub(crate) enum Verb {
     FarMount(FarMountArgs),
     /// Serve a volume as its daemon (started by other verbs)
     #[command(hide = true)]
-    Owner(OwnerArgs),
+    Daemon(DaemonArgs),
     /// Write man pages and shell completions below a directory
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -565,7 +565,7 @@ pub(crate) struct FarMountArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct OwnerArgs {
+pub(crate) struct DaemonArgs {
     /// Directory of the volume
     pub(crate) voldir: PathBuf,
     /// Seconds without a request after which the daemon ends

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use client::Connection;
 use device::{Clock, SystemClock, SystemNet};
-use remote::{ConnectError, Place, Proof, Target};
+use remote::{ConnectError, Proof, ServerAddress, Target};
 use rpc::{ClientTls, Files};
 use wire::remote::Asker;
 use wire::{Failure, FailureKind};
@@ -119,9 +119,10 @@ fn parse(rest: &[u8]) -> Result<(PathBuf, Vec<u8>)> {
 }
 
 /// Where servers of the volume may be: hosts with commas between.
-fn places(text: &str) -> Result<Vec<Place>> {
-    let place =
-        |text| host_and_port(text).map(|(host, port)| Place { host: host.to_owned(), port });
+fn places(text: &str) -> Result<Vec<ServerAddress>> {
+    let place = |text| {
+        host_and_port(text).map(|(host, port)| ServerAddress { host: host.to_owned(), port })
+    };
     text.split(',').map(place).collect()
 }
 
@@ -159,9 +160,9 @@ pub(crate) fn target(volume: &Path) -> Result<Target> {
 
 /// The certificates of this client. Without any, servers on this machine can be reached, if they
 /// are of root or of the same user.
-fn proof(places: &[Place]) -> Result<Proof> {
+fn proof(places: &[ServerAddress]) -> Result<Proof> {
     let given = std::env::var_os(CERTIFICATES).filter(|given| !given.is_empty());
-    let is_here = places.iter().all(|Place { host, .. }| {
+    let is_here = places.iter().all(|ServerAddress { host, .. }| {
         host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     });
@@ -273,7 +274,7 @@ mod tests {
             assert!(split(Path::new(wrong)).is_some_and(|split| split.is_err()), "{wrong}");
         }
         let target = target(Path::new(two)).unwrap();
-        let place = |host: &str, port| Place { host: host.to_owned(), port };
+        let place = |host: &str, port| ServerAddress { host: host.to_owned(), port };
         assert_eq!(target.places, [place("127.0.0.1", 1), place("::1", 7440)]);
         assert_eq!((target.to_string(), &target.volume[..]), (two.to_owned(), "v"));
     }

@@ -6,7 +6,7 @@
 //! exit code by its kind (`program::exit`); with `--json` it is an object. Standard output has
 //! results only. A verb that is interrupted or killed leaves the volume as after some of its
 //! changes, each whole. A verb never opens a volume that a daemon has open: it asks the daemon
-//! (`owner`), which checks the caller's rights by what the kernel reports of the caller. Sizes in
+//! (`daemon`), which checks the caller's rights by what the kernel reports of the caller. Sizes in
 //! output are bytes, in units of 1024 where a letter follows.
 
 // The command line, and its verbs.
@@ -15,7 +15,7 @@ mod verbs;
 mod cli_totals;
 
 // The daemon.
-mod owner;
+mod daemon;
 mod metrics;
 mod retention;
 
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
         }
     };
     // A daemon logs what it does; a command logs only what goes wrong.
-    let is_daemon = matches!(cli.verb, Verb::Owner(_) | Verb::FarMount(_) | Verb::Serve(_));
+    let is_daemon = matches!(cli.verb, Verb::Daemon(_) | Verb::FarMount(_) | Verb::Serve(_));
     log::start(if is_daemon { LevelFilter::INFO } else { LevelFilter::WARN }, cli.json, is_daemon);
     let mut output = Output::new(cli.json, cli.quiet);
     if let Err(failure) = far {
@@ -170,7 +170,7 @@ fn run(verb: Verb, output: &mut Output) -> Result<(), Failure> {
         Verb::Serve(args) => verbs::serve::run(&args, output),
         Verb::Cluster(verb) => verbs::cluster::run(&verb, output),
         Verb::FarMount(args) => verbs::mount_far::background(&args),
-        Verb::Owner(args) => verbs::owner::run(&args),
+        Verb::Daemon(args) => verbs::daemon::run(&args),
         Verb::Generate(args) => verbs::generate::run(&args),
     }
 }

@@ -18,7 +18,7 @@ use crate::session::Target;
 
 /// The location that a PATH argument names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct VolumePath {
     /// The volume directory, absolute; of a volume in an object store, this host's directory.
     pub(crate) volume: PathBuf,
     /// The path inside the volume, from its root.
@@ -27,7 +27,7 @@ pub(crate) struct Place {
     typed: PathBuf,
 }
 
-impl Target for Place {
+impl Target for VolumePath {
     fn volume(&self) -> &Path {
         &self.volume
     }
@@ -43,7 +43,7 @@ impl Target for Place {
 }
 
 /// Two places in one volume.
-impl Target for [&Place; 2] {
+impl Target for [&VolumePath; 2] {
     fn volume(&self) -> &Path {
         &self[0].volume
     }
@@ -56,12 +56,12 @@ impl Target for [&Place; 2] {
     }
 }
 
-impl Place {
+impl VolumePath {
     /// Resolves an argument for a verb that changes the place: refuses a path through a read-only
     /// mount.
-    pub(crate) fn to_change(argument: &Path) -> Result<Place> {
+    pub(crate) fn to_change(argument: &Path) -> Result<VolumePath> {
         let place =
-            Place::locate(argument).map_err(|failure| outside(argument).unwrap_or(failure))?;
+            VolumePath::locate(argument).map_err(|failure| outside(argument).unwrap_or(failure))?;
         // A volume directory inside a mount is an ordinary directory there.
         if split(argument).is_none() && !far::is_url(argument.as_os_str()) {
             check_changes(argument)?;
@@ -71,7 +71,7 @@ impl Place {
 
     /// Finds the volume that an argument names, for a verb that changes it.
     pub(crate) fn volume_to_change(argument: &Path) -> Result<PathBuf> {
-        let volume = Place::volume(argument)?;
+        let volume = VolumePath::volume(argument)?;
         if split(argument).is_none() && !is_volume(argument) {
             check_changes(argument)?;
         }
@@ -79,14 +79,14 @@ impl Place {
     }
 
     /// Resolves an argument.
-    pub(crate) fn locate(argument: &Path) -> Result<Place> {
+    pub(crate) fn locate(argument: &Path) -> Result<VolumePath> {
         if let Some(split) = far::split(argument) {
             let (volume, inner) = split?;
-            return Ok(Place { volume, inner, typed: argument.to_owned() });
+            return Ok(VolumePath { volume, inner, typed: argument.to_owned() });
         }
         if let Some((volume, inner)) = split(argument) {
             let volume = directory_of(&volume)?;
-            return Ok(Place { volume, inner, typed: argument.to_owned() });
+            return Ok(VolumePath { volume, inner, typed: argument.to_owned() });
         }
         if let Some(place) = below_mount(argument)? {
             return Ok(place);
@@ -98,7 +98,7 @@ impl Place {
     /// in it would suggest that the verb is limited to that path.
     pub(crate) fn whole_volume(argument: &Path, verb: &str) -> Result<PathBuf> {
         refuse_path(argument, verb)?;
-        Place::volume(argument)
+        VolumePath::volume(argument)
     }
 
     /// The argument.
@@ -114,8 +114,8 @@ impl Place {
 
     /// The same for a verb that only reads: `MNT@SNAPSHOT` is a snapshot of what is mounted there.
     /// The daemon resolves any other `DIR@SNAPSHOT`.
-    pub(crate) fn reading(argument: &Path) -> Result<Place> {
-        let failure = match Place::locate(argument) {
+    pub(crate) fn reading(argument: &Path) -> Result<VolumePath> {
+        let failure = match VolumePath::locate(argument) {
             Ok(place) => return Ok(place),
             Err(failure) => failure,
         };
@@ -127,7 +127,7 @@ impl Place {
             // A literal name takes precedence, outside of volumes too.
             if at > 0
                 && Path::new(OsStr::from_bytes(called)).symlink_metadata().is_err()
-                && let Ok(mut place) = Place::locate(before)
+                && let Ok(mut place) = VolumePath::locate(before)
             {
                 place.inner.extend_from_slice(&bytes[at..]);
                 argument.clone_into(&mut place.typed);
@@ -138,10 +138,10 @@ impl Place {
     }
 
     /// Resolves `VOLDIR:/path`; `None` for any other argument.
-    pub(crate) fn split(argument: &Path) -> Option<Result<Place>> {
+    pub(crate) fn split(argument: &Path) -> Option<Result<VolumePath>> {
         let (volume, inner) = split(argument)?;
         let typed = argument.to_owned();
-        Some(directory_of(&volume).map(|volume| Place { volume, inner, typed }))
+        Some(directory_of(&volume).map(|volume| VolumePath { volume, inner, typed }))
     }
 
     /// A path inside the volume in the style in which the user typed this place; `None` if that is
@@ -180,12 +180,12 @@ impl Place {
     /// Finds the volume that an argument names: its directory, or anything inside.
     pub(crate) fn volume(argument: &Path) -> Result<PathBuf> {
         if far::is_url(argument.as_os_str()) {
-            return Ok(Place::locate(argument)?.volume);
+            return Ok(VolumePath::locate(argument)?.volume);
         }
         if is_volume(argument) {
             return absolute(argument);
         }
-        match Place::locate(argument) {
+        match VolumePath::locate(argument) {
             Ok(place) => Ok(place.volume),
             Err(failure) if host::url(argument).is_some() => Err(failure),
             Err(failure) if failure.kind == FailureKind::Permission => Err(failure),
@@ -229,7 +229,7 @@ fn check_changes(argument: &Path) -> Result<()> {
 }
 
 /// Two arguments that must be in one volume.
-pub(crate) fn both(one: Place, other: Place) -> Result<(Place, Place)> {
+pub(crate) fn both(one: VolumePath, other: VolumePath) -> Result<(VolumePath, VolumePath)> {
     if one.volume == other.volume {
         Ok((one, other))
     } else {
@@ -276,14 +276,14 @@ fn split(argument: &Path) -> Option<(PathBuf, Vec<u8>)> {
     None
 }
 
-fn below_mount(argument: &Path) -> Result<Option<Place>> {
+fn below_mount(argument: &Path) -> Result<Option<VolumePath>> {
     let Some((found, last)) = mount_of(argument)? else { return Ok(None) };
     let mut inner = found.inner_path;
     inner.extend(last);
     // If it no longer exists, opening it reports that.
     let volume = std::fs::canonicalize(&found.volume_dir).unwrap_or(found.volume_dir);
     let inner = inner.into_os_string().into_vec();
-    Ok(Some(Place { volume, inner, typed: argument.to_owned() }))
+    Ok(Some(VolumePath { volume, inner, typed: argument.to_owned() }))
 }
 
 /// The mount that an argument points into, and the last name, which was not followed: a symbolic
@@ -410,11 +410,11 @@ mod tests {
         std::fs::write(volume.join(FILE), b"").unwrap();
         let mut argument = volume.clone().into_os_string();
         argument.push(":/x:y/z");
-        let place = Place::locate(Path::new(&argument)).unwrap();
+        let place = VolumePath::locate(Path::new(&argument)).unwrap();
         assert_eq!(place.inner, b"/x:y/z");
         assert_eq!(place.volume, volume.canonicalize().unwrap());
-        assert_eq!(Place::locate(&volume).unwrap_err().kind, FailureKind::NotFound);
-        assert_eq!(Place::volume(temporary.path()).unwrap_err().kind, FailureKind::NotVolume);
+        assert_eq!(VolumePath::locate(&volume).unwrap_err().kind, FailureKind::NotFound);
+        assert_eq!(VolumePath::volume(temporary.path()).unwrap_err().kind, FailureKind::NotVolume);
         let typed = |path: &[u8]| {
             place.with_typed_path(Failure::new(FailureKind::Other, "").at(path)).path.0
         };
@@ -423,12 +423,12 @@ mod tests {
 
     #[test]
     fn failures_name_the_typed_path() {
-        let place = |typed: &str, inner: &[u8]| Place {
+        let place = |typed: &str, inner: &[u8]| VolumePath {
             volume: PathBuf::from("/v"),
             inner: inner.to_vec(),
             typed: PathBuf::from(typed),
         };
-        let typed = |place: &Place, path: &str| {
+        let typed = |place: &VolumePath, path: &str| {
             let failure =
                 place.with_typed_path(Failure::new(FailureKind::Other, "").at(path.as_bytes()));
             String::from_utf8(failure.path.0).unwrap()

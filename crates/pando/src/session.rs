@@ -52,7 +52,7 @@ fn open(volume: &Path) -> Result<Connection> {
     if far::is_url(volume.as_os_str()) {
         return far::connect(volume);
     }
-    let spawn = &mut || spawn::owner(volume, &[]);
+    let spawn = &mut || spawn::daemon(volume, &[]);
     let connection = connect_or_spawn(volume, &SystemClock::new(), spawn)?;
     if let Some(remark) = host::observed(volume)
         && !QUIET.swap(true, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Starts a daemon in the background: this program again, with the hidden verb `owner`, which
+//! Starts a daemon in the background: this program again, with the hidden verb `daemon`, which
 //! first reports on its standard output how the start went.
 
 use std::ffi::{OsStr, OsString};
@@ -21,12 +21,12 @@ const LOG_BYTES_MAX: u64 = 1 << 20;
 const IDLE_SECONDS: &str = "30";
 
 /// Starts a daemon; `extra` are additional arguments.
-pub(crate) fn owner(volume: &Path, extra: &[OsString]) -> Result<Launch> {
+pub(crate) fn daemon(volume: &Path, extra: &[OsString]) -> Result<Launch> {
     environment::check(extra)?;
     let program = std::env::current_exe().map_err(|error| Launch::not_started(&error))?;
     let idle = std::env::var_os(environment::IDLE_SECONDS).unwrap_or_else(|| IDLE_SECONDS.into());
     let mut child = Command::new(program)
-        .arg("owner")
+        .arg("daemon")
         .arg("--idle-seconds")
         .arg(idle)
         .args(extra)

@@ -18,7 +18,9 @@ mod client;
 mod server;
 mod convert;
 
-pub use client::{ConnectError, Control, Place, Proof, Remote, RemoteFs, Target, control, url};
+pub use client::{
+    ConnectError, Control, Proof, Remote, RemoteFs, ServerAddress, Target, control, url,
+};
 pub use server::{
     Bounds, Client, Counts, Executed, Export, Lasting, OpenControl, Security, Server, SessionId,
     Settings, Totals, Warrant, WhoIsLocal,

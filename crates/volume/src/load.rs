@@ -12,12 +12,12 @@ use inode::{Attr, FsError, NodeId, Owned};
 use vfs::FsResult;
 
 use crate::nodes::{Location, Orphan};
-use crate::view::{Found, NameBuf, View};
+use crate::view::{FoundEntry, NameBuf, View};
 use crate::{Core, attributes};
 
 /// Where the records of an inode that is not a directory are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum InodePlace {
     /// Beside the entry of its only name.
     Entry {
         /// The directory.
@@ -41,7 +41,7 @@ pub struct FileInode {
     /// How many names it has.
     pub nlink: u32,
     /// Where it is stored.
-    pub place: Place,
+    pub place: InodePlace,
 }
 
 /// An inode.
@@ -80,12 +80,12 @@ impl FileInode {
     }
 }
 
-impl Place {
+impl InodePlace {
     /// The key of a record of the inode.
     pub fn key(&self, ino: u64, part: Part) -> Vec<u8> {
         match *self {
-            Place::Entry { dir, cookie, .. } => key::entry(dir, cookie, part).to_vec(),
-            Place::Linked | Place::Memory => key::linked(ino, part).to_vec(),
+            InodePlace::Entry { dir, cookie, .. } => key::entry(dir, cookie, part).to_vec(),
+            InodePlace::Linked | InodePlace::Memory => key::linked(ino, part).to_vec(),
         }
     }
 }
@@ -112,14 +112,14 @@ fn load_by(
     fs: &Core,
     view: View<'_>,
     (node, ino): (NodeId, u64),
-    entry: impl FnOnce(u64, u64) -> FsResult<Option<Found>>,
+    entry: impl FnOnce(u64, u64) -> FsResult<Option<FoundEntry>>,
 ) -> FsResult<Inode> {
     match fs.nodes.location(node) {
         Some(Location::Entry { dir, cookie }) => {
             let found = entry(dir, cookie)?.filter(|found| found.ino == ino);
             let Some(found) = found else { return Err(FsError::Stale) };
             let Target::Embedded(inode) = found.target else { return Err(FsError::Stale) };
-            let place = Place::Entry { dir, cookie, chained: found.chained };
+            let place = InodePlace::Entry { dir, cookie, chained: found.chained };
             Ok(Inode::File(FileInode { inode, nlink: 1, place }))
         }
         Some(Location::Orphan) => match fs.nodes.orphan_of(node) {
@@ -136,12 +136,16 @@ fn load_by(
 }
 
 fn in_memory(inode: InodeRecord) -> Inode {
-    Inode::File(FileInode { inode, nlink: 0, place: Place::Memory })
+    Inode::File(FileInode { inode, nlink: 0, place: InodePlace::Memory })
 }
 
 fn load_linked(view: View<'_>, ino: u64) -> FsResult<Inode> {
     let record = view.linked(ino)?.ok_or(FsError::Stale)?;
-    Ok(Inode::File(FileInode { inode: record.inode, nlink: record.nlink, place: Place::Linked }))
+    Ok(Inode::File(FileInode {
+        inode: record.inode,
+        nlink: record.nlink,
+        place: InodePlace::Linked,
+    }))
 }
 
 /// Contents or target of an inode that are not extents.
@@ -155,7 +159,7 @@ pub fn load_bulk(
     if !file.inode.has_bulk {
         return Ok(Vec::new());
     }
-    if file.place == Place::Memory {
+    if file.place == InodePlace::Memory {
         return match fs.nodes.orphan_of(node) {
             Some(Orphan::File { bulk, .. }) => Ok(bulk),
             _ => Err(FsError::Stale),
@@ -176,7 +180,7 @@ pub fn load_xattrs(
         Inode::Directory(record, named) if record.has_xattrs && *named => {
             view.xattrs(&key::directory(ino, Part::Xattrs))
         }
-        Inode::File(file) if file.place == Place::Memory => match fs.nodes.orphan_of(node) {
+        Inode::File(file) if file.place == InodePlace::Memory => match fs.nodes.orphan_of(node) {
             Some(Orphan::File { xattrs, .. }) => Ok(xattrs),
             _ => Err(FsError::Stale),
         },

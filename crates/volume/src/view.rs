@@ -25,7 +25,7 @@ pub struct View<'a> {
 
 /// An entry of a directory, but its name.
 #[derive(Debug, Clone, Copy)]
-pub struct Found {
+pub struct FoundEntry {
     /// Where it is.
     pub cookie: u64,
     /// Whether a name with the same hash may follow.
@@ -36,7 +36,7 @@ pub struct Found {
     pub target: Target,
 }
 
-impl Found {
+impl FoundEntry {
     /// Whether it points to a directory, of this subvolume or another.
     pub fn is_directory(&self) -> bool {
         matches!(self.target, Target::Directory | Target::Subvolume(_))
@@ -58,7 +58,7 @@ pub struct Vacancy {
 #[derive(Debug, Clone, Copy)]
 pub enum Search {
     /// The name is there.
-    Found(Found),
+    Found(FoundEntry),
     /// It is not.
     Vacant(Vacancy),
 }
@@ -89,7 +89,7 @@ impl NameBuf {
 }
 
 enum Slot {
-    Found(Found),
+    Found(FoundEntry),
     Other { chained: bool, ino: u64 },
     Damaged(FsError),
 }
@@ -146,7 +146,7 @@ impl<'a> View<'a> {
 
     /// Like `find`, for callers that do not need the place of a new name.
     #[inline]
-    pub fn find_entry(&self, dir: u64, hash: u64, name: &[u8]) -> FsResult<Option<Found>> {
+    pub fn find_entry(&self, dir: u64, hash: u64, name: &[u8]) -> FsResult<Option<FoundEntry>> {
         match self.find(dir, hash, name)? {
             Search::Found(found) => Ok(Some(found)),
             Search::Vacant(_) => Ok(None),
@@ -211,7 +211,12 @@ impl<'a> View<'a> {
     }
 
     /// The entry at a cookie, and its name; `None` for a tombstone.
-    pub fn entry_at(&self, dir: u64, cookie: u64, name: &mut NameBuf) -> FsResult<Option<Found>> {
+    pub fn entry_at(
+        &self,
+        dir: u64,
+        cookie: u64,
+        name: &mut NameBuf,
+    ) -> FsResult<Option<FoundEntry>> {
         self.entry_with(dir, cookie, |found| name.set(found))
     }
 
@@ -222,19 +227,19 @@ impl<'a> View<'a> {
         dir: u64,
         cookie: u64,
         mut name: impl FnMut(&[u8]),
-    ) -> FsResult<Option<Found>> {
+    ) -> FsResult<Option<FoundEntry>> {
         let found = self.read(&key::entry(dir, cookie, Part::Attributes), |bytes| {
             let head = EntryHead::decode(bytes)?;
             name(head.name);
             let (chained, ino) = (head.chained, head.ino);
-            Ok(Found { cookie, chained, ino, target: head.target()? })
+            Ok(FoundEntry { cookie, chained, ino, target: head.target()? })
         })?;
         Ok(found.filter(|found| found.target != Target::Tombstone))
     }
 
     /// The attributes of what an entry points to that is not a directory, and how many names it
     /// has.
-    pub fn inode_of(&self, found: &Found) -> FsResult<(InodeRecord, u32)> {
+    pub fn inode_of(&self, found: &FoundEntry) -> FsResult<(InodeRecord, u32)> {
         match &found.target {
             Target::Embedded(inode) => Ok((*inode, 1)),
             Target::Linked(_) => {
@@ -262,7 +267,7 @@ fn compare(bytes: &[u8], cookie: u64, name: &[u8]) -> Result<Slot, format::Malfo
     let head = EntryHead::decode(bytes)?;
     let (chained, ino) = (head.chained, head.ino);
     if head.name == name {
-        Ok(Slot::Found(Found { cookie, chained, ino, target: head.target()? }))
+        Ok(Slot::Found(FoundEntry { cookie, chained, ino, target: head.target()? }))
     } else {
         Ok(Slot::Other { chained, ino: if head.kind.is_none() { 0 } else { ino } })
     }

@@ -14,7 +14,7 @@ const FINGERPRINT: (u32, u32) = (30, 0xe6c4a564);
 /// Crates whose types cross the socket.
 const SOURCES: [&str; 3] = ["crates/wire/src/", "crates/search/src/", "crates/inode/src/"];
 const VERSIONED: &str = "crates/wire/src/call.rs";
-const DAEMON: &str = "crates/pando/src/owner/";
+const DAEMON: &str = "crates/pando/src/daemon/";
 const SELF: &str = "xtask/src/tidy/messages.rs";
 
 /// All rules about messages.
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn call_that_the_daemon_does_not_answer_is_reported() {
         let daemon = "match call {\n    Call::A => 1,\n    Call::Bee => 2,\n    _ => 3,\n}\n";
-        let tree = [(VERSIONED, CALL), ("crates/pando/src/owner/calls.rs", daemon)];
+        let tree = [(VERSIONED, CALL), ("crates/pando/src/daemon/calls.rs", daemon)];
         let found = unanswered(&Tree::of(&tree));
         assert_eq!(found, [format!("{VERSIONED}: nothing in {DAEMON} answers Call::B")]);
     }

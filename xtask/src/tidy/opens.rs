@@ -48,9 +48,9 @@ const LEFT: [(&str, usize, &str); 32] = [
     ("crates/pando/src/import/source.rs", 1, TYPED),
     ("crates/pando/src/index/tree.rs", 1, TYPED),
     ("crates/pando/src/loopback.rs", 1, KERNEL),
-    ("crates/pando/src/owner/detach.rs", 1, KERNEL),
+    ("crates/pando/src/daemon/detach.rs", 1, KERNEL),
     // The directory of a new trace; the file is made and removed in it.
-    ("crates/pando/src/owner/record.rs", 1, TYPED),
+    ("crates/pando/src/daemon/record.rs", 1, TYPED),
     ("crates/pando/src/replay/mod.rs", 4, TYPED),
     // Directories of their own names, which are made first.
     ("crates/pando/src/verbs/bench.rs", 4, NEW),

@@ -81,7 +81,8 @@ const REFUSED: [(&str, &str); 67] = [
 ];
 
 /// Names of types that describe nothing, and what such a type is called.
-const REFUSED_TYPES: [(&str, &str); 6] = [
+const REFUSED_TYPES: [(&str, &str); 7] = [
+    ("Place", "what it is: MountPoint, BlockId, Destination"),
     ("Thing", "Target"),
     ("Spot", "EntrySlot"),
     ("Sight", "ReadSet"),

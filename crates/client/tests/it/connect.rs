@@ -64,7 +64,7 @@ fn a_stale_socket_is_replaced() {
     let temporary = tempfile::tempdir().unwrap();
     drop(bind(temporary.path()).unwrap());
     assert!(temporary.path().join(client::SOCKET).exists(), "the name stays");
-    assert!(matches!(Connection::open(temporary.path()), Ok(Opened::NoOwner)));
+    assert!(matches!(Connection::open(temporary.path()), Ok(Opened::NoDaemon)));
     drop(bind(temporary.path()).unwrap());
 }
 
@@ -75,7 +75,7 @@ fn a_removed_socket_is_created_again() {
     let first = bind(&volume).unwrap();
     assert!(first.restored().unwrap().is_none(), "it is there");
     std::fs::remove_file(volume.join(client::SOCKET)).unwrap();
-    assert!(matches!(Connection::open(&volume), Ok(Opened::NoOwner)));
+    assert!(matches!(Connection::open(&volume), Ok(Opened::NoDaemon)));
     let second = first.restored().unwrap().unwrap();
     // What the first one knows of is not there.
     first.remove().unwrap();

@@ -9,7 +9,7 @@ use store::{Lane, MergeKind, TreeId};
 use vfs::FsResult;
 use volume::arrivals::Arrival;
 use volume::subvol::VOLUME;
-use volume::view::{Found, NameBuf, Vacancy, View};
+use volume::view::{FoundEntry, NameBuf, Vacancy, View};
 
 use super::{Attached, Plan};
 
@@ -67,10 +67,10 @@ impl Plan {
         &mut self,
         view: View<'_>,
         dir: u64,
-        found: &Found,
+        found: &FoundEntry,
         followed: bool,
     ) -> FsResult<()> {
-        let Found { cookie, .. } = *found;
+        let FoundEntry { cookie, .. } = *found;
         self.erase_attached(view.tree, dir, found);
         // A flag may be older than the removal of what followed.
         let next = key::entry(dir, cookie.saturating_add(1), Part::Attributes);
@@ -98,7 +98,7 @@ impl Plan {
     }
 
     /// Removes what is stored beside an entry: contents and extended attributes.
-    pub fn erase_attached(&mut self, tree: TreeId, dir: u64, found: &Found) {
+    pub fn erase_attached(&mut self, tree: TreeId, dir: u64, found: &FoundEntry) {
         let Target::Embedded(inode) = &found.target else { return };
         if inode.has_bulk {
             self.scratch.batch.delete(tree, &key::entry(dir, found.cookie, Part::Bulk));

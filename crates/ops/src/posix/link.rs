@@ -10,7 +10,7 @@ use format::key::{self, Part};
 use inode::{Caller, FsError, NodeId};
 use vfs::{Entry, FsResult};
 use volume::attributes;
-use volume::load::{FileInode, Inode, Place, load_bulk, load_named, load_xattrs};
+use volume::load::{FileInode, Inode, InodePlace, load_bulk, load_named, load_xattrs};
 use volume::locks::Mode;
 use volume::nodes::{Location, Orphan};
 use volume::subvol::VOLUME;
@@ -153,7 +153,7 @@ impl Linking<'_> {
     /// Moves the inode from beside its name to its own number. Rewrites the old entry; if the new
     /// name follows it in its chain, sets the flag for that at once.
     fn detach(&mut self, plan: &mut Plan, dir: u64, vacancy: Vacancy) -> FsResult<Vacancy> {
-        let Place::Entry { dir: old_dir, cookie, chained } = self.file.place else {
+        let InodePlace::Entry { dir: old_dir, cookie, chained } = self.file.place else {
             return Ok(vacancy);
         };
         let file = &self.file;
@@ -202,9 +202,9 @@ impl Linking<'_> {
         let inode = &mut self.file.inode;
         plan.count(subvol, 1, inode.size as i64);
         let before = *inode;
-        let before = (self.file.place != Place::Memory).then_some(&before);
+        let before = (self.file.place != InodePlace::Memory).then_some(&before);
         at.policy.changes(plan, (subvol, self.ino), (before, inode), true)?;
-        if self.file.place == Place::Linked {
+        if self.file.place == InodePlace::Linked {
             plan.batch().delete(VOLUME, &key::orphan(subvol, self.ino));
             return Ok(());
         }

@@ -8,7 +8,7 @@ use volume::error::inconsistent;
 use volume::locks::Lock;
 use volume::nodes::Location;
 use volume::subvol::{Subvol, node_of};
-use volume::view::{Found, View};
+use volume::view::{FoundEntry, View};
 use volume::{attributes, permit};
 
 use crate::Ops;
@@ -48,7 +48,12 @@ pub fn lookup(fs: &Ops, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResul
 
 /// The subvolume that a name points to, if that is not mounted there.
 #[inline]
-fn mounted_elsewhere(fs: &Ops, subvol: &Subvol, dir: u64, found: &Found) -> FsResult<Option<u64>> {
+fn mounted_elsewhere(
+    fs: &Ops,
+    subvol: &Subvol,
+    dir: u64,
+    found: &FoundEntry,
+) -> FsResult<Option<u64>> {
     match found.target {
         Target::Subvolume(id) => {
             Ok((!fs.is_mounted_at(subvol, (dir, found.cookie), id)?).then_some(id))
@@ -193,7 +198,7 @@ fn find(
     dir: u64,
     hash: u64,
     name: &[u8],
-) -> FsResult<Found> {
+) -> FsResult<FoundEntry> {
     match view.find_entry(dir, hash, name)? {
         Some(found) => Ok(found),
         None => Err(absent(fs, subvol, view, dir)),
@@ -227,7 +232,7 @@ pub fn attributes_of(
     view: View<'_>,
     subvol: &Subvol,
     dir: u64,
-    found: &Found,
+    found: &FoundEntry,
 ) -> FsResult<(Attr, Location)> {
     let ino = found.ino;
     match &found.target {

@@ -22,7 +22,7 @@ use vfs::{FsResult, RenameMode};
 use volume::error::inconsistent;
 use volume::locks::Mode;
 use volume::permit;
-use volume::view::{Found, Search, Vacancy};
+use volume::view::{FoundEntry, Search, Vacancy};
 
 use super::mknod::parent_directory;
 use super::rmdir::lose_directory;
@@ -81,7 +81,7 @@ pub enum Moved {
 
 /// What was found, before locking or after.
 pub struct ReadSet {
-    from: Found,
+    from: FoundEntry,
     to: Search,
     /// Directories above the target, from its own directory to the root; empty when no directory
     /// moves there from elsewhere.
@@ -195,7 +195,7 @@ impl<'a> Moving<'a> {
     }
 
     /// The removal of what is at the target, as a policy sees it.
-    fn removal<'r>(&self, found: &'r Found, successor: u64) -> Removal<'r>
+    fn removal<'r>(&self, found: &'r FoundEntry, successor: u64) -> Removal<'r>
     where
         'a: 'r,
     {
@@ -262,7 +262,7 @@ impl<'a> Moving<'a> {
         &self,
         at: &Context<'_>,
         (dir, directory): (u64, &DirectoryRecord),
-        found: &Found,
+        found: &FoundEntry,
         object: &Object,
     ) -> FsResult<()> {
         permit::removal(at.view, dir, directory, self.caller, object.uid())?;
@@ -283,7 +283,7 @@ impl<'a> Moving<'a> {
         &self,
         at: &Context<'_>,
         plan: &mut Plan,
-        from: &Found,
+        from: &FoundEntry,
         vacancy: &Vacancy,
     ) -> FsResult<()> {
         // Both in one chain, the new one later: the old place stays marked, also as the one that
@@ -306,7 +306,7 @@ impl<'a> Moving<'a> {
         at: &Context<'_>,
         plan: &mut Plan,
         successor: u64,
-        (to, victim): (Found, &Object),
+        (to, victim): (FoundEntry, &Object),
     ) -> FsResult<bool> {
         let frees = !self.mode.leaves_whiteout();
         match victim {
@@ -323,8 +323,8 @@ impl<'a> Moving<'a> {
         &self,
         at: &Context<'_>,
         plan: &mut Plan,
-        (from, object): (Found, Object),
-        (to, victim): (Found, Object),
+        (from, object): (FoundEntry, Object),
+        (to, victim): (FoundEntry, Object),
     ) {
         let tree = at.view.tree;
         self.put(at, plan, (self.from.dir, &from), &object, (to.cookie, to.chained));
@@ -345,13 +345,13 @@ impl<'a> Moving<'a> {
         &self,
         at: &Context<'_>,
         plan: &mut Plan,
-        from: &Found,
+        from: &FoundEntry,
         followed: bool,
     ) -> FsResult<()> {
         if !self.mode.leaves_whiteout() {
             return plan.erase_entry(at.view, self.from.dir, from, followed);
         }
-        let left = Found { chained: from.chained || followed, ..*from };
+        let left = FoundEntry { chained: from.chained || followed, ..*from };
         whiteout::put(at, plan, self.caller, (self.from.dir, self.from.name), &left)
     }
 
@@ -360,8 +360,8 @@ impl<'a> Moving<'a> {
         &self,
         at: &Context<'_>,
         plan: &mut Plan,
-        (from, object): (Found, Object),
-        (to, other): (Found, Object),
+        (from, object): (FoundEntry, Object),
+        (to, other): (FoundEntry, Object),
     ) {
         let tree = at.view.tree;
         plan.erase_attached(tree, self.from.dir, &from);
@@ -382,7 +382,7 @@ impl<'a> Moving<'a> {
 
     /// An object has another place: the node table learns where what is stored beside its name is,
     /// and policies and other renames learn that directories moved.
-    fn relocated(&self, at: &Context<'_>, plan: &mut Plan, found: &Found, place: (u64, u64)) {
+    fn relocated(&self, at: &Context<'_>, plan: &mut Plan, found: &FoundEntry, place: (u64, u64)) {
         if found.is_directory() {
             plan.effect(Effect::DirectoriesMoved);
             if self.from.dir != self.to.dir {
@@ -399,7 +399,7 @@ impl<'a> Moving<'a> {
         &self,
         at: &Context<'_>,
         plan: &mut Plan,
-        old: (u64, &Found),
+        old: (u64, &FoundEntry),
         object: &Object,
         (cookie, chained): (u64, bool),
     ) {
@@ -423,8 +423,9 @@ impl<'a> Moving<'a> {
 impl ReadSet {
     /// Whether the locks that were taken for one read also cover another.
     fn agrees_with(&self, other: &ReadSet) -> bool {
-        let key =
-            |found: &Found| (found.cookie, found.ino, matches!(found.target, Target::Linked(_)));
+        let key = |found: &FoundEntry| {
+            (found.cookie, found.ino, matches!(found.target, Target::Linked(_)))
+        };
         let target = |read: &ReadSet| match &read.to {
             Search::Found(to) => (true, Some((to.cookie, to.ino))),
             Search::Vacant(vacancy) => (false, vacancy.predecessor),
@@ -438,7 +439,7 @@ impl ReadSet {
 
     /// Whether one of the names is a subvolume's: then nothing is locked.
     fn has_subvolume(&self) -> bool {
-        let is_one = |found: &Found| matches!(found.target, Target::Subvolume(_));
+        let is_one = |found: &FoundEntry| matches!(found.target, Target::Subvolume(_));
         is_one(&self.from) || target_of(&self.to).is_some_and(|to| is_one(&to))
     }
 }
@@ -485,7 +486,7 @@ fn read_above(at: &Context<'_>, dir: u64) -> FsResult<Vec<u64>> {
 }
 
 /// The result of a search.
-fn target_of(search: &Search) -> Option<Found> {
+fn target_of(search: &Search) -> Option<FoundEntry> {
     match search {
         Search::Found(found) => Some(*found),
         Search::Vacant(_) => None,
@@ -493,7 +494,7 @@ fn target_of(search: &Search) -> Option<Found> {
 }
 
 /// Whether an object may go to where all of `above` is above it.
-fn check_loop(found: &Found, object: &Object, above: &[u64]) -> FsResult<()> {
+fn check_loop(found: &FoundEntry, object: &Object, above: &[u64]) -> FsResult<()> {
     if object.is_directory() && above.contains(&found.ino) {
         return Err(FsError::InvalidArgument("a directory cannot be moved below itself"));
     }

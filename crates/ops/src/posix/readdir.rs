@@ -17,7 +17,7 @@ use volume::load::{Inode, load};
 use volume::locks::Mode;
 use volume::nodes::Location;
 use volume::subvol::{Subvol, node_of, read_record};
-use volume::view::{Found, NameBuf, View};
+use volume::view::{FoundEntry, NameBuf, View};
 use volume::{Atime, attributes, permit};
 
 use super::lookup::attributes_of;
@@ -186,7 +186,7 @@ impl Walk<'_> {
             return Ok(Some(take(&alone(node))));
         }
         let (attr, location) =
-            match self.look(view, name, Found { cookie, chained, ino, target })? {
+            match self.look(view, name, FoundEntry { cookie, chained, ino, target })? {
                 Look::Known(attr, location) => (attr, location),
                 Look::Unreadable => return Ok(Some(take(&alone(node)))),
                 Look::Gone => return Ok(None),
@@ -214,7 +214,7 @@ impl Walk<'_> {
 
     /// The attributes of what a name points to.
     #[inline]
-    fn look(&self, view: View<'_>, name: &[u8], mut found: Found) -> FsResult<Look> {
+    fn look(&self, view: View<'_>, name: &[u8], mut found: FoundEntry) -> FsResult<Look> {
         loop {
             match attributes_of(self.fs, view, self.subvol, self.dir, &found) {
                 Ok((attr, location)) => return Ok(Look::Known(attr, location)),

@@ -8,10 +8,10 @@ use format::key::{self, Part};
 use inode::{Caller, FsError, NodeId};
 use vfs::FsResult;
 use volume::inherited::Ways;
-use volume::load::Place;
+use volume::load::InodePlace;
 use volume::locks::Mode;
 use volume::permit;
-use volume::view::Found;
+use volume::view::FoundEntry;
 
 use super::mknod::parent_directory;
 use crate::Ops;
@@ -110,7 +110,7 @@ pub struct Named {
     /// The directory that the name is in; `None`: not read, the rest is a guess.
     pub(super) directory: Option<DirectoryRecord>,
     /// What it points to.
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<FoundEntry>,
 }
 
 impl Named {
@@ -149,7 +149,7 @@ impl<'a> OldName<'a> {
     }
 
     /// Its removal, as a policy sees it.
-    pub(super) fn removal<'r>(&self, found: &'r Found) -> Removal<'r>
+    pub(super) fn removal<'r>(&self, found: &'r FoundEntry) -> Removal<'r>
     where
         'a: 'r,
     {
@@ -185,7 +185,7 @@ pub fn drop_name(
     at: &Context<'_>,
     plan: &mut Plan,
     ways: &mut Ways,
-    (dir, found): (u64, &Found),
+    (dir, found): (u64, &FoundEntry),
     inode: &InodeRecord,
     nlink: u32,
 ) -> FsResult<()> {
@@ -210,8 +210,8 @@ pub fn drop_name(
         return Ok(());
     }
     let place = match found.target {
-        Target::Linked(_) => Place::Linked,
-        _ => Place::Entry { dir, cookie: found.cookie, chained: found.chained },
+        Target::Linked(_) => InodePlace::Linked,
+        _ => InodePlace::Entry { dir, cookie: found.cookie, chained: found.chained },
     };
     // What is stored beside the inode is kept for its holders.
     let attached = Attached {

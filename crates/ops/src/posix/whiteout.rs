@@ -8,7 +8,7 @@ use format::key::{self, Part};
 use inode::{Caller, FsError, Kind};
 use vfs::{FsResult, NewNode};
 use volume::permit;
-use volume::view::Found;
+use volume::view::FoundEntry;
 
 use crate::execute::Context;
 use crate::plan::Plan;
@@ -27,7 +27,7 @@ pub(super) fn put(
     plan: &mut Plan,
     caller: &Caller,
     (dir, name): (u64, &[u8]),
-    found: &Found,
+    found: &FoundEntry,
 ) -> FsResult<()> {
     let (fs, view) = (at.fs, at.view);
     let directory = view.directory(dir)?.ok_or(FsError::NotFound)?;

@@ -35,7 +35,7 @@ use vfs::FsResult;
 use volume::error::inconsistent;
 use volume::locks::{Lock, Mode};
 use volume::subvol::{Subvol, VOLUME};
-use volume::view::{Found, NameBuf, View};
+use volume::view::{FoundEntry, NameBuf, View};
 
 use super::copy::{self, Purpose};
 use super::execute::{Through, execute_through, execute_with};
@@ -84,7 +84,7 @@ impl Lead<'_> {
         let view = View::new(&*fs.store, self.heir.tree());
         let found = view.entry_at(self.slot.0, self.slot.1, name)?;
         let found = found.filter(|found| found.target == Target::Subvolume(self.id));
-        Ok(found.map(|Found { chained, ino, target, .. }| EntryRecord {
+        Ok(found.map(|FoundEntry { chained, ino, target, .. }| EntryRecord {
             chained,
             ino,
             name: name.as_bytes(),

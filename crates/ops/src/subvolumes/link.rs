@@ -5,7 +5,7 @@ use inode::{Caller, FsError, NodeId, SubvolId};
 use vfs::FsResult;
 use volume::locks::{Lock, Mode};
 use volume::permit;
-use volume::view::{Found, View};
+use volume::view::{FoundEntry, View};
 
 use super::execute::{Through, execute};
 use super::snapshot::plan_detach;
@@ -28,7 +28,7 @@ pub fn remove_link(
     let mut ledger = fs.admin.lock();
     let view_of = |tree| View::new(&*fs.store, tree);
     let seen = view_of(subvol.tree()).find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
-    let Found { target: Target::Subvolume(_), cookie, .. } = seen else {
+    let FoundEntry { target: Target::Subvolume(_), cookie, .. } = seen else {
         return Err(FsError::Busy("the name was changed concurrently; try again"));
     };
     let child = fs.nested_with(&mut ledger, &subvol, (dir, cookie))?;

@@ -13,7 +13,7 @@ use volume::error::inconsistent;
 use volume::locks::{Lock, Mode};
 use volume::permit;
 use volume::subvol::{Subvol, VOLUME};
-use volume::view::{Found, Search, View};
+use volume::view::{FoundEntry, Search, View};
 
 use super::execute::{Through, execute};
 use super::ledger::Ledger;
@@ -159,7 +159,7 @@ fn nested_of(fs: &Ops, ledger: &mut Ledger, side: &Side<'_>) -> FsResult<Option<
 fn plan_names(
     fs: &Ops,
     plan: &mut Plan,
-    (source, found): (&Side<'_>, &Found),
+    (source, found): (&Side<'_>, &FoundEntry),
     (target, vacancy): (&Side<'_>, &volume::view::Vacancy),
     child: u64,
 ) -> FsResult<()> {

@@ -10,7 +10,7 @@ use inode::{Caller, FsError, NodeId, SubvolId};
 use vfs::FsResult;
 use volume::locks::{Lock, Mode};
 use volume::subvol::Subvol;
-use volume::view::{Found, View};
+use volume::view::{FoundEntry, View};
 use volume::{RmrInfo, permit};
 
 use super::execute::{Through, execute};
@@ -52,7 +52,7 @@ impl Ops {
         caller: &Caller,
         (subvol, dir): (&Arc<Subvol>, u64),
         name: &[u8],
-        (seen, owned): (&Found, &mut OwnedTree<'_>),
+        (seen, owned): (&FoundEntry, &mut OwnedTree<'_>),
     ) -> FsResult<Removal> {
         let (hash, id) = (self.hash.hash(name), subvol.id.0);
         let mut ledger = self.admin.lock();
@@ -103,7 +103,7 @@ impl Ops {
         caller: &'a Caller,
         parent: NodeId,
         name: &[u8],
-    ) -> FsResult<(Found, OwnedTree<'a>)> {
+    ) -> FsResult<(FoundEntry, OwnedTree<'a>)> {
         let (subvol, dir) = self.place(parent)?;
         let view = View::new(&*self.store, subvol.tree());
         let directory = parent_directory(self, &subvol, view, caller, dir)?;
@@ -128,7 +128,7 @@ impl Ops {
     fn root_record(
         &self,
         view: View<'_>,
-        found: &Found,
+        found: &FoundEntry,
     ) -> FsResult<(Option<u64>, DirectoryRecord)> {
         match found.target {
             Target::Directory => {

@@ -9,7 +9,7 @@ use search::{Sort, SortBy};
 use wire::{Failure, FailureKind};
 
 use crate::failure::Result;
-use crate::place::Place;
+use crate::place::VolumePath;
 
 /// The output of `pando find --help`.
 pub(crate) const HELP: &str = include_str!("help.txt");
@@ -48,7 +48,7 @@ pub(crate) struct FindPath {
     /// The path as typed.
     pub(crate) typed: PathBuf,
     /// The resolved place.
-    pub(crate) place: Place,
+    pub(crate) place: VolumePath,
 }
 
 impl Arguments {
@@ -175,12 +175,12 @@ impl Arguments {
 
 /// Whether a path is `VOLDIR:/...`.
 fn in_volume(path: &Path) -> bool {
-    path.as_os_str().as_bytes().contains(&b':') && Place::split(path).is_some()
+    path.as_os_str().as_bytes().contains(&b':') && VolumePath::split(path).is_some()
 }
 
 /// Resolves a path that follows others: a word that does not exist may be meant as a query.
-fn place(typed: &Path, others: bool) -> Result<Place> {
-    let found = Place::reading(typed);
+fn place(typed: &Path, others: bool) -> Result<VolumePath> {
+    let found = VolumePath::reading(typed);
     if let Err(failure) = &found
         && failure.kind == FailureKind::NotFound
         && let Some(meant) = meant(typed)

@@ -9,11 +9,11 @@ use wire::{Answer, Call, Failure, FailureKind, Kind};
 
 use crate::failure::Result;
 use crate::mounts;
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 /// Refuses a source that contains the destination.
-pub(crate) fn refuse(source: &Path, destination: &Place) -> Result<()> {
+pub(crate) fn refuse(source: &Path, destination: &VolumePath) -> Result<()> {
     let Ok(canonical) = std::fs::canonicalize(source) else { return Ok(()) };
     if !canonical.is_dir() {
         return Ok(());
@@ -40,7 +40,7 @@ pub(crate) fn refuse(source: &Path, destination: &Place) -> Result<()> {
 }
 
 /// Whether a directory of the volume is the destination, or above it.
-fn is_above(directory: &[u8], destination: &Place) -> Result<bool> {
+fn is_above(directory: &[u8], destination: &VolumePath) -> Result<bool> {
     let Some(wanted) = number(destination, &[directory, b"/"].concat())? else { return Ok(false) };
     let mut at = [&destination.inner[..], b"/"].concat();
     if number(destination, &at)?.is_none() {
@@ -66,7 +66,7 @@ fn is_above(directory: &[u8], destination: &Place) -> Result<bool> {
 
 /// The inode number of a directory; `None` if nothing is there, or no directory, or it cannot be
 /// read.
-fn number(destination: &Place, path: &[u8]) -> Result<Option<u64>> {
+fn number(destination: &VolumePath, path: &[u8]) -> Result<Option<u64>> {
     match session::ask(&destination.volume, &Call::Stat { path }) {
         Ok(Answer::Stat(found)) if found.attr.kind == Kind::Directory => Ok(Some(found.attr.node)),
         Ok(Answer::Stat(_)) => Ok(None),

@@ -20,7 +20,7 @@ use crate::cli::BenchArgs;
 use crate::failure::{self, Result};
 use crate::interrupt;
 use crate::output::{Output, number};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 /// Files in a directory.
@@ -33,8 +33,8 @@ const SEARCHES: u32 = 100;
 const UNIT: &str = "operations";
 
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
-    let place = Place::to_change(&args.dir)?;
-    if Place::split(&args.dir).is_some() {
+    let place = VolumePath::to_change(&args.dir)?;
+    if VolumePath::split(&args.dir).is_some() {
         let message =
             "bench measures what programs get, through a mount: it takes a directory there";
         return Err(Failure::new(FailureKind::Invalid, message)
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
 }
 
 /// A trash would keep every file that is deleted.
-fn refuse_trash(place: &Place, inner: &[u8]) -> Result<()> {
+fn refuse_trash(place: &VolumePath, inner: &[u8]) -> Result<()> {
     match session::ask(place, &Call::TrashList { path: inner }) {
         Ok(Answer::Trash(_)) => {
             let message = "a trash keeps what is deleted there: the benchmark would fill it";
@@ -119,7 +119,7 @@ impl Measure {
 
 struct Bench {
     /// The directory that the user gave.
-    place: Place,
+    place: VolumePath,
     /// The benchmark's directory, as a path in the volume and below the mount.
     inner: Vec<u8>,
     path: PathBuf,

@@ -6,11 +6,12 @@ use wire::Call;
 use crate::cli::CloneArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::{self, Place};
+use crate::place::{self, VolumePath};
 use crate::session;
 
 pub(crate) fn run(args: &CloneArgs, output: &mut Output) -> Result<()> {
-    let (source, destination) = (Place::reading(&args.src)?, Place::to_change(&args.dst)?);
+    let (source, destination) =
+        (VolumePath::reading(&args.src)?, VolumePath::to_change(&args.dst)?);
     let (source, destination) = place::both(source, destination)?;
     session::write_back(&source.volume, &args.src, output)?;
     let call = Call::Clone { source: &source.inner, destination: &destination.inner };

@@ -12,7 +12,7 @@ use super::attr_text;
 use crate::cli::DiffArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, number, printable};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 /// Longest file that a unified diff is made of.
@@ -23,7 +23,7 @@ const PATCH_TIME_MAX: Duration = Duration::from_secs(2);
 const TEXT_BYTES: usize = 8000;
 
 pub(crate) fn run(args: &DiffArgs, output: &mut Output) -> Result<()> {
-    let (old, new) = (Place::reading(&args.old)?, Place::reading(&args.new)?);
+    let (old, new) = (VolumePath::reading(&args.old)?, VolumePath::reading(&args.new)?);
     if old.volume != new.volume {
         let message = "the two are in different volumes";
         let failure = Failure::new(FailureKind::Invalid, message).at(new.typed());
@@ -209,7 +209,7 @@ fn object(difference: &Difference) -> Value {
 }
 
 /// Prints the unified diff of a file whose contents changed.
-fn patch(places: [&Place; 2], difference: &Difference, output: &mut Output) -> Result<()> {
+fn patch(places: [&VolumePath; 2], difference: &Difference, output: &mut Output) -> Result<()> {
     let sides = [&difference.old, &difference.new];
     let files = sides.into_iter().flatten().all(|(_, attr)| attr.kind == Kind::File);
     let both = difference.old.is_some() && difference.new.is_some();
@@ -250,7 +250,7 @@ fn patch(places: [&Place; 2], difference: &Difference, output: &mut Output) -> R
 }
 
 /// The contents of a file below a place, at most a little more than are compared.
-fn read(place: &Place, path: &[u8]) -> Result<Vec<u8>> {
+fn read(place: &VolumePath, path: &[u8]) -> Result<Vec<u8>> {
     let above = place.inner.strip_suffix(b"/").unwrap_or(&place.inner);
     let path = [above, b"/", path].concat();
     let mut contents = Vec::new();

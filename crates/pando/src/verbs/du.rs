@@ -8,7 +8,7 @@ use wire::{Answer, Body, Call, DirectoryTotals, Failure, FailureKind, Sums};
 use crate::cli_totals::DuArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, number};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 /// A directory as JSON.
@@ -27,7 +27,7 @@ struct Object {
 pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
     let (mut unread, mut skipped): (Option<Failure>, _) = (None, None);
     for path in &args.paths {
-        let place = Place::reading(path)?;
+        let place = VolumePath::reading(path)?;
         let depth = if args.summarize { 0 } else { args.max_depth.unwrap_or(u32::MAX) };
         let call = Call::Totals { path: &place.inner, depth: Some(depth), top: None };
         let mut listed = false;

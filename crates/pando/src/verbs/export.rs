@@ -12,11 +12,11 @@ use crate::export::{self, Archive, Directory, Export, Outcome, Sink};
 use crate::failure::Result;
 use crate::interrupt;
 use crate::output::{self, Output};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session::{self, Target};
 
 pub(crate) fn run(args: &ExportArgs, output: &mut Output) -> Result<()> {
-    let place = Place::reading(&args.src)?;
+    let place = VolumePath::reading(&args.src)?;
     let streams = args.dst == Path::new("-");
     session::write_back(&place.volume, &args.src, output)?;
     let interrupted = interrupt::flag()?;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ExportArgs, output: &mut Output) -> Result<()> {
 }
 
 struct Work<'a> {
-    place: &'a Place,
+    place: &'a VolumePath,
     memory: u64,
     bar: &'a ProgressBar,
     interrupted: &'a AtomicBool,

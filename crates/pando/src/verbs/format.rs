@@ -18,7 +18,7 @@ use crate::failure::{self, Result};
 use crate::host;
 use crate::log_place::{self, LogHeld};
 use crate::output::{self, Output};
-use crate::place::{Place, refuse_path};
+use crate::place::{VolumePath, refuse_path};
 
 /// How often the directory of a log may vanish while a caller takes it: each time another process
 /// has created it, and failed.
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
     }
     let layout = args.layout.map(Layout::from).unwrap_or_default();
     refuse_path(&args.voldir, "format")?;
-    let voldir = match Place::split(&args.voldir) {
+    let voldir = match VolumePath::split(&args.voldir) {
         Some(place) => place?.volume,
         None => args.voldir.clone(),
     };

@@ -18,18 +18,18 @@ use store::Cut;
 use wire::{Answer, Body, Call, CheckAction, CheckFinding, Checked, Failure, FailureKind};
 
 use crate::cli::FsckArgs;
+use crate::daemon::{alone, checked};
 use crate::failure::{self, Purpose, Result};
 use crate::far;
 use crate::host::{self, Store, TakeOver};
 use crate::interrupt;
 use crate::log_place::{self, Claim};
 use crate::output::{self, Output, number, size};
-use crate::owner::{alone, checked};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
-    let volume = Place::whole_volume(&args.path, "fsck")?;
+    let volume = VolumePath::whole_volume(&args.path, "fsck")?;
     let bar = output.progress("bytes");
     let mut known = 0;
     let mut show = |done: u64, total: u64| {
@@ -120,7 +120,7 @@ fn as_another(volume: &Path, failure: Failure, show: &mut dyn FnMut(u64, u64)) -
     match Connection::open(volume)? {
         Opened::Connected(_) => through_owner(volume, show),
         Opened::Refused(refused) => Err(refused),
-        Opened::NoOwner | Opened::Leaving => Err(not_theirs(failure)),
+        Opened::NoDaemon | Opened::Leaving => Err(not_theirs(failure)),
     }
 }
 

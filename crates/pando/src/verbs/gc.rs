@@ -8,12 +8,12 @@ use crate::cli::GcArgs;
 use crate::failure::Result;
 use crate::interrupt;
 use crate::output::{self, Output, seconds_up, size};
-use crate::place::{self, Place};
+use crate::place::{self, VolumePath};
 use crate::session;
 
 pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
     place::refuse_path(&args.path, "gc")?;
-    let place = if args.delete { Place::volume_to_change } else { Place::volume };
+    let place = if args.delete { VolumePath::volume_to_change } else { VolumePath::volume };
     let volume = place(&args.path)?;
     let bar = output.progress("bytes");
     let interrupted = if args.delete {

@@ -22,14 +22,14 @@ use crate::import::{
 };
 use crate::interrupt::{self, Input};
 use crate::output::{self, Output};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session::{self, Target};
 
 /// How the name of a directory begins that is not complete.
 const STAGED: &[u8] = b".pando-import.";
 
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
-    let place = Place::to_change(&args.dst)?;
+    let place = VolumePath::to_change(&args.dst)?;
     let bucket = bucket(args)?;
     check_options(args, bucket.is_some())?;
     if args.format == ImportFormat::Dir && bucket.is_none() {
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
 /// Reads back what was imported, and compares it: how many names are right, and how many are not.
 fn verified(
     (sent, memory): (Sent, u64),
-    place: &Place,
+    place: &VolumePath,
     interrupted: &AtomicBool,
     output: &mut Output,
 ) -> Result<(u64, u64)> {
@@ -170,7 +170,7 @@ impl Staged {
     }
 
     /// What is left of it after a failure.
-    fn with_staged(&self, failure: Failure, place: &Place) -> Failure {
+    fn with_staged(&self, failure: Failure, place: &VolumePath) -> Failure {
         if failure.kind == FailureKind::Exists || !failure.hint.is_empty() {
             return failure;
         }
@@ -183,7 +183,7 @@ impl Staged {
 }
 
 /// Whether the import becomes visible at its end.
-fn staged(args: &ImportArgs, is_bucket: bool, place: &Place) -> Result<Option<Staged>> {
+fn staged(args: &ImportArgs, is_bucket: bool, place: &VolumePath) -> Result<Option<Staged>> {
     let wanted = args.appear.unwrap_or(match args.format {
         ImportFormat::Dir => Appear::Gradually,
         _ => Appear::Whole,
@@ -275,7 +275,7 @@ fn hint_archive(source: &Path, output: &mut Output) {
 
 /// Refuses `VOLDIR:/path` as a source, unless a file of the operating system has that name.
 fn refuse_volume(source: &Path) -> Result<()> {
-    let is_of_volume = Place::split(source).is_some() || far::is_url(source.as_os_str());
+    let is_of_volume = VolumePath::split(source).is_some() || far::is_url(source.as_os_str());
     if !is_of_volume || source.symlink_metadata().is_ok() {
         return Ok(());
     }

@@ -15,7 +15,7 @@ use crate::failure::{self, Result};
 use crate::index::{Follower, Index, Outcome};
 use crate::interrupt;
 use crate::output::{self, Output};
-use crate::place::{Place, refuse_path};
+use crate::place::{VolumePath, refuse_path};
 use crate::session;
 
 /// Default maximum of reading threads: file systems gain little from more.
@@ -97,7 +97,7 @@ fn canonical(source: &Path) -> Result<PathBuf> {
 /// The volume of the index, created if it does not exist.
 fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
     refuse_path(directory, "index --into")?;
-    if let Some(place) = Place::split(directory) {
+    if let Some(place) = VolumePath::split(directory) {
         return place.map(|place| place.volume);
     }
     if !crate::place::is_volume(directory) {

@@ -8,11 +8,11 @@ use crate::cli::PathArg;
 use crate::failure::Result;
 use crate::names::Names;
 use crate::output::{self, Output, printable};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 pub(crate) fn run(args: &PathArg, output: &mut Output) -> Result<()> {
-    let place = Place::reading(&args.path)?;
+    let place = VolumePath::reading(&args.path)?;
     let mut snapshots = Vec::new();
     let answer = session::call(&place, &Call::Info { path: &place.inner }, &mut |body| {
         if let Body::Snapshots(more) = body {
@@ -35,7 +35,7 @@ struct Report {
     holders: Vec<(Snapshot, Vec<u8>)>,
 }
 
-fn holders(place: &Place) -> Result<Vec<(Snapshot, Vec<u8>)>> {
+fn holders(place: &VolumePath) -> Result<Vec<(Snapshot, Vec<u8>)>> {
     let mut found = Vec::new();
     let asked = session::call(place, &Call::History { path: &place.inner }, &mut |body| {
         if let Body::Versions(versions) = body {
@@ -54,7 +54,7 @@ fn holders(place: &Place) -> Result<Vec<(Snapshot, Vec<u8>)>> {
     }
 }
 
-fn object(place: &Place, report: &Report) -> serde_json::Value {
+fn object(place: &VolumePath, report: &Report) -> serde_json::Value {
     let Report { info, snapshots, holders } = report;
     let mut object = attr_text::json(&info.attr, info.target.as_ref());
     output::put_bytes(&mut object, "path", place.typed());
@@ -79,7 +79,7 @@ fn object(place: &Place, report: &Report) -> serde_json::Value {
     object
 }
 
-fn text(place: &Place, report: &Report, output: &mut Output) -> Result<()> {
+fn text(place: &VolumePath, report: &Report, output: &mut Output) -> Result<()> {
     let Report { info, snapshots, holders } = report;
     let attr = &info.attr;
     let mut names = Names::default();

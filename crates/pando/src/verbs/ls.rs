@@ -14,7 +14,7 @@ use crate::cli::{LsArgs, LsOrder};
 use crate::failure::Result;
 use crate::names::Names;
 use crate::output::{self, Output};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 pub(crate) fn run(args: &LsArgs, output: &mut Output) -> Result<()> {
@@ -69,8 +69,8 @@ struct Listing<'a> {
 
 impl Listing<'_> {
     /// Keeps an operand that is listed by itself, and returns the place of a directory operand.
-    fn operand(&mut self, operand: &Path) -> Result<Option<Place>> {
-        let place = Place::reading(operand)?;
+    fn operand(&mut self, operand: &Path) -> Result<Option<VolumePath>> {
+        let place = VolumePath::reading(operand)?;
         let Answer::Stat(stat) = session::ask(&place, &Call::Stat { path: &place.inner })? else {
             return Err(Failure::new(FailureKind::Protocol, "the daemon did not answer `stat`"));
         };
@@ -92,7 +92,7 @@ impl Listing<'_> {
         Ok(None)
     }
 
-    fn directory(&mut self, operand: &Path, place: &Place, headed: bool) -> Result<()> {
+    fn directory(&mut self, operand: &Path, place: &VolumePath, headed: bool) -> Result<()> {
         let call = Call::List { path: &place.inner, recursive: self.args.recursive };
         session::call(place, &call, &mut |body| match body {
             Body::Entries { directory, entries } => {

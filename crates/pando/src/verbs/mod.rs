@@ -48,7 +48,7 @@ pub(crate) mod trace;
 pub(crate) mod replay;
 
 // The program itself.
-pub(crate) mod owner;
+pub(crate) mod daemon;
 pub(crate) mod generate;
 
 // What verbs share.

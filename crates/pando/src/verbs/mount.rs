@@ -14,9 +14,9 @@ use crate::cli::MountArgs;
 use crate::failure::{self, Result};
 use crate::host::{self, TakeOver};
 use crate::output::Output;
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::verbs::mount_far;
-use crate::{far, owner, session, spawn};
+use crate::{daemon, far, session, spawn};
 
 pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     // (The source of a mount that mount(8) shows need not be a URL as it is typed.)
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     if let Some(url) = far::split(&args.voldir) {
         return mount_far::run(args, url?, &mount_point(args)?, output);
     }
-    let volume = Place::volume(&args.voldir)?;
+    let volume = VolumePath::volume(&args.voldir)?;
     let inner = inner(&args.voldir)?;
     let mount_point = mount_point(args)?;
     if fuse::asks_for_remount(&args.options) {
@@ -41,19 +41,19 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     options.extend(subdir(args, inner, &mut checked)?);
     let trace = args.trace.as_deref().map(trace_file).transpose()?;
     let launched = if args.foreground {
-        let start = owner::Start {
+        let start = daemon::Start {
             volume: volume.clone(),
-            mount: Some(owner::MountStart { mount_point: mount_point.clone(), options }),
+            mount: Some(daemon::MountStart { mount_point: mount_point.clone(), options }),
             cache_bytes: args.cache_size,
             index_bytes: args.index_cache,
             idle: None,
             metrics: args.metrics,
-            trace: trace.map(|file| owner::TraceStart { file, limit: args.trace_limit }),
+            trace: trace.map(|file| daemon::TraceStart { file, limit: args.trace_limit }),
             take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
             serve: None,
         };
         let mut printed = Ok(());
-        owner::run(&start, &mut |launch| {
+        daemon::run(&start, &mut |launch| {
             if let Launch::Ready { pid } = launch {
                 printed = print_mounted(output, &volume, &mount_point, *pid)
                     .and_then(|()| output.flush());
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         for option in options {
             extra.extend(["-o".into(), OsString::from(option)]);
         }
-        spawn::owner(&volume, &extra)?
+        spawn::daemon(&volume, &extra)?
     };
     match launched {
         Launch::Ready { pid } => {
@@ -123,7 +123,7 @@ fn trace_file(path: &Path) -> Result<PathBuf> {
 /// The directory that `VOLDIR:/inner` names; `None` for the root, and for an argument that names
 /// no such directory.
 fn inner(voldir: &Path) -> Result<Option<PathBuf>> {
-    let Some(place) = Place::split(voldir) else { return Ok(None) };
+    let Some(place) = VolumePath::split(voldir) else { return Ok(None) };
     let inner = place?.inner;
     let below = inner.iter().position(|&byte| byte != b'/');
     let below = below.map(|at| PathBuf::from(OsStr::from_bytes(&inner[at..])));

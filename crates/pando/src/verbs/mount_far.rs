@@ -17,10 +17,10 @@ use vfs::FileSystem;
 use wire::{Failure, FailureKind};
 
 use crate::cli::{FarMountArgs, MountArgs};
+use crate::daemon::detach;
 use crate::failure::{self, Result};
 use crate::far;
 use crate::output::Output;
-use crate::owner::detach;
 
 /// Threads that read requests of the kernel; others wait for the server.
 const THREADS: usize = 4;

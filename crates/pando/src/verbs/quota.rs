@@ -8,7 +8,7 @@ use wire::{Answer, Body, Call, Failure, FailureKind, Quota, QuotaDifference, Quo
 use crate::cli::{QuotaSetArgs, QuotaVerb};
 use crate::failure::Result;
 use crate::output::{self, Output, printable, size};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session::{self, Target};
 
 pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
@@ -16,9 +16,9 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
         QuotaVerb::Set(args) => set(args, output),
         QuotaVerb::Get { path, owner } => {
             let answer = if let Some(owner) = owner.named() {
-                session::ask(&Place::volume(path)?, &Call::OwnerQuotaGet { owner })?
+                session::ask(&VolumePath::volume(path)?, &Call::OwnerQuotaGet { owner })?
             } else {
-                let place = Place::locate(path)?;
+                let place = VolumePath::locate(path)?;
                 session::ask(&place, &Call::QuotaGet { path: &place.inner })?
             };
             let Answer::Quotas(quotas) = &answer else { return Err(session::unexpected(&answer)) };
@@ -32,7 +32,7 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
         // One object for each quota.
         QuotaVerb::List { path } => {
             let mut shown = 0;
-            session::call(&Place::volume(path)?, &Call::QuotaList, &mut |part| {
+            session::call(&VolumePath::volume(path)?, &Call::QuotaList, &mut |part| {
                 if let Body::Quotas(quotas) = part {
                     shown += quotas.len();
                     show(&quotas, output)?;
@@ -42,7 +42,7 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
             if shown == 0 { output.line("no quota") } else { Ok(()) }
         }
         QuotaVerb::Check { path } => {
-            let volume = Place::volume(path)?;
+            let volume = VolumePath::volume(path)?;
             let mut differences = Vec::new();
             counted(&volume, &Call::QuotaCheck, &mut differences, output)?;
             for difference in &differences {
@@ -117,12 +117,12 @@ fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
     let (inodes, bytes) = args.changes();
     let (mut object, none) = (json!({}), &mut Vec::new());
     let (answer, of) = if let Some(owner) = args.owner.named() {
-        let volume = Place::volume_to_change(&args.path)?;
+        let volume = VolumePath::volume_to_change(&args.path)?;
         let answer = counted(&volume, &Call::OwnerQuotaSet { owner, inodes, bytes }, none, output)?;
         put_of(&mut object, QuotaOf::Owner(owner));
         (answer, name_of(QuotaOf::Owner(owner)))
     } else {
-        let place = Place::to_change(&args.path)?;
+        let place = VolumePath::to_change(&args.path)?;
         let path = &place.inner[..];
         let answer = counted(&place, &Call::QuotaSet { path, inodes, bytes }, none, output)?;
         output::put_bytes(&mut object, "quota", place.typed());

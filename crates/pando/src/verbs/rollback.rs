@@ -8,11 +8,11 @@ use wire::{Body, Call, Failure, FailureKind};
 use crate::cli::RollbackArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 pub(crate) fn run(args: &RollbackArgs, output: &mut Output) -> Result<()> {
-    let place = Place::to_change(&args.dir)?;
+    let place = VolumePath::to_change(&args.dir)?;
     let snapshot = args.snapshot.as_bytes();
     session::perform(&place, &Call::Rollback { path: &place.inner, snapshot })
         .map_err(|failure| with_clone(failure, &place, snapshot))?;
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &RollbackArgs, output: &mut Output) -> Result<()> {
 
 /// For a snapshot of a directory above: only that directory can be rolled back, but a clone of
 /// this directory inside the snapshot restores its contents next to it.
-fn with_clone(failure: Failure, place: &Place, snapshot: &[u8]) -> Failure {
+fn with_clone(failure: Failure, place: &VolumePath, snapshot: &[u8]) -> Failure {
     if failure.kind != FailureKind::NotFound {
         return failure;
     }

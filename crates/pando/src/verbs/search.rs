@@ -11,7 +11,7 @@ use wire::{Answer, Call, Failure, FailureKind};
 use crate::cli::SearchVerb;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 pub(crate) fn run(verb: &SearchVerb, output: &mut Output) -> Result<()> {
@@ -27,7 +27,7 @@ pub(crate) fn run(verb: &SearchVerb, output: &mut Output) -> Result<()> {
 }
 
 fn declare(path: &Path, names: &[OsString], searchable: bool, output: &mut Output) -> Result<()> {
-    let volume = Place::volume_to_change(path)?;
+    let volume = VolumePath::volume_to_change(path)?;
     let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
     if let Some(name) = names.iter().find(|name| !name.contains(&b'.')) {
         let what = format!("{} is not the name of an extended attribute", printable(name));
@@ -51,7 +51,7 @@ fn declare(path: &Path, names: &[OsString], searchable: bool, output: &mut Outpu
 }
 
 fn list(path: &Path, output: &mut Output) -> Result<()> {
-    let volume = Place::volume(path)?;
+    let volume = VolumePath::volume(path)?;
     let names = match session::ask(&volume, &Call::Searchable)? {
         Answer::Searchable(names) => names,
         other => return Err(session::unexpected(&other)),
@@ -72,7 +72,7 @@ fn limits(
     output: &mut Output,
 ) -> Result<()> {
     let asks = directories.is_none() && inodes.is_none();
-    let volume = if asks { Place::volume(path)? } else { Place::volume_to_change(path)? };
+    let volume = if asks { VolumePath::volume(path)? } else { VolumePath::volume_to_change(path)? };
     let answer = session::ask(&volume, &Call::ClusterLimits { directories, inodes })?;
     let Answer::ClusterLimits { directories, inodes } = answer else {
         return Err(session::unexpected(&answer));
@@ -82,7 +82,7 @@ fn limits(
 }
 
 fn flush(path: &Path, output: &mut Output) -> Result<()> {
-    let place = Place::locate(path)?;
+    let place = VolumePath::locate(path)?;
     session::perform(&place, &Call::IndexFlush { path: &place.inner })?;
     let mut object = json!({});
     output::put_bytes(&mut object, "flushed", place.typed());

@@ -14,13 +14,13 @@ use serde_json::json;
 use wire::{Failure, FailureKind};
 
 use crate::cli::ServeArgs;
+use crate::daemon::{self, ServeStart};
 use crate::failure::{self, Result};
 use crate::host::TakeOver;
 use crate::loopback;
 use crate::metrics::Hub;
 use crate::output::Output;
-use crate::owner::{self, ServeStart};
-use crate::place::{Place, refuse_path};
+use crate::place::{VolumePath, refuse_path};
 use crate::serve_memory;
 use crate::verbs::serve_cluster;
 
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
     let count = volumes.len() as u64;
     let share = |bytes: u64| bytes / count;
     let start = |(name, volume): &(String, PathBuf)| {
-        let start = owner::Start {
+        let start = daemon::Start {
             volume: volume.clone(),
             mount: None,
             cache_bytes: Some(share(memory.cache)),
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
         };
         (name.clone(), start)
     };
-    let starts: Vec<(String, owner::Start)> = volumes.iter().map(start).collect();
+    let starts: Vec<(String, daemon::Start)> = volumes.iter().map(start).collect();
     if !args.etcd.etcd.is_empty() {
         return serve_cluster::run(&args.etcd, &server, starts, output);
     }
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &ServeArgs, output: &mut Output) -> Result<()> {
                 };
                 sender.send(outcome).unwrap_or_default();
             };
-            let ended = owner::run(&start, &mut report);
+            let ended = daemon::run(&start, &mut report);
             sender.send(Outcome::Ended(ended)).unwrap_or_default();
         };
         device::spawn("volume", run).map_err(|error| Launch::not_started(&error))?;
@@ -177,7 +177,7 @@ fn volumes(args: &ServeArgs) -> Result<Vec<(String, PathBuf)>> {
         if !rpc::is_volume_name(&name) {
             return wrong(format!("'{name}' cannot name a volume: letters, digits, . _ -"));
         }
-        let volume = Place::volume(place)?;
+        let volume = VolumePath::volume(place)?;
         if found.iter().any(|(other, _)| *other == name) {
             return wrong(format!("two volumes are called {name}"));
         }

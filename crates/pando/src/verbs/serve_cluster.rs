@@ -22,9 +22,9 @@ use standby::Standby;
 use wire::{Failure, FailureKind};
 
 use crate::cli::EtcdArgs;
+use crate::daemon::{self, Start};
 use crate::failure::{self, Result};
 use crate::output::Output;
-use crate::owner::{self, Start};
 
 /// How long the names of this server live when it does not.
 const LEASE: Duration = Duration::from_secs(3);
@@ -116,7 +116,7 @@ fn campaign(args: &EtcdArgs, server: &Server, clock: &Arc<dyn Clock>) -> Result<
     }
     let address = args.advertise.clone().unwrap_or_else(|| server.address().to_string());
     let is_any = server.address().ip().is_unspecified() && args.advertise.is_none();
-    if is_any || remote::Place::parse(&address).is_none() {
+    if is_any || remote::ServerAddress::parse(&address).is_none() {
         let message = format!("clients cannot connect to {address}");
         return Err(wrong(
             message,
@@ -198,7 +198,7 @@ fn hold(standby: &Arc<Standby>, seat: Seat, changes: &sync::Sender<StateChange>)
             }
             Launch::Failed(failure) => *failed.lock() = Some(failure.clone()),
         };
-        let ended = owner::run(&start, &mut report);
+        let ended = daemon::run(&start, &mut report);
         let failure = ended.err().or_else(|| failed.lock().take());
         failure.map_or(Ok(()), |failure| Err(failure.to_string()))
     });

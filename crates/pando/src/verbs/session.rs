@@ -10,14 +10,16 @@ use wire::{Answer, Call, Failure, FailureKind, Session};
 use crate::cli::SessionVerb;
 use crate::failure::Result;
 use crate::output::Output;
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 pub(crate) fn run(verb: &SessionVerb, output: &mut Output) -> Result<()> {
     match verb {
-        SessionVerb::List { path } => list(&Place::whole_volume(path, "session list")?, output),
+        SessionVerb::List { path } => {
+            list(&VolumePath::whole_volume(path, "session list")?, output)
+        }
         SessionVerb::End { path, ids } => {
-            end(&Place::whole_volume(path, "session end")?, ids, output)
+            end(&VolumePath::whole_volume(path, "session end")?, ids, output)
         }
     }
 }
@@ -66,7 +68,7 @@ pub(super) fn of(volume: &Path) -> Result<Vec<Session>> {
 
 /// Whether a process has the volume open: listing its users is no reason to open it.
 fn has_daemon(volume: &Path) -> Result<bool> {
-    Ok(!matches!(Connection::open(volume)?, Opened::NoOwner))
+    Ok(!matches!(Connection::open(volume)?, Opened::NoDaemon))
 }
 
 /// A session in text form.

@@ -6,12 +6,12 @@ use super::attr_text;
 use crate::cli::PathsArg;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 pub(crate) fn run(args: &PathsArg, output: &mut Output) -> Result<()> {
     for path in &args.paths {
-        let place = Place::reading(path)?;
+        let place = VolumePath::reading(path)?;
         match session::ask(&place, &Call::Stat { path: &place.inner })? {
             Answer::Stat(stat) => {
                 let mut object = attr_text::json(&stat.attr, stat.target.as_ref());
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &PathsArg, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn text(place: &Place, stat: &StatAnswer, output: &mut Output) -> Result<()> {
+fn text(place: &VolumePath, stat: &StatAnswer, output: &mut Output) -> Result<()> {
     let attr = &stat.attr;
     let target = stat.target.as_ref();
     let arrow = target.map(|target| format!(" -> {}", printable(&target.0))).unwrap_or_default();

@@ -10,11 +10,11 @@ use crate::cli::VolumeArg;
 use crate::failure::Result;
 use crate::host::{self, Prices};
 use crate::output::{self, Output, number, size};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
-    let volume = Place::whole_volume(&args.path, "status")?;
+    let volume = VolumePath::whole_volume(&args.path, "status")?;
     match session::ask(&volume, &Call::Status)? {
         Answer::Status(status) => {
             // What is known of a damaged volume is printed, also if this part is not.

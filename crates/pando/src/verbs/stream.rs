@@ -13,7 +13,7 @@ use crate::cli::{ReceiveArgs, SendArgs};
 use crate::failure::Result;
 use crate::interrupt::{self, Input};
 use crate::output::{self, Output, number, printable, size};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
 /// Bytes of the stream in one message.
@@ -21,8 +21,8 @@ const PART_BYTES: usize = 512 << 10;
 
 /// `pando send`.
 pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
-    let place = Place::reading(&args.snapshot)?;
-    let base = args.from.as_deref().map(Place::reading).transpose()?;
+    let place = VolumePath::reading(&args.snapshot)?;
+    let base = args.from.as_deref().map(VolumePath::reading).transpose()?;
     if base.as_ref().is_some_and(|base| base.volume != place.volume) {
         let message = "the base is in another volume";
         let failure = Failure::new(FailureKind::Invalid, message).at(place.typed());
@@ -112,7 +112,7 @@ fn report_sent(args: &SendArgs, sent: &Sent, output: &mut Output) -> Result<()> 
 
 /// `pando receive`.
 pub(crate) fn receive(args: &ReceiveArgs, output: &mut Output) -> Result<()> {
-    let place = Place::to_change(&args.dst)?;
+    let place = VolumePath::to_change(&args.dst)?;
     if args.token {
         return token(&place, output);
     }
@@ -172,7 +172,7 @@ fn stream(
 }
 
 pub(super) fn report_received(
-    place: &Place,
+    place: &VolumePath,
     received: &Received,
     output: &mut Output,
 ) -> Result<()> {
@@ -192,7 +192,7 @@ pub(super) fn report_received(
     ))
 }
 
-fn token(place: &Place, output: &mut Output) -> Result<()> {
+fn token(place: &VolumePath, output: &mut Output) -> Result<()> {
     match session::ask(place, &Call::ReceiveToken { path: &place.inner })? {
         Answer::Token(Some(token)) => {
             output.object(&json!({ "token": token }))?;

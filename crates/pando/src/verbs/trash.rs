@@ -11,13 +11,13 @@ use wire::{Answer, Body, Call, Failure, FailureKind, Kind, Removed, Trash};
 use crate::cli::{RestoreArgs, TrashVerb};
 use crate::failure::Result;
 use crate::output::{self, Output, printable, seconds_up, size};
-use crate::place::{Place, both};
+use crate::place::{VolumePath, both};
 use crate::session;
 
 pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
     match verb {
         TrashVerb::On { dir, keep } => {
-            let place = Place::to_change(dir)?;
+            let place = VolumePath::to_change(dir)?;
             let keep_seconds = keep.map(seconds_up);
             let call = Call::TrashSet { path: &place.inner, on: true, keep_seconds };
             let answer = session::ask(&place, &call)?;
@@ -31,7 +31,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
             output.line(&format!("what is removed in {} is kept {kept}", printable(place.typed())))
         }
         TrashVerb::Off { dir } => {
-            let place = Place::to_change(dir)?;
+            let place = VolumePath::to_change(dir)?;
             let call = Call::TrashSet { path: &place.inner, on: false, keep_seconds: None };
             session::perform(&place, &call)?;
             let mut object = json!({ "keep_seconds": null });
@@ -39,9 +39,9 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
             output.object(&object)?;
             output.line(&format!("{} has no trash", printable(place.typed())))
         }
-        TrashVerb::List { path } => list(&Place::locate(path)?, output),
+        TrashVerb::List { path } => list(&VolumePath::locate(path)?, output),
         TrashVerb::Empty { dir } => {
-            let place = Place::to_change(dir)?;
+            let place = VolumePath::to_change(dir)?;
             let answer = session::ask(&place, &Call::TrashEmpty { path: &place.inner })?;
             let Answer::Emptied(gone) = answer else { return Err(session::unexpected(&answer)) };
             output.object(&json!({ "emptied": gone }))?;
@@ -53,12 +53,12 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
 /// Restores a removed file or tree.
 pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
     if args.list {
-        return list(&Place::locate(&args.path)?, output);
+        return list(&VolumePath::locate(&args.path)?, output);
     }
     let (place, to) = match &args.to {
-        None => (Place::to_change(&args.path)?, None),
+        None => (VolumePath::to_change(&args.path)?, None),
         Some(to) => {
-            let (place, to) = both(Place::to_change(&args.path)?, Place::to_change(to)?)?;
+            let (place, to) = both(VolumePath::to_change(&args.path)?, VolumePath::to_change(to)?)?;
             (place, Some(to))
         }
     };
@@ -97,8 +97,8 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
 /// Restores out of a snapshot.
 fn from_snapshot(
     snapshot: &OsStr,
-    place: &Place,
-    to: Option<&Place>,
+    place: &VolumePath,
+    to: Option<&VolumePath>,
     output: &mut Output,
 ) -> Result<()> {
     let snapshot = snapshot.as_bytes();
@@ -120,7 +120,7 @@ fn from_snapshot(
 }
 
 /// What is in the trash of a place, newest first.
-fn listed(place: &Place) -> Result<(Vec<Removed>, Trash)> {
+fn listed(place: &VolumePath) -> Result<(Vec<Removed>, Trash)> {
     let mut removed = Vec::new();
     let answer = session::call(place, &Call::TrashList { path: &place.inner }, &mut |body| {
         if let Body::Removed(more) = body {
@@ -135,7 +135,7 @@ fn listed(place: &Place) -> Result<(Vec<Removed>, Trash)> {
 }
 
 /// If nothing had been removed at a time, explains that it was removed later.
-fn explain(failure: Failure, place: &Place, at: Option<i64>) -> Failure {
+fn explain(failure: Failure, place: &VolumePath, at: Option<i64>) -> Failure {
     let Some(at) = at.filter(|_| failure.kind == FailureKind::NotFound) else { return failure };
     let names = |path: &[u8]| -> Vec<Vec<u8>> {
         let names = path.split(|&byte| byte == b'/');
@@ -154,7 +154,7 @@ fn explain(failure: Failure, place: &Place, at: Option<i64>) -> Failure {
     ))
 }
 
-fn list(place: &Place, output: &mut Output) -> Result<()> {
+fn list(place: &VolumePath, output: &mut Output) -> Result<()> {
     let (removed, trash) = listed(place)?;
     for one in &removed {
         show(place, one, output)?;
@@ -171,7 +171,7 @@ fn list(place: &Place, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn show(place: &Place, removed: &Removed, output: &mut Output) -> Result<()> {
+fn show(place: &VolumePath, removed: &Removed, output: &mut Output) -> Result<()> {
     let Removed { path, removed, attr } = removed;
     // In the form that `restore` takes.
     let path = place.shown(&path.0);

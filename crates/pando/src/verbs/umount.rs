@@ -20,7 +20,7 @@ use crate::failure::{self, Result};
 use crate::host;
 use crate::mounts;
 use crate::output::Output;
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::verbs::session;
 
 /// How long to wait for a daemon to write its buffers, and for an import of the caller.
@@ -196,7 +196,7 @@ fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<MountInfo>)> {
             return Ok((volume, vec![found]));
         }
     }
-    let volume = Place::volume(path).map_err(|failure| {
+    let volume = VolumePath::volume(path).map_err(|failure| {
         let message = format!("{} is neither a mount point nor a volume", path.display());
         if failure.kind == FailureKind::Permission {
             failure

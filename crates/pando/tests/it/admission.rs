@@ -194,7 +194,7 @@ fn an_index_hides_what_the_source_hides() {
     let found = nobody.run(&["find", &world.at("/"), "-name", "file"]);
     assert_eq!(found.out.lines().count(), 1, "{}", found.out);
     // Below a directory that other users may not enter.
-    world.kill_owner();
+    world.kill_daemon();
     fs::remove_dir_all(&world.volume).unwrap();
     let above = world.path().join("above");
     fs::set_permissions(&above, PermissionsExt::from_mode(0o750)).unwrap();

@@ -135,7 +135,7 @@ fn an_export_whose_daemon_dies_shows_nothing() {
         while beside(&place, "").is_empty() && child.try_wait().unwrap().is_none() {
             device::spin_loop();
         }
-        world.kill_owner();
+        world.kill_daemon();
         let output = child.wait_with_output().unwrap();
         (!copy.exists()).then(|| answer(&output).code)
     });

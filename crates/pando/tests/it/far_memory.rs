@@ -109,7 +109,7 @@ fn a_remote_mount_takes_no_more_memory_for_a_file_than_a_local_one() {
     world.ok(&["import", source.to_str().unwrap(), &world.at("/tree")]);
     world.close();
     assert!(world.mount());
-    let daemon = u32::try_from(world.owner().unwrap()).unwrap();
+    let daemon = u32::try_from(world.daemon().unwrap()).unwrap();
     fs::metadata(world.below_mount("tree/f0")).unwrap();
     let before = resident(daemon);
     look_up_all(&world.below_mount(""), FILES);

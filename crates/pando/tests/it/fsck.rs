@@ -36,13 +36,13 @@ fn filled(engine: &str) -> World {
 fn a_volume_is_clean_beside_its_owner_and_without_one(engine: &str) {
     let world = filled(engine);
     // The daemon answers, and keeps running.
-    let pid = world.owner().unwrap();
+    let pid = world.daemon().unwrap();
     let beside = world.json(&["fsck", world.vol()]);
     assert_eq!(beside.len(), 1, "{beside:?}");
     assert_eq!(beside[0]["clean"], true);
-    assert_eq!(world.owner().unwrap(), pid);
+    assert_eq!(world.daemon().unwrap(), pid);
     // The state after a crash, with most of it in the log only.
-    world.kill_owner();
+    world.kill_daemon();
     let crashed = world.json(&["fsck", world.vol()]).remove(0);
     assert_eq!(crashed["clean"], true, "{crashed}");
     assert!(crashed["log_records"].as_u64().unwrap() > 3, "{crashed}");
@@ -149,7 +149,7 @@ fn a_repair_prints_what_it_would_do_and_then_does_it(engine: &str) {
     world.ok(&["fsck", world.vol()]);
     assert_eq!(world.names("/one"), before);
     // A daemon without a mount hands the volume over.
-    assert!(world.owner().is_some());
+    assert!(world.daemon().is_some());
     world.ok(&["fsck", "--repair", world.vol()]);
     // The dry run requires --repair, so that it is not mistaken for a repair.
     assert_eq!(world.run(&["fsck", "--dry-run", world.vol()]).code, 2);
@@ -190,7 +190,7 @@ fn a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it(engine: 
 
 /// The log files of a volume whose daemon was killed, in order.
 fn log_files(world: &World) -> Vec<std::path::PathBuf> {
-    world.kill_owner();
+    world.kill_daemon();
     let files = std::fs::read_dir(world.volume.join("log")).unwrap();
     let files = files.map(|file| file.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| path.extension() == Some("log".as_ref())).collect();
@@ -289,7 +289,7 @@ fn a_file_beside_the_log_is_reported_and_nothing_else(engine: &str) {
             assert!(found.err.contains("nothing is lost: move away what is named"), "{found:?}");
         }
         assert_eq!(world.names("/one").len(), 300);
-        world.kill_owner();
+        world.kill_daemon();
         assert_eq!(std::fs::read(&stray).unwrap(), bytes);
     }
     std::fs::remove_file(&stray).unwrap();
@@ -380,10 +380,10 @@ fn waiting_for_a_removal_ends_when_damage_keeps_the_space() {
             world.ok(&["rmr", "--wait", &world.at("/three")]);
             stuck += 1;
         }
-        if let Some(pid) = world.owner()
+        if let Some(pid) = world.daemon()
             && is_alive(pid)
         {
-            world.kill_owner();
+            world.kill_daemon();
         }
         if stuck == 2 {
             return;

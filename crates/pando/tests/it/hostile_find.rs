@@ -12,7 +12,7 @@ use crate::world::{World, answer, is_root, wait_until};
 
 /// The peak memory of a volume's daemon, in KiB.
 fn peak(world: &World) -> u64 {
-    let owner = world.owner().unwrap();
+    let owner = world.daemon().unwrap();
     let status = fs::read_to_string(format!("/proc/{owner}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
@@ -56,7 +56,7 @@ fn sorting_long_paths_takes_bounded_memory() {
     deep_tree(&source, LEVELS, 250);
     world.ok(&["index", source.to_str().unwrap(), "--into", world.vol()]);
     for index_cache in ["256M", "0"] {
-        world.kill_owner();
+        world.kill_daemon();
         let find = |arguments: &[&str]| {
             let mut command = World::command(&["find", &world.at("/")]);
             command.args(arguments).env("PANDO_INDEX_CACHE", index_cache);

@@ -172,7 +172,7 @@ fn an_unreadable_source_is_named_and_is_no_damage() {
     fs::write(source.join("whole"), "read").unwrap();
     from.ok(&["import", source.to_str().unwrap(), &from.at("/d")]);
     from.ok(&["sync", from.vol()]);
-    from.kill_owner();
+    from.kill_daemon();
     for dir in ["data/open", "data/sealed"] {
         for segment in fs::read_dir(from.volume.join(dir)).unwrap() {
             let path = segment.unwrap().path();
@@ -242,7 +242,7 @@ fn an_interrupted_import_continues() {
         assert!(interrupted.err.contains("same command"), "{}", interrupted.err);
     }
     // Imported files are durable.
-    world.kill_owner();
+    world.kill_daemon();
     let second = world.json(&["import", &from, &to]).remove(0);
     assert_eq!(second["failed"], 0);
     let (done, kept) = (&first["imported"], second["unchanged"].as_u64().unwrap());
@@ -321,7 +321,7 @@ fn an_import_completes_after_an_unmount() {
         return;
     }
     let (child, _) = begun(&world, FILES);
-    let pid = world.owner().expect("a daemon");
+    let pid = world.daemon().expect("a daemon");
     world.umount();
     assert!(!crate::world::is_alive(pid), "the volume is closed");
     let imported = answer(&child.wait_with_output().unwrap());

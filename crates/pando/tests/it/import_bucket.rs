@@ -392,7 +392,7 @@ fn however_an_import_ended_no_directory_stays_closed() {
         });
         if end == "daemon" {
             import.world.ok(&["sync", import.world.vol()]);
-            import.world.kill_owner();
+            import.world.kill_daemon();
         } else {
             let pid = child.id().to_string();
             assert!(Command::new("kill").args([end, &pid]).status().unwrap().success());

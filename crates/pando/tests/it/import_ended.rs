@@ -70,7 +70,7 @@ fn a_killed_import_into_what_exists_completes_its_directories(engine: &str) {
         });
         if kills_daemon {
             world.ok(&["sync", world.vol()]);
-            world.kill_owner();
+            world.kill_daemon();
         }
         signal(i32::try_from(import.id()).unwrap(), Signal::KILL);
         import.wait().unwrap();

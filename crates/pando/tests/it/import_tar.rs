@@ -464,7 +464,7 @@ fn an_import_that_is_ended_continues() {
         let pid = i32::try_from(import.id()).unwrap();
         if end == "kill" {
             signal(pid, rustix::process::Signal::KILL);
-            world.kill_owner();
+            world.kill_daemon();
             import.wait().unwrap();
         } else {
             signal(pid, rustix::process::Signal::INT);

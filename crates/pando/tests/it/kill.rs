@@ -49,7 +49,7 @@ fn kill_the_mount_under_load_and_lose_nothing(engine: &str) {
                 })
                 .collect();
             clock.sleep(Duration::from_millis(random.u64(50..900)));
-            world.kill_owner();
+            world.kill_daemon();
             stop.store(true, Ordering::Relaxed);
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });

@@ -191,7 +191,7 @@ fn after_every_kill_queries_find_what_a_walk_finds(engine: &str) {
             if round % 2 == 0 {
                 wait_until("a base is being written", is_midst);
             }
-            world.kill_owner();
+            world.kill_daemon();
             let is_midst = is_midst();
             stop.store(true, Ordering::Relaxed);
             let (operations, asked) = (worker.join().unwrap(), flusher.join().unwrap());

@@ -51,7 +51,7 @@ fn the_last_name_is_made_and_the_next_is_refused(engine: &str) {
     let at = |name: &str| world.below_mount(name);
     std::fs::write(at("one"), "contents").unwrap();
     hard_link(at("one"), at("two")).unwrap();
-    let pid = world.owner().unwrap();
+    let pid = world.daemon().unwrap();
     world.umount();
     wait_until("the daemon leaves", || !is_alive(pid));
     set_names(&world.volume, b"one", NAMES_MAX - 1);
@@ -75,7 +75,7 @@ fn the_last_name_is_made_and_the_next_is_refused(engine: &str) {
     hard_link(at("two"), at("last")).unwrap();
     refused();
     assert_eq!(std::fs::read_to_string(at("last")).unwrap(), "contents");
-    let pid = world.owner().unwrap();
+    let pid = world.daemon().unwrap();
     world.umount();
     wait_until("the daemon leaves", || !is_alive(pid));
 

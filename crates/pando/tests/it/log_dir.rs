@@ -49,14 +49,14 @@ fn the_log_may_be_on_another_disk() {
         for name in ["one", "two", "three"] {
             put(&world, name);
             world.ok(&["sync", world.vol()]);
-            world.kill_owner();
+            world.kill_daemon();
         }
         for name in ["one", "two", "three"] {
             assert_eq!(world.ok(&["cat", &world.at(&format!("/{name}"))]), name, "{engine}");
         }
-        world.kill_owner();
+        world.kill_daemon();
         assert!(world.run(&["fsck", world.vol()]).code == 0, "{engine}");
-        world.kill_owner();
+        world.kill_daemon();
         // The log's disk is not mounted.
         let away = place.path().join("away");
         put_away(&log, &away);
@@ -107,7 +107,7 @@ fn a_copy_does_not_get_the_log_of_the_first() {
     world.ok(&["format", world.vol(), "--log-dir", log.to_str().unwrap()]);
     put(&world, "one");
     world.ok(&["sync", world.vol()]);
-    world.kill_owner();
+    world.kill_daemon();
     let copy = world.path().join("copy");
     let copied = std::process::Command::new("cp").arg("-a").arg(&world.volume).arg(&copy).status();
     assert!(copied.unwrap().success());
@@ -119,7 +119,7 @@ fn a_copy_does_not_get_the_log_of_the_first() {
     }
     assert_eq!(names(&log), before);
     assert_eq!(world.ok(&["cat", &world.at("/one")]), "one");
-    world.kill_owner();
+    world.kill_daemon();
     // The first moves away, and the copy is put in its place.
     let moved = world.path().join("moved");
     put_away(&world.volume, &moved);
@@ -143,7 +143,7 @@ fn nothing_is_written_if_there_is_no_log() {
     world.ok(&["fsck", world.vol()]);
     assert_eq!(names(&log), before);
     assert_eq!(world.ok(&["ls", &world.at("/")]), "");
-    world.kill_owner();
+    world.kill_daemon();
     assert!(names(&log).contains(&back));
     put_away(&log, &place.path().join("unmounted"));
     std::fs::create_dir(&log).unwrap();

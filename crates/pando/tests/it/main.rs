@@ -72,7 +72,7 @@ mod mounts;
 mod newcomer;
 mod object_store;
 mod other_users;
-mod owner;
+mod daemon;
 mod partition;
 mod planted;
 mod quota;

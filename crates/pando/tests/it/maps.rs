@@ -93,7 +93,7 @@ fn stores_into_maps_are_durable_after_sync() {
     let mut map = Map::of(&file);
     map.store(7);
     world.ok(&["sync", world.mnt()]);
-    world.kill_owner();
+    world.kill_daemon();
     drop(map);
     assert!(world.mount());
     assert_filled(&file, 7);

@@ -16,7 +16,7 @@ fn a_second_mount_names_the_first() {
     std::fs::create_dir(&elsewhere).unwrap();
     for place in [world.mnt(), elsewhere.to_str().unwrap()] {
         let printed = world.fails(6, &["mount", world.vol(), place]);
-        let pid = world.owner().unwrap().to_string();
+        let pid = world.daemon().unwrap().to_string();
         assert!(printed.contains(world.mnt()) && printed.contains(&pid), "{printed}");
         assert!(!printed.contains("locked"), "{printed}");
         assert!(printed.contains(&format!("mount --bind {} DIR", world.mnt())), "{printed}");
@@ -110,7 +110,7 @@ fn sigterm_and_sigint_unmount_cleanly() {
             return;
         }
         std::fs::write(world.below_mount("file"), "kept").unwrap();
-        let pid = world.owner().unwrap();
+        let pid = world.daemon().unwrap();
         signal(pid, end);
         wait_until("the daemon leaves", || !is_alive(pid));
         assert_eq!(fuse::mounts_of(&world.volume), []);
@@ -157,13 +157,13 @@ fn a_mount_in_use_stays_unless_asked_otherwise() {
     assert_eq!(unmounted["in_use"], true);
     assert!(!world.below_mount("f").exists());
     drop(open);
-    let pid = world.owner().expect("a daemon");
+    let pid = world.daemon().expect("a daemon");
     wait_until("the daemon is gone", || !is_alive(pid));
     // A mount whose server is dead is removed even if files are open there: nothing can be done
     // with them.
     assert!(world.mount());
     let open = std::fs::File::open(world.below_mount("f")).unwrap();
-    world.kill_owner();
+    world.kill_daemon();
     world.umount();
     drop(open);
 }
@@ -252,7 +252,7 @@ fn a_mount_whose_server_died_is_mounted_again() {
     let file = world.below_mount("file");
     std::fs::write(&file, "durable").unwrap();
     std::fs::File::options().write(true).open(&file).unwrap().sync_all().unwrap();
-    world.kill_owner();
+    world.kill_daemon();
     let dead = std::fs::read(&file).unwrap_err();
     assert_eq!(dead.kind(), std::io::ErrorKind::NotConnected, "the mount is dead");
     assert!(world.mount());

@@ -145,7 +145,7 @@ fn an_unreadable_variable_is_named() {
     let other = ["mount", world.vol(), world.mnt(), "--cache-size", "few"];
     assert!(!with("PANDO_CACHE_SIZE", "much", &other).err.contains("PANDO_CACHE_SIZE"));
     assert_eq!(with("PANDO_CACHE_SIZE", "much", &["ls", "--help"]).code, 0);
-    assert!(world.owner().is_none(), "none was started");
+    assert!(world.daemon().is_none(), "none was started");
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn catches_interrupts(pid: u32) -> bool {
 fn an_interrupted_command_reports_what_was_done() {
     let world = World::new();
     world.status();
-    let owner = world.owner().unwrap();
+    let owner = world.daemon().unwrap();
     for (arguments, state) in [
         (&["fsck", world.vol()][..], "nothing was changed"),
         (&["gc", world.vol()], "nothing was deleted"),

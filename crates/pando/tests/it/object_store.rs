@@ -350,7 +350,7 @@ fn an_unmount_reports_that_the_store_accepts_nothing() {
     let unmounted = world.run(&["umount", world.mnt()]);
     let failure = unmounted.err;
     assert_eq!(unmounted.code, 6, "{failure}");
-    let pid = world.owner().expect("it waits");
+    let pid = world.daemon().expect("it waits");
     assert!(failure.contains("accepted nothing for"), "{failure}");
     assert!(failure.contains(&format!("kill -9 {pid}")), "{failure}");
     assert!(!world.below_mount("/before").exists(), "it is unmounted");

@@ -158,7 +158,7 @@ fn other_users_volumes_are_neither_opened_mounted_nor_created() {
     // The daemon runs: a mount would have to replace it.
     world.ok(&["status", world.vol()]);
     nobody.refused(&["mount", world.vol(), world.mnt()]);
-    world.kill_owner();
+    world.kill_daemon();
     nobody.refused(&["ls", &world.at("/")]);
     nobody.refused(&["mount", world.vol(), world.mnt()]);
     nobody.refused(&["format", world.path().join("other").to_str().unwrap()]);
@@ -194,11 +194,11 @@ fn a_refused_check_names_who_may() {
     world.ok(&["status", vol]);
     refused(&["fsck", vol], &by_owner);
     refused(&["fsck", "--repair", vol], &by_user);
-    let pid = world.owner();
-    world.kill_owner();
+    let pid = world.daemon();
+    world.kill_daemon();
     refused(&["fsck", vol], &by_user);
     refused(&["fsck", "--repair", "--dry-run", vol], &by_user);
-    assert_eq!(world.owner(), pid, "none is started for it");
+    assert_eq!(world.daemon(), pid, "none is started for it");
     let mode = |mode| fs::set_permissions(vol, PermissionsExt::from_mode(mode)).unwrap();
     let above = ["Permission denied", "search permission"];
     mode(0o700);
@@ -230,14 +230,14 @@ fn roots_daemon_yields_to_the_volumes_user() {
     chown(&world.volume, Some(NOBODY), Some(NOBODY)).unwrap();
     nobody.ok(&["format", world.vol()]);
     world.ok(&["subvolume", "create", &world.at("/d")]);
-    let pid = world.owner().unwrap();
+    let pid = world.daemon().unwrap();
     // It also checks for that user.
     assert!(nobody.ok(&["fsck", world.vol()]).ends_with("clean\n"));
     nobody.ok(&["gc", world.vol()]);
-    assert_eq!(world.owner(), Some(pid));
+    assert_eq!(world.daemon(), Some(pid));
     // It takes the volume exclusively, as a mount does.
     nobody.ok(&["fsck", "--repair", world.vol()]);
-    assert_ne!(world.owner(), Some(pid));
+    assert_ne!(world.daemon(), Some(pid));
     assert_eq!(nobody.ok(&["ls", &world.at("/")]), "d\n");
 }
 

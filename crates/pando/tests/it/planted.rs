@@ -74,7 +74,7 @@ fn root_files_are_not_given_away_or_overwritten_through_another_users_volume() {
         };
         ok(&["format", "--engine", engine, world.vol()]);
         ok(&["subvolume", "create", &world.at("/d")]);
-        world.kill_owner();
+        world.kill_daemon();
         let secret = world.path().join("secret");
         fs::write(&secret, "secret").unwrap();
         fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
@@ -132,7 +132,7 @@ fn roots_directories_are_not_given_away_or_filled_through_another_users_volume()
             let answer = nobody.run(arguments);
             assert_eq!(answer.code, 0, "{arguments:?}: {}", answer.err);
         }
-        world.kill_owner();
+        world.kill_daemon();
         let secret = world.path().join("secret");
         fs::create_dir(&secret).unwrap();
         fs::write(secret.join("file"), "secret").unwrap();
@@ -253,7 +253,7 @@ fn a_socket_of_another_volume_is_not_used() {
     let socket = other.volume.join("control.sock");
     let planted = world.volume.join("control.sock");
     for link in [symlink::<&Path, &Path>, |from: &Path, to: &Path| fs::hard_link(from, to)] {
-        world.kill_owner();
+        world.kill_daemon();
         fs::remove_file(&planted).unwrap();
         link(&socket, &planted).unwrap();
         world.ok(&["subvolume", "create", &world.at("/y")]);

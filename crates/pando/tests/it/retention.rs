@@ -29,7 +29,7 @@ fn the_daemon_takes_snapshots_that_are_due_and_those_that_were_missed() {
     assert_eq!((&set["schedule"], &set["keep"]), (&json!("* * * * *"), &json!("1h")));
     assert_eq!((&set["path"], &set["failed"]), (&json!("/d"), &Value::Null));
     // Nobody uses the volume over the full minute.
-    world.kill_owner();
+    world.kill_daemon();
     let clock = SystemClock::new();
     let minute = |time: i64| time.div_euclid(60_000_000_000);
     let begun = minute(clock.now().0);

@@ -41,7 +41,7 @@ fn limits_of_clusters_are_shown_set_and_kept() {
     assert!((11..=20).contains(&clusters(&world)), "{} clusters", clusters(&world));
     let both = limits(&["--inodes", "10", "--directories", "100"]);
     assert_eq!(both, json!({ "directories": 100, "inodes": 10 }));
-    world.kill_owner();
+    world.kill_daemon();
     // Another process answers now.
     assert_eq!(limits(&[]), both);
     world.ok(&["search", "flush", &world.at("/")]);

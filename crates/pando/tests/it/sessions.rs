@@ -247,7 +247,7 @@ fn the_user_that_owns_the_volume_ends_any_session() {
     let formatted = nobody.run(&["format", world.vol()]);
     assert_eq!(formatted.code, 0, "{}", formatted.err);
     world.ok(&["ls", &world.at("/")]);
-    let daemon = format!("/proc/{}/status", world.owner().unwrap());
+    let daemon = format!("/proc/{}/status", world.daemon().unwrap());
     let daemon = fs::read_to_string(daemon).unwrap();
     assert!(daemon.contains("\nUid:\t0\t0"), "the daemon is not root's: {daemon}");
     let mut other = as_user(NOBODY - 1, || connect(&world.volume).unwrap());

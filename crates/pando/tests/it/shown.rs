@@ -48,7 +48,7 @@ fn a_mount_shows_what_its_directory_was_rolled_back_to() {
                 fs::create_dir(world.below_mount(&format!("dir{round}"))).unwrap();
                 put(&world, &format!("new{round}"), "new");
             }
-            world.kill_owner();
+            world.kill_daemon();
             assert!(world.mount_with(&["-o", &format!("subdir={inner}")]));
             assert_eq!(
                 (contents(&world, "f"), contents(&world, "new1")),

@@ -157,7 +157,7 @@ fn receivers_with_holds_of_their_own_keep_their_bases() {
     send("weekly", Some(auto[0]), auto[2], &weekly);
     assert_eq!(holds(&world, &d, auto[2]), ["daily", "weekly"]);
     // A daemon that ends at once after a stream has not lost its holds.
-    world.kill_owner();
+    world.kill_daemon();
     assert_eq!(holds(&world, &world.at("/d"), auto[2]), ["daily", "weekly"]);
 }
 
@@ -200,7 +200,7 @@ fn a_dump_that_is_interrupted_leaves_no_snapshot() {
     let mut dumping = start(&["dump", d]);
     wait_until("a snapshot is taken", || taken(d).len() == 1);
     world.ok(&["sync", world.vol()]);
-    world.kill_owner();
+    world.kill_daemon();
     drop(dumping.stdout.take());
     dumping.wait().unwrap();
     let inner = world.at("/d");

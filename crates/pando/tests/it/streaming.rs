@@ -31,7 +31,7 @@ fn fill(world: &World) {
 /// Whether the daemon of a volume serves a connection at present: each has a thread, and its
 /// helper threads have the same name.
 pub(crate) fn is_serving(world: &World) -> bool {
-    let Some(owner) = world.owner() else { return false };
+    let Some(owner) = world.daemon() else { return false };
     let Ok(tasks) = fs::read_dir(format!("/proc/{owner}/task")) else { return false };
     let mut names =
         tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());

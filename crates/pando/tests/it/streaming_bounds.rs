@@ -81,7 +81,7 @@ fn memory_is_bounded_however_much_is_found_and_a_search_for_nothing_ends_with_ct
     let world = volume();
     let all = (FILES + 1) * COPIES + 1;
     assert_eq!(world.ok(&["find", &world.at("/"), "-count"]), format!("{all}\n"));
-    let owner = world.owner().unwrap();
+    let owner = world.daemon().unwrap();
     slow_reader(&world, owner, all);
     interrupted(&world, owner);
 }
@@ -147,5 +147,5 @@ fn interrupted(world: &World, owner: i32) {
     // The same daemon continues to answer.
     let top = world.ok(&["find", &world.at("/"), "-maxdepth", "1", "-count"]);
     assert_eq!(top, format!("{}\n", COPIES + 1));
-    assert_eq!(world.owner(), Some(owner));
+    assert_eq!(world.daemon(), Some(owner));
 }

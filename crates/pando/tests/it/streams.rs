@@ -161,7 +161,7 @@ fn a_stream_that_is_cut_or_interrupted_continues() {
     assert_eq!(interrupted.code, 130, "{}", interrupted.err);
     let token = other.ok(&["receive", "--token", &to]).trim().to_owned();
     // The daemon is killed: what it noted is there.
-    other.kill_owner();
+    other.kill_daemon();
     assert_eq!(other.ok(&["receive", "--token", &to]).trim(), token);
     send(&world, &["--resume", &token, &one], &stream);
     let received = receive(&[&to], &fs::read(&stream).unwrap());

@@ -366,7 +366,7 @@ fn damage_is_reported_with_its_place_and_a_killed_daemon_leaves_a_prefix() {
     fs::create_dir(world.below_mount("first")).unwrap();
     // An event is in the file within a second.
     wait_until("the event is written", || fs::metadata(&trace).unwrap().len() > 64);
-    world.kill_owner();
+    world.kill_daemon();
     let info = world.json(&["trace", "info", path]).remove(0);
     assert_eq!(info["end"], "cut");
     assert!(info["events"].as_u64().unwrap() > 0);

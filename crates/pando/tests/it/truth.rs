@@ -93,9 +93,9 @@ const STATUS: &[(&str, Check)] = &[
     ("engine", Is(|it| it.format["engine"].clone())),
     ("durability", Is(|it| json!(if it.is_lsm() { "sync" } else { "async" }))),
     ("created", Holds(|it, value| it.is_recent(value))),
-    ("daemon.pid", Is(|it| json!(it.world.owner()))),
+    ("daemon.pid", Is(|it| json!(it.world.daemon()))),
     ("daemon.mount_point", Is(|it| json!(it.mounted.then(|| it.world.mnt())))),
-    ("pid", Is(|it| json!(it.world.owner()))),
+    ("pid", Is(|it| json!(it.world.daemon()))),
     ("mount_point", Is(|it| json!(it.mounted.then(|| it.world.mnt())))),
     // The root, d, a, big, sub and b; the clone, without a root of its own; the subvolumes.
     ("inodes", Is(|_| json!(6 + 5 + MADE))),
@@ -319,7 +319,7 @@ fn truth(engine: &'static str) -> Truth {
     }
     world.ok(&["sync", world.vol()]);
     let now = world.status();
-    let daemon = format!("/proc/{}/io", world.owner().unwrap());
+    let daemon = format!("/proc/{}/io", world.daemon().unwrap());
     let daemon = fs::read_to_string(daemon).unwrap();
     let io = |name: &str| -> u64 {
         daemon.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()

@@ -88,7 +88,7 @@ fn status_reports_usage() {
         assert_eq!(status["clones"], 1);
         assert_eq!(status["bytes"], 12);
         assert_eq!(status["inodes"], 1 + 2 * 4);
-        assert_eq!(status["pid"], world.owner().unwrap());
+        assert_eq!(status["pid"], world.daemon().unwrap());
         assert_eq!(status["daemon"]["pid"], status["pid"]);
         let mounted = fuse::mounts_of(&world.volume);
         match mounted.first() {

@@ -86,7 +86,7 @@ impl World {
     /// Loses the host: its daemon dies, and so does everything on its disk.
     pub(crate) fn lose_host(&self) {
         assert!(self.url.is_some(), "the volume is in an object store");
-        if let Some(pid) = self.owner().filter(|&pid| is_alive(pid)) {
+        if let Some(pid) = self.daemon().filter(|&pid| is_alive(pid)) {
             signal(pid, rustix::process::Signal::KILL);
             wait_until("the daemon is gone", || !is_alive(pid));
         }
@@ -229,14 +229,14 @@ impl World {
     }
 
     /// The process ID of the volume's daemon.
-    pub(crate) fn owner(&self) -> Option<i32> {
+    pub(crate) fn daemon(&self) -> Option<i32> {
         let text = std::fs::read_to_string(self.volume.join("owner.lock")).ok()?;
         text.trim().parse().ok()
     }
 
     /// Ends the daemon, if there is one, and waits until it has closed the volume.
     pub(crate) fn close(&self) {
-        if let Some(pid) = self.owner().filter(|&pid| is_alive(pid)) {
+        if let Some(pid) = self.daemon().filter(|&pid| is_alive(pid)) {
             signal(pid, rustix::process::Signal::TERM);
             wait_until("the daemon ends", || !is_alive(pid));
         }
@@ -260,8 +260,8 @@ impl World {
     }
 
     /// Kills the daemon like a crash, and waits until it is gone.
-    pub(crate) fn kill_owner(&self) {
-        let pid = self.owner().expect("a daemon");
+    pub(crate) fn kill_daemon(&self) {
+        let pid = self.daemon().expect("a daemon");
         signal(pid, rustix::process::Signal::KILL);
         wait_until("the daemon is gone", || !is_alive(pid));
     }
@@ -282,7 +282,7 @@ impl Drop for World {
                 break;
             }
         }
-        if let Some(pid) = self.owner()
+        if let Some(pid) = self.daemon()
             && is_alive(pid)
         {
             signal(pid, rustix::process::Signal::TERM);

@@ -23,7 +23,7 @@ use ops::posix::moving::{End, Moved, Moving};
 use vfs::{FsResult, RenameMode};
 use volume::locks::Mode;
 use volume::subvol::Subvol;
-use volume::view::{Found, Search, Vacancy, View};
+use volume::view::{FoundEntry, Search, Vacancy, View};
 
 use super::NAME;
 use super::hour::Batch;
@@ -288,7 +288,7 @@ pub(super) fn version(
     view: View<'_>,
     dir: u64,
     hash: u64,
-    found: &Found,
+    found: &FoundEntry,
 ) -> FsResult<Version> {
     let uid = match &found.target {
         Target::Embedded(inode) => Some(inode.uid),

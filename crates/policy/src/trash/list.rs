@@ -6,7 +6,7 @@ use inode::{Caller, FsError, NodeId};
 use ops::posix::lookup::attributes_of;
 use vfs::{FsResult, WalkControl};
 use volume::subvol::Subvol;
-use volume::view::{Found, View};
+use volume::view::{FoundEntry, View};
 use volume::{Removed, permit};
 
 use super::place::{self, Climb};
@@ -92,7 +92,7 @@ struct Level {
     dir: u64,
     live: u64,
     /// Names that were read, and the cookie behind which there are more.
-    page: Vec<(Vec<u8>, Found)>,
+    page: Vec<(Vec<u8>, FoundEntry)>,
     next: Option<u64>,
     /// The cookie of the last directory in it that was entered.
     entered: u64,
@@ -217,7 +217,7 @@ impl Walk<'_> {
         Ok(next)
     }
 
-    fn give(&mut self, dir: u64, found: &Found, path: Vec<Vec<u8>>) -> FsResult<WalkControl> {
+    fn give(&mut self, dir: u64, found: &FoundEntry, path: Vec<Vec<u8>>) -> FsResult<WalkControl> {
         let (attr, _) = match attributes_of(self.fs, self.view, self.subvol, dir, found) {
             // It was restored, or purged, meanwhile.
             Err(FsError::Stale) => return Ok(WalkControl::Continue),

@@ -15,7 +15,7 @@ use store::KeyRange;
 use vfs::FsResult;
 use volume::error::{from_store, inconsistent, malformed};
 use volume::subvol::{Subvol, read_record};
-use volume::view::{Found, NameBuf, View};
+use volume::view::{FoundEntry, NameBuf, View};
 
 use super::NAME;
 use super::hour::Batch;
@@ -387,7 +387,7 @@ pub(super) fn names_of(
     view: View<'_>,
     dir: u64,
     from: u64,
-    take: &mut dyn FnMut(&[u8], &Found) -> bool,
+    take: &mut dyn FnMut(&[u8], &FoundEntry) -> bool,
 ) -> FsResult<Option<u64>> {
     let after = key::entry(dir, from + 1, Part::Attributes);
     let end = key::entry(dir + 1, 0, Part::Attributes);
@@ -403,7 +403,7 @@ pub(super) fn names_of(
         }
         let (name, chained, ino) = (head.name, head.chained, head.ino);
         let target = head.target().map_err(malformed)?;
-        if !take(name, &Found { cookie, chained, ino, target }) {
+        if !take(name, &FoundEntry { cookie, chained, ino, target }) {
             return Ok(Some(cookie));
         }
     }

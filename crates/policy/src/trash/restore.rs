@@ -21,7 +21,7 @@ use inode::{Caller, FsError, NodeId};
 use ops::object::Object;
 use vfs::FsResult;
 use volume::subvol::Subvol;
-use volume::view::{Found, View};
+use volume::view::{FoundEntry, View};
 use volume::{RestoreOptions, Restored, permit};
 
 use super::hour::Batch;
@@ -41,7 +41,7 @@ struct Candidate {
     root: u64,
     /// The directory of the trash that it is in.
     dir: u64,
-    found: Found,
+    found: FoundEntry,
     /// For a directory: when it was made, and when its status changed last.
     directory: Option<(i64, i64)>,
 }
@@ -188,7 +188,7 @@ impl Work<'_> {
                 continue;
             }
             let batch_itself =
-                Found { cookie: 0, chained: false, ino: root, target: Target::Directory };
+                FoundEntry { cookie: 0, chained: false, ino: root, target: Target::Directory };
             let entry = match name {
                 Some(name) => view.find_entry(dir, self.fs.hash.hash(name), name)?,
                 None => Some(batch_itself),
@@ -273,7 +273,7 @@ impl Work<'_> {
     fn bring(
         &self,
         from: (u64, &[u8]),
-        found: &Found,
+        found: &FoundEntry,
         to: (u64, &[u8]),
         restored: &mut Restored,
     ) -> FsResult<u64> {
@@ -291,7 +291,7 @@ impl Work<'_> {
         made.ok_or(FsError::NotDirectory)
     }
 
-    fn is_way(&self, found: &Found) -> FsResult<bool> {
+    fn is_way(&self, found: &FoundEntry) -> FsResult<bool> {
         if found.target != Target::Directory {
             return Ok(false);
         }
@@ -319,7 +319,7 @@ impl Work<'_> {
                 restored.left += 1;
                 continue;
             }
-            let mut names: Vec<(Vec<u8>, Found)> = Vec::new();
+            let mut names: Vec<(Vec<u8>, FoundEntry)> = Vec::new();
             let more = place::names_of(self.view(), from, after, &mut |name, found| {
                 names.push((name.to_vec(), *found));
                 names.len() < CHUNK
@@ -360,7 +360,7 @@ impl Work<'_> {
     }
 
     /// Whether something was removed in the time that the caller asks for.
-    fn in_time(&self, dir: u64, found: &Found) -> FsResult<bool> {
+    fn in_time(&self, dir: u64, found: &FoundEntry) -> FsResult<bool> {
         let RestoreOptions { at, since } = *self.options;
         if at.is_none() && since.is_none() || found.target == Target::Directory {
             return Ok(true);
@@ -373,7 +373,7 @@ impl Work<'_> {
 }
 
 /// When something in the trash was removed: its status changed then.
-fn removed(view: View<'_>, dir: u64, found: &Found) -> FsResult<Option<i64>> {
+fn removed(view: View<'_>, dir: u64, found: &FoundEntry) -> FsResult<Option<i64>> {
     Ok(match found.target {
         Target::Directory => view.directory(found.ino)?.map(|record| record.ctime),
         Target::Subvolume(_) | Target::Tombstone => None,

@@ -11,7 +11,7 @@ use ops::subvolumes::owned::OwnedTree;
 use vfs::{FsResult, RenameMode};
 use volume::RmrInfo;
 use volume::subvol::Subvol;
-use volume::view::{Found, View};
+use volume::view::{FoundEntry, View};
 
 use super::keep::{is_trash, version};
 use super::mirror;
@@ -65,7 +65,7 @@ impl Governed {
         &self,
         (subvol, view): (&Subvol, View<'_>),
         (dir, name): (u64, &[u8]),
-        (seen, owned): (&Found, &mut OwnedTree<'_>),
+        (seen, owned): (&FoundEntry, &mut OwnedTree<'_>),
     ) -> FsResult<Kept> {
         let root = Caller::root();
         if is_trash(self, subvol, view, (dir, name))? {

@@ -32,7 +32,7 @@ const WELCOME_BYTES_MAX: usize = 16 << 10;
 #[derive(Clone)]
 pub struct Target {
     /// Where servers are that may have it; at least one.
-    pub places: Vec<Place>,
+    pub places: Vec<ServerAddress>,
     /// The volume, as the server calls it.
     pub volume: String,
     /// How the server proves who it is.
@@ -41,16 +41,16 @@ pub struct Target {
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ServerAddress {
     /// The host's name or address.
     pub host: String,
     /// Its port.
     pub port: u16,
 }
 
-impl Place {
+impl ServerAddress {
     /// Parses `HOST:PORT` or `[ADDRESS]:PORT`.
-    pub fn parse(text: &str) -> Option<Place> {
+    pub fn parse(text: &str) -> Option<ServerAddress> {
         let (host, port) = text.rsplit_once(':')?;
         let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = inner.unwrap_or(host);
@@ -60,11 +60,11 @@ impl Place {
             return None;
         }
         let port = port.parse().ok().filter(|&port| port != 0)?;
-        Some(Place { host: host.to_owned(), port })
+        Some(ServerAddress { host: host.to_owned(), port })
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Brackets divide an address with colons from the port.
         if self.host.contains(':') {
@@ -93,8 +93,8 @@ impl std::fmt::Display for Target {
 }
 
 /// The URL of a volume of servers.
-pub fn url(places: &[Place], volume: &str) -> String {
-    let places: Vec<String> = places.iter().map(Place::to_string).collect();
+pub fn url(places: &[ServerAddress], volume: &str) -> String {
+    let places: Vec<String> = places.iter().map(ServerAddress::to_string).collect();
     format!("pando://{}/{volume}", places.join(","))
 }
 
@@ -124,7 +124,7 @@ pub enum ConnectError {
     Broken(#[from] ChannelError),
     /// It does not have the volume, and the one that it names does not either.
     #[error("{0} names {1} as the server of the volume, which does not have it")]
-    Elsewhere(Place, Place),
+    Elsewhere(ServerAddress, ServerAddress),
     /// It does not speak this protocol.
     #[error("{0} speaks another protocol")]
     Foreign(SocketAddr),
@@ -181,7 +181,7 @@ pub(super) fn connect(
     purpose: &Purpose<'_>,
 ) -> Result<(Arc<Channel>, RemoteWelcome), ConnectError> {
     let mut last = None;
-    let is_silent = |place: &Place| silent.has(&place.to_string(), &**clock);
+    let is_silent = |place: &ServerAddress| silent.has(&place.to_string(), &**clock);
     let all_are = target.places.iter().all(is_silent);
     for place in target.places.iter().filter(|place| all_are || !is_silent(place)) {
         let mut place = place.clone();
@@ -224,13 +224,13 @@ pub(super) fn connect(
 /// What a server answered to a hello.
 enum Greeted {
     Welcome(Arc<Channel>, RemoteWelcome),
-    Moved(Place),
+    Moved(ServerAddress),
 }
 
 fn connect_to(
     net: &dyn Net,
     clock: &Arc<dyn Clock>,
-    (target, place): (&Target, &Place),
+    (target, place): (&Target, &ServerAddress),
     purpose: &Purpose<'_>,
 ) -> Result<Greeted, ConnectError> {
     let unknown = |error| ConnectError::Unknown(place.host.clone(), error);
@@ -254,7 +254,7 @@ fn connect_to(
 fn greet(
     net: &dyn Net,
     clock: &Arc<dyn Clock>,
-    (target, place): (&Target, &Place),
+    (target, place): (&Target, &ServerAddress),
     (address, within): (SocketAddr, Duration),
     purpose: &Purpose<'_>,
 ) -> Result<Greeted, ConnectError> {
@@ -304,7 +304,7 @@ fn greet(
         }
         (FrameKind::Moved, _, body) => {
             let text = std::str::from_utf8(body).ok().filter(|_| body.len() <= ADDRESS_BYTES_MAX);
-            Ok(Greeted::Moved(text.and_then(Place::parse).ok_or_else(foreign)?))
+            Ok(Greeted::Moved(text.and_then(ServerAddress::parse).ok_or_else(foreign)?))
         }
         (FrameKind::Refused, _, body) => {
             Err(ConnectError::Refused(decode(body).map_err(|_| foreign())?))

@@ -16,7 +16,7 @@ mod control;
 mod connect;
 mod silent;
 
-pub use connect::{ConnectError, Place, Proof, Target, url};
+pub use connect::{ConnectError, Proof, ServerAddress, Target, url};
 pub use control::{Control, control};
 pub use filesystem::RemoteFs;
 pub use remote::Remote;

@@ -17,7 +17,7 @@ use wire::remote::{
 use wire::{FailureKind, encode};
 
 use crate::bounds::Raw as Attacker;
-use crate::lasting::{Place, Raw, frame};
+use crate::lasting::{Raw, ServedVolume, frame};
 use crate::rig::wait_until;
 
 /// A right that nobody knows of until the store answers.
@@ -46,7 +46,7 @@ impl Warrant for Slow {
 /// continue at the same moment. They are of one session.
 #[test]
 fn hellos_of_a_session_that_wait_for_the_store_are_of_one_session() {
-    let mut place = Place::new(Engine::Btree);
+    let mut place = ServedVolume::new(Engine::Btree);
     let raw = Raw::begin(&place, None);
     let slow = Arc::new(Slow::default());
     place.warrant = Some(Arc::<Slow>::clone(&slow));
@@ -94,7 +94,7 @@ fn hellos_that_are_refused_leave_no_session_in_the_volume() {
         Bounds { sessions_of_client: 3, ..Bounds::default() },
     );
     let server = Server::start_within(&SystemNet, any, settings, bounds).unwrap();
-    let place = Place::on(Engine::Lsm, server);
+    let place = ServedVolume::on(Engine::Lsm, server);
     let sessions: Vec<_> = (0..3).map(|_| Raw::begin(&place, None)).collect();
     assert_eq!(place.fs().sessions().unwrap().len(), 3);
     for _ in 0..20 {
@@ -111,7 +111,7 @@ fn hellos_that_are_refused_leave_no_session_in_the_volume() {
 /// Locks wait for clients of before, and take no thread meanwhile: anything else is answered.
 #[test]
 fn locks_that_wait_for_clients_of_before_keep_nothing_else_waiting() {
-    let mut place = Place::new(Engine::Btree);
+    let mut place = ServedVolume::new(Engine::Btree);
     let new = NewNode { kind: Kind::File, mode: 0o666, rdev: 0 };
     let file = place.fs().mknod(&Caller::root(), NodeId::ROOT, b"shown", &new).unwrap().node;
     place.fs().forget(file, 1);

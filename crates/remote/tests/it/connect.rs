@@ -10,7 +10,7 @@ use device::sync::Mutex;
 use device::{Clock, Link, Listener, Net, SystemClock, SystemNet};
 use fs::Engine;
 use inode::{Caller, NodeId};
-use remote::{ConnectError, Place, Remote, RemoteFs, Target};
+use remote::{ConnectError, Remote, RemoteFs, ServerAddress, Target};
 use rpc::Grant;
 use vfs::FileSystem;
 
@@ -48,11 +48,11 @@ impl Net for Names {
     }
 }
 
-fn place(at: SocketAddr) -> Place {
-    Place { host: at.ip().to_string(), port: at.port() }
+fn place(at: SocketAddr) -> ServerAddress {
+    ServerAddress { host: at.ip().to_string(), port: at.port() }
 }
 
-fn connect(net: Arc<Names>, places: Vec<Place>) -> Result<Arc<Remote>, ConnectError> {
+fn connect(net: Arc<Names>, places: Vec<ServerAddress>) -> Result<Arc<Remote>, ConnectError> {
     let target = Target { places, volume: VOLUME.to_owned(), proof: TRUSTED };
     Remote::connect(net, Arc::new(SystemClock::new()), target, Some(Duration::from_secs(60)))
 }
@@ -98,7 +98,7 @@ fn a_name_of_several_addresses_is_reached_by_any_of_them() {
         ("dead", vec![far_away, silent, refuses]),
     ];
     let net = Arc::new(Names { known, silent: Some(silent), ..Names::default() });
-    let named = |name: &str| vec![Place { host: name.to_owned(), port: 7440 }];
+    let named = |name: &str| vec![ServerAddress { host: name.to_owned(), port: 7440 }];
     let remote = connect(Arc::clone(&net), named("all")).unwrap();
     let far = RemoteFs::new(Arc::clone(&remote));
     far.getattr(&Caller::root(), NodeId::ROOT).unwrap();

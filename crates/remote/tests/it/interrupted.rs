@@ -9,7 +9,7 @@ use std::time::Duration;
 use device::{Clock, SystemClock, SystemNet};
 use fs::Engine;
 use inode::{Caller, FsError, NodeId};
-use remote::{Place, Remote, RemoteFs, Target};
+use remote::{Remote, RemoteFs, ServerAddress, Target};
 use vfs::{FileLock, FileSystem, LockKind, Locked};
 
 use crate::rig::{Rig, TRUSTED, VOLUME, wait_until};
@@ -61,8 +61,11 @@ fn through(server: SocketAddr) -> (SocketAddr, Arc<Proxy>) {
 fn far_through(rig: &Rig) -> (Arc<Remote>, RemoteFs, Arc<Proxy>) {
     let (address, proxy) = through(rig.server.address());
     let (host, volume) = ("127.0.0.1".to_owned(), VOLUME.to_owned());
-    let target =
-        Target { places: vec![Place { host, port: address.port() }], volume, proof: TRUSTED };
+    let target = Target {
+        places: vec![ServerAddress { host, port: address.port() }],
+        volume,
+        proof: TRUSTED,
+    };
     let patience = Some(Duration::from_secs(60));
     let clock = Arc::new(SystemClock::new());
     let remote = Remote::connect(Arc::new(SystemNet), clock, target, patience).unwrap();

@@ -71,7 +71,7 @@ impl remote::Lasting for Kept {
 }
 
 /// A volume on a disk, and the process that serves it now.
-pub(crate) struct Place {
+pub(crate) struct ServedVolume {
     env: Env,
     fs: Option<Arc<Fs>>,
     pub(crate) server: Server,
@@ -80,16 +80,16 @@ pub(crate) struct Place {
     pub(crate) warrant: Option<Arc<dyn Warrant>>,
 }
 
-impl Place {
-    pub(crate) fn new(engine: Engine) -> Place {
-        Place::on(engine, server(Grant::all(), Duration::from_secs(60)))
+impl ServedVolume {
+    pub(crate) fn new(engine: Engine) -> ServedVolume {
+        ServedVolume::on(engine, server(Grant::all(), Duration::from_secs(60)))
     }
 
-    pub(crate) fn on(engine: Engine, server: Server) -> Place {
+    pub(crate) fn on(engine: Engine, server: Server) -> ServedVolume {
         let env = SimEnv::on(SimDevice::new(5), 5).env();
         Fs::format(&env, &FormatOptions { engine, ..FormatOptions::default() }).unwrap();
         let failing = Arc::default();
-        let mut place = Place { env, fs: None, server, failing, warrant: None };
+        let mut place = ServedVolume { env, fs: None, server, failing, warrant: None };
         place.begin();
         place
     }
@@ -128,7 +128,7 @@ impl Place {
     }
 }
 
-fn client(place: &Place) -> (Arc<Remote>, RemoteFs) {
+fn client(place: &ServedVolume) -> (Arc<Remote>, RemoteFs) {
     let remote = connect(&place.server, SOON);
     (Arc::clone(&remote), RemoteFs::new(remote))
 }
@@ -143,7 +143,7 @@ fn lock(far: &RemoteFs, node: NodeId, owner: u64) -> Locked {
 #[test]
 fn open_files_locks_and_files_without_names_continue() {
     for engine in [Engine::Btree, Engine::Lsm] {
-        let mut place = Place::new(engine);
+        let mut place = ServedVolume::new(engine);
         let ((one, far), (two, other)) = (client(&place), client(&place));
         let root = Caller::root();
         let named = far.create(&root, NodeId::ROOT, b"named", (0o644, 2)).unwrap().node;
@@ -200,7 +200,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    pub(crate) fn begin(place: &Place, resume: Option<Resume>) -> Raw {
+    pub(crate) fn begin(place: &ServedVolume, resume: Option<Resume>) -> Raw {
         Raw::try_begin(place.server.address(), resume).expect("it is let in")
     }
 
@@ -280,7 +280,7 @@ impl Raw {
 
 #[test]
 fn what_was_not_given_cannot_be_claimed() {
-    let mut place = Place::new(Engine::Btree);
+    let mut place = ServedVolume::new(Engine::Btree);
     let root = Caller::root();
     let new = NewNode { kind: Kind::File, mode: 0o444, rdev: 0 };
     let fs = Arc::clone(place.fs());
@@ -339,7 +339,7 @@ fn what_was_not_given_cannot_be_claimed() {
 #[test]
 fn each_change_signs_its_batch_once() {
     for engine in [Engine::Btree, Engine::Lsm] {
-        let mut place = Place::new(engine);
+        let mut place = ServedVolume::new(engine);
         let fs = Arc::clone(place.fs());
         let session = fs.begin_session().unwrap();
         let root = Caller::root();
@@ -397,7 +397,7 @@ fn entry_of(answer: Result<FsAnswer<'_>, FsFailure>) -> wire::remote::Entry {
 }
 
 /// Its session, in a process that serves the volume since.
-fn again(place: &mut Place, raw: &Raw) -> Raw {
+fn again(place: &mut ServedVolume, raw: &Raw) -> Raw {
     place.replace();
     let resume = Resume { attempt: raw.welcome.session.attempt + 1, ..raw.welcome.session };
     let raw = Raw::begin(place, Some(resume));
@@ -407,7 +407,7 @@ fn again(place: &mut Place, raw: &Raw) -> Raw {
 
 #[test]
 fn no_count_that_is_claimed_overflows() {
-    let mut place = Place::new(Engine::Btree);
+    let mut place = ServedVolume::new(Engine::Btree);
     let new = NewNode { kind: Kind::File, mode: 0o666, rdev: 0 };
     let node = place.fs().mknod(&Caller::root(), NodeId::ROOT, b"file", &new).unwrap().node;
     place.fs().forget(node, 1);
@@ -433,7 +433,7 @@ fn no_count_that_is_claimed_overflows() {
 
 #[test]
 fn a_search_that_fails_loses_no_open_file() {
-    let mut place = Place::new(Engine::Lsm);
+    let mut place = ServedVolume::new(Engine::Lsm);
     let top = wire::remote::Node::ROOT;
     let flags = OPEN_READ | OPEN_WRITE;
     let mut raw = Raw::begin(&place, None);
@@ -463,14 +463,14 @@ fn a_search_that_fails_loses_no_open_file() {
 #[test]
 fn a_repeat_with_an_old_confirmation_gets_its_answer() {
     for engine in [Engine::Btree, Engine::Lsm] {
-        let mut place = Place::new(engine);
+        let mut place = ServedVolume::new(engine);
         let top = wire::remote::Node::ROOT;
         let new = |name| FsCall::MakeDir { parent: top, name, mode: 0o755 };
         let mut raw = Raw::begin(&place, None);
         let made = raw.ask_once((601, 300), 0, new(b"made"), entry_of);
         raw.ask_once((602, 600), 0, new(b"next"), entry_of);
         let session = raw.welcome.session.secret;
-        let done_of = |place: &Place| {
+        let done_of = |place: &ServedVolume| {
             let sessions = place.fs().sessions().unwrap();
             sessions.into_iter().find(|(id, _)| *id == session).unwrap().1.done
         };
@@ -491,7 +491,7 @@ fn a_repeat_with_an_old_confirmation_gets_its_answer() {
 
 #[test]
 fn answers_that_are_not_confirmed_are_bounded() {
-    let place = Place::new(Engine::Btree);
+    let place = ServedVolume::new(Engine::Btree);
     let top = wire::remote::Node::ROOT;
     let mode = |to| {
         let changes = wire::remote::Changes { mode: Some(to), ..wire::remote::Changes::default() };
@@ -521,7 +521,7 @@ fn answers_that_are_not_confirmed_are_bounded() {
 
 #[test]
 fn locks_that_are_claimed_after_their_time_end_the_session() {
-    let mut place = Place::new(Engine::Btree);
+    let mut place = ServedVolume::new(Engine::Btree);
     let root = Caller::root();
     let new = NewNode { kind: Kind::File, mode: 0o666, rdev: 0 };
     place.fs().mknod(&root, NodeId::ROOT, b"shown", &new).unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use device::{SystemClock, SystemNet};
 use fs::Engine;
 use inode::{Caller, FsError, NodeId};
-use remote::{Place, Remote, RemoteFs, Target};
+use remote::{Remote, RemoteFs, ServerAddress, Target};
 use vfs::FileSystem;
 
 use crate::rig::{Rig, TRUSTED, VOLUME, user};
@@ -53,8 +53,11 @@ fn answers_that_are_cut_at_any_byte_are_given_again() {
     let rig = Rig::new(Engine::Btree, 1);
     let (address, cuts) = cutting(rig.server.address(), 150);
     let (host, volume) = ("127.0.0.1".to_owned(), VOLUME.to_owned());
-    let target =
-        Target { places: vec![Place { host, port: address.port() }], volume, proof: TRUSTED };
+    let target = Target {
+        places: vec![ServerAddress { host, port: address.port() }],
+        volume,
+        proof: TRUSTED,
+    };
     let clock = Arc::new(SystemClock::new());
     let patience = Some(Duration::from_secs(60));
     let remote = Remote::connect(Arc::new(SystemNet), clock, target, patience).unwrap();

@@ -9,7 +9,7 @@ use device::sync::Mutex;
 use device::{Clock, Env, SystemClock, SystemNet, SystemRandom, Timestamp};
 use fs::{Engine, FormatOptions, Fs, OpenOptions};
 use inode::{Caller, Ends, Enforce, FsError};
-use remote::{Export, Place, Proof, Remote, RemoteFs, Security, Server, Settings, Target};
+use remote::{Export, Proof, Remote, RemoteFs, Security, Server, ServerAddress, Settings, Target};
 use rpc::Grant;
 use store::Durability;
 use testing::{SimDevice, SimEnv};
@@ -72,7 +72,7 @@ pub(crate) const TRUSTED: Proof = Proof::Local(|_, _| Ok(()));
 /// How a client reaches a server.
 pub(crate) fn target(server: &Server) -> Target {
     let (host, port) = ("127.0.0.1".to_owned(), server.address().port());
-    Target { places: vec![Place { host, port }], volume: VOLUME.to_owned(), proof: TRUSTED }
+    Target { places: vec![ServerAddress { host, port }], volume: VOLUME.to_owned(), proof: TRUSTED }
 }
 
 /// A connection to a server; calls wait for it for so long.

@@ -13,8 +13,8 @@ use device::sync::Mutex;
 use device::{Clock, SystemClock, SystemNet, SystemRandom, Timestamp};
 use inode::{Caller, NodeId};
 use remote::{
-    ConnectError, Export, OpenControl, Place, Proof, Remote, RemoteFs, Security, Server, Settings,
-    Target, control,
+    ConnectError, Export, OpenControl, Proof, Remote, RemoteFs, Security, Server, ServerAddress,
+    Settings, Target, control,
 };
 use rpc::certificates::{Authority, For};
 use rpc::{ClientTls, Files, Grant, ServerTls};
@@ -64,7 +64,8 @@ fn connect(server: &Server, host: &str, tls: Option<Files>) -> Result<Arc<Remote
     let tls = tls.map(|files| ClientTls::read(&files).unwrap());
     let proof = tls.map_or(TRUSTED, Proof::Tls);
     let (host, port) = (host.to_owned(), server.address().port());
-    let target = Target { places: vec![Place { host, port }], volume: "vol".to_owned(), proof };
+    let target =
+        Target { places: vec![ServerAddress { host, port }], volume: "vol".to_owned(), proof };
     let clock = Arc::new(SystemClock::new());
     Remote::connect(Arc::new(SystemNet), clock, target, Some(Duration::from_secs(30)))
 }
@@ -110,7 +111,8 @@ fn a_client_with_a_certificate_is_let_in_and_any_other_is_not() {
     assert!(matches!(&narrow, ConnectError::Refused(why) if why.message.contains("no volume vol")));
     let other_machine = SocketAddr::from(([192, 0, 2, 1], 7440));
     let (host, port) = (other_machine.ip().to_string(), 7440);
-    let target = Target { places: vec![Place { host, port }], volume: "v".into(), proof: TRUSTED };
+    let target =
+        Target { places: vec![ServerAddress { host, port }], volume: "v".into(), proof: TRUSTED };
     let plain = Remote::connect(Arc::new(SystemNet), Arc::new(SystemClock::new()), target, None);
     assert!(matches!(plain.err(), Some(ConnectError::Plain(_))));
 }
@@ -167,7 +169,8 @@ fn a_connection_of_commands_ends_with_the_certificate() {
     let begin = || {
         let proof = Proof::Tls(ClientTls::read(&files(own, "client", own)).unwrap());
         let (host, port) = ("127.0.0.1".to_owned(), server.address().port());
-        let target = Target { places: vec![Place { host, port }], volume: "vol".into(), proof };
+        let target =
+            Target { places: vec![ServerAddress { host, port }], volume: "vol".into(), proof };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let verb = control(&SystemNet, &clock, &target, Asker::default()).unwrap().stream;
         let daemon = ends.lock().pop().unwrap();

@@ -27,7 +27,7 @@ use volume::error::{from_store, malformed};
 use volume::inherited::Ways;
 use volume::locks::{Lock, Mode};
 use volume::subvol::{Entered, Subvol, VOLUME};
-use volume::view::{Found, NameBuf, View};
+use volume::view::{FoundEntry, NameBuf, View};
 
 /// Most entries of one commit: their locks are held together.
 const CHUNK: usize = 64;
@@ -77,11 +77,11 @@ enum Next {
     /// It is empty.
     Nothing,
     /// A directory, which is emptied first.
-    Below(Found),
+    Below(FoundEntry),
     /// The name of a subvolume.
-    Subvolume(Found, u64),
+    Subvolume(FoundEntry, u64),
     /// Names that can be removed together.
-    Names(Vec<Found>),
+    Names(Vec<FoundEntry>),
 }
 
 impl Emptying {
@@ -166,7 +166,7 @@ impl Emptying {
         fs: &Governed,
         view: View<'_>,
         level: Level,
-        below: &Found,
+        below: &FoundEntry,
     ) -> FsResult<()> {
         let (subvol, dir) = (self.subvol, level.directory);
         let _locks = fs.locks.lock(&[
@@ -303,7 +303,7 @@ impl Emptying {
         entered: Entered<'_>,
         at: &Context<'_>,
         level: Level,
-        names: &[Found],
+        names: &[FoundEntry],
     ) -> FsResult<u64> {
         let directory = level.directory;
         let mut locks = vec![(at.object(directory), Mode::Exclusive)];
@@ -336,7 +336,7 @@ impl Emptying {
         fs: &Governed,
         subvol: &Arc<Subvol>,
         directory: u64,
-        (found, child): (&Found, u64),
+        (found, child): (&FoundEntry, u64),
     ) -> FsResult<Option<u64>> {
         let mut ledger = fs.admin.lock();
         fs.may_change()?;
@@ -389,7 +389,7 @@ fn plan_names(
     at: &Context<'_>,
     plan: &mut Plan,
     directory: u64,
-    (found, before): (&[Found], &[Found]),
+    (found, before): (&[FoundEntry], &[FoundEntry]),
 ) -> FsResult<Vec<(u64, u64)>> {
     let (present, mut ways, mut gone) = (plan.now, Ways::default(), Vec::new());
     for (name, before) in found.iter().zip(before) {
@@ -445,7 +445,7 @@ fn notify_of(
 
 /// What comes next in a directory.
 fn next(view: View<'_>, Level { directory, from }: Level) -> FsResult<Next> {
-    let mut names: Vec<Found> = Vec::new();
+    let mut names: Vec<FoundEntry> = Vec::new();
     let from = key::entry(directory, from, Part::Attributes);
     let range =
         KeyRange { from: from.to_vec(), to: store::prefix_end(&key::directory_prefix(directory)) };
@@ -457,7 +457,7 @@ fn next(view: View<'_>, Level { directory, from }: Level) -> FsResult<Next> {
         let head = EntryHead::decode(item.value).map_err(malformed)?;
         let (chained, ino) = (head.chained, head.ino);
         let target = head.target().map_err(malformed)?;
-        let found = Found { cookie, chained, ino, target };
+        let found = FoundEntry { cookie, chained, ino, target };
         match target {
             Target::Tombstone => {}
             Target::Directory if names.is_empty() => return Ok(Next::Below(found)),

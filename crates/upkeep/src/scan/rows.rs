@@ -14,7 +14,7 @@ use format::key::{self, Part};
 use format::xattr_record::XattrRecord;
 use inode::{FsError, Kind, Name};
 use vfs::FsResult;
-use volume::view::{Found, Search, Vacancy};
+use volume::view::{FoundEntry, Search, Vacancy};
 
 use super::api::InRecords;
 use super::api::record_of;
@@ -99,7 +99,7 @@ impl Scan<'_> {
         let mut at = self.subvol.root;
         for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
             match view.find_entry(at, self.fs.hash.hash(name), name)? {
-                Some(Found { target: Target::Directory, ino, .. }) => at = ino,
+                Some(FoundEntry { target: Target::Directory, ino, .. }) => at = ino,
                 _ => return Ok(None),
             }
         }
@@ -190,7 +190,7 @@ impl Scan<'_> {
         let (place, old) = match search {
             Search::Vacant(vacancy) => (vacancy, None),
             Search::Found(found) => {
-                let Found { cookie, chained, ino, target } = found;
+                let FoundEntry { cookie, chained, ino, target } = found;
                 let vacancy = Vacancy { cookie, chained, predecessor: None };
                 (vacancy, Some(Old { cookie, ino, target }))
             }
@@ -397,7 +397,7 @@ impl Scan<'_> {
         match old.target {
             Target::Directory => self.erase_tree(old.ino),
             target => {
-                let found = Found { cookie: old.cookie, chained: false, ino: old.ino, target };
+                let found = FoundEntry { cookie: old.cookie, chained: false, ino: old.ino, target };
                 self.let_go(dir, &found);
                 Ok(())
             }

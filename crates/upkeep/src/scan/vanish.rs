@@ -6,7 +6,7 @@ use format::key::{self, Parsed, Part};
 use store::{KeyRange, prefix_end};
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
-use volume::view::Found;
+use volume::view::FoundEntry;
 
 use super::Scan;
 use super::rows::ScanDirectory;
@@ -32,7 +32,7 @@ impl Scan<'_> {
     }
 
     /// Removes a name and everything that only it points to.
-    pub(super) fn erase(&mut self, dir: u64, found: &Found) -> FsResult<()> {
+    pub(super) fn erase(&mut self, dir: u64, found: &FoundEntry) -> FsResult<()> {
         if found.target == Target::Directory {
             self.erase_tree(found.ino)?;
         } else {
@@ -45,7 +45,7 @@ impl Scan<'_> {
     }
 
     /// Removes what a name led to and what is stored beside it; not for directories.
-    pub(super) fn let_go(&mut self, dir: u64, found: &Found) {
+    pub(super) fn let_go(&mut self, dir: u64, found: &FoundEntry) {
         let tree = self.tree;
         if let Target::Linked(_) = found.target {
             let reference = key::back_reference(found.ino, dir, found.cookie);
@@ -86,7 +86,7 @@ impl Scan<'_> {
     }
 
     /// Some entries of a directory as the tree holds them, and where the next ones start.
-    fn entries(&self, dir: u64, from: Vec<u8>) -> FsResult<(Vec<Found>, Option<Vec<u8>>)> {
+    fn entries(&self, dir: u64, from: Vec<u8>) -> FsResult<(Vec<FoundEntry>, Option<Vec<u8>>)> {
         let to = prefix_end(&key::directory_prefix(dir));
         let range = KeyRange { from, to };
         let mut cursor = self.fs.store.scan(self.tree, range).map_err(from_store)?;
@@ -104,7 +104,7 @@ impl Scan<'_> {
             let entry = EntryRecord::decode(item.value).map_err(malformed)?;
             if entry.target != Target::Tombstone {
                 let EntryRecord { chained, ino, target, .. } = entry;
-                entries.push(Found { cookie, chained, ino, target });
+                entries.push(FoundEntry { cookie, chained, ino, target });
             }
         }
         Ok((entries, None))

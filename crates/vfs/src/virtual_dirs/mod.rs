@@ -50,7 +50,7 @@ impl<F> Deref for VirtualDirs<F> {
 }
 
 /// Where a node is.
-enum Place {
+enum Level {
     /// In the file system below.
     Below,
     /// A directory of snapshots.
@@ -60,13 +60,13 @@ enum Place {
 }
 
 #[inline]
-fn place(node: NodeId) -> Place {
+fn place(node: NodeId) -> Level {
     if !snapshots::is_virtual(node) {
-        Place::Below
+        Level::Below
     } else if search::is_volatile(node) {
-        Place::Search
+        Level::Search
     } else {
-        Place::Snapshots
+        Level::Snapshots
     }
 }
 
@@ -74,9 +74,9 @@ fn place(node: NodeId) -> Place {
 #[inline]
 fn below(node: NodeId) -> FsResult<NodeId> {
     match place(node) {
-        Place::Below => Ok(node),
-        Place::Snapshots => Err(snapshots::REFUSED),
-        Place::Search => Err(search::REFUSED),
+        Level::Below => Ok(node),
+        Level::Snapshots => Err(snapshots::REFUSED),
+        Level::Search => Err(search::REFUSED),
     }
 }
 
@@ -129,7 +129,7 @@ impl<F: Snapshots> VirtualDirs<F> {
             }
             // Searches are for the kernel's calls, which can be cancelled: a path that a caller
             // sends finds an object of this name only.
-            if name == search::NAME && matches!(place(at.node), Place::Below) {
+            if name == search::NAME && matches!(place(at.node), Level::Below) {
                 return self.inner.lookup(caller, at.node, name);
             }
             self.lookup(caller, at.node, name)
@@ -145,7 +145,7 @@ impl<F: Snapshots> VirtualDirs<F> {
 
     /// Whether a node is the directory of snapshots of the root.
     fn is_of_root(&self, node: NodeId) -> FsResult<bool> {
-        if !matches!(place(node), Place::Snapshots) {
+        if !matches!(place(node), Level::Snapshots) {
             return Ok(false);
         }
         let root = self.inner.getattr(&Caller::root(), NodeId::ROOT)?;
@@ -172,24 +172,24 @@ impl<F: Snapshots> VirtualDirs<F> {
 impl<F: Snapshots> FileSystem for VirtualDirs<F> {
     fn find_by_number(&self, top: NodeId, node: NodeId) -> FsResult<Entry> {
         match place(node) {
-            Place::Below => self.inner.find_by_number(top, node),
-            Place::Snapshots => snapshots::find(&*self.inner, top, node),
-            Place::Search => Err(FsError::Stale),
+            Level::Below => self.inner.find_by_number(top, node),
+            Level::Snapshots => snapshots::find(&*self.inner, top, node),
+            Level::Search => Err(FsError::Stale),
         }
     }
 
     #[inline]
     fn generation(&self, node: NodeId) -> u64 {
         match place(node) {
-            Place::Below => self.inner.generation(node),
-            Place::Snapshots => self.inner.generation(snapshots::directory_of(node)),
-            Place::Search => 0,
+            Level::Below => self.inner.generation(node),
+            Level::Snapshots => self.inner.generation(snapshots::directory_of(node)),
+            Level::Search => 0,
         }
     }
 
     fn may_be_held(&self, node: NodeId) -> bool {
         // Look-ups of virtual directories are not counted.
-        !matches!(place(node), Place::Below) || self.inner.may_be_held(node)
+        !matches!(place(node), Level::Below) || self.inner.may_be_held(node)
     }
 
     fn inode_uppers(&self) -> Vec<u64> {
@@ -198,9 +198,9 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
         match place(parent) {
-            Place::Below => {}
-            Place::Snapshots => return snapshots::lookup(&*self.inner, caller, parent, name),
-            Place::Search => {
+            Level::Below => {}
+            Level::Snapshots => return snapshots::lookup(&*self.inner, caller, parent, name),
+            Level::Search => {
                 let found = self.searches()?.lookup(caller, parent, name)?;
                 // Copied: no lock is held over a call of the file system below.
                 let shown = *self.shown.lock();
@@ -230,9 +230,9 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     fn getattr(&self, caller: &Caller, node: NodeId) -> FsResult<Attr> {
         match place(node) {
-            Place::Below => self.inner.getattr(caller, node),
-            Place::Snapshots => snapshots::getattr(&*self.inner, caller, node),
-            Place::Search => self.searches()?.getattr(caller, node),
+            Level::Below => self.inner.getattr(caller, node),
+            Level::Snapshots => snapshots::getattr(&*self.inner, caller, node),
+            Level::Search => self.searches()?.getattr(caller, node),
         }
     }
 
@@ -242,23 +242,23 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
         match place(node) {
-            Place::Below => self.inner.access(caller, node, mask),
-            Place::Snapshots => self.inner.access(caller, snapshots::directory_of(node), mask),
-            Place::Search if mask & WRITE == 0 => Ok(()),
-            Place::Search => Err(search::REFUSED),
+            Level::Below => self.inner.access(caller, node, mask),
+            Level::Snapshots => self.inner.access(caller, snapshots::directory_of(node), mask),
+            Level::Search if mask & WRITE == 0 => Ok(()),
+            Level::Search => Err(search::REFUSED),
         }
     }
 
     fn readlink(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
         match place(node) {
-            Place::Search => self.searches()?.readlink(node),
+            Level::Search => self.searches()?.readlink(node),
             _ => self.inner.readlink(caller, below(node)?),
         }
     }
 
     fn readlink_untimed(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
         match place(node) {
-            Place::Search => self.searches()?.readlink(node),
+            Level::Search => self.searches()?.readlink(node),
             _ => self.inner.readlink_untimed(caller, below(node)?),
         }
     }
@@ -276,7 +276,7 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     /// In a directory of snapshots this takes a snapshot.
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry> {
-        if matches!(place(parent), Place::Snapshots) {
+        if matches!(place(parent), Level::Snapshots) {
             let directory = snapshots::directory_of(parent);
             self.inner.take_snapshot(caller, directory, name)?;
             return self.inner.find_snapshot(caller, directory, name);
@@ -302,7 +302,7 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
     }
 
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
-        if matches!(place(parent), Place::Snapshots) {
+        if matches!(place(parent), Level::Snapshots) {
             return Err(FsError::IsDirectory);
         }
         self.is_stored(name)?;
@@ -311,7 +311,7 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     /// In a directory of snapshots this deletes a snapshot, whether it is empty or not.
     fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
-        if matches!(place(parent), Place::Snapshots) {
+        if matches!(place(parent), Level::Snapshots) {
             return self.inner.delete_snapshot(caller, snapshots::directory_of(parent), name);
         }
         self.is_stored(name)?;
@@ -326,9 +326,9 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
         mode: RenameMode,
     ) -> FsResult<()> {
         match (place(from.0), place(to.0)) {
-            (Place::Below, Place::Below) => {}
-            (Place::Search, _) | (_, Place::Search) => return Err(search::REFUSED),
-            (Place::Snapshots, Place::Snapshots) => {
+            (Level::Below, Level::Below) => {}
+            (Level::Search, _) | (_, Level::Search) => return Err(search::REFUSED),
+            (Level::Snapshots, Level::Snapshots) => {
                 return snapshots::rename(&*self.inner, caller, from, to, mode);
             }
             _ => return Err(FsError::CrossSubvolume("a directory of snapshots")),
@@ -393,9 +393,9 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()> {
         match place(node) {
-            Place::Below => self.inner.fsync(node, scope),
-            Place::Snapshots => self.inner.fsync(snapshots::directory_of(node), scope),
-            Place::Search => Ok(()),
+            Level::Below => self.inner.fsync(node, scope),
+            Level::Snapshots => self.inner.fsync(snapshots::directory_of(node), scope),
+            Level::Search => Ok(()),
         }
     }
 
@@ -420,11 +420,11 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
     ) -> FsResult<()> {
         let from = (cookie, false);
         match place(directory) {
-            Place::Below => self.inner.readdir(caller, directory, cookie, take),
-            Place::Snapshots => {
+            Level::Below => self.inner.readdir(caller, directory, cookie, take),
+            Level::Snapshots => {
                 snapshots::readdir(&*self.inner, caller, directory, from, &self.listed, take)
             }
-            Place::Search => self.searches()?.readdir(caller, directory, from, take),
+            Level::Search => self.searches()?.readdir(caller, directory, from, take),
         }
     }
 
@@ -437,19 +437,19 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
     ) -> FsResult<()> {
         let from = (cookie, true);
         match place(directory) {
-            Place::Below => self.inner.readdirplus(caller, directory, cookie, take),
-            Place::Snapshots => {
+            Level::Below => self.inner.readdirplus(caller, directory, cookie, take),
+            Level::Snapshots => {
                 snapshots::readdir(&*self.inner, caller, directory, from, &self.listed, take)
             }
-            Place::Search => self.searches()?.readdir(caller, directory, from, take),
+            Level::Search => self.searches()?.readdir(caller, directory, from, take),
         }
     }
 
     fn statfs(&self, node: NodeId) -> FsResult<StatFs> {
         match place(node) {
-            Place::Below => self.inner.statfs(node),
-            Place::Snapshots => self.inner.statfs(snapshots::directory_of(node)),
-            Place::Search => {
+            Level::Below => self.inner.statfs(node),
+            Level::Snapshots => self.inner.statfs(snapshots::directory_of(node)),
+            Level::Search => {
                 let shown = *self.shown.lock();
                 self.inner.statfs(shown)
             }
@@ -458,18 +458,18 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
         match place(node) {
-            Place::Below => self.inner.getxattr(caller, node, name),
+            Level::Below => self.inner.getxattr(caller, node, name),
             // On a mount the kernel reads the list of a virtual directory like any other's.
-            Place::Snapshots => snapshots::getxattr(&*self.inner, caller, node, name),
-            Place::Search => Err(FsError::NoAttribute),
+            Level::Snapshots => snapshots::getxattr(&*self.inner, caller, node, name),
+            Level::Search => Err(FsError::NoAttribute),
         }
     }
 
     fn listxattr(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
         match place(node) {
-            Place::Below => self.inner.listxattr(caller, node),
-            Place::Snapshots => snapshots::listxattr(&*self.inner, caller, node),
-            Place::Search => Ok(Vec::new()),
+            Level::Below => self.inner.listxattr(caller, node),
+            Level::Snapshots => snapshots::listxattr(&*self.inner, caller, node),
+            Level::Search => Ok(Vec::new()),
         }
     }
 
@@ -506,9 +506,9 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     fn holds_name(&self, directory: NodeId, name: &[u8]) -> bool {
         match place(directory) {
-            Place::Below => self.inner.holds_name(directory, name),
-            Place::Snapshots => self.inner.holds_snapshot(snapshots::directory_of(directory), name),
-            Place::Search => false,
+            Level::Below => self.inner.holds_name(directory, name),
+            Level::Snapshots => self.inner.holds_snapshot(snapshots::directory_of(directory), name),
+            Level::Search => false,
         }
     }
 
@@ -520,8 +520,8 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
     #[inline]
     fn opened(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<()> {
         match place(node) {
-            Place::Below => self.inner.opened(caller, node, flags),
-            Place::Snapshots | Place::Search => Ok(()),
+            Level::Below => self.inner.opened(caller, node, flags),
+            Level::Snapshots | Level::Search => Ok(()),
         }
     }
 
@@ -542,8 +542,8 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     fn open(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<bool> {
         match place(node) {
-            Place::Below => self.inner.open(caller, node, flags),
-            Place::Snapshots | Place::Search => Ok(true),
+            Level::Below => self.inner.open(caller, node, flags),
+            Level::Snapshots | Level::Search => Ok(true),
         }
     }
 
@@ -570,14 +570,14 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     fn unlock(&self, caller: &Caller, node: NodeId, owner: u64, whole: bool) -> FsResult<()> {
         match place(node) {
-            Place::Below => self.inner.unlock(caller, node, owner, whole),
+            Level::Below => self.inner.unlock(caller, node, owner, whole),
             // Nothing is locked there.
-            Place::Snapshots | Place::Search => Ok(()),
+            Level::Snapshots | Level::Search => Ok(()),
         }
     }
 
     fn released(&self, caller: &Caller, node: NodeId) {
-        if let Place::Below = place(node) {
+        if let Level::Below = place(node) {
             self.inner.released(caller, node);
         }
     }
@@ -591,7 +591,7 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
     }
 
     fn takes_snapshots(&self, directory: NodeId) -> bool {
-        matches!(place(directory), Place::Snapshots)
+        matches!(place(directory), Level::Snapshots)
     }
 
     fn is_computed(&self, xattr: &[u8]) -> bool {

@@ -121,29 +121,29 @@ struct Named {
     made: Timestamp,
     /// Held during a search; what it found is put in place at its end.
     searching: Mutex<()>,
-    found: Mutex<Found>,
+    found: Mutex<LastSearch>,
 }
 
 #[derive(Default)]
-struct Found {
+struct LastSearch {
     /// Until when the last search is valid for look-ups.
     until: Option<Duration>,
     links: Links,
 }
 
-enum Place {
+enum SearchNode {
     Top,
     Query(u64),
     Link(u64, u32),
 }
 
-fn place(node: NodeId) -> Place {
+fn place(node: NodeId) -> SearchNode {
     let number = node.ino().0;
     let (query, link) = (number >> LINK_BITS, number & ((1 << LINK_BITS) - 1));
     match (query, link) {
-        (0, _) => Place::Top,
-        (query, 0) => Place::Query(query),
-        (query, link) => Place::Link(query, link as u32 - 1),
+        (0, _) => SearchNode::Top,
+        (query, 0) => SearchNode::Query(query),
+        (query, link) => SearchNode::Link(query, link as u32 - 1),
     }
 }
 
@@ -259,14 +259,14 @@ impl Searches {
             return self.getattr(caller, at).map(entry).map(Some);
         }
         match (place(at), name) {
-            (Place::Top, b"..") => Ok(None),
-            (Place::Query(_), b"..") => Ok(Some(self.enter(caller))),
-            (Place::Top, _) => {
+            (SearchNode::Top, b"..") => Ok(None),
+            (SearchNode::Query(_), b"..") => Ok(Some(self.enter(caller))),
+            (SearchNode::Top, _) => {
                 let number = self.number(caller, name)?;
                 let made = self.query(number)?.made;
                 Ok(Some(entry(self.directory(caller, node(number, None), made))))
             }
-            (Place::Query(number), _) => {
+            (SearchNode::Query(number), _) => {
                 let query = self.query(number)?;
                 query.search(self, number, caller, false)?;
                 let found = query.found.lock();
@@ -275,19 +275,19 @@ impl Searches {
                 let node = node(number, Some(link));
                 Ok(Some(entry(attr(caller, node, Kind::Symlink, size, query.made))))
             }
-            (Place::Link(..), _) => Err(FsError::NotDirectory),
+            (SearchNode::Link(..), _) => Err(FsError::NotDirectory),
         }
     }
 
     /// Attributes of a node of `.search`.
     pub(super) fn getattr(&self, caller: &Caller, at: NodeId) -> FsResult<Attr> {
         match place(at) {
-            Place::Top => Ok(self.top(caller)),
-            Place::Query(number) => {
+            SearchNode::Top => Ok(self.top(caller)),
+            SearchNode::Query(number) => {
                 let made = self.query(number)?.made;
                 Ok(self.directory(caller, at, made))
             }
-            Place::Link(number, _) => {
+            SearchNode::Link(number, _) => {
                 let size = self.readlink(at)?.len() as u64;
                 let made = self.query(number)?.made;
                 Ok(attr(caller, at, Kind::Symlink, size, made))
@@ -297,7 +297,7 @@ impl Searches {
 
     /// The target of a link.
     pub(super) fn readlink(&self, at: NodeId) -> FsResult<Vec<u8>> {
-        let Place::Link(number, link) = place(at) else {
+        let SearchNode::Link(number, link) = place(at) else {
             return Err(FsError::InvalidArgument("not a symbolic link"));
         };
         let query = self.query(number)?;
@@ -315,9 +315,9 @@ impl Searches {
     ) -> FsResult<()> {
         const FIRST_COOKIE: u64 = 256;
         let number = match place(at) {
-            Place::Top => return Ok(()),
-            Place::Query(number) => number,
-            Place::Link(..) => return Err(FsError::NotDirectory),
+            SearchNode::Top => return Ok(()),
+            SearchNode::Query(number) => number,
+            SearchNode::Link(..) => return Err(FsError::NotDirectory),
         };
         let query = self.query(number)?;
         if cookie < FIRST_COOKIE {

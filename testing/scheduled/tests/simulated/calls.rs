@@ -18,12 +18,12 @@ pub(crate) const DIRECTORIES: usize = 2;
 
 /// A name in one of the directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct NameSlot {
     pub(crate) directory: usize,
     pub(crate) name: u8,
 }
 
-impl Place {
+impl NameSlot {
     pub(crate) fn name(self) -> Vec<u8> {
         vec![b'a' + self.name]
     }
@@ -40,15 +40,15 @@ pub(crate) fn directory_name(directory: usize) -> Vec<u8> {
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Call {
-    MakeFile(Place),
-    MakeDirectory(Place),
-    Unlink(Place),
-    Rmdir(Place),
-    Rename(Place, Place, RenameStyle),
-    Look(Place),
+    MakeFile(NameSlot),
+    MakeDirectory(NameSlot),
+    Unlink(NameSlot),
+    Rmdir(NameSlot),
+    Rename(NameSlot, NameSlot, RenameStyle),
+    Look(NameSlot),
     List(usize),
     /// Looks a file up, and opens it.
-    Open(usize, Place),
+    Open(usize, NameSlot),
     Close(usize),
     Stat(usize),
     Read(usize),
@@ -108,7 +108,7 @@ pub(crate) const READ_BYTES: usize = 64 << 10;
 
 /// One part of the volume, as the model has it.
 #[derive(Clone)]
-pub(crate) struct Part {
+pub(crate) struct DirectoryModel {
     model: FsModel,
     /// By slot and area.
     locks: BTreeMap<(usize, u8), Held>,
@@ -122,14 +122,14 @@ struct Held {
     exclusive: bool,
 }
 
-impl Part {
-    pub(crate) fn new() -> Part {
+impl DirectoryModel {
+    pub(crate) fn new() -> DirectoryModel {
         let mut model = FsModel::new(Timestamp(0), b".snapshots");
         for directory in 0..DIRECTORIES {
             let op = Op::Mkdir { path: vec![directory_name(directory)], mode: DIRECTORY_MODE };
             assert!(model.apply(Timestamp(0), &Caller::root(), &op).is_ok());
         }
-        Part { model, locks: BTreeMap::new() }
+        DirectoryModel { model, locks: BTreeMap::new() }
     }
 
     fn verdict(&mut self, call: &Call) -> Verdict {
@@ -217,7 +217,7 @@ pub(crate) fn timeless(answer: Answer) -> Answer {
     })
 }
 
-impl Sequential for Part {
+impl Sequential for DirectoryModel {
     type Call = Call;
     type Answer = Answer;
 

@@ -15,7 +15,7 @@ use vfs::{
 };
 
 use crate::calls::{
-    AREAS, Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, Place, READ_BYTES,
+    AREAS, Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, NameSlot, READ_BYTES,
     directory_name, granted, timeless,
 };
 
@@ -179,7 +179,7 @@ impl<'a> Client<'a> {
                 self.make(part, Call::List(directory));
                 for name in 0..NAMES {
                     let slot = self.fresh_slot();
-                    self.make(part, Call::Open(slot, Place { directory, name }));
+                    self.make(part, Call::Open(slot, NameSlot { directory, name }));
                     if self.open.contains_key(&slot) {
                         self.make(part, Call::Read(slot));
                         self.make(part, Call::Stat(slot));
@@ -194,9 +194,9 @@ impl<'a> Client<'a> {
         self.histories.next_slot.fetch_add(1, Ordering::Relaxed) as usize
     }
 
-    fn place(&mut self) -> Place {
+    fn place(&mut self) -> NameSlot {
         let directory = self.random.usize(..DIRECTORIES);
-        Place { directory, name: self.random.u8(..NAMES) }
+        NameSlot { directory, name: self.random.u8(..NAMES) }
     }
 
     fn draw(&mut self, part: usize) -> Call {
@@ -430,7 +430,7 @@ impl<'a> Client<'a> {
 
     fn execute(&mut self, part: usize, call: &Call) -> Result<Effect, Failed> {
         let root = Caller::root();
-        let at = |place: &Place| (place.directory, place.name());
+        let at = |place: &NameSlot| (place.directory, place.name());
         Ok(match call {
             Call::MakeFile(place) => {
                 let (directory, name) = at(place);

@@ -10,7 +10,7 @@ use testing::FarBlobs;
 use testing::linear::{Violation, linearize};
 use testing::sim::{Host, Pace, Run, Scheduler};
 
-use crate::calls::Part;
+use crate::calls::DirectoryModel;
 use crate::client::{Client, Histories};
 use crate::plan::{Faults, Plan};
 use crate::servers::{Hooks, ServerMachine};
@@ -210,7 +210,7 @@ fn check(world: &World, histories: &Histories, size: Size) -> Result<(), String>
     Client::new(size.clients, &*fs, histories, world.seed).look_at_all();
     for part in 0..size.parts {
         let history = histories.of_part(part);
-        match linearize(&Part::new(), &history, STEPS_MAX) {
+        match linearize(&DirectoryModel::new(), &history, STEPS_MAX) {
             Ok(()) => {}
             Err(Violation::NotLinearizable { placed: (placed, all), text }) => {
                 return Err(format!("part {part}: {placed} of {all} calls have an order: {text}"));

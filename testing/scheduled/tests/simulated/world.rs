@@ -8,7 +8,7 @@ use std::time::Duration;
 use device::sync::Mutex;
 use device::{Blobs, Clock, Env, Objects, SystemClock};
 use fs::{Engine, FormatOptions, Fs, Layout, OpenOptions};
-use remote::{Place, Proof, Remote, RemoteFs, Target};
+use remote::{Proof, Remote, RemoteFs, ServerAddress, Target};
 use store::Durability;
 use testing::sim::{Delays, Host, Latency, Scheduler, SimNet, SimStore};
 use testing::{FarBlobs, SeededRandom, SimDevice};
@@ -126,7 +126,7 @@ impl World {
     pub(crate) fn mount(&self, client: usize) -> Result<Mounted, String> {
         let host = World::client_host(client);
         let proof = Proof::Local(|_, _| Ok(()));
-        let at = |place: u8| Place { host: format!("127.0.0.{place}"), port: PORT };
+        let at = |place: u8| ServerAddress { host: format!("127.0.0.{place}"), port: PORT };
         let places = SERVER_PLACES.map(at).into();
         let target = Target { places, volume: VOLUME.into(), proof };
         // A program that mounts tries again while there is no server.

@@ -7,10 +7,10 @@ use wire::{Answer, Body, Call, FailureKind, KeptSnapshot, Snapshot, Sums};
 
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::session;
 
-pub(super) fn list(place: &Place, output: &mut Output) -> Result<()> {
+pub(super) fn list(place: &VolumePath, output: &mut Output) -> Result<()> {
     for snapshot in &listed(place)? {
         output.object(&json(snapshot))?;
         let created = output::time_local(snapshot.created);
@@ -24,7 +24,7 @@ pub(super) fn list(place: &Place, output: &mut Output) -> Result<()> {
 }
 
 /// The snapshots of a directory, by name.
-pub(super) fn listed(place: &Place) -> Result<Vec<Snapshot>> {
+pub(super) fn listed(place: &VolumePath) -> Result<Vec<Snapshot>> {
     let mut snapshots = Vec::new();
     session::call(place, &Call::SnapshotList { path: &place.inner }, &mut |body| {
         if let Body::Snapshots(more) = body {

@@ -15,7 +15,7 @@ use super::list::{listed, names_of};
 use crate::cli::SnapshotVerb;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::Place;
+use crate::place::VolumePath;
 use crate::{retention, session};
 
 /// Sets, removes or shows schedules.
@@ -24,13 +24,13 @@ pub(super) fn schedule(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
         unreachable!("invariant: called for this verb alone")
     };
     if *all {
-        return show(&asked(&Place::volume(dir)?, &Call::Schedules)?, output);
+        return show(&asked(&VolumePath::volume(dir)?, &Call::Schedules)?, output);
     }
     if *off {
         return turn_off(dir, output);
     }
     if when.is_none() && keep.is_none() && prefix.is_none() {
-        let place = Place::locate(dir)?;
+        let place = VolumePath::locate(dir)?;
         let found = of_place(&place)?;
         if found.is_empty() {
             let message = format!("{} has no schedule", printable(place.typed()));
@@ -40,7 +40,7 @@ pub(super) fn schedule(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
         return show(&found, output);
     }
     when.as_deref().map(retention::cron).transpose()?;
-    let place = Place::to_change(dir)?;
+    let place = VolumePath::to_change(dir)?;
     let prefix = prefix.as_ref().map(|prefix| Bytes::from(prefix.as_bytes()));
     let change = ScheduleChange { cron: when.clone(), prefix, keep: *keep };
     let call = Call::ScheduleSet { path: &place.inner, schedule: Some(change) };
@@ -49,7 +49,7 @@ pub(super) fn schedule(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
 }
 
 fn turn_off(dir: &Path, output: &mut Output) -> Result<()> {
-    let place = Place::to_change(dir)?;
+    let place = VolumePath::to_change(dir)?;
     session::perform(&place, &Call::ScheduleSet { path: &place.inner, schedule: None })?;
     let mut object = json!({ "schedule": null });
     output::put_bytes(&mut object, "path", place.typed());
@@ -59,7 +59,7 @@ fn turn_off(dir: &Path, output: &mut Output) -> Result<()> {
 }
 
 /// The schedule of one directory, with the path as typed.
-fn of_place(place: &Place) -> Result<Vec<Scheduled>> {
+fn of_place(place: &VolumePath) -> Result<Vec<Scheduled>> {
     let mut found = asked(place, &Call::ScheduleGet { path: &place.inner })?;
     for one in &mut found {
         one.path = Bytes::from(place.typed());
@@ -112,7 +112,7 @@ fn show(found: &[Scheduled], output: &mut Output) -> Result<()> {
 
 /// Deletes the snapshots that are not kept.
 pub(super) fn prune(
-    place: &Place,
+    place: &VolumePath,
     keep: Option<Keep>,
     prefix: Option<&OsStr>,
     dry_run: bool,
@@ -182,9 +182,9 @@ pub(super) fn hold(
 ) -> Result<()> {
     let (volume, number) = if is_number {
         let number = snapshot.to_str().and_then(|text| text.trim_start_matches('#').parse().ok());
-        (Place::volume_to_change(dir)?, number)
+        (VolumePath::volume_to_change(dir)?, number)
     } else {
-        let place = Place::to_change(dir)?;
+        let place = VolumePath::to_change(dir)?;
         let all = listed(&place)?;
         let found = all.iter().find(|one| one.name.0 == snapshot.as_bytes());
         (place.volume, found.map(|one| one.subvolume))

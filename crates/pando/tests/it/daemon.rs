@@ -30,7 +30,7 @@ fn concurrent_commands_on_a_volume_without_a_daemon_all_work() {
 fn files_of_a_killed_daemon_block_nothing() {
     let world = World::new();
     world.ok(&["subvolume", "create", &world.at("/s")]);
-    world.kill_owner();
+    world.kill_daemon();
     assert!(world.volume.join("control.sock").exists(), "the dead leave their socket");
     assert_eq!(world.names("/"), ["s"]);
 }
@@ -45,7 +45,7 @@ fn an_idle_daemon_ends() {
     let pid = reported["daemon"]["pid"].as_i64().unwrap() as i32;
     wait_until("the daemon leaves", || !is_alive(pid));
     assert!(!world.volume.join("control.sock").exists());
-    assert_eq!(world.owner(), None);
+    assert_eq!(world.daemon(), None);
     world.ok(&["ls", &world.at("/")]);
 }
 
@@ -53,11 +53,11 @@ fn an_idle_daemon_ends() {
 fn a_daemon_without_a_mount_yields_to_a_mounting_one() {
     let world = World::new();
     world.ok(&["subvolume", "create", &world.at("/s")]);
-    let before = world.owner().unwrap();
+    let before = world.daemon().unwrap();
     if !world.mount() {
         return;
     }
-    let after = world.owner().unwrap();
+    let after = world.daemon().unwrap();
     assert_ne!(before, after);
     assert!(world.below_mount("s").is_dir());
     wait_until("the one before leaves", || !is_alive(before));
@@ -118,9 +118,9 @@ fn garbage_on_the_socket_harms_nobody() {
         // Closed, cleanly or not; the daemon must continue.
         drop(stream.read_to_end(&mut answered));
     }
-    let pid = world.owner().unwrap();
+    let pid = world.daemon().unwrap();
     world.ok(&["ls", &world.at("/")]);
-    assert_eq!(world.owner(), Some(pid));
+    assert_eq!(world.daemon(), Some(pid));
 }
 
 /// Regression: such a daemon ended before the command that started it connected, which then started
@@ -156,7 +156,7 @@ fn a_daemon_leaves_a_volume_alone_that_replaced_its_own() {
     for removed in [true, false] {
         let world = World::new();
         world.ok(&["subvolume", "create", &world.at("/old")]);
-        let before = world.owner().unwrap();
+        let before = world.daemon().unwrap();
         let moved = world.path().join("moved");
         if removed {
             std::fs::remove_dir_all(&world.volume).unwrap();
@@ -165,7 +165,7 @@ fn a_daemon_leaves_a_volume_alone_that_replaced_its_own() {
         }
         world.ok(&["format", world.vol()]);
         world.ok(&["subvolume", "create", &world.at("/new")]);
-        let after = world.owner().unwrap();
+        let after = world.daemon().unwrap();
         assert_ne!(before, after);
         if !removed {
             // It is found at its new path, and continues.
@@ -177,7 +177,7 @@ fn a_daemon_leaves_a_volume_alone_that_replaced_its_own() {
         wait_until("the one before leaves", || !is_alive(before));
         assert!(world.volume.join("control.sock").exists(), "it removed another one's socket");
         assert_eq!(world.names("/"), ["new"]);
-        assert_eq!(world.owner(), Some(after));
+        assert_eq!(world.daemon(), Some(after));
         assert!(world.ok(&["fsck", world.vol()]).contains("clean"));
         if !removed {
             let at = format!("{}:/", moved.display());
@@ -193,15 +193,15 @@ fn a_daemon_leaves_a_volume_alone_that_replaced_its_own() {
 fn a_daemon_whose_socket_was_removed_is_reachable_again_soon() {
     let world = World::new();
     world.ok(&["ls", &world.at("/")]);
-    let pid = world.owner().unwrap();
+    let pid = world.daemon().unwrap();
     std::fs::remove_file(world.volume.join("control.sock")).unwrap();
     world.ok(&["ls", &world.at("/")]);
-    assert_eq!(world.owner(), Some(pid));
+    assert_eq!(world.daemon(), Some(pid));
     // For example a copy that was restored.
     std::fs::remove_file(world.volume.join("control.sock")).unwrap();
     std::fs::write(world.volume.join("control.sock"), b"").unwrap();
     world.ok(&["ls", &world.at("/")]);
-    assert_eq!(world.owner(), Some(pid));
+    assert_eq!(world.daemon(), Some(pid));
     // After everything was removed, the daemon is not found through what takes its place.
     for entry in std::fs::read_dir(&world.volume).unwrap() {
         let path = entry.unwrap().path();
@@ -211,7 +211,7 @@ fn a_daemon_whose_socket_was_removed_is_reachable_again_soon() {
     }
     world.ok(&["format", world.vol()]);
     world.ok(&["subvolume", "create", &world.at("/new")]);
-    assert_ne!(world.owner(), Some(pid));
+    assert_ne!(world.daemon(), Some(pid));
     assert!(!is_alive(pid), "it leaves by itself, for its lock on the directory is in the way");
     assert_eq!(world.names("/"), ["new"]);
 }
@@ -236,7 +236,7 @@ fn a_command_that_needs_the_volume_exclusively_reports_the_import_that_holds_it(
     let pid = import.id().cast_signed();
     wait_until("it has begun", || world.run(&["ls", &world.at("/copy/d0")]).code == 0);
     signal(pid, rustix::process::Signal::STOP);
-    let owner = world.owner();
+    let owner = world.daemon();
     let repair = World::command(&["fsck", "--repair", world.vol()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -253,7 +253,7 @@ fn a_command_that_needs_the_volume_exclusively_reports_the_import_that_holds_it(
     assert_eq!(ended, None, "the import was over before it was stopped");
     let what = format!("in the middle of an import for process {pid}");
     assert!(repair.code == 6 && repair.err.contains(&what), "{}", repair.err);
-    assert_eq!(world.owner(), owner);
+    assert_eq!(world.daemon(), owner);
     assert!(import.wait().unwrap().success());
     world.ok(&["fsck", "--repair", world.vol()]);
     assert_eq!(world.names("/copy").len(), 40);
@@ -268,7 +268,7 @@ fn a_daemon_uses_all_descriptors_that_it_may() {
     command.args(["-c", &list, PANDO]).env("PANDO_IDLE_SECONDS", IDLE_SECONDS);
     let listed = answer(&command.stdin(Stdio::null()).output().unwrap());
     assert_eq!(listed.code, 0, "{}", listed.err);
-    let limits = format!("/proc/{}/limits", world.owner().unwrap());
+    let limits = format!("/proc/{}/limits", world.daemon().unwrap());
     let limits = std::fs::read_to_string(limits).unwrap();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
     let mut words = line.split_whitespace();

@@ -428,7 +428,7 @@ fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::fresh;
+    use crate::daemon::fresh;
 
     #[test]
     fn a_directory_that_is_too_deep_is_reported_and_the_rest_is_exported() {

@@ -38,7 +38,7 @@ pub fn connect_or_spawn(
                 return Err(failure);
             }
             Opened::Leaving | Opened::Refused(_) => {}
-            Opened::NoOwner => match spawn()? {
+            Opened::NoDaemon => match spawn()? {
                 // Without a pause: it listens now.
                 Launch::Ready { .. } => continue,
                 Launch::Taken => {}

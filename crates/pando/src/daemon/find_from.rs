@@ -21,7 +21,7 @@ const WALKED_MAX: usize = 1 << 20;
 const NAMES_MAX: usize = 1024;
 
 /// A path to search from.
-pub(super) struct Place {
+pub(super) struct SearchRoot {
     /// The path inside the volume.
     pub(super) path: Vec<u8>,
     /// How it is shown.
@@ -35,7 +35,7 @@ pub(super) struct Places<'a> {
     fs: &'a Volume,
     path: &'a [u8],
     shown: &'a [u8],
-    first: Option<Place>,
+    first: Option<SearchRoot>,
     snapshots: std::vec::IntoIter<InSnapshot>,
 }
 
@@ -52,7 +52,7 @@ struct InSnapshot {
 
 impl Places<'_> {
     /// The path in a snapshot; `None`: it was deleted since it was listed.
-    fn place(&self, snapshot: &InSnapshot) -> Option<Place> {
+    fn place(&self, snapshot: &InSnapshot) -> Option<SearchRoot> {
         let (fs, directory) = (self.fs, components(self.path));
         let (above, below) = directory.split_at(snapshot.above);
         let subvol = SubvolId(snapshot.subvol);
@@ -65,14 +65,14 @@ impl Places<'_> {
             let path = inside(fs, &directory, above.len(), &name, b"");
             (path, shown_in(fs, self.shown, below, &name, below))
         };
-        Some(Place { path, shown, optional: true })
+        Some(SearchRoot { path, shown, optional: true })
     }
 }
 
 impl Iterator for Places<'_> {
-    type Item = Place;
+    type Item = SearchRoot;
 
-    fn next(&mut self) -> Option<Place> {
+    fn next(&mut self) -> Option<SearchRoot> {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
@@ -94,7 +94,7 @@ pub(super) fn places<'a>(
     cancel: &AtomicBool,
 ) -> Result<Places<'a>, Failure> {
     let (path, shown) = (&from.path.0[..], &from.shown.0[..]);
-    let one = |path: Vec<u8>| Some(Place { path, shown: shown.to_vec(), optional: false });
+    let one = |path: Vec<u8>| Some(SearchRoot { path, shown: shown.to_vec(), optional: false });
     let mut places = Places { fs, path, shown, first: None, snapshots: Vec::new().into_iter() };
     let follow = follow(fs, caller, path, find);
     match node(fs, caller, path, follow) {
@@ -363,7 +363,7 @@ mod tests {
     use search::query::Expr;
 
     use super::*;
-    use crate::owner::fresh;
+    use crate::daemon::fresh;
 
     fn question() -> Find {
         Find {

@@ -7,7 +7,7 @@
 use wire::{Failure, FailureKind};
 
 use super::{Session, Sessions};
-use crate::owner::load::Load;
+use crate::daemon::load::Load;
 
 /// Most of all clients, whatever memory the server has. One client, by the name in its certificate,
 /// gets half of it, and no more than that.
@@ -50,17 +50,17 @@ impl Session {
 
 impl Sessions {
     /// Reserves no more than that, of which one stream gets a quarter at most.
-    pub(in crate::owner) fn reserve_at_most(&mut self, bytes: u64) {
+    pub(in crate::daemon) fn reserve_at_most(&mut self, bytes: u64) {
         self.most = Most(bytes.min(RESERVED_MAX));
     }
 
     /// Most memory of one stream or dump for another machine.
-    pub(in crate::owner) fn most_of_stream(&self) -> u64 {
+    pub(in crate::daemon) fn most_of_stream(&self) -> u64 {
         self.most.0 / 4
     }
 
     /// Begins a request of a connection that may take so much memory.
-    pub(in crate::owner) fn begin_with(
+    pub(in crate::daemon) fn begin_with(
         &mut self,
         id: u64,
         (load, memory): (Load, u64),

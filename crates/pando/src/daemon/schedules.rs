@@ -209,7 +209,7 @@ mod tests {
     use testing::SimClock;
 
     use super::*;
-    use crate::owner::fresh;
+    use crate::daemon::fresh;
 
     struct Front(Volume);
 

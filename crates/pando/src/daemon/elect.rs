@@ -32,7 +32,7 @@ const ENGAGED_PAUSE: Duration = Duration::from_millis(100);
 /// The outcome of an election.
 pub(super) enum Elected {
     /// This process holds the volume as long as this lives.
-    Owner(Box<dyn Lock>),
+    Daemon(Box<dyn Lock>),
     /// Another process holds it, and listens.
     Taken,
 }
@@ -47,7 +47,7 @@ pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
         if let Some(lock) = lock.map_err(|error| failure::device(&start.volume, &error))? {
             lock.describe(&format!("{}\n", std::process::id()))
                 .map_err(|error| failure::device(&start.volume, &error))?;
-            return Ok(Elected::Owner(lock));
+            return Ok(Elected::Daemon(lock));
         }
         match Connection::open(&start.volume)? {
             Opened::Connected(connection) if start.uses_alone().is_some() => {
@@ -57,7 +57,7 @@ pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
             Opened::Connected(_) => return Ok(Elected::Taken),
             Opened::Refused(failure) => return Err(failure),
             // It is starting or leaving.
-            Opened::NoOwner | Opened::Leaving => {}
+            Opened::NoDaemon | Opened::Leaving => {}
         }
         if clock.monotonic().saturating_sub(begin) > patience {
             return Err(stuck(&start.volume));
@@ -81,7 +81,7 @@ pub(crate) fn alone(volume: &Path, env: &Env) -> Result<Box<dyn Lock>> {
         match Connection::open(volume)? {
             Opened::Connected(connection) => ask_to_leave(volume, connection, &**clock, begin)?,
             Opened::Refused(failure) => return Err(failure),
-            Opened::NoOwner | Opened::Leaving => {}
+            Opened::NoDaemon | Opened::Leaving => {}
         }
         if clock.monotonic().saturating_sub(begin) > PATIENCE {
             return Err(stuck(volume));

@@ -128,7 +128,7 @@ pub(crate) fn run(start: &Start, report: &mut dyn FnMut(&Launch)) -> Result<()> 
         return Err(failure::open(&start.volume, &fs::OpenError::NotAVolume));
     }
     let lock = match elect::elect(start, &env)? {
-        Elected::Owner(lock) => lock,
+        Elected::Daemon(lock) => lock,
         Elected::Taken => {
             report(&Launch::Taken);
             return Ok(());

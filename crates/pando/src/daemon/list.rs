@@ -266,7 +266,7 @@ mod tests {
     use wire::{FailureKind, Reply, decode, read_frame};
 
     use super::*;
-    use crate::owner::peer_wait::Outgoing;
+    use crate::daemon::peer_wait::Outgoing;
 
     /// What a listing sends: the paths, and the skipped ones.
     fn sent(list: impl FnOnce(&mut Replies)) -> (Vec<Vec<u8>>, Vec<Failure>) {

@@ -528,7 +528,7 @@ fn answer_scan<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::fresh;
+    use crate::daemon::fresh;
 
     /// That a silent connection ends is tested with a daemon; here, after how long.
     #[test]

@@ -1,33 +1,33 @@
-//! `pando owner`: the background process that other verbs start. Not for users.
+//! `pando daemon`: the background process that other verbs start. Not for users.
 
 use std::time::Duration;
 
 use client::LaunchReport;
 
-use crate::cli::OwnerArgs;
+use crate::cli::DaemonArgs;
+use crate::daemon;
+use crate::daemon::detach;
 use crate::failure::Result;
 use crate::host::TakeOver;
-use crate::owner;
-use crate::owner::detach;
 
-pub(crate) fn run(args: &OwnerArgs) -> Result<()> {
+pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
     detach::leave_session();
-    let start = owner::Start {
+    let start = daemon::Start {
         volume: args.voldir.clone(),
         mount: args
             .mount
             .clone()
-            .map(|mount_point| owner::MountStart { mount_point, options: args.options.clone() }),
+            .map(|mount_point| daemon::MountStart { mount_point, options: args.options.clone() }),
         cache_bytes: args.cache_size,
         index_bytes: args.index_cache,
         idle: Some(Duration::from_secs(args.idle_seconds)),
         metrics: args.metrics,
-        trace: args.trace.clone().map(|file| owner::TraceStart { file, limit: args.trace_limit }),
+        trace: args.trace.clone().map(|file| daemon::TraceStart { file, limit: args.trace_limit }),
         take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
         serve: None,
     };
     let mut report = LaunchReport::new(std::io::stdout());
-    let ended = owner::run(&start, &mut |launch| {
+    let ended = daemon::run(&start, &mut |launch| {
         report.send(launch);
         detach::close_report();
     });

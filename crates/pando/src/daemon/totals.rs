@@ -270,7 +270,7 @@ mod tests {
     use wire::{Reply, decode, read_frame};
 
     use super::*;
-    use crate::owner::peer_wait::Outgoing;
+    use crate::daemon::peer_wait::Outgoing;
 
     #[test]
     fn reported_days_are_few_and_complete() {
