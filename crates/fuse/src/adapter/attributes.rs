@@ -87,10 +87,8 @@ impl Adapter {
     ) -> Answer<Vec<u8>> {
         let total = self.is_computed(name);
         let caller = if total { self.searcher(who) } else { self.caller(who) };
-        let value = self
-            .fs
-            .getxattr(&caller, self.node(number), name)
-            .map_err(|error| match error {
+        let value =
+            self.fs.getxattr(&caller, self.node(number), name).map_err(|error| match error {
                 FsError::NoAttribute if name == LABEL && !self.has_labels => Errno::NOT_SUPPORTED,
                 error => failed("getxattr", number)(error),
             })?;
