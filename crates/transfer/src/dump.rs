@@ -180,8 +180,7 @@ impl<'a> Dump<'a> {
 
     fn inode(&mut self, (path, held): (&[u8], &Held<'_>), first: Option<&[u8]>) -> Result<()> {
         let Job { fs, caller, .. } = self.job;
-        // A snapshot does not change: they are those of the look-up.
-        let attr: Attr = held.entry.attr;
+        let attr: Attr = fs.getattr(caller, held.node()).at(path)?;
         let target = match attr.kind {
             Kind::Symlink => Some(fs.readlink_untimed(caller, held.node()).at(path)?),
             _ => None,

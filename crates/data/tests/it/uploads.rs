@@ -236,7 +236,8 @@ fn many_synced_writes_are_few_objects() {
             Volume::over(testing::sim_env(9), options, false, Some(Arc::clone(&objects)));
         let file = data::FileRef { tree: TreeId(32), ino: 1 };
         let written = 3 << 20;
-        let places = written / length;
+        // The model keeps the contents after each commit.
+        let places = (written / length).min(200);
         for step in 0..places {
             let place = if scattered { step * 7919 % places } else { step };
             if !synced {
@@ -252,7 +253,7 @@ fn many_synced_writes_are_few_objects() {
         }
         volume.verify();
         let made = objects.objects().len();
-        assert!(made <= 8, "{case}: {made} objects for {places} syncs of 3 MiB");
+        assert!(made <= 8, "{case}: {made} objects for {places} syncs");
         opened(&volume, volume.store.after_crash(), objects.copy(), 2).verify();
     }
 }
