@@ -190,5 +190,5 @@ impl Data {
     }
 }
 
-const _: () = assert!(bytes_of(BLOCK_PAGES) % CHUNK_BYTES as usize == 0);
+const _: () = assert!(bytes_of(BLOCK_PAGES).is_multiple_of(CHUNK_BYTES as usize));
 const _: () = assert!(bytes_of(BLOCK_PAGES) >= GATHERED_BYTES_MAX);

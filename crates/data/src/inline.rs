@@ -42,26 +42,26 @@ pub(crate) const SMALL_BYTES: usize = 1024;
 /// Limits of rule 2.
 pub(crate) struct Limits {
     /// Longest write that is inline.
-    write_bytes: usize,
+    longest_write: usize,
     /// Maximum length of consecutive inline extents.
-    run_bytes: u64,
+    longest_run: u64,
     /// Inline bytes of a hot file at which a settle is due.
-    settle_bytes: u64,
+    settle_at: u64,
     /// Those beyond which it uses segments.
-    hot_bytes: u64,
+    hot_at: u64,
 }
 
 /// Where files of segments are durable.
 const FILES: Limits = Limits {
-    write_bytes: INLINE_EXTENT_BYTES_MAX,
-    run_bytes: 64 << 10,
-    settle_bytes: 256 << 10,
-    hot_bytes: 1 << 20,
+    longest_write: INLINE_EXTENT_BYTES_MAX,
+    longest_run: 64 << 10,
+    settle_at: 256 << 10,
+    hot_at: 1 << 20,
 };
 
 /// Where each sync makes objects.
 const OBJECTS: Limits =
-    Limits { write_bytes: 64 << 10, run_bytes: 1 << 20, settle_bytes: 1 << 20, hot_bytes: 4 << 20 };
+    Limits { longest_write: 64 << 10, longest_run: 1 << 20, settle_at: 1 << 20, hot_at: 4 << 20 };
 
 /// Where a write is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Hot {
         }
         let mut files = self.files.lock();
         let Some(hot) = files.get_mut(&file) else { return false };
-        if hot.credits == 0 || hot.inline_bytes >= limits.hot_bytes {
+        if hot.credits == 0 || hot.inline_bytes >= limits.hot_at {
             return false;
         }
         hot.credits -= 1;
@@ -102,10 +102,10 @@ impl Hot {
 
     /// Inline bytes moved to a segment along with a write.
     pub(crate) fn moved_along(&self, file: FileRef, bytes: u64) {
-        if self.any.load(Ordering::Relaxed) {
-            if let Some(hot) = self.files.lock().get_mut(&file) {
-                hot.inline_bytes = hot.inline_bytes.saturating_sub(bytes);
-            }
+        if self.any.load(Ordering::Relaxed)
+            && let Some(hot) = self.files.lock().get_mut(&file)
+        {
+            hot.inline_bytes = hot.inline_bytes.saturating_sub(bytes);
         }
     }
 
@@ -123,7 +123,7 @@ impl Data {
 
     /// Maximum length of consecutive inline extents.
     pub(crate) fn run_bytes_max(&self) -> u64 {
-        self.limits().run_bytes
+        self.limits().longest_run
     }
 
     /// Records that a file was fsynced, so that its next small writes are inline.
@@ -154,9 +154,9 @@ impl Data {
         if !self.hot.any.load(Ordering::Relaxed) {
             return None;
         }
-        let settle_bytes = self.limits().settle_bytes;
+        let settle_at = self.limits().settle_at;
         let files = self.hot.files.lock();
-        files.iter().find(|(_, hot)| hot.inline_bytes >= settle_bytes).map(|(&file, _)| file)
+        files.iter().find(|(_, hot)| hot.inline_bytes >= settle_at).map(|(&file, _)| file)
     }
 
     /// Decides where a write is stored, by the rule at the top of this file.
@@ -175,7 +175,7 @@ impl Data {
         }
         let limits = self.limits();
         let run_bytes = run.bytes + bytes as u64;
-        if bytes <= limits.write_bytes && run_bytes <= limits.run_bytes {
+        if bytes <= limits.longest_write && run_bytes <= limits.longest_run {
             if self.options.synced {
                 self.note_fsync(file);
             }

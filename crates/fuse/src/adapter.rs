@@ -76,6 +76,10 @@ const NOT_KEPT: Timeouts =
     Timeouts { attr: Duration::ZERO, entry: Duration::ZERO, negative: Duration::ZERO };
 
 /// The translation for one mount.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "settings of the mount, independent of each other"
+)]
 pub(crate) struct Adapter {
     fs: Arc<dyn FileSystem>,
     /// The node behind the kernel's number 1: the volume's root, or `subdir`, or the directory that

@@ -22,6 +22,9 @@ const NAME_FREE_WITHIN: Duration = Duration::from_secs(8);
 /// A volume: what clients call it, and its id.
 pub type Volume = (String, [u8; 16]);
 
+/// Serves a volume until a mandate ends; a failure in its words.
+type Serve<'a> = dyn FnMut(&Arc<dyn Mandate>) -> Result<(), String> + 'a;
+
 /// Called after each step with a volume's name and the other server that should own it, if any.
 type OnStep = dyn Fn(&str, Option<&Owner>) + Send + Sync;
 
@@ -144,11 +147,7 @@ impl Standby {
 
     /// Calls `serve` whenever this server should own a volume, until the end. It serves the volume
     /// until its mandate ends; a failure is reported in its words.
-    pub fn hold(
-        self: &Arc<Standby>,
-        (name, volume): Volume,
-        serve: &mut dyn FnMut(&Arc<dyn Mandate>) -> Result<(), String>,
-    ) {
+    pub fn hold(self: &Arc<Standby>, (name, volume): Volume, serve: &mut Serve<'_>) {
         let mandate: Arc<dyn Mandate> = Arc::new(Candidate { standby: Arc::clone(self), volume });
         while !self.is_ending() {
             let is_ours = self.campaign.standing(&volume) == Standing::Ours;

@@ -163,7 +163,9 @@ impl State {
         self.alive.retain(|other| *other != task);
         let joins = |other: &Task| self.threads[*other].doing == Doing::Joining(task);
         let joining: Vec<Task> = self.alive.iter().copied().filter(joins).collect();
-        joining.into_iter().for_each(|other| self.release(other, false));
+        for other in joining {
+            self.release(other, false);
+        }
     }
 
     /// Chooses who runs next; `None` if all have ended.
