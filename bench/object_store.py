@@ -12,7 +12,7 @@ the median of the rounds, in seconds, and the requests of the last round as the 
 Caches are warm except in the steps that are called cold: there the volume was unmounted and the
 host's directory deleted. JuiceFS without `--writeback` has a part of the files (`--slow-files`), for
 it creates an object for each, one after the other; and so does the cold read of JuiceFS, for it reads
-an object for each: `(1/N)` stands beside those seconds.
+an object for each: `(1/N)` is beside those seconds.
 """
 
 import argparse
@@ -168,7 +168,7 @@ class Juice:
 
 
 def counts(endpoint, volume):
-    """What the server was asked for the bucket of a volume."""
+    """What was requested of the server for the bucket of a volume."""
     bucket = os.path.basename(volume.place) if isinstance(volume, Juice) else BUCKET
     with urllib.request.urlopen(f"{endpoint}/?counts={bucket}") as answer:
         return json.load(answer)

@@ -128,8 +128,8 @@ def listings(alpha, beta):
 
 WRITER = """
 import os, sys
-directory, said = sys.argv[1:]
-out = open(said, "w")
+directory, log = sys.argv[1:]
+out = open(log, "w")
 number = 0
 while True:
     try:
@@ -145,8 +145,8 @@ while True:
 """
 
 
-def acknowledged(said):
-    with open(said) as file:
+def acknowledged(log):
+    with open(log) as file:
         lines = file.read().split("\n")
     return [int(line) for line in lines if line.isdigit()], [l for l in lines if l.startswith("ended")]
 
@@ -159,21 +159,21 @@ def take_overs(alpha, beta):
     owner, other = alpha, beta
     owner.pando("mount", url, MOUNT)
     for round_ in range(4):
-        directory, said = f"{MOUNT}/round{round_}", f"/tmp/said{round_}"
+        directory, log = f"{MOUNT}/round{round_}", f"/tmp/log{round_}"
         owner.ok("mkdir", directory)
         other.fails(f"is open on host {owner.name}", PANDO, "mount", url, MOUNT)
         if round_ == 0:
             seen = other.pando("ls", f"{url}:/")
             assert "shows its state of" in seen, seen
-        writer = owner.start("python3", "-c", WRITER, directory, said)
+        writer = owner.start("python3", "-c", WRITER, directory, log)
         deadline = time.monotonic() + 120
-        while not os.path.exists(said) or len(acknowledged(said)[0]) < 10:
+        while not os.path.exists(log) or len(acknowledged(log)[0]) < 10:
             assert time.monotonic() < deadline, "the writer does not get on"
             time.sleep(0.2)
         other.pando("mount", "--take-over", url, MOUNT)
         other.ok("mkdir", f"{MOUNT}/new{round_}")
         out, _ = writer.communicate(timeout=300)
-        done, end = acknowledged(said)
+        done, end = acknowledged(log)
         assert end, f"the old owner's fsync did not fail: {out}"
         listed = other.ok("find", directory, "-name", "f*", "-printf", "%f %s\\n").split("\n")
         lengths = dict(line.split() for line in listed if line)

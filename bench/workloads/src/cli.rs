@@ -173,6 +173,7 @@ pub(crate) enum DurabilityArg {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option")]
 pub(crate) struct BenchArgs {
     /// What to do
     #[arg(value_enum)]

@@ -1,5 +1,5 @@
-//! Page allocation: pages are allocated from the open segment in order, and none twice that may have
-//! been written.
+//! Page allocation: pages are allocated from the open segment in order, and none twice that may
+//! have been written.
 //!
 //! Reserving takes a mutex; the bytes are written outside of it. A reservation is *in flight*, held
 //! by a [`Ticket`], until the commit that names it has returned: meanwhile its segment is neither
@@ -169,7 +169,8 @@ impl Allocator {
     }
 
     /// Returns the pages of a reservation behind its first `used` ones, which were not written, to
-    /// the open segment. If others reserved pages behind them, they stay unused: the result is them.
+    /// the open segment. If others reserved pages behind them, they stay unused:
+    /// the result is them.
     /// A marking that began before has the whole reservation as in flight, so it takes as live what
     /// is written there later.
     pub(crate) fn return_end(&self, ticket: &mut Ticket, used: u32) -> Option<PageRun> {

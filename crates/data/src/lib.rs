@@ -40,9 +40,9 @@ mod clean;
 mod gc;
 
 // The handle, how bytes are written, and segments.
+mod gather;
 mod data;
 mod write;
-mod gather;
 mod cut;
 mod garbage;
 mod alloc;

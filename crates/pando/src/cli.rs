@@ -118,6 +118,7 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one, for the whole run")]
 pub(crate) enum Verb {
     /// Create a volume in an empty or new directory
     #[command(after_help = FORMAT_HELP)]

@@ -10,7 +10,9 @@ use std::net::{IpAddr, SocketAddr};
 pub(crate) fn user_of(far: SocketAddr, near: SocketAddr) -> Option<u32> {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
         // A line at a time: with thousands of connections the table is long.
-        let table = BufReader::new(File::open(table).ok()?).lines().map_while(Result::ok);
+        let table = BufReader::new(File::options().read(true).open(table).ok()?)
+            .lines()
+            .map_while(Result::ok);
         table.skip(1).find_map(|line| user_in(&line, far, near))
     })
 }

@@ -61,7 +61,7 @@ pub(crate) fn parse(text: &str) -> std::result::Result<u64, String> {
     }
 }
 
-/// Divides what was asked for, or half of the machine's memory. The cache and the index may have
+/// Divides what was requested, or half of the machine's memory. The cache and the index may have
 /// other sizes; what they leave is divided as before, and must not be less than usual.
 pub(crate) fn divide(
     asked: Option<u64>,
@@ -77,7 +77,7 @@ fn divided(
     half: u64,
 ) -> Result<Division> {
     let given = cache.unwrap_or(0).saturating_add(index.unwrap_or(0));
-    // (As much for all that was not asked for as for all that was.)
+    // (As much for all that was not requested as for all that was.)
     let memory = asked.unwrap_or_else(|| half.max(given.saturating_mul(2)).max(MEMORY_MIN));
     let part = |parts: u64| memory / PARTS * parts;
     let (own_cache, own_index) = (cache.unwrap_or(part(CACHE)), index.unwrap_or(part(INDEX)));
@@ -133,7 +133,7 @@ mod tests {
             let own = divided(None, (None, None), memory).unwrap();
             assert_eq!(own, parts);
         }
-        // What was asked for by its own name is no more than half.
+        // What was requested by its own name is no more than half.
         let cache = divided(None, (Some(6 << 30), Some(1 << 30)), 1 << 30).unwrap();
         assert_eq!((cache.cache, cache.index), (6 << 30, 1 << 30));
         assert!(sum(&cache) <= 14 << 30);

@@ -4,7 +4,7 @@
 //!
 //! The log of a daemon is on the disk of its volume, and users cause lines of it: without
 //! `PANDO_LOG` it takes `LINES_AT_ONCE` lines, and then one each `LINE_EVERY`; the next line
-//! says how many were left out.
+//! counts those that were left out.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;

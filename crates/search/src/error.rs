@@ -39,7 +39,7 @@ pub enum Error {
     /// The caller may not search there.
     #[error("permission denied")]
     Denied,
-    /// More memory would be needed than one user gets; says what to do.
+    /// More memory would be needed than one user gets; with what to do.
     #[error("{0}")]
     Limit(&'static str),
     /// The caller cancelled.

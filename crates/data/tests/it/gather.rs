@@ -1,4 +1,5 @@
-//! Contents of new files that are gathered, beside ordinary writes, collections, faults and crashes.
+//! Contents of new files that are gathered, beside ordinary writes, collections, faults and
+//! crashes.
 
 use std::sync::Arc;
 

@@ -55,8 +55,8 @@ fn times_out_of_range_are_harmless() {
     }
 }
 
-/// `ls -l` asks each file for its label, and no kernel caches the answer: it stops when a file system
-/// reports that it supports none. A label that is there is there.
+/// `ls -l` asks each file for its label, and no kernel caches the answer: it stops when a file
+/// system reports that it supports none. A label that is there is there.
 #[test]
 fn labels_are_not_supported_where_the_kernel_has_none() {
     let Some(rig) = mounted("") else { return };

@@ -156,7 +156,7 @@ impl Chunk {
         dirs.clear();
         files.clear();
         scratch.clear();
-        (freed, Chunk { dirs, files, scratch, gathered, ..Chunk::default() })
+        (freed, Chunk { dirs, files, gathered, scratch, ..Chunk::default() })
     }
 
     pub(super) fn dir(&self, id: DirId) -> &Dir {

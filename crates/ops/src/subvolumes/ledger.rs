@@ -52,7 +52,7 @@ pub struct Ledger {
     mounts: Option<Mounts>,
     /// How far heirs were given what they inherit. Nothing of it need survive a crash.
     reached: BTreeMap<u64, Reached>,
-    /// How often a subvolume was mounted elsewhere, or a copy came to inherit something else.
+    /// How often a subvolume was mounted elsewhere, or what a copy inherits changed.
     changes: u64,
 }
 

@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 use program::{cache_size, index_cache};
 
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
-use crate::{metrics, serve_memory};
+use crate::metrics;
+use crate::serve_memory;
 
 pub(super) const SERVE_HELP: &str = "\
 A client reaches a volume as pando://HOST[:PORT]/NAME, with `pando mount` and with verbs. Every

@@ -427,6 +427,8 @@ fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
     use crate::daemon::fresh;
 
@@ -497,10 +499,10 @@ mod tests {
                     match item.unwrap() {
                         ExportItem::File { name, attr, .. } => {
                             let name = name.escape_ascii();
-                            sent.push_str(&format!("{name}{} ", attr.nlink));
+                            write!(sent, "{name}{} ", attr.nlink).unwrap();
                         }
                         ExportItem::Link { name, .. } => {
-                            sent.push_str(&format!("={} ", name.escape_ascii()));
+                            write!(sent, "={} ", name.escape_ascii()).unwrap();
                         }
                         _ => {}
                     }

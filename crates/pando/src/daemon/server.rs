@@ -1,6 +1,8 @@
 //! The socket side of the daemon: accepts connections, tracks which of them have a request under
 //! way, and decides when the daemon leaves.
 
+mod ended;
+
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -15,7 +17,7 @@ use device::sync::{Condvar, Mutex, Receiver, RecvTimeoutError, Sender};
 use fs::Volume;
 use inode::Caller;
 use program::Background;
-use wire::{Failure, FailureKind, Followed, ScanWatch};
+use wire::{Followed, ScanWatch};
 
 use super::clients::Clients;
 use super::connection;
@@ -47,9 +49,6 @@ const FIRST_WITHIN: Duration = Duration::from_secs(10);
 /// A mount that requests the volume does not wait for work that takes longer than this: other
 /// clients would find no daemon meanwhile.
 const SHORT: Duration = Duration::from_secs(1);
-
-/// How long an ended session may take before its connection is cut off, and how long after that.
-const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often the bytes of a volume in an object store are measured, if it changed: this for each
 /// request that the last time took, which is one for each thousand objects.
@@ -280,65 +279,6 @@ impl Server {
     pub(super) fn trusts(&self, uid: u32) -> bool {
         let own = rustix::process::geteuid().as_raw();
         uid == 0 || uid == own || Some(uid) == self.directory_uid()
-    }
-
-    /// The sessions that the user of session `asks` may see.
-    pub(super) fn sessions(&self, asks: u64) -> Vec<wire::Session> {
-        let registry = self.registry.lock();
-        let Some(who) = registry.sessions.get(asks).map(|session| session.who) else {
-            return Vec::new();
-        };
-        let mut shown = registry.sessions.shown(who, asks, self.clock.monotonic());
-        drop(registry);
-        shown.extend(self.clients.iter().filter(|_| who.trusted).flat_map(Clients::shown));
-        shown
-    }
-
-    /// Ends a session on behalf of the user of session `asks`. Its completed work stays.
-    pub(super) fn end_session(&self, id: u64, asks: u64) -> Result<()> {
-        let mut registry = self.registry.lock();
-        let who = registry.sessions.get(asks).map(|session| session.who);
-        if registry.sessions.get(id).is_none() && who.is_some_and(|who| who.trusted) {
-            // Without the lock: it is a commit, whose store may be slow.
-            drop(registry);
-            if self.clients.as_ref().is_some_and(|clients| clients.end(id)) {
-                return Ok(());
-            }
-            registry = self.registry.lock();
-        }
-        let target = registry.sessions.get(id).map(|session| session.who);
-        let may = |who: &Who, target: &Who| who.trusted || who.uid == target.uid;
-        let (Some(who), Some(_)) =
-            (who, target.filter(|target| who.is_some_and(|w| may(&w, target))))
-        else {
-            let message = format!("there is no session {id}, or it is another user's");
-            let failure = Failure::new(FailureKind::NotFound, message);
-            return Err(failure.hint("`pando session list VOLUME` shows those that you may end"));
-        };
-        registry.sessions.end(id, who.uid);
-        for last in [false, true] {
-            let deadline = self.clock.monotonic() + END_PATIENCE;
-            while registry.sessions.get(id).is_some() {
-                let rest = deadline.saturating_sub(self.clock.monotonic());
-                if rest.is_zero() {
-                    break;
-                }
-                self.changed.wait_for(&mut registry, rest);
-            }
-            if !last {
-                registry.sessions.cut_off(id);
-            }
-        }
-        if registry.sessions.get(id).is_some() {
-            let message = format!("session {id} ends with its current request");
-            return Err(Failure::new(FailureKind::Busy, message).hint("try again later"));
-        }
-        Ok(())
-    }
-
-    /// The user that ended a session, if any.
-    pub(super) fn session_ended_by(&self, id: u64) -> Option<u32> {
-        self.registry.lock().sessions.ended_by(id)
     }
 
     /// The user that owns the volume's directory.

@@ -2,9 +2,10 @@
 //! at what is in them and read small files. The walk gets everything in the order of the list.
 //!
 //! What is read ahead is bounded: [`BATCHES`] batches of [`BATCH_NAMES`] files of up to
-//! [`SMALL_BYTES`]. Their contents are in one piece of memory a batch, which is used again: fresh memory
-//! for each file is a page fault each, and that took as long as reading. The threads end when the walk drops its end; nothing waits for them, as a read
-//! of a source that hangs may never return.
+//! [`SMALL_BYTES`]. Their contents are in one piece of memory a batch, which is used again: fresh
+//! memory for each file is a page fault each, and that took as long as reading. The threads end
+//! when the walk drops its end; nothing waits for them, as a read of a source that hangs may never
+//! return.
 
 use std::ffi::CString;
 use std::io;

@@ -159,11 +159,11 @@ fn watch_signals(standby: &Arc<Standby>) -> Result<()> {
     device::spawn("signals", watch).map(drop).map_err(|error| failure::thread(&error))
 }
 
+/// Called with a volume's name and the other server that should own it, if any.
+type OnStep = dyn Fn(&str, Option<&Owner>) + Send + Sync;
+
 /// Redirects clients to where volumes are that are not served here, and reports it.
-fn redirect(
-    server: Arc<Server>,
-    changes: sync::Sender<StateChange>,
-) -> Box<dyn Fn(&str, Option<&Owner>) + Send + Sync> {
+fn redirect(server: Arc<Server>, changes: sync::Sender<StateChange>) -> Box<OnStep> {
     let known: Mutex<BTreeMap<String, String>> = Mutex::default();
     Box::new(move |name, owner| {
         let address = owner.map(|owner| owner.address.clone());

@@ -1,5 +1,5 @@
-//! Input at the edge of what there may be: the greatest lengths, deep trees, wrong counts, and input
-//! that never comes.
+//! Input at the edge of what there may be: the greatest lengths, deep trees, wrong counts, and
+//! input that never comes.
 
 use std::fmt::Write as _;
 use std::fs;

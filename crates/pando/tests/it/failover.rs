@@ -22,8 +22,8 @@ use crate::world::{PANDO, World, signal, wait_until};
 const KILLS: &str = "PANDO_KILLS";
 /// The seed of when they happen.
 const SEED: &str = "PANDO_KILL_SEED";
-/// Changes of a [`Writer::step`]: an append, a creation and its contents, a rename, a directory that
-/// is made and one that is removed.
+/// Changes of a [`Writer::step`]: an append, a creation and its contents, a rename, a
+/// directory that is made and one that is removed.
 const CHANGES_OF_A_STEP: u64 = 6;
 
 /// Changes of which each was acknowledged; errors of any end the test.
@@ -140,8 +140,8 @@ impl Work {
         [0, 1].map(|number| Writer::new(&mounts[number].join(format!("work{number}-{round}"))))
     }
 
-    /// Writes through both mounts while `happens` runs, and then until each has gone on. Returns the
-    /// longest time of three changes, a step of a writer.
+    /// Writes through both mounts while `happens` runs, and then until each has gone on. Returns
+    /// the longest time of three changes, a step of a writer.
     fn during<T>(&mut self, happens: impl FnOnce() -> T) -> (T, Duration) {
         let stop = AtomicBool::new(false);
         let steps = [AtomicU64::new(0), AtomicU64::new(0)];
@@ -167,9 +167,9 @@ impl Work {
             let result = happens();
             let then = [0, 1].map(|number| steps[number].load(Ordering::SeqCst));
             for number in [0, 1] {
-                let went_on = || steps[number].load(Ordering::SeqCst) > then[number] + 2;
-                wait_until("both mounts go on", || {
-                    went_on() || one.is_finished() || two.is_finished()
+                let continued = || steps[number].load(Ordering::SeqCst) > then[number] + 2;
+                wait_until("both mounts continue", || {
+                    continued() || one.is_finished() || two.is_finished()
                 });
             }
             drop(end);

@@ -27,7 +27,7 @@ fn resident(pid: u32) -> u64 {
     line.trim().trim_end_matches("kB").trim().parse().unwrap()
 }
 
-/// A session that says no more than hello.
+/// A session that sends no more than hello.
 fn idle(at: SocketAddr) -> Channel {
     let within = Duration::from_secs(60);
     let link = SystemNet.connect(at, within).unwrap();
@@ -53,7 +53,6 @@ fn idle(at: SocketAddr) -> Channel {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "prints what it measures")]
 fn idle_sessions_take_no_more_of_a_server_than_its_bounds_count() {
     if !is_root() {
         return;
@@ -94,7 +93,6 @@ fn look_up_all(mount: &std::path::Path, files: usize) {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "prints what it measures")]
 fn a_remote_mount_takes_no_more_memory_for_a_file_than_a_local_one() {
     const FILES: usize = 20_000;
     if !may_mount() {

@@ -241,7 +241,7 @@ fn is_of_logs(truth: &Truth, value: &Value) -> bool {
 /// Objects that segments of contents are.
 fn content_objects(truth: &Truth) -> usize {
     let below = truth.world.path().join("store/data/sealed");
-    fs::read_dir(below).map_or(0, |names| names.flatten().filter(|it| is_segment(it)).count())
+    fs::read_dir(below).map_or(0, |names| names.flatten().filter(is_segment).count())
 }
 
 fn is_segment(entry: &fs::DirEntry) -> bool {

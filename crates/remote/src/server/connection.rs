@@ -142,7 +142,7 @@ fn greet(
     Ok((Arc::new(channel), client, grant, hello))
 }
 
-/// A connection of a session, and what its client is told first.
+/// A connection of a session, and what its client gets first.
 struct Welcomed {
     session: Arc<Session>,
     connection: Arc<Connection>,

@@ -27,9 +27,9 @@ mod settling;
 mod pongs;
 mod lasting;
 mod locks;
-mod memory;
 mod outbox;
 mod pool;
+mod memory;
 mod bounds;
 
 use std::collections::BTreeMap;

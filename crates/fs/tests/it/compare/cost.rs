@@ -170,7 +170,7 @@ fn reads_beside(engine: Engine, outside: usize, contents: bool) -> u64 {
     fs.setattr(&root, one, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
     let written = at(fs, "/outside/5");
     if contents {
-        fs.write(&root, written, 0, &[7; 200_000]).unwrap();
+        fs.write(&root, written, 0, &vec![7; 200_000]).unwrap();
     }
     for node in [one, written, d, beside] {
         fs.forget(node, 1);

@@ -217,16 +217,22 @@ fn blocking_of_a_user(count: u64) -> Vec<(&'static str, Blocking)> {
     v.fs.quota_set(&root(), limited, limits).expect("root may");
     let (dir, nested) = with_own(&v, "d", count);
     let mut done = Vec::new();
-    let snapshot = || drop(v.fs.snapshot_create(&owner, dir, b"s").expect("it is the user's"));
+    let snapshot = || {
+        v.fs.snapshot_create(&owner, dir, b"s").expect("it is the user's");
+    };
     done.push(("snapshot", blocking(&v, &nested, snapshot)));
-    let clone = || drop(v.fs.clone_dir(&owner, dir, home(), b"c").expect("it is the user's"));
+    let clone = || {
+        v.fs.clone_dir(&owner, dir, home(), b"c").expect("it is the user's");
+    };
     done.push(("clone", blocking(&v, &nested, clone)));
     let rollback = || v.fs.rollback(&owner, dir, b"s").expect("it is the user's");
     done.push(("rollback", blocking(&v, &nested, rollback)));
     forget(&v, dir);
     let (dir, nested) = with_own(&v, "gone", count);
     forget(&v, dir);
-    let rmr = || drop(v.fs.rmr(&owner, home(), b"gone").expect("it is the user's"));
+    let rmr = || {
+        v.fs.rmr(&owner, home(), b"gone").expect("it is the user's");
+    };
     done.push(("rmr", blocking(&v, &nested, rmr)));
     v.fs.trash_set(&root(), home(), Some(3600)).expect("a trash");
     // The first removal of an hour makes the directories of the trash.
@@ -234,7 +240,9 @@ fn blocking_of_a_user(count: u64) -> Vec<(&'static str, Blocking)> {
     v.fs.rmr(&root(), home(), b"before").expect("a directory");
     let (dir, nested) = with_own(&v, "kept", count);
     forget(&v, dir);
-    let rmr = || drop(v.fs.rmr(&owner, home(), b"kept").expect("it is the user's"));
+    let rmr = || {
+        v.fs.rmr(&owner, home(), b"kept").expect("it is the user's");
+    };
     done.push(("rmr into the trash", blocking(&v, &nested, rmr)));
     settle(&v);
     assert_whole(&v.fs);

@@ -107,9 +107,9 @@ fn a_user_creates_a_bounded_number_per_second_and_the_volumes_user_more() {
 }
 
 /// The copies that a copy inherits are its maker's. Those of the oldest are made before the 33rd
-/// inherits, and count: the refusal says which limit that is, and what helps.
+/// inherits, and count: the refusal names the limit, and what helps.
 #[test]
-fn the_limit_of_copies_that_inherit_says_its_name() {
+fn the_limit_of_copies_that_inherit_is_named() {
     let bounds = SubvolumeBounds { of_user: 40, of_all: 1000, ..SubvolumeBounds::default() };
     let v = bounded(bounds);
     let (dir, ada) = (of_user(&v, 1000), user(1000));

@@ -204,6 +204,7 @@ mod tests {
             refused.message
         );
         assert!(begin(&mut sessions, Some("two"), 1).1.is_ok());
-        assert!(begin(&mut sessions, Some("three"), 1).1.is_err());
+        let refused = begin(&mut sessions, Some("three"), 1).1.unwrap_err();
+        assert_eq!(refused.kind, FailureKind::Busy, "{}", refused.message);
     }
 }
