@@ -91,7 +91,7 @@ $cargo fmt --all --check
 # With the code for tests in which a seed drives threads, then without in the crate that has both. Not
 # `--all-targets`: that checks libraries without tests of their own twice.
 step "lints, on all targets, warnings are errors"
-$cargo clippy --workspace --lib --bins --tests --features pando-scheduled/sim --quiet -- -D warnings
+$cargo clippy --workspace --lib --bins --tests --examples --features pando-scheduled/sim --quiet -- -D warnings
 $cargo clippy --package pando-device --quiet -- -D warnings
 
 # With the lints' program and arguments as Cargo passes them, so that crates are not checked once more
