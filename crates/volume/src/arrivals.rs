@@ -140,6 +140,13 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Arrivals {
+    /// Whether a tree is walked. A batch in a tree for which this is false, behind the gate, is
+    /// committed before that is walked.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.active.load(Ordering::SeqCst) > 0
+    }
+
     /// Begins to note changes, except of directories that the given user owns. A change that passed
     /// its gate before may be missed: the caller waits for those.
     pub fn watch(&self, uid: u32) -> usize {
@@ -238,7 +245,7 @@ impl Arrivals {
         notes: impl Iterator<Item = Note> + Clone,
         own: Option<usize>,
     ) -> Option<UnderWay<'_>> {
-        (self.active.load(Ordering::SeqCst) > 0).then(|| self.note_watched(notes, own))
+        self.is_watched().then(|| self.note_watched(notes, own))
     }
 
     #[cold]

@@ -9,7 +9,9 @@
 //!    read again only if some directory changed its parent since step 1: one that is above, or
 //!    comes there, has its place locked until that is counted.
 //! 4. When it is known that no loop is made, release the places of what is above the target: a
-//!    rename of one of them below the directory that moves waits for the place of that.
+//!    rename of one of them below the directory that moves waits for the place of that. While a
+//!    user has a tree checked who owns it, they stay locked: its top is not taken away before the
+//!    commit, which is noted.
 //! 5. One batch, then the node table.
 
 use std::sync::Arc;
@@ -466,12 +468,13 @@ fn above(
     }
 }
 
+/// What was taken away with all below it is nowhere: nothing moves there, to be destroyed with it.
 fn read_above(at: &Context<'_>, dir: u64) -> FsResult<Vec<u64>> {
     let mut above = vec![dir];
     let mut parent = dir;
     while parent != at.subvol.root {
-        let record = at.view.directory(parent)?.ok_or(FsError::NotFound)?;
-        parent = record.parent;
+        let record = at.view.directory(parent)?.filter(|record| !record.detached);
+        parent = record.ok_or(FsError::NotFound)?.parent;
         above.push(parent);
         if above.len() > DEPTH_MAX {
             above.sort_unstable();
