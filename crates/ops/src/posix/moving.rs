@@ -39,6 +39,9 @@ use crate::policy::{Move, Removal};
 /// may wait until all above are read.
 const DEPTH_MAX: usize = 1 << 16;
 
+/// That a directory is deeper.
+pub const TOO_DEEP: &str = "a directory is moved below 65,536 others at most";
+
 /// A name, and the directory that it is in.
 #[derive(Clone, Copy)]
 pub struct End<'a> {
@@ -479,7 +482,7 @@ fn read_above(at: &Context<'_>, dir: u64) -> FsResult<Vec<u64>> {
         if above.len() > DEPTH_MAX {
             above.sort_unstable();
             return Err(if above.is_sorted_by(|one, next| one < next) {
-                FsError::LimitReached("a directory is moved below 65,536 others at most")
+                FsError::LimitReached(TOO_DEEP)
             } else {
                 inconsistent(at.view.tree, "directories form a cycle", dir)
             });
