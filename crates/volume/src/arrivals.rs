@@ -113,7 +113,9 @@ impl State {
     fn note(&mut self, notes: impl Iterator<Item = Note>) -> u64 {
         let notes: Vec<Note> = notes.collect();
         for watch in &mut self.watches {
-            notes.iter().for_each(|note| watch.note(*note));
+            for note in &notes {
+                watch.note(*note);
+            }
         }
         self.noted += 1;
         self.under_way.push((self.noted, notes));
