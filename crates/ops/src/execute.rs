@@ -167,7 +167,7 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
         plan.set_time(fs.env.clock.now());
         match operation.plan(at, found, plan).inspect_err(|_| plan.give_up(&fs.data))? {
             Outcome::Done(answer) => {
-                if plan.has_freed_ancestors() {
+                if plan.has_freed_ancestors() && !fs.arrivals.is_watched() {
                     locks.free_shared_places();
                 }
                 if plan.is_empty() {

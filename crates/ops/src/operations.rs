@@ -91,7 +91,7 @@ impl Ops {
     /// How many directories have changed their parents. Each is counted while its place is locked
     /// exclusively.
     #[inline]
-    pub(crate) fn rehung(&self) -> u64 {
+    pub fn rehung(&self) -> u64 {
         self.rehung.load(Ordering::Acquire)
     }
 

@@ -111,7 +111,7 @@ pub enum Effect {
     StoreOrphan(NodeId),
     /// Directories moved, or have other rights.
     DirectoriesMoved,
-    /// A directory is in another one.
+    /// A directory is in another one, or was detached.
     DirectoryRehung,
     /// A subvolume is mounted at an entry now (subvolume, directory, cookie), or nowhere.
     Mounted(u64, Option<(u64, u64, u64)>),

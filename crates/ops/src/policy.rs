@@ -58,6 +58,9 @@ pub struct Looked {
     pub mounts: u64,
     /// How often limits had changed.
     pub limits: u64,
+    /// How often a directory had changed its parent, with what is mounted below it; 0 where no
+    /// limit is in force.
+    pub rehung: u64,
 }
 
 /// Who owns a new inode, and how many bytes it has.

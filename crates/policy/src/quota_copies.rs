@@ -5,7 +5,7 @@
 //! (`subvolumes::inherit`): then it is as what it is inherited from. Each nested subvolume is read
 //! once after a limit changed, before the ledger is locked for the copy. They are listed before it,
 //! too: a copy lists them with the ledger locked only after something was mounted or inherited
-//! elsewhere during several such lists.
+//! elsewhere, or a directory changed its parent, during several such lists.
 
 use format::directory_record::DirectoryRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
@@ -58,7 +58,8 @@ impl Governed {
 
     /// The state that a check of nested subvolumes sees: it holds as long as this does.
     pub(crate) fn looks(&self, ledger: &Ledger) -> Looked {
-        Looked { mounts: ledger.changes(), limits: self.quotas.changes() }
+        let rehung = if self.quotas.limited().is_empty() { 0 } else { self.rehung() };
+        Looked { mounts: ledger.changes(), limits: self.quotas.changes(), rehung }
     }
 
     /// Like `check_copy`, with the ledger locked, for the subvolumes that are mounted or inherited

@@ -2,7 +2,9 @@
 //!
 //! `rmr` and `rollback` walk a tree without locks to verify that the caller owns every directory in
 //! it. A batch that changes something behind the walk is noted here before its commit, and is
-//! *under way* until the commit has ended. Nothing is noted while no such walk is in progress.
+//! *under way* until the commit has ended. Nothing is noted while no such walk is in progress, nor
+//! of trees that it has not come to: it reads what was committed by then, and learns of what is
+//! under way.
 //!
 //! Before the thread takes the tree away it *closes* its watch. From then on batches that the watch
 //! must know of wait in [`Arrivals::note`], in the trees that were walked and nowhere else, until
@@ -71,6 +73,18 @@ impl Watch {
     fn concerns(&self, (arrival, uid): Note) -> bool {
         uid != Some(self.uid) && self.trees.contains(&arrival.tree())
     }
+
+    fn note(&mut self, note: Note) {
+        if !self.concerns(note) {
+            return;
+        }
+        let found = &mut self.arrived.found;
+        if found.len() < NOTED_MAX {
+            found.insert(note.0);
+        } else if !found.contains(&note.0) {
+            self.arrived.overflowed = true;
+        }
+    }
 }
 
 #[derive(Default)]
@@ -80,8 +94,8 @@ struct State {
     closed: Option<usize>,
     /// How many batches were noted.
     noted: u64,
-    /// Those of them that are not committed yet: their numbers and their trees.
-    under_way: Vec<(u64, BTreeSet<TreeId>)>,
+    /// Those of them that are not committed yet, by their numbers.
+    under_way: Vec<(u64, Vec<Note>)>,
 }
 
 impl State {
@@ -97,19 +111,14 @@ impl State {
     }
 
     fn note(&mut self, notes: impl Iterator<Item = Note>) -> u64 {
-        let mut trees = BTreeSet::new();
-        for (arrival, uid) in notes {
-            trees.insert(arrival.tree());
-            for watch in self.watches.iter_mut().filter(|watch| uid != Some(watch.uid)) {
-                watch.arrived.found.insert(arrival);
-                if watch.arrived.found.len() > NOTED_MAX {
-                    watch.arrived.found.remove(&arrival);
-                    watch.arrived.overflowed = true;
-                }
+        let notes: Vec<Note> = notes.collect();
+        for watch in &mut self.watches {
+            for note in &notes {
+                watch.note(*note);
             }
         }
         self.noted += 1;
-        self.under_way.push((self.noted, trees));
+        self.under_way.push((self.noted, notes));
         self.noted
     }
 }
@@ -140,6 +149,13 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Arrivals {
+    /// Whether a tree is walked. A batch in a tree for which this is false, behind the gate, is
+    /// committed before that is walked.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.active.load(Ordering::SeqCst) > 0
+    }
+
     /// Begins to note changes, except of directories that the given user owns. A change that passed
     /// its gate before may be missed: the caller waits for those.
     pub fn watch(&self, uid: u32) -> usize {
@@ -159,10 +175,14 @@ impl Arrivals {
         self.open_in(state, id);
     }
 
-    /// A tree is walked.
+    /// A tree is walked from now on, if nothing replaces it meanwhile: its gate is held.
     pub fn walks(&self, id: usize, tree: TreeId) {
-        if let Some(watch) = self.state.lock().watch(id) {
+        let mut state = self.state.lock();
+        let State { watches, under_way, .. } = &mut *state;
+        if let Some(watch) = watches.iter_mut().find(|watch| watch.id == id) {
             watch.trees.insert(tree);
+            let notes = under_way.iter().flat_map(|(_, notes)| notes);
+            notes.filter(|(arrival, _)| arrival.tree() == tree).for_each(|note| watch.note(*note));
         }
     }
 
@@ -195,12 +215,11 @@ impl Arrivals {
             let State { watches, under_way, .. } = state;
             let Some(watch) = watches.iter().find(|watch| watch.id == id) else { return false };
             let before = under_way.iter().filter(|(number, _)| *number <= last);
-            { before }.any(|(_, trees)| !trees.is_disjoint(&watch.trees))
+            let notes = { before }.flat_map(|(_, notes)| notes);
+            { notes }.any(|(arrival, _)| watch.trees.contains(&arrival.tree()))
         });
         let few = state.watch(id).and_then(|watch| {
-            let Watch { trees, arrived, .. } = watch;
-            // What changes elsewhere is not in the tree, or arrives with something that is noted.
-            arrived.found.retain(|arrival| trees.contains(&arrival.tree()));
+            let arrived = &mut watch.arrived;
             let few = !arrived.overflowed && arrived.found.len() <= most;
             few.then(|| std::mem::take(&mut arrived.found))
         });
@@ -238,7 +257,7 @@ impl Arrivals {
         notes: impl Iterator<Item = Note> + Clone,
         own: Option<usize>,
     ) -> Option<UnderWay<'_>> {
-        (self.active.load(Ordering::SeqCst) > 0).then(|| self.note_watched(notes, own))
+        self.is_watched().then(|| self.note_watched(notes, own))
     }
 
     #[cold]
@@ -350,5 +369,28 @@ mod tests {
         assert_eq!(arrivals.close(watch, 2), None);
         drop(note(&arrivals, WALKED, 0, 1001));
         assert_eq!(arrivals.close(watch, 3).map(|found| found.len()), Some(3));
+    }
+
+    /// Much that changes in trees that are not walked has nobody walk again.
+    #[test]
+    fn changes_elsewhere_are_not_kept() {
+        let arrivals = Arrivals::default();
+        let watch = arrivals.watch(1000);
+        arrivals.walks(watch, WALKED);
+        let many = (0..=NOTED_MAX as u64).map(|ino| (Arrival::Written(OTHER, ino), None));
+        drop(arrivals.note(many, None));
+        assert_eq!(arrivals.close(watch, 1), Some(BTreeSet::new()));
+    }
+
+    #[test]
+    fn what_is_under_way_when_a_walk_comes_to_a_tree_is_noted() {
+        let arrivals = Arrivals::default();
+        let watch = arrivals.watch(1000);
+        drop(note(&arrivals, WALKED, 2, 1001));
+        let under_way = note(&arrivals, WALKED, 3, 1001);
+        drop(note(&arrivals, OTHER, 4, 1001));
+        arrivals.walks(watch, WALKED);
+        drop(under_way);
+        assert_eq!(arrivals.take(watch).found, BTreeSet::from([Arrival::Written(WALKED, 3)]));
     }
 }

@@ -235,7 +235,12 @@ fn another_executor_makes_the_same_changes_of_the_same_operations() {
     let (one, other) = (volume_with_directories(), volume_with_directories());
     let mut rngs = [fastrand::Rng::with_seed(seed), fastrand::Rng::with_seed(seed)];
     // The user owns none of the directories.
-    let watches = [&one, &other].map(|(.., fs)| fs.arrivals.watch(1000));
+    let watches = [&one, &other].map(|(.., fs)| {
+        let (subvol, _) = fs.place(NodeId::ROOT).expect("the root");
+        let watch = fs.arrivals.watch(1000);
+        fs.arrivals.walks(watch, subvol.tree());
+        watch
+    });
     let (mut done, mut limited) = (0, 0);
     for _ in 0..600 {
         let first = step(&one.2, &mut rngs[0], false);

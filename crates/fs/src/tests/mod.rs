@@ -2,6 +2,7 @@
 
 mod background;
 mod bases;
+mod copies;
 mod executors;
 mod notices;
 mod owned;

@@ -15,12 +15,13 @@ use ops::plan::Plan;
 use ops::subvolumes::owned::{NOTES_MAX, OwnedTree, READS_MAX};
 use vfs::{FileSystem, NewNode, RenameMode};
 use volume::arrivals::Arrival;
+use volume::locks::{Lock, Mode};
 use volume::view::View;
 use volume::{FormatOptions, OpenOptions};
 
 const OWNER: u32 = 1000;
 
-fn owner() -> Caller {
+pub(super) fn owner() -> Caller {
     let (uid, gid, groups) = (OWNER, OWNER, Vec::new());
     Caller { uid, gid, groups, umask: 0, pid: 0, enforce: Enforce::Here, ends: Ends::NONE }
 }
@@ -42,8 +43,13 @@ fn set(fs: &Fs, node: NodeId, changes: &SetAttr) {
 /// A directory that belongs to the owner.
 fn own_dir(fs: &Fs, parent: NodeId, name: &str) -> NodeId {
     let node = dir(fs, parent, name);
-    set(fs, node, &SetAttr { uid: Some(OWNER), ..SetAttr::default() });
+    set_owner(fs, node);
     node
+}
+
+/// Gives a directory to the owner.
+pub(super) fn set_owner(fs: &Fs, node: NodeId) {
+    set(fs, node, &SetAttr { uid: Some(OWNER), ..SetAttr::default() });
 }
 
 /// What [`OwnedTree::holds`] returns, for a plan that is not executed.
@@ -155,6 +161,42 @@ fn other_users_directories_wait_for_the_commit_that_detaches_a_tree() {
         SystemClock::new().sleep(Duration::from_millis(50));
         assert!(!made.load(Ordering::SeqCst), "it was made in a tree that is being detached");
         owned.reopen();
+    });
+    assert!(matches!(owned.holds(&mut Plan::new()), Err(FsError::NotPermitted(_))));
+}
+
+/// Another user's directory that is about to move into a tree keeps the top of that where it is, if
+/// the tree is walked: who takes it away waits, and then knows of the directory.
+#[test]
+fn a_tree_stays_while_a_directory_that_moves_into_it_waits() {
+    let (fs, owner) = (volume(), owner());
+    let other = Caller { uid: OWNER + 1, gid: OWNER + 1, ..self::owner() };
+    let tree = own_dir(&fs, NodeId::ROOT, "t");
+    let deep = (0..10).fold(tree, |above, _| own_dir(&fs, above, "d"));
+    let outside = dir(&fs, NodeId::ROOT, "o");
+    for node in [deep, outside] {
+        set(&fs, node, &SetAttr { mode: Some(0o777), ..SetAttr::default() });
+    }
+    fs.mkdir(&other, outside, b"moves", 0o755).expect("others may write");
+    let (subvol, ino) = fs.place(tree).expect("it is there");
+    let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+    let taken = AtomicBool::new(false);
+    device::scope(|scope| {
+        assert!(owned.holds(&mut Plan::new()).expect("its own"));
+        scope.spawn(|| {
+            let (from, to) = ((outside, &b"moves"[..]), (deep, &b"moves"[..]));
+            fs.rename(&other, from, to, RenameMode::Replace).expect("others may write");
+        });
+        SystemClock::new().sleep(Duration::from_millis(50));
+        scope.spawn(|| {
+            let top = Lock::Place { subvol: subvol.id.0, ino };
+            drop(fs.locks.lock(&[(top, Mode::Exclusive)]));
+            taken.store(true, Ordering::SeqCst);
+        });
+        SystemClock::new().sleep(Duration::from_millis(50));
+        let was_taken = taken.load(Ordering::SeqCst);
+        owned.reopen();
+        assert!(!was_taken, "a directory moves into what is taken away");
     });
     assert!(matches!(owned.holds(&mut Plan::new()), Err(FsError::NotPermitted(_))));
 }

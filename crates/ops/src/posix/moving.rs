@@ -9,7 +9,9 @@
 //!    read again only if some directory changed its parent since step 1: one that is above, or
 //!    comes there, has its place locked until that is counted.
 //! 4. When it is known that no loop is made, release the places of what is above the target: a
-//!    rename of one of them below the directory that moves waits for the place of that.
+//!    rename of one of them below the directory that moves waits for the place of that. While a
+//!    user has a tree checked who owns it, they stay locked: its top is not taken away before the
+//!    commit, which is noted.
 //! 5. One batch, then the node table.
 
 use std::sync::Arc;
@@ -36,6 +38,9 @@ use crate::policy::{Move, Removal};
 /// Deepest directory into which a directory is moved from elsewhere: others that move directories
 /// may wait until all above are read.
 const DEPTH_MAX: usize = 1 << 16;
+
+/// That a directory is deeper.
+pub const TOO_DEEP: &str = "a directory is moved below 65,536 others at most";
 
 /// A name, and the directory that it is in.
 #[derive(Clone, Copy)]
@@ -466,17 +471,18 @@ fn above(
     }
 }
 
+/// What was taken away with all below it is nowhere: nothing moves there, to be destroyed with it.
 fn read_above(at: &Context<'_>, dir: u64) -> FsResult<Vec<u64>> {
     let mut above = vec![dir];
     let mut parent = dir;
     while parent != at.subvol.root {
-        let record = at.view.directory(parent)?.ok_or(FsError::NotFound)?;
-        parent = record.parent;
+        let record = at.view.directory(parent)?.filter(|record| !record.detached);
+        parent = record.ok_or(FsError::NotFound)?.parent;
         above.push(parent);
         if above.len() > DEPTH_MAX {
             above.sort_unstable();
             return Err(if above.is_sorted_by(|one, next| one < next) {
-                FsError::LimitReached("a directory is moved below 65,536 others at most")
+                FsError::LimitReached(TOO_DEEP)
             } else {
                 inconsistent(at.view.tree, "directories form a cycle", dir)
             });

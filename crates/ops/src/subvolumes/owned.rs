@@ -239,13 +239,14 @@ impl<'a> OwnedTree<'a> {
             return Ok(None);
         }
         let subvol = self.fs.subvol(id)?;
-        // Changes that began before the watch end, and are in the tree then.
+        // Changes that began before the watch end, and are in the tree then. It is registered
+        // behind the gate: a tree that takes its place later is noted.
         let gate = subvol.quiesce();
         let tree = subvol.tree();
-        drop(gate);
         if let Some(watch) = self.watch {
             self.fs.arrivals.walks(watch, tree);
         }
+        drop(gate);
         self.members.insert(id, (Arc::clone(&subvol), tree));
         self.trees.insert(tree, id);
         Ok(Some((subvol, tree)))

@@ -92,6 +92,8 @@ impl Ops {
                 ledger.detach(plan.batch(), waits)
             };
             plan.effect(Effect::DirectoriesMoved);
+            // What was read of directories above a target may be detached now.
+            plan.effect(Effect::DirectoryRehung);
             plan.effect(Effect::NameChanged(subvol.node(dir), name.into()));
             Ok(Removal::Done(RmrInfo { detached, entries: victim.entries as u64 }))
         })

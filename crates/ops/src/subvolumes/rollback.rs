@@ -124,6 +124,7 @@ impl Ops {
             }
             self.detach_old(ledger, plan, &old, (ino, is_root), &record)?;
             plan.effect(Effect::DirectoriesMoved);
+            plan.effect(Effect::DirectoryRehung);
             plan.effect(Effect::ReplacedMuch);
             if let Hangs::In { subvol, dir, .. } = hangs {
                 plan.effect(Effect::NameChanged(node_of(subvol, dir), name.into()));

@@ -5,7 +5,7 @@ use format::entry_record::Target;
 use inode::{Caller, FsError, NodeId};
 use ops::execute::{Context, Operation, Outcome, execute_within};
 use ops::plan::Plan;
-use ops::posix::moving::{End, Moved, Moving, ReadSet};
+use ops::posix::moving::{End, Moved, Moving, ReadSet, TOO_DEEP};
 use ops::subvolumes::Gates;
 use ops::subvolumes::owned::OwnedTree;
 use vfs::{FsResult, RenameMode};
@@ -19,6 +19,10 @@ use super::place::{self, ATTEMPTS_MAX};
 use super::state::{Destination, Version};
 use crate::Governed;
 use crate::policies::Purpose;
+
+/// Why a deep directory is not moved into the trash, and what to do.
+const DEEP: &str = "a directory is kept in a trash below 65,536 others at most; remove one that is \
+                    above it, or end the trash there with `pando trash off`";
 
 /// What became of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +106,7 @@ impl Governed {
                     view.find_entry(dir, self.hash.hash(name), name)?.ok_or(FsError::NotFound)?;
                     self.trash.forget();
                 }
+                Err(FsError::LimitReached(TOO_DEEP)) => return Err(FsError::LimitReached(DEEP)),
                 Err(error) => return Err(error),
             }
         }

@@ -391,3 +391,57 @@ fn of_two_renames_that_together_make_a_loop_one_is_refused() {
 fn loop_error() -> FsError {
     FsError::InvalidArgument("")
 }
+
+/// A directory moves below another one, the top of which is removed with all below it, before each
+/// record that the move reads: it moved before that, or stays where it was.
+#[test]
+fn nothing_moves_into_what_was_removed() {
+    const LEVELS: u64 = 8;
+    let attempt = |at: u64| {
+        let v = volume();
+        v.dir(ROOT, "moves");
+        let deep = (0..LEVELS).fold(ROOT, |above, _| v.dir(above, "d").node);
+        let (removed, reader) = (Arc::new(AtomicBool::new(false)), std::thread::current().id());
+        let (reads, fs) = (Arc::new(AtomicU64::new(0)), Arc::downgrade(&v.fs));
+        let (ended, seen) = (Arc::clone(&removed), Arc::clone(&reads));
+        let (at_read, was_removed) = (Arc::new(AtomicBool::new(false)), Arc::clone(&removed));
+        let before = Arc::clone(&at_read);
+        v.store.set_on_read(move || {
+            let is_own = std::thread::current().id() == reader;
+            if !is_own || seen.fetch_add(1, Ordering::SeqCst) != at {
+                return;
+            }
+            let Some(fs) = fs.upgrade() else { return };
+            let ended = Arc::clone(&ended);
+            let other = move || {
+                fs.rmr(&Caller::root(), ROOT, b"d").expect("root may");
+                ended.store(true, Ordering::SeqCst);
+            };
+            device::spawn("other", other).expect("a thread");
+            for _ in 0..50 {
+                if was_removed.load(Ordering::SeqCst) {
+                    before.store(true, Ordering::SeqCst);
+                    break;
+                }
+                SystemClock::new().sleep(Duration::from_millis(2));
+            }
+        });
+        let moved = rename(&v, (ROOT, "moves"), (deep, "moves"), RenameMode::Replace);
+        if reads.load(Ordering::SeqCst) <= at {
+            return false;
+        }
+        while !removed.load(Ordering::SeqCst) {
+            SystemClock::new().sleep(Duration::from_millis(1));
+        }
+        v.store.set_on_read(|| ());
+        let is_there = v.find(ROOT, "moves").is_ok();
+        assert_eq!(moved.is_err(), is_there, "before read {at}: {moved:?}");
+        if at_read.load(Ordering::SeqCst) {
+            refused(moved, &FsError::NotFound);
+        }
+        assert_whole(&v.fs);
+        true
+    };
+    let reads = (0..).find(|at| !attempt(*at)).expect("it ends");
+    assert!(reads > LEVELS, "{reads} records are read");
+}

@@ -123,7 +123,8 @@ fn the_limit_of_copies_that_inherit_is_named() {
     let refused = v.fs.snapshot_create(&ada, dir, b"more");
     names_limit(&refused, "32 snapshots and clones of one subvolume still inherit");
     names_limit(&refused, "the maker of the oldest may have no more; remove some");
-    for copy in 0..20 {
+    // Three are left, which have 27 copies when what they inherit is complete.
+    for copy in 0..29 {
         let name = copy.to_string();
         v.fs.snapshot_delete(&ada, dir, name.as_bytes()).expect("it is the user's");
     }
