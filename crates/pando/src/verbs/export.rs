@@ -16,8 +16,8 @@ use crate::output::{self, Output};
 use crate::place::VolumePath;
 use crate::session::{self, Target};
 
-/// Memory for files with several names, unless another is given; of a server less, which reserves it
-/// until the export ends.
+/// Memory for files with several names, unless another is given; of a server less: it reserves
+/// that until the export ends.
 const MEMORY: u64 = 256 << 20;
 const FAR_MEMORY: u64 = 64 << 20;
 

@@ -383,7 +383,7 @@ fn errors_deep_in_an_import_take_little_memory() {
     assert!(errors[0].path.0.starts_with(b"...") && errors[0].path.0.ends_with(b"/l"));
 }
 
-/// Regression: bytes that are no item counted as work, and held the volume for as long as they came.
+/// Regression: bytes that are no item counted as work, and held the volume while they came.
 #[test]
 fn an_import_with_an_unknown_item_ends() {
     let Some((world, mut import)) = mounted_with_import() else { return };
