@@ -129,7 +129,8 @@ impl Data {
                 _ => match self.next_block(gathered) {
                     Ok(block) => block,
                     Err(error) => {
-                        // Other files are in these blocks, too.
+                        // Other files are in these blocks, too. (If these are abandoned as well,
+                        // these pages count twice as dead until they are taken.)
                         self.garbage.lock().bury(&placed, self.env.clock.monotonic());
                         return Err(error);
                     }

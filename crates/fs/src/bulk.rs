@@ -89,6 +89,11 @@ impl Bulk<'_> {
         self.with(|drafts, maker| drafts.set_size(maker, file, size))
     }
 
+    /// As [`ops::bulk::Bulk::mode_and_group`].
+    pub fn mode_and_group(&self, draft: Draft) -> (u32, u32) {
+        self.drafts.borrow().mode_and_group(draft)
+    }
+
     /// As [`ops::bulk::Bulk::has_xattr`].
     pub fn has_xattr(&self, draft: Draft, name: &[u8]) -> bool {
         self.drafts.borrow().has_xattr(draft, name)

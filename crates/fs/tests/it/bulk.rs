@@ -22,6 +22,7 @@ on_each_engine!(
     power_is_cut_while_drafts_become_visible,
     contents_stay_when_a_commit_is_in_doubt,
     counts_wait_for_a_flush,
+    what_is_written_in_small_pieces_is_no_draft,
 );
 
 /// Memory for drafts: the least.
@@ -554,4 +555,32 @@ fn count_during_flush(engine: Engine, during: u64) -> bool {
     drop(builder);
     assert_whole(&volume);
     differences.is_some()
+}
+
+/// A client that sends single bytes would get a record for each: ordinary writes join them.
+fn what_is_written_in_small_pieces_is_no_draft(engine: Engine) {
+    let v = volume_on(engine, 55);
+    let root = Caller::root();
+    let top = v.fs.mkdir(&root, ROOT, b"top", 0o755).unwrap().node;
+    let mut builder = Builder::new(&v.fs, &root, top, Some(fs::BULK_MEMORY)).unwrap();
+    let dir = builder.mkdir(BulkNode::of(top), b"dir", 0o755).unwrap();
+    for (name, piece, pieces) in [(b"s", 1, 1000), (b"m", 1025, 1000), (b"l", 5000, 200)] {
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let file = builder.mknod(dir, name, &new).unwrap();
+        let mut written = vec![1; 70_000];
+        builder.write(file, 0, &written).unwrap();
+        for n in 0..pieces {
+            let bytes = vec![n as u8; piece];
+            builder.write(file, written.len() as u64, &bytes).unwrap();
+            written.extend(bytes);
+        }
+        assert_eq!(builder.is_draft(file), piece == 5000, "{piece}");
+        builder.flush().unwrap();
+        let mut read = vec![0; written.len() + 1];
+        let length = v.fs.read_untimed(&root, file.id(), 0, &mut read).unwrap();
+        assert!(read[..length] == written[..], "{piece}");
+        builder.release(file);
+    }
+    drop(builder);
+    assert_whole(&v.fs);
 }

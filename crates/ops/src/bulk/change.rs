@@ -14,6 +14,12 @@ use crate::contents::CAPABILITIES;
 use crate::posix::xattr;
 
 impl Bulk {
+    /// The mode and the group of a draft.
+    pub fn mode_and_group(&self, draft: Draft) -> (u32, u32) {
+        let Owned { mode, gid, .. } = self.owned(draft);
+        (mode, gid)
+    }
+
     /// Whether a draft has an extended attribute.
     pub fn has_xattr(&self, draft: Draft, name: &[u8]) -> bool {
         match draft {

@@ -15,6 +15,11 @@ use crate::contents::{FILE_BYTES_MAX, SMALL_CONTENTS_BYTES_MAX};
 /// Most bytes that are written with one plan.
 const PIECE_BYTES: usize = 8 << 20;
 
+/// Extents that a draft may have, however short they are. Of more, each has so many bytes on
+/// average: a draft does not join what is written in small pieces, and ordinary writes do.
+const SHORT_EXTENTS_MAX: usize = 64;
+const EXTENT_BYTES_MIN: u64 = 4 << 10;
+
 impl Bulk {
     /// Writes behind what was written before. Other writes are refused with [`Refusal::Flush`].
     pub fn write(
@@ -37,6 +42,9 @@ impl Bulk {
         if offset < self.chunk.file(file).inode.size && !bytes.is_empty() {
             return Err(Refusal::Flush);
         }
+        if self.is_in_pieces(file) {
+            return Err(Refusal::Flush);
+        }
         let mut at = offset;
         for piece in bytes.chunks(PIECE_BYTES) {
             maker.fs.make_space(piece.len() as u64)?;
@@ -44,6 +52,14 @@ impl Bulk {
             at += piece.len() as u64;
         }
         Ok(())
+    }
+
+    /// Whether a draft was written in pieces that are small on average.
+    fn is_in_pieces(&self, file: FileId) -> bool {
+        let file = self.chunk.file(file);
+        let extents = file.extents.len();
+        extents >= SHORT_EXTENTS_MAX
+            && file.inode.allocated < (extents as u64).saturating_mul(EXTENT_BYTES_MIN)
     }
 
     /// Sets the length, which is at least that of what was written.

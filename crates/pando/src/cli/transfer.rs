@@ -78,9 +78,9 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_enum, default_value = "dir")]
     pub(crate) format: ExportFormat,
     /// Memory for files with several names, until the last name; names of files beyond it become
-    /// files of their own, which is reported
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
-    pub(crate) memory: u64,
+    /// files of their own, which is reported [default: 256M, of a server 64M]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<u64>,
 }
 
 /// What an import reads.

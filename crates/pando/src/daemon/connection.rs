@@ -282,7 +282,8 @@ fn is_timeout(error: &io::Error) -> bool {
 /// is done is not progress.
 fn has_something_to_do(call: &Call<'_>) -> bool {
     match call {
-        Call::Import { items } | Call::Scan { items } => !items.is_empty(),
+        Call::Import { items } => Import::begins_with_an_item(items),
+        Call::Scan { items } => !items.is_empty(),
         Call::ImportFlush | Call::ScanFlush => false,
         _ => true,
     }
@@ -356,8 +357,10 @@ fn answer_export(
     (send, found): (export::Send<'_>, &mut dyn FnMut()),
 ) -> Result<Answer, Failure> {
     server.catch_up();
-    let trusted = server.trusts(caller.uid) && !is_far;
-    let share = (!trusted).then(|| (server.staged().links(), caller.uid));
+    // A client names its user itself, and what it may take is reserved (`sessions/reserved.rs`): it
+    // takes nothing of a user of this machine who has that number.
+    let shares = !is_far && !server.trusts(caller.uid);
+    let share = shares.then(|| (server.staged().links(), caller.uid));
     let memory = stream_terms::bounded(caller, memory);
     export::export(server.fs(), (caller, path), (memory, share), send, found)?;
     Ok(Answer::Nothing)
@@ -383,8 +386,13 @@ fn answer<'a>(
             import.publish(name).map(|()| Answer::Nothing)
         }
         (Call::Import { items }, Some(import)) => {
-            import.items(items);
-            return Ok(());
+            let Err(error) = import.items(items) else { return Ok(()) };
+            // No client of this version sends that: it must not hold the volume by it.
+            replies.send_end(
+                format!("the daemon ends an import with an unknown item: {error}"),
+                work,
+            )?;
+            return Err(io::ErrorKind::InvalidData.into());
         }
         (Call::ImportEnter { name }, Some(import)) => import.enter_existing(name, replies),
         (Call::ImportFlush, Some(import)) => import.take_errors(),

@@ -32,7 +32,8 @@ const ERROR_PATHS_BYTES_MAX: usize = 64 << 10;
 const MODE_MEANWHILE: u32 = 0o600;
 const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
 /// With the mark of a directory that an import made and has not finished: the bit means nothing on
-/// a directory, and no attributes of a source are needed to recognise it after a crash.
+/// a directory, and no attributes of a source are needed to recognise it after a crash. In a
+/// directory that gives its group to what is made in it, it has that bit, too.
 const UNFINISHED_MODE: u32 = 0o4700;
 
 mod bounds;
@@ -169,29 +170,23 @@ impl<'a> Import<'a> {
         })
     }
 
-    /// Executes items in order.
-    pub(super) fn items(&mut self, mut bytes: &[u8]) {
+    /// Whether a message has an item to execute.
+    pub(super) fn begins_with_an_item(mut bytes: &[u8]) -> bool {
+        Items::next(&mut bytes).is_some_and(|item| item.is_ok())
+    }
+
+    /// Executes items in order, up to one that is not known.
+    pub(super) fn items(&mut self, mut bytes: &[u8]) -> Result<(), DecodeError> {
         let shown = self.builder.flush_old();
         noted(shown);
-        if self.builder.lost().is_some() {
-            return;
+        while self.builder.lost().is_none()
+            && let Some(item) = Items::next(&mut bytes)
+        {
+            self.item(&item?);
+            let shown = self.builder.flush_full();
+            noted(shown);
         }
-        while let Some(item) = Items::next(&mut bytes) {
-            match item {
-                Ok(item) => {
-                    self.item(&item);
-                    let shown = self.builder.flush_full();
-                    noted(shown);
-                    if self.builder.lost().is_some() {
-                        return;
-                    }
-                }
-                Err(DecodeError::Malformed(_) | DecodeError::Trailing(_)) => {
-                    self.failed(b"", &FsError::InvalidArgument("an unknown item"));
-                    return;
-                }
-            }
-        }
+        Ok(())
     }
 
     /// Enters a directory that may exist, and sends its entries.

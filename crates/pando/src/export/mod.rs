@@ -71,6 +71,8 @@ pub(crate) struct Outcome {
     pub(crate) sockets: u64,
     /// Names of files with several that are files of their own.
     pub(crate) split: u64,
+    /// Whether the memory that was asked for had been enough for each: the daemon gave less.
+    pub(crate) gave_less: bool,
     /// The first reason.
     pub(crate) worst: Option<FailureKind>,
     /// How long it took.
@@ -239,6 +241,8 @@ impl<'a, S: Sink> Export<'a, S> {
     /// name, too, and sends what is beyond the memory as files of their own.
     fn remember(&mut self, attr: &Attr, path: &[u8]) -> Result<()> {
         if attr.nlink == 0 {
+            let wanted = self.links_bytes.saturating_add(remembered_bytes(path.len()));
+            self.outcome.gave_less |= wanted as u64 <= self.memory;
             self.outcome.split += 1;
         }
         if attr.nlink < 2 {

@@ -10,10 +10,16 @@ use wire::{Failure, FailureKind};
 use crate::cli::{ExportArgs, ExportFormat};
 use crate::export::{self, Archive, Directory, Export, Outcome, Sink};
 use crate::failure::Result;
+use crate::far;
 use crate::interrupt;
 use crate::output::{self, Output};
 use crate::place::VolumePath;
 use crate::session::{self, Target};
+
+/// Memory for files with several names, unless another is given; of a server less: it reserves
+/// that until the export ends.
+const MEMORY: u64 = 256 << 20;
+const FAR_MEMORY: u64 = 64 << 20;
 
 pub(crate) fn run(args: &ExportArgs, output: &mut Output) -> Result<()> {
     let place = VolumePath::reading(&args.src)?;
@@ -21,7 +27,8 @@ pub(crate) fn run(args: &ExportArgs, output: &mut Output) -> Result<()> {
     session::write_back(&place.volume, &args.src, output)?;
     let interrupted = interrupt::flag()?;
     let bar = output.progress("names");
-    let memory = args.memory;
+    let is_far = far::is_url(place.volume.as_os_str());
+    let memory = args.memory.unwrap_or(if is_far { FAR_MEMORY } else { MEMORY });
     let work = Work { place: &place, memory, bar: &bar, interrupted: &interrupted };
     let outcome = match args.format {
         ExportFormat::Dir if streams => {
@@ -96,8 +103,13 @@ fn report(args: &ExportArgs, outcome: &Outcome, streams: bool, output: &mut Outp
     }
     if outcome.split > 0 {
         let names = output::count(outcome.split, "name", "names");
+        let why = if outcome.gave_less {
+            "the daemon had no more memory for this user; try again when other exports have ended"
+        } else {
+            "--memory allows more"
+        };
         output.remark(&format!(
-            "{names} of files with several names became files of their own: --memory allows more"
+            "{names} of files with several names became files of their own: {why}"
         ));
     }
     match outcome.failed {

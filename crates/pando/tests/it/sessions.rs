@@ -382,3 +382,14 @@ fn errors_deep_in_an_import_take_little_memory() {
     assert!(bytes < 100 << 10, "{bytes} bytes of paths");
     assert!(errors[0].path.0.starts_with(b"...") && errors[0].path.0.ends_with(b"/l"));
 }
+
+/// Regression: bytes that are no item counted as work, and held the volume while they came.
+#[test]
+fn an_import_with_an_unknown_item_ends() {
+    let Some((world, mut import)) = mounted_with_import() else { return };
+    import.send(Call::Import { items: &[0xff] }).unwrap();
+    let ended = import.ask(Call::ImportFlush).unwrap_err();
+    assert!(ended.message.contains("unknown item"), "{ended:?}");
+    wait_until("it is gone", || !world.ok(&["session", "list", world.vol()]).contains("import"));
+    world.umount();
+}

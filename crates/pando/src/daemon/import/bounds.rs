@@ -41,7 +41,7 @@ mod tests {
         for item in items {
             encoded.push(item);
         }
-        import.items(encoded.as_bytes());
+        import.items(encoded.as_bytes()).unwrap();
         let Answer::Imported { errors, more } = import.close().unwrap() else { unreachable!() };
         assert_eq!(more, 0);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

@@ -3,6 +3,7 @@
 use device::Timestamp;
 use format::acl::{ACCESS, DEFAULT};
 use fs::{BulkNode, FileSystem, FsResult, NewNode, Volume};
+use inode::permissions::SET_GID;
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::ImportAttr;
 
@@ -76,7 +77,11 @@ impl<'a> Import<'a> {
 
     /// Marks a directory that was just made: until it has its attributes, it is unfinished.
     pub(super) fn mark(&mut self, directory: BulkNode) -> FsResult<()> {
-        self.builder.setattr(directory, &unfinished())
+        let made = self.builder.mode_and_group(directory)?;
+        match unfinished(&self.caller, made) {
+            Some(mark) => self.builder.setattr(directory, &mark),
+            None => Ok(()),
+        }
     }
 
     /// Creates a directory or finds it; either way with a lookup of the caller's own.
@@ -88,11 +93,12 @@ impl<'a> Import<'a> {
     ) -> FsResult<(NodeId, bool)> {
         match fs.mkdir(caller, parent, name, DIRECTORY_MODE_MEANWHILE) {
             Ok(entry) => {
-                let marked = fs.setattr(caller, entry.node, &unfinished());
+                let mark = unfinished(caller, (entry.attr.mode, entry.attr.gid));
+                let marked = mark.map(|mark| fs.setattr(caller, entry.node, &mark));
                 fs.invalidate_entry(parent, name);
                 match marked {
-                    Ok(_) => Ok((entry.node, false)),
-                    Err(error) => {
+                    None | Some(Ok(_)) => Ok((entry.node, false)),
+                    Some(Err(error)) => {
                         fs.forget(entry.node, 1);
                         Err(error)
                     }
@@ -139,7 +145,72 @@ impl<'a> Import<'a> {
     }
 }
 
-/// What marks a directory as unfinished.
-fn unfinished() -> SetAttr {
-    SetAttr { mode: Some(UNFINISHED_MODE), ..SetAttr::default() }
+/// What marks a directory that was made with this mode and group as unfinished. It keeps the bit by
+/// which what is made in it gets its group. `None`: the caller could not set that bit again.
+fn unfinished(caller: &Caller, (mode, gid): (u32, u32)) -> Option<SetAttr> {
+    let by_group = mode & SET_GID;
+    let keeps = by_group == 0 || caller.is_root() || caller.may_be_in(gid);
+    keeps.then(|| SetAttr { mode: Some(UNFINISHED_MODE | by_group), ..SetAttr::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use fs::Follow;
+    use wire::{Item, Items};
+
+    use super::*;
+    use crate::daemon::connection::Replies;
+    use crate::daemon::fresh;
+    use crate::daemon::peer_wait::Outgoing;
+
+    const TEAM: u32 = 42;
+    const ATTR: ImportAttr = ImportAttr { mode: 0o755, owner: None, atime: 0, mtime: 0 };
+
+    /// Regression: the mark of an unfinished directory took the bit by which files get its group.
+    #[test]
+    fn what_is_imported_into_a_directory_of_a_group_has_that_group() {
+        for (trusted, is_member) in [(true, true), (true, false), (false, true), (false, false)] {
+            let (fs, root) = (fresh::volume(), Caller::root());
+            let mut user = Caller { uid: 7, gid: 7, ..Caller::root() };
+            user.groups = if is_member { vec![TEAM] } else { Vec::new() };
+            let team = fs.mkdir(&root, NodeId::ROOT, b"team", 0o777).unwrap().node;
+            let group = SetAttr { gid: Some(TEAM), mode: Some(0o2777), ..SetAttr::default() };
+            fs.setattr(&root, team, &group).unwrap();
+            let of = |path: &str| {
+                let found = fs.resolve(&root, path.as_bytes(), Follow::No).unwrap();
+                fs.forget(found.node, 1);
+                (found.attr.mode & 0o7777, found.attr.gid)
+            };
+            let (ours, _theirs) = UnixStream::pair().unwrap();
+            let mut replies = Replies::new(Outgoing::for_tests(ours));
+            let (mut import, _) =
+                Import::open(&fs, &user, b"/team/a", (true, None), trusted, &mut replies).unwrap();
+            let mut items = Items::default();
+            let file = || {
+                let (name, xattrs, data) = (&b"f"[..], Vec::new(), &b"x"[..]);
+                Item::File { name, attr: ATTR, xattrs, data, hold: 0 }
+            };
+            for item in [file(), Item::Enter { name: b"sub" }, file()] {
+                items.push(&item);
+            }
+            import.items(items.as_bytes()).unwrap();
+            import.show();
+            let marked = if is_member { 0o6700 } else { 0o2700 };
+            for path in ["/team/a", "/team/a/sub"] {
+                assert_eq!(of(path), (marked, TEAM), "{path} {trusted} {is_member}");
+            }
+            for path in ["/team/a/f", "/team/a/sub/f"] {
+                assert_eq!(of(path), (0o755, TEAM), "{path} {trusted} {is_member}");
+            }
+            drop(import);
+            let (mut again, _) =
+                Import::open(&fs, &user, b"/team/a", (true, None), trusted, &mut replies).unwrap();
+            let top = fs.resolve(&user, b"/team/a", Follow::No).unwrap().node;
+            assert_eq!(again.is_unfinished(top), is_member);
+            fs.forget(top, 1);
+            again.close().unwrap();
+        }
+    }
 }

@@ -27,7 +27,8 @@ impl Import<'_> {
     /// Whether an import of the caller's made a directory, and ended before it finished it.
     pub(super) fn is_unfinished(&self, node: NodeId) -> bool {
         let attr = self.fs.getattr(&self.caller, node);
-        attr.is_ok_and(|attr| attr.uid == self.caller.uid && attr.mode & 0o7777 == UNFINISHED_MODE)
+        let is_marked = |attr: Attr| attr.mode & 0o7777 & !SET_GID == UNFINISHED_MODE;
+        attr.is_ok_and(|attr| attr.uid == self.caller.uid && is_marked(attr))
     }
 
     /// Fails if names that the import made are lost. It ends then: what follows may need them.
