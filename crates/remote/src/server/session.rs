@@ -486,7 +486,20 @@ impl Session {
         if may { Ok(searching) } else { Err(FsError::Busy("too many searches")) }
     }
 
-    /// Records a look-up that the file system counted, and an open with it.
+    /// Records a look-up that the file system counted; refuses, and returns it, if the node is one
+    /// more than may be held. What is held already is never refused: what others took since is not
+    /// this client's to give back.
+    pub(super) fn hold_if_space(&self, node: NodeId) -> FsResult<()> {
+        let is_held = node == NodeId::ROOT || self.state.lock().nodes.contains_key(&node);
+        if !is_held && let Err(error) = self.has_space() {
+            self.fs().forget(node, 1);
+            return Err(error);
+        }
+        self.hold(node, None)
+    }
+
+    /// Records a look-up that the file system counted, and an open with it. Asks for no space: of
+    /// a change that was executed.
     pub(super) fn hold(&self, node: NodeId, opened: Option<u8>) -> FsResult<()> {
         if node == NodeId::ROOT {
             return Ok(());

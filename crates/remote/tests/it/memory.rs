@@ -139,9 +139,20 @@ fn one_client_leaves_half_of_the_nodes_to_others() {
         }
         (found, raw)
     };
-    let (one, held) = look_up("one");
+    let (one, mut held) = look_up("one");
     let (two, _also) = look_up("two");
     assert_eq!((one, two), (10, 5));
+    assert_eq!(server.totals().nodes, 15);
+    // What it holds it can look up and use, whatever others took since.
+    for number in 0..10 {
+        let file = format!("f{number}");
+        let call = FsCall::Lookup { parent: Node::ROOT, name: file.as_bytes() };
+        held.call(31 + number, call, |answer| assert!(answer.is_ok(), "{file}: {answer:?}"));
+    }
+    let one_more = FsCall::Lookup { parent: Node::ROOT, name: b"f10" };
+    held.call(41, one_more, |answer| assert_eq!(answer.err(), Some(FsFailure::Busy)));
+    let none = FsCall::Lookup { parent: Node::ROOT, name: b"none" };
+    held.call(42, none, |answer| assert_eq!(answer.err(), Some(FsFailure::NotFound)));
     assert_eq!(server.totals().nodes, 15);
     held.send(FrameKind::Bye, 0);
     crate::rig::wait_until(|| server.totals().nodes == 5);
