@@ -424,9 +424,10 @@ fn receive(
             Some((FrameKind::Reclaim, _, body)) => {
                 let reclaim: Reclaim = decode(body).map_err(|error| broken(&error.to_string()))?;
                 let mut alive = alive(&shared.settings.clock, connection);
-                if !session.reclaim(&reclaim, &mut alive) {
+                if let Err(reason) = session.reclaim(&reclaim, &mut alive) {
+                    tracing::warn!(client = %session.client, reason, "a session ends");
                     session.volume.end(session);
-                    return Err(broken("locks of before are claimed after their time"));
+                    return Err(broken(reason));
                 }
                 // Locks of others may have waited for it.
                 shared.pool.look_again();
