@@ -401,6 +401,9 @@ fn receive(
                     }
                     Arrived::Known => {}
                     Arrived::Superseded => return Err(ChannelError::Closed),
+                    Arrived::Repeated => {
+                        return Err(broken("a request is repeated more than once on a connection"));
+                    }
                     Arrived::TooMany => return Err(broken("more requests than may be in flight")),
                 }
             }

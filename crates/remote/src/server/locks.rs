@@ -176,7 +176,9 @@ impl Locks {
         }
         let placed = file.with(&wanted);
         let more = placed.len().saturating_sub(file.held.len());
-        if more > 0 && (placed.len() > LOCKS_OF_FILE_MAX || self.is_full(&table, of_client, more, asks)) {
+        if more > 0
+            && (placed.len() > LOCKS_OF_FILE_MAX || self.is_full(&table, of_client, more, asks))
+        {
             return Locking::TooMany;
         }
         Locking::Done(table.change(node, |file, counts| {

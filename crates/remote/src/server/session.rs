@@ -47,8 +47,8 @@ struct Held {
 enum Seen {
     /// It runs; the flag cancels it.
     Running(Arc<AtomicBool>),
-    /// Its answer.
-    Answered(Vec<u8>),
+    /// Its answer, and whether it was sent again on the connection that the session has now.
+    Answered { answer: Vec<u8>, is_repeated: bool },
     /// It was answered, and does no harm when it is repeated.
     Repeatable,
 }
@@ -108,7 +108,7 @@ impl Drop for Searching<'_> {
 /// Bytes that are kept of a request.
 fn kept_bytes(seen: &Seen) -> usize {
     match seen {
-        Seen::Answered(answer) => answer.len(),
+        Seen::Answered { answer, .. } => answer.len(),
         Seen::Running(_) | Seen::Repeatable => 0,
     }
 }
@@ -121,6 +121,8 @@ pub(super) enum Arrived {
     Known,
     /// It is more than the session may have in flight.
     TooMany,
+    /// Its answer was sent again on this connection before: a client repeats on a new one.
+    Repeated,
     /// The session has another connection.
     Superseded,
 }
@@ -179,6 +181,9 @@ impl Session {
         state.requests.retain(|id, seen| {
             let awaited =
                 awaits.contains(id) && !device::mutated("a new connection forgets answers");
+            if let Seen::Answered { is_repeated, .. } = seen {
+                *is_repeated = false;
+            }
             if let (Seen::Running(_), false) = (&*seen, awaited) {
                 unawaited.push(*id);
             }
@@ -246,12 +251,16 @@ impl Session {
         let Some(connection) = state.connection.clone().filter(is_current) else {
             return Arrived::Superseded;
         };
-        match state.requests.get(&id) {
+        match state.requests.get_mut(&id) {
             Some(Seen::Running(_)) if !device::mutated("a repeat of what runs is executed") => {
                 return Arrived::Known;
             }
-            Some(Seen::Answered(_)) if device::mutated("the answer of a repeat is forgotten") => {}
-            Some(Seen::Answered(answer)) => {
+            Some(Seen::Answered { .. })
+                if device::mutated("the answer of a repeat is forgotten") => {}
+            // (Nothing else bounds what waits here, in bytes.)
+            Some(Seen::Answered { is_repeated: true, .. }) => return Arrived::Repeated,
+            Some(Seen::Answered { answer, is_repeated }) => {
+                *is_repeated = true;
                 let answer = answer.clone();
                 drop(state);
                 connection.send(answer);
@@ -308,7 +317,11 @@ impl Session {
             return;
         }
         let connection = state.connection.clone();
-        let kept = if is_repeatable { Seen::Repeatable } else { Seen::Answered(frame.clone()) };
+        let kept = if is_repeatable {
+            Seen::Repeatable
+        } else {
+            Seen::Answered { answer: frame.clone(), is_repeated: false }
+        };
         let before = self.usage.keep(kept_bytes(&kept));
         state.requests.insert(id, kept);
         drop(state);

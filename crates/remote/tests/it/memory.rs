@@ -69,6 +69,7 @@ fn twenty_clients_that_read_slowly_and_write_stay_within_the_memory_and_all_are_
     let (server, name) = serve(&rig, bounds);
     let before = resident_max();
     let (ended, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    let begin = device::sync::Barrier::new(CLIENTS as usize);
     let mut peak = Totals::default();
     device::scope(|scope| {
         let workers: Vec<_> = (0..CLIENTS)
@@ -76,7 +77,9 @@ fn twenty_clients_that_read_slowly_and_write_stay_within_the_memory_and_all_are_
                 *name.lock() = format!("client {number}");
                 let (mut raw, _) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
                 let node = raw.open(b"f", OPEN_READ | OPEN_WRITE);
+                let begin = &begin;
                 scope.spawn(move || {
+                    begin.wait();
                     use_slowly(&mut raw, node, number);
                     raw.send(FrameKind::Bye, 0);
                 })
@@ -156,4 +159,36 @@ fn one_client_leaves_half_of_the_nodes_to_others() {
     assert_eq!(server.totals().nodes, 15);
     held.send(FrameKind::Bye, 0);
     crate::rig::wait_until(|| server.totals().nodes == 5);
+}
+
+/// An answer that is kept is sent again, but not as often as a client likes that does not read.
+#[test]
+fn repeats_of_a_long_listing_take_no_more_than_the_memory() {
+    const BYTES: u64 = 4 << 20;
+    let rig = Rig::new(Engine::Btree, 53);
+    for number in 0..600 {
+        let name = format!("{number:0250}");
+        let made = rig.near().create(&Caller::root(), NodeId::ROOT, name.as_bytes(), (0o666, 2));
+        rig.near().forget(made.unwrap().node, 1);
+    }
+    let (server, _name) = serve(&rig, Bounds { answer_bytes: BYTES as usize, ..Bounds::default() });
+    let (mut raw, _) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
+    let list = || {
+        let (directory, bytes) = (Node::ROOT, 256 << 10);
+        FsCall::List { directory, cookie: 0, attributes: true, bytes }
+    };
+    assert!(raw.ask(1, Vec::new(), list()));
+    crate::rig::wait_until(|| server.totals().answer_bytes > 150 << 10);
+    let mut most = 0;
+    for _ in 0..1000 {
+        let is_sent = raw.ask(1, Vec::new(), list());
+        most = most.max(server.totals().answer_bytes);
+        if !is_sent {
+            break;
+        }
+    }
+    let replies = std::iter::from_fn(|| raw.next()).filter(|(kind, ..)| *kind == FrameKind::Reply);
+    let replies = replies.count();
+    println!("at most {most} bytes of answers, {replies} answers");
+    assert!(most <= BYTES && replies <= 2, "{most} bytes, {replies} answers");
 }
