@@ -4,7 +4,7 @@
 //!
 //! Work begins only if it may: answers that a client does not read keep its next requests waiting.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ pub(super) struct Pool {
     most: Most,
     /// There may be work that a thread can begin.
     changed: Condvar,
-    /// A client has less waiting.
-    drained: Condvar,
+    #[cfg(test)]
+    woken: std::sync::atomic::AtomicUsize,
 }
 
 #[derive(Clone, Copy)]
@@ -49,8 +49,8 @@ struct State {
     clients: BTreeMap<Arc<str>, Client>,
     /// Bytes of all of them.
     bytes: usize,
-    /// Threads of all of them that wait to put more.
-    putting: usize,
+    /// Clients with threads that wait to put more.
+    putting: BTreeSet<Arc<str>>,
     /// Clients that have work waiting, in turn.
     turns: VecDeque<Arc<str>>,
     ended: bool,
@@ -61,11 +61,38 @@ struct Client {
     waiting: VecDeque<Work>,
     running: usize,
     bytes: usize,
-    /// Threads that wait to put more.
-    putting: usize,
+    /// Threads that wait to put more, the first one first.
+    putting: VecDeque<Arc<Putting>>,
+}
+
+/// A thread that waits to put so many bytes. It is woken alone: what one client does not finish
+/// costs those that do nothing.
+struct Putting {
+    bytes: usize,
+    may_have_space: Condvar,
 }
 
 impl State {
+    /// Wakes the first thread of a client that may put now. The next one is woken by that.
+    fn wake(&self, client: &str, most: Most) {
+        let Some(own) = self.clients.get(client) else { return };
+        // (Most often none may.)
+        if own.putting.is_empty() || !self.has_space(client, 1, most) {
+            return;
+        }
+        let may = |one: &&Arc<Putting>| self.has_space(client, one.bytes, most);
+        if let Some(first) = own.putting.iter().find(may) {
+            first.may_have_space.notify_one();
+        }
+    }
+
+    /// There are fewer bytes of all.
+    fn wake_each(&self, most: Most) {
+        for client in &self.putting {
+            self.wake(client, most);
+        }
+    }
+
     /// Whether a client may have so many bytes more.
     fn has_space(&self, client: &str, bytes: usize, most: Most) -> bool {
         let left = most.bytes_of_all.saturating_sub(self.bytes);
@@ -89,7 +116,7 @@ impl State {
 
 impl Client {
     fn is_idle(&self) -> bool {
-        self.running == 0 && self.putting == 0 && self.bytes == 0 && self.waiting.is_empty()
+        self.running == 0 && self.putting.is_empty() && self.bytes == 0 && self.waiting.is_empty()
     }
 }
 
@@ -101,8 +128,13 @@ impl Pool {
             requests: bounds.requests_of_client,
             bytes_of_all: bounds.request_bytes,
         };
-        let (changed, drained) = (Condvar::new(), Condvar::new());
-        let pool = Arc::new(Pool { state: Mutex::default(), most, changed, drained });
+        let pool = Arc::new(Pool {
+            state: Mutex::default(),
+            most,
+            changed: Condvar::new(),
+            #[cfg(test)]
+            woken: Default::default(),
+        });
         for _ in 0..bounds.threads {
             let own = Arc::clone(&pool);
             if let Err(error) = device::spawn("serve", move || own.work()) {
@@ -121,27 +153,31 @@ impl Pool {
 
     fn admit_to(&self, state: &mut MutexGuard<'_, State>, client: &Arc<str>, bytes: usize) {
         if !state.has_space(client, bytes, self.most) {
-            state.clients.entry(Arc::clone(client)).or_default().putting += 1;
-            state.putting += 1;
+            let own = Arc::new(Putting { bytes, may_have_space: Condvar::new() });
+            let of_client = state.clients.entry(Arc::clone(client)).or_default();
+            of_client.putting.push_back(Arc::clone(&own));
+            state.putting.insert(Arc::clone(client));
             while !state.ended && !state.has_space(client, bytes, self.most) {
-                self.drained.wait(state);
+                own.may_have_space.wait(state);
+                #[cfg(test)]
+                self.woken.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
-            state.putting -= 1;
-            if let Some(own) = state.clients.get_mut(client) {
-                own.putting -= 1;
+            let of_client = state.clients.entry(Arc::clone(client)).or_default();
+            of_client.putting.retain(|other| !Arc::ptr_eq(other, &own));
+            if of_client.putting.is_empty() {
+                state.putting.remove(client);
             }
         }
         state.bytes += bytes;
         state.clients.entry(Arc::clone(client)).or_default().bytes += bytes;
+        state.wake(client, self.most);
     }
 
     /// Bytes that were admitted are no work.
     pub(super) fn dismiss(&self, client: &Arc<str>, bytes: usize) {
         let mut state = self.state.lock();
         state.release(client, bytes, 0);
-        if state.putting > 0 {
-            self.drained.notify_all();
-        }
+        state.wake_each(self.most);
     }
 
     /// Has work done for a client, whose bytes are admitted now, unless they were.
@@ -182,10 +218,12 @@ impl Pool {
         state.turns.clear();
         let dropped: Vec<_> =
             state.clients.values_mut().map(|client| std::mem::take(&mut client.waiting)).collect();
+        for putting in state.clients.values().flat_map(|client| &client.putting) {
+            putting.may_have_space.notify_one();
+        }
         drop(state);
         drop(dropped);
         self.changed.notify_all();
-        self.drained.notify_all();
     }
 
     fn work(&self) {
@@ -193,9 +231,7 @@ impl Pool {
             run();
             let mut state = self.state.lock();
             state.release(&client, bytes, 1);
-            if state.putting > 0 {
-                self.drained.notify_all();
-            }
+            state.wake_each(self.most);
             let more = !state.turns.is_empty();
             drop(state);
             if more {
@@ -211,9 +247,8 @@ impl Pool {
                 return None;
             }
             if let Some((client, work)) = state.next() {
-                if state.putting > 0 {
-                    self.drained.notify_all();
-                }
+                // It has one request less waiting.
+                state.wake(&client, self.most);
                 return Some((client, work.bytes, work.run));
             }
             self.changed.wait(&mut state);
@@ -347,6 +382,44 @@ mod tests {
         }
         wait_until(|| done.load(Ordering::SeqCst) == 300);
         wait_until(|| pool.bytes() == 0 && pool.state.lock().clients.is_empty());
+        pool.end();
+    }
+
+    /// Threads of a client that may put nothing sleep while others work, and all go on in the end,
+    /// the short ones among long ones, too.
+    #[test]
+    fn threads_that_may_not_put_are_not_woken_by_the_work_of_others() {
+        const WAIT: usize = 40;
+        let bounds = Bounds { request_bytes: 3 << 20, ..Bounds::default() };
+        let pool = Pool::start(&bounds).unwrap();
+        let (shut, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+        let (done, of_other) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let [full, other]: [Arc<str>; 2] = ["full".into(), "other".into()];
+        pool.put(&full, work(1 << 20, &shut, &done), false);
+        let putting: Vec<_> = (0..WAIT)
+            .map(|number| {
+                let (own, name) = (Arc::clone(&pool), Arc::clone(&full));
+                let (theirs, sums) = (Arc::clone(&shut), Arc::clone(&done));
+                let bytes = if number % 3 == 0 { 900 << 10 } else { 70 << 10 };
+                device::spawn("put", move || own.put(&name, work(bytes, &theirs, &sums), false))
+                    .unwrap()
+            })
+            .collect();
+        let waiting = || pool.state.lock().clients.get(&full).map_or(0, |own| own.putting.len());
+        wait_until(|| waiting() == WAIT);
+        for _ in 0..1000 {
+            pool.put(&other, work(10, &open, &of_other), false);
+        }
+        wait_until(|| of_other.load(Ordering::SeqCst) == 1000);
+        assert_eq!((waiting(), pool.woken.load(Ordering::Relaxed)), (WAIT, 0));
+        shut.store(true, Ordering::SeqCst);
+        pool.look_again();
+        for putting in putting {
+            putting.join().unwrap();
+        }
+        wait_until(|| done.load(Ordering::SeqCst) == 1 + WAIT);
+        wait_until(|| pool.bytes() == 0 && pool.state.lock().clients.is_empty());
+        assert!(pool.state.lock().putting.is_empty());
         pool.end();
     }
 }
