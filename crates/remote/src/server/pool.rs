@@ -7,14 +7,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use device::sync::{Condvar, Mutex, MutexGuard};
+use device::sync::{Condvar, Mutex};
 
 use super::bounds::Bounds;
 use super::memory::{LEAVES_BYTES, is_fair};
 
 /// How many threads work for one client.
 const THREADS_A_CLIENT: usize = 32;
+/// How often a thread that waits to put looks whether to go on.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Something to do for a client.
 pub(super) struct Work {
@@ -145,32 +148,48 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Admits so many bytes of a client; waits while it has too many. They are of work that is put
-    /// then, or they are dismissed.
-    pub(super) fn admit(&self, client: &Arc<str>, bytes: usize) {
-        self.admit_to(&mut self.state.lock(), client, bytes);
-    }
-
-    fn admit_to(&self, state: &mut MutexGuard<'_, State>, client: &Arc<str>, bytes: usize) {
+    /// Admits so many bytes of a client; waits while it has too many, and asks now and then whether
+    /// to go on. They are of work that is put then, or they are dismissed. `false`: it gave up.
+    pub(super) fn admit(
+        &self,
+        client: &Arc<str>,
+        bytes: usize,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        let mut state = self.state.lock();
         if !state.has_space(client, bytes, self.most) {
             let own = Arc::new(Putting { bytes, may_have_space: Condvar::new() });
             let of_client = state.clients.entry(Arc::clone(client)).or_default();
             of_client.putting.push_back(Arc::clone(&own));
             state.putting.insert(Arc::clone(client));
-            while !state.ended && !state.has_space(client, bytes, self.most) {
-                own.may_have_space.wait(state);
-                #[cfg(test)]
-                self.woken.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let mut goes = true;
+            while goes && !state.ended && !state.has_space(client, bytes, self.most) {
+                let waited = own.may_have_space.wait_for(&mut state, ASKS_EVERY);
+                if waited.timed_out() {
+                    drop(state);
+                    goes = goes_on();
+                    state = self.state.lock();
+                } else {
+                    #[cfg(test)]
+                    self.woken.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
             }
             let of_client = state.clients.entry(Arc::clone(client)).or_default();
             of_client.putting.retain(|other| !Arc::ptr_eq(other, &own));
             if of_client.putting.is_empty() {
                 state.putting.remove(client);
             }
+            if !goes {
+                // (It may have been woken just now, in place of another.)
+                state.wake(client, self.most);
+                state.release(client, 0, 0);
+                return false;
+            }
         }
         state.bytes += bytes;
         state.clients.entry(Arc::clone(client)).or_default().bytes += bytes;
         state.wake(client, self.most);
+        true
     }
 
     /// Bytes that were admitted are no work.
@@ -180,12 +199,9 @@ impl Pool {
         state.wake_each(self.most);
     }
 
-    /// Has work done for a client, whose bytes are admitted now, unless they were.
-    pub(super) fn put(&self, client: &Arc<str>, work: Work, is_admitted: bool) {
+    /// Has work done for a client, whose bytes are admitted.
+    pub(super) fn put(&self, client: &Arc<str>, work: Work) {
         let mut state = self.state.lock();
-        if !is_admitted {
-            self.admit_to(&mut state, client, work.bytes);
-        }
         let State { clients, turns, ended, .. } = &mut *state;
         let own = clients.entry(Arc::clone(client)).or_default();
         if !*ended {
@@ -300,6 +316,11 @@ mod tests {
         }
     }
 
+    fn put_admitted(pool: &Pool, client: &Arc<str>, work: Work) {
+        assert!(pool.admit(client, work.bytes, &mut || true));
+        pool.put(client, work);
+    }
+
     fn wait_until(happened: impl Fn() -> bool) {
         while !happened() {
             device::yield_now();
@@ -318,14 +339,14 @@ mod tests {
         let name = Arc::clone(&full);
         let putting = device::spawn("put", move || {
             for _ in 0..300 {
-                own.put(&name, work(1 << 20, &theirs, &sums), false);
+                put_admitted(&own, &name, work(1 << 20, &theirs, &sums));
                 counted.fetch_add(1, Ordering::SeqCst);
             }
         });
         wait_until(|| put.load(Ordering::SeqCst) == 256);
         let of_other = Arc::new(AtomicUsize::new(0));
         for _ in 0..100 {
-            pool.put(&other, work(1, &open, &of_other), false);
+            put_admitted(&pool, &other, work(1, &open, &of_other));
         }
         wait_until(|| of_other.load(Ordering::SeqCst) == 100);
         assert_eq!((put.load(Ordering::SeqCst), done.load(Ordering::SeqCst)), (256, 0));
@@ -349,8 +370,8 @@ mod tests {
                 (Arc::clone(&pool), Arc::clone(&shut), Arc::clone(&done), Arc::clone(&put));
             device::spawn("put", move || {
                 for _ in 0..100 {
-                    own.admit(&name, 100 << 10);
-                    own.put(&name, work(100 << 10, &theirs, &sums), true);
+                    own.admit(&name, 100 << 10, &mut || true);
+                    own.put(&name, work(100 << 10, &theirs, &sums));
                     counted.fetch_add(1, Ordering::SeqCst);
                 }
             })
@@ -370,10 +391,10 @@ mod tests {
         let (open, last) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
         let other: Arc<str> = "four".into();
         for _ in 0..50 {
-            pool.put(&other, work(1 << 20, &open, &last), false);
+            put_admitted(&pool, &other, work(1 << 20, &open, &last));
         }
         wait_until(|| last.load(Ordering::SeqCst) == 50);
-        pool.admit(&other, 1 << 20);
+        pool.admit(&other, 1 << 20, &mut || true);
         pool.dismiss(&other, 1 << 20);
         shut.store(true, Ordering::SeqCst);
         pool.look_again();
@@ -395,20 +416,20 @@ mod tests {
         let (shut, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
         let (done, of_other) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let [full, other]: [Arc<str>; 2] = ["full".into(), "other".into()];
-        pool.put(&full, work(1 << 20, &shut, &done), false);
+        put_admitted(&pool, &full, work(1 << 20, &shut, &done));
         let putting: Vec<_> = (0..WAIT)
             .map(|number| {
                 let (own, name) = (Arc::clone(&pool), Arc::clone(&full));
                 let (theirs, sums) = (Arc::clone(&shut), Arc::clone(&done));
                 let bytes = if number % 3 == 0 { 900 << 10 } else { 70 << 10 };
-                device::spawn("put", move || own.put(&name, work(bytes, &theirs, &sums), false))
+                device::spawn("put", move || put_admitted(&own, &name, work(bytes, &theirs, &sums)))
                     .unwrap()
             })
             .collect();
         let waiting = || pool.state.lock().clients.get(&full).map_or(0, |own| own.putting.len());
         wait_until(|| waiting() == WAIT);
         for _ in 0..1000 {
-            pool.put(&other, work(10, &open, &of_other), false);
+            put_admitted(&pool, &other, work(10, &open, &of_other));
         }
         wait_until(|| of_other.load(Ordering::SeqCst) == 1000);
         assert_eq!((waiting(), pool.woken.load(Ordering::Relaxed)), (WAIT, 0));

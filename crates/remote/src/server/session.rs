@@ -216,6 +216,13 @@ impl Session {
         }
     }
 
+    /// Whether this is its connection, and open.
+    pub(super) fn is_on(&self, connection: &Arc<Connection>) -> bool {
+        let state = self.state.lock();
+        state.connection.as_ref().is_some_and(|own| Arc::ptr_eq(own, connection))
+            && !connection.has_ended()
+    }
+
     /// How long it has been without a connection.
     pub(super) fn lost_for(&self, now: Duration) -> Option<Duration> {
         self.state.lock().lost_since.map(|since| now.saturating_sub(since))

@@ -192,3 +192,26 @@ fn repeats_of_a_long_listing_take_no_more_than_the_memory() {
     println!("at most {most} bytes of answers, {replies} answers");
     assert!(most <= BYTES && replies <= 2, "{most} bytes, {replies} answers");
 }
+
+/// A connection whose message waits for memory is not deaf: its client hears that the server is
+/// there, and a newer connection of the session ends it.
+#[test]
+fn a_connection_that_waits_for_memory_shows_that_it_lives_and_ends() {
+    let rig = Rig::new(Engine::Btree, 54);
+    let made = rig.near().create(&Caller::root(), NodeId::ROOT, b"f", (0o666, 2)).unwrap();
+    rig.near().forget(made.node, 1);
+    // Less than the message takes: there never is space.
+    let (server, _name) = serve(&rig, Bounds { request_bytes: 80 << 10, ..Bounds::default() });
+    let (mut raw, welcome) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
+    let node = raw.open(b"f", OPEN_READ | OPEN_WRITE);
+    let bytes = vec![1; BYTES];
+    assert!(raw.ask(3, vec![2], FsCall::Write { node, offset: 0, flags: 0, bytes: &bytes }));
+    for _ in 0..2 {
+        assert_eq!(raw.next().map(|(kind, id, _)| (kind, id)), Some((FrameKind::Pong, 0)));
+    }
+    let resume = wire::remote::Resume { attempt: 1, ..welcome.session };
+    let (mut newer, welcome) = Raw::of(&server, Some(resume)).unwrap_or_else(|why| panic!("{why}"));
+    assert!(welcome.resumed);
+    crate::rig::wait_until(|| server.totals().connections == 1);
+    newer.call(4, FsCall::GetAttr { node }, |answer| assert!(answer.is_ok(), "{answer:?}"));
+}
