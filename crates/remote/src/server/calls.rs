@@ -566,7 +566,7 @@ impl<'a> Executing<'a> {
             fs.readdir(&caller, at, cookie, &mut take)
         };
         for (listed, held) in listed.iter_mut().zip(held) {
-            // All of them, even if the session ended or is full: what it does not hold is forgotten.
+            // All of them, even if the session ended or is full: what is not held is forgotten.
             if let Some((node, attr)) = held
                 && self.session.hold_if_space(node).is_ok()
             {

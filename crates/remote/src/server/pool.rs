@@ -136,7 +136,7 @@ impl Pool {
             most,
             changed: Condvar::new(),
             #[cfg(test)]
-            woken: Default::default(),
+            woken: std::sync::atomic::AtomicUsize::default(),
         });
         for _ in 0..bounds.threads {
             let own = Arc::clone(&pool);
