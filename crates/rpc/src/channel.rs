@@ -165,7 +165,7 @@ impl Channel {
         longest: usize,
         within: Duration,
     ) -> Result<(), ChannelError> {
-        self.receive_admitted(frame, longest, within, &mut |_| {})
+        self.receive_admitted(frame, longest, within, &mut |_| Ok(()))
     }
 
     /// The same; a frame that is longer than what is read at once is admitted, with its bytes,
@@ -175,7 +175,7 @@ impl Channel {
         frame: &mut Vec<u8>,
         longest: usize,
         within: Duration,
-        admit: &mut dyn FnMut(usize),
+        admit: &mut dyn FnMut(usize) -> Result<(), ChannelError>,
     ) -> Result<(), ChannelError> {
         let mut deadline = self.clock.monotonic() + within;
         let mut inbox = self.inbox.lock();
@@ -189,7 +189,7 @@ impl Channel {
                     return Err(ChannelError::TooLong(length, longest));
                 }
                 if length > READ_BYTES && !is_admitted {
-                    admit(length);
+                    admit(length)?;
                     is_admitted = true;
                     deadline = self.clock.monotonic() + within;
                 }

@@ -145,7 +145,7 @@ impl<'a> Executing<'a> {
         let made = |name: Option<(Node, &[u8])>, opened: Option<u8>| {
             let lasting = self.session.volume.lasting.as_ref().ok_or(FsError::Stale)?;
             self.caller()?;
-            self.session.has_space()?;
+            // (Whether there is space is not asked: it was executed.)
             let entry = match (executed.node, name) {
                 (Some(node), _) => lasting.find_again(node)?,
                 // A snapshot, for example.
@@ -230,10 +230,11 @@ impl<'a> Executing<'a> {
         let fs = self.fs();
         Ok(Some(match *call {
             FsCall::Lookup { parent, name } => {
-                self.session.has_space()?;
                 let (caller, parent) = (self.caller()?, self.own(parent)?);
                 let _turn = self.search_turn(parent)?;
-                self.found(&fs.lookup(&caller, parent, name)?, None)?
+                let entry = fs.lookup(&caller, parent, name)?;
+                self.session.hold_if_space(entry.node)?;
+                Outcome::Node(self.entry(entry.node, &entry.attr, 0))
             }
             FsCall::Unlink { parent, name } => {
                 fs.unlink(&self.caller()?, self.own(parent)?, name)?;
@@ -565,9 +566,9 @@ impl<'a> Executing<'a> {
             fs.readdir(&caller, at, cookie, &mut take)
         };
         for (listed, held) in listed.iter_mut().zip(held) {
-            // All of them, even if the session ended: what it does not hold is forgotten.
+            // All of them, even if the session ended or is full: what is not held is forgotten.
             if let Some((node, attr)) = held
-                && self.session.hold(node, None).is_ok()
+                && self.session.hold_if_space(node).is_ok()
             {
                 listed.entry = Some(self.entry(node, &attr, 0));
             }

@@ -373,7 +373,14 @@ fn receive(
     let term = Term::of(&connection.channel, &shared.settings.clock);
     loop {
         let mut admitted = Admitted { pool: &shared.pool, client: &session.client, bytes: 0 };
-        let mut admit = |bytes| admitted.admit(bytes);
+        // While it waits nothing is received: it ends if nobody wants it any more, and its client
+        // hears that the server is there.
+        let mut shows = alive(&shared.settings.clock, connection);
+        let mut goes_on = || {
+            shows();
+            session.is_on(connection) && term.check().is_ok()
+        };
+        let mut admit = |bytes| admitted.admit(bytes, &mut goes_on);
         let channel = &connection.channel;
         channel.receive_admitted(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX, &mut admit)?;
         term.check()?;
@@ -393,6 +400,10 @@ fn receive(
                         waits = Some(session.volume.past_grace());
                     }
                 }
+                // Before it is the session's: what gives up is not under way.
+                if admitted.bytes == 0 {
+                    admitted.admit(frame.len(), &mut goes_on)?;
+                }
                 match session.arrive(id, connection) {
                     Arrived::New(cancel) => {
                         let message = std::mem::take(&mut frame);
@@ -401,6 +412,9 @@ fn receive(
                     }
                     Arrived::Known => {}
                     Arrived::Superseded => return Err(ChannelError::Closed),
+                    Arrived::Repeated => {
+                        return Err(broken("a request is repeated more than once on a connection"));
+                    }
                     Arrived::TooMany => return Err(broken("more requests than may be in flight")),
                 }
             }
@@ -424,9 +438,10 @@ fn receive(
             Some((FrameKind::Reclaim, _, body)) => {
                 let reclaim: Reclaim = decode(body).map_err(|error| broken(&error.to_string()))?;
                 let mut alive = alive(&shared.settings.clock, connection);
-                if !session.reclaim(&reclaim, &mut alive) {
+                if let Err(reason) = session.reclaim(&reclaim, &mut alive) {
+                    tracing::warn!(client = %session.client, reason, "a session ends");
                     session.volume.end(session);
-                    return Err(broken("locks of before are claimed after their time"));
+                    return Err(broken(reason));
                 }
                 // Locks of others may have waited for it.
                 shared.pool.look_again();
@@ -469,12 +484,12 @@ fn pong(volume: &Arc<Served>, connection: &Arc<Connection>, number: u64) {
 struct Request {
     id: u64,
     message: Vec<u8>,
-    /// Its bytes, if they were admitted before it was read.
+    /// Its bytes, which were admitted.
     admitted: usize,
     cancel: Arc<AtomicBool>,
 }
 
-/// Bytes of a message that were admitted before it was read, and are not those of a request yet.
+/// Bytes of a message that were admitted, and are not those of a request yet.
 struct Admitted<'a> {
     pool: &'a Pool,
     client: &'a Arc<str>,
@@ -482,9 +497,16 @@ struct Admitted<'a> {
 }
 
 impl Admitted<'_> {
-    fn admit(&mut self, bytes: usize) {
-        self.pool.admit(self.client, bytes);
+    fn admit(
+        &mut self,
+        bytes: usize,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), ChannelError> {
+        if !self.pool.admit(self.client, bytes, goes_on) {
+            return Err(ChannelError::Closed);
+        }
         self.bytes += bytes;
+        Ok(())
     }
 
     /// They are a request's from now on.
@@ -519,14 +541,14 @@ fn put(
     let space = reserved.clone();
     let has_reserved = move || space.as_ref().is_none_or(|space| space.take());
     let work = Work {
-        bytes: if admitted > 0 { admitted } else { message.len() },
+        bytes: admitted,
         // (The last question takes the space, and the request begins.)
         may_begin: Box::new(move || leaves_by.has_space() && happened() && has_reserved()),
         run: Box::new(move || {
             vfs::with_cancellation(&cancel, || execute(&own, id, &message, reserved.as_deref()));
         }),
     };
-    shared.pool.put(&session.client, work, admitted > 0);
+    shared.pool.put(&session.client, work);
 }
 
 fn broken(text: &str) -> ChannelError {

@@ -35,6 +35,17 @@ pub(crate) struct Holder {
     pub(super) session: u64,
 }
 
+/// What is asked of what clients share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// A lock.
+    Lock,
+    /// The end of a lock, or of a part of it, which can leave two.
+    End,
+    /// A lock that was granted by the process before.
+    Again,
+}
+
 /// The outcome of a request for a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Locking {
@@ -100,15 +111,24 @@ impl Locks {
     }
 
     /// Whether a client may have more, by what it and all have.
-    fn is_full(&self, table: &Table, of_client: usize, more: usize) -> bool {
-        of_client + more > LOCKS_OF_CLIENT_MAX
-            || self.most > 0
-                && !is_fair(
-                    LEAVES_NUMBER,
-                    of_client,
-                    more,
-                    self.most.saturating_sub(table.of_client.all),
-                )
+    fn is_full(&self, table: &Table, of_client: usize, more: usize, asks: Asks) -> bool {
+        let left = self.most.saturating_sub(table.of_client.all);
+        let is_fair = || is_fair(LEAVES_NUMBER, of_client, more, left);
+        // A client that was within its share when it took a lock can end a part of it, whatever
+        // others took since.
+        let can_end = || of_client + more <= self.most / 2 && left >= more + self.most / 8;
+        let has_share = match asks {
+            Asks::Lock => self.most == 0 || is_fair(),
+            Asks::End => self.most == 0 || is_fair() || can_end(),
+            Asks::Again => true,
+        };
+        of_client + more > LOCKS_OF_CLIENT_MAX || !has_share
+    }
+
+    /// Sets a lock that its session had before this process served the volume: what all clients
+    /// share is not asked.
+    pub(super) fn set_again(&self, node: NodeId, by: Holder, range: LockRange) -> Locking {
+        self.set_as(node, by, range, (None, Asks::Again))
     }
 
     /// Takes or ends a lock; one that must wait does if `waiter` is given.
@@ -119,6 +139,17 @@ impl Locks {
         range: LockRange,
         waiter: Option<u64>,
     ) -> Locking {
+        let asks = if range.kind == LockKind::None { Asks::End } else { Asks::Lock };
+        self.set_as(node, by, range, (waiter, asks))
+    }
+
+    fn set_as(
+        &self,
+        node: NodeId,
+        by: Holder,
+        range: LockRange,
+        (waiter, asks): (Option<u64>, Asks),
+    ) -> Locking {
         let mut table = self.table.lock();
         let wanted = Held { by, range };
         let no_file = File::default();
@@ -128,7 +159,7 @@ impl Locks {
             && file.held.iter().any(|held| held.blocks(by.session, &range));
         if blocked {
             let Some(request) = waiter else { return Locking::Refused };
-            if file.waiting.len() >= LOCKS_OF_FILE_MAX || self.is_full(&table, of_client, 1) {
+            if file.waiting.len() >= LOCKS_OF_FILE_MAX || self.is_full(&table, of_client, 1, asks) {
                 return Locking::TooMany;
             }
             if table.would_deadlock(node, &wanted) {
@@ -145,7 +176,9 @@ impl Locks {
         }
         let placed = file.with(&wanted);
         let more = placed.len().saturating_sub(file.held.len());
-        if more > 0 && (placed.len() > LOCKS_OF_FILE_MAX || self.is_full(&table, of_client, more)) {
+        if more > 0
+            && (placed.len() > LOCKS_OF_FILE_MAX || self.is_full(&table, of_client, more, asks))
+        {
             return Locking::TooMany;
         }
         Locking::Done(table.change(node, |file, counts| {
@@ -479,6 +512,40 @@ mod tests {
         assert_eq!([take(1), take(2), take(3)], [150, 75, 38]);
         locks.end_session(1);
         assert_eq!(take(4), 94);
+    }
+
+    #[test]
+    fn what_others_take_refuses_neither_the_end_of_a_part_nor_what_was_held_before() {
+        use LockKind::{Exclusive, None as Free, Shared};
+        let locks = Locks::at_most(100);
+        let of = |client| Holder { client, session: client };
+        for number in 0..45 {
+            let lock = range(number, Exclusive, 0, 9);
+            assert_eq!(locks.set(file(number + 1), of(1), lock, None), NONE);
+        }
+        for number in 0..27 {
+            assert_eq!(locks.set(file(99), of(2), range(number, Shared, 0, 9), None), NONE);
+        }
+        let more = range(50, Exclusive, 0, 9);
+        assert_eq!(locks.set(file(50), of(1), more, None), Locking::TooMany);
+        for number in 0..5 {
+            let part = range(number, Free, 4, 5);
+            assert_eq!(locks.set(file(number + 1), of(1), part, None), NONE);
+        }
+        // Not a way to what is left to others.
+        let part = range(6, Free, 4, 5);
+        assert_eq!(locks.set(file(7), of(1), part, None), Locking::TooMany);
+        // In another process, where others come first.
+        let next = Locks::at_most(100);
+        for number in 0..50 {
+            assert_eq!(next.set(file(99), of(2), range(number, Shared, 0, 9), None), NONE);
+        }
+        for number in 0..50 {
+            let lock = range(number, Exclusive, 0, 9);
+            assert_eq!(next.set_again(file(number + 1), of(1), lock), NONE);
+        }
+        assert_eq!(next.set(file(50), of(3), more, None), Locking::Refused);
+        assert_eq!(next.set(file(60), of(3), more, None), Locking::TooMany);
     }
 
     #[test]

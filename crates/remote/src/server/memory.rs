@@ -5,7 +5,8 @@
 //! with twice as much left for the next one. Those that come one after the other and give nothing
 //! back get less and less: a third of what is left. Of what is counted in number, nodes and locks,
 //! a client may take as much as it leaves. The sum never exceeds the pot, but for what is taken
-//! without a question: short answers, which are owed already.
+//! without a question: short answers, which are owed already; the answers of a session a second
+//! time, on a new connection; files and locks that a client proves it had before a take-over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -131,6 +131,11 @@ impl Connection {
         self.channel.close();
     }
 
+    /// Whether it was closed.
+    pub(super) fn has_ended(&self) -> bool {
+        self.outbox.lock().ended
+    }
+
     /// Sends nothing more.
     pub(super) fn end(&self) {
         let dropped = {

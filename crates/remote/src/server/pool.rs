@@ -4,17 +4,20 @@
 //!
 //! Work begins only if it may: answers that a client does not read keep its next requests waiting.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use device::sync::{Condvar, Mutex, MutexGuard};
+use device::sync::{Condvar, Mutex};
 
 use super::bounds::Bounds;
 use super::memory::{LEAVES_BYTES, is_fair};
 
 /// How many threads work for one client.
 const THREADS_A_CLIENT: usize = 32;
+/// How often a thread that waits to put looks whether to go on.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Something to do for a client.
 pub(super) struct Work {
@@ -33,8 +36,8 @@ pub(super) struct Pool {
     most: Most,
     /// There may be work that a thread can begin.
     changed: Condvar,
-    /// A client has less waiting.
-    drained: Condvar,
+    #[cfg(test)]
+    woken: std::sync::atomic::AtomicUsize,
 }
 
 #[derive(Clone, Copy)]
@@ -49,8 +52,8 @@ struct State {
     clients: BTreeMap<Arc<str>, Client>,
     /// Bytes of all of them.
     bytes: usize,
-    /// Threads of all of them that wait to put more.
-    putting: usize,
+    /// Clients with threads that wait to put more.
+    putting: BTreeSet<Arc<str>>,
     /// Clients that have work waiting, in turn.
     turns: VecDeque<Arc<str>>,
     ended: bool,
@@ -61,11 +64,38 @@ struct Client {
     waiting: VecDeque<Work>,
     running: usize,
     bytes: usize,
-    /// Threads that wait to put more.
-    putting: usize,
+    /// Threads that wait to put more, the first one first.
+    putting: VecDeque<Arc<Putting>>,
+}
+
+/// A thread that waits to put so many bytes. It is woken alone: what one client does not finish
+/// costs those that do nothing.
+struct Putting {
+    bytes: usize,
+    may_have_space: Condvar,
 }
 
 impl State {
+    /// Wakes the first thread of a client that may put now. The next one is woken by that.
+    fn wake(&self, client: &str, most: Most) {
+        let Some(own) = self.clients.get(client) else { return };
+        // (Most often none may.)
+        if own.putting.is_empty() || !self.has_space(client, 1, most) {
+            return;
+        }
+        let may = |one: &&Arc<Putting>| self.has_space(client, one.bytes, most);
+        if let Some(first) = own.putting.iter().find(may) {
+            first.may_have_space.notify_one();
+        }
+    }
+
+    /// There are fewer bytes of all.
+    fn wake_each(&self, most: Most) {
+        for client in &self.putting {
+            self.wake(client, most);
+        }
+    }
+
     /// Whether a client may have so many bytes more.
     fn has_space(&self, client: &str, bytes: usize, most: Most) -> bool {
         let left = most.bytes_of_all.saturating_sub(self.bytes);
@@ -89,7 +119,7 @@ impl State {
 
 impl Client {
     fn is_idle(&self) -> bool {
-        self.running == 0 && self.putting == 0 && self.bytes == 0 && self.waiting.is_empty()
+        self.running == 0 && self.putting.is_empty() && self.bytes == 0 && self.waiting.is_empty()
     }
 }
 
@@ -101,8 +131,13 @@ impl Pool {
             requests: bounds.requests_of_client,
             bytes_of_all: bounds.request_bytes,
         };
-        let (changed, drained) = (Condvar::new(), Condvar::new());
-        let pool = Arc::new(Pool { state: Mutex::default(), most, changed, drained });
+        let pool = Arc::new(Pool {
+            state: Mutex::default(),
+            most,
+            changed: Condvar::new(),
+            #[cfg(test)]
+            woken: std::sync::atomic::AtomicUsize::default(),
+        });
         for _ in 0..bounds.threads {
             let own = Arc::clone(&pool);
             if let Err(error) = device::spawn("serve", move || own.work()) {
@@ -113,43 +148,60 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Admits so many bytes of a client; waits while it has too many. They are of work that is put
-    /// then, or they are dismissed.
-    pub(super) fn admit(&self, client: &Arc<str>, bytes: usize) {
-        self.admit_to(&mut self.state.lock(), client, bytes);
-    }
-
-    fn admit_to(&self, state: &mut MutexGuard<'_, State>, client: &Arc<str>, bytes: usize) {
+    /// Admits so many bytes of a client; waits while it has too many, and asks now and then whether
+    /// to go on. They are of work that is put then, or they are dismissed. `false`: it gave up.
+    pub(super) fn admit(
+        &self,
+        client: &Arc<str>,
+        bytes: usize,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        let mut state = self.state.lock();
         if !state.has_space(client, bytes, self.most) {
-            state.clients.entry(Arc::clone(client)).or_default().putting += 1;
-            state.putting += 1;
-            while !state.ended && !state.has_space(client, bytes, self.most) {
-                self.drained.wait(state);
+            let own = Arc::new(Putting { bytes, may_have_space: Condvar::new() });
+            let of_client = state.clients.entry(Arc::clone(client)).or_default();
+            of_client.putting.push_back(Arc::clone(&own));
+            state.putting.insert(Arc::clone(client));
+            let mut goes = true;
+            while goes && !state.ended && !state.has_space(client, bytes, self.most) {
+                let waited = own.may_have_space.wait_for(&mut state, ASKS_EVERY);
+                if waited.timed_out() {
+                    drop(state);
+                    goes = goes_on();
+                    state = self.state.lock();
+                } else {
+                    #[cfg(test)]
+                    self.woken.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
             }
-            state.putting -= 1;
-            if let Some(own) = state.clients.get_mut(client) {
-                own.putting -= 1;
+            let of_client = state.clients.entry(Arc::clone(client)).or_default();
+            of_client.putting.retain(|other| !Arc::ptr_eq(other, &own));
+            if of_client.putting.is_empty() {
+                state.putting.remove(client);
+            }
+            if !goes {
+                // (It may have been woken just now, in place of another.)
+                state.wake(client, self.most);
+                state.release(client, 0, 0);
+                return false;
             }
         }
         state.bytes += bytes;
         state.clients.entry(Arc::clone(client)).or_default().bytes += bytes;
+        state.wake(client, self.most);
+        true
     }
 
     /// Bytes that were admitted are no work.
     pub(super) fn dismiss(&self, client: &Arc<str>, bytes: usize) {
         let mut state = self.state.lock();
         state.release(client, bytes, 0);
-        if state.putting > 0 {
-            self.drained.notify_all();
-        }
+        state.wake_each(self.most);
     }
 
-    /// Has work done for a client, whose bytes are admitted now, unless they were.
-    pub(super) fn put(&self, client: &Arc<str>, work: Work, is_admitted: bool) {
+    /// Has work done for a client, whose bytes are admitted.
+    pub(super) fn put(&self, client: &Arc<str>, work: Work) {
         let mut state = self.state.lock();
-        if !is_admitted {
-            self.admit_to(&mut state, client, work.bytes);
-        }
         let State { clients, turns, ended, .. } = &mut *state;
         let own = clients.entry(Arc::clone(client)).or_default();
         if !*ended {
@@ -182,10 +234,12 @@ impl Pool {
         state.turns.clear();
         let dropped: Vec<_> =
             state.clients.values_mut().map(|client| std::mem::take(&mut client.waiting)).collect();
+        for putting in state.clients.values().flat_map(|client| &client.putting) {
+            putting.may_have_space.notify_one();
+        }
         drop(state);
         drop(dropped);
         self.changed.notify_all();
-        self.drained.notify_all();
     }
 
     fn work(&self) {
@@ -193,9 +247,7 @@ impl Pool {
             run();
             let mut state = self.state.lock();
             state.release(&client, bytes, 1);
-            if state.putting > 0 {
-                self.drained.notify_all();
-            }
+            state.wake_each(self.most);
             let more = !state.turns.is_empty();
             drop(state);
             if more {
@@ -211,9 +263,8 @@ impl Pool {
                 return None;
             }
             if let Some((client, work)) = state.next() {
-                if state.putting > 0 {
-                    self.drained.notify_all();
-                }
+                // It has one request less waiting.
+                state.wake(&client, self.most);
                 return Some((client, work.bytes, work.run));
             }
             self.changed.wait(&mut state);
@@ -265,6 +316,11 @@ mod tests {
         }
     }
 
+    fn put_admitted(pool: &Pool, client: &Arc<str>, work: Work) {
+        assert!(pool.admit(client, work.bytes, &mut || true));
+        pool.put(client, work);
+    }
+
     fn wait_until(happened: impl Fn() -> bool) {
         while !happened() {
             device::yield_now();
@@ -283,14 +339,14 @@ mod tests {
         let name = Arc::clone(&full);
         let putting = device::spawn("put", move || {
             for _ in 0..300 {
-                own.put(&name, work(1 << 20, &theirs, &sums), false);
+                put_admitted(&own, &name, work(1 << 20, &theirs, &sums));
                 counted.fetch_add(1, Ordering::SeqCst);
             }
         });
         wait_until(|| put.load(Ordering::SeqCst) == 256);
         let of_other = Arc::new(AtomicUsize::new(0));
         for _ in 0..100 {
-            pool.put(&other, work(1, &open, &of_other), false);
+            put_admitted(&pool, &other, work(1, &open, &of_other));
         }
         wait_until(|| of_other.load(Ordering::SeqCst) == 100);
         assert_eq!((put.load(Ordering::SeqCst), done.load(Ordering::SeqCst)), (256, 0));
@@ -314,8 +370,8 @@ mod tests {
                 (Arc::clone(&pool), Arc::clone(&shut), Arc::clone(&done), Arc::clone(&put));
             device::spawn("put", move || {
                 for _ in 0..100 {
-                    own.admit(&name, 100 << 10);
-                    own.put(&name, work(100 << 10, &theirs, &sums), true);
+                    own.admit(&name, 100 << 10, &mut || true);
+                    own.put(&name, work(100 << 10, &theirs, &sums));
                     counted.fetch_add(1, Ordering::SeqCst);
                 }
             })
@@ -335,10 +391,10 @@ mod tests {
         let (open, last) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
         let other: Arc<str> = "four".into();
         for _ in 0..50 {
-            pool.put(&other, work(1 << 20, &open, &last), false);
+            put_admitted(&pool, &other, work(1 << 20, &open, &last));
         }
         wait_until(|| last.load(Ordering::SeqCst) == 50);
-        pool.admit(&other, 1 << 20);
+        pool.admit(&other, 1 << 20, &mut || true);
         pool.dismiss(&other, 1 << 20);
         shut.store(true, Ordering::SeqCst);
         pool.look_again();
@@ -347,6 +403,44 @@ mod tests {
         }
         wait_until(|| done.load(Ordering::SeqCst) == 300);
         wait_until(|| pool.bytes() == 0 && pool.state.lock().clients.is_empty());
+        pool.end();
+    }
+
+    /// Threads of a client that may put nothing sleep while others work, and all go on in the end,
+    /// the short ones among long ones, too.
+    #[test]
+    fn threads_that_may_not_put_are_not_woken_by_the_work_of_others() {
+        const WAIT: usize = 40;
+        let bounds = Bounds { request_bytes: 3 << 20, ..Bounds::default() };
+        let pool = Pool::start(&bounds).unwrap();
+        let (shut, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+        let (done, of_other) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let [full, other]: [Arc<str>; 2] = ["full".into(), "other".into()];
+        put_admitted(&pool, &full, work(1 << 20, &shut, &done));
+        let putting: Vec<_> = (0..WAIT)
+            .map(|number| {
+                let (own, name) = (Arc::clone(&pool), Arc::clone(&full));
+                let (theirs, sums) = (Arc::clone(&shut), Arc::clone(&done));
+                let bytes = if number % 3 == 0 { 900 << 10 } else { 70 << 10 };
+                device::spawn("put", move || put_admitted(&own, &name, work(bytes, &theirs, &sums)))
+                    .unwrap()
+            })
+            .collect();
+        let waiting = || pool.state.lock().clients.get(&full).map_or(0, |own| own.putting.len());
+        wait_until(|| waiting() == WAIT);
+        for _ in 0..1000 {
+            put_admitted(&pool, &other, work(10, &open, &of_other));
+        }
+        wait_until(|| of_other.load(Ordering::SeqCst) == 1000);
+        assert_eq!((waiting(), pool.woken.load(Ordering::Relaxed)), (WAIT, 0));
+        shut.store(true, Ordering::SeqCst);
+        pool.look_again();
+        for putting in putting {
+            putting.join().unwrap();
+        }
+        wait_until(|| done.load(Ordering::SeqCst) == 1 + WAIT);
+        wait_until(|| pool.bytes() == 0 && pool.state.lock().clients.is_empty());
+        assert!(pool.state.lock().putting.is_empty());
         pool.end();
     }
 }

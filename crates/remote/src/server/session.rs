@@ -7,6 +7,7 @@
 //!   again. Answers of calls that may be repeated without harm are not kept.
 
 mod changes;
+mod claims;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use device::sync::Mutex;
 use inode::{FsError, NodeId};
 use rpc::Grant;
 use vfs::{FileSystem, FsResult};
-use wire::remote::{HeldNode, LockKind, Node, OPEN_READ, OPEN_WRITE, Reclaim};
+use wire::remote::{Node, OPEN_READ, OPEN_WRITE};
 
 use super::lasting::Proofs;
-use super::locks::{Holder, Locking, Waiter};
+use super::locks::Waiter;
 use super::memory::Usage;
 use super::outbox::Connection;
 use super::volume::Served;
@@ -28,9 +29,6 @@ use crate::convert;
 
 /// Most requests of a session in flight.
 pub(super) const REQUESTS_MAX: usize = 64;
-/// Most look-ups and opens of a node that a client can claim. No kernel has as many.
-const LOOKUPS_CLAIMED_MAX: u64 = u64::MAX / 2;
-const OPENS_CLAIMED_MAX: u32 = u32::MAX / 2;
 
 /// What a session holds of a node.
 #[derive(Debug, Default, Clone, Copy)]
@@ -49,8 +47,8 @@ struct Held {
 enum Seen {
     /// It runs; the flag cancels it.
     Running(Arc<AtomicBool>),
-    /// Its answer.
-    Answered(Vec<u8>),
+    /// Its answer, and whether it was sent again on the connection that the session has now.
+    Answered { answer: Vec<u8>, is_repeated: bool },
     /// It was answered, and does no harm when it is repeated.
     Repeatable,
 }
@@ -110,7 +108,7 @@ impl Drop for Searching<'_> {
 /// Bytes that are kept of a request.
 fn kept_bytes(seen: &Seen) -> usize {
     match seen {
-        Seen::Answered(answer) => answer.len(),
+        Seen::Answered { answer, .. } => answer.len(),
         Seen::Running(_) | Seen::Repeatable => 0,
     }
 }
@@ -123,6 +121,8 @@ pub(super) enum Arrived {
     Known,
     /// It is more than the session may have in flight.
     TooMany,
+    /// Its answer was sent again on this connection before: a client repeats on a new one.
+    Repeated,
     /// The session has another connection.
     Superseded,
 }
@@ -157,112 +157,6 @@ impl Session {
         self.state.lock().reclaims
     }
 
-    /// What its client claims that it held before this process served the volume. What it cannot
-    /// prove, it does not hold. `false`: it claims locks that others may have had meanwhile, so the
-    /// session has to end: its programs would continue as if nobody had.
-    pub(super) fn reclaim(&self, reclaim: &Reclaim, alive: &mut dyn FnMut()) -> bool {
-        let Some(proofs) = self.proofs.as_ref().filter(|_| self.reclaims()) else { return true };
-        for held in &reclaim.nodes {
-            let Some(node) = convert::node(held.node).filter(|node| *node != NodeId::ROOT) else {
-                continue;
-            };
-            let is_proved = |rights: u8, proof: u64| {
-                proofs.of(node, held.generation, rights & (OPEN_READ | OPEN_WRITE)) == proof
-            };
-            let proved = held.proofs.iter().filter(|(rights, proof)| is_proved(*rights, *proof));
-            let rights = proved.fold(None, |all, (rights, _)| Some(all.unwrap_or(0) | rights));
-            let Some(rights) = rights.filter(|_| held.lookups > 0 && self.has_space().is_ok())
-            else {
-                continue;
-            };
-            let opens = held.opens.min(OPENS_CLAIMED_MAX);
-            let rights = if opens > 0 { rights & (OPEN_READ | OPEN_WRITE) } else { 0 };
-            let HeldNode { generation, .. } = *held;
-            let lookups = held.lookups.min(LOOKUPS_CLAIMED_MAX);
-            let one = Held { lookups, generation, counted: 0, opens, rights };
-            let mut state = self.state.lock();
-            if state.ended || state.nodes.contains_key(&node) {
-                continue;
-            }
-            state.nodes.insert(node, one);
-            self.usage.nodes.take(1);
-            drop(state);
-            alive();
-            // Others are looked for when they are used. One that is open may have no name.
-            if opens > 0
-                && let Err(error) = self.locate(node, held.generation)
-            {
-                tracing::info!(client = %self.client, %error, "a file that was open is not found");
-            }
-        }
-        let by = Holder { client: self.usage.number, session: self.id };
-        for (node, lock) in &reclaim.locks {
-            let Ok(node) = self.own(*node) else { continue };
-            let right = match (lock.kind, lock.whole) {
-                (LockKind::Exclusive, false) => OPEN_WRITE,
-                _ => OPEN_READ | OPEN_WRITE,
-            };
-            let may = lock.start <= lock.end
-                && self.has_open(node, right)
-                && (lock.kind != LockKind::Exclusive || !self.grant.read_only);
-            let is_held =
-                may && matches!(self.volume.locks.set(node, by, *lock, None), Locking::Done(_));
-            if !is_held {
-                tracing::warn!(client = %self.client, "a lock of before is lost");
-            }
-        }
-        // (Looked at when it has them: others got none before the end.)
-        if !reclaim.locks.is_empty()
-            && !self.volume.is_in_grace()
-            && !device::mutated("locks are claimed after the time for it")
-        {
-            // At once, and not when the session has ended: they were never its own.
-            self.volume.forget_session(self.id);
-            return false;
-        }
-        // It may have ended since it was looked at.
-        self.let_go_again();
-        if reclaim.last {
-            self.state.lock().reclaims = false;
-            if let Some(grace) = &self.volume.grace {
-                grace.is_back(&self.secret);
-            }
-            self.volume.note_grace();
-        }
-        true
-    }
-
-    /// Looks for a node of before, and holds it from now on.
-    fn locate(&self, node: NodeId, generation: u64) -> FsResult<()> {
-        let Some(lasting) = &self.volume.lasting else { return Err(FsError::Stale) };
-        match lasting.find_again(node) {
-            Ok(_) => {}
-            Err(FsError::Stale) => {
-                self.drop_unfound(node);
-                return Err(FsError::Stale);
-            }
-            // Its caller went away, for example, or the store fails: the next use looks again.
-            Err(error) => return Err(error),
-        }
-        let is_same = self.fs().generation(node) == generation;
-        if is_same && let Some(held) = self.state.lock().nodes.get_mut(&node) {
-            held.counted += 1;
-            return Ok(());
-        }
-        self.drop_unfound(node);
-        self.fs().forget(node, 1);
-        Err(FsError::Stale)
-    }
-
-    /// What is gone is not the session's any more.
-    fn drop_unfound(&self, node: NodeId) {
-        let mut state = self.state.lock();
-        if state.nodes.get(&node).is_some_and(|held| held.counted == 0) {
-            state.nodes.remove(&node);
-            self.usage.nodes.give(1);
-        }
-    }
-
     fn fs(&self) -> &dyn FileSystem {
         &*self.volume.fs
     }
@@ -287,6 +181,9 @@ impl Session {
         state.requests.retain(|id, seen| {
             let awaited =
                 awaits.contains(id) && !device::mutated("a new connection forgets answers");
+            if let Seen::Answered { is_repeated, .. } = seen {
+                *is_repeated = false;
+            }
             if let (Seen::Running(_), false) = (&*seen, awaited) {
                 unawaited.push(*id);
             }
@@ -317,6 +214,13 @@ impl Session {
             state.connection = None;
             state.lost_since = Some(now);
         }
+    }
+
+    /// Whether this is its connection, and open.
+    pub(super) fn is_on(&self, connection: &Arc<Connection>) -> bool {
+        let state = self.state.lock();
+        state.connection.as_ref().is_some_and(|own| Arc::ptr_eq(own, connection))
+            && !connection.has_ended()
     }
 
     /// How long it has been without a connection.
@@ -354,12 +258,16 @@ impl Session {
         let Some(connection) = state.connection.clone().filter(is_current) else {
             return Arrived::Superseded;
         };
-        match state.requests.get(&id) {
+        match state.requests.get_mut(&id) {
             Some(Seen::Running(_)) if !device::mutated("a repeat of what runs is executed") => {
                 return Arrived::Known;
             }
-            Some(Seen::Answered(_)) if device::mutated("the answer of a repeat is forgotten") => {}
-            Some(Seen::Answered(answer)) => {
+            Some(Seen::Answered { .. })
+                if device::mutated("the answer of a repeat is forgotten") => {}
+            // (Nothing else bounds what waits here, in bytes.)
+            Some(Seen::Answered { is_repeated: true, .. }) => return Arrived::Repeated,
+            Some(Seen::Answered { answer, is_repeated }) => {
+                *is_repeated = true;
                 let answer = answer.clone();
                 drop(state);
                 connection.send(answer);
@@ -416,7 +324,11 @@ impl Session {
             return;
         }
         let connection = state.connection.clone();
-        let kept = if is_repeatable { Seen::Repeatable } else { Seen::Answered(frame.clone()) };
+        let kept = if is_repeatable {
+            Seen::Repeatable
+        } else {
+            Seen::Answered { answer: frame.clone(), is_repeated: false }
+        };
         let before = self.usage.keep(kept_bytes(&kept));
         state.requests.insert(id, kept);
         drop(state);
@@ -486,7 +398,20 @@ impl Session {
         if may { Ok(searching) } else { Err(FsError::Busy("too many searches")) }
     }
 
-    /// Records a look-up that the file system counted, and an open with it.
+    /// Records a look-up that the file system counted; refuses, and returns it, if the node is one
+    /// more than may be held. What is held already is never refused: what others took since is not
+    /// this client's to give back.
+    pub(super) fn hold_if_space(&self, node: NodeId) -> FsResult<()> {
+        let is_held = node == NodeId::ROOT || self.state.lock().nodes.contains_key(&node);
+        if !is_held && let Err(error) = self.has_space() {
+            self.fs().forget(node, 1);
+            return Err(error);
+        }
+        self.hold(node, None)
+    }
+
+    /// Records a look-up that the file system counted, and an open with it. Asks for no space: of
+    /// a change that was executed.
     pub(super) fn hold(&self, node: NodeId, opened: Option<u8>) -> FsResult<()> {
         if node == NodeId::ROOT {
             return Ok(());

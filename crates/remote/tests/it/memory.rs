@@ -69,6 +69,7 @@ fn twenty_clients_that_read_slowly_and_write_stay_within_the_memory_and_all_are_
     let (server, name) = serve(&rig, bounds);
     let before = resident_max();
     let (ended, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    let begin = device::sync::Barrier::new(CLIENTS as usize);
     let mut peak = Totals::default();
     device::scope(|scope| {
         let workers: Vec<_> = (0..CLIENTS)
@@ -76,7 +77,9 @@ fn twenty_clients_that_read_slowly_and_write_stay_within_the_memory_and_all_are_
                 *name.lock() = format!("client {number}");
                 let (mut raw, _) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
                 let node = raw.open(b"f", OPEN_READ | OPEN_WRITE);
+                let begin = &begin;
                 scope.spawn(move || {
+                    begin.wait();
                     use_slowly(&mut raw, node, number);
                     raw.send(FrameKind::Bye, 0);
                 })
@@ -139,10 +142,76 @@ fn one_client_leaves_half_of_the_nodes_to_others() {
         }
         (found, raw)
     };
-    let (one, held) = look_up("one");
+    let (one, mut held) = look_up("one");
     let (two, _also) = look_up("two");
     assert_eq!((one, two), (10, 5));
     assert_eq!(server.totals().nodes, 15);
+    // What it holds it can look up and use, whatever others took since.
+    for number in 0..10 {
+        let file = format!("f{number}");
+        let call = FsCall::Lookup { parent: Node::ROOT, name: file.as_bytes() };
+        held.call(31 + number, call, |answer| assert!(answer.is_ok(), "{file}: {answer:?}"));
+    }
+    let one_more = FsCall::Lookup { parent: Node::ROOT, name: b"f10" };
+    held.call(41, one_more, |answer| assert_eq!(answer.err(), Some(FsFailure::Busy)));
+    let none = FsCall::Lookup { parent: Node::ROOT, name: b"none" };
+    held.call(42, none, |answer| assert_eq!(answer.err(), Some(FsFailure::NotFound)));
+    assert_eq!(server.totals().nodes, 15);
     held.send(FrameKind::Bye, 0);
     crate::rig::wait_until(|| server.totals().nodes == 5);
+}
+
+/// An answer that is kept is sent again, but not as often as a client likes that does not read.
+#[test]
+fn repeats_of_a_long_listing_take_no_more_than_the_memory() {
+    const BYTES: u64 = 4 << 20;
+    let rig = Rig::new(Engine::Btree, 53);
+    for number in 0..600 {
+        let name = format!("{number:0250}");
+        let made = rig.near().create(&Caller::root(), NodeId::ROOT, name.as_bytes(), (0o666, 2));
+        rig.near().forget(made.unwrap().node, 1);
+    }
+    let (server, _name) = serve(&rig, Bounds { answer_bytes: BYTES as usize, ..Bounds::default() });
+    let (mut raw, _) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
+    let list = || {
+        let (directory, bytes) = (Node::ROOT, 256 << 10);
+        FsCall::List { directory, cookie: 0, attributes: true, bytes }
+    };
+    assert!(raw.ask(1, Vec::new(), list()));
+    crate::rig::wait_until(|| server.totals().answer_bytes > 150 << 10);
+    let mut most = 0;
+    for _ in 0..1000 {
+        let is_sent = raw.ask(1, Vec::new(), list());
+        most = most.max(server.totals().answer_bytes);
+        if !is_sent {
+            break;
+        }
+    }
+    let replies = std::iter::from_fn(|| raw.next()).filter(|(kind, ..)| *kind == FrameKind::Reply);
+    let replies = replies.count();
+    println!("at most {most} bytes of answers, {replies} answers");
+    assert!(most <= BYTES && replies <= 2, "{most} bytes, {replies} answers");
+}
+
+/// A connection whose message waits for memory is not deaf: its client hears that the server is
+/// there, and a newer connection of the session ends it.
+#[test]
+fn a_connection_that_waits_for_memory_shows_that_it_lives_and_ends() {
+    let rig = Rig::new(Engine::Btree, 54);
+    let made = rig.near().create(&Caller::root(), NodeId::ROOT, b"f", (0o666, 2)).unwrap();
+    rig.near().forget(made.node, 1);
+    // Less than the message takes: there never is space.
+    let (server, _name) = serve(&rig, Bounds { request_bytes: 80 << 10, ..Bounds::default() });
+    let (mut raw, welcome) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
+    let node = raw.open(b"f", OPEN_READ | OPEN_WRITE);
+    let bytes = vec![1; BYTES];
+    assert!(raw.ask(3, vec![2], FsCall::Write { node, offset: 0, flags: 0, bytes: &bytes }));
+    for _ in 0..2 {
+        assert_eq!(raw.next().map(|(kind, id, _)| (kind, id)), Some((FrameKind::Pong, 0)));
+    }
+    let resume = wire::remote::Resume { attempt: 1, ..welcome.session };
+    let (mut newer, welcome) = Raw::of(&server, Some(resume)).unwrap_or_else(|why| panic!("{why}"));
+    assert!(welcome.resumed);
+    crate::rig::wait_until(|| server.totals().connections == 1);
+    newer.call(4, FsCall::GetAttr { node }, |answer| assert!(answer.is_ok(), "{answer:?}"));
 }
