@@ -3,7 +3,7 @@
 //! The rule, for a write of N bytes:
 //! 1. It is entirely inside an inline extent: that is changed in place.
 //! 2. The file was fsynced recently and N <= 4 KiB: inline. "Recently" is within the last
-//!    [`CREDITS`] small writes; a file that is never fsynced gains nothing from the log. Where each
+//!    16 small writes; a file that is never fsynced gains nothing from the log. Where each
 //!    change is made durable ([`crate::Options::synced`]), every file counts as fsynced.
 //! 3. N < 1 KiB and it cannot grow the stored extent before it: inline, because a page of 4 KiB and
 //!    a record for each would waste space. It joins the inline extent before it up to 4 KiB.
@@ -12,30 +12,24 @@
 //! 5. Otherwise it goes to a segment and takes the inline extents directly before it along. So do 2
 //!    and 3 when those reach 64 KiB (3: 4 KiB).
 //!
-//! A file's inline bytes are bounded (1 MiB since it became hot; then it uses segments until
-//! [`Data::settle`] has moved them), so that contents do not stay in the tree permanently.
+//! Inline bytes of rule 2 are bounded: those of a file (1 MiB, then it uses segments until
+//! [`Data::settle`] has moved them), and those of all files ([`crate::hot`]), so that contents do
+//! not stay in the tree permanently.
 //!
 //! Where a sync makes an object of each segment that was written, the limits of rule 2 are greater
 //! ([`OBJECTS`]): a synced write is then one object, the log's, instead of two, and what moves to a
 //! segment is 1 MiB. Otherwise a file that is synced after each write of 8 KiB would be as many
 //! objects as syncs.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use device::sync::Mutex;
 use format::extent::INLINE_EXTENT_BYTES_MAX;
 use format::key;
 use store::{Read, Result};
 
+use crate::hot::Bounds;
 use crate::window::{Contents, Record, extents_between};
 use crate::write::growable;
 use crate::{Data, ExtentOwner, FileRef};
 
-/// Number of small writes after an fsync that are expected to be fsynced too.
-const CREDITS: u32 = 16;
-/// Maximum number of files whose fsyncs are remembered; others lose a little speed.
-const HOT_FILES_MAX: usize = 1024;
 /// Writes below this are inline unless they can grow a stored extent.
 pub(crate) const SMALL_BYTES: usize = 1024;
 
@@ -45,75 +39,28 @@ pub(crate) struct Limits {
     longest_write: usize,
     /// Maximum length of consecutive inline extents.
     longest_run: u64,
-    /// Inline bytes of a hot file at which a settle is due.
-    settle_at: u64,
-    /// Those beyond which it uses segments.
-    hot_at: u64,
+    bytes: Bounds,
 }
 
 /// Where files of segments are durable.
 const FILES: Limits = Limits {
     longest_write: INLINE_EXTENT_BYTES_MAX,
     longest_run: 64 << 10,
-    settle_at: 256 << 10,
-    hot_at: 1 << 20,
+    bytes: Bounds { settle_at: 256 << 10, hot_at: 1 << 20 },
 };
 
 /// Where each sync makes objects.
-const OBJECTS: Limits =
-    Limits { longest_write: 64 << 10, longest_run: 1 << 20, settle_at: 1 << 20, hot_at: 4 << 20 };
+const OBJECTS: Limits = Limits {
+    longest_write: 64 << 10,
+    longest_run: 1 << 20,
+    bytes: Bounds { settle_at: 1 << 20, hot_at: 4 << 20 },
+};
 
 /// Where a write is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
     Inline,
     Segment,
-}
-
-/// Files that were fsynced recently.
-#[derive(Default)]
-pub(crate) struct Hot {
-    /// Whether there is any, readable without the lock.
-    any: AtomicBool,
-    files: Mutex<BTreeMap<FileRef, HotFile>>,
-}
-
-#[derive(Default)]
-struct HotFile {
-    credits: u32,
-    inline_bytes: u64,
-}
-
-impl Hot {
-    /// Whether a small write is expected to be fsynced; counts it.
-    fn spend(&self, file: FileRef, bytes: usize, limits: &Limits) -> bool {
-        if !self.any.load(Ordering::Relaxed) {
-            return false;
-        }
-        let mut files = self.files.lock();
-        let Some(hot) = files.get_mut(&file) else { return false };
-        if hot.credits == 0 || hot.inline_bytes >= limits.hot_at {
-            return false;
-        }
-        hot.credits -= 1;
-        hot.inline_bytes += bytes as u64;
-        true
-    }
-
-    /// Inline bytes moved to a segment along with a write.
-    pub(crate) fn moved_along(&self, file: FileRef, bytes: u64) {
-        if self.any.load(Ordering::Relaxed)
-            && let Some(hot) = self.files.lock().get_mut(&file)
-        {
-            hot.inline_bytes = hot.inline_bytes.saturating_sub(bytes);
-        }
-    }
-
-    pub(crate) fn settled(&self, file: FileRef) {
-        if let Some(hot) = self.files.lock().get_mut(&file) {
-            hot.inline_bytes = 0;
-        }
-    }
 }
 
 impl Data {
@@ -128,35 +75,28 @@ impl Data {
 
     /// Records that a file was fsynced, so that its next small writes are inline.
     pub fn note_fsync(&self, file: FileRef) {
-        let mut files = self.hot.files.lock();
-        if files.len() >= HOT_FILES_MAX && !files.contains_key(&file) {
-            files.pop_first();
-        }
-        files.entry(file).or_default().credits = CREDITS;
-        self.hot.any.store(true, Ordering::Relaxed);
+        self.hot.synced(file);
     }
 
-    /// Whether there may be files for [`Data::forget`].
+    /// Whether there may be files for [`Data::closed`].
     #[inline]
     pub fn knows_files(&self) -> bool {
-        self.hot.any.load(Ordering::Relaxed)
+        self.hot.has_any()
     }
 
-    /// Records that a file was removed or closed permanently.
+    /// Records that a file was closed permanently. What it has inline settles with the others.
+    pub fn closed(&self, file: FileRef) {
+        self.hot.closed(file);
+    }
+
+    /// Records that a file is gone, and its tree.
     pub fn forget(&self, file: FileRef) {
-        if self.knows_files() {
-            self.hot.files.lock().remove(&file);
-        }
+        self.hot.gone(file);
     }
 
     /// A file whose inline bytes [`Data::settle`] should move.
     pub fn settle_due(&self) -> Option<FileRef> {
-        if !self.hot.any.load(Ordering::Relaxed) {
-            return None;
-        }
-        let settle_at = self.limits().settle_at;
-        let files = self.hot.files.lock();
-        files.iter().find(|(_, hot)| hot.inline_bytes >= settle_at).map(|(&file, _)| file)
+        self.hot.due(&self.limits().bytes)
     }
 
     /// Decides where a write is stored, by the rule at the top of this file.
@@ -179,7 +119,7 @@ impl Data {
             if self.options.synced {
                 self.note_fsync(file);
             }
-            if self.hot.spend(file, bytes, limits) {
+            if self.hot.spend(file, bytes, &limits.bytes) {
                 return Home::Inline;
             }
         }
