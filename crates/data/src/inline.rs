@@ -21,12 +21,14 @@
 //! segment is 1 MiB. Otherwise a file that is synced after each write of 8 KiB would be as many
 //! objects as syncs.
 
-use format::extent::INLINE_EXTENT_BYTES_MAX;
+use std::borrow::Cow;
+
+use format::extent::{Extent, INLINE_EXTENT_BYTES_MAX};
 use format::key;
 use store::{Read, Result};
 
 use crate::hot::Bounds;
-use crate::window::{Contents, Record, extents_between};
+use crate::window::{Contents, Record, extents_between, parse};
 use crate::write::growable;
 use crate::{Data, ExtentOwner, FileRef};
 
@@ -140,14 +142,17 @@ impl Data {
 /// The consecutive inline extents directly before a write.
 #[derive(Debug, Default)]
 pub(crate) struct InlineRun {
-    /// Start and bytes of each, the last one first; the last one is truncated where the write
+    /// Start and length of each, the last one first; the last one is truncated where the write
     /// starts.
-    pieces: Vec<(u64, Vec<u8>)>,
+    pieces: Vec<(u64, usize)>,
+    /// The bytes of the last one.
+    last: Vec<u8>,
     bytes: u64,
 }
 
 impl InlineRun {
-    /// Finds them, up to `most` bytes. `records` are those around the write.
+    /// Finds them, up to `most` bytes. `records` are those around the write. It copies no bytes but
+    /// those of the last one: most writes join the run, and need no others.
     pub(crate) fn before(
         store: &dyn Read,
         file: FileRef,
@@ -169,16 +174,18 @@ impl InlineRun {
         cursor.seek(&key::extent(file.ino, offset))?;
         let mut start = offset;
         while let Some(item) = cursor.prev()? {
-            let record = Record::decode(file, item)?;
-            let reaches = record.end() >= start;
-            let Contents::Inline(mut bytes) = record.contents else { break };
-            bytes.truncate((start - record.offset) as usize);
-            if !reaches || run.bytes + bytes.len() as u64 > most {
+            let (at, Extent::Inline(bytes)) = parse(file, item)? else { break };
+            let reaches = at.saturating_add(bytes.len() as u64) >= start;
+            let own = &bytes[..bytes.len().min((start - at) as usize)];
+            if !reaches || run.bytes + own.len() as u64 > most {
                 break;
             }
-            run.bytes += bytes.len() as u64;
-            start = record.offset;
-            run.pieces.push((start, bytes));
+            if run.pieces.is_empty() {
+                run.last = own.to_vec();
+            }
+            run.bytes += own.len() as u64;
+            start = at;
+            run.pieces.push((start, own.len()));
         }
         Ok(run)
     }
@@ -195,8 +202,8 @@ impl InlineRun {
 
     /// Start and bytes of the last record, if `bytes` more fit into it.
     pub(crate) fn last_with_space_for(&self, bytes: usize) -> Option<(u64, &[u8])> {
-        let (start, before) = self.pieces.first()?;
-        (before.len() + bytes <= INLINE_EXTENT_BYTES_MAX).then_some((*start, before))
+        let (start, _) = self.pieces.first()?;
+        (self.last.len() + bytes <= INLINE_EXTENT_BYTES_MAX).then_some((*start, &*self.last))
     }
 
     /// Its length.
@@ -204,16 +211,27 @@ impl InlineRun {
         self.bytes
     }
 
-    /// Its bytes, then others.
-    pub(crate) fn followed_by<'a>(&self, bytes: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
-        if self.pieces.is_empty() {
-            return bytes.into();
-        }
+    /// Its bytes, then others. The caller has held the file exclusively since it was found.
+    pub(crate) fn followed_by<'a>(
+        &self,
+        store: &dyn Read,
+        file: FileRef,
+        bytes: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>> {
+        let Some(start) = self.start() else { return Ok(bytes.into()) };
         let mut all = Vec::with_capacity(self.bytes as usize + bytes.len());
-        for (_, piece) in self.pieces.iter().rev() {
-            all.extend_from_slice(piece);
+        let mut cursor = extents_between(store, file, start, start.saturating_add(self.bytes))?;
+        cursor.seek(&key::extent(file.ino, start))?;
+        for (at, length) in self.pieces.iter().rev() {
+            let item = cursor.next()?.expect("invariant: nobody else changes the file");
+            let (found, extent) = parse(file, item)?;
+            let Extent::Inline(piece) = extent else {
+                unreachable!("invariant: nobody else changes the file")
+            };
+            assert_eq!(found, *at, "invariant: nobody else changes the file");
+            all.extend_from_slice(&piece[..*length]);
         }
         all.extend_from_slice(bytes);
-        all.into()
+        Ok(all.into())
     }
 }
