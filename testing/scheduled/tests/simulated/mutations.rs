@@ -72,6 +72,7 @@ mutations! { true;
     files_without_names_removed: "a server that ends removes files without names", 0;
     claims_without_locks: "a client claims no locks", 0;
     an_append_in_two_steps: "an append looks for the end first", 0;
+    sessions_that_end: "no session of before is continued", 0;
 }
 
 // Rare: these take some hundred seeds, or more than were tried.

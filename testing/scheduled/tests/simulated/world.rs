@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::sync::Mutex;
@@ -44,6 +45,10 @@ pub(crate) struct World {
     pub(crate) clock: SystemClock,
     /// The last server that has opened the volume.
     pub(crate) serves: Mutex<Option<Host>>,
+    /// How many times a server began to serve the volume.
+    pub(crate) openings: AtomicU64,
+    /// Whether a server could not reach the store for a time.
+    pub(crate) store_failed: AtomicBool,
     /// Why a server could not end as it should.
     pub(crate) faults: Mutex<Vec<String>>,
 }
@@ -85,6 +90,8 @@ impl World {
             enders,
             clock,
             serves,
+            openings: AtomicU64::new(0),
+            store_failed: AtomicBool::new(false),
             faults,
         })
     }
@@ -162,6 +169,20 @@ impl World {
         if let Some(coordinator) = &self.coordinator {
             coordinator.kill(host);
         }
+    }
+
+    /// Notes why a server could not do what it should, unless the run made it so, or its machine
+    /// has ended; returns the reason.
+    pub(crate) fn note_fault(&self, host: Host, is_expected: bool, text: String) -> String {
+        if !is_expected && !self.net.is_dead(host) {
+            self.faults.lock().push(format!("server {host:?}: {text}"));
+        }
+        text
+    }
+
+    /// How many times a server began to serve.
+    pub(crate) fn openings(&self) -> u64 {
+        self.openings.load(Ordering::SeqCst)
     }
 
     /// Ends what goes wrong.
