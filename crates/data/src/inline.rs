@@ -51,7 +51,7 @@ const FILES: Limits = Limits {
     bytes: Bounds { settle_at: 256 << 10, hot_at: 1 << 20 },
 };
 
-/// Where each sync makes objects.
+/// Where each sync makes objects. (The longest write is an option.)
 const OBJECTS: Limits = Limits {
     longest_write: 64 << 10,
     longest_run: 1 << 20,
@@ -66,8 +66,9 @@ pub(crate) enum Home {
 }
 
 impl Data {
-    fn limits(&self) -> &'static Limits {
-        if self.uploads() { &OBJECTS } else { &FILES }
+    fn limits(&self) -> Limits {
+        let longest_write = self.options.inline_write_bytes;
+        if self.uploads() { Limits { longest_write, ..OBJECTS } } else { FILES }
     }
 
     /// Maximum length of consecutive inline extents.

@@ -22,6 +22,8 @@ const URL: &str = "s3://bucket/prefix";
 pub(crate) const PORT: u16 = 7000;
 /// Files with more bytes have objects of their own.
 const SMALL_FILE_BYTES: u64 = 24;
+/// Longer writes go into objects, also to such files.
+const INLINE_WRITE_BYTES: usize = 512;
 /// Places of servers.
 pub(crate) const SERVER_PLACES: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 /// Where the places of clients begin.
@@ -54,7 +56,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn options(answers: bool) -> OpenOptions {
-    OpenOptions {
+    let mut options = OpenOptions {
         answers,
         durability: Durability::Settled,
         cache_bytes: 4 << 20,
@@ -62,7 +64,9 @@ pub(crate) fn options(answers: bool) -> OpenOptions {
         index: None,
         small_file_bytes: Some(SMALL_FILE_BYTES),
         ..OpenOptions::default()
-    }
+    };
+    options.data.inline_write_bytes = INLINE_WRITE_BYTES;
+    options
 }
 
 impl World {
