@@ -26,9 +26,9 @@ mod proof;
 mod share;
 mod truncate;
 mod extents;
-mod hot;
 mod inline;
 mod read;
+mod hot;
 
 // Durability.
 mod barrier;
@@ -42,9 +42,9 @@ mod gc;
 
 // The handle, how bytes are written, and segments.
 mod gather;
-mod data;
 mod write;
 mod cut;
+mod data;
 mod garbage;
 mod alloc;
 mod segments;
