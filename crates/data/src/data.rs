@@ -12,7 +12,7 @@ use store::{Read, Result};
 use crate::Options;
 use crate::alloc::Allocator;
 use crate::garbage::Garbage;
-use crate::inline::Hot;
+use crate::hot::Hot;
 use crate::segments::{SEALED_DIRECTORY, SegmentFile, Segments};
 
 /// The contents of a volume's files.

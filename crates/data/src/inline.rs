@@ -3,7 +3,7 @@
 //! The rule, for a write of N bytes:
 //! 1. It is entirely inside an inline extent: that is changed in place.
 //! 2. The file was fsynced recently and N <= 4 KiB: inline. "Recently" is within the last
-//!    [`CREDITS`] small writes; a file that is never fsynced gains nothing from the log. Where each
+//!    16 small writes; a file that is never fsynced gains nothing from the log. Where each
 //!    change is made durable ([`crate::Options::synced`]), every file counts as fsynced.
 //! 3. N < 1 KiB and it cannot grow the stored extent before it: inline, because a page of 4 KiB and
 //!    a record for each would waste space. It joins the inline extent before it up to 4 KiB.
@@ -12,30 +12,26 @@
 //! 5. Otherwise it goes to a segment and takes the inline extents directly before it along. So do 2
 //!    and 3 when those reach 64 KiB (3: 4 KiB).
 //!
-//! A file's inline bytes are bounded (1 MiB since it became hot; then it uses segments until
-//! [`Data::settle`] has moved them), so that contents do not stay in the tree permanently.
+//! Inline bytes of rule 2 are bounded: those of a file (1 MiB, then it uses segments until
+//! [`Data::settle`] has moved them), and those of all files ([`crate::hot`]), so that contents do
+//! not stay in the tree permanently.
 //!
 //! Where a sync makes an object of each segment that was written, the limits of rule 2 are greater
 //! ([`OBJECTS`]): a synced write is then one object, the log's, instead of two, and what moves to a
 //! segment is 1 MiB. Otherwise a file that is synced after each write of 8 KiB would be as many
 //! objects as syncs.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::borrow::Cow;
 
-use device::sync::Mutex;
-use format::extent::INLINE_EXTENT_BYTES_MAX;
+use format::extent::{Extent, INLINE_EXTENT_BYTES_MAX};
 use format::key;
 use store::{Read, Result};
 
-use crate::window::{Contents, Record, extents_between};
+use crate::hot::Bounds;
+use crate::window::{Contents, Record, extents_between, parse};
 use crate::write::growable;
 use crate::{Data, ExtentOwner, FileRef};
 
-/// Number of small writes after an fsync that are expected to be fsynced too.
-const CREDITS: u32 = 16;
-/// Maximum number of files whose fsyncs are remembered; others lose a little speed.
-const HOT_FILES_MAX: usize = 1024;
 /// Writes below this are inline unless they can grow a stored extent.
 pub(crate) const SMALL_BYTES: usize = 1024;
 
@@ -45,23 +41,22 @@ pub(crate) struct Limits {
     longest_write: usize,
     /// Maximum length of consecutive inline extents.
     longest_run: u64,
-    /// Inline bytes of a hot file at which a settle is due.
-    settle_at: u64,
-    /// Those beyond which it uses segments.
-    hot_at: u64,
+    bytes: Bounds,
 }
 
 /// Where files of segments are durable.
 const FILES: Limits = Limits {
     longest_write: INLINE_EXTENT_BYTES_MAX,
     longest_run: 64 << 10,
-    settle_at: 256 << 10,
-    hot_at: 1 << 20,
+    bytes: Bounds { settle_at: 256 << 10, hot_at: 1 << 20 },
 };
 
-/// Where each sync makes objects.
-const OBJECTS: Limits =
-    Limits { longest_write: 64 << 10, longest_run: 1 << 20, settle_at: 1 << 20, hot_at: 4 << 20 };
+/// Where each sync makes objects. (The longest write is an option.)
+const OBJECTS: Limits = Limits {
+    longest_write: 64 << 10,
+    longest_run: 1 << 20,
+    bytes: Bounds { settle_at: 1 << 20, hot_at: 4 << 20 },
+};
 
 /// Where a write is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,55 +65,10 @@ pub(crate) enum Home {
     Segment,
 }
 
-/// Files that were fsynced recently.
-#[derive(Default)]
-pub(crate) struct Hot {
-    /// Whether there is any, readable without the lock.
-    any: AtomicBool,
-    files: Mutex<BTreeMap<FileRef, HotFile>>,
-}
-
-#[derive(Default)]
-struct HotFile {
-    credits: u32,
-    inline_bytes: u64,
-}
-
-impl Hot {
-    /// Whether a small write is expected to be fsynced; counts it.
-    fn spend(&self, file: FileRef, bytes: usize, limits: &Limits) -> bool {
-        if !self.any.load(Ordering::Relaxed) {
-            return false;
-        }
-        let mut files = self.files.lock();
-        let Some(hot) = files.get_mut(&file) else { return false };
-        if hot.credits == 0 || hot.inline_bytes >= limits.hot_at {
-            return false;
-        }
-        hot.credits -= 1;
-        hot.inline_bytes += bytes as u64;
-        true
-    }
-
-    /// Inline bytes moved to a segment along with a write.
-    pub(crate) fn moved_along(&self, file: FileRef, bytes: u64) {
-        if self.any.load(Ordering::Relaxed)
-            && let Some(hot) = self.files.lock().get_mut(&file)
-        {
-            hot.inline_bytes = hot.inline_bytes.saturating_sub(bytes);
-        }
-    }
-
-    pub(crate) fn settled(&self, file: FileRef) {
-        if let Some(hot) = self.files.lock().get_mut(&file) {
-            hot.inline_bytes = 0;
-        }
-    }
-}
-
 impl Data {
-    fn limits(&self) -> &'static Limits {
-        if self.uploads() { &OBJECTS } else { &FILES }
+    fn limits(&self) -> Limits {
+        let longest_write = self.options.inline_write_bytes;
+        if self.uploads() { Limits { longest_write, ..OBJECTS } } else { FILES }
     }
 
     /// Maximum length of consecutive inline extents.
@@ -128,35 +78,28 @@ impl Data {
 
     /// Records that a file was fsynced, so that its next small writes are inline.
     pub fn note_fsync(&self, file: FileRef) {
-        let mut files = self.hot.files.lock();
-        if files.len() >= HOT_FILES_MAX && !files.contains_key(&file) {
-            files.pop_first();
-        }
-        files.entry(file).or_default().credits = CREDITS;
-        self.hot.any.store(true, Ordering::Relaxed);
+        self.hot.synced(file);
     }
 
-    /// Whether there may be files for [`Data::forget`].
+    /// Whether there may be files for [`Data::closed`].
     #[inline]
     pub fn knows_files(&self) -> bool {
-        self.hot.any.load(Ordering::Relaxed)
+        self.hot.has_any()
     }
 
-    /// Records that a file was removed or closed permanently.
+    /// Records that a file was closed permanently. What it has inline settles with the others.
+    pub fn closed(&self, file: FileRef) {
+        self.hot.closed(file);
+    }
+
+    /// Records that a file is gone, and its tree.
     pub fn forget(&self, file: FileRef) {
-        if self.knows_files() {
-            self.hot.files.lock().remove(&file);
-        }
+        self.hot.gone(file);
     }
 
     /// A file whose inline bytes [`Data::settle`] should move.
     pub fn settle_due(&self) -> Option<FileRef> {
-        if !self.hot.any.load(Ordering::Relaxed) {
-            return None;
-        }
-        let settle_at = self.limits().settle_at;
-        let files = self.hot.files.lock();
-        files.iter().find(|(_, hot)| hot.inline_bytes >= settle_at).map(|(&file, _)| file)
+        self.hot.due(&self.limits().bytes)
     }
 
     /// Decides where a write is stored, by the rule at the top of this file.
@@ -179,7 +122,7 @@ impl Data {
             if self.options.synced {
                 self.note_fsync(file);
             }
-            if self.hot.spend(file, bytes, limits) {
+            if self.hot.spend(file, bytes, &limits.bytes) {
                 return Home::Inline;
             }
         }
@@ -200,14 +143,17 @@ impl Data {
 /// The consecutive inline extents directly before a write.
 #[derive(Debug, Default)]
 pub(crate) struct InlineRun {
-    /// Start and bytes of each, the last one first; the last one is truncated where the write
+    /// Start and length of each, the last one first; the last one is truncated where the write
     /// starts.
-    pieces: Vec<(u64, Vec<u8>)>,
+    pieces: Vec<(u64, usize)>,
+    /// The bytes of the last one.
+    last: Vec<u8>,
     bytes: u64,
 }
 
 impl InlineRun {
-    /// Finds them, up to `most` bytes. `records` are those around the write.
+    /// Finds them, up to `most` bytes. `records` are those around the write. It copies no bytes but
+    /// those of the last one: most writes join the run, and need no others.
     pub(crate) fn before(
         store: &dyn Read,
         file: FileRef,
@@ -229,16 +175,18 @@ impl InlineRun {
         cursor.seek(&key::extent(file.ino, offset))?;
         let mut start = offset;
         while let Some(item) = cursor.prev()? {
-            let record = Record::decode(file, item)?;
-            let reaches = record.end() >= start;
-            let Contents::Inline(mut bytes) = record.contents else { break };
-            bytes.truncate((start - record.offset) as usize);
-            if !reaches || run.bytes + bytes.len() as u64 > most {
+            let (at, Extent::Inline(bytes)) = parse(file, item)? else { break };
+            let reaches = at.saturating_add(bytes.len() as u64) >= start;
+            let own = &bytes[..bytes.len().min((start - at) as usize)];
+            if !reaches || run.bytes + own.len() as u64 > most {
                 break;
             }
-            run.bytes += bytes.len() as u64;
-            start = record.offset;
-            run.pieces.push((start, bytes));
+            if run.pieces.is_empty() {
+                run.last = own.to_vec();
+            }
+            run.bytes += own.len() as u64;
+            start = at;
+            run.pieces.push((start, own.len()));
         }
         Ok(run)
     }
@@ -255,8 +203,8 @@ impl InlineRun {
 
     /// Start and bytes of the last record, if `bytes` more fit into it.
     pub(crate) fn last_with_space_for(&self, bytes: usize) -> Option<(u64, &[u8])> {
-        let (start, before) = self.pieces.first()?;
-        (before.len() + bytes <= INLINE_EXTENT_BYTES_MAX).then_some((*start, before))
+        let (start, _) = self.pieces.first()?;
+        (self.last.len() + bytes <= INLINE_EXTENT_BYTES_MAX).then_some((*start, &*self.last))
     }
 
     /// Its length.
@@ -264,16 +212,27 @@ impl InlineRun {
         self.bytes
     }
 
-    /// Its bytes, then others.
-    pub(crate) fn followed_by<'a>(&self, bytes: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
-        if self.pieces.is_empty() {
-            return bytes.into();
-        }
+    /// Its bytes, then others. The caller has held the file exclusively since it was found.
+    pub(crate) fn followed_by<'a>(
+        &self,
+        store: &dyn Read,
+        file: FileRef,
+        bytes: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>> {
+        let Some(start) = self.start() else { return Ok(bytes.into()) };
         let mut all = Vec::with_capacity(self.bytes as usize + bytes.len());
-        for (_, piece) in self.pieces.iter().rev() {
-            all.extend_from_slice(piece);
+        let mut cursor = extents_between(store, file, start, start.saturating_add(self.bytes))?;
+        cursor.seek(&key::extent(file.ino, start))?;
+        for (at, length) in self.pieces.iter().rev() {
+            let item = cursor.next()?.expect("invariant: nobody else changes the file");
+            let (found, extent) = parse(file, item)?;
+            let Extent::Inline(piece) = extent else {
+                unreachable!("invariant: nobody else changes the file")
+            };
+            assert_eq!(found, *at, "invariant: nobody else changes the file");
+            all.extend_from_slice(&piece[..*length]);
         }
         all.extend_from_slice(bytes);
-        all.into()
+        Ok(all.into())
     }
 }

@@ -12,7 +12,7 @@
 //! it until the volume is opened again. A chunk that is not what was written is an error.
 //!
 //! In the order of a write: `options`, `data` (the handle), `write`, `gather` (new files),
-//! `inline` (small bytes),
+//! `inline` (small bytes), `hot` (files that are fsynced),
 //! `window` and `cut` (existing and removed extents), `alloc` (allocation), `segments` (files and
 //! blobs), `barrier` and `upload` (durability); then `read`, `extents`, `truncate`, `share`,
 //! `settle`; then `clean`, `gc` and `rewrite` (space), `proof` (identity of files), and `check`.
@@ -28,6 +28,7 @@ mod truncate;
 mod extents;
 mod inline;
 mod read;
+mod hot;
 
 // Durability.
 mod barrier;
@@ -41,9 +42,9 @@ mod gc;
 
 // The handle, how bytes are written, and segments.
 mod gather;
-mod data;
 mod write;
 mod cut;
+mod data;
 mod garbage;
 mod alloc;
 mod segments;

@@ -66,6 +66,9 @@ pub struct Options {
     /// Whether each change is made durable before it is answered, so that each write is as one that
     /// is followed by an fsync.
     pub synced: bool,
+    /// Longest write to a fsynced file that is stored in records, where each sync makes objects.
+    /// Tests make it small, so that contents get objects.
+    pub inline_write_bytes: usize,
 }
 
 impl Default for Options {
@@ -81,6 +84,7 @@ impl Default for Options {
             inline_file_bytes: 0,
             upload_from: None,
             synced: false,
+            inline_write_bytes: 64 << 10,
         }
     }
 }

@@ -39,24 +39,29 @@ impl Record {
     }
 
     pub(crate) fn decode(file: FileRef, item: Item<'_>) -> Result<Record> {
-        let located = |malformed: format::Malformed| {
-            let offset = key::parse(item.key).map_or(0, |parsed| match parsed {
-                key::Parsed::Extent { offset, .. } => offset,
-                _ => 0,
-            });
-            malformed
-                .located(&format!("extents of inode {} in tree {}", file.ino, file.tree.0), offset)
-        };
-        let offset = match key::parse(item.key).map_err(located)? {
-            key::Parsed::Extent { offset, .. } => offset,
-            other => unreachable!("invariant: the range holds extents, found {other:?}"),
-        };
-        let contents = match decode(item.value).map_err(located)? {
+        let (offset, extent) = parse(file, item)?;
+        let contents = match extent {
             Extent::Stored(stored) => Contents::Stored(stored),
             Extent::Inline(bytes) => Contents::Inline(bytes.to_vec()),
         };
         Ok(Record { offset, contents })
     }
+}
+
+/// Offset and extent of a record.
+pub(crate) fn parse(file: FileRef, item: Item<'_>) -> Result<(u64, Extent<'_>)> {
+    let located = |malformed: format::Malformed| {
+        let offset = key::parse(item.key).map_or(0, |parsed| match parsed {
+            key::Parsed::Extent { offset, .. } => offset,
+            _ => 0,
+        });
+        malformed.located(&format!("extents of inode {} in tree {}", file.ino, file.tree.0), offset)
+    };
+    let offset = match key::parse(item.key).map_err(located)? {
+        key::Parsed::Extent { offset, .. } => offset,
+        other => unreachable!("invariant: the range holds extents, found {other:?}"),
+    };
+    Ok((offset, decode(item.value).map_err(located)?))
 }
 
 /// A cursor over the extents of a file that start before `to` and may reach beyond `from`. It is

@@ -72,7 +72,7 @@ impl Data {
                 }
                 edits.cut(&records, offset, end, owner)?;
                 let before = before.as_ref().or_else(|| ending_at(&records, start));
-                let all = run.followed_by(bytes);
+                let all = run.followed_by(store, file, bytes)?;
                 if let Err(error) = self.store_bytes(&mut edits, start, &all, owner, before) {
                     self.abandon(edits.freed);
                     return Err(error);

@@ -146,8 +146,9 @@ impl Upkeep {
         if self.options.read_only {
             return Ok(0);
         }
-        if let Some(file) = self.data.settle_due() {
-            self.settle_file(file)?;
+        // Where a file cannot settle, for lack of space or because it is damaged, cleaning continues.
+        let settled = self.data.settle_due().map(|file| self.settle_file(file));
+        if let Some(Ok(())) = settled {
             return Ok(1);
         }
         let cleaned = self.data.clean_step(&*self.store);
@@ -156,9 +157,10 @@ impl Upkeep {
             return Ok(1);
         }
         // Cleaning may find no space where a collection frees some.
-        match (self.collect_step()?, cleaned) {
-            (0, Err(error)) => Err(from_store(error)),
-            (done, _) => Ok(done),
+        match (self.collect_step()?, cleaned, settled) {
+            (0, Err(error), _) => Err(from_store(error)),
+            (0, _, Some(Err(error))) => Err(error),
+            (done, _, _) => Ok(done),
         }
     }
 

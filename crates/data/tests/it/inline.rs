@@ -1,5 +1,8 @@
 //! Small bytes in records, and how they move to segments.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use data::FileRef;
 use store::TreeId;
 use testing::Op;
@@ -104,4 +107,59 @@ fn inline_bytes_of_a_file_are_bounded_however_often_it_is_fsynced() {
     assert_eq!(volume.data.settle_due(), None);
     assert_eq!(inline_bytes(&volume, 1), 0);
     volume.verify();
+}
+
+/// Many files are written in turn, all over each: their bytes do not stay in the tree, though none
+/// has many, whether there are more than are known at once or not, and also when they are closed.
+#[test]
+fn inline_bytes_of_all_files_together_are_bounded() {
+    for (closes, files) in [(false, 1100), (true, 1100), (true, 60)] {
+        let mut volume = Volume::with(testing::sim_env(5), data::Options::default(), true);
+        let mut settled = 0;
+        for step in 0..3300_u64 {
+            let file = hot(&volume, 1 + step % files);
+            // Every second page, so that none joins another.
+            volume.write(32, file.ino, step / files * 8192, &pattern(step, 4096)).unwrap();
+            volume.history.lock().clear();
+            if closes {
+                volume.data.closed(file);
+            }
+            while let Some(file) = volume.data.settle_due() {
+                volume.settle(32, file.ino).unwrap();
+                settled += 1;
+            }
+            if step % 300 == 299 {
+                let inline: u64 = (1..=files).map(|ino| inline_bytes(&volume, ino)).sum();
+                assert!(inline <= 4 << 20, "{inline} bytes are inline after {step} writes");
+            }
+        }
+        assert!(settled > 0);
+        volume.verify();
+    }
+}
+
+/// Where nothing settles, and more files are fsynced than can be known, what is not counted is in
+/// segments.
+#[test]
+fn files_that_are_not_known_use_segments() {
+    let mut volume = Volume::with(testing::sim_env(6), data::Options::default(), true);
+    for step in 0..9000_u64 {
+        let file = hot(&volume, 1 + step % 4500);
+        let store = Arc::clone(&volume.store);
+        let (mut batch, owner) = (store::Batch::new(), volume.owner(32));
+        let at = step / 4500 * 8192;
+        let freed = volume.data.write(&*store, file, at, &[7; 4096], owner, &mut batch).unwrap();
+        volume.commit(&batch, freed, BTreeMap::new()).unwrap();
+        volume.history.lock().clear();
+    }
+    let inline = |ino: u64| inline_bytes(&volume, ino);
+    assert!((1..=4096).all(|ino| inline(ino) == 8192));
+    assert!((4097..=4500).all(|ino| inline(ino) == 0));
+    while let Some(file) = volume.data.settle_due() {
+        volume.settle(32, file.ino).unwrap();
+    }
+    // One that has settled makes space.
+    hot(&volume, 4500);
+    volume.write(32, 4500, 1 << 20, &[7; 4096]).unwrap();
+    assert_eq!(inline_bytes(&volume, 4500), 4096);
 }

@@ -13,7 +13,7 @@ pub fn forget(fs: &Ops, node: NodeId, lookups: u64) {
         && fs.data.knows_files()
         && let Ok(subvol) = fs.subvol_of(node)
     {
-        fs.data.forget(data::FileRef { tree: subvol.tree(), ino: node.ino().0 });
+        fs.data.closed(data::FileRef { tree: subvol.tree(), ino: node.ino().0 });
     }
     if location == Location::Linked {
         orphan::released(fs, node);

@@ -299,6 +299,7 @@ fn session(
     // One of before this process, which its client alone can name.
     let of_before = hello.resume.filter(|resume| {
         volume.grace.as_ref().is_some_and(|grace| grace.continues(&resume.secret))
+            && !device::mutated("no session of before is continued")
     });
     let own = || {
         let mut secret = [0; 16];

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use device::Timestamp;
 use inode::{Caller, Kind, SetAttr};
 use testing::linear::{Record, Sequential};
-use testing::model::{Effect, ErrorKind, FsModel, Op, OpPath, RenameStyle, Target, Verdict};
+use testing::model::{Effect, ErrorKind, FsModel, Op, OpPath, RenameStyle, Stat, Target, Verdict};
 
 /// Permission bits of what calls make.
 pub(crate) const FILE_MODE: u32 = 0o644;
@@ -85,6 +85,11 @@ pub(crate) fn granted(is_granted: bool) -> Effect {
 }
 
 impl Call {
+    /// Whether its answer has attributes.
+    fn has_attributes(&self) -> bool {
+        matches!(self, Call::MakeFile(_) | Call::MakeDirectory(_) | Call::Truncate(..))
+    }
+
     /// Whether it changes the volume.
     pub(crate) fn changes(&self) -> bool {
         !matches!(
@@ -217,6 +222,23 @@ pub(crate) fn timeless(answer: Answer) -> Answer {
     })
 }
 
+/// The size in attributes of a later moment than that of the change which they answer.
+const LATER: u64 = u64::MAX;
+
+/// Attributes of a later moment: a successor answers the repeat of a change with those that the
+/// file has then. Length and links may have changed; what a file is does not.
+pub(crate) fn of_later(effect: Effect) -> Effect {
+    match effect {
+        Effect::Stat(stat) => Effect::Stat(Stat { size: LATER, ..stat }),
+        effect => effect,
+    }
+}
+
+/// Whether the model's attributes, of the moment of the change, allow those of a later one.
+fn admits_later(model: &Stat, seen: &Stat) -> bool {
+    model.admits(&Stat { size: model.size, nlink: model.nlink, ..*seen })
+}
+
 impl Sequential for DirectoryModel {
     type Call = Call;
     type Answer = Answer;
@@ -228,8 +250,13 @@ impl Sequential for DirectoryModel {
         let verdict = self.verdict(call);
         let fits = match (answer, &verdict) {
             (None, verdict) => verdict.is_ok() && call.changes(),
+            (Some(Ok(Effect::Stat(seen))), Verdict::Ok(Effect::Stat(model)))
+                if seen.size == LATER =>
+            {
+                admits_later(model, seen)
+            }
             // The answer of a change without a result of its own.
-            (Some(Ok(Effect::Done)), Verdict::Ok(_)) => true,
+            (Some(Ok(Effect::Done)), Verdict::Ok(_)) => !call.has_attributes(),
             (Some(answer), verdict) => verdict.admits(answer),
         };
         if fits && matches!(call, Call::Close(_) | Call::Unlink(_) | Call::Rename(..)) {

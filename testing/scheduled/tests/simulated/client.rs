@@ -16,8 +16,10 @@ use vfs::{
 
 use crate::calls::{
     AREAS, Answer, Call, DIRECTORIES, DIRECTORY_MODE, Event, FILE_MODE, NameSlot, READ_BYTES,
-    directory_name, granted, timeless,
+    directory_name, granted, of_later, timeless,
 };
+use crate::sessions::{Sessions, Survivals};
+use crate::world::World;
 
 /// Names in a directory.
 const NAMES: u8 = 4;
@@ -25,10 +27,6 @@ const NAMES: u8 = 4;
 const OPEN_MAX: usize = 3;
 /// Flags of open(2): O_RDWR.
 const READ_WRITE: u32 = 2;
-
-/// No server follows another in less time. A change that takes longer may have been repeated: then
-/// its answer has attributes of a later moment than the change.
-const TAKE_OVER: Duration = Duration::from_millis(500);
 
 /// What all clients did, for each part of the volume.
 pub(crate) struct Histories {
@@ -38,6 +36,7 @@ pub(crate) struct Histories {
     next_slot: AtomicU64,
     /// Answers that no call may have, whatever the order.
     pub(crate) faults: Mutex<Vec<String>>,
+    pub(crate) sessions: Survivals,
 }
 
 impl Histories {
@@ -48,6 +47,7 @@ impl Histories {
             calls: AtomicU64::new(0),
             next_slot: AtomicU64::new(0),
             faults: Mutex::default(),
+            sessions: Survivals::default(),
         }
     }
 
@@ -90,6 +90,7 @@ pub(crate) struct Client<'a> {
     locks: BTreeSet<(usize, u8)>,
     /// When it last made a call that its session answered.
     answered: u64,
+    sessions: Sessions<'a>,
 }
 
 /// The mount of a client.
@@ -122,7 +123,7 @@ impl<'a> Client<'a> {
         number: usize,
         fs: &'a dyn FileSystem,
         histories: &'a Histories,
-        seed: u64,
+        (seed, world): (u64, Option<&'a World>),
     ) -> Client<'a> {
         let random = fastrand::Rng::with_seed(seed ^ ((number as u64 + 1) << 32));
         let (directories, open) = (BTreeMap::new(), BTreeMap::new());
@@ -140,6 +141,7 @@ impl<'a> Client<'a> {
             open,
             locks,
             answered,
+            sessions: Sessions::new(world, &histories.sessions),
         }
     }
 
@@ -257,6 +259,7 @@ impl<'a> Client<'a> {
         let epoch = self.fs.epoch();
         if epoch != self.epoch {
             self.epoch = epoch;
+            self.sessions.ended();
             self.directories.clear();
             // At some moment since its session answered.
             self.lose_locks(self.answered, self.histories.tick());
@@ -296,26 +299,32 @@ impl<'a> Client<'a> {
         }
         for _ in 0..20 {
             let begun = self.histories.tick();
-            let since = SystemClock::new().monotonic();
+            let openings = self.sessions.openings();
             let mut done = self.execute(part, &call);
-            let took = SystemClock::new().monotonic().saturating_sub(since);
-            if call.changes() && took >= TAKE_OVER && matches!(done, Ok(Effect::Stat(_))) {
-                done = Ok(Effect::Done);
+            // A successor may have answered the repeat of what the server before it executed.
+            let may_be_repeat = call.changes() && self.sessions.openings() != openings;
+            if may_be_repeat {
+                done = done.map(of_later);
             }
             let ended = self.histories.tick();
             if !matches!(done, Err(Failed::Call(FsError::Io(_) | FsError::Interrupted)))
                 && self.fs.epoch() == self.epoch
             {
                 self.answered = begun;
+                self.sessions.answered(openings);
             }
             match done {
                 Ok(effect) => {
                     return self.note(part, call, Some(timeless(Ok(effect))), begun, ended);
                 }
-                // It was executed, and its repeat is about something that is gone by now.
+                // It was executed, and its repeat is about a name's file that is gone by now. (A
+                // file that is open is never gone.)
                 Err(Failed::Call(FsError::Stale))
-                    if call.changes() && took >= TAKE_OVER && self.fs.epoch() == self.epoch =>
+                    if may_be_repeat && self.fs.epoch() == self.epoch =>
                 {
+                    if let Some(slot) = Client::slot_of(&call) {
+                        self.is_of_earlier(slot);
+                    }
                     return self.note(part, call, None, begun, ended);
                 }
                 // Its directory, or its file, is of an earlier session.
@@ -355,7 +364,8 @@ impl<'a> Client<'a> {
     /// look-up of an earlier one may be given back after the file was opened again.)
     fn is_of_earlier(&self, slot: usize) {
         let is_first = self.fs.epoch() == self.first_epoch;
-        if self.open.get(&slot).is_some_and(|open| is_first && open.epoch == self.first_epoch) {
+        let is_own = |open: &Open| is_first && open.epoch == self.first_epoch;
+        if self.open.get(&slot).is_some_and(is_own) && !self.sessions.may_lose_files() {
             let text = format!("client {}: slot {slot} is stale in its own session", self.number);
             self.histories.faults.lock().push(text);
         }

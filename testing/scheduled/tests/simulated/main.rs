@@ -18,4 +18,6 @@ mod seeds;
 #[cfg(test)]
 mod servers;
 #[cfg(test)]
+mod sessions;
+#[cfg(test)]
 mod world;

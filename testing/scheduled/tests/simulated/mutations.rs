@@ -69,9 +69,8 @@ mutations! { true;
     an_answer_that_waits_for_another: "an answer waits for the change before its own", 0;
     a_successor_that_repeats: "a successor executes repeats", 0;
     locks_given_too_early: "locks are given before those of before are claimed", 0;
-    files_without_names_removed: "a server that ends removes files without names", 0;
     claims_without_locks: "a client claims no locks", 0;
-    an_append_in_two_steps: "an append looks for the end first", 0;
+    sessions_that_end: "no session of before is continued", 0;
 }
 
 // Rare: these take some hundred seeds, or more than were tried.
@@ -88,5 +87,7 @@ mutations! { false;
     an_end_within_the_grant: "ends in order within the grant of the one before", 0;
     a_lease_kept: "a lease that ended is kept", 0;
     opened_without_a_question: "a volume is opened without a second question", 0;
+    files_without_names_removed: "a server that ends removes files without names", 0;
+    an_append_in_two_steps: "an append looks for the end first", 0;
     requests_of_an_old_connection: "requests of an old connection are executed", 0;
 }

@@ -39,6 +39,8 @@ pub(crate) struct Outcome {
     pub(crate) unknown: usize,
     pub(crate) faults: Faults,
     pub(crate) lost_answers: u64,
+    /// Sessions that outlived a server, and such that did not but should, mostly.
+    pub(crate) sessions: (u64, u64),
 }
 
 /// Runs a seed.
@@ -79,7 +81,7 @@ fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Sche
     before.into_iter().for_each(ServerMachine::end);
     let checked = check(&world, &histories, size);
     let settled = scheduler.settle(SETTLE);
-    let mut wrong = checked.err();
+    let mut wrong = checked.err().or_else(|| histories.sessions.fault());
     tracing::info!(?wrong, "checked");
     let faults = world.faults.lock().iter().chain(&*histories.faults.lock()).cloned().collect();
     let faults: Vec<String> = faults;
@@ -101,6 +103,7 @@ fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Sche
         unknown: unknown.sum(),
         faults: plan.done(),
         lost_answers: world.store.counts().lost_answers,
+        sessions: histories.sessions.counts(),
     }
 }
 
@@ -126,7 +129,8 @@ fn client(world: &World, histories: &Histories, plan: &Plan, number: usize, call
     world.scheduler.move_to(World::client_host(number).number());
     match world.mount(number) {
         Ok(mounted) => {
-            Client::new(number, &mounted.fs, histories, world.seed).run(calls);
+            let place = (world.seed, Some(world));
+            Client::new(number, &mounted.fs, histories, place).run(calls);
             mounted.remote.end();
         }
         Err(error) => histories.faults.lock().push(error),
@@ -207,7 +211,7 @@ fn check(world: &World, histories: &Histories, size: Size) -> Result<(), String>
         world.store.lose_next_answer();
     }
     let fs = open(world, host).map_err(|error| format!("the volume does not open: {error}"))?;
-    Client::new(size.clients, &*fs, histories, world.seed).look_at_all();
+    Client::new(size.clients, &*fs, histories, (world.seed, None)).look_at_all();
     for part in 0..size.parts {
         let history = histories.of_part(part);
         match linearize(&DirectoryModel::new(), &history, STEPS_MAX) {

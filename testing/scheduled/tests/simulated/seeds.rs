@@ -27,6 +27,8 @@ struct Sums {
     cuts: u64,
     divisions: u64,
     lost_answers: u64,
+    kept_sessions: u64,
+    ended_sessions: u64,
     turns: u64,
     trace: u64,
 }
@@ -42,17 +44,20 @@ impl Sums {
         self.cuts += outcome.faults.cuts;
         self.divisions += outcome.faults.divisions;
         self.lost_answers += outcome.lost_answers;
+        self.kept_sessions += outcome.sessions.0;
+        self.ended_sessions += outcome.sessions.1;
         self.turns += run.turns;
         self.trace ^= run.trace;
     }
 
     fn report(&self, first: u64) {
         let Sums { runs, calls, unknown, crashes, replaced, pauses, cuts, divisions, .. } = self;
-        let Sums { lost_answers, turns, trace, .. } = self;
+        let Sums { lost_answers, kept_sessions, ended_sessions, turns, trace, .. } = self;
         print_line(&format!(
             "{runs} seeds from {first}: {calls} calls, {unknown} of unknown outcome; {crashes} \
              crashes, {replaced} replaced, {pauses} pauses, {cuts} cuts, {divisions} divisions, \
-             {lost_answers} lost answers; {turns} turns, trace {trace:016x}"
+             {lost_answers} lost answers; {kept_sessions} sessions continued by another server, \
+             {ended_sessions} not; {turns} turns, trace {trace:016x}"
         ));
     }
 }
@@ -118,6 +123,11 @@ fn run_lane(seeds: impl Iterator<Item = u64>, sums: &mut Sums) -> Result<(), Str
         assert!(outcome.lost_answers > 0, "{outcome:?}");
         sums.add(&outcome, first);
         drop(context);
+    }
+    let (kept, ended) = (sums.kept_sessions, sums.ended_sessions);
+    // (Of a hundred that see another server, about one does not reach it in time.)
+    if ended > 4 + kept / 20 {
+        return Err(format!("{kept} sessions were continued by another server, and {ended} not"));
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use cluster::{Advertised, Campaign};
 use device::sync::{Condvar, Mutex};
 use device::{Clock, SystemClock, Thread};
 use fs::Fs;
+use inode::FsError;
 use program::Background;
 use remote::{Bounds, Export, Lasting, Security, Server, Settings, Warrant};
 use rpc::Grant;
@@ -133,12 +134,35 @@ fn process(world: &World, host: Host, standby: &Arc<Standby>, hooks: &Hooks) -> 
     let threads = standby.start(vec![volume()], on_step).map_err(|error| error.to_string())?;
     // One that cannot reach the store does not close in order: others have it then.
     standby.hold(volume(), &mut |mandate| {
-        let fs = world.open(host).map_err(|error| error.to_string())?;
+        let fs = world.open(host).map_err(|error| {
+            world.note_fault(host, is_of_environment(&error), format!("does not open: {error}"))
+        })?;
         let orders = Arc::new(Orders::default());
         Volume { world, host, fs, orders: &orders }.serve(&server, Some(mandate), hooks).map(drop)
     });
     threads.end();
     Ok(())
+}
+
+/// Whether a volume does not open because of what the run does to the store.
+fn is_of_environment(error: &fs::OpenError) -> bool {
+    match error {
+        fs::OpenError::Store(error) => {
+            let is_replaced = matches!(error, store::Error::Replaced(_));
+            is_replaced || error.is_no_space() || matches!(error, store::Error::ReadOnly(_))
+        }
+        fs::OpenError::Inconsistent(failure) => !failure.is_damage,
+        fs::OpenError::Device(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether it does not close because of that.
+fn is_of_store(error: &FsError) -> bool {
+    match error {
+        FsError::Io(failure) => !failure.is_damage,
+        other => matches!(other, FsError::NoSpace | FsError::Interrupted | FsError::ReadOnly(_)),
+    }
 }
 
 /// The life of a server without a coordinator.
@@ -229,6 +253,8 @@ impl Volume<'_> {
         let lasting = world.lasting.then(|| Arc::<Fs>::clone(&fs) as Arc<dyn Lasting>);
         let control = Box::new(|_: &str, _| Err(std::io::ErrorKind::Unsupported.into()));
         let (name, warrant) = (VOLUME.to_owned(), Some(warrant));
+        // Before the first answer.
+        world.openings.fetch_add(1, Ordering::SeqCst);
         server.add(Export { name, fs: volume, control, warrant, lasting });
         *world.serves.lock() = Some(host);
         (hooks.on_serving)(host);
@@ -244,7 +270,12 @@ impl Volume<'_> {
         let is_over = world.net.is_dead(host)
             || matches!(fs.store.granted_until(), Err(store::Error::Replaced(_)));
         match closed {
-            Err(error) if !is_over => Err(format!("it does not close: {error}")),
+            Err(error) if !is_over => {
+                // (A standby tries again. Who is alone reports all.)
+                let is_expected = mandate.is_none() || is_of_store(&error);
+                let text = format!("it does not close: {error}");
+                Err(world.note_fault(host, is_expected, text))
+            }
             _ => Ok(replaced.load(Ordering::SeqCst)),
         }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::sync::Mutex;
@@ -21,6 +22,8 @@ const URL: &str = "s3://bucket/prefix";
 pub(crate) const PORT: u16 = 7000;
 /// Files with more bytes have objects of their own.
 const SMALL_FILE_BYTES: u64 = 24;
+/// Longer writes go into objects, also to such files.
+const INLINE_WRITE_BYTES: usize = 512;
 /// Places of servers.
 pub(crate) const SERVER_PLACES: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 /// Where the places of clients begin.
@@ -44,12 +47,16 @@ pub(crate) struct World {
     pub(crate) clock: SystemClock,
     /// The last server that has opened the volume.
     pub(crate) serves: Mutex<Option<Host>>,
+    /// How many times a server began to serve the volume.
+    pub(crate) openings: AtomicU64,
+    /// Whether a server could not reach the store for a time.
+    pub(crate) store_failed: AtomicBool,
     /// Why a server could not end as it should.
     pub(crate) faults: Mutex<Vec<String>>,
 }
 
 pub(crate) fn options(answers: bool) -> OpenOptions {
-    OpenOptions {
+    let mut options = OpenOptions {
         answers,
         durability: Durability::Settled,
         cache_bytes: 4 << 20,
@@ -57,7 +64,9 @@ pub(crate) fn options(answers: bool) -> OpenOptions {
         index: None,
         small_file_bytes: Some(SMALL_FILE_BYTES),
         ..OpenOptions::default()
-    }
+    };
+    options.data.inline_write_bytes = INLINE_WRITE_BYTES;
+    options
 }
 
 impl World {
@@ -85,6 +94,8 @@ impl World {
             enders,
             clock,
             serves,
+            openings: AtomicU64::new(0),
+            store_failed: AtomicBool::new(false),
             faults,
         })
     }
@@ -162,6 +173,20 @@ impl World {
         if let Some(coordinator) = &self.coordinator {
             coordinator.kill(host);
         }
+    }
+
+    /// Notes why a server could not do what it should, unless the run made it so, or its machine
+    /// has ended; returns the reason.
+    pub(crate) fn note_fault(&self, host: Host, is_expected: bool, text: String) -> String {
+        if !is_expected && !self.net.is_dead(host) {
+            self.faults.lock().push(format!("server {host:?}: {text}"));
+        }
+        text
+    }
+
+    /// How many times a server began to serve.
+    pub(crate) fn openings(&self) -> u64 {
+        self.openings.load(Ordering::SeqCst)
     }
 
     /// Ends what goes wrong.
