@@ -206,13 +206,11 @@ impl<'a> Builder<'a> {
 
     /// The mode and the group.
     pub fn mode_and_group(&mut self, spot: BulkNode) -> FsResult<(u32, u32)> {
-        match (self.draft(spot)?, &self.bulk) {
-            (Some(draft), Some(bulk)) => Ok(bulk.mode_and_group(draft)),
-            _ => {
-                let attr = self.volume.getattr(&self.caller, spot.node)?;
-                Ok((attr.mode, attr.gid))
-            }
+        if let (Some(draft), Some(bulk)) = (self.draft(spot)?, &self.bulk) {
+            return Ok(bulk.mode_and_group(draft));
         }
+        let attr = self.volume.getattr(&self.caller, spot.node)?;
+        Ok((attr.mode, attr.gid))
     }
 
     /// Gives up a look-up.

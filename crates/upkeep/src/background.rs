@@ -146,7 +146,8 @@ impl Upkeep {
         if self.options.read_only {
             return Ok(0);
         }
-        // Where a file cannot settle, for lack of space or because it is damaged, cleaning continues.
+        // Where a file cannot settle, for lack of space or because it is damaged, cleaning
+        // continues.
         let settled = self.data.settle_due().map(|file| self.settle_file(file));
         if let Some(Ok(())) = settled {
             return Ok(1);

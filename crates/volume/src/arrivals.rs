@@ -3,7 +3,7 @@
 //! `rmr` and `rollback` walk a tree without locks to verify that the caller owns every directory in
 //! it. A batch that changes something behind the walk is noted here before its commit, and is
 //! *under way* until the commit has ended. Nothing is noted while no such walk is in progress, nor
-//! of trees that it has not come to: it reads what was committed by then, and learns of what is
+//! of trees that it has not reached: it reads what was committed by then, and learns of what is
 //! under way.
 //!
 //! Before the thread takes the tree away it *closes* its watch. From then on batches that the watch
@@ -78,10 +78,10 @@ impl Watch {
         if !self.concerns(note) {
             return;
         }
-        let found = &mut self.arrived.found;
-        if found.len() < NOTED_MAX {
-            found.insert(note.0);
-        } else if !found.contains(&note.0) {
+        let noted = &mut self.arrived.found;
+        if noted.len() < NOTED_MAX {
+            noted.insert(note.0);
+        } else if noted.get(&note.0).is_none() {
             self.arrived.overflowed = true;
         }
     }
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_when_a_walk_comes_to_a_tree_is_noted() {
+    fn what_is_under_way_when_a_walk_reaches_a_tree_is_noted() {
         let arrivals = Arrivals::default();
         let watch = arrivals.watch(1000);
         drop(note(&arrivals, WALKED, 2, 1001));

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use format::retention::Keep;
 use fs::{
-    Entry, FileSystem, Follow, LimitChange, Owner, QuotaChange, QuotaLimits, RestoreOptions,
-    ScanOptions, Schedule, SnapshotQuery, SnapshotsOf, SyncScope, WalkControl,
+    Changes, Entry, FileSystem, Follow, LimitChange, Owner, QuotaChange, QuotaLimits,
+    RestoreOptions, ScanOptions, Schedule, SnapshotQuery, SnapshotsOf, SyncScope, WalkControl,
 };
 use inode::{Caller, NodeId};
 use transfer::{ReceiveOptions, Receiver, SendOptions};
@@ -150,6 +150,8 @@ fn comparisons(world: &World) {
         seen(fs.mkdir(&root, NodeId::ROOT, b"differs", 0o755));
         for nodes in [(snapshot, NodeId::ROOT), (NodeId::ROOT, snapshot)] {
             seen(fs.compare(&root, nodes, &cancel, &mut |_| ControlFlow::Continue(())));
+            let pass: Changes<'_> = &mut |_| ControlFlow::Continue(());
+            seen(fs.compare_within(&root, nodes, 1 << 16, (&cancel, pass)));
         }
     });
 }

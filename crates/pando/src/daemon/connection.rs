@@ -382,16 +382,12 @@ fn answer<'a>(
     }
     let import = &mut work.import;
     let answered = match (call, import.as_mut()) {
-        (Call::ImportPublish { name }, Some(import)) => {
-            import.publish(name).map(|()| Answer::Nothing)
-        }
+        (Call::ImportPublish { name }, Some(it)) => it.publish(name).map(|()| Answer::Nothing),
         (Call::Import { items }, Some(import)) => {
             let Err(error) = import.items(items) else { return Ok(()) };
             // No client of this version sends that: it must not hold the volume by it.
-            replies.send_end(
-                format!("the daemon ends an import with an unknown item: {error}"),
-                work,
-            )?;
+            let text = format!("the daemon ends an import with an unknown item: {error}");
+            replies.send_end(text, work)?;
             return Err(io::ErrorKind::InvalidData.into());
         }
         (Call::ImportEnter { name }, Some(import)) => import.enter_existing(name, replies),

@@ -404,7 +404,7 @@ mod tests {
             let begun = (0..100).filter(|n| far(client, uid(*n)).is_ok()).count();
             assert_eq!(begun, if client == "three" { 0 } else { 64 });
         }
-        assert!(far("one", 0).is_err());
+        assert_eq!(far("one", 0).unwrap_err().kind, FailureKind::Busy);
         for n in 0..96_u32 {
             add(&mut sessions, 1000 + n.saturating_sub(63), false).unwrap();
         }

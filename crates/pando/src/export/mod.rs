@@ -71,7 +71,7 @@ pub(crate) struct Outcome {
     pub(crate) sockets: u64,
     /// Names of files with several that are files of their own.
     pub(crate) split: u64,
-    /// Whether the memory that was asked for had been enough for each: the daemon gave less.
+    /// Whether the memory that was given by name had been enough for each: the daemon gave less.
     pub(crate) gave_less: bool,
     /// The first reason.
     pub(crate) worst: Option<FailureKind>,

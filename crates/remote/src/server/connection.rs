@@ -377,11 +377,11 @@ fn receive(
         // While it waits nothing is received: it ends if nobody wants it any more, and its client
         // hears that the server is there.
         let mut shows = alive(&shared.settings.clock, connection);
-        let mut goes_on = || {
+        let mut continues = || {
             shows();
             session.is_on(connection) && term.check().is_ok()
         };
-        let mut admit = |bytes| admitted.admit(bytes, &mut goes_on);
+        let mut admit = |bytes| admitted.admit(bytes, &mut continues);
         let channel = &connection.channel;
         channel.receive_admitted(&mut frame, FRAME_BYTES_MAX, SILENCE_MAX, &mut admit)?;
         term.check()?;
@@ -403,7 +403,7 @@ fn receive(
                 }
                 // Before it is the session's: what gives up is not under way.
                 if admitted.bytes == 0 {
-                    admitted.admit(frame.len(), &mut goes_on)?;
+                    admitted.admit(frame.len(), &mut continues)?;
                 }
                 match session.arrive(id, connection) {
                     Arrived::New(cancel) => {
@@ -438,8 +438,9 @@ fn receive(
             // Here, so that requests that follow find what the session holds.
             Some((FrameKind::Reclaim, _, body)) => {
                 let reclaim: Reclaim = decode(body).map_err(|error| broken(&error.to_string()))?;
-                let mut alive = alive(&shared.settings.clock, connection);
-                if let Err(reason) = session.reclaim(&reclaim, &mut alive) {
+                let clock = &shared.settings.clock;
+                let mut alive = alive(clock, connection);
+                if let Err(reason) = session.reclaim(&reclaim, (&**clock, &mut alive)) {
                     tracing::warn!(client = %session.client, reason, "a session ends");
                     session.volume.end(session);
                     return Err(broken(reason));
@@ -501,9 +502,9 @@ impl Admitted<'_> {
     fn admit(
         &mut self,
         bytes: usize,
-        goes_on: &mut dyn FnMut() -> bool,
+        continues: &mut dyn FnMut() -> bool,
     ) -> Result<(), ChannelError> {
-        if !self.pool.admit(self.client, bytes, goes_on) {
+        if !self.pool.admit(self.client, bytes, continues) {
             return Err(ChannelError::Closed);
         }
         self.bytes += bytes;

@@ -16,7 +16,7 @@ use super::memory::{LEAVES_BYTES, is_fair};
 
 /// How many threads work for one client.
 const THREADS_A_CLIENT: usize = 32;
-/// How often a thread that waits to put looks whether to go on.
+/// How often a thread that waits to put looks whether to continue.
 const ASKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Something to do for a client.
@@ -149,12 +149,12 @@ impl Pool {
     }
 
     /// Admits so many bytes of a client; waits while it has too many, and asks now and then whether
-    /// to go on. They are of work that is put then, or they are dismissed. `false`: it gave up.
+    /// to continue. They are of work that is put then, or they are dismissed. `false`: it gave up.
     pub(super) fn admit(
         &self,
         client: &Arc<str>,
         bytes: usize,
-        goes_on: &mut dyn FnMut() -> bool,
+        continues: &mut dyn FnMut() -> bool,
     ) -> bool {
         let mut state = self.state.lock();
         if !state.has_space(client, bytes, self.most) {
@@ -167,7 +167,7 @@ impl Pool {
                 let waited = own.may_have_space.wait_for(&mut state, ASKS_EVERY);
                 if waited.timed_out() {
                     drop(state);
-                    goes = goes_on();
+                    goes = continues();
                     state = self.state.lock();
                 } else {
                     #[cfg(test)]
@@ -406,8 +406,8 @@ mod tests {
         pool.end();
     }
 
-    /// Threads of a client that may put nothing sleep while others work, and all go on in the end,
-    /// the short ones among long ones, too.
+    /// Threads of a client that may put nothing sleep while others work, and all continue in the
+    /// end, the short ones among long ones, too.
     #[test]
     fn threads_that_may_not_put_are_not_woken_by_the_work_of_others() {
         const WAIT: usize = 40;

@@ -365,7 +365,7 @@ impl<'a> Client<'a> {
     fn is_of_earlier(&self, slot: usize) {
         let is_first = self.fs.epoch() == self.first_epoch;
         let is_own = |open: &Open| is_first && open.epoch == self.first_epoch;
-        if self.open.get(&slot).is_some_and(is_own) && !self.sessions.may_lose_files() {
+        if self.open.get(&slot).is_some_and(is_own) {
             let text = format!("client {}: slot {slot} is stale in its own session", self.number);
             self.histories.faults.lock().push(text);
         }

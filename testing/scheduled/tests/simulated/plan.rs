@@ -358,9 +358,7 @@ impl Plan {
     }
 
     fn inject(&self, fault: Fault, server: Host, host: Host) -> Fate {
-        let World { net, store, scheduler, store_failed, .. } = &*self.world;
-        let fails = matches!(fault, Fault::DivideStore(_) | Fault::Stall(_) | Fault::Mishaps(true));
-        store_failed.fetch_or(fails, Ordering::Relaxed);
+        let World { net, store, scheduler, .. } = &*self.world;
         match fault {
             Fault::Crash { after, silent } => {
                 self.changed.notify_all();

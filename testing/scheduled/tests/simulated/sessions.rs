@@ -59,12 +59,6 @@ impl<'a> Sessions<'a> {
         }
     }
 
-    /// Whether a file that the client has open may be gone in its session: a successor that cannot
-    /// read the store when the client claims it does not hold it, and lets others remove it.
-    pub(crate) fn may_lose_files(&self) -> bool {
-        self.world.is_some_and(|world| world.lasting && world.store_failed.load(Ordering::Relaxed))
-    }
-
     /// The session has ended, and another one begun.
     pub(crate) fn ended(&mut self) {
         self.seen = self.openings();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::sync::Mutex;
@@ -49,8 +49,6 @@ pub(crate) struct World {
     pub(crate) serves: Mutex<Option<Host>>,
     /// How many times a server began to serve the volume.
     pub(crate) openings: AtomicU64,
-    /// Whether a server could not reach the store for a time.
-    pub(crate) store_failed: AtomicBool,
     /// Why a server could not end as it should.
     pub(crate) faults: Mutex<Vec<String>>,
 }
@@ -95,7 +93,6 @@ impl World {
             clock,
             serves,
             openings: AtomicU64::new(0),
-            store_failed: AtomicBool::new(false),
             faults,
         })
     }

@@ -84,8 +84,8 @@ impl Sessions {
         if memory > 0 && (of_client > self.most.of_client() || of_all > self.most.0) {
             let (one, all) = (self.most.of_client() >> 20, self.most.0 >> 20);
             let message = format!(
-                "streams, dumps and exports of the client {client} take {} MiB with this one, and those of \
-                 all clients {} MiB: the most is {one} MiB, and {all} MiB",
+                "streams, dumps and exports of the client {client} take {} MiB with this one, and \
+                 those of all clients {} MiB: the most is {one} MiB, and {all} MiB",
                 of_client >> 20,
                 of_all >> 20
             );

@@ -4,6 +4,9 @@
 //! arrival must not take open files or locks from a client. A lock that cannot be set again ends
 //! the session, so that its programs learn of it.
 
+use std::time::Duration;
+
+use device::Clock;
 use inode::{FsError, NodeId};
 use vfs::FsResult;
 use wire::remote::{HeldNode, LockKind, LockRange, Node, OPEN_READ, OPEN_WRITE, Reclaim};
@@ -12,6 +15,8 @@ use super::super::locks::{Holder, Locking};
 use super::{Held, Session};
 use crate::convert;
 
+/// Pause before an open file is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Most look-ups and opens of a node that a client can claim. No kernel has as many.
 const LOOKUPS_CLAIMED_MAX: u64 = u64::MAX / 2;
 const OPENS_CLAIMED_MAX: u32 = u32::MAX / 2;
@@ -23,7 +28,7 @@ impl Session {
     pub(in crate::server) fn reclaim(
         &self,
         reclaim: &Reclaim,
-        alive: &mut dyn FnMut(),
+        (clock, alive): (&dyn Clock, &mut dyn FnMut()),
     ) -> Result<(), &'static str> {
         let Some(proofs) = self.proofs.as_ref().filter(|_| self.reclaims()) else {
             return Ok(());
@@ -56,10 +61,8 @@ impl Session {
             drop(state);
             alive();
             // Others are looked for when they are used. One that is open may have no name.
-            if opens > 0
-                && let Err(error) = self.locate(node, held.generation)
-            {
-                tracing::info!(client = %self.client, %error, "a file that was open is not found");
+            if opens > 0 {
+                self.locate_open(node, held.generation, (clock, &mut *alive))?;
             }
         }
         for (node, lock) in &reclaim.locks {
@@ -116,6 +119,33 @@ impl Session {
         match self.volume.locks.set_again(node, by, lock) {
             Locking::Done(_) => Ok(()),
             _ => Err("a lock of before cannot be set again"),
+        }
+    }
+
+    /// Finds a file of before that is open. While the store does not answer it is tried again, as
+    /// long as nobody else may remove the file. An error: its last name may be removed, and its
+    /// contents with it.
+    fn locate_open(
+        &self,
+        node: NodeId,
+        generation: u64,
+        (clock, alive): (&dyn Clock, &mut dyn FnMut()),
+    ) -> Result<(), &'static str> {
+        loop {
+            match self.locate(node, generation) {
+                Ok(()) => return Ok(()),
+                Err(FsError::Stale) => {
+                    tracing::info!(client = %self.client, "a file that was open is gone");
+                    return Ok(());
+                }
+                Err(error) if !self.volume.is_in_grace() || self.state.lock().ended => {
+                    tracing::warn!(client = %self.client, %error, "an open file is not found");
+                    return Err("a file that was open cannot be found now");
+                }
+                Err(_) => {}
+            }
+            alive();
+            clock.sleep(LOOK_AGAIN);
         }
     }
 
