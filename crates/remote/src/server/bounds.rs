@@ -27,8 +27,8 @@ pub struct Bounds {
     pub requests_of_client: usize,
     /// Sessions of a volume, of all clients.
     pub sessions: usize,
-    /// What clients of all volumes share, of which one client takes no more than it leaves: bytes of
-    /// requests that wait or run,
+    /// What clients of all volumes share, and one leaves a part of to others: bytes of requests
+    /// that wait or run,
     pub request_bytes: usize,
     /// bytes of answers that are made, wait, are kept, or are not read yet,
     pub answer_bytes: usize,

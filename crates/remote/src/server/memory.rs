@@ -3,8 +3,8 @@
 //! A client may take half as much of a pot of bytes as is left to all others, and no more. So one
 //! client has at most a third, and each of `n` that take what they can in turn gets an equal part,
 //! with twice as much left for the next one. Those that come one after the other and give nothing
-//! back get less and less: a third of what is left. Of what is counted in number, nodes and locks, a
-//! client may take as much as it leaves. The sum never exceeds the pot, but for what is taken
+//! back get less and less: a third of what is left. Of what is counted in number, nodes and locks,
+//! a client may take as much as it leaves. The sum never exceeds the pot, but for what is taken
 //! without a question: short answers, which are owed already.
 
 use std::sync::Arc;
