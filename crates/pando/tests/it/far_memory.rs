@@ -1,5 +1,4 @@
-//! Memory of a server and of remote mounts: idle sessions, files that are held, and the setting
-//! that bounds it.
+//! Memory of a server: idle sessions, and the setting that bounds it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,7 +12,7 @@ use wire::remote::{
     Asker, FrameKind, REMOTE_MAGIC, REMOTE_VERSION, RemoteHello, Use, put_head, split_head,
 };
 
-use crate::far::{Mounted, Served, may_mount};
+use crate::far::Served;
 use crate::world::{World, is_root};
 
 /// Sessions that do nothing, and what they take of the server, as its bounds count them.
@@ -71,61 +70,6 @@ fn idle_sessions_take_no_more_of_a_server_than_its_bounds_count() {
     let listed = world.ok(&["session", "list", world.vol()]);
     assert!(listed.lines().count() >= IDLE, "{listed}");
     drop((first, others));
-}
-
-/// The process that has a remote mount.
-fn mounting(place: &std::path::Path) -> u32 {
-    let is_it = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).into_owned();
-        line.contains("far-mount") && line.contains(place.to_str().unwrap())
-    };
-    let pids = fs::read_dir("/proc").unwrap().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.into_iter().find(is_it).expect("a process has the mount")
-}
-
-/// Looks all files up, so that the kernel holds them.
-fn look_up_all(mount: &std::path::Path, files: usize) {
-    for number in 0..files {
-        fs::metadata(mount.join(format!("tree/f{number}"))).unwrap();
-    }
-}
-
-#[test]
-fn a_remote_mount_takes_no_more_memory_for_a_file_than_a_local_one() {
-    const FILES: usize = 20_000;
-    if !may_mount() {
-        return;
-    }
-    let world = World::new();
-    let source = world.path().join("source");
-    fs::create_dir(&source).unwrap();
-    for number in 0..FILES {
-        fs::write(source.join(format!("f{number}")), "").unwrap();
-    }
-    world.ok(&["import", source.to_str().unwrap(), &world.at("/tree")]);
-    world.close();
-    assert!(world.mount());
-    let daemon = u32::try_from(world.daemon().unwrap()).unwrap();
-    fs::metadata(world.below_mount("tree/f0")).unwrap();
-    let before = resident(daemon);
-    look_up_all(&world.below_mount(""), FILES);
-    let near = resident(daemon).saturating_sub(before);
-    world.umount();
-    let served = Served::start(&world, &[]);
-    let mounted = Mounted::new(&world, &served.url, "far");
-    let client = mounting(&mounted.0);
-    fs::metadata(mounted.path("tree/f0")).unwrap();
-    let (before, of_server) = (resident(client), resident(served.child.id()));
-    look_up_all(&mounted.0, FILES);
-    let far = resident(client).saturating_sub(before);
-    let at_server = resident(served.child.id()).saturating_sub(of_server);
-    println!(
-        "KiB for {FILES} files: a local mount {near}, a remote mount {far}, its server {at_server}"
-    );
-    // (Memory is taken in pages and larger pieces.)
-    assert!(far <= near + 1024, "{far} KiB far, {near} KiB near");
 }
 
 #[test]
