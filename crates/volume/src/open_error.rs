@@ -84,10 +84,16 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The error of the namespace on the volume's records, with the place if that is known.
+    /// The error of the namespace on the volume's records, with the place if that is known. A store
+    /// that takes no changes, because another process replaced this one or the disk is full, is no
+    /// fault of the records.
     pub fn inconsistent(error: inode::FsError) -> OpenError {
         OpenError::Inconsistent(match error {
             inode::FsError::Io(failure) => failure,
+            inode::FsError::ReadOnly(why) => {
+                return OpenError::Store(store::Error::ReadOnly(why.into()));
+            }
+            inode::FsError::NoSpace => return OpenError::Store(store::Error::NoSpace("the store")),
             other => other.to_string().into(),
         })
     }
