@@ -106,7 +106,7 @@ fn permissions_hold_for_other_users() {
     // The kernel opens these without a request.
     let (fifo, socket) = (rig.path("fifo"), rig.path("socket"));
     as_user(NOBODY, &[], || {
-        let flags = OFlags::RDWR | OFlags::NONBLOCK;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         assert_eq!(open(&fifo, flags, Mode::empty()).err(), Some(Errno::ACCESS));
         let connected = std::os::unix::net::UnixStream::connect(&socket).unwrap_err();
         assert_eq!(connected.raw_os_error(), Some(libc::EACCES));

@@ -101,11 +101,14 @@ fn too_long_a_path_is_reported_and_ends_nothing() {
 fn deep_trash(world: &World, levels: usize, snapshots: usize) {
     use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
     let name = "n".repeat(250);
-    let (flags, mode) = (OFlags::RDONLY | OFlags::DIRECTORY, Mode::from_raw_mode(0o755));
+    // A daemon that another test starts meanwhile must not hold it.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o755);
     let mut at = rustix::fs::open(world.mnt(), flags, Mode::empty()).unwrap();
     for level in 0..levels {
         mkdirat(&at, "beside", mode).unwrap();
-        openat(&at, "beside/file", OFlags::CREATE | OFlags::WRONLY, mode).unwrap();
+        openat(&at, "beside/file", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, mode)
+            .unwrap();
         unlinkat(&at, "beside/file", AtFlags::empty()).unwrap();
         mkdirat(&at, &name, mode).unwrap();
         at = openat(&at, &name, flags, Mode::empty()).unwrap_or_else(|e| panic!("{level}: {e}"));

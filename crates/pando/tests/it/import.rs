@@ -46,7 +46,7 @@ pub(crate) fn sample(root: &Path) {
         file.set_times(fs::FileTimes::new().set_modified(time).set_accessed(time)).unwrap();
     }
     let old = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 1);
-    let directory = rustix::fs::open(root.join("d"), OFlags::RDONLY, Mode::empty()).unwrap();
+    let directory = rustix::fs::open(root.join("d"), OFlags::CLOEXEC, Mode::empty()).unwrap();
     fs::File::from(directory).set_times(fs::FileTimes::new().set_modified(old)).unwrap();
 }
 
@@ -257,10 +257,13 @@ fn a_tree_deeper_than_any_path_is_imported() {
     const DEPTH: usize = 3000;
     let world = World::new();
     let source = world.source();
-    let mut directory = rustix::fs::open(&source, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    let mut directory =
+        rustix::fs::open(&source, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
     for _ in 0..DEPTH {
         rustix::fs::mkdirat(&directory, "d", Mode::from_raw_mode(0o755)).unwrap();
-        directory = rustix::fs::openat(&directory, "d", OFlags::DIRECTORY, Mode::empty()).unwrap();
+        directory =
+            rustix::fs::openat(&directory, "d", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .unwrap();
     }
     let imported = world.json(&["import", source.to_str().unwrap(), &world.at("/deep")]);
     assert_eq!(imported[0]["imported"], DEPTH as u64);

@@ -264,7 +264,7 @@ fn an_index_shows_what_find_shows_and_a_second_scan_finds_nothing_new() {
 pub(crate) fn deep_tree(top: &Path, levels: usize, length: usize) -> usize {
     use rustix::fs::{Mode, OFlags};
     let name = "n".repeat(length);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut at = rustix::fs::open(top, flags, Mode::empty()).unwrap();
     for _ in 0..levels {
         rustix::fs::mkdirat(&at, &name, Mode::from_raw_mode(0o755)).unwrap();
