@@ -17,16 +17,20 @@ const WIDTH: usize = 100;
 /// Files that change.
 const CHANGES: usize = 1000;
 
-/// Reads of the disk that a comparison makes with cold caches.
-fn reads(engine: Engine, files: usize) -> u64 {
-    let device = SimDevice::new(1);
-    let options = OpenOptions {
+/// Without an index, which would read, too.
+fn options() -> OpenOptions {
+    OpenOptions {
         durability: Durability::Async,
         cache_bytes: 64 << 20,
         index: None,
         ..OpenOptions::default()
-    };
-    let mut subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+    }
+}
+
+/// Reads of the disk that a comparison makes with cold caches.
+fn reads(engine: Engine, files: usize) -> u64 {
+    let device = SimDevice::new(1);
+    let mut subject = FsSubject::format(&device, &options(), &Base::Engine(engine));
     let root = Caller::root();
     let fs = subject.fs();
     for directory in 0..files / WIDTH {
@@ -69,13 +73,7 @@ fn a_comparison_reads_what_differs(engine: Engine) {
 /// the present, before and after the snapshot was pruned, and of two pruned snapshots.
 fn reads_of_pruned(engine: Engine, files: usize, outside: usize) -> [u64; 3] {
     let device = SimDevice::new(2);
-    let options = OpenOptions {
-        durability: Durability::Async,
-        cache_bytes: 64 << 20,
-        index: None,
-        prune_records: 64,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions { prune_records: 64, ..options() };
     let mut subject = FsSubject::format(&device, &options, &Base::Engine(engine));
     let root = Caller::root();
     let make = |fs: &fs::Volume, above: NodeId, file: usize| {
@@ -147,13 +145,7 @@ fn a_comparison_with_a_pruned_state_reads_the_directory(engine: Engine) {
 /// made, one with contents or none.
 fn reads_beside(engine: Engine, outside: usize, contents: bool) -> u64 {
     let device = SimDevice::new(3);
-    let options = OpenOptions {
-        durability: Durability::Async,
-        cache_bytes: 64 << 20,
-        index: None,
-        ..OpenOptions::default()
-    };
-    let mut subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+    let mut subject = FsSubject::format(&device, &options(), &Base::Engine(engine));
     let root = Caller::root();
     let fs = subject.fs();
     let make = |above: NodeId, file: usize| {
