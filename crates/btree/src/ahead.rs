@@ -7,11 +7,8 @@
 
 use std::ops::Range;
 
-use format::node::UNIT_BYTES;
-
-use crate::cell::{Child, Node};
-use crate::diff::{Side, Subtree, same};
-use crate::nodes::{Nodes, unit_offset};
+use crate::nodes::{Nodes, unread};
+use crate::sides::{Side, Subtree, same};
 
 /// Nodes of a level that are requested at once, on each side. A leaf takes up to 16 KiB.
 const WINDOW: usize = 128;
@@ -49,20 +46,6 @@ fn is_shared(subtree: &Subtree, other: &Side) -> bool {
     let at = other.subtrees.partition_point(|one| one.low > subtree.low);
     let alike = other.subtrees[at..].iter().take_while(|one| one.low == subtree.low);
     alike.into_iter().any(|one| one.level == subtree.level && same(&one.child, &subtree.child))
-}
-
-/// Where a node that is not in memory is stored.
-pub(crate) fn unread(child: &Child) -> Option<Range<u64>> {
-    let pointer = match child.cell.get() {
-        None => child.disk,
-        Some(Node::Leaf(leaf)) => {
-            let state = leaf.latch.read();
-            state.disk.filter(|_| state.data.is_none())
-        }
-        Some(Node::Interior(_)) => None,
-    }?;
-    let offset = unit_offset(pointer.unit);
-    Some(offset..offset + u64::from(pointer.units) * UNIT_BYTES as u64)
 }
 
 impl Nodes {

@@ -12,12 +12,10 @@
 //! No thread may take a root in a version to be its alone while a pin may have it
 //! (`Core::seen_by_pins`).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use store::TreeId;
-
+use crate::changed_trees::Changed;
 use crate::core::Core;
 use crate::tree::{States, Tree};
 
@@ -27,27 +25,6 @@ const FRESH_MAX: usize = 512;
 const FRESH_LIMIT: usize = 4 * FRESH_MAX;
 /// Trees captured in one go.
 const STEP: usize = 128;
-
-/// The trees that differ from the durable state, or from the state that a running checkpoint is
-/// about to make durable.
-#[derive(Debug, Default)]
-pub(crate) struct Changed {
-    /// Fresh trees, each once, in the order in which they changed.
-    fresh: VecDeque<Arc<Tree>>,
-    /// All others.
-    captured: States,
-}
-
-impl Changed {
-    pub(crate) fn len(&self) -> usize {
-        self.fresh.len() + self.captured.size()
-    }
-
-    /// Whether the tree is captured.
-    pub(crate) fn has_captured(&self, id: TreeId) -> bool {
-        self.captured.contains_key(&id)
-    }
-}
 
 impl Core {
     /// Notes that a tree is about to differ from the durable one, or to differ again.

@@ -6,9 +6,10 @@ use format::node::{self, Header, InteriorBody, Kind, LeafBody, LeafValue};
 use format::{Malformed, Pointer};
 
 use crate::budget::Budget;
-use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
+use crate::cell::{Child, Interior, LeafCell, Node};
 use crate::entries::{Cell, Entries};
 use crate::leaf::{LeafData, Value};
+use crate::overflow::OverflowCell;
 
 /// Encodes a leaf; `far` yields the pointers of its overflow nodes, in key order.
 pub(crate) fn encode_leaf(

@@ -22,7 +22,7 @@ use crate::core::Core;
 use crate::gate::Gate;
 use crate::leaf::Change;
 use crate::merge::{Rebalanced, Siblings};
-use crate::plan::{Plan, Step};
+use crate::plan::{Plan, Step, malformed};
 use crate::range_delete::Range;
 use crate::tree::{Root, Tree};
 use crate::underfull::Underfull;
@@ -398,11 +398,6 @@ impl Core {
         self.graveyard.lock().extend(cut);
         Ok((root, rebalanced))
     }
-}
-
-/// A log record that is not a batch. The log adds where it is stored.
-pub(crate) fn malformed(malformed: format::Malformed) -> Error {
-    malformed.located("", 0).into()
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use store::Result;
 
-use crate::cell::{Interior, OverflowCell};
+use crate::cell::Interior;
 use crate::leaf::{LeafData, Value};
 use crate::nodes::Nodes;
+use crate::overflow::OverflowCell;
 use crate::tree::{Root, Route, Tree};
 
 /// Consecutive entries of a tree, in one block of bytes that is reused.

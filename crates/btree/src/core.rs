@@ -13,14 +13,14 @@ use format::catalog::CatalogKey;
 use store::{Error, Journal, Log, Result, TreeId};
 
 use crate::cell::Node;
-use crate::changed::Changed;
+use crate::changed_trees::Changed;
 use crate::checkpoint::{Shedding, State};
 use crate::gate::Gate;
-use crate::lost::LostTrees;
+use crate::lost_nodes::LostTrees;
 use crate::nodes::Nodes;
 use crate::options::Options;
-use crate::pin::{PinnedTrees, Pins};
-use crate::preflush::Preflush;
+use crate::pins::{PinnedTrees, Pins};
+use crate::preflush_place::Preflush;
 use crate::stripes::Stripes;
 use crate::tree::{Root, States, Tree};
 

@@ -28,44 +28,10 @@ use std::sync::Arc;
 use store::{Diff, DiffCursor, Error, KeyRange, Result, TreeId};
 
 use crate::ahead;
-use crate::cell::{Child, Node, OverflowCell};
 use crate::core::Core;
-use crate::leaf::{LeafData, Value};
+use crate::leaf::Value;
 use crate::pin::Pin;
-
-/// A pending subtree, and the least key that may be in it.
-pub(crate) struct Subtree {
-    pub(crate) low: Vec<u8>,
-    pub(crate) child: Child,
-    pub(crate) level: u8,
-    /// Whether its read was requested, if it needs one.
-    pub(crate) asked: bool,
-}
-
-/// The rest of one tree, from some key on.
-pub(crate) struct Side {
-    /// Pending subtrees, the next one last.
-    pub(crate) subtrees: Vec<Subtree>,
-    /// A leaf that was opened.
-    leaf: Option<OpenLeaf>,
-}
-
-/// An open leaf, limited to the range.
-struct OpenLeaf {
-    data: LeafData,
-    /// The next entry.
-    at: usize,
-    /// The end of the entries.
-    end: usize,
-}
-
-/// An entry, copied out.
-#[derive(Default)]
-struct Entry {
-    key: Vec<u8>,
-    value: Vec<u8>,
-    far: Option<Arc<OverflowCell>>,
-}
+use crate::sides::{Entry, Side, same};
 
 /// The pins that keep nodes in place while they are read.
 pub(crate) enum Pins<'a> {
@@ -107,90 +73,6 @@ pub(crate) struct TreeDiff<'a> {
     failed: Option<Error>,
 }
 
-impl Side {
-    fn new(pin: &Pin, id: TreeId) -> Result<Side> {
-        let root = pin.tree(id)?.state.read().clone();
-        let (child, level) = (root.child, root.level);
-        let subtree = Subtree { low: Vec::new(), child, level, asked: false };
-        Ok(Side { subtrees: vec![subtree], leaf: None })
-    }
-
-    /// Whether the next element is an entry.
-    fn at_entry(&mut self) -> bool {
-        if self.leaf.as_ref().is_some_and(|leaf| leaf.at < leaf.end) {
-            return true;
-        }
-        self.leaf = None;
-        false
-    }
-
-    /// The least key that may come next.
-    fn low(&self) -> Option<Vec<u8>> {
-        if let Some(leaf) = &self.leaf {
-            return Some(leaf.data.entries.key(leaf.at));
-        }
-        self.subtrees.last().map(|subtree| subtree.low.clone())
-    }
-
-    fn level(&self) -> u8 {
-        self.subtrees.last().map_or(0, |subtree| subtree.level)
-    }
-
-    /// Replaces the next subtree by its children or entries, as far as they may be in the range.
-    fn open(&mut self, core: &Core, range: &KeyRange, other: &Side) -> Result<()> {
-        ahead::ask(&core.nodes, self, other);
-        let Some(subtree) = self.subtrees.pop() else { return Ok(()) };
-        let to = range.to.as_deref();
-        if subtree.level == 0 {
-            let data = core.nodes.look_at_leaf(&subtree.child)?;
-            let end = to.map_or(data.entries.len(), |to| data.entries.rank_below(to));
-            let at = data.entries.rank_below(&range.from);
-            self.leaf = Some(OpenLeaf { data, at, end });
-            return Ok(());
-        }
-        let node = match (subtree.child.cell.get(), subtree.child.disk) {
-            (Some(node), _) => node.clone(),
-            (None, Some(pointer)) => core.nodes.load(pointer, subtree.level)?,
-            (None, None) => unreachable!("a slot has a pointer or a cell"),
-        };
-        let Node::Interior(interior) = node else {
-            unreachable!("a node is of the kind of its level")
-        };
-        let first = interior.route(&range.from);
-        let last = to.map_or(interior.keys.len(), |to| interior.keys.rank_below(to));
-        for at in (first..=last).rev() {
-            let low = match at.checked_sub(1) {
-                Some(before) => interior.keys.key(before),
-                None => subtree.low.clone(),
-            };
-            let (child, level) = (interior.children[at].clone(), subtree.level - 1);
-            self.subtrees.push(Subtree { low, child, level, asked: false });
-        }
-        core.shrink();
-        Ok(())
-    }
-
-    /// Takes the next entry.
-    fn take(&mut self) -> Option<Entry> {
-        let OpenLeaf { data, at, .. } = self.leaf.as_mut()?;
-        let mut entry = Entry { key: data.entries.key(*at), ..Entry::default() };
-        match data.value(*at) {
-            Value::Near(value) => entry.value.extend_from_slice(value),
-            Value::Far(cell) => entry.far = Some(Arc::clone(cell)),
-        }
-        *at += 1;
-        Some(entry)
-    }
-}
-
-pub(crate) fn same(old: &Child, new: &Child) -> bool {
-    let cells = match (old.cell.get(), new.cell.get()) {
-        (Some(old), Some(new)) => old.identity() == new.identity(),
-        _ => false,
-    };
-    cells || matches!((old.pointer(), new.pointer()), (Some(old), Some(new)) if old == new)
-}
-
 impl<'a> TreeDiff<'a> {
     /// Compares `old` of one pinned state with `new` of the other, within a range.
     pub(crate) fn new(
@@ -213,11 +95,13 @@ impl<'a> TreeDiff<'a> {
     }
 
     fn open_old(&mut self) -> Result<()> {
-        self.old.open(self.pins.core(), &self.range, &self.new)
+        ahead::ask(&self.pins.core().nodes, &mut self.old, &self.new);
+        self.old.open(self.pins.core(), &self.range)
     }
 
     fn open_new(&mut self) -> Result<()> {
-        self.new.open(self.pins.core(), &self.range, &self.old)
+        ahead::ask(&self.pins.core().nodes, &mut self.new, &self.old);
+        self.new.open(self.pins.core(), &self.range)
     }
 
     /// Advances to the next entry that must be compared; returns the sides that have it.

@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use format::batch::Op;
 use store::{Batch, Result, TreeId, prefix_end};
 
-use crate::commit::malformed;
 use crate::copied::{Copied, copy_on};
 use crate::core::Core;
 use crate::leaf::{LeafData, Value};
+use crate::plan::malformed;
 use crate::tree::{Miss, ToKey, Tree};
 
 impl Core {

@@ -7,9 +7,9 @@ use format::batch::LaneList;
 use format::node::INLINE_VALUE_BYTES_MAX;
 
 use crate::budget::Budget;
-use crate::cell::OverflowCell;
 use crate::entries::{Cell, Entries, entry_weight};
 use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
+use crate::overflow::OverflowCell;
 
 /// Weight of a value in an overflow node: a pointer and a length. The number of its cell, padded to
 /// that size, is stored in place of the value.

@@ -18,15 +18,17 @@
 //! * `write`, `split`, `merge`, `underfull`, `limits`, `range_delete`: how a key changes a tree,
 //!   and how full nodes are
 //! * `ingest`: sorted runs, written to their place once
-//! * `pin`, `cursor`, `diff`, `visit`, `ahead`: readers: kept states, ranges, differences, walks
+//! * `pinned`, `pin`, `cursor`, `diff`, `sides`, `visit`, `ahead`: readers: kept states, ranges,
+//!   differences, walks
 //! * `checkpoint`, `changed`, `preflush`: what is written, in which order, and what before
 //! * `checkpoint_reserve`, `relieve`: space on the disk and memory for the next checkpoint
 //! * `space`, `reclaim`: free places in the file, and nodes of dropped trees
 //! * `two_copies`: nodes that are stored twice
-//! * `nodes`, `codec`, `lost_nodes`: reading a node, verified
-//! * `tree`, `cell`, `leaf`, `entries`, `copied`: a tree and its nodes in memory
-//! * `evict`, `ring`, `prune`, `budget`: what leaves the cache
-//! * `core`, `options`, `layout`: what the parts share
+//! * `nodes`, `units`, `codec`, `lost_nodes`: reading a node, verified
+//! * `tree`, `cell`, `leaf`, `overflow`, `entries`, `copied`: a tree and its nodes in memory
+//! * `evict`, `ring`, `uses`, `prune`, `budget`: what leaves the cache
+//! * `core`, `options`, `layout`: what the parts share; `pins`, `changed_trees`, `preflush_place`:
+//!   what a store keeps of each
 
 // The engine as a store, and opening it.
 mod store;
@@ -49,11 +51,13 @@ mod stripes;
 mod gate;
 
 // Readers.
-mod pin;
+mod pinned;
 mod visit;
 mod diff;
 mod cursor;
 mod ahead;
+mod sides;
+mod pin;
 
 // Checkpoints, and what they free.
 mod checkpoint_reserve;
@@ -69,18 +73,24 @@ mod space;
 mod layout;
 mod evict;
 mod core;
+mod pins;
+mod changed_trees;
+mod preflush_place;
 mod options;
 mod prune;
 mod copied;
 mod tree;
-mod lost_nodes;
 mod nodes;
+mod lost_nodes;
 mod codec;
 mod cell;
 mod ring;
 mod leaf;
+mod overflow;
+mod uses;
 mod limits;
 mod entries;
+mod units;
 mod budget;
 
 #[cfg(test)]

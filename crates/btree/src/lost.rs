@@ -13,7 +13,6 @@
 //! reachable from a tree that missed something: its content was removed later with a range, or
 //! replaced.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,15 +22,14 @@ use format::{Corruption, Pointer};
 use store::{Error, Result, TreeId};
 
 use crate::cell::{Child, LeafCell, Node};
-use crate::commit::{Last, malformed};
+use crate::commit::Last;
 use crate::core::Core;
 use crate::leaf::Value;
-use crate::nodes::{NODES_FILE, unit_at};
+use crate::nodes::NODES_FILE;
+use crate::plan::malformed;
 use crate::tree::{Root, Tree};
 use crate::underfull::Underfull;
-
-/// Trees whose content is partly unknown, and why.
-pub(crate) type LostTrees = BTreeMap<TreeId, Arc<Corruption>>;
+use crate::units::unit_at;
 
 impl Core {
     /// Applies a log record, except the parts that a damaged node prevents.

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::sync::Mutex;
 use format::{Corruption, Pointer};
-use store::{Error, Result};
+use store::{Error, Result, TreeId};
 
-use crate::nodes::unit_offset;
+use crate::units::unit_offset;
+
+/// Trees whose content is partly unknown, and why.
+pub(crate) type LostTrees = BTreeMap<TreeId, Arc<Corruption>>;
 
 /// Nodes that count as damaged, by their places.
 #[derive(Debug, Default)]

@@ -9,11 +9,10 @@
 
 use store::Result;
 
-use crate::ahead::unread;
 use crate::cell::Interior;
 use crate::entries::separator;
 use crate::limits::MERGE_MAX;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, unread};
 
 /// Where siblings are taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

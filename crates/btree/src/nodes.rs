@@ -5,40 +5,29 @@
 //! It is consulted only on a load, never on the way down. `ring` holds the cells that may be
 //! evicted.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use device::sync::Mutex;
 use device::{File, Map};
 use format::node::{Header, Kind, UNIT_BYTES};
-use format::space_map::{GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
 use format::{Malformed, Pointer, node};
 use store::{Error, Result};
 
 use crate::budget::Budget;
-use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
+use crate::cell::{Child, Interior, LeafCell, Node};
 use crate::codec;
 use crate::leaf::LeafData;
 use crate::lost_nodes::LostNodes;
+use crate::overflow::OverflowCell;
 use crate::ring::Ring;
+use crate::units::unit_offset;
 
 /// The file of nodes, below the volume directory.
 pub(crate) const NODES_FILE: &str = "btree/nodes";
 /// Most units of a leaf or interior node.
 const NODE_UNITS_MAX: usize = node::NODE_BYTES_MAX / UNIT_BYTES;
-
-/// The file offset of a unit.
-pub(crate) fn unit_offset(unit: u64) -> u64 {
-    let (group, index) = (unit / GROUP_UNITS as u64, unit % GROUP_UNITS as u64);
-    group * GROUP_BYTES as u64 + 2 * PAGE_BYTES as u64 + index * UNIT_BYTES as u64
-}
-
-/// The unit at a file offset.
-pub(crate) fn unit_at(offset: u64) -> u64 {
-    let (group, within) = (offset / GROUP_BYTES as u64, offset % GROUP_BYTES as u64);
-    let index = within.saturating_sub(2 * PAGE_BYTES as u64) / UNIT_BYTES as u64;
-    group * GROUP_UNITS as u64 + index
-}
 
 /// A weak reference to a cell.
 #[derive(Debug)]
@@ -338,4 +327,18 @@ impl Known {
         }
         self.cells.insert(pointer.unit, WeakNode::of(node));
     }
+}
+
+/// Where a node that is not in memory is stored.
+pub(crate) fn unread(child: &Child) -> Option<Range<u64>> {
+    let pointer = match child.cell.get() {
+        None => child.disk,
+        Some(Node::Leaf(leaf)) => {
+            let state = leaf.latch.read();
+            state.disk.filter(|_| state.data.is_none())
+        }
+        Some(Node::Interior(_)) => None,
+    }?;
+    let offset = unit_offset(pointer.unit);
+    Some(offset..offset + u64::from(pointer.units) * UNIT_BYTES as u64)
 }

@@ -2,9 +2,8 @@
 
 use format::batch::{MergeKind, Op};
 use smallvec::SmallVec;
-use store::{Batch, Need, Result};
+use store::{Batch, Error, Need, Result};
 
-use crate::commit::malformed;
 use crate::leaf::Change;
 use crate::stripes::{Mode, Wanted};
 
@@ -70,4 +69,9 @@ impl<'a> Plan<'a> {
     pub(crate) fn frees_space(&self) -> bool {
         self.need != Need::Adds
     }
+}
+
+/// A log record that is not a batch. The log adds where it is stored.
+pub(crate) fn malformed(malformed: format::Malformed) -> Error {
+    malformed.located("", 0).into()
 }

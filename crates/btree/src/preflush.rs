@@ -25,6 +25,7 @@ use store::{Result, TreeId, Writer};
 use crate::cell::{LeafCell, Node};
 use crate::checkpoint::{NodeWriter, State};
 use crate::core::Core;
+use crate::preflush_place::{Preflush, TreeKey};
 use crate::space::{Counts, Ingested, Work};
 use crate::tree::{Root, States};
 
@@ -42,37 +43,6 @@ const LEAVES_MIN: usize = 1024;
 /// The limit is multiplied by this where no checkpoint can be made: the records take a part of the
 /// cache, and the leaves that they describe would take much more than all of it.
 const LEAVES_LOST: usize = 8;
-
-/// Where the search continues.
-#[derive(Debug, Default)]
-pub(crate) struct Preflush {
-    at: TreeKey,
-    /// The same in pinned states: pin, and which of its maps.
-    pin: (u64, usize),
-    pinned: TreeKey,
-    /// Where free space was found last.
-    unit: u64,
-}
-
-/// A tree, and a key in it.
-#[derive(Debug)]
-struct TreeKey {
-    tree: TreeId,
-    from: Vec<u8>,
-}
-
-impl Default for TreeKey {
-    fn default() -> TreeKey {
-        TreeKey { tree: TreeId(0), from: Vec::new() }
-    }
-}
-
-impl TreeKey {
-    fn next_tree(&mut self, after: TreeId) {
-        self.tree = TreeId(after.0 + 1);
-        self.from.clear();
-    }
-}
 
 /// Leaves that were found.
 struct LeafBatch<'a> {

@@ -26,11 +26,10 @@ use device::Map;
 use format::batch::{Op, Ops};
 use store::{Error, Lsn, Replay, Result, TreeId};
 
-use crate::ahead::unread;
 use crate::cell::{Child, Node};
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, unread};
 use crate::tree::Root;
 use crate::underfull::Underfull;
 

@@ -11,52 +11,21 @@
 //! checkpoint has written it. Hits touch an atomic of the cell and no lock.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+#[cfg(test)]
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use device::sync::Mutex;
 
-use crate::cell::{LeafCell, OverflowCell};
+use crate::cell::LeafCell;
+use crate::overflow::OverflowCell;
+use crate::uses::Uses;
 
 /// The small queue's share of the cached bytes: one part in this many.
 const SMALL_SHARE: usize = 10;
 /// Uses since it was loaded that move a cell to the main queue.
 const USES_TO_STAY: u8 = 2;
-/// Maximum of the use count.
-const USES_MAX: u8 = 3;
-
-/// The use counters of a cell.
-#[derive(Debug, Default)]
-pub(crate) struct Uses {
-    count: AtomicU8,
-    /// Whether it is in a queue.
-    listed: AtomicBool,
-    /// The number of its eviction from the small queue; 0 if it was not evicted from there.
-    evicted: AtomicU32,
-}
-
-impl Uses {
-    /// Counts a use of the cell.
-    #[inline]
-    pub(crate) fn touch(&self) {
-        let count = self.count.load(Ordering::Relaxed);
-        if count < USES_MAX {
-            // A use that is lost when two threads count at once is harmless.
-            self.count.store(count + 1, Ordering::Relaxed);
-        }
-    }
-
-    /// Decrements the use count; returns whether it was above zero.
-    pub(crate) fn spend(&self) -> bool {
-        let count = self.get();
-        self.count.store(count.saturating_sub(1), Ordering::Relaxed);
-        count > 0
-    }
-
-    fn get(&self) -> u8 {
-        self.count.load(Ordering::Relaxed)
-    }
-}
 
 /// A weak reference to a cell that may be evicted.
 #[derive(Debug)]

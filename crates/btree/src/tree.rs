@@ -17,9 +17,10 @@ use rpds::RedBlackTreeMapSync;
 use store::{Error, Result, TreeId};
 
 use crate::budget::Budget;
-use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
+use crate::cell::{Child, Interior, LeafCell, Node};
 use crate::leaf::{LeafData, Value};
 use crate::nodes::Nodes;
+use crate::overflow::OverflowCell;
 
 /// Memory of a tree beside its nodes, in bytes: its latch, with a lock for each of up to eight
 /// threads that used it, and its place in the sets of trees.

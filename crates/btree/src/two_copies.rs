@@ -9,8 +9,9 @@ use format::Pointer;
 use format::node::{self, HEADER_BYTES, UNIT_BYTES};
 use store::{Error, Result};
 
-use crate::nodes::{NODES_FILE, Nodes, unit_offset};
+use crate::nodes::{NODES_FILE, Nodes};
 use crate::space::BLOCK_UNITS;
+use crate::units::unit_offset;
 
 /// Units of the whole blocks that `bytes` bytes take.
 pub(crate) fn block_units(bytes: usize) -> u16 {

@@ -11,12 +11,11 @@ use std::sync::atomic::Ordering;
 
 use store::Result;
 
-use crate::ahead::unread;
 use crate::cell::{Child, Node};
 use crate::core::Core;
 use crate::limits::WEIGHT_MIN;
 use crate::merge::{Rebalanced, Siblings};
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, unread};
 use crate::tree::{Faults, Miss, Root, Tree};
 use crate::write::can_shrink;
 

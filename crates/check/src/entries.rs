@@ -12,29 +12,11 @@ use vfs::FsResult;
 use volume::subvol::VOLUME;
 
 use super::contents::Owner;
+use super::latest::{Attached, Last};
 use super::look::{self, Look, Named, touches};
 use super::small::Remedy;
 use super::tree::{Directory, Reach, Tree};
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
-
-/// The entry before the present one.
-pub(super) struct Last {
-    cookie: u64,
-    entry: Named,
-    /// Names of its hash so far.
-    names: Vec<Vec<u8>>,
-}
-
-/// The data stored beside an entry, as the entry announces it, and what was found of it.
-pub(super) struct Attached {
-    cookie: u64,
-    named: Named,
-    inode: Option<InodeRecord>,
-    bulk: bool,
-    xattrs: bool,
-    /// Whether an access list is among the attributes.
-    listed: bool,
-}
 
 impl Checker<'_, '_> {
     /// An entry.

@@ -60,6 +60,7 @@ mod problem;
 pub mod look;
 mod unread;
 mod sets;
+mod latest;
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use format::Corruption;
 use opening::header::HeaderFault;
-use store::TreeId;
+use store::{Remedy, TreeId};
 
 /// Problems beyond this number are counted but not kept. The limit applies separately to those with
 /// a remedy, those that the disk cannot read, and all others, so that many of one sort do not hide
@@ -150,8 +150,8 @@ impl Problem {
     pub fn of_store(finding: &store::Finding) -> Problem {
         let problem = Problem::new(ProblemKind::from(finding.kind), finding.text());
         Problem {
-            fix: super::repair::of_engine(finding.remedy),
-            is_stray: finding.remedy == store::Remedy::MoveAway,
+            fix: of_engine(finding.remedy),
+            is_stray: finding.remedy == Remedy::MoveAway,
             ..problem.in_file(&finding.file, finding.offset)
         }
     }
@@ -395,5 +395,16 @@ impl VolumeReport {
     /// Whether problems were met that are not in the list.
     pub fn is_cut(&self) -> bool {
         self.problems_count > self.problems.len() as u64
+    }
+}
+
+/// The repair of a finding of the store's own check.
+fn of_engine(remedy: Remedy) -> Option<Fix> {
+    match remedy {
+        Remedy::None | Remedy::MoveAway | Remedy::ByHand | Remedy::Keep => None,
+        Remedy::Rebuild => Some(Fix::Engine),
+        Remedy::Checkpoint => Some(Fix::Checkpoint),
+        Remedy::RewriteLogHeader => Some(Fix::LogHeader),
+        Remedy::CutLog => Some(Fix::Log),
     }
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use device::Env;
 use inode::FsError;
 use opening::{engine, header};
-use store::{CheckProgress, Remedy};
+use store::CheckProgress;
 use vfs::FsResult;
 use volume::{OpenError, OpenOptions};
 
@@ -66,17 +66,6 @@ pub enum Repair {
     Do,
     /// Repair, and truncate a damaged log: acknowledged changes after the damage are lost.
     DoAndCutLog,
-}
-
-/// The repair of a finding of the store's own check.
-pub(super) fn of_engine(remedy: Remedy) -> Option<Fix> {
-    match remedy {
-        Remedy::None | Remedy::MoveAway | Remedy::ByHand | Remedy::Keep => None,
-        Remedy::Rebuild => Some(Fix::Engine),
-        Remedy::Checkpoint => Some(Fix::Checkpoint),
-        Remedy::RewriteLogHeader => Some(Fix::LogHeader),
-        Remedy::CutLog => Some(Fix::Log),
-    }
 }
 
 /// Whether a problem is repaired before the volume is opened, or not here at all.

@@ -9,6 +9,7 @@ use format::cluster_limits::ClusterLimitsRecord;
 use format::detached_record::DetachedRecord;
 use format::inherited_record::InheritedRecord;
 use format::inode_record::LinkedRecord;
+use format::kept_twice::is_kept_twice;
 use format::key::{self, Counter, Part};
 use format::received_record::{self, ReceivedRecord};
 use format::retention::{self, HoldRecord, ScheduleRecord};
@@ -19,14 +20,15 @@ use format::usage;
 use store::{LostRange, Pinned, TreeId};
 use upkeep::Upkeep;
 use vfs::FsResult;
+use volume::error::from_store;
 use volume::numbers::COUNT_MAX;
 use volume::readable::Scan;
-use volume::record_copies::COPY;
+use volume::record_copies::{COPY, differences, is_damage};
 use volume::subvol::VOLUME;
 
 use super::Checks;
 use super::look::{self, Look, touches};
-use super::missing::{gone, only_in_copies, put_back};
+use super::missing::{gone, put_back};
 use super::{Checker, Edit, Fix, Problem, ProblemKind, VolumeReport};
 
 /// What the volume's tree holds.
@@ -378,5 +380,26 @@ impl Checker<'_, '_> {
             self.found(Problem::new(ProblemKind::Structure, what).repaired_by(fix));
         }
         Ok(())
+    }
+}
+
+/// The records that only the copies have, or have whole. Damaged copies are handled elsewhere.
+fn only_in_copies(fs: &Upkeep, pin: &dyn Pinned) -> FsResult<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    if !fs.own.noted().has_copies() {
+        return Ok(found);
+    }
+    let decodes = |key: &[u8], value: &[u8]| Table::default().take(key, value).is_ok();
+    let compared = differences(pin, &mut |key, own, copy| {
+        let is_lost = is_kept_twice(key) && own.is_none_or(|own| !decodes(key, own));
+        if let Some(copy) = copy.filter(|copy| is_lost && decodes(key, copy)) {
+            found.insert(key.to_vec(), copy.to_vec());
+        }
+        Ok(())
+    });
+    match compared {
+        // A part proves nothing.
+        Err(error) if is_damage(&error) => Ok(BTreeMap::new()),
+        compared => compared.map_err(from_store).map(|()| found),
     }
 }

@@ -17,7 +17,7 @@ use vfs::FsResult;
 use volume::readable::Scan;
 use volume::subvol::VOLUME;
 
-use super::entries::{Attached, Last};
+use super::latest::{Attached, Last};
 use super::look::{self, Look, touches};
 use super::sets::InoSet;
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};

@@ -25,7 +25,7 @@ use crate::Data;
 use crate::alloc::PageRun;
 use crate::clean::live_pages;
 use crate::cut::pages_of;
-use crate::gc::Bitmap;
+use crate::pages::Bitmap;
 use crate::proof::Right;
 use crate::segments::SegmentFile;
 

@@ -19,9 +19,9 @@ use store::{Batch, CommitToken, Error, KeyRange, Need, Read, Result, Store};
 use crate::alloc::PageRun;
 use crate::cut::VOLUME_TREE;
 use crate::garbage::{Age, Pick};
-use crate::gc::Bitmap;
+use crate::pages::{Bitmap, byte_offset};
 use crate::segments::{OpenSegment, SealedSegment, SegmentFile, blob_name, open_path};
-use crate::write::{byte_offset, name_space};
+use crate::write::name_space;
 use crate::{Data, Freed};
 
 /// Maximum time that one step punches.

@@ -12,8 +12,7 @@ use format::{key, usage};
 use store::{Batch, Lane, MergeKind, Result, TreeId};
 
 use crate::alloc::{PageRun, Ticket};
-use crate::read::overlap;
-use crate::window::{Contents, Record};
+use crate::window::{Contents, Record, overlap};
 use crate::{ExtentOwner, FileRef};
 
 /// The tree that holds the usage of segments.

@@ -11,7 +11,7 @@ use store::{Read, Result};
 
 use crate::Options;
 use crate::alloc::Allocator;
-use crate::garbage::Garbage;
+use crate::garbage::{Garbage, Stats};
 use crate::hot::Hot;
 use crate::segments::{SEALED_DIRECTORY, SegmentFile, Segments};
 
@@ -48,29 +48,6 @@ impl std::fmt::Debug for Data {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Data").field("options", &self.options).finish_non_exhaustive()
     }
-}
-
-/// Counters of [`Data::stats`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Segments that accept writes, or wait to be sealed.
-    pub open_segments: u64,
-    /// Segments that are blobs.
-    pub sealed_segments: u64,
-    /// Bytes written and not synced.
-    pub unsynced_bytes: u64,
-    /// Bytes freed by commits that are not known to be durable.
-    pub waiting_bytes: u64,
-    /// Bytes freed durably and not punched yet.
-    pub dead_bytes: u64,
-    /// Part of these that could not be freed, or, where the disk cannot punch, that waits until
-    /// more of its segment dies. Whether the disk can punch is not known before the first attempt
-    /// since opening.
-    pub stuck_bytes: u64,
-    /// Bytes reclaimed since opening.
-    pub reclaimed_bytes: u64,
-    /// Bytes whose location was forgotten, for garbage collection to find.
-    pub leaked_bytes: u64,
 }
 
 impl Data {

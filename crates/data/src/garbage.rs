@@ -12,12 +12,34 @@ use store::CommitToken;
 
 use crate::Options;
 use crate::alloc::PageRun;
-use crate::data::Stats;
 
 /// Runs that may wait for durability; beyond it the cleaner requests a sync.
 const WAITING_RUNS_MAX: usize = 64 << 10;
 /// Runs beyond which the oldest are forgotten: 24 MB of memory, if the cleaner does not run.
 const WAITING_RUNS_LIMIT: usize = 1 << 20;
+
+/// Counters of [`crate::Data::stats`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Segments that accept writes, or wait to be sealed.
+    pub open_segments: u64,
+    /// Segments that are blobs.
+    pub sealed_segments: u64,
+    /// Bytes written and not synced.
+    pub unsynced_bytes: u64,
+    /// Bytes freed by commits that are not known to be durable.
+    pub waiting_bytes: u64,
+    /// Bytes freed durably and not punched yet.
+    pub dead_bytes: u64,
+    /// Part of these that could not be freed, or, where the disk cannot punch, that waits until
+    /// more of its segment dies. Whether the disk can punch is not known before the first attempt
+    /// since opening.
+    pub stuck_bytes: u64,
+    /// Bytes reclaimed since opening.
+    pub reclaimed_bytes: u64,
+    /// Bytes whose location was forgotten, for garbage collection to find.
+    pub leaked_bytes: u64,
+}
 
 #[derive(Default)]
 pub(crate) struct Garbage {

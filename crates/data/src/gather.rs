@@ -20,7 +20,8 @@ use store::{Batch, Result};
 use crate::alloc::{PageRun, Reservation};
 use crate::cut::Edits;
 use crate::inline::SMALL_BYTES;
-use crate::write::{byte_offset, bytes_of, fresh, pages};
+use crate::pages::{byte_offset, bytes_of, pages};
+use crate::write::fresh;
 use crate::{Data, ExtentOwner, FileRef, Freed};
 
 /// Pages of a block.

@@ -34,6 +34,7 @@ use crate::alloc::PageRun;
 use crate::clean::live_pages;
 use crate::cut::{count_pages, pages_of};
 use crate::garbage::Pick;
+use crate::pages::Bitmap;
 use crate::segments::SegmentFile;
 
 /// What was allocated when a collection began. Take it before the state is pinned.
@@ -44,30 +45,6 @@ pub struct Horizon {
     in_flight: Vec<PageRun>,
     /// Completed sweeps.
     generation: u64,
-}
-
-/// One bit per page of a segment.
-#[derive(Clone)]
-pub(crate) struct Bitmap(Box<[u64]>);
-
-impl Bitmap {
-    pub(crate) fn new() -> Bitmap {
-        Bitmap(vec![0; PAGES_MAX as usize / 64].into_boxed_slice())
-    }
-
-    pub(crate) fn set(&mut self, run: PageRun) {
-        for page in run.page..(run.page + run.count).min(PAGES_MAX) {
-            self.0[page as usize / 64] |= 1 << (page % 64);
-        }
-    }
-
-    pub(crate) fn get(&self, page: u32) -> bool {
-        self.0.get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
-    }
-
-    pub(crate) fn count(&self) -> u32 {
-        self.0.iter().map(|word| word.count_ones()).sum()
-    }
 }
 
 /// A marking in progress, of one pinned state. It runs in steps, concurrently with everything else.

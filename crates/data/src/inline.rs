@@ -28,8 +28,7 @@ use format::key;
 use store::{Read, Result};
 
 use crate::hot::Bounds;
-use crate::window::{Contents, Record, extents_between, parse};
-use crate::write::growable;
+use crate::window::{Contents, Record, extents_between, growable, parse};
 use crate::{Data, ExtentOwner, FileRef};
 
 /// Writes below this are inline unless they can grow a stored extent.

@@ -14,8 +14,9 @@
 //! In the order of a write: `options`, `data` (the handle), `write`, `gather` (new files),
 //! `inline` (small bytes), `hot` (files that are fsynced),
 //! `window` and `cut` (existing and removed extents), `alloc` (allocation), `segments` (files and
-//! blobs), `barrier` and `upload` (durability); then `read`, `extents`, `truncate`, `share`,
-//! `settle`; then `clean`, `gc` and `rewrite` (space), `proof` (identity of files), and `check`.
+//! blobs), `pages`, `barrier` and `upload` (durability); then `read`, `extents`, `truncate`,
+//! `share`, `settle`; then `clean`, `gc` and `rewrite` (space), `proof` (identity of files), and
+//! `check`.
 
 // Opening, and checks.
 mod recover;
@@ -48,6 +49,7 @@ mod data;
 mod garbage;
 mod alloc;
 mod segments;
+mod pages;
 mod window;
 mod options;
 
@@ -55,9 +57,10 @@ pub use alloc::PageRun;
 pub use check::{ContentCheck, SegmentFault, SegmentFaultKind, Suspicion};
 pub use clean::Cleaned;
 pub use cut::Freed;
-pub use data::{Data, Relief, Stats};
+pub use data::{Data, Relief};
 pub use extents::{ExtentCursor, ExtentInfo};
 pub use format::extent::{CHUNK_BYTES, INLINE_EXTENT_BYTES_MAX, STORED_BYTES_MAX};
+pub use garbage::Stats;
 pub use gather::Gathered;
 pub use gc::{Horizon, Marked, Marking, Report, SegmentReport, Swept};
 pub use options::{ExtentOwner, FileRef, Options};

@@ -9,8 +9,8 @@ use format::Corruption;
 use format::extent::{CHUNK_BYTES, Stored};
 use store::{Error, Read, Result};
 
-use crate::window::{Contents, Record, window_to_read};
-use crate::write::byte_offset;
+use crate::pages::byte_offset;
+use crate::window::{Contents, Record, overlap, window_to_read};
 use crate::{Data, FileRef};
 
 /// Maximum restarts of a read before its error is returned, even if the file keeps changing.
@@ -121,17 +121,4 @@ impl Data {
         }
         Ok(())
     }
-}
-
-/// The error of extents that overlap.
-pub(crate) fn overlap(file: FileRef, found: u64, end: u64) -> Error {
-    Corruption {
-        file: format!("extents of inode {} in tree {}", file.ino, file.tree.0),
-        offset: found,
-        structure: "extent",
-        expected: format!("an extent at {end} or later"),
-        found: format!("one at {found}"),
-        unread: false,
-    }
-    .into()
 }

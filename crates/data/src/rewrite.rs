@@ -22,7 +22,7 @@ use store::{Result, Store};
 
 use crate::Data;
 use crate::alloc::PageRun;
-use crate::gc::Bitmap;
+use crate::pages::Bitmap;
 use crate::segments::{SealedSegment, SegmentFile, blob_name};
 
 impl Data {

@@ -13,9 +13,8 @@
 use store::{Batch, Read, Result};
 
 use crate::cut::Edits;
-use crate::read::overlap;
 use crate::truncate::STEP_EXTENTS;
-use crate::window::{Contents, Record, window_to_read};
+use crate::window::{Contents, Record, overlap, window_to_read};
 use crate::write::CHUNK_REACH;
 use crate::{Data, ExtentOwner, FileRef, Freed};
 

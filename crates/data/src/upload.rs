@@ -23,8 +23,9 @@ use format::segment::{Mark, MarkKind};
 use store::{Error, Result};
 
 use crate::Data;
+use crate::pages::byte_offset;
 use crate::segments::{OPEN_DIRECTORY, OpenSegment, SealedSegment, blob_name, open_path};
-use crate::write::{byte_offset, name_space};
+use crate::write::name_space;
 
 impl Data {
     /// Whether segments are durable only as blobs.

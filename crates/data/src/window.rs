@@ -1,10 +1,11 @@
-//! The extents of a file around a range, decoded.
+//! The extents of a file around a range, decoded, and what one alone shows: to which bytes may be
+//! appended, and which overlap.
 
 use format::extent::{Extent, INLINE_EXTENT_BYTES_MAX, STORED_BYTES_MAX, Stored, decode};
-use format::key;
-use store::{Cursor, Item, KeyRange, Read, Result};
+use format::{Corruption, key};
+use store::{Cursor, Error, Item, KeyRange, Read, Result};
 
-use crate::FileRef;
+use crate::{ExtentOwner, FileRef};
 
 /// Maximum bytes of one extent.
 const LENGTH_MAX: u64 = STORED_BYTES_MAX as u64;
@@ -157,4 +158,31 @@ fn window_and_last(
         records.push(Record::decode(file, item)?);
     }
     Ok((records, last))
+}
+
+/// The stored extent of a record to which bytes may be appended, as far as the record shows.
+pub(crate) fn growable(record: &Record, owner: ExtentOwner) -> Option<&Stored> {
+    match &record.contents {
+        Contents::Stored(stored)
+            if owner.excludes_others(stored)
+                && stored.view_end() == stored.stored
+                && stored.stored < STORED_BYTES_MAX =>
+        {
+            Some(stored)
+        }
+        _ => None,
+    }
+}
+
+/// The error of extents that overlap.
+pub(crate) fn overlap(file: FileRef, found: u64, end: u64) -> Error {
+    Corruption {
+        file: format!("extents of inode {} in tree {}", file.ino, file.tree.0),
+        offset: found,
+        structure: "extent",
+        expected: format!("an extent at {end} or later"),
+        found: format!("one at {found}"),
+        unread: false,
+    }
+    .into()
 }

@@ -15,8 +15,9 @@ use store::{Batch, Error, Read, Result};
 use crate::alloc::PageRun;
 use crate::cut::{Edits, pages_of};
 use crate::inline::{Home, InlineRun};
+use crate::pages::{byte_offset, bytes_of, pages};
 use crate::segments::OpenSegment;
-use crate::window::{Contents, Record, window};
+use crate::window::{Contents, Record, growable, window};
 use crate::{Data, ExtentOwner, FileRef, Freed};
 
 /// How far a chunk may reach beyond a byte that it holds.
@@ -235,20 +236,6 @@ fn ending_at(records: &[Record], start: u64) -> Option<&Record> {
     records.iter().find(|record| record.end() == start)
 }
 
-/// The stored extent of a record to which bytes may be appended, as far as the record shows.
-pub(crate) fn growable(record: &Record, owner: ExtentOwner) -> Option<&Stored> {
-    match &record.contents {
-        Contents::Stored(stored)
-            if owner.excludes_others(stored)
-                && stored.view_end() == stored.stored
-                && stored.stored < STORED_BYTES_MAX =>
-        {
-            Some(stored)
-        }
-        _ => None,
-    }
-}
-
 /// The record of bytes that were just stored at a page.
 pub(crate) fn fresh(segment: u64, page: u32, bytes: &[u8], owner: ExtentOwner) -> Stored {
     Stored {
@@ -261,17 +248,4 @@ pub(crate) fn fresh(segment: u64, page: u32, bytes: &[u8], owner: ExtentOwner) -
         reflinked: false,
         checksums: Checksums::of(bytes),
     }
-}
-
-/// Number of pages for this many bytes.
-pub(crate) fn pages(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(CHUNK_BYTES as usize)).unwrap_or(u32::MAX)
-}
-
-pub(crate) const fn bytes_of(pages: u32) -> usize {
-    pages as usize * CHUNK_BYTES as usize
-}
-
-pub(crate) fn byte_offset(page: u32) -> u64 {
-    u64::from(page) * u64::from(CHUNK_BYTES)
 }

@@ -26,7 +26,6 @@ pub(crate) use listing::Listed;
 use self::kernel_numbers::KernelNumbers;
 use crate::errno::{self, Errno};
 use crate::groups::Groups;
-use crate::notify::Queue;
 use crate::options::MountOptions;
 
 /// The kernel's number for the root of every mount.
@@ -75,6 +74,17 @@ pub(crate) struct Named {
 const NOT_KEPT: Timeouts =
     Timeouts { attr: Duration::ZERO, entry: Duration::ZERO, negative: Duration::ZERO };
 
+/// What requests make the kernel do with its cache, besides their answers.
+pub(crate) trait Notices: Send + Sync {
+    /// Makes the kernel drop its cache of a part of a file whose write was refused.
+    fn refused(&self, number: u64, offset: u64, length: u64);
+
+    /// Makes the kernel write what programs have stored into maps of a part of a file, and drop its
+    /// pages there. Returns when that is written or refused. It waits for requests that the kernel
+    /// sends meanwhile, so a thread that serves those must not call it.
+    fn write_back(&self, number: u64, offset: u64, length: u64);
+}
+
 /// The translation for one mount.
 #[expect(
     clippy::struct_excessive_bools,
@@ -105,7 +115,7 @@ pub(crate) struct Adapter {
     advice: advice::Advice,
     /// Notices to the kernel, once the mount is served. The queue holds the adapter, not the
     /// reverse.
-    notices: OnceLock<Weak<Queue>>,
+    notices: OnceLock<Weak<dyn Notices>>,
 }
 
 impl Adapter {
@@ -133,13 +143,13 @@ impl Adapter {
     }
 
     /// Sends the notices of requests to this queue.
-    pub(crate) fn notify_by(&self, queue: &Arc<Queue>) {
-        let is_first = self.notices.set(Arc::downgrade(queue)).is_ok();
+    pub(crate) fn notify_by(&self, queue: Weak<dyn Notices>) {
+        let is_first = self.notices.set(queue).is_ok();
         debug_assert!(is_first, "a mount is served once");
     }
 
     /// Notices to the kernel; `None` if there is no queue, or the mount is gone.
-    fn notices(&self) -> Option<Arc<Queue>> {
+    fn notices(&self) -> Option<Arc<dyn Notices>> {
         self.notices.get().and_then(Weak::upgrade)
     }
 

@@ -86,7 +86,7 @@ fn serve(
         .negotiate(channel, Arc::clone(adapter), workers)
         .map_err(|error| MountError::system("agreeing with the kernel on a protocol", error))?;
     let queue = Arc::new(Queue::new(Arc::clone(adapter), session.notifier()));
-    adapter.notify_by(&queue);
+    adapter.notify_by(Arc::<Queue>::downgrade(&queue));
     let turns = session.turns();
     let thread = |error| MountError::system("starting a thread", error);
 

@@ -32,7 +32,7 @@ use device::sync::{Condvar, Mutex};
 use inode::NodeId;
 use vfs::Invalidate;
 
-use crate::adapter::{Adapter, ROOT};
+use crate::adapter::{Adapter, Notices, ROOT};
 use crate::transport::Notifier;
 
 /// Names kept before they are replaced by "all names", or by their directories.
@@ -255,32 +255,6 @@ impl Queue {
         self.late_arrived.notify_one();
     }
 
-    /// Makes the kernel drop its cache of a part of a file whose write was refused.
-    pub(crate) fn refused(&self, number: u64, offset: u64, length: u64) {
-        self.report(|pending| {
-            // The kernel drops what is left out when it likes.
-            if pending.parts.len() < PARTS_MAX {
-                let end = pending.parts.entry((number, offset)).or_default();
-                *end = (*end).max(offset.saturating_add(length));
-            }
-        });
-    }
-
-    /// Makes the kernel write what programs have stored into maps of a part of a file, and drop its
-    /// pages there. Returns when that is written or refused. It waits for requests that the kernel
-    /// sends meanwhile, so a thread that serves those must not call it.
-    pub(crate) fn write_back(&self, number: u64, offset: u64, length: u64) {
-        let Some(notifier) = self.notifier.lock().clone() else { return };
-        match notifier.contents(number, offset, length) {
-            Ok(()) => {}
-            // The kernel has no inode, and so no pages, or the mount is gone.
-            Err(error) if error.kind() == io::ErrorKind::NotFound || is_unmounted(&error) => {}
-            Err(error) => {
-                tracing::warn!(%error, number, "the kernel did not write back a shared mapping");
-            }
-        }
-    }
-
     /// Whether the root now shows another directory (it was rolled back): it keeps its number, and
     /// no name below it has its old meaning.
     fn root_moved(&self) -> bool {
@@ -304,6 +278,30 @@ impl Queue {
 fn is_unmounted(error: &io::Error) -> bool {
     let number = error.raw_os_error();
     number == Some(libc::ENODEV) || number == Some(libc::ENOTCONN) || number == Some(libc::EPERM)
+}
+
+impl Notices for Queue {
+    fn refused(&self, number: u64, offset: u64, length: u64) {
+        self.report(|pending| {
+            // The kernel drops what is left out when it likes.
+            if pending.parts.len() < PARTS_MAX {
+                let end = pending.parts.entry((number, offset)).or_default();
+                *end = (*end).max(offset.saturating_add(length));
+            }
+        });
+    }
+
+    fn write_back(&self, number: u64, offset: u64, length: u64) {
+        let Some(notifier) = self.notifier.lock().clone() else { return };
+        match notifier.contents(number, offset, length) {
+            Ok(()) => {}
+            // The kernel has no inode, and so no pages, or the mount is gone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound || is_unmounted(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, number, "the kernel did not write back a shared mapping");
+            }
+        }
+    }
 }
 
 impl Invalidate for Queue {

@@ -19,11 +19,11 @@ use store::{CommitToken, TreeId};
 use vfs::{FsResult, Request, TakenRequest};
 use volume::locks::{Lock, Mode};
 use volume::nodes::{Location, Orphan};
-use volume::subvol::{Entered, Subvol};
+use volume::subvol::{Entered, Subvol, node_of};
 use volume::view::View;
 
 use crate::Ops;
-use crate::plan::{Effect, Plan};
+use crate::plan::{Effect, LastName, Plan};
 use crate::policy::Policy;
 
 /// What an operation reads from, and who sees its plan.
@@ -319,7 +319,7 @@ pub fn apply(fs: &Ops, effect: &mut Effect) {
     match effect {
         Effect::LookUp(node, location) => nodes.look_up(*node, *location),
         Effect::Relocate(node, location) => nodes.relocate(*node, *location),
-        Effect::Lost(lost) => lost.settle(fs),
+        Effect::Lost(lost) => settle(lost, fs),
         Effect::Removed(node, record) => {
             nodes.orphan(*node, || Orphan::of_removed(*record));
         }
@@ -357,6 +357,24 @@ pub fn apply(fs: &Ops, effect: &mut Effect) {
         // Sent without locks.
         notice => debug_assert!(notice.is_notice(), "an effect is applied or sent"),
     }
+}
+
+/// What becomes of an inode that lost its last name, after the commit and still under the lock.
+#[inline]
+fn settle(lost: &mut LastName, fs: &Ops) {
+    let node = node_of(lost.subvol, lost.ino);
+    if lost.stored {
+        fs.nodes.relocate(node, Location::Linked);
+        if !fs.nodes.is_held(node) {
+            fs.queue.push_orphan(lost.subvol, lost.ino);
+        }
+        return;
+    }
+    fs.nodes.orphan(node, || Orphan::File {
+        inode: lost.inode,
+        bulk: lost.attached.bulk.take().unwrap_or_default(),
+        xattrs: lost.attached.xattrs.take().unwrap_or_default(),
+    });
 }
 
 /// Notifies front ends, without locks.

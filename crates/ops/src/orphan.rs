@@ -11,13 +11,12 @@ use inode::{NodeId, SubvolId};
 use vfs::FsResult;
 use volume::error::from_store;
 use volume::locks::Mode;
-use volume::nodes::{Location, Orphan};
-use volume::subvol::{VOLUME, node_of};
+use volume::subvol::VOLUME;
 use volume::view::View;
 
 use crate::Ops;
 use crate::execute::{Context, execute_alone, execute_locked};
-use crate::plan::{Attached, Effect, Plan};
+use crate::plan::{Attached, Effect, LastName, Plan};
 use crate::policy::Policy;
 
 /// Bytes of extended attributes that an inode without a name may have in memory: as many as of
@@ -32,65 +31,35 @@ pub fn is_stored(fs: &Ops, inode: &InodeRecord, xattrs: Option<&XattrRecord>) ->
         || xattrs.is_some_and(|xattrs| xattrs.encode().len() > MEMORY_BYTES)
 }
 
-/// An inode that loses its last name in a batch, and what happens to it after the commit.
-pub struct LastName {
-    subvol: u64,
+/// Plans what the loss of the last name writes, except for the entry itself. The caller holds
+/// the object's lock exclusively and has deleted what was stored beside the name.
+pub fn lose_last_name(
+    at: &Context<'_>,
+    plan: &mut Plan,
     ino: u64,
-    inode: InodeRecord,
+    inode: &InodeRecord,
     attached: Attached,
-    /// Whether it stays on disk.
-    stored: bool,
-}
-
-impl LastName {
-    /// Plans what the loss of the last name writes, except for the entry itself. The caller holds
-    /// the object's lock exclusively and has deleted what was stored beside the name.
-    pub fn plan(
-        at: &Context<'_>,
-        plan: &mut Plan,
-        ino: u64,
-        inode: &InodeRecord,
-        attached: Attached,
-    ) -> FsResult<()> {
-        let (tree, subvol) = (at.view.tree, at.id());
-        let bytes = if inode.kind == FileKind::File { inode.size as i64 } else { 0 };
-        plan.count(subvol, -1, -bytes);
-        let had = *inode;
-        let mut inode = InodeRecord { ctime: plan.now, charged_names: 0, ..had };
-        let stored = is_stored(at.fs, &inode, attached.xattrs.as_ref());
-        if !stored {
-            // What is in memory is charged again when it gets a name, or extents.
-            inode.charge = at.policy.removes_inode(plan, (subvol, ino), &had);
-        }
-        if stored {
-            // Names that a copy inherited out of reach may be charged; they go with the last one.
-            at.policy.changes(plan, (subvol, ino), (Some(&had), &mut inode), false)?;
-            plan.put_linked(tree, ino, &LinkedRecord { nlink: 0, inode });
-            let keys = (key::linked(ino, Part::Bulk), key::linked(ino, Part::Xattrs));
-            plan.put_attached(tree, &keys.0, &keys.1, &attached);
-            plan.batch().put(VOLUME, &key::orphan(subvol, ino), b"");
-        }
-        plan.effect(Effect::Lost(LastName { subvol, ino, inode, attached, stored }));
-        Ok(())
+) -> FsResult<()> {
+    let (tree, subvol) = (at.view.tree, at.id());
+    let bytes = if inode.kind == FileKind::File { inode.size as i64 } else { 0 };
+    plan.count(subvol, -1, -bytes);
+    let had = *inode;
+    let mut inode = InodeRecord { ctime: plan.now, charged_names: 0, ..had };
+    let stored = is_stored(at.fs, &inode, attached.xattrs.as_ref());
+    if !stored {
+        // What is in memory is charged again when it gets a name, or extents.
+        inode.charge = at.policy.removes_inode(plan, (subvol, ino), &had);
     }
-
-    /// After the commit, still under the lock.
-    #[inline]
-    pub fn settle(&mut self, fs: &Ops) {
-        let node = node_of(self.subvol, self.ino);
-        if self.stored {
-            fs.nodes.relocate(node, Location::Linked);
-            if !fs.nodes.is_held(node) {
-                fs.queue.push_orphan(self.subvol, self.ino);
-            }
-            return;
-        }
-        fs.nodes.orphan(node, || Orphan::File {
-            inode: self.inode,
-            bulk: self.attached.bulk.take().unwrap_or_default(),
-            xattrs: self.attached.xattrs.take().unwrap_or_default(),
-        });
+    if stored {
+        // Names that a copy inherited out of reach may be charged; they go with the last one.
+        at.policy.changes(plan, (subvol, ino), (Some(&had), &mut inode), false)?;
+        plan.put_linked(tree, ino, &LinkedRecord { nlink: 0, inode });
+        let keys = (key::linked(ino, Part::Bulk), key::linked(ino, Part::Xattrs));
+        plan.put_attached(tree, &keys.0, &keys.1, &attached);
+        plan.batch().put(VOLUME, &key::orphan(subvol, ino), b"");
     }
+    plan.effect(Effect::Lost(LastName { subvol, ino, inode, attached, stored }));
+    Ok(())
 }
 
 /// A node that is no longer held, and that was stored under its own number.

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use data::{Data, Freed};
 use device::Timestamp;
 use format::directory_record::DirectoryRecord;
+use format::inode_record::InodeRecord;
 use format::xattr_record::XattrRecord;
 use inode::{Caller, NodeId};
 use store::{Batch, CommitToken, Need, Store, TreeId};
@@ -32,7 +33,6 @@ use volume::locks::{Lock, Mode};
 use volume::nodes::{Location, Orphan};
 use volume::subvol::Subvol;
 
-use crate::orphan::LastName;
 use crate::subvolumes::Copied;
 
 thread_local! {
@@ -175,6 +175,16 @@ impl Effect {
                 | Effect::SnapshotChanged(..)
         )
     }
+}
+
+/// An inode that loses its last name in a batch, and what happens to it after the commit.
+pub struct LastName {
+    pub(crate) subvol: u64,
+    pub(crate) ino: u64,
+    pub(crate) inode: InodeRecord,
+    pub(crate) attached: Attached,
+    /// Whether it stays on disk.
+    pub(crate) stored: bool,
 }
 
 /// What goes where the name of an entry is: contents and extended attributes beside it.

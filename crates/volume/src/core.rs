@@ -16,12 +16,12 @@ use store::{KeyRange, Store};
 use vfs::{Entry, FsResult, Invalidate};
 
 use crate::arrivals::Arrivals;
+use crate::contents;
 use crate::error::{from_store, malformed};
 use crate::info::SubvolumeCounts;
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
 use crate::numbers::{Counts, Numbers, read_root, require_answers};
-use crate::objects;
 use crate::record_copies::{self, RecordCopies};
 use crate::slots::Slots;
 use crate::subvol::{Subvol, SubvolTable, VOLUME, read_record};
@@ -114,7 +114,7 @@ impl Core {
         let data_options =
             data::Options { volume: header.volume_id, synced, ..options.data.clone() };
         let data =
-            objects::open_data(&env, &*store, data_options, (options.small_file_bytes, read_only))?;
+            contents::open(&env, &*store, data_options, (options.small_file_bytes, read_only))?;
         store.set_barrier(Arc::<Data>::clone(&data));
         data.set_relief(relief(&store));
         let index = options.index.clone().map(|index| {

@@ -17,9 +17,9 @@
 //! * `view`, `load`, `attributes`: records of a tree, where an inode is, what callers see of it
 //! * `permit`, `inherited`: permissions of stored inodes, what new ones inherit; names in copies
 //! * `record_copies`, `readable`: the volume's own records and their copies; scans past damage
-//! * `objects`: a volume in an object store: what is where, who waits
+//! * `objects`, `contents`: a volume in an object store: what is where, who waits
 //! * `numbers`, `slots`: numbers of inodes, segments and subvolumes
-//! * `subvol`, `nodes`, `locks`: gates, held inodes, locks of names and objects
+//! * `subvol`, `own_tree`, `nodes`, `locks`: gates, held inodes, locks of names and objects
 //! * `arrivals`: what changes while a tree's owner is checked
 //! * `account`: limits, and what is charged
 //! * `info`: options, and what a volume reports
@@ -36,6 +36,7 @@ pub mod core;
 
 // The volume's own records, twice; where contents are.
 pub mod objects;
+mod contents;
 pub mod record_copies;
 pub mod readable;
 
@@ -43,6 +44,7 @@ pub mod readable;
 pub mod numbers;
 pub mod slots;
 pub mod subvol;
+mod own_tree;
 pub mod nodes;
 pub mod locks;
 pub mod arrivals;

@@ -16,7 +16,7 @@ use store::{Batch, Store, TreeId};
 use vfs::FsResult;
 
 use crate::error::{from_store, inconsistent};
-use crate::subvol::VOLUME;
+use crate::own_tree::VOLUME;
 
 /// Inode of the root of a volume.
 pub const ROOT_INO: u64 = 2;

@@ -7,46 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use data::Data;
-use device::{Blobs, BlobsBelow, Env};
-use store::{Read, Store};
-
-use crate::error::from_store;
+use device::Blobs;
 use vfs::{FsResult, Waits};
 
+use crate::ObjectsStatus;
 use crate::core::Core;
-use crate::{ObjectsStatus, OpenError, numbers};
-
-/// Where sealed segments are, below the store.
-const CONTENTS: &str = "data/sealed";
-/// Bytes up to which a file is stored in its records, unless the options set it.
-const INLINE_FILE_BYTES: u64 = 64 << 10;
+use crate::error::from_store;
 
 /// How long the object store may refuse objects before changes wait: at most this much of
 /// acknowledged changes is not durable.
 const UNDURABLE_MAX: Duration = Duration::from_secs(5);
-
-/// Opens the contents of a volume.
-pub fn open_data(
-    env: &Env,
-    store: &dyn Store,
-    mut of_data: data::Options,
-    (small, read_only): (Option<u64>, bool),
-) -> Result<Arc<Data>, OpenError> {
-    let Some(objects) = &env.objects else {
-        return Ok(Data::open_local(env, as_read(store), of_data)?);
-    };
-    let first =
-        if read_only { numbers::next_segment(store) } else { numbers::reserve_segments(store) };
-    of_data.upload_from = Some(first.map_err(OpenError::inconsistent)?);
-    of_data.inline_file_bytes = small.unwrap_or(INLINE_FILE_BYTES);
-    let blobs = Arc::new(BlobsBelow::new(Arc::clone(&objects.cached), CONTENTS));
-    Ok(Data::open(env, blobs, as_read(store), of_data)?)
-}
-
-fn as_read(store: &dyn Store) -> &dyn Read {
-    store
-}
 
 impl Core {
     /// Waits while the object store has refused objects for so long that more changes would have

@@ -20,7 +20,7 @@ pub enum OpenError {
     /// The header in the object store is not of a volume in an object store.
     #[error("the object store holds the header of a volume in a directory")]
     NotObjects,
-    /// The host directory is of another volume than the object store.
+    /// The host directory is of a different volume from the object store.
     #[error("the host directory belongs to volume {expected}, and {url} has volume {found}")]
     AnotherVolume {
         /// The URL of the store.

@@ -7,8 +7,8 @@ use store::{Cursor, Error, KeyRange, LostRange, Pinned, TreeId, prefix_end};
 use vfs::FsResult;
 
 use crate::error::from_store;
+use crate::own_tree::VOLUME;
 use crate::record_copies::COPY;
-use crate::subvol::VOLUME;
 
 /// Iterates over the keys that start with a prefix, past what cannot be read.
 pub struct Scan<'a> {

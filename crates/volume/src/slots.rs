@@ -21,7 +21,7 @@ use vfs::FsResult;
 
 use crate::error::{from_store, malformed};
 use crate::nodes::NodeTable;
-use crate::subvol::VOLUME;
+use crate::own_tree::VOLUME;
 
 /// How many freed slots are remembered before a check which are still held.
 const FREED_MAX: usize = 1 << 16;
@@ -148,7 +148,7 @@ mod tests {
 
     use super::Slots;
     use crate::nodes::{Location, NodeTable};
-    use crate::subvol::VOLUME;
+    use crate::own_tree::VOLUME;
 
     #[test]
     fn a_slot_is_not_reused_while_the_kernel_holds_its_inodes() {

@@ -20,8 +20,7 @@ use crate::error::{from_store, inconsistent, malformed};
 use crate::nodes::NodeTable;
 use crate::slots::Slots;
 
-/// The volume's own tree.
-pub const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
+pub use crate::own_tree::VOLUME;
 
 /// A subvolume that was used since the volume was opened.
 pub struct Subvol {

@@ -18,7 +18,7 @@
 //! * `frame`, `codec`, `bytes`: lengths, encoding, bytes
 //! * `find`, `totals`, `history`, `difference`: searches and comparisons
 //! * `import`, `export`, `scan`, `stream`: streams
-//! * `status`, `trash`, `retention`, `attr`: what answers carry
+//! * `status`, `snapshot`, `trash`, `retention`, `attr`: what answers carry
 //! * `remote`: messages of served volumes
 
 // Requests and answers.
@@ -35,6 +35,7 @@ mod trash;
 mod retention;
 mod export;
 mod import;
+mod snapshot;
 mod attr;
 mod scan;
 mod stream;
@@ -60,14 +61,14 @@ pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, writ
 pub use history::{Change, Version};
 pub use import::{ImportAttr, ImportStop, Item, ItemError, Items};
 pub use reply::{
-    Answer, Body, CheckAction, CheckFinding, Checked, Collected, Garbage, Info, KeptSnapshot,
-    LimitChange, ListEntry, Quota, QuotaDifference, QuotaOf, QuotaOwner, Reply, Session, Snapshot,
-    StatAnswer,
+    Answer, Body, CheckAction, CheckFinding, Checked, Collected, Garbage, Info, LimitChange,
+    ListEntry, Quota, QuotaDifference, QuotaOf, QuotaOwner, Reply, Session, StatAnswer,
 };
 pub use retention::{Hold, Keep, Schedule, ScheduleChange, Scheduled};
 pub use scan::{
     Followed, ScanDirectory, ScanInfo, ScanItem, ScanRow, ScanWatch, next_scan_item, push_scan_item,
 };
+pub use snapshot::{KeptSnapshot, Snapshot};
 pub use status::{Background, Merges, Status, StoreCache, StoreStatus, Stuck, ValueLogs};
 pub use stream::{Received, Receiving, Sent};
 pub use totals::{DIRECTORIES_MAX, DirectoryTotals, Sums, SumsOf, Top, Totals};

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attr, Bytes, Difference, DirectoryTotals, Failure, Found, FoundOutcome, Hold, ItemError,
-    Received, Receiving, Removed, ScanDirectory, ScanInfo, Scheduled, Sent, Status, Sums, SumsOf,
-    Totals, Trash, Version,
+    Attr, Bytes, Difference, DirectoryTotals, Failure, Found, FoundOutcome, ItemError,
+    KeptSnapshot, Received, Receiving, Removed, ScanDirectory, ScanInfo, Scheduled, Sent, Snapshot,
+    Status, Sums, SumsOf, Totals, Trash, Version,
 };
 
 /// One message of the daemon.
@@ -404,35 +404,6 @@ pub struct StatAnswer {
     pub attr: Attr,
     /// Target of a symbolic link.
     pub target: Option<Bytes>,
-}
-
-/// One snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// Its name.
-    pub name: Bytes,
-    /// Its subvolume number.
-    pub subvolume: u64,
-    /// Its lineage.
-    pub lineage: u64,
-    /// When it was taken, in nanoseconds since 1970.
-    pub created: i64,
-    /// What prevents its deletion.
-    pub holds: Vec<Hold>,
-}
-
-/// A snapshot in the list of all snapshots of a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptSnapshot {
-    /// The snapshot.
-    pub snapshot: Snapshot,
-    /// Whether its directory was removed.
-    pub removed: bool,
-    /// The present path of its directory, or the path when the snapshot was taken; `None`: not
-    /// known.
-    pub path: Option<Bytes>,
-    /// Where its contents can be read: a path inside the volume.
-    pub at: Bytes,
 }
 
 /// One entry of a listing.

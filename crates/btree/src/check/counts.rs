@@ -1,53 +1,14 @@
 //! Comparing counted references with the map, unit by unit.
 
-use std::collections::BTreeSet;
-
 use format::node::UNIT_BYTES;
 use format::space_map::{CONTINUATION, COUNT_MAX, GROUP_UNITS};
-use store::{CheckReport, Error, Finding, FindingKind, Remedy, Result};
+use store::{CheckReport, Finding, FindingKind, Remedy};
 
+use super::pages::Pages;
 use super::walk::NodeWalk;
-use crate::nodes::{NODES_FILE, Nodes, unit_offset};
-use crate::space::{PAGE_UNITS, Page, Space};
-
-/// The map of one state: the content of its pages, and the free space recorded in the directory.
-pub(super) struct Pages {
-    groups: Vec<(std::result::Result<Page, Finding>, u16)>,
-    /// First units of the gathered pages.
-    gathered: BTreeSet<u64>,
-}
-
-impl Pages {
-    /// Takes a copy of the map, 16 KiB for each 4 MiB of nodes: checkpoints overwrite pages.
-    pub(super) fn take(nodes: &Nodes, space: &mut Space) -> Result<Pages> {
-        let mut groups = Vec::with_capacity(space.groups.len());
-        for group in 0..space.groups.len() {
-            let page = space.page_briefly(nodes.file.as_ref(), group as u64);
-            let page = match page.map_err(Error::as_damage) {
-                Ok(page) => Ok(page),
-                Err(Error::Corrupt(bad)) => {
-                    let what = format!("reference counts of group {group}: {bad}");
-                    let finding = Finding { what, ..Finding::of_damage("", &bad) };
-                    Err(finding.with(Remedy::Rebuild))
-                }
-                Err(error) => return Err(error),
-            };
-            groups.push((page, space.groups[group].free));
-        }
-        Ok(Pages { groups, gathered: space.gathered() })
-    }
-
-    /// A map that cannot be read.
-    pub(super) fn none() -> Pages {
-        Pages { groups: Vec::new(), gathered: BTreeSet::new() }
-    }
-
-    /// Bytes of all units that are marked as used.
-    pub(super) fn used_bytes(&self) -> u64 {
-        let used = self.groups.iter().map(|(_, free)| GROUP_UNITS as u64 - u64::from(*free));
-        used.sum::<u64>() * UNIT_BYTES as u64
-    }
-}
+use crate::nodes::NODES_FILE;
+use crate::space::PAGE_UNITS;
+use crate::units::unit_offset;
 
 impl NodeWalk<'_, '_> {
     /// Compares the counted references with the map, and ends the walk.

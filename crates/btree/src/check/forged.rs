@@ -15,7 +15,8 @@ use testing::SimEnv;
 use crate::checkpoint::SUPERBLOCK_FILES;
 use crate::entries::entry_weight;
 use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
-use crate::nodes::{NODES_FILE, unit_offset};
+use crate::nodes::NODES_FILE;
+use crate::units::unit_offset;
 use crate::{BtreeStore, Options, check, inspect};
 
 const TREE: TreeId = TreeId(32);

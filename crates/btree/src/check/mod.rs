@@ -15,6 +15,7 @@ mod repair;
 mod offline;
 mod memory;
 mod counts;
+mod pages;
 mod walk;
 mod beside;
 
@@ -33,7 +34,7 @@ pub use repair::repair;
 
 use crate::core::Core;
 use crate::pin::Pin;
-use counts::Pages;
+use pages::Pages;
 use walk::{NodeWalk, Roots};
 
 /// Checks a store, nodes in memory too. Commits may continue; checkpoints wait.

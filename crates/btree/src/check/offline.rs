@@ -7,7 +7,7 @@ use store::{
     CheckProgress, CheckReport, ClosedLog, Error, Finding, FindingKind, Lsn, Remedy, Result,
 };
 
-use super::counts::Pages;
+use super::pages::Pages;
 use super::walk::{NodeWalk, Roots};
 use crate::checkpoint::SUPERBLOCK_FILES;
 use crate::nodes::{NODES_FILE, Nodes};

@@ -24,8 +24,8 @@ use format::space_map::{CONTINUATION, GROUP_BYTES, GROUP_UNITS};
 use format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use store::{ClosedLog, Error, Finding, Lsn, Result};
 
-use super::counts::Pages;
 use super::offline::{Newest, newest};
+use super::pages::Pages;
 use super::walk::{NodeWalk, Roots};
 use crate::checkpoint::{SUPERBLOCK_FILES, write_superblocks};
 use crate::nodes::{NODES_FILE, Nodes};

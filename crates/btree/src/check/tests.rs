@@ -5,7 +5,7 @@ use store::{Batch, CheckReport, Commit, Durable, Error, FindingKind, Maintain, S
 use testing::{CrashPolicy, SimEnv};
 
 use crate::check::repair;
-use crate::nodes::unit_offset;
+use crate::units::unit_offset;
 use crate::{BtreeStore, Options, check};
 
 /// Checks after the counts of the first group were altered.

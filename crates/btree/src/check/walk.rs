@@ -8,7 +8,7 @@ use format::node::{Header, InteriorBody, LeafBody, LeafValue, UNIT_BYTES};
 use format::{Malformed, Pointer};
 use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Remedy, Result};
 
-use super::counts::Pages;
+use super::pages::Pages;
 use crate::entries::entry_weight;
 use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
 use crate::nodes::{NODES_FILE, Nodes, expect_value};

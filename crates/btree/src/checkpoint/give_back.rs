@@ -16,8 +16,8 @@ use store::Result;
 
 use super::state::State;
 use crate::core::Core;
-use crate::nodes::unit_offset;
 use crate::space::{Freed, Space, blocks};
+use crate::units::unit_offset;
 
 /// Shortest run that is punched while the store is busy.
 const BUSY_BYTES_MIN: u64 = 64 << 10;

@@ -13,13 +13,15 @@ use format::catalog::RootRecord;
 use format::node::{self, Kind, UNIT_BYTES};
 use store::Result;
 
-use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
+use crate::cell::{Child, Interior, LeafCell, Node};
 use crate::codec;
 use crate::leaf::LeafData;
-use crate::nodes::{Nodes, unit_offset};
+use crate::nodes::Nodes;
+use crate::overflow::OverflowCell;
 use crate::space::{Counts, Work};
 use crate::tree::Root;
 use crate::two_copies;
+use crate::units::unit_offset;
 
 /// Bytes that are gathered before they are written.
 const RUN_BYTES: usize = 1 << 20;

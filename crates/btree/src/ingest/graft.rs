@@ -17,7 +17,6 @@ use format::batch::IngestedLeaf;
 use store::Result;
 
 use crate::cell::{Child, Interior, LeafCell, Node};
-use crate::commit::malformed;
 use crate::copied::{Copied, copy_on};
 use crate::core::Core;
 use crate::entries::separator;
@@ -25,6 +24,7 @@ use crate::leaf::LeafData;
 use crate::limits::WEIGHT_MAX;
 use crate::merge::{Rebalanced, Siblings};
 use crate::nodes::Nodes;
+use crate::plan::malformed;
 use crate::range_delete::Range;
 use crate::tree::{Root, Tree};
 use crate::underfull::Underfull;

@@ -26,8 +26,8 @@ use format::batch::{self as codec, IngestedLeaf, Op, Ops};
 use format::space_map::GROUP_BYTES;
 use store::{Batch, CommitToken, Error, IngestInto, LogSpace, Result, SortedRun, TreeId};
 
-use crate::commit::malformed;
 use crate::core::Core;
+use crate::plan::malformed;
 use crate::space::Ingested;
 use crate::underfull::Underfull;
 use build::{Built, Run};

@@ -14,13 +14,9 @@ use format::space_map::{GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
 use store::{Error, Result};
 
 use super::map::Work;
-use super::pages::PAGE_UNITS;
+use super::page::PAGE_UNITS;
+use super::search::RUN_UNITS;
 
-/// Shortest runs that are used, by how often no longer one was found: 256 KiB are as good as any
-/// longer run for most disks; the last is a node's.
-const RUN_UNITS: [u16; 4] = [256, 64, 16, 1];
-/// The longest of them.
-pub(super) const LONG_UNITS: usize = RUN_UNITS[0] as usize;
 /// Minimum number of groups that a file may have.
 const GROUPS_MIN: u64 = 2;
 
@@ -30,24 +26,6 @@ const _: () = assert!(BLOCK_UNITS as usize * UNIT_BYTES == 4096);
 // So each group, and its first unit, begins a block.
 const _: () = assert!(GROUP_BYTES.is_multiple_of(4096) && (2 * PAGE_BYTES).is_multiple_of(4096));
 const _: () = assert!(GROUP_UNITS.is_multiple_of(BLOCK_UNITS as usize));
-
-/// The state of the search for space.
-#[derive(Debug, Default)]
-pub(crate) struct Search {
-    /// The next unit of the present run, and its end.
-    run: (u64, u64),
-    /// Group and index from which the search for the next run begins.
-    from: (u64, usize),
-    /// Index into `RUN_UNITS`.
-    patience: usize,
-}
-
-impl Search {
-    /// A search that accepts holes of any length: on a full disk, growing the file is what fails.
-    pub(super) fn frugal() -> Search {
-        Search { patience: RUN_UNITS.len() - 1, ..Search::default() }
-    }
-}
 
 impl Work<'_> {
     /// Takes the next `units` free units, and marks them with a count of 1. Units that the durable

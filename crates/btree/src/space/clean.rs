@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use device::{File, Map};
 use format::space_map::GROUP_UNITS;
 
-use super::alloc::LONG_UNITS;
-use super::map::{Page, Space};
+use super::map::Space;
+use super::page::Page;
+use super::search::LONG_UNITS;
 
 /// Units of a region: about one write of a checkpoint.
 pub(crate) const REGION_UNITS: u64 = GROUP_UNITS as u64 / 4;

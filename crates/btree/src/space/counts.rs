@@ -26,7 +26,8 @@ use store::{Error, Result};
 
 use super::map::Work;
 use crate::codec;
-use crate::nodes::{NODES_FILE, unit_offset};
+use crate::nodes::NODES_FILE;
+use crate::units::unit_offset;
 
 /// A node that lost a reference.
 #[derive(Debug, Clone, Copy)]

@@ -2,29 +2,13 @@
 //! are held like those that a pin reads, by a pin that never drops.
 
 use format::Malformed;
-use format::Pointer;
 use format::map_directory::Entry;
 use format::space_map::GROUP_UNITS;
 use store::Result;
 
 use super::counts::{Counts, Death};
+use super::ingested_leaf::{FOREVER, Ingested};
 use super::map::{Space, Work};
-
-/// The number of a pin that never drops.
-pub(super) const FOREVER: u64 = u64::MAX;
-
-/// A leaf, and the places of its long values.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ingested {
-    pub(crate) pointer: Pointer,
-    pub(crate) overflows: Vec<Pointer>,
-}
-
-impl Ingested {
-    fn pointers(&self) -> impl Iterator<Item = &Pointer> {
-        self.overflows.iter().chain([&self.pointer])
-    }
-}
 
 impl Space {
     /// Holds the space of a leaf that was written, so that nothing else takes it.
@@ -120,6 +104,7 @@ impl Work<'_> {
 
 #[cfg(test)]
 mod tests {
+    use format::Pointer;
     use store::Error;
 
     use super::*;

@@ -9,17 +9,15 @@ use format::space_map::{CONTINUATION, GROUP_UNITS};
 use format::{Corruption, Pointer, map_directory};
 use store::Result;
 
-use super::alloc::Search;
 use super::freed::Freed;
-use super::ingested::Ingested;
-use super::pages::read_page;
-use crate::nodes::{NODES_FILE, Nodes, unit_offset};
+use super::ingested_leaf::Ingested;
+use super::page::{Page, read_page};
+use super::search::Search;
+use crate::nodes::{NODES_FILE, Nodes};
+use crate::units::unit_offset;
 
 /// Pages kept in memory between checkpoints; each is 16 KiB for 4 MiB of nodes.
 const PAGES_KEPT: usize = 1024;
-
-/// The counts of a group.
-pub(crate) type Page = Arc<Vec<u32>>;
 
 /// The durable map.
 #[derive(Debug, Clone)]

@@ -12,6 +12,9 @@ mod pages;
 mod ingested;
 mod counts;
 mod map;
+mod ingested_leaf;
+mod page;
+mod search;
 mod freed;
 
 #[cfg(test)]
@@ -21,6 +24,7 @@ pub(crate) use alloc::BLOCK_UNITS;
 pub(crate) use clean::region;
 pub(crate) use counts::{Counts, Death};
 pub(crate) use freed::{Freed, blocks};
-pub(crate) use ingested::Ingested;
-pub(crate) use map::{Page, Space, Work};
-pub(crate) use pages::{MapSpace, PAGE_UNITS, directory_units};
+pub(crate) use ingested_leaf::Ingested;
+pub(crate) use map::{Space, Work};
+pub(crate) use page::{PAGE_UNITS, Page};
+pub(crate) use pages::{MapSpace, directory_units};

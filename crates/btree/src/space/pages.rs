@@ -16,20 +16,18 @@ use std::sync::Arc;
 use device::File;
 use format::map_directory::{self, Entry, PageCopy};
 use format::node::{self, UNIT_BYTES};
-use format::space_map::{self, GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
+use format::space_map::{self, GROUP_UNITS, PAGE_BYTES};
 use format::{Corruption, Pointer};
 use store::{Error, Result};
 
-use super::ingested::FOREVER;
-use super::map::{Page, Space, Work};
-use crate::nodes::{NODES_FILE, unit_offset};
+use super::ingested_leaf::FOREVER;
+use super::map::{Space, Work};
+use super::page::{PAGE_UNITS, Page, page_offset};
+use crate::nodes::NODES_FILE;
+use crate::units::unit_offset;
 
-/// Units of a gathered page.
-pub(crate) const PAGE_UNITS: u16 = (PAGE_BYTES / UNIT_BYTES) as u16;
 /// Bytes that are gathered before they are written.
 const RUN_BYTES: usize = 1 << 20;
-
-const _: () = assert!(PAGE_BYTES.is_multiple_of(UNIT_BYTES));
 
 /// Units of a directory of so many groups, so many of them with gathered pages. It is within one
 /// group; fails if there are too many of them for that.
@@ -40,26 +38,6 @@ pub(crate) fn directory_units(groups: usize, gathered: usize) -> Result<u16> {
     let units = bytes.div_ceil(UNIT_BYTES);
     let units = u16::try_from(units).ok().filter(|&units| usize::from(units) <= GROUP_UNITS);
     units.ok_or(Error::NoSpace("the directory of the space map"))
-}
-
-/// The file offset of the page of a group.
-fn page_offset(group: u64, copy: PageCopy) -> u64 {
-    match copy {
-        PageCopy::None | PageCopy::A => group * GROUP_BYTES as u64,
-        PageCopy::B => group * GROUP_BYTES as u64 + PAGE_BYTES as u64,
-        PageCopy::Gathered(unit) => unit_offset(u64::from(unit)),
-    }
-}
-
-/// Reads the page of a group.
-pub(super) fn read_page(file: &dyn File, group: u64, entry: Entry) -> Result<Vec<u32>> {
-    let offset = page_offset(group, entry.copy);
-    let mut bytes = vec![0; PAGE_BYTES];
-    let read = file.read_at(&mut bytes, offset)?;
-    bytes.truncate(read);
-    let counts = space_map::decode(&bytes, group, entry.checksum)
-        .map_err(|malformed| malformed.located(NODES_FILE, offset))?;
-    Ok(counts)
 }
 
 /// The first unit of a gathered page.

@@ -18,16 +18,8 @@ fn names_are_bounded_whatever_the_kernel_can_do() {
     }
 }
 
-/// Records what it receives, and answers that it is cached; for the root it answers that it is
-/// gone.
-struct Held {
-    notified: Arc<Notified>,
-}
-
-/// Nodes that were reported, and whether they were reported whole.
-type Notified = Mutex<Vec<(u64, bool)>>;
-
-impl Notifier for Held {
+/// A kernel that drops whatever it is asked to, except as a test defines it.
+trait TestKernel: Send + Sync {
     fn name(&self, _: u64, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
@@ -40,11 +32,7 @@ impl Notifier for Held {
         true
     }
 
-    fn node(&self, node: u64) -> io::Result<()> {
-        if node == ROOT {
-            return Err(io::Error::from_raw_os_error(libc::ENODEV));
-        }
-        self.notified.lock().push((node, true));
+    fn node(&self, _: u64) -> io::Result<()> {
         Ok(())
     }
 
@@ -52,8 +40,7 @@ impl Notifier for Held {
         Ok(())
     }
 
-    fn attributes(&self, node: u64) -> io::Result<()> {
-        self.notified.lock().push((node, false));
+    fn attributes(&self, _: u64) -> io::Result<()> {
         Ok(())
     }
 
@@ -63,6 +50,64 @@ impl Notifier for Held {
 
     fn can_drop_all_names(&self) -> bool {
         false
+    }
+}
+
+impl<T: TestKernel> Notifier for T {
+    fn name(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        TestKernel::name(self, parent, name)
+    }
+
+    fn expire(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        TestKernel::expire(self, parent, name)
+    }
+
+    fn can_expire(&self) -> bool {
+        TestKernel::can_expire(self)
+    }
+
+    fn node(&self, node: u64) -> io::Result<()> {
+        TestKernel::node(self, node)
+    }
+
+    fn contents(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
+        TestKernel::contents(self, node, offset, length)
+    }
+
+    fn attributes(&self, node: u64) -> io::Result<()> {
+        TestKernel::attributes(self, node)
+    }
+
+    fn all_names(&self) -> io::Result<()> {
+        TestKernel::all_names(self)
+    }
+
+    fn can_drop_all_names(&self) -> bool {
+        TestKernel::can_drop_all_names(self)
+    }
+}
+
+/// Records what it receives, and answers that it is cached; for the root it answers that it is
+/// gone.
+struct Held {
+    notified: Arc<Notified>,
+}
+
+/// Nodes that were reported, and whether they were reported whole.
+type Notified = Mutex<Vec<(u64, bool)>>;
+
+impl TestKernel for Held {
+    fn node(&self, node: u64) -> io::Result<()> {
+        if node == ROOT {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        self.notified.lock().push((node, true));
+        Ok(())
+    }
+
+    fn attributes(&self, node: u64) -> io::Result<()> {
+        self.notified.lock().push((node, false));
+        Ok(())
     }
 }
 
@@ -107,7 +152,7 @@ struct Slow {
     changed: Condvar,
 }
 
-impl Notifier for Arc<Slow> {
+impl TestKernel for Arc<Slow> {
     fn name(&self, _: u64, _: &[u8]) -> io::Result<()> {
         let mut may_continue = self.may_continue.lock();
         self.changed.wait_while(&mut may_continue, |may_continue| !*may_continue);
@@ -119,30 +164,6 @@ impl Notifier for Arc<Slow> {
     fn expire(&self, _: u64, _: &[u8]) -> io::Result<()> {
         *self.expired.lock() += 1;
         Ok(())
-    }
-
-    fn can_expire(&self) -> bool {
-        true
-    }
-
-    fn node(&self, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn contents(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn attributes(&self, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn all_names(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn can_drop_all_names(&self) -> bool {
-        false
     }
 }
 
@@ -179,40 +200,12 @@ struct Endless {
     queue: OnceLock<std::sync::Weak<Queue>>,
 }
 
-impl Notifier for Arc<Endless> {
-    fn name(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn expire(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn can_expire(&self) -> bool {
-        true
-    }
-
-    fn node(&self, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn contents(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
+impl TestKernel for Arc<Endless> {
     fn attributes(&self, node: u64) -> io::Result<()> {
         if let Some(queue) = self.queue.get().and_then(std::sync::Weak::upgrade) {
             queue.attributes(NodeId::narrow(node + 1));
         }
         Ok(())
-    }
-
-    fn all_names(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn can_drop_all_names(&self) -> bool {
-        false
     }
 }
 

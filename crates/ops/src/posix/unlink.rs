@@ -16,7 +16,7 @@ use volume::view::FoundEntry;
 use super::mknod::parent_directory;
 use crate::Ops;
 use crate::execute::{Context, Operation, Outcome, execute};
-use crate::orphan::LastName;
+use crate::orphan;
 use crate::plan::{Attached, Plan};
 use crate::policy::{Policy, Removal};
 
@@ -227,5 +227,5 @@ pub fn drop_name(
             plan.batch().delete(view.tree, &key::linked(ino, part));
         }
     }
-    LastName::plan(at, plan, ino, inode, attached)
+    orphan::lose_last_name(at, plan, ino, inode, attached)
 }

@@ -313,7 +313,7 @@ fn place_of(
     if mounted.root != dir {
         return Err(inconsistent(
             VOLUME,
-            "a subvolume has another root than its name points to",
+            "the name of a subvolume points to a different root",
             dir,
         ));
     }

@@ -10,9 +10,9 @@ use wire::{
     StoreStatus, Stuck,
 };
 
-use super::about::{Answered, about};
-use super::connection::Replies;
+use super::about::{Answered, WHO_CLONES, about, advise};
 use super::held::{Held, at, below, of_snapshots, split};
+use super::replies::Replies;
 use super::server::Server;
 use super::sessions::Who;
 use super::trash;
@@ -24,8 +24,6 @@ use super::{
 /// Bytes of contents in one message.
 const READ_BYTES: usize = 256 << 10;
 
-pub(super) const WHO_CLONES: &str =
-    "only the owner of the directory, or root, takes snapshots and clones";
 const WHO_REMOVES: &str =
     "only root may, or a user who owns every directory below and may write its parent";
 
@@ -466,17 +464,6 @@ fn named(failure: Failure, snapshot: &[u8], who: &str) -> Failure {
         );
     }
     advise(failure, who)
-}
-
-/// Adds who may do it to a permission error, and what to do to an error about a name that exists.
-pub(super) fn advise(failure: Failure, who: &str) -> Failure {
-    match failure.kind {
-        // The failure already names who may do it.
-        FailureKind::Permission if !failure.hint.is_empty() => failure,
-        FailureKind::Permission => failure.hint(who),
-        FailureKind::Exists => failure.hint("choose another name, or remove that one first"),
-        _ => failure,
-    }
 }
 
 fn merges(merges: store::MergeStats) -> wire::Merges {

@@ -12,7 +12,7 @@ use wire::{
     Garbage,
 };
 
-use super::connection::Replies;
+use super::replies::Replies;
 use super::server::Server;
 use crate::failure::Result;
 

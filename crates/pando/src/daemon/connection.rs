@@ -1,7 +1,7 @@
 //! One connection: hello, then requests one after the other, each with the rights that the kernel
 //! reports for the other side.
 
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -17,13 +17,12 @@ use wire::{
 
 use super::import::Import;
 use super::load;
-use super::parts::Sink;
-use super::peer_wait::Outgoing;
+use super::replies::{Replies, too_long};
 use super::scan::{self, Scan};
 use super::server::Server;
 use super::sessions::Task;
 use super::streams::{self, Receive};
-use super::{admission, calls, export, far, mounted, stream_terms};
+use super::{admission, calls, export, far_calls, mounted, stream_terms};
 
 /// How soon a connection has to identify itself.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -46,74 +45,6 @@ const SILENT_STREAM_MAX: Duration = Duration::from_secs(3600);
 /// the volume from being mounted for ever.
 const READ_WITHIN: Duration = Duration::from_secs(300);
 
-/// Where the parts and the end of an answer go.
-pub(super) struct Replies {
-    writer: BufWriter<Outgoing>,
-    id: u32,
-    buffer: Vec<u8>,
-}
-
-impl Replies {
-    /// Answers that go to a peer.
-    pub(super) fn new(peer: Outgoing) -> Replies {
-        let writer = BufWriter::with_capacity(64 << 10, peer);
-        Replies { writer, id: 0, buffer: Vec::new() }
-    }
-
-    /// Sends a part, or the end.
-    pub(super) fn send(&mut self, body: Body) -> io::Result<()> {
-        self.buffer.clear();
-        encode(&Reply { id: self.id, body }, &mut self.buffer);
-        write_frame(&mut self.writer, &self.buffer)
-    }
-
-    /// Reports that the daemon leaves and does nothing more.
-    fn send_leaving(&mut self) -> io::Result<()> {
-        self.id = 0;
-        self.send(Body::Leaving)?;
-        self.writer.flush()
-    }
-
-    /// Reports why the daemon ends the connection, and what to do about what was under way on it.
-    fn send_end(&mut self, message: String, work: &Work<'_>) -> io::Result<()> {
-        self.id = 0;
-        let failure = Failure::new(FailureKind::Other, message);
-        self.send(Body::Failed(match work.import {
-            Some(_) => failure.hint("run the same import again to continue"),
-            None => failure,
-        }))?;
-        self.writer.flush()
-    }
-
-    /// A second handle of the connection.
-    pub(super) fn stream(&self) -> io::Result<UnixStream> {
-        device::with_a_descriptor(|| self.writer.get_ref().stream().try_clone())
-    }
-
-    /// Sends what is in memory still.
-    pub(super) fn flush(&mut self) -> Result<(), Failure> {
-        self.writer.flush().map_err(|error| {
-            Failure::new(FailureKind::Interrupted, format!("the caller went away: {error}"))
-        })
-    }
-
-    /// Sends a part of a request that can fail otherwise too.
-    pub(super) fn part(&mut self, body: Body) -> Result<(), Failure> {
-        self.send(body).map_err(|error| {
-            if error.kind() == io::ErrorKind::InvalidData {
-                return too_long(&error);
-            }
-            Failure::new(FailureKind::Interrupted, format!("the caller went away: {error}"))
-        })
-    }
-}
-
-impl Sink for Replies {
-    fn part(&mut self, body: Body) -> Result<(), Failure> {
-        Replies::part(self, body)
-    }
-}
-
 /// Work of more than one request that is under way on a connection.
 #[derive(Default)]
 struct Work<'a> {
@@ -127,6 +58,15 @@ struct Work<'a> {
 impl Work<'_> {
     fn is_none(&self) -> bool {
         self.import.is_none() && self.scan.is_none() && self.receive.is_none()
+    }
+
+    /// Why the daemon ends the connection, and what to do about what was under way on it.
+    fn ended(&self, message: String) -> Failure {
+        let failure = Failure::new(FailureKind::Other, message);
+        match self.import {
+            Some(_) => failure.hint("run the same import again to continue"),
+            None => failure,
+        }
     }
 
     /// How long nothing may come. Scans are of root and whose the daemon is, and wait for sources
@@ -188,7 +128,7 @@ fn try_serve(
     let mut work = Work { is_far, ..Work::default() };
     loop {
         if reader.buffer().is_empty() {
-            replies.writer.flush()?;
+            replies.push()?;
             if let Some(import) = &mut work.import
                 && import.has_hidden()
                 && !reader.get_ref().arrives(SHOWN_AFTER_NANOS)
@@ -206,13 +146,13 @@ fn try_serve(
             Err(error) => {
                 let failure = Failure::new(FailureKind::Protocol, error.to_string());
                 replies.send(Body::Failed(failure))?;
-                replies.writer.flush()?;
+                replies.push()?;
                 return Ok(());
             }
         };
         let stream = server.far_stream_bytes();
-        if is_far && let Err(failure) = far::check(&mut request.call, &caller, stream) {
-            replies.id = request.id;
+        if is_far && let Err(failure) = far_calls::check(&mut request.call, &caller, stream) {
+            replies.answer(request.id);
             replies.send(Body::Failed(failure))?;
             continue;
         }
@@ -229,7 +169,7 @@ fn try_serve(
         if !was_idle && has_something_to_do(&request.call) {
             server.heard(id);
         }
-        replies.id = request.id;
+        replies.answer(request.id);
         match request.call {
             Call::Sessions => replies.send(Body::Done(Answer::Sessions(server.sessions(id))))?,
             Call::SessionEnd { id: other } => {
@@ -259,7 +199,7 @@ fn end(
     let pid = std::process::id();
     if let Some(uid) = server.session_ended_by(id) {
         let message = format!("user {uid} ended this session with the daemon (pid {pid})");
-        return Ok(replies.send_end(message, work)?);
+        return Ok(replies.send_end(work.ended(message))?);
     }
     match read {
         // Our own end of reading, when the daemon ends: report it to the client.
@@ -268,7 +208,7 @@ fn end(
             let seconds = work.silence_max().unwrap_or_default().as_secs();
             let message = format!("the daemon (pid {pid}) got no whole request for {seconds} s");
             tracing::info!(%message, session = id, "a session ends");
-            Ok(replies.send_end(message, work)?)
+            Ok(replies.send_end(work.ended(message))?)
         }
         read => read,
     }
@@ -322,10 +262,8 @@ fn welcome(server: &Server, frame: &[u8], replies: &mut Replies) -> io::Result<b
     let mount_point = server.mount_point().map(|path| Bytes::from(path.as_os_str().as_bytes()));
     let welcome =
         Welcome { magic: HELLO_MAGIC, version: VERSION, pid: std::process::id(), mount_point };
-    replies.buffer.clear();
-    encode(&welcome, &mut replies.buffer);
-    write_frame(&mut replies.writer, &replies.buffer)?;
-    replies.writer.flush()?;
+    replies.message(&welcome)?;
+    replies.push()?;
     Ok(matches!(decode::<Hello>(frame), Ok(Hello { version: VERSION, .. })))
 }
 
@@ -387,7 +325,7 @@ fn answer<'a>(
             let Err(error) = import.items(items) else { return Ok(()) };
             // No client of this version sends that: it must not hold the volume by it.
             let text = format!("the daemon ends an import with an unknown item: {error}");
-            replies.send_end(text, work)?;
+            replies.send_end(work.ended(text))?;
             return Err(io::ErrorKind::InvalidData.into());
         }
         (Call::ImportEnter { name }, Some(import)) => import.enter_existing(name, replies),
@@ -445,7 +383,7 @@ fn answer<'a>(
     };
     let mut answered = settled(server, answered);
     if work.is_far {
-        answered = answered.map(|answer| far::shown(answer, caller));
+        answered = answered.map(|answer| far_calls::shown(answer, caller));
     }
     let sent = replies.send(answered.map_or_else(Body::Failed, Body::Done));
     match sent {
@@ -460,12 +398,6 @@ fn answer<'a>(
 fn settled(server: &Server, answered: Result<Answer, Failure>) -> Result<Answer, Failure> {
     let settled = server.fs().unsettled().map_or(Ok(()), |position| server.fs().settle(position));
     answered.and_then(|answer| settled.map(|()| answer).map_err(Failure::from))
-}
-
-/// Why an answer was not sent that is longer than a message can be.
-fn too_long(error: &io::Error) -> Failure {
-    Failure::new(FailureKind::Other, format!("the answer is too long: {error}"))
-        .hint("ask for less: a directory further down, or fewer paths")
 }
 
 fn answer_receive<'a>(
@@ -533,6 +465,7 @@ fn answer_scan<'a>(
 mod tests {
     use super::*;
     use crate::daemon::fresh;
+    use crate::daemon::peer_wait::Outgoing;
 
     /// That a silent connection ends is tested with a daemon; here, after how long.
     #[test]

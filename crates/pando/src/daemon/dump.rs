@@ -11,8 +11,7 @@ use fs::{FileSystem, Follow, SnapshotInfo, Volume};
 use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Answer, Body};
 
-use super::about::{Answered, about};
-use super::calls::{WHO_CLONES, advise};
+use super::about::{Answered, WHO_CLONES, about, advise};
 use super::held::Held;
 use super::server::Server;
 use super::staged::Staged;

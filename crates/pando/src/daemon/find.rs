@@ -19,7 +19,7 @@ use wire::{
 
 use super::about::about;
 use super::accounts::Accounts;
-use super::connection::Replies;
+use super::replies::Replies;
 use super::server::Server;
 use super::{find_from, watch};
 

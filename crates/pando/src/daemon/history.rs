@@ -7,8 +7,8 @@ use inode::Caller;
 use wire::{Body, Bytes, Failure};
 
 use super::about::about;
-use super::connection::Replies;
 use super::parts::Parts;
+use super::replies::Replies;
 use super::{snapshots, watch};
 
 /// Approximate bytes of a version without its names.

@@ -17,9 +17,9 @@ use wire::{
 };
 
 use super::about::about;
-use super::connection::Replies;
 use super::held::{Held, split};
 use super::list;
+use super::replies::Replies;
 use super::staged::{Claim, Staged};
 
 /// Most errors that are reported in full between two flushes.

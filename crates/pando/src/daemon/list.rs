@@ -5,9 +5,9 @@ use inode::{Attr, Caller, FsError, Kind, NodeId};
 use wire::{Body, Bytes, Failure, FailureKind, ListEntry};
 
 use super::about::about;
-use super::connection::Replies;
 use super::find::{PATH_BYTES_MAX, last_bytes};
 use super::held::Held;
+use super::replies::Replies;
 
 /// Entries read per call.
 const ENTRIES_AT_ONCE: usize = 512;

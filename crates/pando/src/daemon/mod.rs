@@ -12,11 +12,13 @@
 //! Which module decides what:
 //! * `elect`, `start`, `detach`, `door`: who becomes the daemon, with what, behind which lock and
 //!   socket
-//! * `server`, `event`, `signals`: connections, what ends the daemon, what it waits for
+//! * `accept`, `server`, `event`, `signals`: connections, the state that threads share, what ends
+//!   the daemon, what it waits for
 //! * `sessions`, `load`, `peer_wait`: connections and requests of a user, what each costs, silent
 //!   peers
 //! * `admission`: who may use the socket
-//! * `connection`, `calls`: one connection; which function answers which request
+//! * `connection`, `replies`, `calls`: one connection, what it sends; which function answers which
+//!   request
 //! * `held`, `find_from`, `mounted`: paths of requests, also in snapshots; mounts below a directory
 //! * `find`, `questions`, `list`, `totals`, `history`, `diff`: searches, listings, comparisons, and
 //!   how they are cut off
@@ -25,8 +27,7 @@
 //! * `import`, `export`, `scan`, `streams`, `dump`, `sent`, `staged`, `stream_terms`: streams in
 //!   and out, and what they stage and hold
 //! * `check`, `clusters`: checks, collections, the index
-//! * `far`, `lasting`, `warrant`: served volumes: what far users may request, sessions, who owns
-//!   the volume
+//! * `far`, `far_calls`: served volumes: sessions, who owns the volume, what far users may request
 //! * `record`, `reported`: traces and metrics
 //! * `about`, `accounts`: paths and hints of errors; names of users
 //! * `fresh`: a volume in memory, for tests
@@ -40,9 +41,10 @@ mod signals;
 
 // Connections, and their requests.
 mod far;
-mod server;
-mod admission;
+mod accept;
 mod connection;
+mod admission;
+mod far_calls;
 mod calls;
 mod clients;
 
@@ -73,11 +75,13 @@ mod find_from;
 
 // What a connection may cost, and what requests share.
 mod mounted;
+mod replies;
 mod parts;
 mod start;
 mod event;
 mod watch;
 mod sessions;
+mod server;
 mod load;
 mod door;
 mod peer_wait;

@@ -8,9 +8,9 @@ use wire::{
 };
 
 use super::check::report_progress;
-use super::connection::Replies;
 use super::held::{Held, at};
 use super::parts::{Parts, fitting};
+use super::replies::Replies;
 
 /// Approximate bytes of a quota without its path.
 const QUOTA_BYTES: usize = 80;

@@ -9,7 +9,7 @@ use wire::{
     next_scan_item,
 };
 
-use super::connection::Replies;
+use super::replies::Replies;
 use super::server::Server;
 
 /// Bytes of directories that are sent as one part, plus at most one more name; then the

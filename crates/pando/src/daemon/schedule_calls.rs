@@ -8,9 +8,9 @@ use wire::{
 };
 
 use super::about::{Answered, about};
-use super::connection::Replies;
 use super::held::Held;
 use super::parts::{Parts, fitting};
+use super::replies::Replies;
 use super::schedules::{Schedules, wire_keep};
 use crate::retention;
 

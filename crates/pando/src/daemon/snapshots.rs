@@ -8,9 +8,9 @@ use inode::{Caller, NodeId, SubvolId};
 use wire::{Body, Bytes, Failure, FailureKind, Hold, Snapshot};
 
 use super::about::about;
-use super::connection::Replies;
 use super::find_from::numbered;
 use super::parts::Parts;
+use super::replies::Replies;
 use super::watch;
 
 /// Approximate bytes of one snapshot without its names.

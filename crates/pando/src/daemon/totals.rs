@@ -14,9 +14,9 @@ use wire::{Answer, Body, Bytes, DIRECTORIES_MAX, Failure, FailureKind, Sums, Sum
 
 use super::about::about;
 use super::accounts::Accounts;
-use super::connection::Replies;
 use super::held::Held;
 use super::parts::Parts;
+use super::replies::Replies;
 use super::{find, find_from, watch};
 
 /// Approximate bytes of a directory without its path.

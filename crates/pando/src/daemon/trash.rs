@@ -8,9 +8,9 @@ use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Answer, Body, Bytes, Failure, FailureKind, Removed};
 
 use super::about::about;
-use super::connection::Replies;
 use super::held::{Held, below, names};
 use super::parts::{Parts, fitting};
+use super::replies::Replies;
 
 /// Most directories with a trash of their own that a reply names.
 const BELOW_MAX: usize = 100;

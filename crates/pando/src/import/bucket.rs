@@ -198,7 +198,7 @@ impl Import<'_, '_> {
                 return Ok(());
             }
             if object.key.ends_with('/') && !self.tree.is_new() {
-                // It leads into another directory than that of the files before, which are begun.
+                // Its directory is not that of the files before, which are begun.
                 self.group(&std::mem::take(&mut group), fetch)?;
             }
             let Some(mut wanted) = self.wanted(object)? else { continue };

@@ -8,7 +8,7 @@
 //! Which module decides what:
 //! * `build`, `order`, `attributes`, `values`, `fields`: bytes from rows, and their order
 //! * `summary`: whether a query may skip a cluster
-//! * `scan`, `sieve`, `names`, `places`, `nearest`: which rows match
+//! * `scan`, `sieve`, `column_test`, `names`, `places`, `nearest`: which rows match
 //! * `open`, `source`, `column`, `rows`: reading
 
 // Building one.
@@ -29,6 +29,7 @@ mod open;
 mod rows;
 mod fields;
 mod column;
+mod column_test;
 mod source;
 mod values;
 

@@ -11,8 +11,7 @@ use format::cluster::ColumnId;
 use format::cluster_filter::hash;
 use serde::{Deserialize, Serialize};
 
-use super::summary::extension_hash;
-use super::values::{column_of, time_code};
+use super::values::{column_of, extension_hash, time_code};
 use super::{Cluster, Fields, Summary};
 use crate::{Attribute, Result, Row};
 

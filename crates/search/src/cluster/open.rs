@@ -9,7 +9,7 @@ use format::cluster::{COLUMNS, ColumnId, Decoded, Extent, HEADER_BYTES, Head, St
 use inode::NameHash;
 
 use super::column::{Column, Shape, needed_for};
-use super::scan::Test;
+use super::column_test::Test;
 use super::{Fields, Rows, Source, Summary};
 use crate::{Error, Result};
 

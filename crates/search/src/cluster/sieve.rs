@@ -12,8 +12,9 @@ use format::cluster_names::Names;
 
 use super::Cluster;
 use super::column::Column;
+use super::column_test::{Mask, Test};
 use super::names::NameTest;
-use super::scan::{FEW, Mask, Scan, Test, bits, is_empty};
+use super::scan::{FEW, Scan, bits, is_empty};
 use super::values::column_of;
 use crate::{Attribute, Condition, Result};
 

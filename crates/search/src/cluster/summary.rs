@@ -12,7 +12,9 @@ use format::inode_record::FileKind;
 use format::xattr_record::XattrRecord;
 
 use super::nearest::units;
-use super::values::{self, ATTRIBUTES, NUMBERS, code, code_range, column_of, is_time, place_of};
+use super::values::{
+    self, ATTRIBUTES, NUMBERS, code, code_range, column_of, extension_hash, is_time, place_of,
+};
 use crate::{Attribute, Condition};
 
 /// Maximum bytes of an attribute's filter: as in the paper.
@@ -63,12 +65,6 @@ pub struct Summary {
 fn size_range(size: u64) -> u64 {
     let log = size.max(1).ilog2();
     if log < 3 { size } else { u64::from(log - 2) << 3 | size >> (log - 3) & 7 }
-}
-
-/// The last part of a name after a dot, in lower case, as a member of the filter.
-pub(super) fn extension_hash(name: &[u8]) -> Option<u64> {
-    let dot = memchr::memrchr(b'.', name)?;
-    Some(hash(&name[dot + 1..].to_ascii_lowercase()))
 }
 
 fn trigrams(name: &[u8]) -> impl Iterator<Item = u32> {

@@ -1,6 +1,8 @@
-//! Attributes as columns store them: unsigned numbers, in the same order.
+//! Attributes as columns store them: unsigned numbers, in the same order; and the extension of a
+//! name, as filters and distances compare it.
 
 use format::cluster::ColumnId;
+use format::cluster_filter::hash;
 
 use crate::{Attribute, Row};
 
@@ -101,6 +103,12 @@ pub(super) fn numbers(row: &Row<'_>, hash: u64) -> [u64; NUMBERS] {
         time_code(row.btime),
         row.subvolume,
     ]
+}
+
+/// The last part of a name after a dot, in lower case, as a member of the filter.
+pub(super) fn extension_hash(name: &[u8]) -> Option<u64> {
+    let dot = memchr::memrchr(b'.', name)?;
+    Some(hash(&name[dot + 1..].to_ascii_lowercase()))
 }
 
 #[cfg(test)]

@@ -357,7 +357,7 @@ fn read_sections(files: &Files, entry: &ClusterEntry) -> Result<(Vec<u8>, Option
     match groups {
         Ok(groups) => Ok((bytes, Some(groups))),
         Err(error) => {
-            super::note_damage("the sums of a cluster", &error);
+            super::damage::note_damage("the sums of a cluster", &error);
             Ok((bytes, None))
         }
     }

@@ -7,13 +7,14 @@
 //! the two trees are compared. The cost depends on what is below, not on differences elsewhere. If
 //! a large part of the tree is below, comparing everything is cheaper.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use device::Set;
 use format::key;
 use store::KeyRange;
 
-use super::fold::{Folding, Old, Touched};
+use super::fold::Touched;
+use super::folding::{Below, Folding, Old};
 use super::table::{NOWHERE, Table};
 use crate::Result;
 
@@ -22,17 +23,6 @@ const SHARE: usize = 32;
 const LEAST: usize = 256;
 /// Maximum passes over all directories to find those below new arrivals.
 const PASSES_MAX: usize = 8;
-
-/// Decides which directories were below the root.
-#[derive(Clone, Copy)]
-pub(crate) struct Below<'a> {
-    /// The directories of the tree to compare with.
-    pub(crate) table: &'a Table,
-    /// Removed directories that are not empty: their contents may be moved out, to below the root.
-    pub(crate) detached: &'a [u64],
-    /// Counts how often these directories were sufficient.
-    pub(crate) count: &'a AtomicU64,
-}
 
 impl Touched {
     /// Collects differences in the directories below a root. `None` if there are too many

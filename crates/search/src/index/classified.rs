@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use inode::permissions::{EXECUTE, READ};
 
 use super::base::Base;
-use super::scope::{Scope, owned};
+use super::scope::Scope;
 use super::table::NOWHERE;
-use super::view::View;
+use super::view::{View, owned};
 use crate::{Error, Result};
 
 /// Directories between two checks for cancellation.

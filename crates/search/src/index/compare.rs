@@ -11,11 +11,8 @@ use store::{CommitToken, KeyRange, Pinned, TreeId};
 
 use super::Index;
 use super::base::Base;
-use super::below::Below;
-use super::fold::{Folded, Folding, Old, fold};
-use super::logged::Logged;
-use super::merged::Clusters;
-use super::parts::Helpers;
+use super::fold::{Folded, fold};
+use super::folding::{Below, Clusters, Folding, Helpers, Logged, Old};
 use super::table::Table;
 use crate::Result;
 use crate::assemble::{CARRY_NOTHING, Records, VOLUME};

@@ -15,7 +15,8 @@ use store::Read;
 
 use super::Index;
 use super::base::Base;
-use super::before::{BeforeList, Gone};
+use super::before::Gone;
+use super::before_list::BeforeList;
 use super::classified::Classified;
 use super::run::{Flow, Run};
 use super::scope::{From, Scope};

@@ -23,8 +23,8 @@ use store::{KeyRange, Pinned, TreeId};
 
 use super::base::{Base, BaseCluster, missing, read_manifest};
 use super::files::{cluster_name, manifest_name, owner_of};
-use super::fold::{Folding, Old, Touched};
-use super::logged::Logged;
+use super::fold::Touched;
+use super::folding::{Folding, Logged, Old};
 use super::partition::{ClusterLimits, Plan, Setting, Unit, partition, rows_of_one};
 use super::{Index, build};
 use crate::Result;

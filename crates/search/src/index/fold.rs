@@ -12,18 +12,16 @@
 //! each and in order. If an entry points to a directory that has moved, its old place has a
 //! difference of its own.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use device::{Map, Set};
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
-use store::{Cursor, Diff, DiffCursor, KeyRange, Pinned, TreeId};
+use store::{Diff, DiffCursor, KeyRange};
 
-use super::below::Below;
+use super::everything::All;
+use super::folding::{Folding, Old};
 use super::layer::Layer;
-use super::logged::Logged;
-use super::parts::{self, Helpers, Together};
+use super::parts;
 use crate::Result;
 use crate::assemble::Records;
 
@@ -39,9 +37,6 @@ pub(super) const PLACES_AHEAD: usize = 512;
 /// After this many differences in an irrelevant directory, skip its remaining ones: a clone of a
 /// directory also has the names beside it, in any number.
 const OUTSIDE_MAX: u32 = 16;
-
-/// The flag of a fold that is never cancelled.
-pub(super) static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// Where the differences ended.
 enum End {
@@ -88,68 +83,6 @@ pub(crate) struct Touched {
     reported: usize,
     /// Directories that differing names point to, if the caller requests them.
     arrived: Option<Vec<u64>>,
-}
-
-/// The part of a tree that is relevant.
-#[derive(Clone, Copy)]
-pub(crate) struct Folding<'a> {
-    /// The later state.
-    pub(crate) new: &'a dyn Pinned,
-    /// The tree in it.
-    pub(crate) records: Records<'a>,
-    /// The root directory, if the tree holds more than what is below it: a clone of a directory has
-    /// everything its source had.
-    pub(crate) root: Option<u64>,
-    /// Memory limit.
-    pub(crate) bytes_max: usize,
-    /// Helper threads, if any.
-    pub(crate) helpers: Option<Helpers<'a>>,
-    /// Memory of all parts, if this is a part of a fold.
-    pub(crate) together: Option<&'a Together>,
-    /// How the log can supply the differences.
-    pub(crate) logged: Option<Logged<'a>>,
-    /// Decides which directories were below the root, when comparing with a base.
-    pub(crate) below: Option<Below<'a>>,
-    /// Cancellation flag: a cancelled fold ends as if it exceeded its memory limit.
-    pub(super) cancel: Option<&'a AtomicBool>,
-}
-
-impl<'a> Folding<'a> {
-    /// Everything in a tree, on one thread.
-    pub(crate) fn of(
-        new: &'a dyn Pinned,
-        records: Records<'a>,
-        root: Option<u64>,
-        bytes_max: usize,
-    ) -> Folding<'a> {
-        let (helpers, together, logged, below, cancel) = (None, None, None, None, None);
-        Folding { new, records, root, bytes_max, helpers, together, logged, below, cancel }
-    }
-
-    /// The same, until the flag cancels it.
-    #[must_use]
-    pub(crate) fn until(self, cancel: &'a AtomicBool) -> Folding<'a> {
-        Folding { cancel: Some(cancel), ..self }
-    }
-
-    /// Whether it is cancelled.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.cancelled().load(Ordering::Relaxed)
-    }
-
-    /// The cancellation flag.
-    pub(super) fn cancelled(&self) -> &'a AtomicBool {
-        self.cancel.unwrap_or(&NEVER)
-    }
-}
-
-/// The older side of a fold.
-#[derive(Clone, Copy)]
-pub(crate) enum Old<'a> {
-    /// A tree of a state.
-    State(&'a dyn Pinned, TreeId),
-    /// Nothing: everything differs.
-    Nothing,
 }
 
 impl Touched {
@@ -227,7 +160,11 @@ impl Touched {
                     if let Some(is_within) = self.take_logged(old, rest, helpers, &range)? {
                         return Ok(is_within);
                     }
-                    let parts = parts::fold(old, rest, helpers, range, self)?;
+                    let parts = parts::fold(rest, helpers, range, &|folding, range| {
+                        let mut touched = self.another();
+                        let whole = touched.range(old, folding, range)?;
+                        Ok((whole, touched))
+                    })?;
                     return Ok(parts.is_some_and(|parts| self.take(parts)));
                 }
             }
@@ -496,24 +433,5 @@ pub(crate) fn fold(old: Old<'_>, folding: Folding<'_>) -> Result<Folded> {
     match Touched::with_rows().all(old, folding)? {
         Some(touched) => touched.read(folding),
         None => Ok(Folded::TooLarge),
-    }
-}
-
-/// A range of keys, presented as its differences from nothing.
-pub(crate) struct All<'a> {
-    cursor: Box<dyn Cursor + 'a>,
-}
-
-impl<'a> All<'a> {
-    /// Everything that a cursor returns.
-    pub(crate) fn new(cursor: Box<dyn Cursor + 'a>) -> All<'a> {
-        All { cursor }
-    }
-}
-
-impl DiffCursor for All<'_> {
-    fn next(&mut self) -> store::Result<Option<Diff<'_>>> {
-        let item = self.cursor.next()?;
-        Ok(item.map(|item| Diff { key: item.key, old: None, new: Some(item.value) }))
     }
 }

@@ -4,9 +4,10 @@
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Part};
 
-use super::fold::{Folded, Folding, PLACE_BYTES, PLACES_AHEAD, Touched};
+use super::fold::{Folded, PLACE_BYTES, PLACES_AHEAD, Touched};
+use super::folding::{Folding, Together};
 use super::layer::{Layer, PLACED_BYTES};
-use super::parts::{PARTS_A_THREAD, Together};
+use super::parts::PARTS_A_THREAD;
 use super::spread::spread;
 use crate::Result;
 use crate::assemble::NamedEntry;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use device::sync::Mutex;
 
-use super::before::BeforeList;
+use super::before_list::BeforeList;
 use super::packed::{GONE, LEAST, Packed, grow};
 use crate::Row;
 

@@ -17,21 +17,21 @@
 //! Then the trees are compared. The log may report too much: a place that was changed back does not
 //! differ, but has its row here, which is as valid as the base's.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use device::sync::Mutex;
 use format::batch::{Op, Ops};
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
-use store::{CommitToken, KeyRange, TreeId};
+use store::KeyRange;
 
 use super::changes::{Changes, TIMES_LISTED};
 use super::directory_ranges::DirectoryRanges;
-use super::fold::{Folding, Old, PLACE_BYTES, PLACES_AHEAD, Touched};
-use super::merged::{Clusters, Merged};
+use super::fold::{PLACE_BYTES, PLACES_AHEAD, Touched};
+use super::folding::{Folding, Helpers, Logged, Old};
+use super::merged::Merged;
 use super::packed::{LEAST, grow};
-use super::parts::Helpers;
 use super::spread::spread;
 use super::table::Table;
 use crate::Result;
@@ -39,23 +39,6 @@ use crate::assemble::Records;
 
 /// How often replaced changes are removed to free memory.
 const COMPACTIONS_MAX: u32 = 16;
-
-/// How the log can supply the differences.
-#[derive(Clone, Copy)]
-pub(crate) struct Logged<'a> {
-    /// The tree.
-    pub(crate) tree: TreeId,
-    /// The base, a clone of it.
-    pub(crate) base: TreeId,
-    /// A commit before it was cloned.
-    pub(crate) behind: CommitToken,
-    /// A later clone of the tree, if that is compared instead of the tree itself.
-    pub(crate) end: Option<TreeId>,
-    /// Counts how often the log supplied them.
-    pub(crate) count: &'a AtomicU64,
-    /// The clusters, if rows of directories may be built from them.
-    pub(crate) clusters: Option<Clusters<'a>>,
-}
 
 /// The state of reading the log.
 #[derive(PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! scattered changes would read nearly all leaves for them.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::Map;
 use format::batch::{LaneList, MergeKind};
@@ -16,24 +16,13 @@ use super::Index;
 use super::base::Base;
 use super::before::ROWS_A_LOOKUP;
 use super::changes::Changes;
-use super::fold::{Folding, PLACE_BYTES, Touched};
+use super::fold::{PLACE_BYTES, Touched};
+use super::folding::{Clusters, Folding};
 use crate::cluster::Fields;
 use crate::{Attribute, Condition, Result, Row};
 
 /// Estimated memory of a directory in a map.
 const MERGED_BYTES: usize = 96;
-
-/// The clusters of a base.
-#[derive(Clone, Copy)]
-pub(crate) struct Clusters<'a> {
-    /// The index.
-    pub(super) index: &'a Index,
-    /// The base. None of its directories points to a directory elsewhere: for such a directory, the
-    /// reported values are not the counted ones.
-    pub(super) base: &'a Base,
-    /// Counts directories.
-    pub(super) count: &'a AtomicU64,
-}
 
 /// The increments of a directory's record.
 #[derive(Debug, Clone, Copy)]

@@ -17,8 +17,8 @@
 //! * `fold`, `fold_rows`, `parts`, `merged`, `layer`, `packed`: differences as rows
 //! * `flush`, `build`, `partition`: the next base, and which directories share a cluster
 //! * `base`, `table`, `cache`, `files`: a base and its clusters in memory and on disk
-//! * `ground`, `spread`, `ahead`, `check`: classes of directories, threads, reads ahead,
-//!   verification
+//! * `damage`, `classified`, `spread`, `ahead`, `check`: classes of directories, threads, reads
+//!   ahead, verification
 
 // A query.
 mod count;
@@ -32,6 +32,7 @@ mod classified;
 mod totals_base;
 mod totals;
 mod before;
+mod before_list;
 mod scope;
 mod holding;
 
@@ -51,6 +52,8 @@ mod merged;
 mod parts;
 mod fold;
 mod below;
+mod folding;
+mod everything;
 mod changes;
 mod directory_ranges;
 mod view;
@@ -62,10 +65,10 @@ mod cache;
 mod base;
 mod table;
 mod files;
+mod damage;
 mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -73,7 +76,6 @@ use std::time::Duration;
 use device::Clock;
 use device::sync::Mutex;
 use inode::NameHash;
-use store::Pinned;
 
 pub use check::{Of, check_base, delete_all};
 pub use files::{DIRECTORY, Home};
@@ -85,12 +87,9 @@ use base::{Base, ClusterId};
 use cache::ClusterCache;
 use files::Files;
 use mounts::Mounts;
-use run::Run;
 use view::Slot;
 
-use crate::matches::{Emit, Match, Outcome};
-use crate::query::Request;
-use crate::{Error, Result};
+use crate::Result;
 
 /// Options of a volume's index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -270,24 +269,6 @@ impl Index {
         &self.options
     }
 
-    /// Answers a query over a state of the store.
-    pub fn run(
-        &self,
-        pinned: Arc<dyn Pinned>,
-        request: &Request<'_>,
-        emit: Emit<'_>,
-    ) -> Result<Outcome> {
-        Run::new(self, pinned, request, emit).run()
-    }
-
-    /// Like [`Index::run`], but only counts the matches: [`Outcome::matched`] is the whole result,
-    /// in no order.
-    pub fn count(&self, pinned: Arc<dyn Pinned>, request: &Request<'_>) -> Result<Outcome> {
-        let request = Request { order: None, limit: None, contents_first: false, ..*request };
-        let mut emit = |_: &Match<'_>| ControlFlow::Continue(());
-        Run::new(self, pinned, &request, &mut emit).counting().run()
-    }
-
     /// Its resource usage.
     pub fn stats(&self) -> Result<IndexStats> {
         let mut stats = IndexStats { disk_bytes: self.files.disk_bytes()?, ..Default::default() };
@@ -320,9 +301,4 @@ impl Index {
     fn loaded(&self) -> Vec<Arc<Base>> {
         self.bases.lock().values().filter_map(Weak::upgrade).collect()
     }
-}
-
-/// Logs that a part of the index was unusable and is rebuilt.
-fn note_damage(what: &str, error: &Error) {
-    tracing::warn!(%error, "{what} of the index is damaged: rebuilding it from the store");
 }

@@ -9,7 +9,7 @@ use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use store::{CommitToken, DiffCursor, KeyRange, Pinned};
 
-use super::fold::All;
+use super::everything::All;
 use crate::assemble::VOLUME;
 use crate::{Error, Result};
 

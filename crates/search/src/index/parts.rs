@@ -11,44 +11,12 @@ use device::sync::Mutex;
 use format::key::{self, Parsed};
 use store::KeyRange;
 
-use super::fold::{Folding, Old, Touched};
+use super::folding::{Folding, Helpers, Together};
 use super::table::Table;
 use crate::Result;
 
 /// Parts for each thread: parts differ in size, and a thread that finishes takes another.
 pub(super) const PARTS_A_THREAD: usize = 16;
-/// Memory that a part takes before it reports it to the others, in bytes.
-const REPORT_BYTES: usize = 16 << 10;
-
-/// Helper threads of a fold.
-#[derive(Clone, Copy)]
-pub(crate) struct Helpers<'a> {
-    /// The directories of the base, which divide the remaining work.
-    pub(crate) table: &'a Table,
-    /// Number of threads, including the caller.
-    pub(crate) threads: usize,
-    /// Differences that one thread finds before others help.
-    pub(crate) from: usize,
-}
-
-/// Memory that the parts of a fold take together.
-#[derive(Default)]
-pub(crate) struct Together {
-    bytes: AtomicUsize,
-}
-
-impl Together {
-    /// Reports a part's memory if it grew much since the last report, and returns whether all parts
-    /// together are within a limit.
-    pub(crate) fn is_within(&self, reported: &mut usize, bytes: usize, bytes_max: usize) -> bool {
-        if bytes < *reported + REPORT_BYTES {
-            return true;
-        }
-        let more = bytes - *reported;
-        *reported = bytes;
-        self.bytes.fetch_add(more, Ordering::Relaxed) + more <= bytes_max
-    }
-}
 
 /// Divides a range of entries into parts that begin with directories of a table.
 fn divide(range: KeyRange, table: &Table, parts: usize) -> Vec<KeyRange> {
@@ -69,30 +37,32 @@ fn divide(range: KeyRange, table: &Table, parts: usize) -> Vec<KeyRange> {
     ranges
 }
 
+/// Finds the differences in a range of entries; `false` if they exceed the memory limit.
+pub(crate) type Each<'a, T> = &'a (dyn Fn(Folding<'_>, KeyRange) -> Result<(bool, T)> + Sync);
+
 /// The differences in a range of entries, in order; `None` if they exceed the memory limit.
-pub(crate) fn fold(
-    old: Old<'_>,
+pub(crate) fn fold<T: Send>(
     folding: Folding<'_>,
     helpers: Helpers<'_>,
     range: KeyRange,
-    like: &Touched,
-) -> Result<Option<Vec<Touched>>> {
+    each: Each<'_, T>,
+) -> Result<Option<Vec<T>>> {
     let ranges = divide(range, helpers.table, helpers.threads * PARTS_A_THREAD);
     let (together, next) = (Together::default(), AtomicUsize::new(0));
     let stop = AtomicBool::new(false);
     let folding = Folding { helpers: None, together: Some(&together), ..folding };
-    let done: Vec<Mutex<Option<Touched>>> = ranges.iter().map(|_| Mutex::default()).collect();
+    let done: Vec<Mutex<Option<T>>> = ranges.iter().map(|_| Mutex::default()).collect();
     let work = || -> Result<bool> {
         while !stop.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(range) = ranges.get(at) else { return Ok(true) };
-            let mut touched = like.another();
-            let whole = touched.range(old, folding, range.clone());
-            if !matches!(whole, Ok(true)) {
-                stop.store(true, Ordering::Relaxed);
-                return whole;
+            match each(folding, range.clone()) {
+                Ok((true, found)) => *done[at].lock() = Some(found),
+                other => {
+                    stop.store(true, Ordering::Relaxed);
+                    return other.map(|(whole, _)| whole);
+                }
             }
-            *done[at].lock() = Some(touched);
         }
         Ok(true)
     };

@@ -3,8 +3,8 @@
 use inode::permissions::{EXECUTE, READ};
 
 use super::base::Base;
-use super::scope::{Scope, owned};
-use super::view::View;
+use super::scope::Scope;
+use super::view::{View, owned};
 use crate::cluster::{Like, units};
 use crate::{Condition, Result};
 

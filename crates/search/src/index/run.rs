@@ -35,6 +35,26 @@ use crate::{Error, Narrow, Result, Row, Start};
 /// Batches that wait for the receiver.
 const BATCHES_WAITING: usize = 16;
 
+impl Index {
+    /// Answers a query over a state of the store.
+    pub fn run(
+        &self,
+        pinned: Arc<dyn Pinned>,
+        request: &Request<'_>,
+        emit: Emit<'_>,
+    ) -> Result<Outcome> {
+        Run::new(self, pinned, request, emit).run()
+    }
+
+    /// Like [`Index::run`], but only counts the matches: [`Outcome::matched`] is the whole result,
+    /// in no order.
+    pub fn count(&self, pinned: Arc<dyn Pinned>, request: &Request<'_>) -> Result<Outcome> {
+        let request = Request { order: None, limit: None, contents_first: false, ..*request };
+        let mut emit = |_: &Match<'_>| ControlFlow::Continue(());
+        Run::new(self, pinned, &request, &mut emit).counting().run()
+    }
+}
+
 /// One query in progress.
 pub(crate) struct Run<'a> {
     pub(super) index: &'a Index,

@@ -2,10 +2,10 @@
 //! whether the caller may look into them. Parents decide this, never clusters.
 
 use device::Map;
-use inode::{Caller, Kind, Owned, permissions};
+use inode::{Caller, Owned, permissions};
 use store::Read;
 
-use super::view::View;
+use super::view::{View, owned};
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records};
 use crate::path::push_name;
 use crate::query::{Context, Expr, Request};
@@ -228,9 +228,4 @@ impl<'a> Scope<'a> {
         }
         Ok(())
     }
-}
-
-/// The fields that permissions on a directory depend on.
-pub(crate) fn owned(mode: u32, uid: u32, gid: u32) -> Owned {
-    Owned { kind: Kind::Directory, uid, gid, mode }
 }

@@ -19,7 +19,8 @@ use format::inode_record::FileKind;
 use super::base::{
     Base, ClusterSums, LARGEST_KEPT, file, own_totals, read_directories, read_groups,
 };
-use super::before::{Gone, Had};
+use super::before::Gone;
+use super::before_list::Had;
 use super::classified::Classified;
 use super::files::cluster_name;
 use super::table::NOWHERE;
@@ -293,7 +294,7 @@ impl Gather<'_> {
         let bytes = match read_directories(&self.index.files, cluster) {
             Ok(bytes) => bytes,
             Err(error) if error.is_of_index() => {
-                super::note_damage("the sums of a cluster", &error);
+                super::damage::note_damage("the sums of a cluster", &error);
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -308,7 +309,7 @@ impl Gather<'_> {
                 Err(error) => {
                     let (file, at) = (file(&cluster_name(cluster.id)), cluster.directories.0);
                     let error = error.located(&file, at).into();
-                    super::note_damage("the sums of a cluster", &error);
+                    super::damage::note_damage("the sums of a cluster", &error);
                     return Ok(None);
                 }
             }
@@ -373,7 +374,7 @@ impl Gather<'_> {
     fn groups_of(&self, place: &SubvolumePart<'_, '_>, base: &Base, number: u32) -> Result<Groups> {
         let cluster = &base.clusters[number as usize];
         match read_groups(&self.index.files, cluster) {
-            Err(error) if error.is_of_index() => super::note_damage("groups", &error),
+            Err(error) if error.is_of_index() => super::damage::note_damage("groups", &error),
             read => return read,
         }
         let mut groups = GroupCounts::default();

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use inode::Owned;
+use inode::{Kind, Owned};
 use store::{CommitToken, Pinned, TreeId};
 
 use super::base::Base;
 use super::layer::Delta;
-use super::scope::owned;
 use crate::Result;
 use crate::assemble::{NamedEntry, Records};
 
@@ -103,4 +102,9 @@ impl Slot {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.known.as_ref().map_or(0, Known::memory_bytes)
     }
+}
+
+/// The fields that permissions on a directory depend on.
+pub(crate) fn owned(mode: u32, uid: u32, gid: u32) -> Owned {
+    Owned { kind: Kind::Directory, uid, gid, mode }
 }

@@ -14,9 +14,9 @@ use store::{CommitToken, Pinned, TreeId};
 
 use super::base::{Base, ClusterId, file};
 use super::before::LookedUp;
-use super::below::Below;
 use super::files::cluster_name;
-use super::fold::{Folded, Folding, NEVER, Old, Touched, fold};
+use super::fold::{Folded, Touched, fold};
+use super::folding::{Below, Folding, NEVER, Old};
 use super::layer::Delta;
 use super::view::{Known, Slot, View};
 use super::{Index, build};
@@ -209,7 +209,7 @@ impl Index {
             }
             Ok(None) => None,
             Err(error) => {
-                super::note_damage("a base", &error);
+                super::damage::note_damage("a base", &error);
                 if error.is_of_index() {
                     self.lost.lock().insert(tree);
                 }
@@ -304,7 +304,7 @@ impl Index {
             Err(error) if error.is_of_index() => error,
             result => return result,
         };
-        super::note_damage("a cluster", &failed);
+        super::damage::note_damage("a cluster", &failed);
         self.damaged.lock().insert(id);
         self.cache.remove(id);
         let records = Records { read: &*view.pinned, tree: base.tree, searchable: &CARRY_NOTHING };

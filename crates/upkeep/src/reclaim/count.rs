@@ -23,10 +23,16 @@ use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::subvol::{VOLUME, read_record};
 
-use super::step::Work;
+/// Copies that are to be counted, and how far the present one is.
+#[derive(Default)]
+pub(super) struct Counting {
+    /// Copies that were not counted when that was looked at last.
+    waiting: VecDeque<u64>,
+    present: Option<Count>,
+}
 
 /// A copy that is being counted.
-pub(super) struct Count {
+struct Count {
     subvol: u64,
     tree: TreeId,
     pin: Box<dyn Pinned>,
@@ -38,8 +44,8 @@ pub(super) struct Count {
 }
 
 /// One step of counting; returns how much was done.
-pub(super) fn step(fs: &Governed, work: &mut Work, budget: usize) -> FsResult<u64> {
-    if let Some(count) = &mut work.count {
+pub(super) fn step(fs: &Governed, counting: &mut Counting, budget: usize) -> FsResult<u64> {
+    if let Some(count) = &mut counting.present {
         let walked = count.walk(budget).and_then(|done| {
             let finished = count.left.is_empty();
             if finished {
@@ -49,7 +55,7 @@ pub(super) fn step(fs: &Governed, work: &mut Work, budget: usize) -> FsResult<u6
         });
         // After an error what the step had taken is lost: the count begins again.
         if !matches!(walked, Ok((_, false))) {
-            work.count = None;
+            counting.present = None;
         }
         if walked.is_err() {
             fs.queue.note_uncounted();
@@ -59,7 +65,7 @@ pub(super) fn step(fs: &Governed, work: &mut Work, budget: usize) -> FsResult<u6
     if !fs.queue.take_uncounted() {
         return Ok(0);
     }
-    let picked = pick(fs, &mut work.to_count).and_then(|picked| match picked {
+    let picked = pick(fs, &mut counting.waiting).and_then(|picked| match picked {
         None => Ok(None),
         Some(picked) => Ok(Some((picked, fs.store.pin().map_err(from_store)?))),
     });
@@ -68,7 +74,7 @@ pub(super) fn step(fs: &Governed, work: &mut Work, budget: usize) -> FsResult<u6
         fs.queue.note_uncounted();
     }
     let Some(((subvol, record), pin)) = picked? else { return Ok(0) };
-    work.count = Some(Count {
+    counting.present = Some(Count {
         subvol,
         tree: TreeId(record.tree),
         pin,

@@ -8,6 +8,7 @@
 //! * `release`: what front ends are to let go
 //! * `due`, `prune`, `extract`, `catch_up`: which copies are pruned, and how
 //! * `count`: counts of copies
+//! * `leaving`: replaced trees that readers may be in
 //! * `stuck`: failures
 
 mod count;
@@ -19,6 +20,7 @@ mod stuck;
 pub mod release;
 mod extract;
 mod due;
+mod leaving;
 mod directory;
 
 pub use step::Waiting;

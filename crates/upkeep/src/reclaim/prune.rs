@@ -29,7 +29,7 @@ use volume::subvol::{Subvol, VOLUME, read_record};
 use super::catch_up::{Outcome, Trees, catch_up};
 use super::due::{Watch, differing};
 use super::extract::{Extraction, Start};
-use super::step::Work;
+use super::leaving::Leaving;
 use crate::search_bases;
 
 /// Most records that a catch-up takes with the gate held.
@@ -75,26 +75,30 @@ impl Pruner {
 }
 
 /// One step of pruning; returns how much was done.
-pub(super) fn step(fs: &Governed, work: &mut Work, budget: usize) -> FsResult<u64> {
-    if work.pruner.job.is_none() {
-        let Some(subvol) = work.pruner.watch.pick(fs)? else { return Ok(0) };
-        work.pruner.job = begin(fs, subvol)?;
-        if work.pruner.job.is_none() {
-            work.pruner.watch.rest(fs, subvol.0);
+pub(super) fn step(
+    fs: &Governed,
+    (pruner, leaving): (&mut Pruner, &mut Leaving),
+    budget: usize,
+) -> FsResult<u64> {
+    if pruner.job.is_none() {
+        let Some(subvol) = pruner.watch.pick(fs)? else { return Ok(0) };
+        pruner.job = begin(fs, subvol)?;
+        if pruner.job.is_none() {
+            pruner.watch.rest(fs, subvol.0);
             return Ok(0);
         }
         return Ok(1);
     }
-    let mut job = work.pruner.job.take().expect("invariant: there is a job");
-    match advance(fs, work, &mut job, budget) {
-        Ok(true) => work.pruner.job = Some(job),
+    let mut job = pruner.job.take().expect("invariant: there is a job");
+    match advance(fs, leaving, &mut job, budget) {
+        Ok(true) => pruner.job = Some(job),
         // Done, or abandoned; or the subvolume was removed meanwhile, and its trees wait under
         // their records.
-        Ok(false) | Err(inode::FsError::Stale) => work.pruner.watch.rest(fs, job.subvol),
+        Ok(false) | Err(inode::FsError::Stale) => pruner.watch.rest(fs, job.subvol),
         // What the step had taken is lost with it, so the job begins again after a rest: to
         // continue would install a tree that lacks what could not be read.
         Err(error) => {
-            work.pruner.watch.rest_long(fs, job.subvol);
+            pruner.watch.rest_long(fs, job.subvol);
             return Err(error);
         }
     }
@@ -102,7 +106,7 @@ pub(super) fn step(fs: &Governed, work: &mut Work, budget: usize) -> FsResult<u6
 }
 
 /// Advances a job; `false` when it is done or abandoned.
-fn advance(fs: &Governed, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<bool> {
+fn advance(fs: &Governed, leaving: &mut Leaving, job: &mut Job, budget: usize) -> FsResult<bool> {
     if let Some(extraction) = &mut job.extraction {
         if extraction.step(&*fs.store, budget)? {
             return Ok(true);
@@ -115,10 +119,10 @@ fn advance(fs: &Governed, work: &mut Work, job: &mut Job, budget: usize) -> FsRe
         if job.rounds > ROUNDS_MAX {
             return Ok(false);
         }
-        return finish_writable(fs, work, job);
+        return finish_writable(fs, leaving, job);
     }
     let mut ledger = fs.admin.lock();
-    swap(fs, work, &mut ledger, job, None)?;
+    swap(fs, leaving, &mut ledger, job, None)?;
     drop(ledger);
     notify(fs, &Member::get(fs, job.subvol)?.subvol);
     Ok(false)
@@ -218,7 +222,7 @@ fn sibling(fs: &Governed, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Op
 }
 
 /// Catches a writable subvolume's new tree up, and swaps when that can be done at once.
-fn finish_writable(fs: &Governed, work: &mut Work, job: &mut Job) -> FsResult<bool> {
+fn finish_writable(fs: &Governed, leaving: &mut Leaving, job: &mut Job) -> FsResult<bool> {
     let mut ledger = fs.admin.lock();
     let Member { subvol, record } = Member::get(fs, job.subvol)?;
     if record.detached || has_detached(fs, subvol.id)? {
@@ -227,7 +231,7 @@ fn finish_writable(fs: &Governed, work: &mut Work, job: &mut Job) -> FsResult<bo
     let trees = Trees { old: job.base, new: subvol.tree(), target: job.target };
     let is_close = job.rounds > 1
         || differing(&*fs.store, trees.old, trees.new, CAUGHT_AT_ONCE)? < CAUGHT_AT_ONCE;
-    if is_close && swap(fs, work, &mut ledger, job, Some(trees))? {
+    if is_close && swap(fs, leaving, &mut ledger, job, Some(trees))? {
         drop(ledger);
         notify(fs, &subvol);
         return Ok(false);
@@ -264,7 +268,7 @@ fn matches_caught(outcome: Outcome) -> bool {
 /// too much changed.
 fn swap(
     fs: &Governed,
-    work: &mut Work,
+    leaving: &mut Leaving,
     ledger: &mut Ledger,
     job: &Job,
     trees: Option<Trees>,
@@ -288,7 +292,7 @@ fn swap(
     })?;
     if swapped {
         // One record was added and one removed.
-        super::step::leave(work, fs, old);
+        leaving.leave(fs, old);
     }
     Ok(swapped)
 }

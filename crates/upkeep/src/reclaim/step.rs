@@ -24,8 +24,9 @@ use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::subvol::{VOLUME, node_of};
 
-use super::count::Count;
+use super::count::Counting;
 use super::directory::Emptying;
+use super::leaving::Leaving;
 use super::prune::Pruner;
 use super::release::Release;
 use super::stuck::Failures;
@@ -36,9 +37,6 @@ use crate::search_bases;
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// The same if the disk was full: other work may free space at any time.
 const REST_WITHOUT_SPACE: Duration = Duration::from_secs(1);
-
-/// How long a replaced tree stays for readers that were about to read it.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// How many records of what was detached are read at once.
 const BATCH: usize = 256;
@@ -56,22 +54,18 @@ pub struct Reclaim {
 }
 
 #[derive(Default)]
-pub(super) struct Work {
+struct Work {
     /// The detached directory that is being emptied, by its number.
     emptying: Option<(u64, Emptying)>,
-    pub(super) pruner: Pruner,
+    pruner: Pruner,
     /// What is looked at next of what was detached.
     waits: Waits,
-    /// Copies that were not counted when that was looked at last.
-    pub(super) to_count: VecDeque<u64>,
-    /// The copy that is being counted.
-    pub(super) count: Option<Count>,
+    counting: Counting,
     /// What could not be removed, and until when it rests, so that it does not block the rest.
     failed: BTreeMap<u64, Duration>,
     /// Copies that could not be given what they inherit, and until when they rest.
     unfit: BTreeMap<u64, Duration>,
-    /// Trees that readers may still be in, and until when.
-    leaving: BTreeMap<u64, Duration>,
+    leaving: Leaving,
     release: Release,
 }
 
@@ -122,11 +116,6 @@ impl Reclaim {
     }
 }
 
-/// Keeps a tree for readers for a while.
-pub(super) fn leave(work: &mut Work, fs: &Governed, tree: u64) {
-    work.leaving.insert(tree, fs.env.clock.monotonic() + GRACE);
-}
-
 /// Removes a bounded part of what was detached; returns how much. Returns at once when another
 /// thread is at it.
 pub fn reclaim_step(fs: &Governed, reclaim: &Reclaim, budget: usize) -> FsResult<u64> {
@@ -139,11 +128,12 @@ pub fn reclaim_step(fs: &Governed, reclaim: &Reclaim, budget: usize) -> FsResult
     if done > 0 {
         return Ok(done);
     }
-    let done = super::count::step(fs, &mut work, budget)?;
+    let done = super::count::step(fs, &mut work.counting, budget)?;
     if done > 0 {
         return Ok(done);
     }
-    let done = super::prune::step(fs, &mut work, budget);
+    let state = &mut *work;
+    let done = super::prune::step(fs, (&mut state.pruner, &mut state.leaving), budget);
     reclaim.pruning.store(work.pruner.is_busy(), Ordering::Relaxed);
     done
 }
@@ -208,7 +198,7 @@ fn next(
             // A flush of many inodes is under way, or the next opening removes them.
             DetachedRecord::Inodes { .. } => continue,
             DetachedRecord::Tree { tree } => {
-                !work.pruner.uses(tree) && work.leaving.get(&tree).is_none_or(|&until| now >= until)
+                !work.pruner.uses(tree) && work.leaving.is_left(tree, now)
             }
             record => !work.waits.holders.hold(fs, &record),
         };
@@ -402,7 +392,7 @@ fn remove(
         }
         DetachedRecord::Inodes { .. } => (0, false),
         DetachedRecord::Tree { tree } => {
-            work.leaving.remove(&tree);
+            work.leaving.forget(tree);
             let named = work.waits.is_named(fs, tree)?;
             (subvolume::remove_tree(fs, sequence, (tree, named))?, true)
         }

@@ -23,10 +23,10 @@ mod tests {
     use wire::{Answer, ImportAttr, Item, Items};
 
     use super::*;
-    use crate::daemon::connection::Replies;
     use crate::daemon::fresh;
     use crate::daemon::import::Import;
     use crate::daemon::peer_wait::Outgoing;
+    use crate::daemon::replies::Replies;
 
     const ATTR: ImportAttr = ImportAttr { mode: 0o644, owner: None, atime: 0, mtime: 0 };
 

@@ -161,9 +161,9 @@ mod tests {
     use wire::{Item, Items};
 
     use super::*;
-    use crate::daemon::connection::Replies;
     use crate::daemon::fresh;
     use crate::daemon::peer_wait::Outgoing;
+    use crate::daemon::replies::Replies;
 
     const TEAM: u32 = 42;
     const ATTR: ImportAttr = ImportAttr { mode: 0o755, owner: None, atime: 0, mtime: 0 };
