@@ -30,7 +30,7 @@ pub enum Layout {
 pub enum Phase {
     /// `open(O_CREAT | O_EXCL)` and `close`.
     Create,
-    /// `stat` in another order than that of creation.
+    /// `stat` in a different order from that of creation.
     Stat,
     /// `stat` of a name that does not exist, a new one each time: one request.
     Missing,

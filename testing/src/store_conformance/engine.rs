@@ -7,16 +7,38 @@ use store::{Durability, EngineOptions, Result, Store};
 
 use crate::{MemStore, SimEnv, run};
 
+/// How a suite gets a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// It creates one on an empty disk.
+    Create,
+    /// It opens the one that is on disk.
+    Open,
+}
+
 /// An engine under test.
 pub trait EngineUnderTest: 'static {
     /// For messages.
     const NAME: &'static str;
 
+    /// Creates or opens a store, with log segments of so many bytes if the suite gives a number and
+    /// the engine supports that.
+    fn begin(
+        sim: &SimEnv,
+        durability: Durability,
+        how: Begin,
+        log_segment_bytes: Option<u64>,
+    ) -> Result<Arc<dyn Store>>;
+
     /// Creates a store on an empty disk, durable on return.
-    fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>>;
+    fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
+        Self::begin(sim, durability, Begin::Create, None)
+    }
 
     /// Opens the store that is on disk.
-    fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>>;
+    fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
+        Self::begin(sim, durability, Begin::Open, None)
+    }
 
     /// Divisor for the length of runs, and factor for the distance between checked places: 1,
     /// except for an engine where each read is a request.
@@ -62,18 +84,18 @@ pub trait EngineUnderTest: 'static {
     fn create_with_segments(
         sim: &SimEnv,
         durability: Durability,
-        _log_segment_bytes: u64,
+        log_segment_bytes: u64,
     ) -> Result<Arc<dyn Store>> {
-        Self::create(sim, durability)
+        Self::begin(sim, durability, Begin::Create, Some(log_segment_bytes))
     }
 
     /// Like [`EngineUnderTest::open`], in the same way.
     fn open_with_segments(
         sim: &SimEnv,
         durability: Durability,
-        _log_segment_bytes: u64,
+        log_segment_bytes: u64,
     ) -> Result<Arc<dyn Store>> {
-        Self::open(sim, durability)
+        Self::begin(sim, durability, Begin::Open, Some(log_segment_bytes))
     }
 }
 
@@ -103,38 +125,24 @@ macro_rules! engine_under_test {
             const NAME: &'static str = $what;
             const SPARED_SHORT: u64 = $spared;
 
-            fn create(
+            fn begin(
                 sim: &$crate::SimEnv,
                 durability: ::store::Durability,
-            ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
-                Ok(<$store>::create(&sim.env(), &$options(durability))?)
-            }
-
-            fn open(
-                sim: &$crate::SimEnv,
-                durability: ::store::Durability,
-            ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
-                Ok(<$store>::open(&sim.env(), &$options(durability))?)
-            }
-
-            fn create_with_segments(
-                sim: &$crate::SimEnv,
-                durability: ::store::Durability,
-                log_segment_bytes: u64,
+                how: $crate::store_conformance::Begin,
+                log_segment_bytes: Option<u64>,
             ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
                 let mut options = $options(durability);
-                options.common.log_segment_bytes = log_segment_bytes;
-                Ok(<$store>::create(&sim.env(), &options)?)
-            }
-
-            fn open_with_segments(
-                sim: &$crate::SimEnv,
-                durability: ::store::Durability,
-                log_segment_bytes: u64,
-            ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
-                let mut options = $options(durability);
-                options.common.log_segment_bytes = log_segment_bytes;
-                Ok(<$store>::open(&sim.env(), &options)?)
+                if let Some(bytes) = log_segment_bytes {
+                    options.common.log_segment_bytes = bytes;
+                }
+                match how {
+                    $crate::store_conformance::Begin::Create => {
+                        Ok(<$store>::create(&sim.env(), &options)?)
+                    }
+                    $crate::store_conformance::Begin::Open => {
+                        Ok(<$store>::open(&sim.env(), &options)?)
+                    }
+                }
             }
         }
     };
@@ -147,13 +155,14 @@ pub struct MemUnderTest;
 impl EngineUnderTest for MemUnderTest {
     const NAME: &'static str = "memory";
 
-    fn create(_sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
+    /// It keeps nothing, so there is nothing to open.
+    fn begin(
+        _sim: &SimEnv,
+        durability: Durability,
+        _how: Begin,
+        _log_segment_bytes: Option<u64>,
+    ) -> Result<Arc<dyn Store>> {
         Ok(Arc::new(MemStore::with_durability(durability)))
-    }
-
-    fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
-        // It keeps nothing, so there is nothing to open.
-        MemUnderTest::create(sim, durability)
     }
 }
 

@@ -34,7 +34,7 @@ pub use crash::*;
 pub use cursors::*;
 pub use damage::*;
 pub use diffs::*;
-pub use engine::{EngineUnderTest, MemUnderTest, small};
+pub use engine::{Begin, EngineUnderTest, MemUnderTest, small};
 pub use faults::*;
 pub use history::History;
 pub use ingest::*;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use store::{Durability, Result, Store};
-use testing::store_conformance::EngineUnderTest;
+use testing::store_conformance::{Begin, EngineUnderTest};
 use testing::{LoggedStore, SimEnv};
 
 struct LoggedUnderTest;
@@ -11,12 +11,16 @@ struct LoggedUnderTest;
 impl EngineUnderTest for LoggedUnderTest {
     const NAME: &'static str = "logged memory";
 
-    fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(LoggedStore::create(&sim.env(), durability)?))
-    }
-
-    fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(LoggedStore::open(&sim.env(), durability)?))
+    fn begin(
+        sim: &SimEnv,
+        durability: Durability,
+        how: Begin,
+        _log_segment_bytes: Option<u64>,
+    ) -> Result<Arc<dyn Store>> {
+        match how {
+            Begin::Create => Ok(Arc::new(LoggedStore::create(&sim.env(), durability)?)),
+            Begin::Open => Ok(Arc::new(LoggedStore::open(&sim.env(), durability)?)),
+        }
     }
 }
 

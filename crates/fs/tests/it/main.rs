@@ -81,6 +81,7 @@ mod search_totals;
 mod search_totals_changed;
 mod search_totals_damaged;
 mod subject;
+mod subject_versions;
 mod support;
 mod threads;
 mod trash;

@@ -128,7 +128,7 @@ impl Script {
             return Step::Failed;
         }
         if seen.is_err() && !right.is_ok() {
-            // Perhaps for another reason than the model's, which the model's own test looks at.
+            // Perhaps for a reason other than the model's, which the model's own test looks at.
             return Step::Done;
         }
         let starved = match seen {

@@ -14,6 +14,7 @@ use store::Durable;
 use testing::model::{Calls, Effect, ErrorKind, Op, OpPath, Slots, Subject, blame};
 use testing::{FarBlobs, LoggedStore, SimDevice, SimEnv};
 
+use crate::subject_versions::versions;
 use crate::support::{inode_home, shown};
 
 /// A clock that is set; the time of day may be another than it should be.
@@ -218,59 +219,6 @@ impl FsSubject {
     fn calls(&self) -> Calls<'_, fs::Volume> {
         Calls { fs: self.fs(), start: &self.start }
     }
-
-    fn versions(&self, caller: &Caller, op: &Op) -> Option<Answer> {
-        Some(match op {
-            Op::SnapshotCreate { directory, name } => self
-                .calls()
-                .with(caller, directory, |fs, node| fs.snapshot_create(caller, node, name))
-                .map(|_| Effect::Done),
-            Op::SnapshotDelete { directory, name } => self
-                .calls()
-                .with(caller, directory, |fs, node| fs.snapshot_delete(caller, node, name))
-                .map(|()| Effect::Done),
-            Op::SnapshotRename { directory, from, to } => self
-                .calls()
-                .with(caller, directory, |fs, node| fs.snapshot_rename(caller, node, from, to))
-                .map(|()| Effect::Done),
-            Op::SnapshotList { directory } => self
-                .calls()
-                .with(caller, directory, |fs, node| fs.snapshot_list(caller, node))
-                .map(|found| {
-                    let mut names: Vec<Vec<u8>> = found.into_iter().map(|one| one.name).collect();
-                    names.sort();
-                    Effect::Names(names)
-                }),
-            Op::Clone { from, to } => {
-                let node = match self.calls().walk(caller, from) {
-                    Ok(node) => node,
-                    Err(error) => return Some(Err(blame(&error))),
-                };
-                let cloned = self.calls().at(caller, to, ErrorKind::Exists, |fs, parent, name| {
-                    fs.clone_dir(caller, node, parent, name)
-                });
-                self.calls().leave(node);
-                cloned.map(|_| Effect::Done)
-            }
-            Op::SubvolumeCreate { path, mode } => self
-                .calls()
-                .at(caller, path, ErrorKind::Exists, |fs, parent, name| {
-                    let entry = fs.subvolume_create(caller, parent, name, *mode)?;
-                    self.calls().leave(entry.node);
-                    Ok(())
-                })
-                .map(|()| Effect::Done),
-            Op::Rollback { directory, name } => self
-                .calls()
-                .with(caller, directory, |fs, node| fs.rollback(caller, node, name))
-                .map(|()| Effect::Done),
-            Op::Rmr { path } => self
-                .calls()
-                .at(caller, path, ErrorKind::Busy, |fs, parent, name| fs.rmr(caller, parent, name))
-                .map(|_| Effect::Done),
-            _ => return None,
-        })
-    }
 }
 
 impl Subject for FsSubject {
@@ -291,7 +239,9 @@ impl Subject for FsSubject {
         let mut slots = std::mem::take(&mut self.slots);
         let answer = self.calls().run(&mut slots, caller, op);
         self.slots = slots;
-        answer.or_else(|| self.versions(caller, op)).expect("every operation is a call or a verb")
+        answer
+            .or_else(|| versions(&self.calls(), caller, op))
+            .expect("every operation is a call or a verb")
     }
 
     fn identity(&mut self, path: &OpPath) -> u64 {

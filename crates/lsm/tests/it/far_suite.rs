@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lsm::{BlobStore, LsmStore, Options};
 use store::{Durability, Result, Store};
-use testing::store_conformance::EngineUnderTest;
+use testing::store_conformance::{Begin, EngineUnderTest};
 use testing::{SimEnv, SimObjects};
 
 use crate::conformance::options;
@@ -24,12 +24,6 @@ impl<const VALUES_FROM: u64> Far<VALUES_FROM> {
         let blobs = Some(BlobStore(SimObjects::below(&sim.device, OBJECTS)));
         Options { blobs, values_from: VALUES_FROM, ..options(durability) }
     }
-
-    fn with_segments(sim: &SimEnv, durability: Durability, log_segment_bytes: u64) -> Options {
-        let mut options = Self::options(sim, durability);
-        options.common.log_segment_bytes = log_segment_bytes;
-        options
-    }
 }
 
 impl<const VALUES_FROM: u64> EngineUnderTest for Far<VALUES_FROM> {
@@ -44,30 +38,20 @@ impl<const VALUES_FROM: u64> EngineUnderTest for Far<VALUES_FROM> {
         }
     }
 
-    fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(LsmStore::create(&sim.env(), &Self::options(sim, durability))?)
-    }
-
-    fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(LsmStore::open(&sim.env(), &Self::options(sim, durability))?)
-    }
-
-    fn create_with_segments(
+    fn begin(
         sim: &SimEnv,
         durability: Durability,
-        log_segment_bytes: u64,
+        how: Begin,
+        log_segment_bytes: Option<u64>,
     ) -> Result<Arc<dyn Store>> {
-        let options = Self::with_segments(sim, durability, log_segment_bytes);
-        Ok(LsmStore::create(&sim.env(), &options)?)
-    }
-
-    fn open_with_segments(
-        sim: &SimEnv,
-        durability: Durability,
-        log_segment_bytes: u64,
-    ) -> Result<Arc<dyn Store>> {
-        let options = Self::with_segments(sim, durability, log_segment_bytes);
-        Ok(LsmStore::open(&sim.env(), &options)?)
+        let mut options = Self::options(sim, durability);
+        if let Some(bytes) = log_segment_bytes {
+            options.common.log_segment_bytes = bytes;
+        }
+        match how {
+            Begin::Create => Ok(LsmStore::create(&sim.env(), &options)?),
+            Begin::Open => Ok(LsmStore::open(&sim.env(), &options)?),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use device::{Blobs, Device};
 use lsm::{BlobStore, LsmStore, Options};
 use store::{Durability, LogObjects, LogPlace, ObjectLogSettings, Result, Store};
-use testing::store_conformance::EngineUnderTest;
+use testing::store_conformance::{Begin, EngineUnderTest};
 use testing::{SimEnv, SimObjects};
 
 use crate::conformance::options;
@@ -45,12 +45,16 @@ impl<const VALUES_FROM: u64> EngineUnderTest for Fenced<VALUES_FROM> {
     const SPARED: u64 = 10;
     const SPARED_SHORT: u64 = 2;
 
-    fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(LsmStore::create(&sim.env(), &Self::options(sim, durability))?)
-    }
-
-    fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(LsmStore::open(&sim.env(), &Self::options(sim, durability))?)
+    fn begin(
+        sim: &SimEnv,
+        durability: Durability,
+        how: Begin,
+        _log_segment_bytes: Option<u64>,
+    ) -> Result<Arc<dyn Store>> {
+        match how {
+            Begin::Create => Ok(LsmStore::create(&sim.env(), &Self::options(sim, durability))?),
+            Begin::Open => Ok(LsmStore::open(&sim.env(), &Self::options(sim, durability))?),
+        }
     }
 }
 

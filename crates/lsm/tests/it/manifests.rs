@@ -85,6 +85,17 @@ fn change(store: &LsmStore, model: &mut Model, random: &mut fastrand::Rng, round
     store.sync(store.last_commit()).expect("sync");
 }
 
+/// A store with three checkpoints, each after changes, and what it holds.
+fn changed(seed: u64) -> (SimEnv, Arc<LsmStore>, Model, fastrand::Rng) {
+    let (sim, store) = store(seed);
+    let (mut random, mut model) = (fastrand::Rng::with_seed(seed), Model::new());
+    for round in 1..4 {
+        change(&store, &mut model, &mut random, round);
+        checked(&store);
+    }
+    (sim, store, model, random)
+}
+
 /// Opens what a disk holds, and compares; returns the disk afterwards.
 fn opens(device: SimDevice, model: &Model, place: &str) -> SimDevice {
     let sim = SimEnv::on(device, 1);
@@ -183,13 +194,7 @@ fn either_manifest_suffices_after_a_power_cut_during_recovery() {
 /// Opening writes both copies again, and so does repair: a second damage finds a whole copy.
 #[test]
 fn a_damaged_manifest_is_rewritten_by_opening_and_by_repair() {
-    let (sim, store) = store(3);
-    let mut random = fastrand::Rng::with_seed(3);
-    let mut model = Model::new();
-    for round in 1..4 {
-        change(&store, &mut model, &mut random, round);
-        checked(&store);
-    }
+    let (sim, store, mut model, mut random) = changed(3);
     change(&store, &mut model, &mut random, 4);
     drop(store);
     let crashed = sim.device.after_crash(CrashPolicy::LoseAll, 3);
@@ -274,13 +279,7 @@ fn one_manifest_suffices_on_a_full_disk() {
 /// copy, nor any blob; afterwards two readable copies exist again.
 #[test]
 fn a_manifest_that_cannot_be_read_stays_and_the_other_is_the_state() {
-    let (sim, store) = store(7);
-    let mut random = fastrand::Rng::with_seed(7);
-    let mut model = Model::new();
-    for round in 1..4 {
-        change(&store, &mut model, &mut random, round);
-        checked(&store);
-    }
+    let (sim, store, mut model, mut random) = changed(7);
     // Only the log knows of this when the power fails, and a blob exists that nothing names.
     change(&store, &mut model, &mut random, 4);
     let named = blobs(&sim.device);
@@ -469,13 +468,7 @@ fn put(device: &SimDevice, bytes: &[u8], path: &str) {
 /// message named the file.
 #[test]
 fn a_misnamed_manifest_is_ignored() {
-    let (sim, store) = store(12);
-    let mut random = fastrand::Rng::with_seed(12);
-    let mut model = Model::new();
-    for round in 1..4 {
-        change(&store, &mut model, &mut random, round);
-        checked(&store);
-    }
+    let (sim, store, mut model, mut random) = changed(12);
     // Only the log knows of this.
     change(&store, &mut model, &mut random, 4);
     drop(store);

@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use device::{Blobs, Device};
 use lsm::{BlobStore, LsmStore, Options};
 use store::{Durability, Result, Store};
-use testing::store_conformance::{EngineUnderTest, small};
+use testing::store_conformance::{Begin, EngineUnderTest, small};
 use testing::{SimEnv, SimObjects};
 
 use super::{fresh_prefix, open_for_engine as open};
@@ -60,18 +60,22 @@ mod alone {
         const SPARED: u64 = 12;
         const SPARED_SHORT: u64 = 2;
 
-        fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
+        fn begin(
+            sim: &SimEnv,
+            durability: Durability,
+            how: Begin,
+            _log_segment_bytes: Option<u64>,
+        ) -> Result<Arc<dyn Store>> {
+            if how == Begin::Open {
+                let blobs = open(&prefix(&sim.device));
+                return Ok(LsmStore::open(&sim.env(), &options(durability, blobs))?);
+            }
             let prefix = fresh_prefix();
             let file = sim.device.create(PREFIX)?;
             file.write_at(prefix.as_bytes(), 0)?;
             file.sync_data()?;
             sim.device.sync_dir("")?;
             Ok(LsmStore::create(&sim.env(), &options(durability, open(&prefix)))?)
-        }
-
-        fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
-            let blobs = open(&prefix(&sim.device));
-            Ok(LsmStore::open(&sim.env(), &options(durability, blobs))?)
         }
     }
 
@@ -99,12 +103,6 @@ mod cut {
             let server = SERVER.get_or_init(|| open(&fresh_prefix()));
             options(durability, SimObjects::on(&sim.device, "far", Arc::clone(server)))
         }
-
-        fn with_segments(sim: &SimEnv, durability: Durability, bytes: u64) -> Options {
-            let mut options = Self::options(sim, durability);
-            options.common.log_segment_bytes = bytes;
-            options
-        }
     }
 
     impl EngineUnderTest for Cut {
@@ -112,30 +110,20 @@ mod cut {
         const SPARED: u64 = 8;
         const SPARED_SHORT: u64 = 3;
 
-        fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
-            Ok(LsmStore::create(&sim.env(), &Self::options(sim, durability))?)
-        }
-
-        fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
-            Ok(LsmStore::open(&sim.env(), &Self::options(sim, durability))?)
-        }
-
-        fn create_with_segments(
+        fn begin(
             sim: &SimEnv,
             durability: Durability,
-            log_segment_bytes: u64,
+            how: Begin,
+            log_segment_bytes: Option<u64>,
         ) -> Result<Arc<dyn Store>> {
-            let options = Self::with_segments(sim, durability, log_segment_bytes);
-            Ok(LsmStore::create(&sim.env(), &options)?)
-        }
-
-        fn open_with_segments(
-            sim: &SimEnv,
-            durability: Durability,
-            log_segment_bytes: u64,
-        ) -> Result<Arc<dyn Store>> {
-            let options = Self::with_segments(sim, durability, log_segment_bytes);
-            Ok(LsmStore::open(&sim.env(), &options)?)
+            let mut options = Self::options(sim, durability);
+            if let Some(bytes) = log_segment_bytes {
+                options.common.log_segment_bytes = bytes;
+            }
+            match how {
+                Begin::Create => Ok(LsmStore::create(&sim.env(), &options)?),
+                Begin::Open => Ok(LsmStore::open(&sim.env(), &options)?),
+            }
         }
     }
 

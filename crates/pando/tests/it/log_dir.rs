@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::world::World;
 
-/// A directory on another disk than the volumes of tests, where the machine has one.
+/// A directory on a different disk from the volumes of tests, where the machine has one.
 fn elsewhere() -> TempDir {
     let memory = Path::new("/dev/shm");
     let below = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };

@@ -121,10 +121,18 @@ impl Net {
         net
     }
 
-    /// Both servers, and a mount that knows both.
-    fn begin(&mut self) -> PathBuf {
-        self.cluster.start_both();
-        self.cluster.mount("mount")
+    /// Both servers, a mount that knows both, and a writer that has begun; `None` where the test
+    /// cannot run.
+    fn with_work() -> Option<(Net, PathBuf, Writer)> {
+        if !may_run() {
+            return None;
+        }
+        let mut net = Net::new();
+        net.cluster.start_both();
+        let mount = net.cluster.mount("mount");
+        let mut writer = Writer::new(&mount.join("work"));
+        (0..5).for_each(|_| writer.step());
+        Some((net, mount, writer))
     }
 }
 
@@ -138,13 +146,7 @@ impl Drop for Net {
 
 #[test]
 fn a_server_that_is_cut_off_from_etcd_is_replaced() {
-    if !may_run() {
-        return;
-    }
-    let mut net = Net::new();
-    let mount = net.begin();
-    let mut writer = Writer::new(&mount.join("work"));
-    (0..5).for_each(|_| writer.step());
+    let Some((net, mount, mut writer)) = Net::with_work() else { return };
     net.etcd[0].cut();
     net.cluster.await_state(1, "serving");
     (0..5).for_each(|_| writer.step());
@@ -160,13 +162,7 @@ fn a_server_that_is_cut_off_from_etcd_is_replaced() {
 /// Its requests hang: nothing fails, and nothing is answered. It lives, and keeps its lease.
 #[test]
 fn a_server_that_is_cut_off_from_the_store_is_replaced() {
-    if !may_run() {
-        return;
-    }
-    let mut net = Net::new();
-    let mount = net.begin();
-    let mut writer = Writer::new(&mount.join("work"));
-    (0..5).for_each(|_| writer.step());
+    let Some((net, mount, mut writer)) = Net::with_work() else { return };
     let clock = SystemClock::new();
     let begun = clock.monotonic();
     net.store[0].cut();
@@ -183,13 +179,7 @@ fn a_server_that_is_cut_off_from_the_store_is_replaced() {
 /// Nobody replaces it: other clients may reach it. Calls wait, and continue.
 #[test]
 fn a_server_that_is_cut_off_from_its_clients_continues_with_them_later() {
-    if !may_run() {
-        return;
-    }
-    let mut net = Net::new();
-    let mount = net.begin();
-    let mut writer = Writer::new(&mount.join("work"));
-    (0..5).for_each(|_| writer.step());
+    let Some((net, mount, mut writer)) = Net::with_work() else { return };
     net.clients[0].cut();
     let work = device::spawn("writer", move || {
         writer.step();

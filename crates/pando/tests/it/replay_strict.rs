@@ -1,4 +1,4 @@
-//! `pando replay --strict` fails if a result is another one than was recorded.
+//! `pando replay --strict` fails if a result differs from the recorded one.
 
 use std::fs;
 

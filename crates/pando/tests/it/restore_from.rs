@@ -112,7 +112,7 @@ fn a_user_restores_as_the_user() {
     assert_eq!((secret.uid(), secret.mode() & 0o7777), (0, 0o600));
 }
 
-/// Links neither lead out of the snapshot, nor to another directory than the one named.
+/// Links neither lead out of the snapshot, nor to a different directory from the one named.
 #[test]
 fn a_restore_follows_no_link() {
     let world = World::new();

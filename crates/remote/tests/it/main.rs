@@ -20,5 +20,7 @@ mod rig;
 mod rights;
 mod settling;
 mod subject;
+#[path = "../../../fs/tests/it/subject_versions.rs"]
+mod subject_versions;
 mod tls;
 mod tunnel;

@@ -7,6 +7,7 @@ use remote::RemoteFs;
 use testing::model::{Calls, Effect, ErrorKind, Op, OpPath, Slots, Subject, blame};
 
 use crate::rig::Rig;
+use crate::subject_versions::versions;
 
 type Answer = Result<Effect, ErrorKind>;
 
@@ -29,59 +30,6 @@ impl RemoteSubject {
     /// As `far`, on the server's own side.
     fn near(&self) -> Calls<'_, fs::Volume> {
         Calls { fs: self.rig.near(), start: &[] }
-    }
-
-    fn versions(&self, caller: &Caller, op: &Op) -> Option<Answer> {
-        Some(match op {
-            Op::SnapshotCreate { directory, name } => self
-                .near()
-                .with(caller, directory, |fs, node| fs.snapshot_create(caller, node, name))
-                .map(|_| Effect::Done),
-            Op::SnapshotDelete { directory, name } => self
-                .near()
-                .with(caller, directory, |fs, node| fs.snapshot_delete(caller, node, name))
-                .map(|()| Effect::Done),
-            Op::SnapshotRename { directory, from, to } => self
-                .near()
-                .with(caller, directory, |fs, node| fs.snapshot_rename(caller, node, from, to))
-                .map(|()| Effect::Done),
-            Op::SnapshotList { directory } => self
-                .near()
-                .with(caller, directory, |fs, node| fs.snapshot_list(caller, node))
-                .map(|found| {
-                    let mut names: Vec<Vec<u8>> = found.into_iter().map(|one| one.name).collect();
-                    names.sort();
-                    Effect::Names(names)
-                }),
-            Op::Clone { from, to } => {
-                let node = match self.near().walk(caller, from) {
-                    Ok(node) => node,
-                    Err(error) => return Some(Err(blame(&error))),
-                };
-                let cloned = self.near().at(caller, to, ErrorKind::Exists, |fs, parent, name| {
-                    fs.clone_dir(caller, node, parent, name)
-                });
-                self.near().leave(node);
-                cloned.map(|_| Effect::Done)
-            }
-            Op::SubvolumeCreate { path, mode } => self
-                .near()
-                .at(caller, path, ErrorKind::Exists, |fs, parent, name| {
-                    let entry = fs.subvolume_create(caller, parent, name, *mode)?;
-                    self.near().leave(entry.node);
-                    Ok(())
-                })
-                .map(|()| Effect::Done),
-            Op::Rollback { directory, name } => self
-                .near()
-                .with(caller, directory, |fs, node| fs.rollback(caller, node, name))
-                .map(|()| Effect::Done),
-            Op::Rmr { path } => self
-                .near()
-                .at(caller, path, ErrorKind::Busy, |fs, parent, name| fs.rmr(caller, parent, name))
-                .map(|_| Effect::Done),
-            _ => return None,
-        })
     }
 }
 
@@ -109,7 +57,9 @@ impl Subject for RemoteSubject {
         let mut slots = std::mem::take(&mut self.slots);
         let answer = self.far().run(&mut slots, caller, op);
         self.slots = slots;
-        answer.or_else(|| self.versions(caller, op)).expect("every operation is a call or a verb")
+        answer
+            .or_else(|| versions(&self.near(), caller, op))
+            .expect("every operation is a call or a verb")
     }
 
     fn identity(&mut self, path: &OpPath) -> u64 {

@@ -105,7 +105,7 @@ fn a_client_with_a_certificate_is_let_in_and_any_other_is_not() {
     refused("127.0.0.1", Some(files(foreign, "client", own)), "of another authority");
     refused("127.0.0.1", Some(files(foreign, "client", foreign)), "the server is not known");
     refused("127.0.0.1", Some(files(own, "server", own)), "a server's certificate");
-    refused("127.0.0.2", Some(files(own, "client", own)), "another name than the server's");
+    refused("127.0.0.2", Some(files(own, "client", own)), "a name other than the server's");
     refused("127.0.0.1", None, "without certificates");
     let narrow = refused("127.0.0.1", Some(files(own, "narrow", own)), "another volume");
     assert!(matches!(&narrow, ConnectError::Refused(why) if why.message.contains("no volume vol")));
