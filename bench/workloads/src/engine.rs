@@ -74,7 +74,7 @@ pub(super) fn checkpoint(store: &dyn Store, clock: &dyn Clock) -> Result<()> {
     Ok(())
 }
 
-/// The error when a directory has a store of another engine than the requested one.
+/// The error when a directory has a store of a different engine from the requested one.
 pub(super) fn other_engine(path: &Path, held: Engine) -> Failure {
     let message = format!("{} holds a store of the engine {}", path.display(), held.name());
     Failure::new(FailureKind::Invalid, message).hint("name another directory, or that engine")

@@ -58,8 +58,8 @@ pub trait Device: Send + Sync {
     /// Makes creations, renames and removals in a directory durable. `""` is the volume directory.
     fn sync_dir(&self, directory: &str) -> Result<()>;
 
-    /// Whether a directory is on another disk than the volume directory: space freed on one does
-    /// not help the other.
+    /// Whether a directory is on a different disk from the volume directory: space freed on one
+    /// does not help the other.
     fn is_elsewhere(&self, _directory: &str) -> Result<bool> {
         Ok(false)
     }

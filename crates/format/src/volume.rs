@@ -3,7 +3,7 @@
 //!
 //! A volume in a directory has version 1. Version 2 is the header of a volume in an object store,
 //! which is an object there, and in each host directory of that volume, with the store's URL.
-//! Version 3 is the header of a volume whose inodes have another home than 0.
+//! Version 3 is the header of a volume whose inodes have a home other than 0.
 
 use crate::key::INODE_HOME_MAX;
 use crate::layout::{Field, size_of};

@@ -153,7 +153,7 @@ pub(crate) fn newest(files: &Files) -> Result<Newest> {
     }
 }
 
-/// A file that holds a manifest of this volume with another number than its name.
+/// A file that holds a manifest of this volume with a number other than its name.
 #[derive(Debug, Clone)]
 pub(crate) struct Stray {
     name: String,

@@ -102,7 +102,7 @@ fn race_for(servers: &[&Server], name: &str) -> Result<Verdict> {
             if read == 100 && bytes[..read].iter().all(|byte| byte == winner) {
                 return Ok(Verdict::Sound);
             }
-            "it keeps the bytes of another creator than the one that it reported success to"
+            "it keeps the bytes of a different creator from the one that it reported success to"
                 .to_owned()
         }
         winners => format!(

@@ -17,7 +17,7 @@ pub(crate) fn check(server: &Server) -> Result<Vec<String>> {
     {
         let why = format!(
             "its life-cycle rule '{}' would {} objects of the volume, which needs them for as long \
-             as it names them: limit the rule to another prefix than '{}'",
+             as it names them: limit the rule to a different prefix from '{}'",
             rule.id, rule.act, server.prefix
         );
         let error = io::Error::new(io::ErrorKind::Unsupported, why);

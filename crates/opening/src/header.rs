@@ -456,7 +456,7 @@ impl Headers {
                     if another {
                         format!("the header of volume {}", VolumeId(header.volume_id))
                     } else {
-                        "another header than in the other file".to_owned()
+                        "a different header from the other file's".to_owned()
                     }
                 }
                 HeaderState::Newer(version) => {

@@ -1,5 +1,5 @@
 //! Assertions that hold for too many results: `assert!(x.is_err())` holds for every error, also
-//! for one of another cause than the one that the test is about.
+//! for one with a cause that the test is not about.
 //!
 //! A test names the error (`refused(x, &FsError::Exists)`, `matches!`, a code, a kind). Assertions
 //! that do not are counted in [`LEFT`]. The decoders of `crates/format` are exempt: they have one

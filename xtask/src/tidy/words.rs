@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use super::Tree;
 use super::source::is_test;
 
-/// A word or phrase, and what to write instead.
-const REFUSED: [(&str, &str); 67] = [
+/// A word or phrase, and what to write instead; `*` is any one word.
+const REFUSED: [(&str, &str); 68] = [
     ("the medium", "disk, storage device, or object store: which one"),
     ("a medium", "disk, storage device, or object store: which one"),
     ("full medium", "full disk"),
@@ -78,6 +78,7 @@ const REFUSED: [(&str, &str); 67] = [
     ("are none of", "are not"),
     ("is not reached but", "is exceeded only"),
     ("for as long as the time alone", "while ... only by timeout"),
+    ("another * than", "a different ... from, other than"),
 ];
 
 /// Names of types that describe nothing, and what such a type is called.
@@ -173,7 +174,7 @@ fn found(text: &str, phrases: &Phrases) -> Vec<Hit> {
     for (at, word) in words.iter().enumerate() {
         for (parts, phrase, instead) in phrases.get(word.text).into_iter().flatten() {
             let Some(here) = words.get(at..at + parts.len()) else { continue };
-            let is_same = |(word, part): (&Word<'_>, &&str)| word.text == *part;
+            let is_same = |(word, part): (&Word<'_>, &&str)| *part == "*" || word.text == *part;
             if here.iter().zip(parts).all(is_same) && here[1..].iter().all(|word| word.follows) {
                 found.push((word.line..=here[parts.len() - 1].line, *phrase, *instead));
             }
@@ -283,6 +284,13 @@ mod tests {
         assert_eq!(found, ["a.md:2: \"whoever\": write the caller, a thread, the daemon: who"]);
         assert!(of("b.rs", "// whoever: tidy: keep a quotation\n").is_empty());
         assert_eq!(of("c.rs", "// whoever: tidy: keep \n").len(), 1, "without a reason");
+    }
+
+    #[test]
+    fn a_star_in_a_phrase_is_any_one_word() {
+        let found = of("a.md", "It is on another disk than the log.\n");
+        assert!(found[0].starts_with("a.md:1: \"another * than\""), "{found:?}");
+        assert!(of("a.md", "Another disk. Than? Another, larger disk than that.\n").is_empty());
     }
 
     #[test]

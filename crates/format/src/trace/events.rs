@@ -12,7 +12,7 @@ pub const UNKNOWN_CALLER: u32 = u32::MAX;
 
 const STRUCTURE: &str = "trace event";
 
-/// The caller is another one than that of the event before.
+/// The caller differs from that of the event before.
 const NEW_CALLER: u8 = 0x80;
 /// An entry has attributes.
 const HAS_ATTRIBUTES: u8 = 0x80;

@@ -145,7 +145,7 @@ impl Gathering<'_, '_> {
         }
     }
 
-    /// Notes an inode for another reason than its extents.
+    /// Notes an inode for a reason other than its extents.
     fn note(&mut self, ino: u64) {
         if let Some(noted) = self.notes.note(ino) {
             noted.is_placed = true;

@@ -62,7 +62,7 @@ pub struct Log {
     /// Whether the buffer is full enough to be written. It seldom changes, so checking it on each
     /// append is cheap.
     full: AtomicBool,
-    /// Whether the log is on another disk than the rest of the store.
+    /// Whether the log is on a different disk from the rest of the store.
     elsewhere: bool,
     /// How often that disk had no space for a record.
     refused: AtomicU64,
@@ -421,7 +421,7 @@ impl Log {
                 return Err(Error::NoSpace("the log"));
             }
             match self.files.make_spare(bytes) {
-                // The log may be on another disk than the one that reports its free space.
+                // The log may be on a different disk from the one that reports its free space.
                 Err(Error::NoSpace(_)) if self.gives_up_what_is_kept() => {}
                 // The rest of the store had space.
                 Err(Error::NoSpace(_)) if self.elsewhere => {

@@ -7,8 +7,8 @@
 //! Only the header reveals whether the file lost its end: unless the next segment begins with the
 //! next record, other evidence must confirm the length.
 //!
-//! An intact header is always trusted: one of another volume, of another record than in the name,
-//! or of a newer version refuses the file. A reused segment gets its header before its name, so the
+//! An intact header is always trusted: one of another volume, of a record that its name does not
+//! give, or of a newer version refuses the file. A reused segment gets its header before its name, so the
 //! records under a name are those written under it.
 
 use device::File;
