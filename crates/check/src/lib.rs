@@ -29,9 +29,9 @@ mod offline;
 // What is checked: trees, contents and files.
 mod shared;
 mod linked;
-mod tree;
 mod entries;
 mod contents;
+mod tree;
 mod lists;
 mod small;
 mod segments;
@@ -57,10 +57,10 @@ mod mounted;
 // What a check finds, and how records are read.
 mod whereabouts;
 mod problem;
-pub mod look;
 mod unread;
 mod sets;
 mod latest;
+pub mod look;
 
 use std::ops::Deref;
 use std::sync::Arc;

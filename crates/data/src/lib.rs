@@ -38,8 +38,8 @@ mod settle;
 
 // Space.
 mod rewrite;
-mod clean;
 mod gc;
+mod clean;
 
 // The handle, how bytes are written, and segments.
 mod gather;
@@ -47,9 +47,9 @@ mod write;
 mod cut;
 mod data;
 mod garbage;
+mod pages;
 mod alloc;
 mod segments;
-mod pages;
 mod window;
 mod options;
 

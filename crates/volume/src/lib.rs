@@ -42,8 +42,8 @@ pub mod readable;
 
 // Tables in memory.
 pub mod numbers;
-pub mod slots;
 pub mod subvol;
+pub mod slots;
 mod own_tree;
 pub mod nodes;
 pub mod locks;

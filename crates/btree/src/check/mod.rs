@@ -15,8 +15,8 @@ mod repair;
 mod offline;
 mod memory;
 mod counts;
-mod pages;
 mod walk;
+mod pages;
 mod beside;
 
 #[cfg(test)]

@@ -98,8 +98,8 @@ pub(super) fn server_of(location: &Location) -> device::Result<String> {
 }
 
 /// Refuses a host directory of a store on a server that the settings do not name now: buckets of
-/// one name may exist on both. A verb that has the URL finds the directory by the server; one that only
-/// has the directory does not.
+/// one name may exist on both. A verb that has the URL finds the directory by the server; one that
+/// only has the directory does not.
 fn is_same_server(volume: &Path, device: &dyn Device, location: &Location) -> Result<()> {
     let Ok(file) = device.open(SERVER) else { return Ok(()) };
     let mut bytes = [0; SERVER_BYTES_MAX];

@@ -20,8 +20,8 @@ mod attributes;
 mod places;
 mod sieve;
 mod scan;
-mod nearest;
 mod summary;
+mod nearest;
 mod names;
 
 // One that is open.

@@ -30,10 +30,10 @@ mod classified;
 
 // Totals, and the largest directories.
 mod totals_base;
-mod totals;
 mod before;
-mod before_list;
+mod totals;
 mod scope;
+mod before_list;
 mod holding;
 
 // The next base, and checks of what is there.
@@ -49,12 +49,12 @@ mod compare;
 mod fold_rows;
 mod logged;
 mod merged;
-mod parts;
-mod fold;
 mod below;
+mod changes;
+mod fold;
+mod parts;
 mod folding;
 mod everything;
-mod changes;
 mod directory_ranges;
 mod view;
 mod layer;

@@ -8,8 +8,8 @@
 //! next record, other evidence must confirm the length.
 //!
 //! An intact header is always trusted: one of another volume, of a record that its name does not
-//! give, or of a newer version refuses the file. A reused segment gets its header before its name, so the
-//! records under a name are those written under it.
+//! give, or of a newer version refuses the file. A reused segment gets its header before its name,
+//! so the records under a name are those written under it.
 
 use device::File;
 use format::Corruption;

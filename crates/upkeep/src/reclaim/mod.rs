@@ -11,9 +11,9 @@
 //! * `leaving`: replaced trees that readers may be in
 //! * `stuck`: failures
 
+mod step;
 mod count;
 mod prune;
-mod step;
 mod catch_up;
 mod subvolume;
 mod stuck;
