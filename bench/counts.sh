@@ -32,6 +32,20 @@ not_tested() {
   exit 0
 }
 
+# Generic code that several crates below the file system need is compiled once, in one of them: none may be slow.
+unoptimized() {
+  $cargo tree --package pando-fs --edges normal,no-proc-macro --prefix none --format '{p}' |
+    sed '/ (\/.*)/d; s/ .*//' | sort -u |
+    while read -r name; do grep -qxF "[profile.dev.package.$name]" Cargo.toml || echo "$name"; done
+}
+if [ -n "$built" ]; then
+  missing=$(unoptimized)
+  [ -z "$missing" ] || {
+    echo "crates below pando-fs without an opt-level: give them one in Cargo.toml (docs/decisions/0291):" $missing
+    exit 1
+  }
+fi
+
 command -v valgrind > /dev/null || not_tested "valgrind is not installed (scripts/setup.sh counts)"
 # Valgrind shows every program the same processor, as far as it knows the host's features.
 features=$(grep -m1 '^flags' /proc/cpuinfo | tr ' ' '\n' | grep -xE 'avx2|bmi2|sse4_2' | sort | tr '\n' ' ')

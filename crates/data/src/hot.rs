@@ -100,7 +100,9 @@ impl Hot {
     /// A file was fsynced.
     pub(crate) fn synced(&self, file: FileRef) {
         let mut table = self.table.lock();
-        if table.files.contains_key(&file) || table.has_space() {
+        // (Nearly always there is space, and one search is enough.)
+        let has_space = table.files.len() < FILES_MAX;
+        if has_space || table.files.contains_key(&file) || table.has_space() {
             table.files.entry(file).or_default().credits = CREDITS;
             self.any.store(true, Ordering::Relaxed);
         }

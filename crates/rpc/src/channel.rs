@@ -15,8 +15,10 @@ use wire::FRAME_BYTES_MAX;
 
 /// Bytes that must leave within [`WRITE_PATIENCE`].
 const WRITE_BYTES: usize = 64 << 10;
-/// Bytes that are read from a link at once.
+/// Bytes that are read from a link at once, while as much arrives.
 const READ_BYTES: usize = 64 << 10;
+/// And otherwise: a connection that waits for its next message holds so much.
+const READ_BYTES_FIRST: usize = 4 << 10;
 /// How long the other side may take to read what is sent to it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -57,7 +59,13 @@ pub struct Channel {
 struct Inbox {
     bytes: Vec<u8>,
     from: usize,
+    /// Where the link writes: kept between messages, as to clear a new one costs more than most
+    /// messages.
     raw: Vec<u8>,
+    /// Whether the last read filled it.
+    was_filled: bool,
+    /// How long the link waits for bytes, as it was set last.
+    patience: Option<Duration>,
 }
 
 impl Channel {
@@ -85,7 +93,13 @@ impl Channel {
         tls: Option<Connection>,
     ) -> io::Result<Channel> {
         link.set_patience(None, Some(WRITE_PATIENCE))?;
-        let inbox = Inbox { bytes: Vec::new(), from: 0, raw: Vec::new() };
+        let inbox = Inbox {
+            bytes: Vec::new(),
+            from: 0,
+            raw: Vec::new(),
+            was_filled: false,
+            patience: None,
+        };
         let tls = tls.map(Mutex::new);
         Ok(Channel { link, clock, tls, out: Mutex::default(), inbox: Mutex::new(inbox) })
     }
@@ -181,6 +195,8 @@ impl Channel {
         let mut inbox = self.inbox.lock();
         let mut is_admitted = false;
         frame.clear();
+        // Of a frame that has not begun: no time has passed.
+        let mut left = Some(within);
         loop {
             let waiting = inbox.bytes.get(inbox.from..).unwrap_or_default();
             if let Some((head, rest)) = waiting.split_first_chunk::<4>() {
@@ -206,7 +222,8 @@ impl Channel {
                     return Ok(());
                 }
             }
-            let rest = deadline.saturating_sub(self.clock.monotonic());
+            let rest =
+                left.take().unwrap_or_else(|| deadline.saturating_sub(self.clock.monotonic()));
             if rest.is_zero() {
                 return Err(ChannelError::Silent(within));
             }
@@ -228,13 +245,15 @@ impl Channel {
         rest: Duration,
         within: Duration,
     ) -> Result<bool, ChannelError> {
-        self.link.set_patience(Some(rest), Some(WRITE_PATIENCE))?;
-        let Inbox { bytes, from, raw } = inbox;
+        let Inbox { bytes, from, raw, was_filled, patience } = inbox;
+        if *patience != Some(rest) {
+            self.link.set_patience(Some(rest), Some(WRITE_PATIENCE))?;
+            *patience = Some(rest);
+        }
         bytes.drain(..*from);
         *from = 0;
-        // Small while nothing is going on: an idle connection holds little.
-        let space = if raw.is_empty() { 4 << 10 } else { READ_BYTES };
-        if raw.len() < space {
+        let space = if *was_filled { READ_BYTES } else { READ_BYTES_FIRST };
+        if raw.len() != space {
             *raw = vec![0; space];
         }
         let count = match self.link.read(raw) {
@@ -247,9 +266,7 @@ impl Channel {
             None => bytes.extend_from_slice(&raw[..count]),
             Some(tls) => decrypt(&mut tls.lock(), &raw[..count], bytes)?,
         }
-        if count < space {
-            *raw = Vec::new();
-        }
+        *was_filled = count == space;
         Ok(true)
     }
 
@@ -318,4 +335,85 @@ fn decrypt(tls: &mut Connection, mut raw: &[u8], to: &mut Vec<u8>) -> Result<(),
 
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use device::SystemClock;
+
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_secs(25);
+
+    /// Delivers what it has in pieces of a length, and counts how often its patience is set.
+    struct Pieces {
+        bytes: Mutex<Vec<u8>>,
+        piece: usize,
+        settings: AtomicUsize,
+    }
+
+    impl Link for Pieces {
+        fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+            let mut bytes = self.bytes.lock();
+            let count = self.piece.min(buffer.len()).min(bytes.len());
+            buffer[..count].copy_from_slice(&bytes[..count]);
+            bytes.drain(..count);
+            Ok(count)
+        }
+
+        fn write_all(&self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn set_patience(&self, _: Option<Duration>, _: Option<Duration>) -> io::Result<()> {
+            self.settings.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn close(&self) {}
+    }
+
+    fn channel(frames: &[usize], piece: usize) -> (Channel, Arc<Pieces>) {
+        let mut bytes = Vec::new();
+        for length in frames {
+            bytes.extend_from_slice(&(*length as u32).to_le_bytes());
+            bytes.resize(bytes.len() + length, 7);
+        }
+        let settings = AtomicUsize::new(0);
+        let link = Arc::new(Pieces { bytes: Mutex::new(bytes), piece, settings });
+        let own = Arc::clone(&link);
+        (Channel::plain(own, Arc::new(SystemClock::new())).unwrap(), link)
+    }
+
+    #[test]
+    fn short_frames_need_one_buffer_and_one_setting_of_the_link() {
+        let (channel, link) = channel(&[100; 50], 104);
+        let mut frame = Vec::new();
+        channel.receive(&mut frame, 1000, WITHIN).unwrap();
+        let first = channel.inbox.lock().raw.as_ptr();
+        for _ in 1..50 {
+            channel.receive(&mut frame, 1000, WITHIN).unwrap();
+            assert_eq!(frame, [7; 100]);
+            assert_eq!(channel.inbox.lock().raw.as_ptr(), first);
+        }
+        // Once when it was made, and once for the time.
+        assert_eq!(link.settings.load(Ordering::Relaxed), 2);
+        let ended = channel.receive(&mut frame, 1000, WITHIN);
+        assert!(matches!(ended, Err(ChannelError::Closed)));
+    }
+
+    #[test]
+    fn the_buffer_grows_while_much_arrives_and_a_connection_that_waits_holds_little() {
+        let (channel, link) = channel(&[200 << 10, 10], usize::MAX);
+        let mut frame = Vec::new();
+        channel.receive(&mut frame, 1 << 20, WITHIN).unwrap();
+        assert_eq!(frame, vec![7; 200 << 10]);
+        channel.receive(&mut frame, 1 << 20, WITHIN).unwrap();
+        assert_eq!(frame, [7; 10]);
+        link.bytes.lock().extend_from_slice(&[1, 0, 0, 0, 7]);
+        channel.receive(&mut frame, 1 << 20, WITHIN).unwrap();
+        assert_eq!(channel.inbox.lock().raw.len(), READ_BYTES_FIRST);
+    }
 }
