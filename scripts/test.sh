@@ -106,9 +106,10 @@ RUSTDOCFLAGS="-D warnings" RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin
   CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" \
   $cargo doc --package pando-device --no-deps --document-private-items --quiet
 
-# Once, with the code for tests in which a seed drives threads: elsewhere it does nothing. Documentation
-# has no examples that run, so its tests would only start rustdoc.
-what=(--workspace --features pando-scheduled/sim --lib --bins --tests)
+# Once, with the code for tests in which a seed drives threads: elsewhere it does nothing. Not `--lib`: that
+# builds twelve libraries once more that have no tests of their own (`test = false`). Documentation has no
+# examples that run, so its tests would only start rustdoc.
+what=(--workspace --features pando-scheduled/sim --bins --tests)
 step "building the tests"
 $cargo test "${what[@]}" --no-run --quiet
 
