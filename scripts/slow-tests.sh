@@ -21,7 +21,7 @@ one() {
 export -f one
 export root=$PWD
 
-$cargo test --workspace --features pando-scheduled/sim --lib --bins --tests --no-run --quiet --message-format=json |
+$cargo test --workspace --features pando-scheduled/sim --bins --tests --no-run --quiet --message-format=json |
   sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' |
   while read -r directory program; do
     [[ $directory == */crates/pando ]] && continue

@@ -79,7 +79,17 @@ fi
 
 # In a fresh clone, what incremental builds store for later ones costs more than it saves here, and
 # lines of code in backtraces cost a tenth of the build; a panic names its line without them.
-[ -d target/debug/incremental ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false
+fresh=
+if ! [ -d target/debug/incremental ]; then
+  fresh=yes
+  export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false
+  # Then lints and documentation use what the build made.
+  export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/rustc-recorded.sh
+fi
+# Once, with the code for tests in which a seed drives threads: elsewhere it does nothing. Not `--lib`: that
+# builds libraries once more that have no tests of their own. Documentation has no examples that run, so
+# its tests would only start rustdoc.
+what=(--workspace --features pando-scheduled/sim --bins --tests)
 
 echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about 20 minutes on"
 echo "two idle cores in a fresh clone, two fifths of it building; longer on a busy machine."
@@ -88,29 +98,38 @@ echo "two idle cores in a fresh clone, two fifths of it building; longer on a bu
 step "formatting"
 $cargo fmt --all --check
 
-# With the code for tests in which a seed drives threads, then without in the crate that has both. Not
-# `--all-targets`: that checks libraries without tests of their own twice.
-step "lints, on all targets, warnings are errors"
-$cargo clippy --workspace --lib --bins --tests --examples --features pando-scheduled/sim --quiet -- -D warnings
-$cargo clippy --package pando-device --quiet -- -D warnings
+build() {
+  step "building the tests"
+  $cargo test "${what[@]}" --no-run --quiet
+}
 
-# With the lints' program and arguments as Cargo passes them, so that crates are not checked once more
-# for their documentation; then the crate that has both, again without. The features of the two
-# crates are named: no dependency of tests counts here, through which the lints had them.
-step "documentation, warnings are errors"
-RUSTDOCFLAGS="-D warnings" RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
-  CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" \
-  $cargo doc --workspace --features pando-scheduled/sim,pando-device/sim,pando-testing/sim \
-  --no-deps --document-private-items --quiet
-RUSTDOCFLAGS="-D warnings" RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
-  CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" \
-  $cargo doc --package pando-device --no-deps --document-private-items --quiet
+if [ -n "$fresh" ]; then
+  build
+  step "lints, on all targets, warnings are errors"
+  CARGO="$cargo" bash scripts/lints.sh lints "${what[@]}"
+  step "documentation, warnings are errors"
+  CARGO="$cargo" bash scripts/lints.sh docs "${what[@]}"
+else
+  # Here Cargo's own lints and documentation are incremental, as a developer runs them.
+  # With the code for tests in which a seed drives threads, then without in the crate that has both. Not
+  # `--all-targets`: that checks libraries without tests of their own twice.
+  step "lints, on all targets, warnings are errors"
+  $cargo clippy --workspace --lib --bins --tests --examples --features pando-scheduled/sim --quiet -- -D warnings
+  $cargo clippy --package pando-device --quiet -- -D warnings
 
-# Once, with the code for tests in which a seed drives threads: elsewhere it does nothing. Documentation
-# has no examples that run, so its tests would only start rustdoc.
-what=(--workspace --features pando-scheduled/sim --lib --bins --tests)
-step "building the tests"
-$cargo test "${what[@]}" --no-run --quiet
+  # With the lints' program and arguments as Cargo passes them, so that crates are not checked once more
+  # for their documentation; then the crate that has both, again without. The features of the two
+  # crates are named: no dependency of tests counts here, through which the lints had them.
+  step "documentation, warnings are errors"
+  RUSTDOCFLAGS="-D warnings" RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
+    CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" \
+    $cargo doc --workspace --features pando-scheduled/sim,pando-device/sim,pando-testing/sim \
+    --no-deps --document-private-items --quiet
+  RUSTDOCFLAGS="-D warnings" RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
+    CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" \
+    $cargo doc --package pando-device --no-deps --document-private-items --quiet
+  build
+fi
 
 step "building the POSIX suites and an S3 server, begun before the lints"
 tools_wait

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Cargo's RUSTC_WORKSPACE_WRAPPER while `make test` builds in a fresh clone: stores the compiler's arguments,
+# and the variables that Cargo sets for them, in target/debug/recorded/CRATE-HASH, then compiles.
+# scripts/lints.sh has clippy and rustdoc do the same work on what the build made for its dependencies.
+# Cargo calls it whenever a unit is compiled, so a file there is never older than the unit's program.
+set -euo pipefail
+name='' extra='' out='' previous=''
+for argument; do
+  case $previous$argument in
+    --crate-name*) name=$argument ;;
+    --out-dir*) out=$argument ;;
+    -Cextra-filename=*) extra=${argument#extra-filename=} ;;
+  esac
+  previous=$argument
+done
+# Cargo's questions about the compiler have no directory.
+if [[ $name && $out == */deps ]]; then
+  # Not all of CARGO_*: some are secret.
+  variables=()
+  while IFS= read -r -d '' variable; do
+    case $variable in
+      CARGO_PKG_* | CARGO_MANIFEST_* | CARGO_BIN_* | CARGO_CRATE_NAME=* | CARGO_TARGET_TMPDIR=* | OUT_DIR=*)
+        variables+=("$variable") ;;
+    esac
+  done < <(env -0)
+  record=${out%/deps}/recorded/$name$extra
+  mkdir -p "${record%/*}"
+  {
+    echo "directory=${PWD@Q}"
+    echo "variables=(${variables[*]@Q})"
+    echo "arguments=(${*@Q})"
+  } > "$record.$$"
+  mv "$record.$$" "$record"
+fi
+exec "$@"
