@@ -72,7 +72,7 @@ fn a_complete_stream_that_is_cut_anywhere_continues() {
     }
 }
 
-/// A third state follows, so that increments go on after one that continued.
+/// A third state follows, so that increments continue after one that was cut.
 #[test]
 fn an_increment_that_is_cut_anywhere_continues() {
     for engine in Engine::ALL {
