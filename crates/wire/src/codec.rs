@@ -1,6 +1,7 @@
 //! Encodes and decodes messages. Decoding accepts any bytes and never panics; its allocations are
 //! bounded by the length of the frame.
 
+use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
 /// A message that cannot be decoded.
@@ -16,9 +17,30 @@ pub enum DecodeError {
 
 /// Appends the encoding of a message to `out`.
 pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) {
-    let taken = std::mem::take(out);
-    *out = postcard::to_extend(message, taken)
+    postcard::serialize_with_flavor(message, Appended(out))
         .expect("invariant: encoding into memory fails for no type of this crate");
+}
+
+/// What is encoded, appended. Contents are copied as a run: `postcard::to_extend` passes them byte
+/// by byte, which was most of what an import did.
+struct Appended<'a>(&'a mut Vec<u8>);
+
+impl Flavor for Appended<'_> {
+    type Output = ();
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
 }
 
 /// Decodes a message that fills `bytes`. Byte strings in it may borrow from them.
