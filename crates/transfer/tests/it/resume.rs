@@ -231,8 +231,8 @@ fn a_long_increment_that_a_crash_cuts_continues_where_it_was_noted() {
 }
 
 /// The power fails while a stream is applied: a complete one continues from what was noted last,
-/// and repeats what was applied since. An increment of which nothing was noted begins again, in place
-/// of what is there.
+/// and repeats what was applied since. An increment of which nothing was noted begins again, in
+/// place of what is there.
 #[test]
 fn a_stream_continues_after_a_crash() {
     let (world, before, now) = source();
