@@ -93,8 +93,7 @@ fn send(
     out: &mut Out<'_>,
 ) -> Result<()> {
     if !out.takes_bytes() {
-        out.pass(to - from);
-        return Ok(());
+        return out.pass(from, to - from);
     }
     buffer.resize((to - from) as usize, 0);
     file.read(from, buffer).at(path)?;

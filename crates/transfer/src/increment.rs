@@ -139,7 +139,10 @@ pub(crate) fn send(
         out.push(&Record::Open { path })?;
         changed((&source(job, &from), &source(job, &to)), path, out)?;
     }
-    for path in &plan.attributes {
+    // Those of the directory itself last: a receiver keeps them in memory until the end, so a
+    // stream that was cut behind them continues before them.
+    let all = || plan.attributes.iter();
+    for path in all().filter(|path| !path.is_empty()).chain(all().filter(|path| path.is_empty())) {
         job.check_wanted()?;
         let held = walks.1.entry(path)?;
         let of = (&path[..], held.node(), &held.entry.attr);

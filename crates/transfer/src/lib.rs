@@ -15,7 +15,7 @@
 //! * `send`, `full`, `increment`, `plan`: what is sent, and in which order
 //! * `receive`, `stage`: what is applied where, and when it becomes visible
 //! * `dump`, `load`: metadata as lines
-//! * `token`: where a stream continues
+//! * `token`, `steps`: where a stream continues, and whether it is the same one
 //! * `job`, `out`, `walk`, `attributes`, `contents`: parts that both sides use
 //! * `error`: why a stream was not sent or applied
 
@@ -42,6 +42,7 @@ mod walk;
 mod attributes;
 mod contents;
 mod token;
+mod steps;
 mod error;
 
 pub use columns::{ColumnWriter, MAGIC as COLUMNS_MAGIC};
@@ -50,4 +51,4 @@ pub use error::{Error, Result};
 pub use load::Loader;
 pub use receive::{ReceiveOptions, Received, Receiver, Suspended};
 pub use send::{SendOptions, Sent, send};
-pub use token::Token;
+pub use token::{Since, Token};

@@ -1,10 +1,11 @@
 //! Where records go: framed, counted, and digested. Those that the receiver has already are
-//! counted only.
+//! counted only; of an increment they must be the same steps.
 
 use format::stream::{Head, Record, preamble};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{Error, Result};
+use crate::steps::Steps;
 
 /// Bytes that are handed on at once.
 const PART_BYTES: usize = 256 << 10;
@@ -19,6 +20,9 @@ pub(crate) struct Out<'a> {
     digest: Xxh3,
     /// Records left out at the start.
     skipped: u64,
+    /// The steps left out so far, and what their digest must be at the end.
+    steps: Option<(Steps, u64)>,
+    scratch: Vec<u8>,
     /// Records so far, without the first, and with those left out.
     records: u64,
     /// Records and bytes of contents that left.
@@ -32,13 +36,20 @@ pub(crate) struct Out<'a> {
 }
 
 impl<'a> Out<'a> {
-    /// Begins a stream.
-    pub(crate) fn begin(emit: Emit<'a>, head: &Head<'_>, dry_run: bool) -> Out<'a> {
+    /// Begins a stream. `steps`: the digest of those that are left out, if it is known.
+    pub(crate) fn begin(
+        emit: Emit<'a>,
+        head: &Head<'_>,
+        steps: Option<u64>,
+        dry_run: bool,
+    ) -> Out<'a> {
         let mut out = Out {
             emit,
             buffer: preamble().to_vec(),
             digest: Xxh3::new(),
             skipped: head.skipped,
+            steps: steps.map(|expected| (Steps::default(), expected)),
+            scratch: Vec::new(),
             records: 0,
             sent: (0, 0),
             stream_bytes: 0,
@@ -64,7 +75,10 @@ impl<'a> Out<'a> {
         self.records += 1;
         if self.records <= self.skipped {
             self.note(record);
-            return Ok(());
+            if let Some((steps, _)) = &mut self.steps {
+                steps.add(record, &mut self.scratch);
+            }
+            return self.check_steps();
         }
         if let Some(path) = self.open.take()
             && matches!(record, Record::Data { .. } | Record::Hole { .. } | Record::Size { .. })
@@ -80,12 +94,32 @@ impl<'a> Out<'a> {
     }
 
     /// Counts a record with contents whose bytes do not matter.
-    pub(crate) fn pass(&mut self, length: u64) {
+    pub(crate) fn pass(&mut self, offset: u64, length: u64) -> Result<()> {
         self.records += 1;
         if self.records > self.skipped {
             self.sent.0 += 1;
             self.sent.1 += length;
             self.stream_bytes += length + 24;
+            return Ok(());
+        }
+        if let Some((steps, _)) = &mut self.steps {
+            steps.add_data(offset, length);
+        }
+        self.check_steps()
+    }
+
+    /// Refuses to continue a stream that began with other steps. Nothing has left by then.
+    fn check_steps(&self) -> Result<()> {
+        match self.steps {
+            Some((steps, expected))
+                if self.records == self.skipped && steps.value() != expected =>
+            {
+                Err(Error::refused(
+                    "the increment is not the one that was cut: its first steps are others",
+                    "send it from its beginning, without a token",
+                ))
+            }
+            _ => Ok(()),
         }
     }
 

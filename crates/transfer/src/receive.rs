@@ -19,7 +19,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{At, Error, Result};
 use crate::stage::{Claim, Stage};
-use crate::token::Token;
+use crate::steps::Steps;
+use crate::token::{Since, Token};
 
 mod apply;
 
@@ -95,11 +96,24 @@ struct Work<'a> {
     bytes: u64,
     /// Records and bytes when it was last noted.
     noted: (u64, u64),
-    /// Records before the attributes of the root, which are kept in memory: a stream that continues
-    /// has them again.
-    before_root: Option<u64>,
+    /// Records before the attributes of the root, which are kept in memory, and their digest: a
+    /// stream that continues has them again.
+    before_root: Option<(u64, Steps)>,
+    /// What only an increment needs.
+    increment: Option<Increment>,
     /// Kept until the stage is not used any more.
     _claim: Claim,
+}
+
+/// How an increment continues when it is cut.
+struct Increment {
+    /// The base, as the sender calls it.
+    base: Origin,
+    /// The steps that were applied.
+    steps: Steps,
+    scratch: Vec<u8>,
+    /// The token of the copy of the stage that is kept.
+    marked: Option<Token>,
 }
 
 impl<'a> Receiver<'a> {
@@ -200,10 +214,14 @@ impl<'a> Receiver<'a> {
             }
             (record, Some(work)) => {
                 work.apply.record(record)?;
+                let steps = work.increment.as_ref().map_or(Steps::default(), |one| one.steps);
                 if matches!(record, Record::Attr { path: b"", .. }) {
-                    work.before_root.get_or_insert(work.records);
+                    work.before_root.get_or_insert((work.records, steps));
                 }
                 work.records += 1;
+                if let Some(Increment { steps, scratch, .. }) = &mut work.increment {
+                    steps.add(record, scratch);
+                }
                 if let Record::Data { bytes, .. } = record {
                     work.bytes += bytes.len() as u64;
                 }
@@ -262,17 +280,18 @@ impl<'a> Receiver<'a> {
             }
             (Some(present), false) => Some(self.base(present.node(), head, &snapshot)?),
         };
-        if head.skipped > 0 && base.is_some() {
-            return Err(Error::refused(
-                "the stream is the rest of an increment",
-                "an increment begins again: send it without a token",
-            ));
-        }
         let claim = Claim::take(fs, destination, origin)?;
         let copied = base.as_ref().map(|base| base.root);
-        let stage = self.stage(destination, (origin, head.skipped), copied)?;
+        let (stage, marked) = self.stage(destination, (origin, head), copied)?;
+        let increment = head.bases.first().map(|&base| Increment {
+            base,
+            steps: Steps::from(marked.and_then(|one| one.since).map_or(0, |since| since.steps)),
+            scratch: Vec::new(),
+            marked,
+        });
         let within = Caller { enforce: Enforce::Kernel, ..caller };
-        let apply = Apply::new(fs, within, stage, head.skipped > 0);
+        let continues = head.skipped > 0;
+        let apply = Apply::new(fs, within, stage, (continues, continues && base.is_none()));
         Ok(Work {
             apply,
             origins: head.origins.clone(),
@@ -285,34 +304,45 @@ impl<'a> Receiver<'a> {
             bytes: 0,
             noted: (0, 0),
             before_root: None,
+            increment,
             _claim: claim,
         })
     }
 
-    /// The stage of a stream that continues, or a new one.
+    /// The stage of a stream that continues, or a new one; and the token by which the stage of an
+    /// increment was found.
     fn stage(
         &self,
         destination: (NodeId, &[u8]),
-        (origin, skipped): (Origin, u64),
+        (origin, head): (Origin, &Head<'_>),
         copied: Option<NodeId>,
-    ) -> Result<Stage<'a>> {
+    ) -> Result<(Stage<'a>, Option<Token>)> {
+        let (fs, caller, skipped) = (self.fs, &self.caller, head.skipped);
         if skipped == 0 {
-            return Stage::make(self.fs, &self.caller, destination, origin, copied);
+            return Ok((Stage::make(fs, caller, destination, origin, copied)?, None));
         }
-        match Stage::find(self.fs, &self.caller, destination, origin)? {
-            Some((stage, applied)) if applied == skipped => Ok(stage),
-            Some((_, applied)) => {
-                let token = Token { origin, applied };
-                Err(Error::refused(
-                    format!("the stream continues elsewhere; the token is {token}"),
-                    "send it with `--resume` and this token",
-                ))
+        let there = if copied.is_some() {
+            let of = (origin, &head.bases[..]);
+            match Stage::resume(fs, caller, destination, of, skipped)? {
+                Ok((stage, token)) => return Ok((stage, Some(token))),
+                Err(there) => there,
             }
-            None => Err(Error::refused(
+        } else {
+            match Stage::find(fs, caller, destination, origin)? {
+                Some((stage, applied)) if applied == skipped => return Ok((stage, None)),
+                found => found.map(|(_, applied)| Token { origin, applied, since: None }),
+            }
+        };
+        Err(match there {
+            Some(token) => Error::refused(
+                format!("the stream continues elsewhere; the token is {token}"),
+                "send it with `--resume` and this token",
+            ),
+            None => Error::refused(
                 "the stream is the rest of one, and nothing of that is here",
                 "send it without a token",
-            )),
-        }
+            ),
+        })
     }
 
     /// The base of an increment among the snapshots of the destination.
@@ -443,7 +473,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// Ends a stream that failed or was cut. What was applied stays if the stream can continue;
-    /// nothing stays of an increment, nor of a stream that is damaged or not allowed.
+    /// nothing stays of a stream that is damaged or not allowed.
     pub fn give_up(mut self, because: Option<&Error>) -> Option<Suspended> {
         let work = self.work.take()?;
         let continues = match because {
@@ -469,33 +499,49 @@ impl Drop for Receiver<'_> {
 impl Work<'_> {
     /// How many records need not be sent again, of some that were applied.
     fn applied(&self, records: u64) -> u64 {
-        self.skipped + self.before_root.map_or(records, |before| before.min(records))
+        self.skipped + self.before_root.map_or(records, |(before, _)| before.min(records))
     }
 
     fn note(&mut self) -> Result<()> {
-        // An increment is not found again by a record.
-        if self.base.is_some() {
-            return Ok(());
+        let applied = self.applied(self.records);
+        let of_root = self.before_root.map(|(_, steps)| steps);
+        match &mut self.increment {
+            None => self.apply.stage.note(self.origin, applied)?,
+            // There is nothing to continue.
+            Some(_) if applied == 0 => {}
+            Some(Increment { base, steps, marked, .. }) => {
+                let steps = of_root.unwrap_or(*steps).value();
+                let since = Some(Since { base: *base, steps });
+                let token = Token { origin: self.origin, applied, since };
+                if *marked != Some(token) {
+                    self.apply.stage.mark(&token)?;
+                    *marked = Some(token);
+                }
+            }
         }
-        self.apply.stage.note(self.origin, self.applied(self.records))?;
         self.noted = (self.records, self.bytes);
         Ok(())
     }
 
-    /// Leaves the stage for the rest of the stream; of an increment, removes it.
+    /// Leaves the stage for the rest of the stream, or of an increment its copy.
     fn suspend(mut self) -> Option<Suspended> {
-        if self.base.is_some() {
-            drop_logged(&self.apply.stage);
-            return None;
+        let noted = self.note();
+        if let Err(error) = &noted {
+            tracing::info!(%error, "a stream continues from where it was noted last");
         }
-        let applied = match self.note() {
-            Ok(()) => self.applied(self.records),
-            Err(error) => {
-                tracing::info!(%error, "a stream continues from where it was noted last");
-                self.applied(self.noted.0)
+        if let Some(Increment { marked, .. }) = &self.increment {
+            let Some(token) = *marked else {
+                drop_logged(&self.apply.stage);
+                return None;
+            };
+            if let Err(error) = self.apply.stage.remove_stage() {
+                tracing::warn!(%error, "what was received of a stream is not removed");
             }
-        };
-        Some(Suspended { token: Token { origin: self.origin, applied } })
+            return Some(Suspended { token });
+        }
+        let records = if noted.is_ok() { self.records } else { self.noted.0 };
+        let applied = self.applied(records);
+        Some(Suspended { token: Token { origin: self.origin, applied, since: None } })
     }
 }
 

@@ -51,24 +51,13 @@ pub fn send(
     options: &SendOptions,
     (cancel, emit): (&AtomicBool, Emit<'_>),
 ) -> Result<Sent> {
-    if base.is_some() && options.token.is_some() {
-        return Err(Error::refused(
-            "the rest of an increment is not sent",
-            "an increment begins again: send it without a token",
-        ));
-    }
     let origins = origins(fs, snapshot)?;
     let bases = base.map(|base| self::origins(fs, base)).transpose()?.unwrap_or_default();
-    let skipped = match options.token {
-        None => 0,
-        Some(token) if origins.contains(&token.origin) => token.applied,
-        Some(_) => {
-            return Err(Error::refused(
-                "the token is of another snapshot",
-                "name the snapshot whose stream was cut",
-            ));
-        }
-    };
+    if let Some(token) = &options.token {
+        check_token(token, &origins, base.is_some().then_some(&bases[..]))?;
+    }
+    let skipped = options.token.map_or(0, |token| token.applied);
+    let steps = options.token.and_then(|token| token.since).map(|since| since.steps);
     let snapshot_info = match fs.snapshot_of_root(snapshot)? {
         Some(number) => fs.snapshot_info(number)?,
         None => return Err(not_a_snapshot()),
@@ -85,14 +74,14 @@ pub fn send(
     };
     let mut out = match base {
         None => {
-            let mut out = Out::begin(emit, &head, options.dry_run);
+            let mut out = Out::begin(emit, &head, steps, options.dry_run);
             full::send(&job, snapshot, &mut out)?;
             out
         }
         Some(base) => {
             let plan = increment::compare(&job, (base, snapshot))?;
             (head.bytes, head.changes) = plan.expected();
-            let mut out = Out::begin(emit, &head, options.dry_run);
+            let mut out = Out::begin(emit, &head, steps, options.dry_run);
             increment::send(&job, &plan, (base, snapshot), &mut out)?;
             out
         }
@@ -100,6 +89,31 @@ pub fn send(
     out.end()?;
     let (records, bytes) = out.sent();
     Ok(Sent { records, bytes, stream_bytes: out.stream_bytes })
+}
+
+/// Refuses a token of another stream. `bases`: the identities of an increment's base.
+fn check_token(token: &Token, origins: &[Origin], bases: Option<&[Origin]>) -> Result<()> {
+    if !origins.contains(&token.origin) {
+        return Err(Error::refused(
+            "the token is of another snapshot",
+            "name the snapshot whose stream was cut",
+        ));
+    }
+    match (token.since, bases) {
+        (None, None) => Ok(()),
+        (Some(since), Some(bases)) if bases.contains(&since.base) => Ok(()),
+        (Some(_), Some(_)) => Err(Error::refused(
+            "the token is of an increment from another base",
+            "name that base after --from",
+        )),
+        (Some(_), None) => {
+            Err(Error::refused("the token is of an increment", "name its base after --from"))
+        }
+        (None, Some(_)) => Err(Error::refused(
+            "the token is of a complete stream, and not of an increment",
+            "leave --from out",
+        )),
+    }
 }
 
 fn origins(fs: &Fs, snapshot: NodeId) -> Result<Vec<Origin>> {

@@ -2,6 +2,10 @@
 //! the receiver may enter. It is found again by its name, which follows from the destination and
 //! the snapshot that is sent.
 //!
+//! Of a complete stream the subvolume has a record of how much was applied, at least: what is
+//! repeated has the same result. Of an increment that is not so; its stage is copied from time to
+//! time, under a name that is the token. The stream continues in a copy of that copy.
+//!
 //! The subvolume may be a clone, whose root belongs to the owner of the destination: that user
 //! could open it, and exchange what is in it. The directory around it belongs to the receiver.
 
@@ -13,13 +17,15 @@ use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{Error, Result};
-use crate::token::Token;
+use crate::token::{Since, Token};
 use crate::walk::Held;
 
 /// How names of the directories of stages begin.
 const PREFIX: &str = ".pando-receive-";
 /// The name of a stage in its directory.
 const STAGE: &[u8] = b"stage";
+/// How names of copies of a stage begin; the token follows.
+const MARK: &str = "mark-";
 /// Permission bits of the directory.
 const PRIVATE: u32 = 0o700;
 
@@ -71,23 +77,67 @@ impl<'a> Stage<'a> {
         let mut found: Option<Token> = None;
         for directory in names {
             let Some(held) = private(fs, caller, (parent, &directory))? else { continue };
-            let Some(held) = staged(fs, caller, &held)? else { continue };
-            let Some(subvol) = fs.subvolume_of_root(held.node())? else { continue };
-            let Some(record) = fs.received(subvol)?.filter(|record| !record.is_complete) else {
-                continue;
-            };
-            for origin in record.origins {
-                let is_further = found.is_none_or(|found| found.applied < record.applied);
-                if name(destination, origin) == directory && is_further {
-                    found = Some(Token { origin, applied: record.applied });
+            let mut tokens = marks(fs, caller, held.node())?;
+            let stage = staged(fs, caller, &held)?;
+            let subvol = stage.map(|held| fs.subvolume_of_root(held.node())).transpose()?.flatten();
+            let record = subvol.map(|subvol| fs.received(subvol)).transpose()?.flatten();
+            for record in record.into_iter().filter(|record| !record.is_complete) {
+                let token = |origin| Token { origin, applied: record.applied, since: None };
+                tokens.extend(record.origins.into_iter().map(token));
+            }
+            for token in tokens {
+                let is_further = found.is_none_or(|found| found.applied < token.applied);
+                if name(destination, token.origin) == directory && is_further {
+                    found = Some(token);
                 }
             }
         }
         Ok(found)
     }
 
+    /// The stage of an increment that was cut after so many records, as it was then, and the token
+    /// of that. Otherwise the token of what is there instead, if anything is.
+    pub(crate) fn resume(
+        fs: &'a Fs,
+        caller: &Caller,
+        (parent, destination): (NodeId, &[u8]),
+        (origin, bases): (Origin, &[Origin]),
+        applied: u64,
+    ) -> Result<std::result::Result<(Stage<'a>, Token), Option<Token>>> {
+        let name = name(destination, origin);
+        let Some(directory) = private(fs, caller, (parent, &name))? else { return Ok(Err(None)) };
+        let mut marks = marks(fs, caller, directory.node())?;
+        marks.retain(|token| {
+            let is_of_base = |since: Since| bases.contains(&since.base);
+            token.origin == origin && token.since.is_some_and(is_of_base)
+        });
+        let Some(&token) = marks.iter().find(|token| token.applied == applied) else {
+            return Ok(Err(marks.pop()));
+        };
+        if staged(fs, caller, &directory)?.is_some() {
+            fs.rmr(caller, directory.node(), STAGE)?;
+        }
+        let mark = Held::new(fs, fs.lookup(caller, directory.node(), &mark(&token))?);
+        fs.clone_dir(caller, mark.node(), directory.node(), STAGE)?;
+        let root = Held::new(fs, fs.lookup(caller, directory.node(), STAGE)?);
+        let stage = Stage { fs, caller: caller.clone(), parent, name, directory, root };
+        close(fs, caller, stage.node())?;
+        Ok(Ok((stage, token)))
+    }
+
+    /// Keeps a copy of the stage as it is, in place of earlier ones.
+    pub(crate) fn mark(&self, token: &Token) -> FsResult<()> {
+        let directory = self.directory.node();
+        let earlier = marks(self.fs, &self.caller, directory)?;
+        self.fs.clone_dir(&self.caller, self.node(), directory, &mark(token))?;
+        for token in earlier {
+            self.fs.rmr(&self.caller, directory, &mark(&token))?;
+        }
+        Ok(())
+    }
+
     /// An empty stage, or a copy of a directory, in place of one that was left. Only an empty one
-    /// has a record, by which it is found again: an increment begins again.
+    /// has a record, by which it is found again.
     pub(crate) fn make(
         fs: &'a Fs,
         caller: &Caller,
@@ -155,10 +205,15 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Removes the stage with all in it.
+    /// Removes the stage with all in it, and its copies.
     pub(crate) fn remove(&self) -> FsResult<()> {
-        self.fs.rmr(&self.caller, self.directory.node(), STAGE)?;
+        empty(self.fs, &self.caller, &self.directory)?;
         self.remove_directory()
+    }
+
+    /// Removes the stage alone: its copies stay.
+    pub(crate) fn remove_stage(&self) -> FsResult<()> {
+        self.fs.rmr(&self.caller, self.directory.node(), STAGE).map(drop)
     }
 
     /// Removes the directory, if its name still points to it.
@@ -202,12 +257,38 @@ fn staged<'a>(fs: &'a Fs, caller: &Caller, directory: &Held<'a>) -> FsResult<Opt
 /// Removes a stage that a crash or another stream left, if it is the caller's.
 fn remove_left(fs: &Fs, caller: &Caller, (parent, name): (NodeId, &[u8])) -> FsResult<()> {
     let Some(directory) = private(fs, caller, (parent, name))? else { return Ok(()) };
-    if staged(fs, caller, &directory)?.is_some() {
-        fs.rmr(caller, directory.node(), STAGE)?;
-    }
+    empty(fs, caller, &directory)?;
     fs.rmdir(caller, parent, name)?;
     fs.invalidate_entry(parent, name);
     Ok(())
+}
+
+/// Removes the stage in a private directory, and its copies.
+fn empty(fs: &Fs, caller: &Caller, directory: &Held<'_>) -> FsResult<()> {
+    for token in marks(fs, caller, directory.node())? {
+        fs.rmr(caller, directory.node(), &mark(&token))?;
+    }
+    if staged(fs, caller, directory)?.is_some() {
+        fs.rmr(caller, directory.node(), STAGE)?;
+    }
+    Ok(())
+}
+
+/// The name of a copy of a stage.
+fn mark(token: &Token) -> Vec<u8> {
+    format!("{MARK}{token}").into_bytes()
+}
+
+/// The tokens of the copies of a stage, by their names in its private directory.
+fn marks(fs: &Fs, caller: &Caller, directory: NodeId) -> FsResult<Vec<Token>> {
+    let mut tokens = Vec::new();
+    fs.readdir(caller, directory, 0, &mut |entry| {
+        let text = entry.name.strip_prefix(MARK.as_bytes());
+        let text = text.and_then(|text| std::str::from_utf8(text).ok());
+        tokens.extend(text.and_then(Token::parse));
+        fs::WalkControl::Continue
+    })?;
+    Ok(tokens)
 }
 
 /// Removes access lists and the bits of others: inherited or copied ones would open what is

@@ -40,9 +40,9 @@ impl FrameError {
     }
 }
 
-/// Reads one frame into `buffer`, whose former contents are replaced.
+/// Reads one frame into `buffer`, whose former contents are replaced. After an error it has any
+/// contents.
 pub fn read_frame(from: &mut impl Read, buffer: &mut Vec<u8>) -> Result<(), FrameError> {
-    buffer.clear();
     let mut header = [0; 4];
     let mut filled = 0;
     while let Some(rest) = header.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -58,6 +58,7 @@ pub fn read_frame(from: &mut impl Read, buffer: &mut Vec<u8>) -> Result<(), Fram
     if length > FRAME_BYTES_MAX {
         return Err(FrameError::TooLong(length));
     }
+    // What was there is overwritten, and not cleared before.
     buffer.resize(length, 0);
     from.read_exact(buffer)?;
     Ok(())

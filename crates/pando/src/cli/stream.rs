@@ -15,13 +15,13 @@ older than its base: with several receivers, give each a name by --hold, or what
 is released for another. You need the right to read everything that is sent. Only root sends
 increments.
 
-A complete stream that was cut continues: `pando receive --token DST` prints a token, and --resume
-sends what is missing; its snapshot stays held until then. An increment that was cut is sent again,
-without a token, and leaves no hold.
+A stream that was cut continues: `pando receive --token DST` prints a token, and --resume sends what
+is missing, of an increment with the same --from. The snapshot and its base stay held until then.
 
 Examples:
   pando send /mnt/vol/home@monday | pando receive /backup/vol:/home
   pando send --from /mnt/vol/home@monday /mnt/vol/home@tuesday | ssh host pando receive /mnt/b/home
+  pando send --from /mnt/vol/home@monday --resume TOKEN /mnt/vol/home@tuesday > rest
   pando send --hold weekly /mnt/vol/home@monday | ssh attic pando receive /mnt/b/home
   pando send --dry-run --from /mnt/vol/home@monday /mnt/vol/home@tuesday
   pando send /mnt/vol/home@monday | zstd > monday.zst";
@@ -82,7 +82,7 @@ pub(crate) struct SendArgs {
     /// Send only what differs from this older snapshot of the directory; as root
     #[arg(long, value_name = "BASE")]
     pub(crate) from: Option<PathBuf>,
-    /// Send the rest of a complete stream that was cut
+    /// Send the rest of a stream that was cut
     #[arg(long, value_name = "TOKEN")]
     pub(crate) resume: Option<String>,
     /// Print the size of the stream only

@@ -114,7 +114,7 @@ impl<'a> Holds<'a> {
         })
     }
 
-    /// The stream was cut, and can continue: its snapshot stays held for that.
+    /// The stream was cut, and can continue: its snapshot and its base stay held for that.
     pub(super) fn keep(mut self) {
         self.end(true);
         if let Err(error) = self.fs.sync() {

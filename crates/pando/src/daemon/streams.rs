@@ -76,8 +76,8 @@ pub(super) fn send(
         cut => cut,
     };
     if let Some(failure) = cut {
-        // A complete stream continues with a token; an increment is sent again.
-        if base.is_none() && begun.get() {
+        // It continues with a token.
+        if begun.get() {
             holds.into_iter().for_each(Holds::keep);
         }
         return Err(failure);

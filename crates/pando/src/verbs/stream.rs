@@ -67,13 +67,11 @@ pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
 
 fn cannot_write(error: &io::Error, args: &SendArgs) -> Failure {
     let message = format!("cannot write the stream to standard output: {error}");
-    Failure::new(FailureKind::Interrupted, message).hint(match args.from {
-        None => {
-            "`pando receive --token DST` prints the token with which it continues; until then the \
-             snapshot stays held"
-        }
-        Some(_) => "an increment begins again: send it again",
-    })
+    let held = if args.from.is_some() { "snapshot and its base stay" } else { "snapshot stays" };
+    Failure::new(FailureKind::Interrupted, message).hint(format!(
+        "`pando receive --token DST` prints the token with which it continues; until then the \
+         {held} held"
+    ))
 }
 
 /// Standard output has the stream: what was sent is reported on standard error, except of a dry

@@ -58,7 +58,12 @@ fn a_snapshot_is_not_pruned_while_it_is_sent() {
     let Some((world, d)) = filled(&auto) else { return };
     let at = |snapshot: &str| format!("{d}@{snapshot}");
     let held = |snapshot: &str| holds(&world, &d, snapshot);
-    // An increment: its base is held, too. It is cut, and leaves no hold.
+    let ended = || {
+        wait_until("the daemon has noticed it", || {
+            !world.ok(&["session", "list", world.vol()]).contains("sending")
+        });
+    };
+    // An increment: its base is held, too. It is cut, and can continue, so both stay held.
     for how in [Signal::INT, Signal::KILL] {
         let mut sending = start(&["send", "--from", &at(auto[0]), &at(auto[1])]);
         wait_until("both are held", || held(auto[0]) == ["sent"] && held(auto[1]) == ["sent"]);
@@ -66,7 +71,11 @@ fn a_snapshot_is_not_pruned_while_it_is_sent() {
         assert!(pruned.contains("held by sent"), "{pruned}");
         assert!(world.fails(6, &["snapshot", "delete", &d, auto[0]]).contains("held"));
         interrupt(&mut sending, how);
-        wait_until("nothing is held", || held(auto[0]).is_empty() && held(auto[1]).is_empty());
+        ended();
+        for snapshot in &auto[..2] {
+            assert_eq!(held(snapshot), ["sent"], "{how:?}");
+            world.ok(&["snapshot", "release", &d, snapshot, "sent"]);
+        }
     }
     // A complete stream that is cut can continue, so its snapshot stays held.
     let mut sending = start(&["send", &at(auto[0])]);
@@ -75,17 +84,19 @@ fn a_snapshot_is_not_pruned_while_it_is_sent() {
     let answer = crate::world::answer(&sending.wait_with_output().unwrap());
     assert_eq!(answer.code, 130, "{}", answer.err);
     assert!(answer.err.contains("stays held"), "{}", answer.err);
-    wait_until("the daemon has noticed it", || {
-        !world.ok(&["session", "list", world.vol()]).contains("sending")
-    });
+    ended();
     assert_eq!(held(auto[0]), ["sent"]);
     world.ok(&["snapshot", "release", &d, auto[0], "sent"]);
-    // A hold of before the stream is not released.
+    // A stream that fails cannot continue, and releases what it set; a hold of before it stays.
     world.ok(&["snapshot", "hold", &d, auto[0], "sent"]);
-    let mut sending = start(&["send", "--from", &at(auto[0]), &at(auto[1])]);
-    wait_until("the other one is held", || held(auto[1]) == ["sent"]);
-    interrupt(&mut sending, Signal::INT);
-    wait_until("that is released", || held(auto[1]).is_empty());
+    let another = world.below_mount("another");
+    fs::create_dir(&another).unwrap();
+    world.ok(&["snapshot", "create", another.to_str().unwrap(), "one"]);
+    let base = format!("{}@one", another.display());
+    let failed = world.fails(2, &["send", "--from", &base, &at(auto[1])]);
+    assert!(failed.contains("not of one directory"), "{failed}");
+    assert!(holds(&world, another.to_str().unwrap(), "one").is_empty());
+    assert!(held(auto[1]).is_empty());
     assert_eq!(held(auto[0]), ["sent"]);
     // None at all if that is requested, nor of a dry run.
     world.ok(&["send", "--dry-run", &at(auto[2])]);
@@ -114,7 +125,12 @@ fn a_stream_that_fails_releases_no_hold_of_another() {
     wait_until("one has ended", || sending() == 1);
     assert_eq!(both(), held, "the other one needs them");
     interrupt(&mut second, Signal::KILL);
-    wait_until("nothing is held", || both() == [[""; 0]; 2]);
+    wait_until("the other one has ended", || sending() == 0);
+    // It can continue.
+    assert_eq!(both(), held);
+    for snapshot in auto {
+        world.ok(&["snapshot", "release", &d, snapshot, "sent"]);
+    }
     // The second one is complete before the first one fails.
     let (mut first, mut second) = (increment(), None);
     wait_until("both are held", || both() == held);

@@ -171,6 +171,49 @@ fn a_stream_that_is_cut_or_interrupted_continues() {
     assert_eq!(other.names("/"), ["copy"]);
 }
 
+/// An increment is cut by Ctrl-C and by the end of its daemon, and continues with a token.
+#[test]
+fn an_increment_that_is_cut_continues() {
+    let Some(world) = filled("btree") else { return };
+    let other = World::on("btree");
+    let (stream, to) = (world.path().join("stream"), other.at("/copy"));
+    let d = world.below_mount("d");
+    let at = |name: &str| format!("{}@{name}", d.display());
+    send(&world, &[&at("one")], &stream);
+    assert_eq!(receive(&[&to], &fs::read(&stream).unwrap()).code, 0);
+    for number in 0..40 {
+        fs::write(d.join(format!("more-{number}")), vec![number; 100_000]).unwrap();
+    }
+    world.ok(&["snapshot", "create", d.to_str().unwrap(), "three"]);
+    let from = ["--from", &at("one"), &at("three")].map(str::to_owned);
+    let of = |token: Option<&str>| {
+        let mut arguments: Vec<&str> = from.iter().map(String::as_str).collect();
+        arguments.extend(token.into_iter().flat_map(|token| ["--resume", token]));
+        send(&world, &arguments, &stream);
+        fs::read(&stream).unwrap()
+    };
+    let whole = of(None);
+    let cut = receive(&[&to], &whole[..1 << 20]);
+    assert_eq!(cut.code, 130, "{}", cut.err);
+    let token = other.ok(&["receive", "--token", &to]).trim().to_owned();
+    assert!(cut.err.contains(&token), "{}", cut.err);
+    // The token is of an increment.
+    let refused = world.fails(2, &["send", "--dry-run", "--resume", &token, &at("three")]);
+    assert!(refused.contains("name its base after --from"), "{refused}");
+    let rest = of(Some(&token));
+    assert!(rest.len() < whole.len() - (700 << 10), "{} of {}", rest.len(), whole.len());
+    assert_eq!(receive(&[&to], &rest[..1 << 20]).code, 130);
+    let token = other.ok(&["receive", "--token", &to]).trim().to_owned();
+    other.kill_daemon();
+    assert_eq!(other.ok(&["receive", "--token", &to]).trim(), token);
+    let received = receive(&[&to], &of(Some(&token)));
+    assert_eq!(received.code, 0, "{}", received.err);
+    assert!(other.mount());
+    assert_same(&world.below_mount("d/.snapshots/three"), &other.below_mount("copy"));
+    assert_eq!(other.names("/"), ["copy"]);
+    other.ok(&["fsck", other.vol()]);
+}
+
 #[test]
 fn wrong_use_is_reported() {
     let Some(world) = filled("btree") else { return };

@@ -29,14 +29,22 @@ pub(super) struct Apply<'a> {
     parked: Option<Held<'a>>,
     /// The attributes of the root. They are set last: until then only the caller may enter.
     root: Option<Kept>,
+    /// Whether a part of the stream was applied before.
+    continues: bool,
     /// Whether records may have been applied before: those of a complete stream, which only makes.
     repeats: bool,
 }
 
 impl<'a> Apply<'a> {
-    pub(super) fn new(fs: &'a Fs, caller: Caller, stage: Stage<'a>, repeats: bool) -> Apply<'a> {
+    pub(super) fn new(
+        fs: &'a Fs,
+        caller: Caller,
+        stage: Stage<'a>,
+        (continues, repeats): (bool, bool),
+    ) -> Apply<'a> {
         let walk = Walk::new(fs, &caller, stage.node());
-        Apply { fs, caller, stage, walk, open: None, parked: None, root: None, repeats }
+        let (open, parked, root) = (None, None, None);
+        Apply { fs, caller, stage, walk, open, parked, root, continues, repeats }
     }
 
     /// Applies a record.
@@ -98,7 +106,11 @@ impl<'a> Apply<'a> {
         }
         let name = self.stage.parked();
         let (root, mode) = (self.stage.node(), DIRECTORY_MODE_MEANWHILE);
-        let entry = self.fs.mkdir(&self.caller, root, &name, mode)?;
+        let entry = match self.fs.mkdir(&self.caller, root, &name, mode) {
+            // Of the part that was applied before.
+            Err(FsError::Exists) if self.continues => self.fs.lookup(&self.caller, root, &name)?,
+            made => made?,
+        };
         let node = entry.node;
         self.parked = Some(Held::new(self.fs, entry));
         Ok(node)

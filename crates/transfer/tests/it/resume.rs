@@ -11,7 +11,11 @@ use crate::world::{World, root, user};
 
 /// A directory with something of each kind, and a second state of it.
 fn source() -> (World, NodeId, NodeId) {
-    let world = World::new(Engine::Btree, 1);
+    source_on(Engine::Btree)
+}
+
+fn source_on(engine: Engine) -> (World, NodeId, NodeId) {
+    let world = World::new(engine, 1);
     world.mkdir("/top");
     world.mkdir("/top/d");
     let linked = world.file("/top/d/f", &vec![5; 400_000]);
@@ -68,48 +72,167 @@ fn a_complete_stream_that_is_cut_anywhere_continues() {
     }
 }
 
+/// A third state follows, so that increments continue after one that was cut.
 #[test]
-fn an_increment_that_is_cut_anywhere_leaves_nothing_and_begins_again() {
-    let (world, before, now) = source();
-    let first = world.stream(None, before);
-    let whole = world.stream(Some(before), now);
-    for at in (0..whole.len()).step_by(whole.len() / 60) {
-        let other = World::new(Engine::Btree, 2);
-        other.receive("got", &first).expect("the base");
-        assert_eq!(cut(&other.fs, &whole[..at]), None, "cut at {at}");
-        assert_eq!(other.names(), ["got"], "cut at {at}");
-        let received = other.receive("got", &whole);
-        let received = received.unwrap_or_else(|error| panic!("cut at {at}: {error}"));
-        let expected = list(&world.fs, now);
-        assert_equal(&format!("cut at {at}"), &expected, &list(&other.fs, received.snapshot.root));
-        assert_eq!(other.names(), ["got"], "cut at {at}");
+fn an_increment_that_is_cut_anywhere_continues() {
+    for engine in Engine::ALL {
+        let (world, before, now) = source_on(engine);
+        let first = world.stream(None, before);
+        let whole = world.stream(Some(before), now);
+        world.rename("/top/e/f", "/top/f");
+        world.file("/top/e/f", b"another");
+        let then = world.snapshot("/top", "then").root;
+        let next = world.stream(Some(now), then);
+        let mut continued = 0;
+        // Names go and come at the start.
+        for at in (0..1500).step_by(43).chain((1500..whole.len()).step_by(whole.len() / 30)) {
+            let other = World::new(engine, 2);
+            other.receive("got", &first).expect("the base");
+            let mut rest = whole.clone();
+            // It is cut again and again.
+            for _ in 0..3 {
+                let Some(token) = cut(&other.fs, &rest[..at.min(rest.len() - 1)]) else { break };
+                assert_eq!(other.names().len(), 2, "the directory of the stage, cut at {at}");
+                let options = SendOptions { token: Some(token), ..SendOptions::default() };
+                rest = world.try_stream(&root(), Some(before), now, &options).expect("the rest");
+                assert!(rest.len() < whole.len(), "cut at {at}");
+                continued += 1;
+            }
+            let received = other.receive("got", &rest);
+            let received = received.unwrap_or_else(|error| panic!("cut at {at}: {error}"));
+            let what = format!("{engine:?}, cut at {at}");
+            assert_equal(&what, &list(&world.fs, now), &list(&other.fs, received.snapshot.root));
+            assert_eq!(other.names(), ["got"], "{what}");
+            let received = other.receive("got", &next).expect("the next increment");
+            assert_equal(&what, &list(&world.fs, then), &list(&other.fs, received.snapshot.root));
+        }
+        assert!(continued > 100, "{continued}");
     }
 }
 
+/// The token of an increment is of its base, and of its first steps.
 #[test]
-fn the_rest_of_an_increment_is_neither_sent_nor_received() {
+fn the_rest_of_another_increment_is_neither_sent_nor_received() {
     let (world, before, now) = source();
     let other = World::new(Engine::Btree, 2);
     other.receive("got", &world.stream(None, before)).expect("the base");
+    let whole = world.stream(Some(before), now);
+    let token = cut(&other.fs, &whole[..whole.len() / 2]).expect("a token");
+    let since = token.since.expect("a base");
+    let refused = |base, token, part: &str| {
+        let options = SendOptions { token: Some(token), ..SendOptions::default() };
+        let error = world.try_stream(&root(), base, now, &options).expect_err("another stream");
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    refused(None, token, "the token is of an increment");
+    refused(Some(now), token, "from another base");
+    refused(Some(before), Token { since: None, ..token }, "of a complete stream");
+    refused(Some(before), Token { applied: 1 << 40, ..token }, "of a longer stream");
+    let steps = transfer::Since { steps: since.steps ^ 1, ..since };
+    refused(Some(before), Token { since: Some(steps), ..token }, "its first steps are others");
+    let fewer = Token { applied: token.applied - 1, ..token };
+    refused(Some(before), fewer, "its first steps are others");
+    // Nor is it applied where another part of the stream is, or another base.
     let of = |snapshot| {
         let number = world.fs.snapshot_of_root(snapshot).unwrap().expect("a snapshot");
         world.fs.origins(number).unwrap()
     };
-    let token = Token { origin: of(now)[0], applied: 1 };
+    let rest = |skipped, bases| {
+        let head = Head { name: b"now", skipped, origins: of(now), bases, ..Head::default() };
+        let mut stream = preamble().to_vec();
+        Record::Head(head).encode(&mut stream);
+        other.receive("got", &stream).expect_err("a rest").to_string()
+    };
+    let error = rest(token.applied + 1, of(before));
+    assert!(error.contains("continues elsewhere") && error.contains(&token.to_string()), "{error}");
+    let error = rest(token.applied, of(now));
+    assert!(error.contains("no snapshot of the destination is the base"), "{error}");
     let options = SendOptions { token: Some(token), ..SendOptions::default() };
-    let error = world.try_stream(&root(), Some(before), now, &options).expect_err("a rest");
-    assert!(error.to_string().contains("the rest of an increment"), "{error}");
-    let (origins, bases) = (of(now), of(before));
-    let head = Head { name: b"now", skipped: 1, origins, bases, ..Head::default() };
-    let mut stream = preamble().to_vec();
-    Record::Head(head).encode(&mut stream);
-    let error = other.receive("got", &stream).expect_err("a rest");
-    assert!(error.to_string().contains("the rest of an increment"), "{error}");
+    let stream = world.try_stream(&root(), Some(before), now, &options).expect("the rest");
+    let received = other.receive("got", &stream).expect("it continues");
+    assert_equal("the rest", &list(&world.fs, now), &list(&other.fs, received.snapshot.root));
     assert_eq!(other.names(), ["got"]);
+    // It was received.
+    let error = other.receive("got", &stream).expect_err("once").to_string();
+    assert!(error.contains("was received already"), "{error}");
+}
+
+/// The power fails after a part of the rest was applied: what is continued is the copy that was
+/// kept, and not what the rest has made of the stage.
+#[test]
+fn an_increment_continues_after_a_crash_from_the_copy_that_was_kept() {
+    for engine in Engine::ALL {
+        let (world, before, now) = source_on(engine);
+        let first = world.stream(None, before);
+        let whole = world.stream(Some(before), now);
+        let expected = list(&world.fs, now);
+        let mut continued = 0;
+        // Names go and come at the start.
+        for at in (100..1500).step_by(31).chain((1500..whole.len()).step_by(whole.len() / 10)) {
+            let other = World::new(engine, 2);
+            other.receive("got", &first).expect("the base");
+            let Some(token) = cut(&other.fs, &whole[..at]) else { continue };
+            continued += 1;
+            let options = SendOptions { token: Some(token), ..SendOptions::default() };
+            let rest = world.try_stream(&root(), Some(before), now, &options).expect("the rest");
+            let parent = (NodeId::ROOT, &b"got"[..]);
+            let mut receiver = Receiver::new(&other.fs, &root(), parent, ReceiveOptions::default());
+            receiver.feed(&rest[..rest.len() - 60]).expect("most of the rest");
+            other.fs.sync().expect("a disk");
+            let device = other.env.device.after_crash(testing::CrashPolicy::Random, at as u64);
+            drop(receiver);
+            let env = SimEnv::on(device, 3);
+            let fs = Fs::open(env.env(), &OpenOptions::default()).expect("a volume");
+            let other = World { fs, env };
+            let found = Receiver::token(&other.fs, &root(), parent).expect("the root");
+            assert_eq!(found, Some(token), "cut at {at}");
+            let received = other.receive("got", &rest);
+            let received = received.unwrap_or_else(|error| panic!("cut at {at}: {error}"));
+            let found = list(&other.fs, received.snapshot.root);
+            assert_equal(&format!("{engine:?}, cut at {at}"), &expected, &found);
+            assert_eq!(other.names(), ["got"], "cut at {at}");
+        }
+        assert!(continued > 30, "{continued}");
+    }
+}
+
+/// A long increment is noted from time to time, so that a crash does not lose all of it.
+#[test]
+fn a_long_increment_that_a_crash_cuts_continues_where_it_was_noted() {
+    let world = World::new(Engine::Btree, 1);
+    world.mkdir("/top");
+    for at in 0..10_100 {
+        world.file(&format!("/top/{at}"), b"");
+    }
+    let before = world.snapshot("/top", "before").root;
+    for at in 0..10_100 {
+        world.fs.unlink(&root(), world.at("/top"), at.to_string().as_bytes()).unwrap();
+    }
+    let now = world.snapshot("/top", "now").root;
+    let other = World::new(Engine::Btree, 2);
+    other.receive("got", &world.stream(None, before)).expect("the base");
+    let whole = world.stream(Some(before), now);
+    let parent = (NodeId::ROOT, &b"got"[..]);
+    let mut receiver = Receiver::new(&other.fs, &root(), parent, ReceiveOptions::default());
+    receiver.feed(&whole[..whole.len() - 1000]).expect("most of the stream");
+    other.fs.sync().expect("a disk");
+    let device = other.env.device.after_crash(testing::CrashPolicy::LoseAll, 1);
+    drop(receiver);
+    let env = SimEnv::on(device, 3);
+    let fs = Fs::open(env.env(), &OpenOptions::default()).expect("a volume");
+    let other = World { fs, env };
+    let token = Receiver::token(&other.fs, &root(), parent).expect("the root").expect("a token");
+    assert_eq!(token.applied, 10_000);
+    let options = SendOptions { token: Some(token), ..SendOptions::default() };
+    let rest = world.try_stream(&root(), Some(before), now, &options).expect("the rest");
+    assert!(rest.len() < 10_000, "{} bytes", rest.len());
+    let received = other.receive("got", &rest).expect("the rest");
+    assert_equal("a long one", &list(&world.fs, now), &list(&other.fs, received.snapshot.root));
 }
 
 /// The power fails while a stream is applied: a complete one continues from what was noted last,
-/// and repeats what was applied since. An increment begins again, in place of what is there.
+/// and repeats what was applied since. An increment of which nothing was noted begins again, in
+/// place of what is there.
 #[test]
 fn a_stream_continues_after_a_crash() {
     let (world, before, now) = source();
@@ -177,7 +300,11 @@ fn a_stage_is_in_a_directory_that_only_the_receiver_enters() {
     let error = error.expect_err("one receives").to_string();
     assert!(error.contains("another command receives there"), "{error}");
     drop(receiver);
-    assert_eq!(other.names(), ["got"]);
+    // Nor what is kept for the rest of the stream.
+    assert_eq!(other.names(), [&names[0], "got"]);
+    let entered = other.fs.lookup(&user(7), directory.node, b"stage");
+    assert!(matches!(entered, Err(FsError::AccessDenied)), "{entered:?}");
+    other.fs.rmr(&root(), NodeId::ROOT, names[0].as_bytes()).unwrap();
     // Another user's directory of this name is in the way.
     other.mkdir_as(&user(7), &format!("/{}", names[0]), 0o700);
     let options = ReceiveOptions { force: true, ..ReceiveOptions::default() };

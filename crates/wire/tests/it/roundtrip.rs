@@ -57,6 +57,16 @@ fn replies_round_trip() {
     }
 }
 
+/// Contents are copied as a run: by number or by byte, the message is the same.
+#[test]
+fn a_message_is_encoded_behind_what_is_there() {
+    let reply = Reply { id: 300, body: Body::Data(Bytes((0..=255).cycle().take(3000).collect())) };
+    let mut bytes = b"before".to_vec();
+    encode(&reply, &mut bytes);
+    let alone = postcard::to_extend(&reply, Vec::new()).unwrap();
+    assert!(bytes == [&b"before"[..], &alone].concat());
+}
+
 #[test]
 fn frames_round_trip_and_refuse_too_long_ones() {
     let mut stream = Vec::new();
@@ -70,6 +80,18 @@ fn frames_round_trip_and_refuse_too_long_ones() {
     assert_eq!(buffer, b"");
     assert!(matches!(read_frame(&mut cursor, &mut buffer), Err(FrameError::Closed)));
 
+    // Nothing of a longer one before is left, and nothing is missing of one that follows.
+    let mut stream = Vec::new();
+    let messages = [&[1; 5000][..], b"short", &[2; 9000], b""];
+    messages.iter().for_each(|message| write_frame(&mut stream, message).unwrap());
+    let mut cursor = Cursor::new(stream);
+    for message in messages {
+        read_frame(&mut cursor, &mut buffer).unwrap();
+        assert!(buffer == message, "{} bytes", message.len());
+    }
+
+    let mut stream = Vec::new();
+    write_frame(&mut stream, b"one").unwrap();
     let long = ((FRAME_BYTES_MAX + 1) as u32).to_le_bytes();
     let refused = read_frame(&mut Cursor::new(long), &mut buffer);
     assert!(matches!(refused, Err(FrameError::TooLong(_))), "{refused:?}");
