@@ -301,7 +301,7 @@ mod tests {
         fs.forget(dir, 1);
     }
 
-    /// If old snapshots cannot be deleted after one was taken, the schedule reports that, rests, and
+    /// If old snapshots cannot be deleted after one was taken, the schedule reports it, rests, and
     /// deletes them then, long before the next one is due.
     #[test]
     fn a_deletion_that_fails_is_reported_and_tried_again() {
