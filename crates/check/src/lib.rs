@@ -11,15 +11,26 @@
 //!    differences from a verified tree are checked (`shared`).
 //! 5. Files of the index (`index`).
 //!
-//! Steps 2 to 5 read one pinned state, while other operations run. What cannot be read is skipped
-//! and reported (`look`), and nothing is concluded from it: unknown never counts as absent.
+//! Steps 2 to 5 read one pinned state, while other operations run.
 //!
-//! Memory is bounded by the volume's subvolumes, a bit or two for each inode number of one tree, a
-//! few bytes a node, and 24 KiB for 64 MiB of contents.
+//! Promises: a check changes nothing in the volume. What cannot be read is skipped and reported,
+//! and nothing is concluded from it: unknown never counts as absent. A repair needs a volume that
+//! no other process has open; it removes nothing because it could not be read, repairs each problem
+//! by one commit, and checks the volume again until nothing repairable is left. So after a crash
+//! anywhere the next run continues. Memory is bounded by the volume's subvolumes, a bit or two for
+//! each inode number of one tree, a few bytes a node, and 24 KiB for 64 MiB of contents.
 //!
-//! A repair (`repair`) needs a volume that no other process has open. It repairs each problem by
-//! one commit (`fix`, `keep`), and then checks the volume again, until nothing repairable is left.
-//! So after a crash anywhere the next run continues.
+//! Which module decides what:
+//! * `offline`, `repair`, `collect`: a check without a daemon; the order of a repair; what is
+//!   garbage, and when it is deleted
+//! * `shared`, `tree`, `entries`, `linked`, `lists`, `small`: what holds of a subvolume's records
+//! * `contents`, `segments`, `index`: what holds of extents and files
+//! * `unnamed`: trees that no record names
+//! * `table`, `mounts`, `missing`, `copies`, `counters`, `answers`, `quota`, `quota_place`: what
+//!   holds of the volume's own records
+//! * `problem`: kinds of findings, and the repair that each names
+//! * `fix`, `join`, `keep`, `mounted`: what a repair writes
+//! * `look`, `unread`, `sets`, `whereabouts`: what is unknown; sets of inodes; paths in reports
 
 // Checks of a volume, and the repairs.
 mod collect;

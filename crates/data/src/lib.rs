@@ -11,12 +11,18 @@
 //! after the commit that freed them is durable. A failed sync is latched: nothing is written after
 //! it until the volume is opened again. A chunk that is not what was written is an error.
 //!
-//! In the order of a write: `options`, `data` (the handle), `write`, `gather` (new files),
-//! `inline` (small bytes), `hot` (files that are fsynced),
-//! `window` and `cut` (existing and removed extents), `alloc` (allocation), `segments` (files and
-//! blobs), `pages`, `barrier` and `upload` (durability); then `read`, `extents`, `truncate`,
-//! `share`, `settle`; then `clean`, `gc` and `rewrite` (space), `proof` (identity of files), and
-//! `check`.
+//! Which module decides what, in the order of a write:
+//! * `data`, `options`: the handle of a volume's contents; its limits
+//! * `write`, `gather`: where bytes go; those of files that are being made
+//! * `inline`, `hot`, `settle`: which bytes stay in records, and when they move to a segment
+//! * `window`, `cut`: extents that are there, and what is left of them
+//! * `alloc`, `segments`: pages and files that take bytes
+//! * `barrier`, `upload`: what is durable before its record
+//! * `read`, `extents`: bytes, and where they are
+//! * `truncate`, `share`: shorter files, and contents of two files
+//! * `garbage`, `clean`, `rewrite`, `gc`: which space is free, how it is given back, what clones
+//!   may share
+//! * `recover`, `proof`, `check`: segments at an opening; whose a file is; verification
 
 // Opening, and checks.
 mod recover;

@@ -1,4 +1,5 @@
-//! Front ends: what they see of a volume, and the notifications that they get.
+//! What front ends see of a volume: it, below virtual directories. (The notices that they get begin
+//! in `volume::Core` and go through `VirtualDirs`.)
 
 use std::sync::Arc;
 

@@ -19,7 +19,8 @@
 //! * `find`: a search from a path
 //! * `compare`: what differs between two states
 //! * `history`: a path in all snapshots
-//! * `front_end`: notices
+//! * `lasting`: sessions of clients, as a server asks for them
+//! * `front_end`: the volume with `.snapshots` and `.search`, as front ends see it
 
 mod filesystem;
 mod lasting;

@@ -2,7 +2,7 @@
 //! shared file system, by one name ([`Location`]). Calls block until the answer, like everything in
 //! the core; there is no async runtime.
 //!
-//! Invariants: an object is created by a conditional request (`If-None-Match: *`), so of two
+//! Promises: an object is created by a conditional request (`If-None-Match: *`), so of two
 //! clients that create the same name, one learns that it exists. A server that ignores the
 //! condition is refused when the store is opened. Unanswered requests are retried; if the answer to
 //! a creation was lost, comparing the object's bytes shows whether it succeeded.
@@ -12,6 +12,7 @@
 //! * `settings`, `aws`: what a user chooses; keys, region and endpoint
 //! * `probe`, `rules`: whether a server creates a name once, and whether rules delete objects
 //! * `s3`, `server`, `request`: objects as requests; time-outs, repeats, lost answers
+//! * `source`: objects of others, to be read
 //! * `prompt`: calls that end in time where the system sets no limit
 //! * `cached`, `cache_index`, `ahead`: chunks on the host's disk: which stay, how many are read
 //! * `presence`: signs of life

@@ -4,12 +4,14 @@
 //! An operation knows no quota and no trash: a [`policy::Policy`] that its caller passes sees the
 //! plan. What it leaves to be done later is in [`queue`]; it starts no background work.
 //!
-//! Promises: an operation is one batch, so others see all of it or nothing, and so does a crash;
-//! it is durable once the log is synced past it, not before. Only long writes and copies of
-//! contents are several, each a change of its own. What an operation decided by still holds when
-//! it commits: it is read again under the locks. Locks are taken all at once, in one order, so no
-//! two operations wait for each other; none is held while front ends are notified. Snapshots,
-//! clones and roll-backs cost the same whatever is in the directory.
+//! Promises: an operation is one batch, so others see all of it or nothing, and so does a crash; it
+//! is durable once the log is synced past it, not before. Only what changes more of a file than a
+//! batch holds is several, each a change of its own: a long write, a copy, a hole or cut over many
+//! extents, a flush of an import; and a snapshot first gives copies what they inherit. What an
+//! operation decided by still holds when it commits: it is read again under the locks. Locks are
+//! taken all at once, in one order, so no two operations wait for each other; none is held while
+//! front ends are notified. Snapshots, clones and roll-backs cost the same whatever is in the
+//! directory.
 //!
 //! Where to begin: `posix/unlink.rs` for an operation, `plan` for what it yields, `execute` for
 //! what becomes of it, `subvolumes/snapshot.rs` for a verb.
@@ -24,7 +26,7 @@
 //! * `contents`, `ranges`, `edit`: contents of a file: where bytes go, holes, copies
 //! * `object`, `orphan`: what moves with a name; inodes without one
 //! * `bulk`, `unfinished`: many inodes at once, and what a crash left of them
-//! * `once`: changes that are executed once
+//! * `once`: sessions of clients, and the answers to changes that are executed once
 //! * `search_call`, `path_of`, `reach`: searches and their states; paths of directories
 //! * `queue`: what is left for upkeep
 

@@ -8,6 +8,19 @@
 //! changes, each whole. A verb never opens a volume that a daemon has open: it asks the daemon
 //! (`daemon`), which checks the caller's rights by what the kernel reports of the caller. Sizes in
 //! output are bytes, in units of 1024 where a letter follows.
+//!
+//! Which module decides what:
+//! * `cli`, `cli_totals`, `environment`: verbs, options, variables
+//! * `verbs`: what each verb does, one a file
+//! * `place`, `mounts`, `far`: which volume an argument names, and which verbs reach a server
+//! * `session`, `spawn`, `host`: the daemon that is asked, or started; an object store's place here
+//! * `daemon`: the process that has a volume open, and what it answers to whom
+//! * `metrics`, `retention`, `serve_memory`, `loopback`: what it counts; which snapshots it keeps;
+//!   its memory as a server; who connects
+//! * `find`, `import`, `export`, `archive`, `index`, `replay`: what the verbs of these names have
+//!   of their own
+//! * `names`, `access`, `failure`: users and groups; access lists outside the volume; words of
+//!   failures
 
 // The command line, and its verbs.
 mod cli;

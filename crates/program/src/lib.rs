@@ -11,6 +11,15 @@
 //! could control a terminal are escaped where output is for people. [`Background`] runs the steps
 //! of a volume in threads that it starts and ends; a step that fails is logged and tried again
 //! later, and ends no thread.
+//!
+//! Which module decides what:
+//! * `output`, `failure`, `exit`: what is printed; words of a failure, and its code
+//! * `interrupt`: what Ctrl-C does
+//! * `background`, `pace`: which thread runs which step; how fast work proceeds
+//! * `cache_size`, `index_cache`: memory of nodes, and of the index
+//! * `engine`: the engine that an option names
+//! * `log_place`, `log`: a log stored elsewhere, and who may have it; the program's own log
+//! * `manifest`: lists of names with attributes
 
 pub mod interrupt;
 pub mod output;

@@ -7,9 +7,10 @@
 //!
 //! Promises: a query by the index returns what a walk of the same state returns, in whatever order,
 //! and both check the permissions of the caller the same way. Files of the index may be deleted at
-//! any time: a query then walks. Damage in them is an error of the index ([`Error`]), never a wrong
-//! row. A query is cut off by its caller's time-out or by cancellation, and holds no lock of the
-//! volume. The memory of the index is bounded by its options.
+//! any time: a query then walks, or reads a small tree as one difference. Damage in them is an
+//! error of the index ([`Error`]), never a wrong row. A query ends when its caller cancels it, has
+//! no other limit of time, and holds no lock of the volume. The memory of the index is bounded by
+//! its options.
 //!
 //! Which module decides what:
 //! * `index`: bases, differences from them, queries and totals over both

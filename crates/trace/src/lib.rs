@@ -7,9 +7,16 @@
 //! * [`Expected`] has the tree that a trace found when it began, and [`Order`] which events must
 //!   wait for which others when a trace is replayed.
 //!
-//! Invariants: recording never makes a caller wait for the disk, and never changes an answer. What
+//! Promises: recording never makes a caller wait for the disk, and never changes an answer. What
 //! reads a trace takes any bytes: those of a trace that somebody made up are an error, or a tree
 //! within the bounds of the format.
+//!
+//! Which module decides what:
+//! * `record_call`, `traced`, `outcome`, `fields`: what of a call is recorded
+//! * `recorder`, `writer`: how events reach a file, and which are dropped
+//! * `reader`: what of a file is believed
+//! * `json`, `anonymise`, `summary`, `generate`: what is made of a trace
+//! * `expected`, `order`, `names`: what a replay needs: the tree before it, and who waits for whom
 
 // Recording.
 mod traced;

@@ -12,9 +12,9 @@
 //! of their caller; memory is bounded by one record, and that of sending by an option.
 //!
 //! Which module decides what:
-//! * `send`, `full`, `increment`, `plan`: what is sent, and in which order
+//! * `send`, `full`, `increment`, `plan`, `moved`: what is sent, and in which order
 //! * `receive`, `stage`: what is applied where, and when it becomes visible
-//! * `dump`, `load`: metadata as lines
+//! * `dump`, `load`, `columns`: metadata as lines, or as columns
 //! * `token`, `steps`: where a stream continues, and whether it is the same one
 //! * `job`, `out`, `walk`, `attributes`, `contents`: parts that both sides use
 //! * `error`: why a stream was not sent or applied

@@ -1,5 +1,5 @@
-//! Messages and framing of the control socket: the protocol between a command and the daemon of a
-//! volume, and later between the cluster client and a server.
+//! Messages and framing of the control socket, the protocol between a command and the daemon of a
+//! volume; and of served volumes, between a client and a server ([`remote`]).
 //!
 //! A connection starts with one [`Hello`] and one [`Welcome`]; then the client sends [`Request`]s
 //! and the daemon answers each with any number of parts and one end, all carrying the request's

@@ -20,6 +20,7 @@ mod messages;
 mod opens;
 mod parts;
 mod plans;
+mod promises;
 mod queries;
 mod records;
 mod scheduler;
@@ -51,6 +52,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(order::check(&tree));
     problems.extend(floors::check(&tree));
     problems.extend(plans::check(&tree));
+    problems.extend(promises::check(&tree));
     problems.extend(texts::check(&tree));
     problems.extend(words::check(&tree));
     problems.extend(assertions::check(&tree));

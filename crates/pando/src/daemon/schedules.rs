@@ -1,7 +1,10 @@
 //! Schedules of snapshots: takes those that are due, and deletes those that are no longer kept.
 //!
 //! The daemon looks every few seconds. A schedule that became due while no daemon ran is due once
-//! when one runs again. What fails is tried again later, and `snapshot schedule` shows why.
+//! when one runs again. What fails is tried again after a rest, and `snapshot schedule` shows why:
+//! a snapshot that was not taken, and as well what follows one (old ones are deleted, all of it
+//! becomes durable). A daemon that starts does not know what failed to follow the last snapshot;
+//! the next one makes up for it.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -54,6 +57,8 @@ struct Known {
     next: Option<i128>,
     /// Why the last attempt failed, and until when the schedule rests.
     failed: Option<(String, Duration)>,
+    /// The snapshot of `last` was taken, and what follows it failed.
+    is_unfinished: bool,
 }
 
 impl Schedules {
@@ -72,27 +77,34 @@ impl Schedules {
             if self.is_idle(info, now, clock.now()) {
                 continue;
             }
-            let ran = run(volume, info, clock.now());
-            let mut state = self.state.lock();
-            let before = state.known.remove(&place(info)).and_then(|known| known.failed);
-            let (next, failed) = match ran {
-                Ok(Ran::NotDue(next)) => (next, before),
-                Ok(Ran::Taken) => {
+            let before = self.state.lock().known.remove(&place(info));
+            let (failed, was_unfinished) =
+                before.map_or((None, false), |known| (known.failed, known.is_unfinished));
+            let wall = clock.now();
+            let known = match run(volume, info, was_unfinished, wall) {
+                Ok(Ran::NotDue(next)) => {
+                    Known { last: info.last, next, failed, is_unfinished: was_unfinished }
+                }
+                Ok(Ran::Done) => {
                     // One schedule a step: unmounting waits for a step.
-                    state.look_at = now;
+                    self.state.lock().look_at = now;
                     return Ok(Duration::ZERO);
                 }
                 Err(failure) => {
                     // tidy: compares words: only what the log repeats depends on them.
                     let message = failure.to_string();
-                    if before.is_none_or(|(before, _)| before != message) {
+                    if failed.is_none_or(|(before, _)| before != message) {
                         let (uid, directory) = (info.uid, info.directory);
-                        tracing::warn!(uid, directory, %message, "a scheduled snapshot fails");
+                        tracing::warn!(uid, directory, %message, "a snapshot schedule fails");
                     }
-                    (Some(0), Some((message, now + REST)))
+                    let is_taken = is_taken(volume.fs(), info, wall);
+                    let last = if is_taken { wall } else { info.last };
+                    let is_unfinished = is_taken || was_unfinished;
+                    let failed = Some((message, now + REST));
+                    Known { last, next: Some(0), failed, is_unfinished }
                 }
             };
-            state.known.insert(place(info), Known { last: info.last, next, failed });
+            self.state.lock().known.insert(place(info), known);
         }
         Ok(LOOK_EVERY)
     }
@@ -118,22 +130,37 @@ impl Schedules {
 enum Ran {
     /// Nothing: it is not due before this time, in nanoseconds since 1970; `None`: ever.
     NotDue(Option<i128>),
-    Taken,
+    /// A snapshot was taken, or what follows one was tried again; nothing of it is left to do.
+    Done,
 }
 
 fn place(info: &ScheduleInfo) -> (u64, u64) {
     (info.lineage, info.directory)
 }
 
-/// Takes the snapshot of a schedule if it is due, and deletes what it no longer keeps.
-fn run(volume: &dyn FrontEnd, info: &ScheduleInfo, now: Timestamp) -> Result<Ran, Failure> {
+/// Whether the attempt of this time took its snapshot: the commit that does notes the time.
+fn is_taken(fs: &Volume, info: &ScheduleInfo, at: Timestamp) -> bool {
+    let all = fs.schedules().unwrap_or_default();
+    all.iter().any(|one| place(one) == place(info) && one.last == at)
+}
+
+/// Takes the snapshot of a schedule if it is due, and deletes what it no longer keeps: also if
+/// that `is_unfinished` since the last snapshot, whether or not one is due.
+fn run(
+    volume: &dyn FrontEnd,
+    info: &ScheduleInfo,
+    is_unfinished: bool,
+    now: Timestamp,
+) -> Result<Ran, Failure> {
     let at = jiff::Timestamp::from_nanosecond(i128::from(now.0)).unwrap_or_default();
     let cron = retention::cron(&info.schedule.cron)?;
     let local = at.to_zoned(TimeZone::system());
     let next = || Ran::NotDue(retention::next_due(&cron, &local).map(|next| next.as_nanosecond()));
     let due = retention::last_due(&cron, &local);
     // A `last` in the future was noted by a clock that was wrong.
-    if info.last <= now && due.is_none_or(|due| due.as_nanosecond() <= i128::from(info.last.0)) {
+    let is_due =
+        info.last > now || due.is_some_and(|due| due.as_nanosecond() > i128::from(info.last.0));
+    if !is_due && !is_unfinished {
         return Ok(next());
     }
     let fs = volume.fs();
@@ -142,21 +169,32 @@ fn run(volume: &dyn FrontEnd, info: &ScheduleInfo, now: Timestamp) -> Result<Ran
         fs.schedule_forget(info)?;
         return Ok(next());
     };
-    volume.catch_up();
     let groups = groups_of(info);
-    let name = retention::name(&info.schedule.prefix, at);
-    match fs.snapshot_scheduled((info, groups.clone()), dir, &name, now) {
-        // It was changed meanwhile: the next look sees the new one. A read-only volume does not
-        // change, and `status` reports why it is read-only.
-        Err(FsError::Stale | FsError::ReadOnly(_)) => return Ok(next()),
-        taken => drop(taken?),
+    let mut taken = Ok(());
+    if is_due {
+        volume.catch_up();
+        let name = retention::name(&info.schedule.prefix, at);
+        match fs.snapshot_scheduled((info, groups.clone()), dir, &name, now) {
+            // It was changed meanwhile: the next look sees the new one. A read-only volume does
+            // not change, and `status` reports why it is read-only.
+            Err(FsError::Stale | FsError::ReadOnly(_)) => return Ok(next()),
+            Ok(_) => {}
+            // Deleting what the last one left may be what the next one needs.
+            Err(error) if is_unfinished => taken = Err(error),
+            Err(error) => return Err(error.into()),
+        }
     }
     let pruned = prune(fs, (info, groups), dir, at);
     // What was taken is durable even if something could not be deleted.
     fs.sync()?;
     volume.settle();
-    pruned?;
-    Ok(Ran::Taken)
+    taken?;
+    pruned.map_err(|error| {
+        let failure = Failure::from(error);
+        let message = format!("cannot delete what it no longer keeps: {}", failure.message);
+        Failure { message, ..failure }
+    })?;
+    Ok(Ran::Done)
 }
 
 /// The groups of the user who set a schedule, as a login would have them.
@@ -204,12 +242,17 @@ pub(super) fn wire_keep(keep: &fs::Keep) -> Keep {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use fs::{FileSystem, Schedule};
     use inode::{NodeId, SetAttr};
-    use testing::SimClock;
+    use store::{Batch, Commit, TreeId};
+    use testing::{MemStore, SimClock};
 
     use super::*;
     use crate::daemon::fresh;
+
+    const VOLUME: TreeId = TreeId(format::key::VOLUME_TREE);
 
     struct Front(Volume);
 
@@ -255,6 +298,42 @@ mod tests {
         assert_eq!(step(30), (0, failed), "it rests");
         assert_eq!(step(31), (1, None));
         assert_eq!(step(61), (2, None));
+        fs.forget(dir, 1);
+    }
+
+    /// If old snapshots cannot be deleted after one was taken, the schedule reports it, rests, and
+    /// deletes them then, long before the next one is due.
+    #[test]
+    fn a_deletion_that_fails_is_reported_and_tried_again() {
+        let store = Arc::new(MemStore::new());
+        let front = Front(fresh::volume_on(Arc::clone(&store)));
+        let (schedules, clock) = (Schedules::default(), SimClock::new());
+        let (fs, root) = (&front.0, Caller::root());
+        let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).unwrap().node;
+        let keep = fs::Keep { hours: 1, ..fs::Keep::default() };
+        let schedule = Schedule { cron: "@hourly".to_owned(), prefix: b"a".to_vec(), keep };
+        fs.schedule_set(&root, dir, Some(&schedule)).unwrap();
+        let step = |seconds| {
+            clock.advance(Duration::from_secs(seconds));
+            schedules.step(&front, &clock).unwrap();
+            schedules.failure_of(&fs.schedules().unwrap()[0])
+        };
+        let count = || fs.snapshot_list(&root, dir).unwrap().len();
+        assert_eq!((step(3600), count()), (None, 1));
+        // The name of a snapshot that leads nowhere: no list can be made.
+        let info = fs.schedules().unwrap().remove(0);
+        let key = format::key::snapshot_name(info.lineage, info.directory, b"bad");
+        let mut batch = Batch::new();
+        batch.put(VOLUME, &key, b"bad");
+        store.commit(&batch).unwrap();
+        let failed = step(3600);
+        assert!(failed.as_ref().is_some_and(|why| why.contains("cannot delete")), "{failed:?}");
+        let mut batch = Batch::new();
+        batch.delete(VOLUME, &key);
+        store.commit(&batch).unwrap();
+        assert_eq!(count(), 2, "one was taken");
+        assert_eq!((step(30), count()), (failed, 2), "it rests");
+        assert_eq!((step(31), count()), (None, 1), "it is tried again");
         fs.forget(dir, 1);
     }
 }

@@ -147,6 +147,7 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
             "dropping": status.background.dropping,
             "prunes": status.background.prunes,
             "freeing_bytes": status.background.freeing_bytes,
+            "freed_bytes": status.background.freed_bytes,
             "collecting": status.background.collecting,
             "counting": status.background.counting,
             "reclaimed": status.background.reclaimed,
@@ -176,6 +177,8 @@ fn store_json(store: &StoreStatus) -> serde_json::Value {
     let lasts = |waits: &Option<(u64, String)>| {
         waits.as_ref().map(|(seconds, why)| json!({ "seconds": seconds, "why": why }))
     };
+    let times = store.commit_times.iter();
+    let times: Vec<_> = times.map(|(up_to, count)| json!([up_to, count])).collect();
     json!({
         "url": store.url,
         "requests": {
@@ -185,6 +188,11 @@ fn store_json(store: &StoreStatus) -> serde_json::Value {
             "head": store.heads,
             "delete": store.deletes,
             "retries": store.retries,
+        },
+        "seconds": store.seconds,
+        "commits": {
+            "micros": store.commit_micros,
+            "times": times,
         },
         "content_objects": store.content_objects,
         "bytes_received": store.bytes_in,
@@ -313,7 +321,11 @@ fn work_text(background: &Background) -> String {
         }
     }
     if background.freeing_bytes > 0 {
-        work.push(format!("{} to give back", size(background.freeing_bytes)));
+        let freed = match background.freed_bytes {
+            0 => String::new(),
+            freed => format!(" ({} given back since the start)", size(freed)),
+        };
+        work.push(format!("{} to give back{freed}", size(background.freeing_bytes)));
     }
     if background.collecting {
         work.push("looking for what nothing names".to_owned());
@@ -387,4 +399,138 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use wire::{Failure, StoreCache, Stuck};
+
+    use super::*;
+
+    /// A status of which each part is there and each number differs from all others. A new field
+    /// must be named here.
+    fn distinct() -> Status {
+        let mut last = 1_000_000;
+        let mut next = || {
+            last += 1_001;
+            last
+        };
+        let logs = ValueLogs {
+            values_from: next(),
+            logs: next(),
+            disk_bytes: next(),
+            rows_bytes: next(),
+            live_bytes: next(),
+            sparse: next(),
+        };
+        let merges = Merges {
+            ended: next(),
+            cleaned: next(),
+            logs: Some(logs),
+            under_way: Some((next(), next())),
+            next: Some((next(), next())),
+            depth: next(),
+            rate: next(),
+        };
+        let background = Background {
+            detached: next(),
+            dropping: next(),
+            prunes: next(),
+            freeing_bytes: next(),
+            freed_bytes: next(),
+            collecting: true,
+            counting: next(),
+            reclaimed: next(),
+            reclaimed_a_second: next(),
+        };
+        let store = StoreStatus {
+            url: "s3://bucket".to_owned(),
+            creates: next(),
+            reads: next(),
+            lists: next(),
+            heads: next(),
+            deletes: next(),
+            retries: next(),
+            bytes_in: next(),
+            bytes_out: next(),
+            cache: Some(StoreCache { hits: next(), misses: next(), bytes: next() }),
+            seconds: next(),
+            stored_bytes: Some(next()),
+            content_objects: next(),
+            commit_times: vec![(Some(next()), next()), (None, next())],
+            commit_micros: next(),
+            silent: Some(next()),
+            unreachable: Some((next(), "why it is".to_owned())),
+            waits: Some((next(), "why they do".to_owned())),
+        };
+        Status {
+            volume: "a volume".to_owned(),
+            format_version: 7_001,
+            engine: "an engine".to_owned(),
+            durability: "a mode".to_owned(),
+            pid: 7_003,
+            mount_point: None,
+            files: next(),
+            bytes: next(),
+            snapshots: next(),
+            clones: next(),
+            subvolumes: next(),
+            disk_bytes: next(),
+            log_bytes: next(),
+            cache_bytes: next(),
+            written_bytes: next(),
+            writes: next(),
+            checkpoint_bytes: next(),
+            checkpoint_writes: 7,
+            merge_bytes: next(),
+            ingest_bytes: next(),
+            given_bytes: next(),
+            merges: Some(merges),
+            checkpoints: next(),
+            commits: next(),
+            replayed: next(),
+            nodes: next(),
+            created: 0,
+            last_checkpoint: None,
+            background,
+            read_only: Some("why it is read-only".to_owned()),
+            damaged: Some("what is damaged".to_owned()),
+            stuck: Some(Stuck { trees: next(), failure: Failure::new(FailureKind::Other, "why") }),
+            store: Some(store),
+        }
+    }
+
+    /// Numbers and words of a value, wherever they are.
+    fn leaves(value: &Value, found: &mut Vec<Value>) {
+        match value {
+            Value::Array(parts) => parts.iter().for_each(|part| leaves(part, found)),
+            Value::Object(parts) => parts.values().for_each(|part| leaves(part, found)),
+            Value::Null | Value::Bool(_) => {}
+            leaf => found.push(leaf.clone()),
+        }
+    }
+
+    #[test]
+    fn json_has_every_field_of_the_status() {
+        // What the store has is printed instead; of the number of writes a mean is; a time is as a
+        // date.
+        const NOT_AS_THEY_ARE: [&str; 3] = ["disk_bytes", "checkpoint_writes", "created"];
+        // The kind, path and hint of the failure of what is stuck.
+        let of_failure = [json!("Other"), json!("")];
+        let status = distinct();
+        let mut printed = Vec::new();
+        leaves(&json(std::path::Path::new("/v"), &status), &mut printed);
+        let Value::Object(fields) = serde_json::to_value(&status).unwrap() else { panic!() };
+        let mut fields: Vec<_> = fields.into_iter().collect();
+        fields.retain(|(name, _)| !NOT_AS_THEY_ARE.contains(&name.as_str()));
+        let mut missing = Vec::new();
+        for (name, value) in fields {
+            let mut own = Vec::new();
+            leaves(&value, &mut own);
+            own.retain(|leaf| !printed.contains(leaf) && !of_failure.contains(leaf));
+            missing.extend(own.into_iter().map(|leaf| format!("{leaf} of {name}")));
+        }
+        assert_eq!(missing, Vec::<String>::new());
+    }
 }

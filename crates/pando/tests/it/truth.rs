@@ -187,6 +187,8 @@ const STATUS: &[(&str, Check)] = &[
     ("background.dropping", Holds(|_, value| number(value) <= 1)),
     ("background.prunes", Is(|_| json!(0))),
     ("background.freeing_bytes", Is(|_| json!(0))),
+    // What was removed had no contents.
+    ("background.freed_bytes", Is(|_| json!(0))),
     // It may be at it, after the removal.
     (
         "background.collecting",
@@ -206,6 +208,16 @@ const STATUS: &[(&str, Check)] = &[
     ("store.requests.head", Holds(|_, value| value.is_u64())),
     ("store.requests.delete", Holds(|_, value| value.is_u64())),
     ("store.requests.retries", Is(|_| json!(0))),
+    ("store.seconds", Holds(|_, value| number(value) < 3600)),
+    ("store.commits.micros", Holds(|_, value| number(value) > 0)),
+    (
+        "store.commits.times",
+        Holds(|it, value| {
+            let counts = value.as_array().unwrap().iter().map(|time| number(&time[1]));
+            let counted = counts.sum::<u64>();
+            counted > 0 && counted <= it.now("store.requests.create")
+        }),
+    ),
     ("store.content_objects", Is(|it| json!(content_objects(it)))),
     ("store.bytes_received", Holds(|it, value| number(value) <= stored_bytes(it))),
     ("store.bytes_sent", Holds(|it, value| number(value) >= it.now("written_bytes"))),
