@@ -7,3 +7,4 @@
 
 pub mod log;
 pub mod rename;
+pub mod sorted;

@@ -2,12 +2,11 @@
 
 #![expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "all steps have one signature")]
 
-use std::collections::BTreeSet;
-
 use super::state::{Phase, Serving, State};
 use super::steps::{DRAIN, GRANT};
 use super::store::{FORMAT, LogObject, Manifest, Opening, Put};
 use super::{Broken, LogModel, Records};
+use crate::sorted::SortedSet;
 
 impl LogModel {
     /// Reads the newest manifest, and sends the same state under the next number.
@@ -60,7 +59,7 @@ impl LogModel {
         let Some(runs) = state.store.read_runs(&claim) else { return state.end(id) };
         let number = claim.epoch + 1;
         let run = self.run_name(number, id);
-        state.store.runs.entry(run).or_insert(replayed);
+        state.store.runs.get_or_insert_with(run, || replayed);
         let mut manifest = claim.clone();
         manifest.log = self.log_of(claim.epoch);
         manifest.trim = if self.is(Broken::OneLogForAllEpochs) { at + 1 } else { 0 };
@@ -96,7 +95,7 @@ impl LogModel {
                 number,
                 low: manifest.trim,
                 manifest,
-                free: BTreeSet::new(),
+                free: SortedSet::default(),
                 records,
                 wait,
                 flights: Vec::new(),

@@ -6,6 +6,7 @@ use super::state::{Checkpoint, Flight, Look, Phase, Serving, State, Ticks};
 use super::steps::{GRANT_MAX, Step};
 use super::store::{LogObject, Manifest, Opening, Put};
 use super::{Broken, LogModel};
+use crate::sorted::SortedSet;
 
 impl State {
     fn serving(&mut self, id: Opening) -> Option<&mut Serving> {
@@ -126,11 +127,11 @@ impl LogModel {
         let serving = state.serving(id)?;
         let run = self.run_name(serving.number + 1, id);
         let manifest =
-            Manifest { trim: serving.low, runs: [run].into(), ..serving.manifest.clone() };
+            Manifest { trim: serving.low, runs: SortedSet::of(run), ..serving.manifest.clone() };
         let records = serving.records;
         let put = Put::Manifest(serving.number + 1, manifest.clone());
         serving.checkpoint = Some(Checkpoint { manifest, answer: None });
-        state.store.runs.entry(run).or_insert(records);
+        state.store.runs.get_or_insert_with(run, || records);
         state.network.insert(put);
         Some(())
     }
@@ -146,7 +147,9 @@ impl LogModel {
             return state.end(id);
         }
         serving.number += 1;
-        serving.free.extend(serving.manifest.runs.difference(&manifest.runs));
+        for run in serving.manifest.runs.iter().filter(|run| !manifest.runs.contains(run)) {
+            serving.free.insert(*run);
+        }
         serving.manifest = manifest;
         Some(())
     }
@@ -175,7 +178,7 @@ impl LogModel {
     /// Deletes runs that the owner's manifest no longer names.
     pub(super) fn collect_runs(&self, state: &mut State, id: Opening) -> Option<()> {
         let free = std::mem::take(&mut state.serving(id)?.free);
-        for run in &free {
+        for run in free.iter() {
             state.store.runs.remove(run);
         }
         (!free.is_empty()).then_some(())

@@ -2,11 +2,10 @@
 //!
 //! The fields below "ghost" are not in any process: they record what happened, for the properties.
 
-use std::collections::BTreeSet;
-
 use super::Records;
 use super::steps::GRANT_MAX;
 use super::store::{Landed, Manifest, Opening, Put, RunName, Store};
+use crate::sorted::SortedSet;
 
 /// A duration, in ticks. Times are not in the state: what is left of a wait or of a grant is, and
 /// how long ago a request was sent. So time has no end in the model.
@@ -18,7 +17,7 @@ pub struct State {
     /// The object store.
     pub store: Store,
     /// PUTs that were sent and may still land.
-    pub network: BTreeSet<Put>,
+    pub network: SortedSet<Put>,
     /// Owners by opening. A crashed owner is one that takes no more steps.
     pub owners: Vec<Owner>,
     /// The client's read.
@@ -90,7 +89,7 @@ pub struct Serving {
     /// That manifest.
     pub manifest: Manifest,
     /// Runs that it does not name, and the manifest before did.
-    pub free: BTreeSet<RunName>,
+    pub free: SortedSet<RunName>,
     /// All durable records, in memory.
     pub records: Records,
     /// How long until it may serve.
@@ -184,7 +183,7 @@ impl State {
         let out = Owner { epoch: None, phase: Phase::Out };
         State {
             store: Store::formatted(),
-            network: BTreeSet::new(),
+            network: SortedSet::default(),
             owners: vec![out; usize::from(owners)],
             read: Read::Left(reads),
             repeats: 0,

@@ -93,7 +93,7 @@ impl Model for LogModel {
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        for put in &state.network {
+        for put in state.network.iter() {
             steps.push(Step::Land(put.clone(), Delivery::Once));
             if state.repeats < self.bounds.repeats {
                 steps.push(Step::Land(put.clone(), Delivery::Duplicated));

@@ -4,9 +4,8 @@
 //! is the one place where an object appears. An object never changes after that; collection may
 //! remove it, and then its name is absent again, which is what makes late PUTs dangerous.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::{Broken, Records};
+use crate::sorted::{SortedMap, SortedSet};
 
 /// Number of an opening: it represents the random id that each opening draws.
 pub type Opening = u8;
@@ -30,7 +29,7 @@ pub struct Manifest {
     /// The first of them; lower ones are in runs.
     pub trim: u8,
     /// The runs.
-    pub runs: BTreeSet<RunName>,
+    pub runs: SortedSet<RunName>,
 }
 
 /// A numbered object of a log.
@@ -75,29 +74,29 @@ pub struct Landed {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Store {
     /// By number.
-    pub manifests: BTreeMap<u8, Manifest>,
+    pub manifests: SortedMap<u8, Manifest>,
     /// By epoch and number.
-    pub log: BTreeMap<(u8, u8), LogObject>,
+    pub log: SortedMap<(u8, u8), LogObject>,
     /// By name.
-    pub runs: BTreeMap<RunName, Records>,
+    pub runs: SortedMap<RunName, Records>,
 }
 
 impl Store {
     /// A formatted store: a manifest with one empty run.
     pub(super) fn formatted() -> Store {
         let run = (0, FORMAT);
-        let runs = BTreeSet::from([run]);
+        let runs = SortedSet::of(run);
         let manifest = Manifest { epoch: 0, opening: FORMAT, log: 0, trim: 0, runs };
         Store {
-            manifests: BTreeMap::from([(0, manifest)]),
-            log: BTreeMap::new(),
-            runs: BTreeMap::from([(run, Records::default())]),
+            manifests: SortedMap::of(0, manifest),
+            log: SortedMap::default(),
+            runs: SortedMap::of(run, Records::default()),
         }
     }
 
     /// LIST of the manifests: the newest.
     pub(super) fn newest(&self) -> (u8, &Manifest) {
-        let newest = self.manifests.iter().next_back();
+        let newest = self.manifests.last();
         let (number, manifest) = newest.expect("invariant: the newest manifest is never collected");
         (*number, manifest)
     }
@@ -113,13 +112,13 @@ impl Store {
         let equal_bytes = broken == Some(Broken::EqualBytesTakenAsWon);
         match put {
             Put::Manifest(number, sent) => {
-                let there = self.manifests.entry(*number).or_insert_with(|| sent.clone());
+                let there = self.manifests.get_or_insert_with(*number, || sent.clone());
                 let equal = Manifest { opening: sent.opening, ..there.clone() } == *sent;
                 let own = there == sent || equal_bytes && equal;
                 Landed { own, seal: false }
             }
             Put::Log(epoch, number, sent) => {
-                let there = *self.log.entry((*epoch, *number)).or_insert(*sent);
+                let there = *self.log.get_or_insert_with((*epoch, *number), || *sent);
                 let equal = match (there, *sent) {
                     (LogObject::Data(_, there), LogObject::Data(_, sent)) => there == sent,
                     (LogObject::Seal(_), LogObject::Seal(_)) => true,

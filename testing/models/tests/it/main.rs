@@ -3,6 +3,7 @@
 
 mod log;
 mod rename;
+mod sorted;
 
 use std::fmt::Debug;
 use std::hash::Hash;
