@@ -233,7 +233,7 @@ pub(crate) fn refuse_path(argument: &Path, verb: &str) -> Result<()> {
 /// anyway, as it does for others.
 fn check_changes(argument: &Path, last: Last) -> Result<()> {
     match mount_of(argument, last)? {
-        Some((found, _)) if found.read_only => {
+        Some(found) if found.read_only => {
             let message = format!("{} is mounted read-only", found.mount_point.display());
             let failure = Failure::new(FailureKind::ReadOnly, message)
                 .hint("mount it without `ro`; or, where that came later, `mount -o remount,rw`");
@@ -292,36 +292,31 @@ fn split(argument: &Path) -> Option<(PathBuf, Vec<u8>)> {
 }
 
 fn below_mount(argument: &Path, last: Last) -> Result<Option<VolumePath>> {
-    let Some((found, last)) = mount_of(argument, last)? else { return Ok(None) };
-    let mut inner = found.inner_path;
-    inner.extend(last);
+    let Some(found) = mount_of(argument, last)? else { return Ok(None) };
+    let inner = found.inner_path;
     // If it no longer exists, opening it reports that.
     let volume = std::fs::canonicalize(&found.volume_dir).unwrap_or(found.volume_dir);
     let inner = inner.into_os_string().into_vec();
     Ok(Some(VolumePath { volume, inner, typed: argument.to_owned() }))
 }
 
-/// The mount that an argument points into, and the last name, if it is a symbolic link that is not
-/// followed: then only the path before it is resolved.
-fn mount_of(argument: &Path, last: Last) -> Result<Option<(fuse::MountInfo, Option<&OsStr>)>> {
-    link::check_way(argument, last)?;
-    if last == Last::Target && argument.is_symlink() {
-        link::check_target(argument)?;
-        return match mounts::find(argument)? {
-            Some(found) => Ok(Some((found, None))),
-            // The link is not in a volume, either.
-            None if mount_of(argument, Last::Link)?.is_none() => Ok(None),
-            None => Err(link::leads_out(argument)),
-        };
+/// The mount that an argument points into, with the place in it.
+fn mount_of(argument: &Path, last: Last) -> Result<Option<fuse::MountInfo>> {
+    if argument.as_os_str().is_empty() {
+        return Ok(None);
     }
-    let (place, last) = match argument.file_name().filter(|_| argument.is_symlink()) {
-        Some(last) => {
-            let parent = argument.parent().filter(|parent| !parent.as_os_str().is_empty());
-            (parent.unwrap_or(Path::new(".")), Some(last))
+    let follows = last == Last::Target && argument.is_symlink();
+    let path = link::followed(argument, last)?;
+    if follows {
+        link::check_target(argument)?;
+    }
+    match mounts::at(&path)? {
+        // The link itself may be in a volume.
+        None if follows && mount_of(argument, Last::Link)?.is_some() => {
+            Err(link::leads_out(argument))
         }
-        None => (argument, None),
-    };
-    Ok(mounts::find(place)?.map(|found| (found, last)))
+        found => Ok(found),
+    }
 }
 
 /// The directory of a volume that an argument names by its directory or its URL.

@@ -33,7 +33,7 @@ const OPEN_TO_ALL: u32 = 0o1002;
 
 /// Whether a path is a symbolic link that points to nothing, on this machine.
 pub(crate) fn is_dangling(argument: &Path) -> bool {
-    let target = || std::fs::metadata(argument);
+    let target = || argument.metadata();
     argument.is_symlink() && target().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
@@ -41,44 +41,56 @@ pub(crate) fn is_dangling(argument: &Path) -> bool {
 pub(super) fn check_target(argument: &Path) -> Result<()> {
     if is_dangling(argument) {
         let message = format!("the symbolic link points to {}, which does not exist", to(argument));
-        return Err(failed(argument, FailureKind::NotFound, message)
-            .hint("an absolute target begins at the root of this machine, as for other programs"));
+        let hint = "an absolute target begins at the root of this machine, as for other programs";
+        return Err(failed(argument, (FailureKind::NotFound, message), hint));
     }
-    let found = std::fs::metadata(argument);
+    let found = argument.metadata();
     found.map(drop).map_err(|error| failure::io("follow", argument, &error))
 }
 
-/// Refuses a path through a link that another user left in a directory like `/tmp`, whatever the
-/// machine has set: root too would be led elsewhere by it. The rest of the path is as the kernel
-/// finds it, and what does not exist is for the caller to report.
-pub(super) fn check_way(argument: &Path, last: Last) -> Result<()> {
+/// Follows the symbolic links of a path: what it returns is absolute and has none. What cannot be
+/// looked at is used as written; the daemon, or the kernel, reports it. Refuses a link that another
+/// user left in a directory like `/tmp`, whatever the machine has set: root too would be led
+/// elsewhere by it.
+///
+/// A directory that is replaced by a link afterwards is one for the daemon, which refuses it.
+pub(super) fn followed(argument: &Path, last: Last) -> Result<PathBuf> {
+    let refused = |error: &std::io::Error| failure::io("find", argument, error);
     let mut rest: Vec<OsString> = Vec::new();
     push(&mut rest, argument);
-    let follows_last = last == Last::Target || argument.as_os_str().as_bytes().ends_with(b"/");
-    let mut at = PathBuf::from(if argument.is_absolute() { "/" } else { "." });
+    let typed = argument.as_os_str().as_bytes();
+    let follows_last = last == Last::Target || typed.ends_with(b"/") || typed.ends_with(b"/.");
+    let mut at = if argument.is_absolute() {
+        PathBuf::from("/")
+    } else {
+        std::env::current_dir().map_err(|error| refused(&error))?
+    };
     let mut links = 0;
     while let Some(name) = rest.pop() {
-        let next = at.join(&name);
-        let Ok(found) = next.symlink_metadata() else { return Ok(()) };
-        if !found.is_symlink() || rest.is_empty() && !follows_last {
-            at = next;
+        if name == ".." {
+            at.pop();
             continue;
         }
-        links += 1;
-        let Some(target) = std::fs::read_link(&next).ok().filter(|_| links <= LINKS_MAX) else {
-            return Ok(());
+        let next = at.join(&name);
+        let found = next.symlink_metadata().ok();
+        let link = found.filter(|found| found.is_symlink() && (!rest.is_empty() || follows_last));
+        let Some(link) = link.filter(|_| links < LINKS_MAX) else {
+            at = next;
+            continue;
         };
-        if at.metadata().is_ok_and(|directory| is_trap(&found, &directory)) {
+        links += 1;
+        if at.metadata().is_ok_and(|directory| is_trap(&link, &directory)) {
             let message = "a symbolic link of another user, in a directory that all may write";
-            return Err(failed(argument, FailureKind::Permission, message.to_owned())
-                .hint("it is not followed; use the path that it should lead to"));
+            let hint = "it is not followed; use the path of its target";
+            return Err(failed(argument, (FailureKind::Permission, message.to_owned()), hint));
         }
+        let target = next.read_link().map_err(|error| refused(&error))?;
         push(&mut rest, &target);
         if target.is_absolute() {
             at = PathBuf::from("/");
         }
     }
-    Ok(())
+    Ok(at)
 }
 
 /// The names of a path, the next one last.
@@ -97,14 +109,14 @@ fn is_trap(link: &Metadata, directory: &Metadata) -> bool {
     is_open && link.uid() != me && link.uid() != directory.uid()
 }
 
-/// Why a link in a volume does not lead to a place in one.
+/// Why a link in a volume points to no place in one.
 pub(super) fn leads_out(argument: &Path) -> Failure {
     let message = format!(
         "the symbolic link points to {}, which is not below a mounted volume",
         to(argument)
     );
-    failed(argument, FailureKind::NotFound, message)
-        .hint("to begin absolute targets at the root of the volume, use VOLDIR:/path")
+    let hint = "to begin absolute targets at the root of the volume, use VOLDIR:/path";
+    failed(argument, (FailureKind::NotFound, message), hint)
 }
 
 /// Where the sign of `LINK@SNAPSHOT` is, if LINK is a symbolic link to an absolute path and the
@@ -117,16 +129,16 @@ pub(super) fn snapshot_of(argument: &Path) -> Option<usize> {
     let signs = bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@');
     let is_link = |at: usize| {
         let before = Path::new(OsStr::from_bytes(&bytes[..at]));
-        std::fs::read_link(before).is_ok_and(|target| target.is_absolute())
+        before.read_link().is_ok_and(|target| target.is_absolute())
     };
     signs.map(|(at, _)| at).find(|&at| is_link(at))
 }
 
 /// The target, for a message.
 fn to(link: &Path) -> String {
-    std::fs::read_link(link).unwrap_or_default().display().to_string()
+    link.read_link().unwrap_or_default().display().to_string()
 }
 
-fn failed(argument: &Path, kind: FailureKind, message: String) -> Failure {
-    Failure::new(kind, message).at(argument.as_os_str().as_bytes())
+fn failed(argument: &Path, (kind, message): (FailureKind, String), hint: &str) -> Failure {
+    Failure::new(kind, message).hint(hint).at(argument.as_os_str().as_bytes())
 }

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &LsArgs, output: &mut Output) -> Result<()> {
 }
 
 /// Whether the directory that a symbolic link in `VOLDIR:/path` points to is there.
-fn leads_to_directory(place: &VolumePath) -> bool {
+fn points_to_directory(place: &VolumePath) -> bool {
     let target = [&place.inner[..], b"/."].concat();
     let found = session::ask(&place.volume, &Call::Stat { path: &target });
     matches!(found, Ok(Answer::Stat(of)) if of.attr.kind == Kind::Directory)
@@ -90,7 +90,7 @@ impl Listing<'_> {
             _ if self.args.directory => {}
             Kind::Directory => return Ok(Some(place)),
             // Below a mount it was looked at.
-            Kind::Symlink if follows && !operand.is_symlink() && leads_to_directory(&place) => {
+            Kind::Symlink if follows && !operand.is_symlink() && points_to_directory(&place) => {
                 return Ok(Some(place));
             }
             _ => {}

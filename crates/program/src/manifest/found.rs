@@ -6,11 +6,11 @@
 /// Most characters of what was found that a message quotes.
 const QUOTED_CHARS: usize = 40;
 
-/// The formats of a list, each with the command that prints it, for the one who imported something
-/// else.
+/// The formats of a list, each with the command that prints it.
 pub const FORMATS: &str = "a list has lines of JSON such as \
-{\"path\":\"a/b\",\"kind\":\"file\",\"size\":5} (`pando find --json DIR`), or what `find DIR -printf \
-'%y %#m %U %G %s %T@ %A@ %n %D:%i %P\\0%l\\0'` prints, or what `rsync -rl --list-only DIR/` prints";
+{\"path\":\"a/b\",\"kind\":\"file\",\"size\":5} (`pando find --json DIR`), or what \
+`find DIR -printf '%y %#m %U %G %s %T@ %A@ %n %D:%i %P\\0%l\\0'` prints, or what \
+`rsync -rl --list-only DIR/` prints";
 
 /// What was found, short and in quotes.
 pub(super) fn quoted(found: &[u8]) -> String {
