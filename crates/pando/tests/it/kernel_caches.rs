@@ -276,7 +276,7 @@ fn a_rollback_does_not_wait_until_the_kernel_drops_what_it_cached() {
     world.ok(&["snapshot", "create", shown(&dir), "one"]);
     for place in &places {
         for name in names(place) {
-            let file = File::open(place.join(name)).unwrap();
+            let file = File::options().read(true).open(place.join(name)).unwrap();
             assert_eq!(file.metadata().unwrap().len(), 1);
         }
     }
