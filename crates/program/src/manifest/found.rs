@@ -40,7 +40,7 @@ mod tests {
         assert_eq!(quoted(b"\x1b[2Jname\n"), "`\\u{1b}[2Jname`");
         assert_eq!(quoted("\u{e9}".repeat(41).as_bytes()), format!("`{}...`", "\u{e9}".repeat(40)));
         assert_eq!(quoted("\u{e9}".repeat(40).as_bytes()), format!("`{}`", "\u{e9}".repeat(40)));
-        assert!(quoted(&[0xff; 1 << 20]).len() < 200);
+        assert!(quoted(&vec![0xff; 1 << 20]).len() < 200);
     }
 
     #[test]
