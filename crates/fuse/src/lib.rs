@@ -47,7 +47,9 @@ pub use detach::{InUse, Unmounted, unmount};
 pub use error::MountError;
 pub use kernel::Loopback;
 pub use mount::{Mount, mount};
-pub use mountinfo::{Copy, MountInfo, copies_of, find_mount, mounted_in, mounts_of, users_of};
+pub use mountinfo::{
+    Copy, MountInfo, copies_of, find_mount, mount_at, mounted_in, mounts_of, users_of,
+};
 pub use options::{Atime, MountOptions, OptionError, help as options_help, is_for_mount_program};
 pub use remount::{asks_for_remount, remount};
 pub use write_back::{WriteBack, write_back};

@@ -52,10 +52,14 @@ pub(crate) struct Record {
 
 /// Our mount that contains a path, or `None`. The path need not exist, and its mount may be dead.
 pub fn find_mount(path: &Path) -> Option<MountInfo> {
-    let path = resolve(path)?;
+    mount_at(&resolve(path)?)
+}
+
+/// The same of a path that is absolute and free of symbolic links: none is followed.
+pub fn mount_at(path: &Path) -> Option<MountInfo> {
     let records = read();
-    let record = covering(&records, &path)?;
-    (record.kind == FILE_SYSTEM_TYPE).then(|| info(record, &path))
+    let record = covering(&records, path)?;
+    (record.kind == FILE_SYSTEM_TYPE).then(|| info(record, path))
 }
 
 /// Where a volume is mounted.

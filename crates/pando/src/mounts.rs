@@ -15,7 +15,16 @@ use crate::failure::Result;
 
 /// The PandoFS mount that contains a path, or `None`. A mount that no daemon confirms is an error.
 pub(crate) fn find(path: &Path) -> Result<Option<MountInfo>> {
-    match fuse::find_mount(path) {
+    believed(fuse::find_mount(path))
+}
+
+/// The same of a path that is absolute and free of symbolic links: none is followed.
+pub(crate) fn at(path: &Path) -> Result<Option<MountInfo>> {
+    believed(fuse::mount_at(path))
+}
+
+fn believed(found: Option<MountInfo>) -> Result<Option<MountInfo>> {
+    match found {
         Some(found) if !is_believed(&found) => Err(not_confirmed(&found)),
         found => Ok(found),
     }

@@ -1,6 +1,10 @@
 //! PATH arguments: a path below a mount, or `VOLDIR:/inner/path`, where VOLDIR may be the URL of a
 //! volume in an object store. Failures that the daemon reports
 //! about a path inside the volume are reported about the path that the user typed.
+//!
+//! Each verb decides by [`Last`] whether a symbolic link at the end of its path is the subject or
+//! is followed; `place/link.rs` follows it for a path below a mount, the daemon for
+//! `VOLDIR:/path`.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -15,6 +19,10 @@ use crate::far;
 use crate::host;
 use crate::mounts;
 use crate::session::Target;
+
+mod link;
+
+pub(crate) use link::{Last, is_dangling};
 
 /// The location that a PATH argument names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,12 +67,12 @@ impl Target for [&VolumePath; 2] {
 impl VolumePath {
     /// Resolves an argument for a verb that changes the place: refuses a path through a read-only
     /// mount.
-    pub(crate) fn to_change(argument: &Path) -> Result<VolumePath> {
-        let place =
-            VolumePath::locate(argument).map_err(|failure| outside(argument).unwrap_or(failure))?;
+    pub(crate) fn to_change(argument: &Path, last: Last) -> Result<VolumePath> {
+        let place = VolumePath::locate(argument, last)
+            .map_err(|failure| outside(argument).unwrap_or(failure))?;
         // A volume directory inside a mount is an ordinary directory there.
         if split(argument).is_none() && !far::is_url(argument.as_os_str()) {
-            check_changes(argument)?;
+            check_changes(argument, last)?;
         }
         Ok(place)
     }
@@ -73,13 +81,13 @@ impl VolumePath {
     pub(crate) fn volume_to_change(argument: &Path) -> Result<PathBuf> {
         let volume = VolumePath::volume(argument)?;
         if split(argument).is_none() && !is_volume(argument) {
-            check_changes(argument)?;
+            check_changes(argument, Last::Target)?;
         }
         Ok(volume)
     }
 
     /// Resolves an argument.
-    pub(crate) fn locate(argument: &Path) -> Result<VolumePath> {
+    pub(crate) fn locate(argument: &Path, last: Last) -> Result<VolumePath> {
         if let Some(split) = far::split(argument) {
             let (volume, inner) = split?;
             return Ok(VolumePath { volume, inner, typed: argument.to_owned() });
@@ -88,7 +96,7 @@ impl VolumePath {
             let volume = directory_of(&volume)?;
             return Ok(VolumePath { volume, inner, typed: argument.to_owned() });
         }
-        if let Some(place) = below_mount(argument)? {
+        if let Some(place) = below_mount(argument, last)? {
             return Ok(place);
         }
         Err(nowhere(argument))
@@ -114,12 +122,19 @@ impl VolumePath {
 
     /// The same for a verb that only reads: `MNT@SNAPSHOT` is a snapshot of what is mounted there.
     /// The daemon resolves any other `DIR@SNAPSHOT`.
-    pub(crate) fn reading(argument: &Path) -> Result<VolumePath> {
-        let failure = match VolumePath::locate(argument) {
+    pub(crate) fn reading(argument: &Path, last: Last) -> Result<VolumePath> {
+        let bytes = argument.as_os_str().as_bytes();
+        if let Some(at) = link::snapshot_of(argument) {
+            let link = Path::new(OsStr::from_bytes(&bytes[..at]));
+            let mut place = VolumePath::locate(link, Last::Target)?;
+            place.inner.extend_from_slice(&bytes[at..]);
+            argument.clone_into(&mut place.typed);
+            return Ok(place);
+        }
+        let failure = match VolumePath::locate(argument, last) {
             Ok(place) => return Ok(place),
             Err(failure) => failure,
         };
-        let bytes = argument.as_os_str().as_bytes();
         for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@') {
             let before = Path::new(OsStr::from_bytes(&bytes[..at]));
             let end = bytes[at..].iter().position(|&byte| byte == b'/');
@@ -127,7 +142,7 @@ impl VolumePath {
             // A literal name takes precedence, outside of volumes too.
             if at > 0
                 && Path::new(OsStr::from_bytes(called)).symlink_metadata().is_err()
-                && let Ok(mut place) = VolumePath::locate(before)
+                && let Ok(mut place) = VolumePath::locate(before, Last::Target)
             {
                 place.inner.extend_from_slice(&bytes[at..]);
                 argument.clone_into(&mut place.typed);
@@ -180,12 +195,12 @@ impl VolumePath {
     /// Finds the volume that an argument names: its directory, or anything inside.
     pub(crate) fn volume(argument: &Path) -> Result<PathBuf> {
         if far::is_url(argument.as_os_str()) {
-            return Ok(VolumePath::locate(argument)?.volume);
+            return Ok(VolumePath::locate(argument, Last::Target)?.volume);
         }
         if is_volume(argument) {
             return absolute(argument);
         }
-        match VolumePath::locate(argument) {
+        match VolumePath::locate(argument, Last::Target) {
             Ok(place) => Ok(place.volume),
             Err(failure) if host::url(argument).is_some() => Err(failure),
             Err(failure) if failure.kind == FailureKind::Permission => Err(failure),
@@ -216,9 +231,9 @@ pub(crate) fn refuse_path(argument: &Path, verb: &str) -> Result<()> {
 
 /// Refuses an argument that passes through a read-only mount: the daemon would make the changes
 /// anyway, as it does for others.
-fn check_changes(argument: &Path) -> Result<()> {
-    match mount_of(argument)? {
-        Some((found, _)) if found.read_only => {
+fn check_changes(argument: &Path, last: Last) -> Result<()> {
+    match mount_of(argument, last)? {
+        Some(found) if found.read_only => {
             let message = format!("{} is mounted read-only", found.mount_point.display());
             let failure = Failure::new(FailureKind::ReadOnly, message)
                 .hint("mount it without `ro`; or, where that came later, `mount -o remount,rw`");
@@ -276,27 +291,32 @@ fn split(argument: &Path) -> Option<(PathBuf, Vec<u8>)> {
     None
 }
 
-fn below_mount(argument: &Path) -> Result<Option<VolumePath>> {
-    let Some((found, last)) = mount_of(argument)? else { return Ok(None) };
-    let mut inner = found.inner_path;
-    inner.extend(last);
+fn below_mount(argument: &Path, last: Last) -> Result<Option<VolumePath>> {
+    let Some(found) = mount_of(argument, last)? else { return Ok(None) };
+    let inner = found.inner_path;
     // If it no longer exists, opening it reports that.
     let volume = std::fs::canonicalize(&found.volume_dir).unwrap_or(found.volume_dir);
     let inner = inner.into_os_string().into_vec();
     Ok(Some(VolumePath { volume, inner, typed: argument.to_owned() }))
 }
 
-/// The mount that an argument points into, and the last name, which was not followed: a symbolic
-/// link at the end is the subject itself, so only the path before it is resolved.
-fn mount_of(argument: &Path) -> Result<Option<(fuse::MountInfo, Option<&OsStr>)>> {
-    let (place, last) = match argument.file_name().filter(|_| argument.is_symlink()) {
-        Some(last) => {
-            let parent = argument.parent().filter(|parent| !parent.as_os_str().is_empty());
-            (parent.unwrap_or(Path::new(".")), Some(last))
+/// The mount that an argument points into, with the place in it.
+fn mount_of(argument: &Path, last: Last) -> Result<Option<fuse::MountInfo>> {
+    if argument.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let follows = last == Last::Target && argument.is_symlink();
+    let path = link::followed(argument, last)?;
+    if follows {
+        link::check_target(argument)?;
+    }
+    match mounts::at(&path)? {
+        // The link itself may be in a volume.
+        None if follows && mount_of(argument, Last::Link)?.is_some() => {
+            Err(link::leads_out(argument))
         }
-        None => (argument, None),
-    };
-    Ok(mounts::find(place)?.map(|found| (found, last)))
+        found => Ok(found),
+    }
 }
 
 /// The directory of a volume that an argument names by its directory or its URL.
@@ -410,10 +430,13 @@ mod tests {
         std::fs::write(volume.join(FILE), b"").unwrap();
         let mut argument = volume.clone().into_os_string();
         argument.push(":/x:y/z");
-        let place = VolumePath::locate(Path::new(&argument)).unwrap();
+        let place = VolumePath::locate(Path::new(&argument), Last::Target).unwrap();
         assert_eq!(place.inner, b"/x:y/z");
         assert_eq!(place.volume, volume.canonicalize().unwrap());
-        assert_eq!(VolumePath::locate(&volume).unwrap_err().kind, FailureKind::NotFound);
+        assert_eq!(
+            VolumePath::locate(&volume, Last::Target).unwrap_err().kind,
+            FailureKind::NotFound
+        );
         assert_eq!(VolumePath::volume(temporary.path()).unwrap_err().kind, FailureKind::NotVolume);
         let typed = |path: &[u8]| {
             place.with_typed_path(Failure::new(FailureKind::Other, "").at(path)).path.0

@@ -1,10 +1,11 @@
 //! Lists of names with attributes: JSON lines as `pando find --json` prints them, what GNU
 //! `find -printf` prints with [`PRINTF`], and what `rsync --list-only` prints. The beginning of a
-//! list shows which it is.
+//! list shows which it is, or that it is no list ([`FORMATS`]).
 //!
 //! The input may be hostile: an entry ends with a value or a reason, and memory is bounded by
 //! [`ENTRY_BYTES_MAX`].
 
+mod found;
 mod plain;
 mod rsync;
 
@@ -16,6 +17,9 @@ use std::io::{self, BufRead, Chain, Cursor, Read};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 use wire::Kind;
+
+pub use found::FORMATS;
+use found::quoted;
 
 /// The format of `find -printf` that is read; a NUL ends a path and a target.
 pub const PRINTF: &str = r"%y %#m %U %G %s %T@ %A@ %n %D:%i %P\0%l\0";
@@ -67,6 +71,8 @@ enum Format {
     Json,
     Find,
     Rsync,
+    /// None of them: no line is an entry.
+    Unknown,
 }
 
 /// Bytes that show what a list has.
@@ -94,6 +100,11 @@ impl<R: BufRead> Manifest<R> {
         self.number
     }
 
+    /// Whether the beginning, which was read, is that of a list: otherwise no part is an entry.
+    pub fn is_list(&self) -> bool {
+        self.format != Some(Format::Unknown)
+    }
+
     /// The word for that.
     pub fn unit(&self) -> &'static str {
         if self.format == Some(Format::Find) { "record" } else { "line" }
@@ -110,28 +121,30 @@ impl<R: BufRead> Manifest<R> {
             self.buffer.clear();
             self.number += 1;
             if !self.until(if lines { b'\n' } else { 0 })? {
-                let cut = || Read1::Bad("it is cut short".into());
+                let cut = || bad("it is cut short: no NUL ends its path", &self.buffer);
                 return Ok((!self.buffer.is_empty()).then(cut));
             }
             if lines && self.buffer.trim_ascii().is_empty() {
                 continue;
             }
-            if self.buffer.len() as u64 > ENTRY_BYTES_MAX {
-                return Ok(Some(Read1::Bad("longer than 1 MiB".into())));
+            if format == Format::Unknown {
+                return Ok(Some(bad("it is in none of the formats of a list", &self.buffer)));
             }
-            match format {
-                Format::Json => {
-                    let plain = plain::parse(&self.buffer);
-                    return Ok(Some(read(plain.map_or_else(|| parse_json(&self.buffer), Ok))));
-                }
-                Format::Rsync => return Ok(Some(read(rsync::parse(&self.buffer)))),
-                Format::Find => {}
+            if self.buffer.len() as u64 > ENTRY_BYTES_MAX {
+                return Ok(Some(bad("longer than 1 MiB", &self.buffer)));
+            }
+            if lines {
+                let parsed = match format {
+                    Format::Rsync => rsync::parse(&self.buffer),
+                    _ => plain::parse(&self.buffer).map_or_else(|| parse_json(&self.buffer), Ok),
+                };
+                return Ok(Some(read(parsed, &self.buffer)));
             }
             let first = std::mem::take(&mut self.buffer);
             if !self.until(0)? {
-                return Ok(Some(Read1::Bad("it is cut short".into())));
+                return Ok(Some(bad("it is cut short: no NUL ends its target", &first)));
             }
-            return Ok(Some(read(parse_printf(&first, &self.buffer))));
+            return Ok(Some(read(parse_printf(&first, &self.buffer), &first)));
         }
     }
 
@@ -145,7 +158,8 @@ impl<R: BufRead> Manifest<R> {
         let format = match text.first() {
             None | Some(b'{') => Format::Json,
             Some(_) if rsync::is_begun(text) => Format::Rsync,
-            Some(_) => Format::Find,
+            Some(_) if found::is_printf(text) => Format::Find,
+            Some(_) => Format::Unknown,
         };
         *begun = Cursor::new(start);
         self.format = Some(format);
@@ -184,8 +198,13 @@ fn skip_until(input: &mut impl BufRead, separator: u8) -> io::Result<()> {
     }
 }
 
-fn read(parsed: Result<Entry, String>) -> Read1 {
-    parsed.map_or_else(Read1::Bad, |entry| Read1::Entry(Box::new(entry)))
+fn read(parsed: Result<Entry, String>, found: &[u8]) -> Read1 {
+    parsed.map_or_else(|why| bad(&why, found), |entry| Read1::Entry(Box::new(entry)))
+}
+
+/// Why something is no entry, and what was found instead.
+fn bad(why: &str, found: &[u8]) -> Read1 {
+    Read1::Bad(format!("{why}; found {}", quoted(found)))
 }
 
 /// A line of JSON. Other fields are ignored.
@@ -525,8 +544,10 @@ mod tests {
             (br#"{"path":"a","kind":"f"} x"#, "trailing"),
             (b"{\"path\":\"\xff\",\"kind\":\"f\"}", "invalid unicode"),
             (b"f 0644\0\0", "no user"),
-            (b"no list", "cut short"),
-            (b"f 0644 0 0 0 1 1 1 1:1 path\0", "cut short"),
+            (b"no list", "in none of the formats of a list; found `no list`"),
+            (b"f 0644 0 0 0 1 1 1 1:1 path", "cut short: no NUL ends its path; found `f 0644 0"),
+            (b"f 0644 0 0 0 1 1 1 1:1 path\0", "cut short: no NUL ends its target"),
+            (b"{}\nsize,name", "expected value; found `size,name`"),
             (b"f 0644 0 0 0 1 1 1 1 path\0\0", "inode"),
             (b"D 0644 0 0 0 1 1 1 1:1 path\0\0", "type"),
             (b"f 0644 0 0 x 1 1 1 1:1 path\0\0", "size"),

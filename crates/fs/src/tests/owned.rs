@@ -201,6 +201,67 @@ fn a_tree_stays_while_a_directory_that_moves_into_it_waits() {
     assert!(matches!(owned.holds(&mut Plan::new()), Err(FsError::NotPermitted(_))));
 }
 
+/// What the owner makes in a tree after it was checked goes with the tree: `rm -r` of that moment
+/// removes it too. Another user's directory keeps the tree.
+#[test]
+fn what_its_owner_makes_meanwhile_goes_with_a_tree() {
+    for (uid, goes) in [(OWNER, true), (OWNER + 1, false)] {
+        let (fs, owner) = (volume(), owner());
+        let maker = Caller { uid, gid: uid, ..self::owner() };
+        let tree = own_dir(&fs, NodeId::ROOT, "t");
+        let below = own_dir(&fs, tree, "below");
+        set(&fs, below, &SetAttr { mode: Some(0o777), ..SetAttr::default() });
+        let (subvol, ino) = fs.place(tree).expect("it is there");
+        let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+        fs.mkdir(&maker, below, b"new", 0o755).expect("others may write");
+        let found = owned.holds(&mut Plan::new());
+        owned.reopen();
+        let refused = matches!(found, Err(FsError::NotPermitted(_)));
+        assert_eq!((matches!(found, Ok(true)), refused), (goes, !goes), "{uid}: {found:?}");
+    }
+}
+
+/// A directory that is planned before its tree is removed, and committed after that: the call
+/// succeeds, the directory goes with the tree, and nothing of it is left.
+#[test]
+fn a_directory_made_just_as_its_tree_is_removed_goes_with_it() {
+    let (fs, root, owner) = (volume(), Caller::root(), owner());
+    let other = Caller { uid: OWNER + 1, gid: OWNER + 1, ..self::owner() };
+    let inodes = || fs.status().expect("it is open").files;
+    let before = inodes();
+    let tree = own_dir(&fs, NodeId::ROOT, "t");
+    let below = own_dir(&fs, tree, "below");
+    set(&fs, below, &SetAttr { mode: Some(0o777), ..SetAttr::default() });
+    let (subvol, ino) = fs.place(tree).expect("it is there");
+    let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+    let made = device::scope(|scope| {
+        // Its commit waits for the watch.
+        assert!(owned.holds(&mut Plan::new()).expect("its own"));
+        let making = scope.spawn(|| fs.mkdir(&other, below, b"new", 0o755));
+        SystemClock::new().sleep(Duration::from_millis(50));
+        // Root's removal closes no watch.
+        fs.rmr(&root, NodeId::ROOT, b"t").expect("root may");
+        owned.reopen();
+        making.join().expect("no panic")
+    });
+    drop(owned);
+    let made = made.expect("it was planned before the removal").node;
+    let gone = fs.lookup(&root, NodeId::ROOT, b"t");
+    assert!(matches!(gone, Err(FsError::NotFound)), "{gone:?}");
+    for _ in 0..100 {
+        fs.background_step(100).expect("there is space");
+    }
+    let late = fs.mkdir(&root, made, b"late", 0o755);
+    assert!(matches!(late, Err(FsError::NotFound | FsError::Stale)), "{late:?}");
+    for node in [made, below, tree] {
+        fs.forget(node, 1);
+    }
+    for _ in 0..100 {
+        fs.background_step(100).expect("there is space");
+    }
+    assert_eq!(inodes(), before, "all of the tree was reclaimed, with what was made in it");
+}
+
 /// A tree that replaces another one between the walk and the commit is walked.
 #[test]
 fn a_subvolume_with_another_tree_is_walked_again() {

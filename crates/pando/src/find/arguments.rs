@@ -9,7 +9,7 @@ use search::{Sort, SortBy};
 use wire::{Failure, FailureKind};
 
 use crate::failure::Result;
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath, is_dangling};
 
 /// The output of `pando find --help`.
 pub(crate) const HELP: &str = include_str!("help.txt");
@@ -156,7 +156,7 @@ impl Arguments {
             paths.push(PathBuf::from("."));
         }
         for typed in paths {
-            let place = place(&typed, !self.paths.is_empty())?;
+            let place = place(&typed, !self.paths.is_empty(), self.follow)?;
             self.paths.push(FindPath { typed, place });
         }
         for query in queries {
@@ -179,8 +179,9 @@ fn in_volume(path: &Path) -> bool {
 }
 
 /// Resolves a path that follows others: a word that does not exist may be meant as a query.
-fn place(typed: &Path, others: bool) -> Result<VolumePath> {
-    let found = VolumePath::reading(typed);
+fn place(typed: &Path, others: bool, follow: bool) -> Result<VolumePath> {
+    let last = if follow && !is_dangling(typed) { Last::Target } else { Last::Link };
+    let found = VolumePath::reading(typed, last);
     if let Err(failure) = &found
         && failure.kind == FailureKind::NotFound
         && let Some(meant) = meant(typed)

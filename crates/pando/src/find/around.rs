@@ -13,7 +13,7 @@ use search::query::{Letters, Reference, Surroundings};
 use wire::{Answer, Call};
 
 use super::times;
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 /// The environment where the command runs.
@@ -41,7 +41,7 @@ impl Around {
     fn inside(&self, path: &Path) -> Option<Result<Reference, String>> {
         let place = VolumePath::split(path).or_else(|| {
             let signed = path.as_os_str().as_bytes().contains(&b'@');
-            let place = || VolumePath::reading(path).ok();
+            let place = || VolumePath::reading(path, Last::Link).ok();
             (signed && path.symlink_metadata().is_err()).then(place).flatten().map(Ok)
         })?;
         let ask = || {
@@ -89,7 +89,8 @@ impl Surroundings for Around {
         let found = path.symlink_metadata().map_err(|error| error.to_string())?;
         let nanos =
             |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
-        let ours = VolumePath::locate(path).is_ok_and(|place| Some(place.volume) == self.volume);
+        let ours = VolumePath::locate(path, Last::Link)
+            .is_ok_and(|place| Some(place.volume) == self.volume);
         let born = found.created().ok().and_then(|born| {
             let age = born.duration_since(std::time::UNIX_EPOCH).ok()?;
             i64::try_from(age.as_nanos()).ok()

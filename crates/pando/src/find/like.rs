@@ -10,7 +10,7 @@ use search::cluster::Like;
 use wire::{Answer, Attr, Call, Kind};
 
 use crate::failure::{self, Result};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 /// Number of rows when no limit is given.
@@ -91,7 +91,8 @@ fn outside(path: &Path) -> Result<Attr> {
 /// searched.
 pub(crate) fn model(path: &Path, volume: Option<&Path>) -> Result<Model> {
     let signed = path.as_os_str().as_bytes().contains(&b'@') && path.symlink_metadata().is_err();
-    let place = VolumePath::split(path).or_else(|| signed.then(|| VolumePath::reading(path)));
+    let place =
+        VolumePath::split(path).or_else(|| signed.then(|| VolumePath::reading(path, Last::Link)));
     let (attr, ours) = match place {
         Some(place) => {
             let place = place?;
@@ -99,7 +100,9 @@ pub(crate) fn model(path: &Path, volume: Option<&Path>) -> Result<Model> {
             let Answer::Stat(stat) = answer else { return Err(session::unexpected(&answer)) };
             (stat.attr, Some(place.volume))
         }
-        None => (outside(path)?, VolumePath::locate(path).ok().map(|place| place.volume)),
+        None => {
+            (outside(path)?, VolumePath::locate(path, Last::Link).ok().map(|place| place.volume))
+        }
     };
     let name = path.file_name().map_or(&b""[..], OsStrExt::as_bytes);
     let ours = ours.is_some() && ours.as_deref() == volume;

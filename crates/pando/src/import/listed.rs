@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::Connection;
 use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
-use program::manifest::{Entry, Manifest, Read1};
+use program::manifest::{Entry, FORMATS, Manifest, Read1};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use wire::{Failure, FailureKind, ImportAttr, Item, Kind};
 
@@ -133,6 +133,9 @@ impl Import<'_> {
                 let (unit, number) = (list.unit(), list.number());
                 let message = format!("{unit} {number} of the list: {why}");
                 let failure = Failure::new(FailureKind::Invalid, message);
+                if !list.is_list() {
+                    return Err(failure.hint(FORMATS));
+                }
                 if self.keep_going {
                     return Ok(Next::Bad(failure));
                 }

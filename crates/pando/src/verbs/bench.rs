@@ -20,7 +20,7 @@ use crate::cli::BenchArgs;
 use crate::failure::{self, Result};
 use crate::interrupt;
 use crate::output::{Output, number};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 /// Files in a directory.
@@ -33,7 +33,7 @@ const SEARCHES: u32 = 100;
 const UNIT: &str = "operations";
 
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::to_change(&args.dir)?;
+    let place = VolumePath::to_change(&args.dir, Last::Target)?;
     if VolumePath::split(&args.dir).is_some() {
         let message =
             "bench measures what programs get, through a mount: it takes a directory there";

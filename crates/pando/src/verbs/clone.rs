@@ -6,12 +6,14 @@ use wire::Call;
 use crate::cli::CloneArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::{self, VolumePath};
+use crate::place::{self, Last, VolumePath};
 use crate::session;
 
 pub(crate) fn run(args: &CloneArgs, output: &mut Output) -> Result<()> {
-    let (source, destination) =
-        (VolumePath::reading(&args.src)?, VolumePath::to_change(&args.dst)?);
+    let (source, destination) = (
+        VolumePath::reading(&args.src, Last::Target)?,
+        VolumePath::to_change(&args.dst, Last::Link)?,
+    );
     let (source, destination) = place::both(source, destination)?;
     session::write_back(&source.volume, &args.src, output)?;
     let call = Call::Clone { source: &source.inner, destination: &destination.inner };

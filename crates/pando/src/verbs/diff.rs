@@ -12,7 +12,7 @@ use super::attr_text;
 use crate::cli::DiffArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, number, printable};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 /// Longest file that a unified diff is made of.
@@ -23,7 +23,10 @@ const PATCH_TIME_MAX: Duration = Duration::from_secs(2);
 const TEXT_BYTES: usize = 8000;
 
 pub(crate) fn run(args: &DiffArgs, output: &mut Output) -> Result<()> {
-    let (old, new) = (VolumePath::reading(&args.old)?, VolumePath::reading(&args.new)?);
+    let (old, new) = (
+        VolumePath::reading(&args.old, Last::Target)?,
+        VolumePath::reading(&args.new, Last::Target)?,
+    );
     if old.volume != new.volume {
         let message = "the two are in different volumes";
         let failure = Failure::new(FailureKind::Invalid, message).at(new.typed());

@@ -1,6 +1,7 @@
 //! `pando du`: the size of directories, from the sums of the index, without a walk.
 
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use serde::Serialize;
 use wire::{Answer, Body, Call, DirectoryTotals, Failure, FailureKind, Sums};
@@ -8,7 +9,7 @@ use wire::{Answer, Body, Call, DirectoryTotals, Failure, FailureKind, Sums};
 use crate::cli_totals::DuArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, number};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath, is_dangling};
 use crate::session;
 
 /// A directory as JSON.
@@ -27,7 +28,11 @@ struct Object {
 pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
     let (mut unread, mut skipped): (Option<Failure>, _) = (None, None);
     for path in &args.paths {
-        let place = VolumePath::reading(path)?;
+        if is_dangling(path) {
+            dangling(args, path, output)?;
+            continue;
+        }
+        let place = VolumePath::reading(path, Last::Target)?;
         let depth = if args.summarize { 0 } else { args.max_depth.unwrap_or(u32::MAX) };
         let call = Call::Totals { path: &place.inner, depth: Some(depth), top: None };
         let mut listed = false;
@@ -76,6 +81,22 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
     }
     output.flush()?;
     unread.or(skipped.map(not_all)).map_or(Ok(()), Err)
+}
+
+/// Prints a link to nothing, whose own size counts.
+fn dangling(args: &DuArgs, path: &Path, output: &mut Output) -> Result<()> {
+    let place = VolumePath::reading(path, Last::Link)?;
+    let answer = session::ask(&place, &Call::Stat { path: &place.inner })?;
+    let Answer::Stat(stat) = answer else { return Err(session::unexpected(&answer)) };
+    let (bytes, allocated) = (u128::from(stat.attr.size), u128::from(stat.attr.blocks) * 512);
+    let all = DirectoryTotals {
+        path: wire::Bytes::default(),
+        depth: 0,
+        sums: Sums { files: 1, bytes, allocated },
+        directories: 0,
+        own: Sums::default(),
+    };
+    one(args, (path.as_os_str().as_bytes(), 0), &all, output)
 }
 
 fn without_slash(path: &[u8]) -> &[u8] {

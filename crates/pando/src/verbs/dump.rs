@@ -14,7 +14,7 @@ use crate::cli::{DumpArgs, DumpFormat, LoadArgs};
 use crate::failure::Result;
 use crate::interrupt::{self, Input};
 use crate::output::Output;
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 /// Name of the snapshot that a load takes.
@@ -26,7 +26,7 @@ const PART_BYTES: usize = 256 << 10;
 
 /// `pando dump`.
 pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::reading(&args.dir)?;
+    let place = VolumePath::reading(&args.dir, Last::Target)?;
     let call = Call::Dump { path: &place.inner, memory: args.memory };
     let mut columns = match args.format {
         DumpFormat::Lines => None,
@@ -96,7 +96,7 @@ fn dump_failed(error: &transfer::Error) -> Failure {
 
 /// `pando load`.
 pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::to_change(&args.dst)?;
+    let place = VolumePath::to_change(&args.dst, Last::Link)?;
     if io::stdin().is_terminal() {
         let message = "a dump is read from standard input, which is a terminal";
         return Err(Failure::new(FailureKind::Invalid, message)

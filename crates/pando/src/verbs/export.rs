@@ -13,7 +13,7 @@ use crate::failure::Result;
 use crate::far;
 use crate::interrupt;
 use crate::output::{self, Output};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session::{self, Target};
 
 /// Memory for files with several names, unless another is given; of a server less: it reserves
@@ -22,7 +22,7 @@ const MEMORY: u64 = 256 << 20;
 const FAR_MEMORY: u64 = 64 << 20;
 
 pub(crate) fn run(args: &ExportArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::reading(&args.src)?;
+    let place = VolumePath::reading(&args.src, Last::Target)?;
     let streams = args.dst == Path::new("-");
     session::write_back(&place.volume, &args.src, output)?;
     let interrupted = interrupt::flag()?;

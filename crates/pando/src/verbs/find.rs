@@ -18,6 +18,7 @@ use crate::find::{
     Arguments, Around, FindPath, HELP, Item, NOTHING, Ordered, Printer, like, object,
 };
 use crate::output::Output;
+use crate::place::{Last, VolumePath, is_dangling};
 use crate::session;
 
 pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
@@ -145,7 +146,19 @@ impl Finding<'_> {
         self.arguments.limit.map(|limit| limit.saturating_sub(self.given))
     }
 
-    fn question(&self, path: &FindPath) -> Find {
+    /// Where a search begins, and whether the daemon follows a link at the end of that path. `-H`
+    /// does not follow a link to nothing.
+    fn start(&self, path: &FindPath) -> Result<(VolumePath, bool)> {
+        if !self.arguments.follow {
+            return Ok((path.place.clone(), false));
+        }
+        if is_dangling(&path.typed) {
+            return Ok((path.place.clone(), false));
+        }
+        Ok((VolumePath::reading(&path.typed, Last::Target)?, true))
+    }
+
+    fn question(&self, path: &FindPath, (place, follow): (&VolumePath, bool)) -> Find {
         let command = self.command;
         let fields = Fields::of(&command.actions);
         let (json, sort) = (self.arguments.json, self.arguments.sort);
@@ -153,10 +166,10 @@ impl Finding<'_> {
         let limit = self.limit();
         Find {
             from: vec![FindFrom {
-                path: path.place.inner.as_slice().into(),
+                path: place.inner.as_slice().into(),
                 shown: path.typed.as_os_str().as_bytes().into(),
             }],
-            follow: self.arguments.follow,
+            follow,
             expr: command.expr.clone(),
             min_depth: command.min_depth,
             max_depth: command.max_depth,
@@ -171,11 +184,12 @@ impl Finding<'_> {
     }
 
     fn one(&mut self, number: usize, path: &FindPath) -> Result<()> {
-        let question = self.question(path);
+        let (place, follow) = self.start(path)?;
+        let question = self.question(path, (&place, follow));
         let count = question.count;
         let call = Call::Find(Box::new(question));
         let mut start: Rc<[u8]> = path.typed.as_os_str().as_bytes().into();
-        let answer = session::call(&path.place.volume, &call, &mut |body| match body {
+        let answer = session::call(&place.volume, &call, &mut |body| match body {
             Body::Searching(shown) => {
                 start = shown.0.into();
                 Ok(())

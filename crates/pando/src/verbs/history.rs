@@ -7,11 +7,11 @@ use super::attr_text;
 use crate::cli_totals::HistoryArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 pub(crate) fn run(args: &HistoryArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::locate(&args.path)?;
+    let place = VolumePath::locate(&args.path, Last::Link)?;
     let mut versions = Vec::new();
     session::call(&place, &Call::History { path: &place.inner }, &mut |body| {
         if let Body::Versions(more) = body {

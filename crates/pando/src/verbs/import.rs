@@ -22,14 +22,14 @@ use crate::import::{
 };
 use crate::interrupt::{self, Input};
 use crate::output::{self, Output};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session::{self, Target};
 
 /// How the name of a directory begins that is not complete.
 const STAGED: &[u8] = b".pando-import.";
 
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::to_change(&args.dst)?;
+    let place = VolumePath::to_change(&args.dst, Last::Link)?;
     let bucket = bucket(args)?;
     check_options(args, bucket.is_some())?;
     if args.format == ImportFormat::Dir && bucket.is_none() {

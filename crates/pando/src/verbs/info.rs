@@ -8,11 +8,11 @@ use crate::cli::PathArg;
 use crate::failure::Result;
 use crate::names::Names;
 use crate::output::{self, Output, printable};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 pub(crate) fn run(args: &PathArg, output: &mut Output) -> Result<()> {
-    let place = VolumePath::reading(&args.path)?;
+    let place = VolumePath::reading(&args.path, Last::Link)?;
     let mut snapshots = Vec::new();
     let answer = session::call(&place, &Call::Info { path: &place.inner }, &mut |body| {
         if let Body::Snapshots(more) = body {

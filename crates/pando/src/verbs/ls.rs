@@ -14,7 +14,7 @@ use crate::cli::{LsArgs, LsOrder};
 use crate::failure::Result;
 use crate::names::Names;
 use crate::output::{self, Output};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 pub(crate) fn run(args: &LsArgs, output: &mut Output) -> Result<()> {
@@ -55,6 +55,13 @@ pub(crate) fn run(args: &LsArgs, output: &mut Output) -> Result<()> {
     }
 }
 
+/// Whether the directory that a symbolic link in `VOLDIR:/path` points to is there.
+fn points_to_directory(place: &VolumePath) -> bool {
+    let target = [&place.inner[..], b"/."].concat();
+    let found = session::ask(&place.volume, &Call::Stat { path: &target });
+    matches!(found, Ok(Answer::Stat(of)) if of.attr.kind == Kind::Directory)
+}
+
 struct Listing<'a> {
     args: &'a LsArgs,
     output: &'a mut Output,
@@ -70,22 +77,23 @@ struct Listing<'a> {
 impl Listing<'_> {
     /// Keeps an operand that is listed by itself, and returns the place of a directory operand.
     fn operand(&mut self, operand: &Path) -> Result<Option<VolumePath>> {
-        let place = VolumePath::reading(operand)?;
+        // Like ls(1): a link to a directory is followed, unless attributes are shown.
+        let follows = !self.args.long() && !self.args.directory;
+        if follows && operand.is_symlink() && operand.is_dir() {
+            return VolumePath::reading(operand, Last::Target).map(Some);
+        }
+        let place = VolumePath::reading(operand, Last::Link)?;
         let Answer::Stat(stat) = session::ask(&place, &Call::Stat { path: &place.inner })? else {
             return Err(Failure::new(FailureKind::Protocol, "the daemon did not answer `stat`"));
         };
-        let is_directory = match stat.attr.kind {
-            Kind::Directory => true,
-            // Like ls(1): a link to a directory is followed, unless attributes are shown.
-            Kind::Symlink if !self.args.long() => {
-                let target = [&place.inner[..], b"/."].concat();
-                let found = session::ask(&place.volume, &Call::Stat { path: &target });
-                matches!(found, Ok(Answer::Stat(of)) if of.attr.kind == Kind::Directory)
+        match stat.attr.kind {
+            _ if self.args.directory => {}
+            Kind::Directory => return Ok(Some(place)),
+            // Below a mount it was looked at.
+            Kind::Symlink if follows && !operand.is_symlink() && points_to_directory(&place) => {
+                return Ok(Some(place));
             }
-            _ => false,
-        };
-        if is_directory && !self.args.directory {
-            return Ok(Some(place));
+            _ => {}
         }
         let name = Bytes(operand.as_os_str().as_bytes().to_vec());
         self.waiting.push(ListEntry { name, attr: stat.attr, target: stat.target });

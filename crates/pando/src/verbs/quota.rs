@@ -8,7 +8,7 @@ use wire::{Answer, Body, Call, Failure, FailureKind, Quota, QuotaDifference, Quo
 use crate::cli::{QuotaSetArgs, QuotaVerb};
 use crate::failure::Result;
 use crate::output::{self, Output, printable, size};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session::{self, Target};
 
 pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
@@ -18,7 +18,7 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
             let answer = if let Some(owner) = owner.named() {
                 session::ask(&VolumePath::volume(path)?, &Call::OwnerQuotaGet { owner })?
             } else {
-                let place = VolumePath::locate(path)?;
+                let place = VolumePath::locate(path, Last::Target)?;
                 session::ask(&place, &Call::QuotaGet { path: &place.inner })?
             };
             let Answer::Quotas(quotas) = &answer else { return Err(session::unexpected(&answer)) };
@@ -122,7 +122,7 @@ fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
         put_of(&mut object, QuotaOf::Owner(owner));
         (answer, name_of(QuotaOf::Owner(owner)))
     } else {
-        let place = VolumePath::to_change(&args.path)?;
+        let place = VolumePath::to_change(&args.path, Last::Target)?;
         let path = &place.inner[..];
         let answer = counted(&place, &Call::QuotaSet { path, inodes, bytes }, none, output)?;
         output::put_bytes(&mut object, "quota", place.typed());

@@ -8,11 +8,11 @@ use wire::{Body, Call, Failure, FailureKind};
 use crate::cli::RollbackArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 pub(crate) fn run(args: &RollbackArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::to_change(&args.dir)?;
+    let place = VolumePath::to_change(&args.dir, Last::Target)?;
     let snapshot = args.snapshot.as_bytes();
     session::perform(&place, &Call::Rollback { path: &place.inner, snapshot })
         .map_err(|failure| with_clone(failure, &place, snapshot))?;

@@ -11,7 +11,7 @@ use wire::{Answer, Call, Failure, FailureKind};
 use crate::cli::SearchVerb;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 pub(crate) fn run(verb: &SearchVerb, output: &mut Output) -> Result<()> {
@@ -82,7 +82,7 @@ fn limits(
 }
 
 fn flush(path: &Path, output: &mut Output) -> Result<()> {
-    let place = VolumePath::locate(path)?;
+    let place = VolumePath::locate(path, Last::Target)?;
     session::perform(&place, &Call::IndexFlush { path: &place.inner })?;
     let mut object = json!({});
     output::put_bytes(&mut object, "flushed", place.typed());

@@ -6,12 +6,12 @@ use super::attr_text;
 use crate::cli::PathsArg;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 pub(crate) fn run(args: &PathsArg, output: &mut Output) -> Result<()> {
     for path in &args.paths {
-        let place = VolumePath::reading(path)?;
+        let place = VolumePath::reading(path, Last::Link)?;
         match session::ask(&place, &Call::Stat { path: &place.inner })? {
             Answer::Stat(stat) => {
                 let mut object = attr_text::json(&stat.attr, stat.target.as_ref());

@@ -13,7 +13,7 @@ use crate::cli::{ReceiveArgs, SendArgs};
 use crate::failure::Result;
 use crate::interrupt::{self, Input};
 use crate::output::{self, Output, number, printable, size};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 /// Bytes of the stream in one message.
@@ -21,8 +21,9 @@ const PART_BYTES: usize = 512 << 10;
 
 /// `pando send`.
 pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::reading(&args.snapshot)?;
-    let base = args.from.as_deref().map(VolumePath::reading).transpose()?;
+    let place = VolumePath::reading(&args.snapshot, Last::Target)?;
+    let base =
+        args.from.as_deref().map(|path| VolumePath::reading(path, Last::Target)).transpose()?;
     if base.as_ref().is_some_and(|base| base.volume != place.volume) {
         let message = "the base is in another volume";
         let failure = Failure::new(FailureKind::Invalid, message).at(place.typed());
@@ -110,7 +111,7 @@ fn report_sent(args: &SendArgs, sent: &Sent, output: &mut Output) -> Result<()> 
 
 /// `pando receive`.
 pub(crate) fn receive(args: &ReceiveArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::to_change(&args.dst)?;
+    let place = VolumePath::to_change(&args.dst, Last::Link)?;
     if args.token {
         return token(&place, output);
     }

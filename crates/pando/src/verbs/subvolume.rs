@@ -6,12 +6,12 @@ use wire::Call;
 use crate::cli::SubvolumeVerb;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 pub(crate) fn run(verb: &SubvolumeVerb, output: &mut Output) -> Result<()> {
     let SubvolumeVerb::Create { path } = verb;
-    let place = VolumePath::to_change(path)?;
+    let place = VolumePath::to_change(path, Last::Link)?;
     session::perform(&place, &Call::SubvolumeCreate { path: &place.inner, umask: umask() })?;
     let mut object = json!({});
     output::put_bytes(&mut object, "created", place.typed());

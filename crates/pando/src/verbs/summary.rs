@@ -8,7 +8,7 @@ use crate::cli_totals::SummaryArgs;
 use crate::failure::Result;
 use crate::names::Names;
 use crate::output::{self, Output, printable};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 /// Nanoseconds per day.
@@ -49,7 +49,7 @@ struct Summary {
 }
 
 pub(crate) fn run(args: &SummaryArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::reading(&args.path)?;
+    let place = VolumePath::reading(&args.path, Last::Target)?;
     let top = Top {
         owners: (!args.all && !output.is_json()).then_some(args.top),
         extensions: (!args.all).then_some(args.top),

@@ -11,13 +11,13 @@ use wire::{Answer, Body, Call, Failure, FailureKind, Kind, Removed, Trash};
 use crate::cli::{RestoreArgs, TrashVerb};
 use crate::failure::Result;
 use crate::output::{self, Output, printable, seconds_up, size};
-use crate::place::{VolumePath, both};
+use crate::place::{Last, VolumePath, both};
 use crate::session;
 
 pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
     match verb {
         TrashVerb::On { dir, keep } => {
-            let place = VolumePath::to_change(dir)?;
+            let place = VolumePath::to_change(dir, Last::Target)?;
             let keep_seconds = keep.map(seconds_up);
             let call = Call::TrashSet { path: &place.inner, on: true, keep_seconds };
             let answer = session::ask(&place, &call)?;
@@ -31,7 +31,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
             output.line(&format!("what is removed in {} is kept {kept}", printable(place.typed())))
         }
         TrashVerb::Off { dir } => {
-            let place = VolumePath::to_change(dir)?;
+            let place = VolumePath::to_change(dir, Last::Target)?;
             let call = Call::TrashSet { path: &place.inner, on: false, keep_seconds: None };
             session::perform(&place, &call)?;
             let mut object = json!({ "keep_seconds": null });
@@ -39,9 +39,9 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
             output.object(&object)?;
             output.line(&format!("{} has no trash", printable(place.typed())))
         }
-        TrashVerb::List { path } => list(&VolumePath::locate(path)?, output),
+        TrashVerb::List { path } => list(&VolumePath::locate(path, Last::Link)?, output),
         TrashVerb::Empty { dir } => {
-            let place = VolumePath::to_change(dir)?;
+            let place = VolumePath::to_change(dir, Last::Target)?;
             let answer = session::ask(&place, &Call::TrashEmpty { path: &place.inner })?;
             let Answer::Emptied(gone) = answer else { return Err(session::unexpected(&answer)) };
             output.object(&json!({ "emptied": gone }))?;
@@ -53,12 +53,15 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
 /// Restores a removed file or tree.
 pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
     if args.list {
-        return list(&VolumePath::locate(&args.path)?, output);
+        return list(&VolumePath::locate(&args.path, Last::Link)?, output);
     }
     let (place, to) = match &args.to {
-        None => (VolumePath::to_change(&args.path)?, None),
+        None => (VolumePath::to_change(&args.path, Last::Link)?, None),
         Some(to) => {
-            let (place, to) = both(VolumePath::to_change(&args.path)?, VolumePath::to_change(to)?)?;
+            let (place, to) = both(
+                VolumePath::to_change(&args.path, Last::Link)?,
+                VolumePath::to_change(to, Last::Link)?,
+            )?;
             (place, Some(to))
         }
     };

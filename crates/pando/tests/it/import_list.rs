@@ -119,6 +119,23 @@ nonsense
     let world = World::new();
     let refused = import(&world, "no list", &[]);
     assert_eq!((refused.code, world.names("/")), (2, Vec::new()), "{refused:?}");
+    // Nothing of it is an entry, so nothing is left out on request either.
+    for (list, line, found) in [
+        ("\n\nname,size,mode\n", 3, "`name,size,mode`"),
+        ("[{\"path\":\"a\",\"kind\":\"file\"}]", 1, "`[{\\\"path\\\":"),
+        ("./a\n./b\n", 1, "`./a`"),
+        ("f", 1, "`f`"),
+    ] {
+        for more in [&[][..], &["--keep-going"]] {
+            let refused = import(&world, list, more);
+            assert_eq!((refused.code, world.names("/")), (2, Vec::new()), "{refused:?}");
+            let named = format!("line {line} of the list: it is in none of the formats");
+            assert!(refused.err.contains(&named), "{refused:?}");
+            for format in [found, "pando find --json", PRINTF, "rsync -rl --list-only"] {
+                assert!(refused.err.contains(format), "{format}: {refused:?}");
+            }
+        }
+    }
     let refused = import(&world, "", &["--numeric-owner"]);
     assert_eq!(refused.code, 2, "{refused:?}");
 }

@@ -62,6 +62,7 @@ mod kernel_caches;
 mod kill;
 mod kill_queries;
 mod link_edge;
+mod links;
 mod load;
 mod log_dir;
 mod maps;

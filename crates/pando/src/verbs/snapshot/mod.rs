@@ -14,7 +14,7 @@ pub(super) use list::json;
 use crate::cli::SnapshotVerb;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::session;
 
 pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
@@ -22,14 +22,14 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
         SnapshotVerb::Create { dir, name } => {
             let name = name.as_bytes();
             check_name(name)?;
-            let place = VolumePath::to_change(dir)?;
+            let place = VolumePath::to_change(dir, Last::Target)?;
             session::write_back(&place.volume, dir, output)?;
             let call = Call::SnapshotCreate { path: &place.inner, name };
             session::perform(&place, &call)?;
             print_done(output, "took", "created", &place, name)
         }
         SnapshotVerb::List { dir, removed: false, all: false } => {
-            list::list(&VolumePath::locate(dir)?, output)
+            list::list(&VolumePath::locate(dir, Last::Target)?, output)
         }
         SnapshotVerb::List { dir, removed, .. } => {
             list::list_volume(&VolumePath::volume(dir)?, *removed, output)
@@ -45,13 +45,13 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
         }
         SnapshotVerb::Delete { dir, name, .. } => {
             let name = name.as_ref().expect("invariant: clap wants a name or a number");
-            let (place, name) = (VolumePath::to_change(dir)?, name.as_bytes());
+            let (place, name) = (VolumePath::to_change(dir, Last::Target)?, name.as_bytes());
             let call = Call::SnapshotDelete { path: &place.inner, name };
             session::perform(&place, &call)?;
             print_done(output, "deleted", "deleted", &place, name)
         }
         SnapshotVerb::Rename { dir, name, new_name } => {
-            let place = VolumePath::to_change(dir)?;
+            let place = VolumePath::to_change(dir, Last::Target)?;
             let (from, to) = (name.as_bytes(), new_name.as_bytes());
             check_name(to)?;
             let call = Call::SnapshotRename { path: &place.inner, from, to };
@@ -60,7 +60,7 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
         }
         SnapshotVerb::Schedule { .. } => schedule::schedule(verb, output),
         SnapshotVerb::Prune { dir, keep, prefix, dry_run } => {
-            let place = VolumePath::to_change(dir)?;
+            let place = VolumePath::to_change(dir, Last::Target)?;
             schedule::prune(&place, *keep, prefix.as_deref(), *dry_run, output)
         }
         SnapshotVerb::Hold { dir, snapshot, name, number } => {

@@ -15,7 +15,7 @@ use super::list::{listed, names_of};
 use crate::cli::SnapshotVerb;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::place::VolumePath;
+use crate::place::{Last, VolumePath};
 use crate::{retention, session};
 
 /// Sets, removes or shows schedules.
@@ -30,7 +30,7 @@ pub(super) fn schedule(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
         return turn_off(dir, output);
     }
     if when.is_none() && keep.is_none() && prefix.is_none() {
-        let place = VolumePath::locate(dir)?;
+        let place = VolumePath::locate(dir, Last::Target)?;
         let found = of_place(&place)?;
         if found.is_empty() {
             let message = format!("{} has no schedule", printable(place.typed()));
@@ -40,7 +40,7 @@ pub(super) fn schedule(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
         return show(&found, output);
     }
     when.as_deref().map(retention::cron).transpose()?;
-    let place = VolumePath::to_change(dir)?;
+    let place = VolumePath::to_change(dir, Last::Target)?;
     let prefix = prefix.as_ref().map(|prefix| Bytes::from(prefix.as_bytes()));
     let change = ScheduleChange { cron: when.clone(), prefix, keep: *keep };
     let call = Call::ScheduleSet { path: &place.inner, schedule: Some(change) };
@@ -49,7 +49,7 @@ pub(super) fn schedule(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
 }
 
 fn turn_off(dir: &Path, output: &mut Output) -> Result<()> {
-    let place = VolumePath::to_change(dir)?;
+    let place = VolumePath::to_change(dir, Last::Target)?;
     session::perform(&place, &Call::ScheduleSet { path: &place.inner, schedule: None })?;
     let mut object = json!({ "schedule": null });
     output::put_bytes(&mut object, "path", place.typed());
@@ -184,7 +184,7 @@ pub(super) fn hold(
         let number = snapshot.to_str().and_then(|text| text.trim_start_matches('#').parse().ok());
         (VolumePath::volume_to_change(dir)?, number)
     } else {
-        let place = VolumePath::to_change(dir)?;
+        let place = VolumePath::to_change(dir, Last::Target)?;
         let all = listed(&place)?;
         let found = all.iter().find(|one| one.name.0 == snapshot.as_bytes());
         (place.volume, found.map(|one| one.subvolume))
