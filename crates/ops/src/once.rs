@@ -1,10 +1,15 @@
 //! Requests of clients that are executed once, however often they arrive
 //! (`docs/format/answer-record.md`).
 //!
-//! A client has a session, and gives its requests numbers. The first execution of a request puts
-//! its answer into the batch that makes its change: a repeat finds the answer and changes nothing.
-//! Two that arrive at the same time wait for each other by the lock of the request. A session and
-//! its answers end together; a request of a session that has ended is refused, never executed.
+//! A client has a session, and gives its requests numbers. The server looks whether a request was
+//! executed ([`Ops::executed`]), and if not makes the change below [`vfs::with_request`]: the batch
+//! that has all of the change then takes the answer, too (`execute::sign`), so after a crash both
+//! are there or neither. What fails has no answer and is executed again. A session and its answers
+//! end together; a request of a session that has ended is refused, never executed.
+//!
+//! Nothing here keeps two that arrive at the same time apart: a server has one connection for each
+//! session, and answers a repeat of what is under way with the answer of that
+//! (`remote::server::session`).
 //!
 //! The tree of answers is there if the volume was opened with `OpenOptions::answers`.
 
@@ -19,13 +24,11 @@ pub use vfs::Request;
 use vfs::{Entry, FsResult};
 use volume::error::{from_store, malformed};
 use volume::locks::{Lock, Mode};
-use volume::subvol::Subvol;
 use volume::view::View;
 
 use crate::Ops;
-use crate::execute::{Context, Operation, Outcome, execute, execute_alone};
+use crate::execute::execute_alone;
 use crate::plan::Plan;
-use crate::policy::Policy;
 
 /// The tree of sessions and answers.
 pub const ANSWERS: TreeId = TreeId(ANSWER_TREE);
@@ -38,22 +41,7 @@ const ANSWERS_OF_BATCH: usize = 2048;
 /// Most sessions that a batch ends.
 const SESSIONS_OF_BATCH: usize = 64;
 
-/// The answer to a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Once<A> {
-    /// It was executed now.
-    First(A),
-    /// It was executed before, and this was answered.
-    Repeat(Vec<u8>),
-}
-
-fn locks_of(request: &Request) -> [(Lock, Mode); 2] {
-    let name = name_of(&request.session);
-    let number = Lock::Name { subvol: 0, dir: name, hash: request.number };
-    [(lock_of(&request.session), Mode::Shared), (number, Mode::Exclusive)]
-}
-
-/// A session is locked shared while a request of it is executed, and exclusively while it ends.
+/// The lock of a session while its record changes, or while it ends.
 fn lock_of(session: &SessionId) -> Lock {
     Lock::Object { subvol: 0, ino: name_of(session) }
 }
@@ -76,84 +64,9 @@ impl Plan {
     }
 }
 
-/// Executes an operation as a change of a subvolume, unless the request was executed before.
-/// `encode` makes the bytes of the answer, which a repeat gets. What fails is not executed and has
-/// no answer: [`Ops::answer_alone`] keeps one, if the client gets it.
-pub fn execute_once<O: Operation>(
-    fs: &Ops,
-    policy: &dyn Policy,
-    subvol: &Subvol,
-    operation: O,
-    request: &Request,
-    encode: &mut dyn FnMut(&O::Answer) -> Vec<u8>,
-) -> FsResult<Once<O::Answer>> {
-    execute(fs, policy, subvol, &mut Answering { operation, request, encode })
-}
-
-struct Answering<'r, O: Operation> {
-    operation: O,
-    request: &'r Request,
-    encode: &'r mut dyn FnMut(&O::Answer) -> Vec<u8>,
-}
-
-impl<O: Operation> Operation for Answering<'_, O> {
-    /// What the operation reads; `None`: the request was executed before.
-    type Reads = Option<O::Reads>;
-    type Answer = Once<O::Answer>;
-
-    fn guess(&mut self, at: &Context<'_>) -> FsResult<Self::Reads> {
-        match first_answer(at.fs, self.request)? {
-            None => self.operation.guess(at).map(Some),
-            Some(_) => Ok(None),
-        }
-    }
-
-    fn aim(&mut self, at: &Context<'_>, guess: &Self::Reads, plan: &mut Plan) -> FsResult<()> {
-        for (lock, mode) in locks_of(self.request) {
-            plan.lock(lock, mode);
-        }
-        guess.as_ref().map_or(Ok(()), |guess| self.operation.aim(at, guess, plan))
-    }
-
-    fn look(&mut self, at: &Context<'_>) -> FsResult<Self::Reads> {
-        match first_answer(at.fs, self.request)? {
-            None => self.operation.look(at).map(Some),
-            Some(_) => Ok(None),
-        }
-    }
-
-    fn agree(guess: &Self::Reads, found: &Self::Reads) -> bool {
-        match (guess, found) {
-            (Some(guess), Some(found)) => O::agree(guess, found),
-            // It was executed meanwhile: nothing more is read or locked.
-            (_, None) => true,
-            (None, Some(_)) => false,
-        }
-    }
-
-    fn plan(
-        &mut self,
-        at: &Context<'_>,
-        found: Self::Reads,
-        plan: &mut Plan,
-    ) -> FsResult<Outcome<Self::Answer>> {
-        let Some(found) = found else {
-            let answer = first_answer(at.fs, self.request)?;
-            return Ok(answer.map_or(Outcome::Again, |answer| Outcome::Done(Once::Repeat(answer))));
-        };
-        match self.operation.plan(at, found, plan)? {
-            Outcome::Done(answer) => {
-                plan.answer(self.request, &(self.encode)(&answer))?;
-                Ok(Outcome::Done(Once::First(answer)))
-            }
-            Outcome::Again => Ok(Outcome::Again),
-        }
-    }
-}
-
 /// The first answer to a request; `None`: it was not executed. Refuses requests of sessions that
 /// have ended, and those whose answers the client has confirmed.
-pub fn first_answer(fs: &Ops, request: &Request) -> FsResult<Option<Vec<u8>>> {
+fn first_answer(fs: &Ops, request: &Request) -> FsResult<Option<Vec<u8>>> {
     let view = View::new(&*fs.store, ANSWERS);
     let session = answer_record::session(&request.session);
     let Some(session) = view.read(&session, SessionRecord::decode)? else {
@@ -175,8 +88,8 @@ pub fn first_answer(fs: &Ops, request: &Request) -> FsResult<Option<Vec<u8>>> {
 }
 
 impl Ops {
-    /// What a request did that was executed before; `None`: it was not. Fails as
-    /// [`first_answer`].
+    /// What a request did that was executed before; `None`: it was not. Refuses requests of
+    /// sessions that have ended, and those whose answers the client has confirmed.
     pub fn executed(&self, request: &Request) -> FsResult<Option<Executed>> {
         let Some(answer) = first_answer(self, request)? else { return Ok(None) };
         Executed::decode(&answer).map(Some).map_err(|error| malformed(ANSWERS, &error))
@@ -197,17 +110,6 @@ impl Ops {
     /// look-up.
     pub fn find_again(&self, node: NodeId) -> FsResult<Entry> {
         crate::handles::find_again(self, node)
-    }
-
-    /// Keeps the answer to a request that changes nothing else: an error, for example. Returns the
-    /// first one, if there is one by now.
-    pub fn answer_alone(&self, request: &Request, answer: &[u8]) -> FsResult<Option<Vec<u8>>> {
-        let _locks = self.locks.lock(&locks_of(request));
-        if let Some(first) = first_answer(self, request)? {
-            return Ok(Some(first));
-        }
-        execute_alone(self, |plan| plan.answer(request, answer))?;
-        Ok(None)
     }
 
     /// Begins a session, which is durable when this returns.
@@ -306,23 +208,9 @@ impl Ops {
         })
     }
 
-    /// Ends a session, with all of its answers. What it asks for later is refused.
-    pub fn end_session(&self, session: &SessionId) -> FsResult<()> {
-        self.end_sessions(&[*session])
-    }
-
-    /// Ends sessions, with all of their answers, by as few batches as that takes.
+    /// Ends sessions, with all of their answers, by as few batches as that takes. What they ask for
+    /// later is refused.
     pub fn end_sessions(&self, sessions: &[SessionId]) -> FsResult<()> {
-        self.end_those(sessions, |_| true).map(drop)
-    }
-
-    /// Ends those of some sessions for which a condition holds; returns how many.
-    fn end_those(
-        &self,
-        sessions: &[SessionId],
-        ends: impl Fn(&SessionRecord) -> bool,
-    ) -> FsResult<usize> {
-        let mut ended = 0;
         for some in sessions.chunks(SESSIONS_OF_BATCH) {
             let locks: Vec<_> = some.iter().map(|id| (lock_of(id), Mode::Exclusive)).collect();
             let _locks = self.locks.lock(&locks);
@@ -330,7 +218,7 @@ impl Ops {
             for session in some {
                 let key = answer_record::session(session);
                 let known = View::new(&*self.store, ANSWERS).read(&key, SessionRecord::decode)?;
-                let Some(known) = known.filter(|known| ends(known)) else { continue };
+                let Some(known) = known else { continue };
                 let mut answers = self.answers(session, (0, u64::MAX))?;
                 if answers.len() > ANSWERS_OF_BATCH {
                     let record = SessionRecord { done: u64::MAX, ..known };
@@ -339,20 +227,11 @@ impl Ops {
                 }
                 keys.append(&mut answers);
                 keys.push(key.to_vec());
-                ended += 1;
             }
             if !keys.is_empty() {
                 self.remove_keys(&keys)?;
             }
         }
-        Ok(ended)
-    }
-
-    /// Ends the sessions that were last heard of before a time; returns how many.
-    pub fn end_sessions_before(&self, Timestamp(time): Timestamp) -> FsResult<usize> {
-        let silent = self.sessions()?.into_iter().filter(|(_, session)| session.seen < time);
-        let silent: Vec<SessionId> = silent.map(|(id, _)| id).collect();
-        // Some may be heard of meanwhile.
-        self.end_those(&silent, |session| session.seen < time)
+        Ok(())
     }
 }

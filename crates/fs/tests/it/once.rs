@@ -1,14 +1,13 @@
-//! Requests that are executed once: a repeat gets the first answer, also after a crash, after which
-//! a change and its answer are both there or neither.
+//! Requests that are executed once, as a server does it: it looks whether a request was executed,
+//! and if not makes the change for it. A repeat gets the first answer, also after a crash, after
+//! which a change and its answer are both there or neither.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use device::Timestamp;
-use fs::{Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions};
+use fs::{Engine, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions};
 use inode::{Caller, FsError, Kind, NodeId};
-use ops::once::{Once, Request, UNCONFIRMED_MAX, execute_once, first_answer};
-use ops::posix::mknod::{Make, NewName};
+use ops::once::{Request, UNCONFIRMED_MAX};
 use store::Durability;
 use testing::{CrashPolicy, SimDevice, SimEnv};
 
@@ -20,12 +19,9 @@ on_each_engine!(
     a_change_and_its_answer_are_both_there_or_neither,
     sessions_end_with_their_answers,
     any_number_of_answers_is_removed,
-    repeats_at_one_time_are_executed_once,
 );
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-/// The root directory's inode.
-const ROOT_INO: u64 = 2;
 
 fn options() -> OpenOptions {
     OpenOptions { answers: true, ..script::options(Durability::Async) }
@@ -43,13 +39,30 @@ fn fresh(engine: Engine) -> (SimDevice, Arc<Fs>) {
     (device, fs)
 }
 
-/// Makes a file in the root once; the answer is its inode.
-fn make(fs: &Fs, request: &Request, name: &[u8]) -> FsResult<Once<Entry>> {
-    let (subvol, caller) = (fs.root_subvol()?, Caller::root());
-    let name = NewName { caller: &caller, dir: ROOT_INO, hash: fs.hash.hash(name), name };
-    let operation = Make { name, new: &FILE, target: None };
-    let mut encode = |made: &Entry| made.node.ino().0.to_le_bytes().to_vec();
-    execute_once(fs, &fs.policies(), &subvol, operation, request, &mut encode)
+/// A request's answer: an inode.
+#[derive(Debug, PartialEq, Eq)]
+enum Once {
+    /// It was executed now.
+    First(u64),
+    /// It was executed before.
+    Repeat(u64),
+}
+
+/// Makes a file in the root once.
+fn make(fs: &Fs, request: &Request, name: &[u8]) -> FsResult<Once> {
+    if let Some(ino) = executed(fs, request)? {
+        return Ok(Once::Repeat(ino));
+    }
+    let mknod = || fs.mknod(&Caller::root(), NodeId::ROOT, name, &FILE);
+    let made = vfs::with_request(request, mknod)?.node;
+    fs.forget(made, 1);
+    Ok(Once::First(made.ino().0))
+}
+
+/// The inode that a request made, if it was executed.
+fn executed(fs: &Fs, request: &Request) -> FsResult<Option<u64>> {
+    let executed = ops::Ops::executed(fs, request)?;
+    Ok(executed.map(|executed| executed.node.expect("it makes one").1))
 }
 
 fn inode_of(fs: &Fs, name: &[u8]) -> Option<u64> {
@@ -59,47 +72,40 @@ fn inode_of(fs: &Fs, name: &[u8]) -> Option<u64> {
 }
 
 fn answered(fs: &Fs, request: &Request) -> Option<u64> {
-    let bytes = first_answer(fs, request).expect("the session lives")?;
-    Some(u64::from_le_bytes(bytes.try_into().expect("an inode")))
+    executed(fs, request).expect("the session lives")
 }
 
 fn a_repeat_gets_the_first_answer(engine: Engine) {
     let (device, fs) = fresh(engine);
     let session = fs.begin_session().expect("a session");
     let request = |number| Request { session, number, hash: number * 7 };
-    let Once::First(made) = make(&fs, &request(1), b"one").expect("space") else {
+    let Once::First(ino) = make(&fs, &request(1), b"one").expect("space") else {
         panic!("a request was executed before it was sent");
     };
-    let ino = made.node.ino().0;
     let check = |fs: &Fs| {
         let again = make(fs, &request(1), b"one").expect("the first answer");
-        assert_eq!(again, Once::Repeat(ino.to_le_bytes().to_vec()));
+        assert_eq!(again, Once::Repeat(ino));
         // Even if the name is taken or free by now.
         assert_eq!(inode_of(fs, b"one"), Some(ino));
     };
     check(&fs);
-    // What failed is not executed, and has an answer only if that is kept.
+    // What failed is not executed, and has no answer.
     let exists = make(&fs, &request(2), b"one");
     assert!(matches!(exists, Err(FsError::Exists)), "{exists:?}");
     assert_eq!(answered(&fs, &request(2)), None);
-    assert_eq!(fs.answer_alone(&request(2), b"EEXIST\0\0").expect("space"), None);
-    let first = fs.answer_alone(&request(2), b"other").expect("it is there");
-    assert_eq!(first.as_deref(), Some(&b"EEXIST\0\0"[..]));
     let other = Request { hash: 1, ..request(1) };
-    assert!(matches!(first_answer(&fs, &other), Err(FsError::InvalidArgument(_))));
-    let large = fs.answer_alone(&request(3), &[0; 4097]);
-    assert!(matches!(large, Err(FsError::InvalidArgument(_))), "{large:?}");
+    assert!(matches!(executed(&fs, &other), Err(FsError::InvalidArgument(_))));
     // A snapshot and a roll-back do not take answers back.
     fs.snapshot_create(&Caller::root(), NodeId::ROOT, b"s").expect("a snapshot");
     fs.unlink(&Caller::root(), NodeId::ROOT, b"one").expect("it is there");
     let again = make(&fs, &request(1), b"one").expect("the first answer");
-    assert_eq!(again, Once::Repeat(ino.to_le_bytes().to_vec()));
+    assert_eq!(again, Once::Repeat(ino));
     assert_eq!(inode_of(&fs, b"one"), None, "a repeat made it again");
     fs.close().expect("it closes");
     drop(fs);
     let fs = open(&device, 4);
     let again = make(&fs, &request(1), b"one").expect("the first answer");
-    assert_eq!(again, Once::Repeat(ino.to_le_bytes().to_vec()));
+    assert_eq!(again, Once::Repeat(ino));
     assert_whole(&fs);
 }
 
@@ -127,18 +133,17 @@ fn sessions_end_with_their_answers(engine: Engine) {
     let ahead = 5 * UNCONFIRMED_MAX;
     assert_eq!(fs.confirm(&one, ahead).expect("it lives"), ahead);
     make(&fs, &request(one, ahead + 1), b"after all").expect("space");
-    fs.end_session(&one).expect("it lives");
+    fs.end_sessions(&[one]).expect("it lives");
     let gone = make(&fs, &request(one, 6), b"gone");
     assert!(matches!(gone, Err(FsError::Stale)), "{gone:?}");
     assert!(matches!(fs.confirm(&one, 4), Err(FsError::Stale)));
     assert_eq!(inode_of(&fs, b"gone"), None);
-    assert_eq!(fs.end_sessions_before(Timestamp(0)).expect("none"), 0);
     fs.sync().expect("it is durable");
     drop(fs);
     let fs = open(&device, 4);
     assert_eq!(fs.sessions().expect("they are read").len(), 1);
     assert!(answered(&fs, &request(two, 5)).is_some());
-    assert_eq!(fs.end_sessions_before(Timestamp(i64::MAX)).expect("it ends"), 1);
+    fs.end_sessions(&[two]).expect("it lives");
     assert!(fs.sessions().expect("they are read").is_empty());
     assert_whole(&fs);
 }
@@ -162,31 +167,6 @@ fn any_number_of_answers_is_removed(engine: Engine) {
     fs.sync().expect("it is durable");
     drop(fs);
     assert_whole(&open(&device, 4));
-}
-
-fn repeats_at_one_time_are_executed_once(engine: Engine) {
-    let (_device, fs) = fresh(engine);
-    let session = fs.begin_session().expect("a session");
-    for number in 1..=40 {
-        let request = Request { session, number, hash: number };
-        // Each repeat has a name of its own, so that nothing else keeps two from being made.
-        let firsts: usize = device::scope(|scope| {
-            let (fs, request) = (&fs, &request);
-            let repeat = |thread: u64| {
-                scope.spawn(move || {
-                    let name = format!("{number} {thread}");
-                    match make(fs, request, name.as_bytes()).expect("space") {
-                        Once::First(_) => 1,
-                        Once::Repeat(_) => 0,
-                    }
-                })
-            };
-            let threads: Vec<_> = (0..4).map(repeat).collect();
-            threads.into_iter().map(|thread| thread.join().expect("it ends")).sum()
-        });
-        assert_eq!(firsts, 1, "{engine:?}: request {number}");
-    }
-    assert_whole(&fs);
 }
 
 /// Before each write and sync the power is cut.
