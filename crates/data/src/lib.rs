@@ -16,7 +16,7 @@
 //! * `write`, `gather`: where bytes go; those of files that are being made
 //! * `inline`, `hot`, `settle`: which bytes stay in records, and when they move to a segment
 //! * `window`, `cut`: extents that are there, and what is left of them
-//! * `alloc`, `segments`: pages and files that take bytes
+//! * `alloc`, `pages`, `segments`: pages and files that take bytes
 //! * `barrier`, `upload`: what is durable before its record
 //! * `read`, `extents`: bytes, and where they are
 //! * `truncate`, `share`: shorter files, and contents of two files

@@ -15,7 +15,8 @@ pub enum DecodeError {
     Trailing(usize),
 }
 
-/// Where an encoding goes. (That of the library for what can be extended appends byte by byte.)
+/// Where an encoding goes. Contents are copied as a run: `postcard::to_extend` passes them byte by
+/// byte, which was most of what the client of an import did.
 struct Appended<'a>(&'a mut Vec<u8>);
 
 impl Flavor for Appended<'_> {
@@ -42,28 +43,6 @@ impl Flavor for Appended<'_> {
 pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) {
     postcard::serialize_with_flavor(message, Appended(out))
         .expect("invariant: encoding into memory fails for no type of this crate");
-}
-
-/// What is encoded, appended. Contents are copied as a run: `postcard::to_extend` passes them byte
-/// by byte, which was most of what an import did.
-struct Appended<'a>(&'a mut Vec<u8>);
-
-impl Flavor for Appended<'_> {
-    type Output = ();
-
-    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
-        self.0.push(byte);
-        Ok(())
-    }
-
-    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn finalize(self) -> postcard::Result<()> {
-        Ok(())
-    }
 }
 
 /// Decodes a message that fills `bytes`. Byte strings in it may borrow from them.

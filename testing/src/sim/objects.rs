@@ -2,7 +2,7 @@
 //!
 //! Creating or deleting one is one operation: it is executed whole or not at all, and durable when
 //! it is answered. So a power cut of the disk keeps all of them, a copy of the disk has those of
-//! that moment, and a full disk accepts no more. If an operation must fail for another reason than
+//! that moment, and a full disk accepts no more. If an operation must fail for a reason other than
 //! space, every other time it is executed anyway, and only the answer is lost.
 //!
 //! The bytes may be on a server, each object under its own key. Then the disk has only the keys, so

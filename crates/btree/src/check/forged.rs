@@ -413,7 +413,7 @@ fn a_pointer_with_a_wrong_overflow_flag_is_reported() {
 }
 
 #[test]
-fn a_node_of_another_level_than_its_parent_records_is_found() {
+fn a_node_whose_level_differs_from_its_parents_record_is_found() {
     let what = "the level below its parent's";
     // There is nothing below a leaf without overflow nodes, so nothing else is found.
     for (kind, level) in [(Kind::Leaf, 1), (Kind::Interior, 0)] {

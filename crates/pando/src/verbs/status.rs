@@ -416,54 +416,8 @@ mod tests {
             last += 1_001;
             last
         };
-        let logs = ValueLogs {
-            values_from: next(),
-            logs: next(),
-            disk_bytes: next(),
-            rows_bytes: next(),
-            live_bytes: next(),
-            sparse: next(),
-        };
-        let merges = Merges {
-            ended: next(),
-            cleaned: next(),
-            logs: Some(logs),
-            under_way: Some((next(), next())),
-            next: Some((next(), next())),
-            depth: next(),
-            rate: next(),
-        };
-        let background = Background {
-            detached: next(),
-            dropping: next(),
-            prunes: next(),
-            freeing_bytes: next(),
-            freed_bytes: next(),
-            collecting: true,
-            counting: next(),
-            reclaimed: next(),
-            reclaimed_a_second: next(),
-        };
-        let store = StoreStatus {
-            url: "s3://bucket".to_owned(),
-            creates: next(),
-            reads: next(),
-            lists: next(),
-            heads: next(),
-            deletes: next(),
-            retries: next(),
-            bytes_in: next(),
-            bytes_out: next(),
-            cache: Some(StoreCache { hits: next(), misses: next(), bytes: next() }),
-            seconds: next(),
-            stored_bytes: Some(next()),
-            content_objects: next(),
-            commit_times: vec![(Some(next()), next()), (None, next())],
-            commit_micros: next(),
-            silent: Some(next()),
-            unreachable: Some((next(), "why it is".to_owned())),
-            waits: Some((next(), "why they do".to_owned())),
-        };
+        let (merges, background) = (merges(&mut next), background(&mut next));
+        let store = store(&mut next);
         Status {
             volume: "a volume".to_owned(),
             format_version: 7_001,
@@ -498,6 +452,63 @@ mod tests {
             damaged: Some("what is damaged".to_owned()),
             stuck: Some(Stuck { trees: next(), failure: Failure::new(FailureKind::Other, "why") }),
             store: Some(store),
+        }
+    }
+
+    fn merges(next: &mut dyn FnMut() -> u64) -> Merges {
+        let logs = ValueLogs {
+            values_from: next(),
+            logs: next(),
+            disk_bytes: next(),
+            rows_bytes: next(),
+            live_bytes: next(),
+            sparse: next(),
+        };
+        Merges {
+            ended: next(),
+            cleaned: next(),
+            logs: Some(logs),
+            under_way: Some((next(), next())),
+            next: Some((next(), next())),
+            depth: next(),
+            rate: next(),
+        }
+    }
+
+    fn background(next: &mut dyn FnMut() -> u64) -> Background {
+        Background {
+            detached: next(),
+            dropping: next(),
+            prunes: next(),
+            freeing_bytes: next(),
+            freed_bytes: next(),
+            collecting: true,
+            counting: next(),
+            reclaimed: next(),
+            reclaimed_a_second: next(),
+        }
+    }
+
+    fn store(next: &mut dyn FnMut() -> u64) -> StoreStatus {
+        StoreStatus {
+            url: "s3://bucket".to_owned(),
+            creates: next(),
+            reads: next(),
+            lists: next(),
+            heads: next(),
+            deletes: next(),
+            retries: next(),
+            bytes_in: next(),
+            bytes_out: next(),
+            cache: Some(StoreCache { hits: next(), misses: next(), bytes: next() }),
+            seconds: next(),
+            stored_bytes: Some(next()),
+            content_objects: next(),
+            commit_times: vec![(Some(next()), next()), (None, next())],
+            commit_micros: next(),
+            silent: Some(next()),
+            unreachable: Some((next(), "why it is".to_owned())),
+            waits: Some((next(), "why they do".to_owned())),
         }
     }
 

@@ -378,7 +378,7 @@ mod tests {
     use format::inode_record::FileKind;
 
     use super::{Delta, Layer};
-    use crate::index::before::BeforeList;
+    use crate::index::before_list::BeforeList;
     use crate::{Row, RowBuf};
 
     fn row(random: &mut fastrand::Rng, name: &[u8]) -> RowBuf {

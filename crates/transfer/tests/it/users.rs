@@ -102,16 +102,16 @@ fn a_quota_is_obeyed_and_the_stream_continues_when_it_is_raised() {
         let options = ReceiveOptions::default();
         let mut receiver = Receiver::new(&other.fs, caller, (parent, b"got"), options);
         match receiver.feed(stream) {
-            Ok(()) => receiver.finish().map_err(|error| (error, None)),
+            Ok(()) => receiver.finish().map_err(|error| (Box::new(error), None)),
             Err(error) => {
                 let suspended = receiver.give_up(Some(&error));
-                Err((error, suspended))
+                Err((Box::new(error), suspended))
             }
         }
     };
     for caller in [root(), user(7)] {
         let (error, suspended) = receive(&caller, &whole).expect_err("the quota is less");
-        let is_quota = matches!(&error, Error::At { error: FsError::QuotaExceeded, .. });
+        let is_quota = matches!(&*error, Error::At { error: FsError::QuotaExceeded, .. });
         assert!(is_quota, "{error:?}");
         let token = suspended.expect("it continues").token;
         assert!(other.find("/limited/got").is_none());

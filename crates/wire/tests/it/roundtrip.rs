@@ -83,7 +83,9 @@ fn frames_round_trip_and_refuse_too_long_ones() {
     // Nothing of a longer one before is left, and nothing is missing of one that follows.
     let mut stream = Vec::new();
     let messages = [&[1; 5000][..], b"short", &[2; 9000], b""];
-    messages.iter().for_each(|message| write_frame(&mut stream, message).unwrap());
+    for message in messages {
+        write_frame(&mut stream, message).unwrap();
+    }
     let mut cursor = Cursor::new(stream);
     for message in messages {
         read_frame(&mut cursor, &mut buffer).unwrap();
