@@ -30,8 +30,8 @@
 //!   holds of the volume's own records
 //! * `problem`: kinds of findings, and the repair that each names
 //! * `fix`, `join`, `keep`, `mounted`: what a repair writes
-//! * `look`, `latest`, `unread`, `sets`, `whereabouts`: what is read of an entry, and kept of the one
-//!   before; what is unknown; sets of inodes; paths in reports
+//! * `look`, `latest`, `unread`, `sets`, `whereabouts`: what is read of an entry, and kept of the
+//!   one before; what is unknown; sets of inodes; paths in reports
 
 // Checks of a volume, and the repairs.
 mod collect;

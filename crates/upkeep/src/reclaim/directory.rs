@@ -158,8 +158,8 @@ impl Emptying {
         Ok((done, self.path.is_empty()))
     }
 
-    /// Verifies again, while nothing can move it, a directory whose record named another parent
-    /// than the directory of its name. If it was moved meanwhile, it no longer has that name. If it
+    /// Verifies again, while nothing can move it, a directory whose record named a parent that is
+    /// not the directory of its name. If it was moved meanwhile, it no longer has that name. If it
     /// still has, that is damage, which may form a loop.
     fn look_again(
         &self,
