@@ -10,7 +10,8 @@
 # An empty file CRATE-HASH.WHAT.VARIANT beside the record means that it passed, until a file of its package,
 # or how it is compiled, changes.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+# Cargo names directories without links.
+cd -P "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 what=$1
 shift
@@ -64,7 +65,7 @@ unit() {
   # shellcheck disable=SC1090
   . "$record"
   package=$(printf '%s\n' "${variables[@]}" | sed -n 's/^CARGO_MANIFEST_DIR=//p')
-  if [[ $mark -nt $record && $mark -nt clippy.toml && $mark -nt scripts/lints.sh ]] &&
+  if [[ $mark -nt $record && $mark -nt clippy.toml && $mark -nt scripts/lints.sh && $mark -nt scripts/rustc-recorded.sh ]] &&
     [ -z "$(find "$package" -newer "$mark" -type f -print -quit)" ]; then
     return 0
   fi
@@ -90,10 +91,13 @@ unit() {
   return "$code"
 }
 
+# For a pattern of sed.
+quoted() { printf '%s' "$1" | sed 's/[][\.*^$|]/\\&/g'; }
+
 # Lines `PACKAGE_DIRECTORY KIND TEST NAME-HASH SOURCE` of what was built of ours.
 units() {
   $cargo test "$@" --no-run --quiet --message-format=json |
-    sed -n 's|^{"reason":"compiler-artifact",.*"manifest_path":"\('"$PWD"'/[^"]*\)/Cargo.toml","target":{"kind":\["\([a-z]*\)".*"src_path":"\([^"]*\)".*"test":\([a-z]*\)},.*"filenames":\["[^"]*/\([^"/]*\)".*|\1 \2 \4 \5 \3|p' |
+    sed -n 's|^{"reason":"compiler-artifact",.*"manifest_path":"\('"$(quoted "$PWD")"'/[^"]*\)/Cargo.toml","target":{"kind":\["\([a-z]*\)".*"src_path":"\([^"]*\)".*"test":\([a-z]*\)},.*"filenames":\["[^"]*/\([^"/]*\)".*|\1 \2 \4 \5 \3|p' |
     sed 's| lib\([^ ]*\)\.r[a-z]* | \1 |'
 }
 
@@ -103,6 +107,7 @@ unseen() {
     sed -n 's|^[^ ]* \(/.*\)|example \1|p' "$list"
     awk '$2 != "lib" && $3 == "true" || $2 == "lib" && $3 == "false" { print $2, $5 }' "$list.units"
   } | sort -u > "$list.seen"
+  # grep fails if it finds none, and so does this.
   $cargo metadata --no-deps --format-version 1 |
     grep -oE '"kind":\["[a-z-]*"\],"crate_types":\[[^]]*\],"name":"[^"]*","src_path":"[^"]*"' |
     sed 's|^"kind":\["\([a-z-]*\)".*"src_path":"\(.*\)"$|\1 \2|' | sort -u | comm -23 - "$list.seen"
@@ -132,10 +137,13 @@ list=$(mktemp)
 trap 'rm -f "$list" "$list.units" "$list.seen"' EXIT
 units "$@" > "$list.units"
 work < "$list.units" > "$list"
-if [ "$what" = lints ] && [ -n "$(unseen)" ]; then
-  echo "lints.sh: the build of the tests does not make these, so they would not be looked at:" >&2
-  unseen >&2
-  exit 1
+if [ "$what" = lints ]; then
+  # On a line of its own, so that it ends the script if it fails.
+  missing=$(unseen)
+  if [ -n "$missing" ]; then
+    printf 'lints.sh: the build of the tests does not make these, so they would not be looked at:\n%s\n' "$missing" >&2
+    exit 1
+  fi
 fi
 export -f unit call
 xargs -L 1 -P "$(nproc)" bash -c 'set -euo pipefail && unit "$@"' unit < "$list" || exit 1
