@@ -3,8 +3,9 @@
 //! The daemon looks every few seconds. A schedule that became due while no daemon ran is due once
 //! when one runs again. What fails is tried again after a rest, and `snapshot schedule` shows why:
 //! a snapshot that was not taken, and as well what follows one (old ones are deleted, all of it
-//! becomes durable). A daemon that starts does not know what failed to follow the last snapshot;
-//! the next one makes up for it.
+//! becomes durable). Old ones are deleted also after one that could not be taken: on a full disk
+//! that makes the space for it. A daemon that starts does not know what failed to follow the last
+//! snapshot; the next one makes up for it.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -51,6 +52,7 @@ struct State {
 }
 
 /// What is known of one schedule, by its lineage and directory, as long as it is the same.
+#[derive(Clone)]
 struct Known {
     last: Timestamp,
     /// Nothing is to be done before this time, in nanoseconds since 1970; `None`: ever.
@@ -77,7 +79,8 @@ impl Schedules {
             if self.is_idle(info, now, clock.now()) {
                 continue;
             }
-            let before = self.state.lock().known.remove(&place(info));
+            // It stays there meanwhile: `failure_of` reports it until it has passed.
+            let before = self.state.lock().known.get(&place(info)).cloned();
             let (failed, was_unfinished) =
                 before.map_or((None, false), |known| (known.failed, known.is_unfinished));
             let wall = clock.now();
@@ -87,17 +90,18 @@ impl Schedules {
                 }
                 Ok(Ran::Done) => {
                     // One schedule a step: unmounting waits for a step.
-                    self.state.lock().look_at = now;
+                    let mut state = self.state.lock();
+                    state.known.remove(&place(info));
+                    state.look_at = now;
                     return Ok(Duration::ZERO);
                 }
-                Err(failure) => {
+                Err(Failed { failure, is_taken }) => {
                     // tidy: compares words: only what the log repeats depends on them.
                     let message = failure.to_string();
                     if failed.is_none_or(|(before, _)| before != message) {
                         let (uid, directory) = (info.uid, info.directory);
                         tracing::warn!(uid, directory, %message, "a snapshot schedule fails");
                     }
-                    let is_taken = is_taken(volume.fs(), info, wall);
                     let last = if is_taken { wall } else { info.last };
                     let is_unfinished = is_taken || was_unfinished;
                     let failed = Some((message, now + REST));
@@ -138,20 +142,33 @@ fn place(info: &ScheduleInfo) -> (u64, u64) {
     (info.lineage, info.directory)
 }
 
-/// Whether the attempt of this time took its snapshot: the commit that does notes the time.
-fn is_taken(fs: &Volume, info: &ScheduleInfo, at: Timestamp) -> bool {
-    let all = fs.schedules().unwrap_or_default();
-    all.iter().any(|one| place(one) == place(info) && one.last == at)
+/// Why a schedule failed, and whether its snapshot was taken nevertheless.
+struct Failed {
+    failure: Failure,
+    is_taken: bool,
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Failed {
+        Failed { failure, is_taken: false }
+    }
+}
+
+impl From<FsError> for Failed {
+    fn from(error: FsError) -> Failed {
+        Failure::from(error).into()
+    }
 }
 
 /// Takes the snapshot of a schedule if it is due, and deletes what it no longer keeps: also if
-/// that `is_unfinished` since the last snapshot, whether or not one is due.
+/// that `is_unfinished` since the last snapshot, whether or not one is due, and if the snapshot
+/// could not be taken. Deleting may be what it needs, and never goes below what is kept.
 fn run(
     volume: &dyn FrontEnd,
     info: &ScheduleInfo,
     is_unfinished: bool,
     now: Timestamp,
-) -> Result<Ran, Failure> {
+) -> Result<Ran, Failed> {
     let at = jiff::Timestamp::from_nanosecond(i128::from(now.0)).unwrap_or_default();
     let cron = retention::cron(&info.schedule.cron)?;
     let local = at.to_zoned(TimeZone::system());
@@ -175,24 +192,28 @@ fn run(
         volume.catch_up();
         let name = retention::name(&info.schedule.prefix, at);
         match fs.snapshot_scheduled((info, groups.clone()), dir, &name, now) {
-            // It was changed meanwhile: the next look sees the new one. A read-only volume does
-            // not change, and `status` reports why it is read-only.
-            Err(FsError::Stale | FsError::ReadOnly(_)) => return Ok(next()),
             Ok(_) => {}
-            // Deleting what the last one left may be what the next one needs.
-            Err(error) if is_unfinished => taken = Err(error),
-            Err(error) => return Err(error.into()),
+            // It was changed meanwhile: the next look sees the new one.
+            Err(FsError::Stale) => return Ok(Ran::NotDue(Some(0))),
+            // It does not change, and `status` reports why.
+            Err(FsError::ReadOnly(_)) => {
+                return Ok(Ran::NotDue(Some(i128::from(now.0) + REST.as_nanos() as i128)));
+            }
+            Err(error) => taken = Err(error),
         }
     }
+    let is_taken = is_due && taken.is_ok();
     let pruned = prune(fs, (info, groups), dir, at);
     // What was taken is durable even if something could not be deleted.
-    fs.sync()?;
+    let synced = fs.sync();
     volume.settle();
     taken?;
+    let failed = |failure| Failed { failure, is_taken };
+    synced.map_err(|error| failed(error.into()))?;
     pruned.map_err(|error| {
         let failure = Failure::from(error);
         let message = format!("cannot delete what it no longer keeps: {}", failure.message);
-        Failure { message, ..failure }
+        failed(Failure { message, ..failure })
     })?;
     Ok(Ran::Done)
 }
@@ -205,7 +226,8 @@ fn groups_of(info: &ScheduleInfo) -> Vec<u32> {
     groups.unwrap_or_default().into_iter().map(Gid::as_raw).collect()
 }
 
-/// Deletes the snapshots that a schedule took and no longer keeps. Those that are held stay.
+/// Deletes the snapshots that a schedule took and no longer keeps. Those that are held stay. One
+/// that cannot be deleted keeps no other; the first failure is returned.
 fn prune(
     fs: &Volume,
     (info, groups): (&ScheduleInfo, Vec<u32>),
@@ -221,17 +243,21 @@ fn prune(
     let timed = listed.iter().filter_map(|one| Some((retention::time_of(prefix, &one.name)?, one)));
     let (times, snapshots): (Vec<_>, Vec<_>) = timed.unzip();
     let kept = retention::kept(&times, &wire_keep(&info.schedule.keep), (now, &TimeZone::system()));
-    for (snapshot, _) in snapshots.iter().zip(kept).filter(|(_, kept)| !kept) {
+    let delete = |snapshot: &fs::SnapshotInfo| {
         if !fs.holds_of(snapshot.subvol)?.is_empty() {
-            continue;
+            return Ok(());
         }
         match fs.snapshot_delete_number(&caller, snapshot.subvol) {
             // Another request deleted it, or holds it now.
-            Ok(()) | Err(FsError::NotFound | FsError::Busy(_)) => {}
-            Err(error) => return Err(error),
+            Err(FsError::NotFound | FsError::Busy(_)) => Ok(()),
+            deleted => deleted,
         }
+    };
+    let mut done = Ok(());
+    for (snapshot, _) in snapshots.iter().zip(kept).filter(|(_, kept)| !kept) {
+        done = done.and(delete(snapshot));
     }
-    Ok(())
+    done
 }
 
 /// What is kept, in the form that calls carry.
@@ -334,6 +360,112 @@ mod tests {
         assert_eq!(count(), 2, "one was taken");
         assert_eq!((step(30), count()), (failed, 2), "it rests");
         assert_eq!((step(31), count()), (None, 1), "it is tried again");
+        fs.forget(dir, 1);
+    }
+
+    /// A schedule that keeps one snapshot an hour, and what a step shows of it.
+    fn hourly(fs: &Volume) -> NodeId {
+        let dir = fs.mkdir(&Caller::root(), NodeId::ROOT, b"d", 0o755).unwrap().node;
+        let keep = fs::Keep { hours: 1, ..fs::Keep::default() };
+        let schedule = Schedule { cron: "@hourly".to_owned(), prefix: b"a".to_vec(), keep };
+        fs.schedule_set(&Caller::root(), dir, Some(&schedule)).unwrap();
+        dir
+    }
+
+    /// A snapshot that cannot be taken does not keep the old ones from being deleted: on a full
+    /// disk that is what it needs.
+    #[test]
+    fn old_snapshots_are_deleted_also_if_none_can_be_taken() {
+        let (front, schedules, clock) =
+            (Front(fresh::volume()), Schedules::default(), SimClock::new());
+        let (fs, root) = (&front.0, Caller::root());
+        let dir = hourly(fs);
+        let step = |seconds| {
+            clock.advance(Duration::from_secs(seconds));
+            schedules.step(&front, &clock).unwrap();
+            schedules.failure_of(&fs.schedules().unwrap()[0])
+        };
+        let take = |later: i64| {
+            let at = clock.now().0 + later * 1_000_000_000;
+            let at = jiff::Timestamp::from_nanosecond(i128::from(at)).unwrap();
+            fs.snapshot_create(&root, dir, &retention::name(b"a", at)).unwrap();
+        };
+        let count = || fs.snapshot_list(&root, dir).unwrap().len();
+        assert_eq!((step(3600), count()), (None, 1));
+        take(600);
+        // What is due has the name of this one.
+        take(3600);
+        let failed = step(3600);
+        assert!(failed.as_ref().is_some_and(|why| !why.contains("cannot delete")), "{failed:?}");
+        assert_eq!(count(), 1, "the newest is kept");
+        assert_eq!((step(61), count()), (None, 1), "it is taken, and replaces the other one");
+        fs.forget(dir, 1);
+    }
+
+    /// One that cannot be deleted keeps no other.
+    #[test]
+    fn a_snapshot_that_cannot_be_deleted_keeps_no_other() {
+        let store = Arc::new(MemStore::new());
+        let front = Front(fresh::volume_on(Arc::clone(&store)));
+        let (fs, root) = (&front.0, Caller::root());
+        let dir = hourly(fs);
+        let (schedules, clock) = (Schedules::default(), SimClock::new());
+        let mut taken = [600, 1200, 1800].map(|later| {
+            let at = i128::from(clock.now().0) + later * 1_000_000_000;
+            let at = jiff::Timestamp::from_nanosecond(at).unwrap();
+            fs.snapshot_create(&root, dir, &retention::name(b"a", at)).unwrap()
+        });
+        // A hold of the first that cannot be read.
+        taken.sort_by_key(|one| one.subvol);
+        let key = format::retention::hold_key(taken[0].subvol.0, b"x");
+        let mut batch = Batch::new();
+        batch.put(VOLUME, &key, b"");
+        store.commit(&batch).unwrap();
+        clock.advance(Duration::from_secs(3600));
+        schedules.step(&front, &clock).unwrap();
+        let failed = schedules.failure_of(&fs.schedules().unwrap()[0]);
+        assert!(failed.as_ref().is_some_and(|why| why.contains("cannot delete")), "{failed:?}");
+        let left = fs.snapshot_list(&root, dir).unwrap();
+        let left: Vec<_> = left.iter().map(|one| one.subvol).collect();
+        assert!(left.len() == 2 && left[0] == taken[0].subvol, "{left:?}");
+        fs.forget(dir, 1);
+    }
+
+    /// What failed is shown also while it is tried again.
+    #[test]
+    fn a_failure_is_shown_while_it_is_tried_again() {
+        struct Watched {
+            front: Front,
+            schedules: Schedules,
+            seen: Mutex<Vec<Option<String>>>,
+        }
+        impl FrontEnd for Watched {
+            fn fs(&self) -> &Volume {
+                &self.front.0
+            }
+
+            fn catch_up(&self) {
+                let failed = self.schedules.failure_of(&self.fs().schedules().unwrap()[0]);
+                self.seen.lock().push(failed);
+            }
+
+            fn settle(&self) {}
+        }
+        let (front, clock) = (Front(fresh::volume()), SimClock::new());
+        let (schedules, seen) = (Schedules::default(), Mutex::default());
+        let watched = Watched { front, schedules, seen };
+        let (fs, root) = (watched.fs(), Caller::root());
+        let dir = hourly(fs);
+        let at = clock.now().0 + 3600 * 1_000_000_000;
+        let at = jiff::Timestamp::from_nanosecond(i128::from(at)).unwrap();
+        fs.snapshot_create(&root, dir, &retention::name(b"a", at)).unwrap();
+        for seconds in [3600, 61] {
+            clock.advance(Duration::from_secs(seconds));
+            watched.schedules.step(&watched, &clock).unwrap();
+        }
+        let seen = watched.seen.lock();
+        assert!(seen.len() == 2 && seen[0].is_none() && seen[1].is_some(), "{seen:?}");
+        assert_eq!(watched.schedules.failure_of(&fs.schedules().unwrap()[0]), None);
         fs.forget(dir, 1);
     }
 }
