@@ -3,13 +3,18 @@
 //! They are set before the first byte leaves: nothing that prunes deletes either of them while a
 //! stream is under way. Dropping [`Holds`] releases those that streams set, unless another stream
 //! relies on them: the last one does it then. A hold that was reported stays.
+//!
+//! A stream that is cut keeps its holds, because it can continue. The sender does not learn why
+//! it was cut: the receiver may have refused it. So of the increments from one base that were cut,
+//! only the last one keeps its snapshot held: the next increment from that base under the same
+//! name, whole or cut, takes its place.
 
 use fs::{FsResult, Volume};
 use inode::{Caller, FsError, NodeId, SubvolId};
 use wire::Failure;
 
 use super::about::{Answered, about};
-use super::staged::{Staged, StreamHold};
+use super::staged::{CutStream, Staged, StreamHold};
 
 /// The holds of one stream.
 pub(super) struct Holds<'a> {
@@ -86,10 +91,13 @@ impl<'a> Holds<'a> {
             self.is_still_held(base);
         }
         self.end(true);
-        let released = self.release_older().unwrap_or_else(|failure| {
-            tracing::warn!(error = %failure.message, "holds on older snapshots are not released");
-            0
-        });
+        let (released, _) = self.release_cut();
+        let released = released
+            + self.release_older().unwrap_or_else(|failure| {
+                let error = failure.message;
+                tracing::warn!(%error, "holds on older snapshots are not released");
+                0
+            });
         if let Err(error) = self.fs.sync() {
             tracing::warn!(%error, "the hold of a stream that was sent may not be durable");
             return (false, released);
@@ -116,20 +124,28 @@ impl<'a> Holds<'a> {
 
     /// The stream was cut, and can continue: its snapshot and its base stay held for that.
     pub(super) fn keep(mut self) {
-        self.end(true);
+        let is_own = self.end(true);
+        let (_, was_cut) = self.release_cut();
+        if let (Some(base), true) = (self.base, is_own || was_cut) {
+            let (snapshot, name) = (self.snapshot, self.name.to_vec());
+            self.staged.cut().lock().push(CutStream { base, snapshot, name });
+        }
         if let Err(error) = self.fs.sync() {
             tracing::warn!(%error, "the hold of a stream that was cut may not be durable");
         }
     }
 
     /// This stream relies on its holds no more. Those that no other one relies on are released,
-    /// unless they stay.
-    fn end(&mut self, stay: bool) {
+    /// unless they stay. Returns whether streams set the hold on the snapshot, and none has
+    /// reported it.
+    fn end(&mut self, stay: bool) -> bool {
+        let mut is_own = false;
         let mut all = self.staged.holds().lock();
         for snapshot in std::mem::take(&mut self.counted) {
             let same = |one: &StreamHold| one.snapshot == snapshot && one.name == self.name;
             let Some(at) = all.iter().position(same) else { continue };
             all[at].streams -= 1;
+            is_own |= snapshot == self.snapshot && all[at].release;
             all[at].release &= !stay;
             if all[at].streams > 0 || !all.swap_remove(at).release {
                 continue;
@@ -141,6 +157,37 @@ impl<'a> Holds<'a> {
                 }
             }
         }
+        is_own
+    }
+
+    /// Releases the holds on the snapshots of increments from the same base that were cut, except
+    /// of those under way. Returns of how many, and whether this one was cut before.
+    fn release_cut(&self) -> (u64, bool) {
+        // A stream that begins meanwhile must not find a hold that is released then.
+        let all = self.staged.holds().lock();
+        let (mut released, mut was_cut) = (0, false);
+        self.staged.cut().lock().retain(|one| {
+            if Some(one.base) != self.base || one.name != self.name {
+                return true;
+            }
+            let same = |under_way: &StreamHold| {
+                under_way.snapshot == one.snapshot && under_way.name == one.name
+            };
+            if one.snapshot == self.snapshot {
+                was_cut = true;
+                return false;
+            }
+            if all.iter().any(same) {
+                return true;
+            }
+            match self.fs.release(self.caller, one.snapshot, self.name) {
+                Ok(()) => released += 1,
+                Err(FsError::NotFound) => {}
+                Err(error) => tracing::info!(%error, "a hold is not released"),
+            }
+            false
+        });
+        (released, was_cut)
     }
 
     fn release_older(&self) -> Answered<u64> {
@@ -153,6 +200,9 @@ impl<'a> Holds<'a> {
                 && other.root.ino() == of.root.ino()
                 && other.created < of_base;
             if is_older {
+                let is_other =
+                    |one: &CutStream| (one.snapshot, &one.name[..]) != (other.subvol, self.name);
+                self.staged.cut().lock().retain(is_other);
                 match self.fs.release(self.caller, other.subvol, self.name) {
                     Ok(()) => released += 1,
                     Err(FsError::NotFound) => {}

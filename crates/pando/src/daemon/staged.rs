@@ -15,6 +15,7 @@ pub(super) struct Staged {
     directories: Mutex<Vec<NodeId>>,
     dumps: Mutex<BTreeSet<u64>>,
     holds: Mutex<Vec<StreamHold>>,
+    cut: Mutex<Vec<CutStream>>,
     links: Shares,
 }
 
@@ -27,6 +28,14 @@ pub(super) struct StreamHold {
     /// Whether one of them set it, and none needs it any longer than that: the last one releases
     /// it.
     pub(super) release: bool,
+}
+
+/// An increment that was cut, and whose snapshot a stream holds so that it can continue.
+#[derive(PartialEq, Eq)]
+pub(super) struct CutStream {
+    pub(super) base: SubvolId,
+    pub(super) snapshot: SubvolId,
+    pub(super) name: Vec<u8>,
 }
 
 /// A hidden directory that no other import fills; dropping it ends that.
@@ -59,6 +68,11 @@ impl Staged {
     /// The holds of the streams that are under way.
     pub(super) fn holds(&self) -> &Mutex<Vec<StreamHold>> {
         &self.holds
+    }
+
+    /// The increments that were cut since the daemon began. Locked after [`holds`](Self::holds).
+    pub(super) fn cut(&self) -> &Mutex<Vec<CutStream>> {
+        &self.cut
     }
 }
 

@@ -143,6 +143,43 @@ fn a_stream_that_fails_releases_no_hold_of_another() {
     assert_eq!(both(), held);
 }
 
+/// A receiver that refuses, and a connection that ends, look the same to the sender. Of the
+/// increments from one base that were cut, only the last keeps its snapshot held.
+#[test]
+fn an_increment_takes_the_place_of_one_that_was_cut() {
+    let auto = ["auto-2026-11-01T120000Z", "auto-2026-11-02T120000Z", "auto-2026-11-03T120000Z"];
+    let Some((world, d)) = filled(&auto) else { return };
+    let at = |snapshot: &str| format!("{d}@{snapshot}");
+    let held = |snapshot: &str| holds(&world, &d, snapshot);
+    let cut = |snapshot: &str| {
+        let mut sending = start(&["send", "--from", &at(auto[0]), &at(snapshot)]);
+        wait_until("it is held", || held(snapshot) == ["sent"]);
+        // The first bytes have left.
+        let mut first = [0; 1];
+        sending.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        interrupt(&mut sending, Signal::KILL);
+        wait_until("the daemon has noticed it", || {
+            !world.ok(&["session", "list", world.vol()]).contains("sending")
+        });
+    };
+    // The same one twice: it can continue.
+    for snapshot in [auto[1], auto[1], auto[2], auto[1]] {
+        cut(snapshot);
+        let other = if snapshot == auto[1] { auto[2] } else { auto[1] };
+        assert_eq!((held(snapshot), held(auto[0])), (vec!["sent".into()], vec!["sent".into()]));
+        assert!(held(other).is_empty(), "{other} after {snapshot}");
+    }
+    let mut sending = start(&["send", "--from", &at(auto[0]), &at(auto[2])]);
+    let mut stream = Vec::new();
+    sending.stdout.take().unwrap().read_to_end(&mut stream).unwrap();
+    assert!(sending.wait().unwrap().success(), "{} bytes", stream.len());
+    assert!(held(auto[1]).is_empty());
+    assert_eq!((held(auto[0]), held(auto[2])), (vec!["sent".into()], vec!["sent".into()]));
+    // What was reported stays, whatever is cut later.
+    cut(auto[1]);
+    assert_eq!(held(auto[2]), ["sent"]);
+}
+
 #[test]
 fn receivers_with_holds_of_their_own_keep_their_bases() {
     let auto = ["auto-2026-11-01T120000Z", "auto-2026-11-02T120000Z", "auto-2026-11-03T120000Z"];
