@@ -94,8 +94,9 @@ struct Work<'a> {
     skipped: u64,
     records: u64,
     bytes: u64,
-    /// Records and bytes when it was last noted.
+    /// Records and bytes when it was last noted, and when that was last tried.
     noted: (u64, u64),
+    tried: (u64, u64),
     /// Records before the attributes of the root, which are kept in memory, and their digest: a
     /// stream that continues has them again.
     before_root: Option<(u64, Steps)>,
@@ -144,7 +145,7 @@ impl<'a> Receiver<'a> {
         self.expected
     }
 
-    /// Whether the last record has arrived, and the stream was verified.
+    /// Whether the whole stream was verified.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -225,10 +226,10 @@ impl<'a> Receiver<'a> {
                 if let Record::Data { bytes, .. } = record {
                     work.bytes += bytes.len() as u64;
                 }
-                if work.records - work.noted.0 >= NOTED_RECORDS
-                    || work.bytes - work.noted.1 >= NOTED_BYTES
+                if work.records - work.tried.0 >= NOTED_RECORDS
+                    || work.bytes - work.tried.1 >= NOTED_BYTES
                 {
-                    work.note()?;
+                    work.note_from_time_to_time()?;
                 }
             }
         }
@@ -283,6 +284,10 @@ impl<'a> Receiver<'a> {
         let claim = Claim::take(fs, destination, origin)?;
         let copied = base.as_ref().map(|base| base.root);
         let (stage, marked) = self.stage(destination, (origin, head), copied)?;
+        // Of the increments of a destination, the one that began last continues.
+        if base.is_some() {
+            Stage::remove_others(fs, &caller, destination, origin);
+        }
         let increment = head.bases.first().map(|&base| Increment {
             base,
             steps: Steps::from(marked.and_then(|one| one.since).map_or(0, |since| since.steps)),
@@ -303,6 +308,7 @@ impl<'a> Receiver<'a> {
             records: 0,
             bytes: 0,
             noted: (0, 0),
+            tried: (0, 0),
             before_root: None,
             increment,
             _claim: claim,
@@ -352,6 +358,10 @@ impl<'a> Receiver<'a> {
             let origins = self.fs.origins(snapshot.subvol)?;
             let shown = snapshot.name.escape_ascii().to_string();
             if origins.iter().any(|origin| head.origins.contains(origin)) {
+                if let Some(&origin) = head.origins.first() {
+                    let destination = (self.destination.0, &self.destination.1[..]);
+                    Stage::remove_received(self.fs, &self.caller, destination, origin);
+                }
                 return Err(Error::refused(
                     format!("the snapshot was received already: it is {shown} there"),
                     "there is nothing to do",
@@ -440,6 +450,7 @@ impl<'a> Receiver<'a> {
             let nodes = (stage.node(), stage.node());
             let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
             stage.publish(name)?;
+            Stage::remove_others(fs, caller, (parent, name), work.origin);
             return Ok((snapshot, Ok(())));
         };
         let present = crate::walk::Held::new(fs, fs.lookup(caller, parent, name)?);
@@ -455,6 +466,7 @@ impl<'a> Receiver<'a> {
         let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
         let rolled_back = fs.rollback(caller, present.node(), &work.name).map_err(Error::from);
         stage.remove()?;
+        Stage::remove_others(fs, caller, (parent, name), work.origin);
         Ok((snapshot, rolled_back))
     }
 
@@ -472,19 +484,24 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Ends a stream that failed or was cut. What was applied stays if the stream can continue;
-    /// nothing stays of a stream that is damaged or not allowed.
+    /// Ends a stream that failed or was cut. What was applied stays if the stream can continue; of
+    /// an increment in which a record is damaged, the copy that was made before it. Nothing stays
+    /// of a stream that is damaged otherwise, or not allowed.
     pub fn give_up(mut self, because: Option<&Error>) -> Option<Suspended> {
         let work = self.work.take()?;
         let continues = match because {
             None | Some(Error::Cut | Error::Interrupted) => true,
             Some(error) => is_full(error),
         };
-        if !continues {
-            drop_logged(&work.apply.stage);
-            return None;
+        if continues {
+            return work.suspend();
         }
-        work.suspend()
+        // What was noted before the damage was verified.
+        if matches!(because, Some(Error::Malformed(_))) && work.increment.is_some() {
+            return work.leave(false);
+        }
+        drop_logged(&work.apply.stage);
+        None
     }
 }
 
@@ -523,12 +540,29 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// Notes how much was applied while the stream continues; fails by what stops that, too.
+    fn note_from_time_to_time(&mut self) -> Result<()> {
+        self.tried = (self.records, self.bytes);
+        match self.note() {
+            Err(error) if !is_full(&error) => {
+                tracing::warn!(%error, "how much of a stream was received is not noted");
+                Ok(())
+            }
+            noted => noted,
+        }
+    }
+
     /// Leaves the stage for the rest of the stream, or of an increment its copy.
     fn suspend(mut self) -> Option<Suspended> {
         let noted = self.note();
         if let Err(error) = &noted {
             tracing::info!(%error, "a stream continues from where it was noted last");
         }
+        self.leave(noted.is_ok())
+    }
+
+    /// Leaves what was noted of the stream.
+    fn leave(self, is_noted: bool) -> Option<Suspended> {
         if let Some(Increment { marked, .. }) = &self.increment {
             let Some(token) = *marked else {
                 drop_logged(&self.apply.stage);
@@ -539,7 +573,7 @@ impl Work<'_> {
             }
             return Some(Suspended { token });
         }
-        let records = if noted.is_ok() { self.records } else { self.noted.0 };
+        let records = if is_noted { self.records } else { self.noted.0 };
         let applied = self.applied(records);
         Some(Suspended { token: Token { origin: self.origin, applied, since: None } })
     }
@@ -557,9 +591,8 @@ fn drop_logged(stage: &Stage<'_>) {
     }
 }
 
-/// The token of a stream to a destination that was cut, by the identity of its snapshot.
 impl Receiver<'_> {
-    /// Whether a stage exists for a stream, and how much was applied.
+    /// The token of a stream to a destination that was cut, if one can continue.
     pub fn token(fs: &Fs, caller: &Caller, destination: (NodeId, &[u8])) -> Result<Option<Token>> {
         Stage::token(fs, caller, destination).at(destination.1)
     }

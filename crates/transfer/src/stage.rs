@@ -1,6 +1,7 @@
 //! Where a stream is applied: a subvolume in a private directory beside the destination, which only
 //! the receiver may enter. It is found again by its name, which follows from the destination and
-//! the snapshot that is sent.
+//! the snapshot that is sent. All that streams to one destination left are found by how their
+//! names begin: the beginning of an increment, and the end of each stream, remove the others.
 //!
 //! Of a complete stream the subvolume has a record of how much was applied, at least: what is
 //! repeated has the same result. Of an increment that is not so; its stage is copied from time to
@@ -14,7 +15,7 @@ use format::received_record::ReceivedRecord;
 use format::stream::Origin;
 use fs::{FileSystem, Fs, FsResult};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::error::{Error, Result};
 use crate::token::{Since, Token};
@@ -61,21 +62,19 @@ impl<'a> Stage<'a> {
     }
 
     /// The token of a stream to a destination that was cut. Where there are several, that of the
-    /// one that got furthest.
+    /// one that got furthest. What the destination has continues no more.
     pub(crate) fn token(
         fs: &Fs,
         caller: &Caller,
         (parent, destination): (NodeId, &[u8]),
     ) -> FsResult<Option<Token>> {
-        let mut names = Vec::new();
-        fs.readdir(caller, parent, 0, &mut |entry| {
-            if entry.name.starts_with(PREFIX.as_bytes()) {
-                names.push(entry.name.to_vec());
-            }
-            fs::WalkControl::Continue
-        })?;
+        let directories = left(fs, caller, (parent, destination))?;
+        if directories.is_empty() {
+            return Ok(None);
+        }
+        let received = received(fs, caller, (parent, destination))?;
         let mut found: Option<Token> = None;
-        for directory in names {
+        for directory in directories {
             let Some(held) = private(fs, caller, (parent, &directory))? else { continue };
             let mut tokens = marks(fs, caller, held.node())?;
             let stage = staged(fs, caller, &held)?;
@@ -87,7 +86,8 @@ impl<'a> Stage<'a> {
             }
             for token in tokens {
                 let is_further = found.is_none_or(|found| found.applied < token.applied);
-                if name(destination, token.origin) == directory && is_further {
+                let is_open = !received.contains(&token.origin);
+                if is_open && is_further && name(destination, token.origin) == directory {
                     found = Some(token);
                 }
             }
@@ -112,7 +112,7 @@ impl<'a> Stage<'a> {
             token.origin == origin && token.since.is_some_and(is_of_base)
         });
         let Some(&token) = marks.iter().find(|token| token.applied == applied) else {
-            return Ok(Err(marks.pop()));
+            return Ok(Err(marks.into_iter().max_by_key(|token| token.applied)));
         };
         if staged(fs, caller, &directory)?.is_some() {
             fs.rmr(caller, directory.node(), STAGE)?;
@@ -125,15 +125,56 @@ impl<'a> Stage<'a> {
         Ok(Ok((stage, token)))
     }
 
-    /// Keeps a copy of the stage as it is, in place of earlier ones.
+    /// Keeps a copy of the stage as it is, in place of earlier ones. One of that name is the same:
+    /// it stayed when an earlier one could not be removed, and the stream began again there.
     pub(crate) fn mark(&self, token: &Token) -> FsResult<()> {
         let directory = self.directory.node();
         let earlier = marks(self.fs, &self.caller, directory)?;
-        self.fs.clone_dir(&self.caller, self.node(), directory, &mark(token))?;
-        for token in earlier {
-            self.fs.rmr(&self.caller, directory, &mark(&token))?;
+        if !earlier.contains(token) {
+            self.fs.clone_dir(&self.caller, self.node(), directory, &mark(token))?;
+        }
+        for one in earlier.iter().filter(|one| *one != token) {
+            // The next copy removes it: the stream continues from either.
+            if let Err(error) = self.fs.rmr(&self.caller, directory, &mark(one)) {
+                tracing::info!(%error, "an earlier copy of what was received is not removed");
+            }
         }
         Ok(())
+    }
+
+    /// Removes what other streams to a destination left, except where one is received. What cannot
+    /// be removed stays: this stream does not need it.
+    pub(crate) fn remove_others(
+        fs: &Fs,
+        caller: &Caller,
+        (parent, destination): (NodeId, &[u8]),
+        origin: Origin,
+    ) {
+        let own = name(destination, origin);
+        let directories = left(fs, caller, (parent, destination)).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what was received of other streams is not found");
+            Vec::new()
+        });
+        for directory in directories.into_iter().filter(|one| *one != own) {
+            let Some(_claim) = Claim::of(fs, parent, &directory) else { continue };
+            if let Err(error) = remove_left(fs, caller, (parent, &directory)) {
+                tracing::warn!(%error, "what was received of another stream is not removed");
+            }
+        }
+    }
+
+    /// Removes what a stream left that was received: the power failed just then.
+    pub(crate) fn remove_received(
+        fs: &Fs,
+        caller: &Caller,
+        (parent, destination): (NodeId, &[u8]),
+        origin: Origin,
+    ) {
+        let own = name(destination, origin);
+        let Some(_claim) = Claim::of(fs, parent, &own) else { return };
+        if let Err(error) = remove_left(fs, caller, (parent, &own)) {
+            tracing::warn!(%error, "what is left of a stream that was received is not removed");
+        }
     }
 
     /// An empty stage, or a copy of a directory, in place of one that was left. Only an empty one
@@ -274,6 +315,41 @@ fn empty(fs: &Fs, caller: &Caller, directory: &Held<'_>) -> FsResult<()> {
     Ok(())
 }
 
+/// The names of all that streams to a destination left, or fill.
+fn left(
+    fs: &Fs,
+    caller: &Caller,
+    (parent, destination): (NodeId, &[u8]),
+) -> FsResult<Vec<Vec<u8>>> {
+    let (mut names, prefix) = (Vec::new(), prefix(destination));
+    fs.readdir(caller, parent, 0, &mut |entry| {
+        if entry.name.starts_with(prefix.as_bytes()) {
+            names.push(entry.name.to_vec());
+        }
+        fs::WalkControl::Continue
+    })?;
+    Ok(names)
+}
+
+/// The identities of the snapshots of a destination, if it is there.
+fn received(
+    fs: &Fs,
+    caller: &Caller,
+    (parent, destination): (NodeId, &[u8]),
+) -> FsResult<Vec<Origin>> {
+    let held = match fs.lookup(caller, parent, destination) {
+        Err(FsError::NotFound) => return Ok(Vec::new()),
+        found => Held::new(fs, found?),
+    };
+    let mut origins = Vec::new();
+    if held.entry.attr.kind == Kind::Directory {
+        for snapshot in fs.snapshot_list(caller, held.node())? {
+            origins.extend(fs.origins(snapshot.subvol)?);
+        }
+    }
+    Ok(origins)
+}
+
 /// The name of a copy of a stage.
 fn mark(token: &Token) -> Vec<u8> {
     format!("{MARK}{token}").into_bytes()
@@ -323,16 +399,23 @@ impl Claim {
         (parent, destination): (NodeId, &[u8]),
         origin: Origin,
     ) -> Result<Claim> {
-        let place = (std::ptr::from_ref(fs).addr(), parent, name(destination, origin));
-        let mut active = ACTIVE.lock();
-        if active.contains(&place) {
-            return Err(Error::refused(
+        Claim::of(fs, parent, &name(destination, origin)).ok_or_else(|| {
+            Error::refused(
                 "another command receives there",
                 "wait for it, or end it, and send again",
-            ));
+            )
+        })
+    }
+
+    /// Takes the directory of a stage; `None`: another has it.
+    fn of(fs: &Fs, parent: NodeId, directory: &[u8]) -> Option<Claim> {
+        let place = (std::ptr::from_ref(fs).addr(), parent, directory.to_vec());
+        let mut active = ACTIVE.lock();
+        if active.contains(&place) {
+            return None;
         }
         active.push(place.clone());
-        Ok(Claim { place })
+        Some(Claim { place })
     }
 }
 
@@ -342,11 +425,16 @@ impl Drop for Claim {
     }
 }
 
+/// How names of the directories of stages of a destination begin.
+fn prefix(destination: &[u8]) -> String {
+    format!("{PREFIX}{:016x}-", xxh3_64(destination))
+}
+
 /// The name of the directory of the stage of a stream.
 fn name(destination: &[u8], origin: Origin) -> Vec<u8> {
     let mut hash = Xxh3::new();
     hash.update(&origin.volume);
     hash.update(&origin.snapshot.to_le_bytes());
     hash.update(destination);
-    format!("{PREFIX}{:016x}", hash.digest()).into_bytes()
+    format!("{}{:016x}", prefix(destination), hash.digest()).into_bytes()
 }

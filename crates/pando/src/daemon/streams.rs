@@ -149,6 +149,14 @@ impl<'a> Receive<'a> {
             }
             Err(error) => {
                 let suspended = self.receiver.take().and_then(|one| one.give_up(Some(&error)));
+                // A token that is printed is of what is durable.
+                let suspended = suspended.filter(|_| {
+                    let synced = self.fs.sync();
+                    if let Err(error) = &synced {
+                        tracing::warn!(%error, "what was received of a stream may not be durable");
+                    }
+                    synced.is_ok()
+                });
                 Err(how_to_continue(failed(error, &self.path), suspended))
             }
         }

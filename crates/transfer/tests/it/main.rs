@@ -9,6 +9,7 @@ mod cases;
 mod columns;
 mod dumps;
 mod hostile;
+mod left;
 mod listing;
 #[path = "../../src/moved.rs"]
 mod moved;
