@@ -91,9 +91,10 @@ struct Walk<'a> {
 pub(super) fn walk(argument: &Path, last: Last, signs: Signs) -> Result<Walked> {
     let mut rest = Vec::new();
     push(&mut rest, argument);
-    let at = match argument.is_absolute() {
-        true => PathBuf::from("/"),
-        false => std::env::current_dir().map_err(|error| failure::io("find", argument, &error))?,
+    let at = if argument.is_absolute() {
+        PathBuf::from("/")
+    } else {
+        std::env::current_dir().map_err(|error| failure::io("find", argument, &error))?
     };
     let typed = argument.as_os_str().as_bytes();
     let ends_with = |name: &OsStr| typed.ends_with(name.as_bytes());
