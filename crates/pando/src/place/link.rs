@@ -163,7 +163,7 @@ impl Walk<'_> {
         if target.is_absolute() {
             self.at = PathBuf::from("/");
         }
-        // What it leads to is looked at by the next step, or is the directory `at`.
+        // What it points to is looked at by the next step, or is the directory `at`.
         Ok(self.at.symlink_metadata())
     }
 
@@ -197,7 +197,7 @@ impl Walk<'_> {
     }
 }
 
-/// Refuses a link at the end that leads to nothing, or to what cannot be looked at.
+/// Refuses a link at the end that points to nothing, or to what cannot be looked at.
 fn check_target(argument: &Path, link: &Path, error: Option<&Error>) -> Result<()> {
     match error {
         Some(error) if error.kind() == ErrorKind::NotFound => {
@@ -234,7 +234,7 @@ fn is_same(one: u32, other: u32) -> bool {
     one == other && (one != overflow() || maps_all())
 }
 
-/// The number that stands for users without a number.
+/// The number that users without a number have.
 fn overflow() -> u32 {
     let number = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
     number.and_then(|number| number.trim().parse().ok()).unwrap_or(65534)
