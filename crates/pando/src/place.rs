@@ -3,8 +3,7 @@
 //! about a path inside the volume are reported about the path that the user typed.
 //!
 //! Each verb decides by [`Last`] whether a symbolic link at the end of its path is the subject or
-//! is followed; `place/link.rs` follows it for a path below a mount, the daemon for
-//! `VOLDIR:/path`.
+//! is followed. `place/link.rs` walks a path below a mount, once; the daemon walks `VOLDIR:/path`.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -22,6 +21,7 @@ use crate::session::Target;
 
 mod link;
 
+use link::Signs;
 pub(crate) use link::{Last, is_dangling};
 
 /// The location that a PATH argument names.
@@ -68,38 +68,42 @@ impl VolumePath {
     /// Resolves an argument for a verb that changes the place: refuses a path through a read-only
     /// mount.
     pub(crate) fn to_change(argument: &Path, last: Last) -> Result<VolumePath> {
-        let place = VolumePath::locate(argument, last)
-            .map_err(|failure| outside(argument).unwrap_or(failure))?;
-        // A volume directory inside a mount is an ordinary directory there.
-        if split(argument).is_none() && !far::is_url(argument.as_os_str()) {
-            check_changes(argument, last)?;
+        if let Some(place) = VolumePath::spelled(argument) {
+            // A volume directory inside a mount is an ordinary directory there.
+            return place;
         }
-        Ok(place)
+        let Some(found) = below_mount(argument, last, Signs::Plain)? else {
+            return Err(outside(argument).unwrap_or_else(|| nowhere(argument)));
+        };
+        found.check_changes(argument)?;
+        Ok(found.place(argument))
     }
 
     /// Finds the volume that an argument names, for a verb that changes it.
     pub(crate) fn volume_to_change(argument: &Path) -> Result<PathBuf> {
-        let volume = VolumePath::volume(argument)?;
-        if split(argument).is_none() && !is_volume(argument) {
-            check_changes(argument, Last::Target)?;
-        }
-        Ok(volume)
+        VolumePath::volume_by(argument, |argument| VolumePath::to_change(argument, Last::Target))
     }
 
     /// Resolves an argument.
     pub(crate) fn locate(argument: &Path, last: Last) -> Result<VolumePath> {
-        if let Some(split) = far::split(argument) {
-            let (volume, inner) = split?;
-            return Ok(VolumePath { volume, inner, typed: argument.to_owned() });
+        VolumePath::located(argument, last, Signs::Plain)
+    }
+
+    fn located(argument: &Path, last: Last, signs: Signs) -> Result<VolumePath> {
+        if let Some(place) = VolumePath::spelled(argument) {
+            return place;
         }
-        if let Some((volume, inner)) = split(argument) {
-            let volume = directory_of(&volume)?;
-            return Ok(VolumePath { volume, inner, typed: argument.to_owned() });
+        match below_mount(argument, last, signs)? {
+            Some(found) => Ok(found.place(argument)),
+            None => Err(nowhere(argument)),
         }
-        if let Some(place) = below_mount(argument, last)? {
-            return Ok(place);
-        }
-        Err(nowhere(argument))
+    }
+
+    /// Resolves `VOLDIR:/path`, and the URL of a volume; `None` for any other argument.
+    fn spelled(argument: &Path) -> Option<Result<VolumePath>> {
+        let Some(far) = far::split(argument) else { return VolumePath::split(argument) };
+        let typed = argument.to_owned();
+        Some(far.map(|(volume, inner)| VolumePath { volume, inner, typed }))
     }
 
     /// Finds the volume that an argument names, for a verb that acts on the whole volume: a path
@@ -120,36 +124,10 @@ impl VolumePath {
             .unwrap_or_else(|| [self.volume.as_os_str().as_bytes(), b":", path].concat())
     }
 
-    /// The same for a verb that only reads: `MNT@SNAPSHOT` is a snapshot of what is mounted there.
-    /// The daemon resolves any other `DIR@SNAPSHOT`.
+    /// The same for a verb that only reads: `LINK@SNAPSHOT` is a snapshot of what LINK points to,
+    /// and `MNT@SNAPSHOT` one of what is mounted there. The daemon finds the snapshot.
     pub(crate) fn reading(argument: &Path, last: Last) -> Result<VolumePath> {
-        let bytes = argument.as_os_str().as_bytes();
-        if let Some(at) = link::snapshot_of(argument) {
-            let link = Path::new(OsStr::from_bytes(&bytes[..at]));
-            let mut place = VolumePath::locate(link, Last::Target)?;
-            place.inner.extend_from_slice(&bytes[at..]);
-            argument.clone_into(&mut place.typed);
-            return Ok(place);
-        }
-        let failure = match VolumePath::locate(argument, last) {
-            Ok(place) => return Ok(place),
-            Err(failure) => failure,
-        };
-        for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@') {
-            let before = Path::new(OsStr::from_bytes(&bytes[..at]));
-            let end = bytes[at..].iter().position(|&byte| byte == b'/');
-            let called = &bytes[..end.map_or(bytes.len(), |end| at + end)];
-            // A literal name takes precedence, outside of volumes too.
-            if at > 0
-                && Path::new(OsStr::from_bytes(called)).symlink_metadata().is_err()
-                && let Ok(mut place) = VolumePath::locate(before, Last::Target)
-            {
-                place.inner.extend_from_slice(&bytes[at..]);
-                argument.clone_into(&mut place.typed);
-                return Ok(place);
-            }
-        }
-        Err(failure)
+        VolumePath::located(argument, last, Signs::Read)
     }
 
     /// Resolves `VOLDIR:/path`; `None` for any other argument.
@@ -194,16 +172,24 @@ impl VolumePath {
 
     /// Finds the volume that an argument names: its directory, or anything inside.
     pub(crate) fn volume(argument: &Path) -> Result<PathBuf> {
+        VolumePath::volume_by(argument, |argument| VolumePath::locate(argument, Last::Target))
+    }
+
+    fn volume_by(argument: &Path, locate: impl Fn(&Path) -> Result<VolumePath>) -> Result<PathBuf> {
         if far::is_url(argument.as_os_str()) {
-            return Ok(VolumePath::locate(argument, Last::Target)?.volume);
+            return Ok(locate(argument)?.volume);
         }
         if is_volume(argument) {
             return absolute(argument);
         }
-        match VolumePath::locate(argument, Last::Target) {
+        match locate(argument) {
             Ok(place) => Ok(place.volume),
             Err(failure) if host::url(argument).is_some() => Err(failure),
-            Err(failure) if failure.kind == FailureKind::Permission => Err(failure),
+            Err(failure)
+                if matches!(failure.kind, FailureKind::Permission | FailureKind::ReadOnly) =>
+            {
+                Err(failure)
+            }
             Err(_) if argument.is_dir() => Err(not_a_volume(argument)),
             // No colon: a path where the user expected a volume.
             Err(_) if !argument.as_os_str().as_bytes().contains(&b':') && is_absent(argument) => {
@@ -224,20 +210,6 @@ pub(crate) fn refuse_path(argument: &Path, verb: &str) -> Result<()> {
             Err(failure
                 .hint(format!("name {}", volume.display()))
                 .at(argument.as_os_str().as_bytes()))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Refuses an argument that passes through a read-only mount: the daemon would make the changes
-/// anyway, as it does for others.
-fn check_changes(argument: &Path, last: Last) -> Result<()> {
-    match mount_of(argument, last)? {
-        Some(found) if found.read_only => {
-            let message = format!("{} is mounted read-only", found.mount_point.display());
-            let failure = Failure::new(FailureKind::ReadOnly, message)
-                .hint("mount it without `ro`; or, where that came later, `mount -o remount,rw`");
-            Err(failure.at(argument.as_os_str().as_bytes()))
         }
         _ => Ok(()),
     }
@@ -291,31 +263,45 @@ fn split(argument: &Path) -> Option<(PathBuf, Vec<u8>)> {
     None
 }
 
-fn below_mount(argument: &Path, last: Last) -> Result<Option<VolumePath>> {
-    let Some(found) = mount_of(argument, last)? else { return Ok(None) };
-    let inner = found.inner_path;
-    // If it no longer exists, opening it reports that.
-    let volume = std::fs::canonicalize(&found.volume_dir).unwrap_or(found.volume_dir);
-    let inner = inner.into_os_string().into_vec();
-    Ok(Some(VolumePath { volume, inner, typed: argument.to_owned() }))
+/// A place below a mount.
+struct Found {
+    mount: fuse::MountInfo,
+    /// What follows its path: the sign and the name of a snapshot, and the path in it.
+    snapshot: Vec<u8>,
+}
+
+impl Found {
+    fn place(self, argument: &Path) -> VolumePath {
+        let volume = self.mount.volume_dir;
+        // If it no longer exists, opening it reports that.
+        let volume = std::fs::canonicalize(&volume).unwrap_or(volume);
+        let mut inner = self.mount.inner_path.into_os_string().into_vec();
+        inner.extend_from_slice(&self.snapshot);
+        VolumePath { volume, inner, typed: argument.to_owned() }
+    }
+
+    /// Refuses a read-only mount: the daemon would make the changes anyway, as it does for others.
+    fn check_changes(&self, argument: &Path) -> Result<()> {
+        if !self.mount.read_only {
+            return Ok(());
+        }
+        let message = format!("{} is mounted read-only", self.mount.mount_point.display());
+        let failure = Failure::new(FailureKind::ReadOnly, message)
+            .hint("mount it without `ro`; or, where that came later, `mount -o remount,rw`");
+        Err(failure.at(argument.as_os_str().as_bytes()))
+    }
 }
 
 /// The mount that an argument points into, with the place in it.
-fn mount_of(argument: &Path, last: Last) -> Result<Option<fuse::MountInfo>> {
+fn below_mount(argument: &Path, last: Last, signs: Signs) -> Result<Option<Found>> {
     if argument.as_os_str().is_empty() {
         return Ok(None);
     }
-    let follows = last == Last::Target && argument.is_symlink();
-    let path = link::followed(argument, last)?;
-    if follows {
-        link::check_target(argument)?;
-    }
-    match mounts::at(&path)? {
-        // The link itself may be in a volume.
-        None if follows && mount_of(argument, Last::Link)?.is_some() => {
-            Err(link::leads_out(argument))
-        }
-        found => Ok(found),
+    let walked = link::walk(argument, last, signs)?;
+    match (mounts::at(&walked.path)?, walked.link) {
+        (Some(mount), _) => Ok(Some(Found { mount, snapshot: walked.snapshot })),
+        (None, Some(link)) if mounts::at(&link)?.is_some() => Err(link::leads_out(argument, &link)),
+        (None, _) => Ok(None),
     }
 }
 

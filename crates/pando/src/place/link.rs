@@ -1,17 +1,24 @@
-//! A symbolic link at the end of a path below a mount: whether a verb follows it, and how.
+//! Paths below a mount: one walk, component by component, as the kernel does.
 //!
-//! A path below a mount is followed by this machine's kernel, as by every other program: an
-//! absolute target begins at the root of the machine, and must lead into a volume. A path
-//! `VOLDIR:/path` is followed by the daemon, to which the root of the volume is the root. Both
-//! refuse a link that another user left in a directory like `/tmp`.
+//! Every path argument that is no `VOLDIR:/path` is walked here, once. The invariants of the walk:
+//!
+//! * what it returns has no symbolic link, except as the last name where the verb acts on it;
+//! * nothing is done by names alone: `..` needs a directory before it;
+//! * 40 links are followed, as by Linux, and the next is ELOOP;
+//! * an absolute target begins at the root of the machine, as for every other program. (A path
+//!   `VOLDIR:/path` is followed by the daemon, to which the root of the volume is the root.)
+//! * a link that another user left in a directory like `/tmp` is refused, by the daemon too.
+//!
+//! A name that does not exist is kept as written: the daemon reports it, or the verb makes it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
-use std::io::ErrorKind;
+use std::io::{Error, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::io::Errno;
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
@@ -19,8 +26,14 @@ use crate::failure::{self, Result};
 /// What a verb acts on if the last name of its path is a symbolic link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Last {
-    /// The link: verbs on a name (`rmr`, `restore`, a new name), and those that show a link itself.
+    /// The link, as lstat(2): verbs that show a link itself. A slash behind it follows it.
     Link,
+    /// The name, as rmdir(2) and rename(2): a slash behind a link does not follow it, and is
+    /// refused.
+    Name,
+    /// The name that is made, as mkdir(2): a link is a name that exists, with a slash behind it
+    /// too.
+    New,
     /// What it points to: verbs on a directory, and those that read contents.
     Target,
 }
@@ -37,60 +50,166 @@ pub(crate) fn is_dangling(argument: &Path) -> bool {
     argument.is_symlink() && target().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Refuses a link at the end that the kernel does not follow to an end.
-pub(super) fn check_target(argument: &Path) -> Result<()> {
-    if is_dangling(argument) {
-        let message = format!("the symbolic link points to {}, which does not exist", to(argument));
-        let hint = "an absolute target begins at the root of this machine, as for other programs";
-        return Err(failed(argument, (FailureKind::NotFound, message), hint));
-    }
-    let found = argument.metadata();
-    found.map(drop).map_err(|error| failure::io("follow", argument, &error))
+/// Where a path leads.
+pub(super) struct Walked {
+    /// Absolute, and without symbolic links on the way.
+    pub(super) path: PathBuf,
+    /// What follows `path` immediately: `@SNAPSHOT` and the rest, which the kernel does not know.
+    pub(super) snapshot: Vec<u8>,
+    /// The place of the link that was the last name, if it was followed.
+    pub(super) link: Option<PathBuf>,
 }
 
-/// Follows the symbolic links of a path: what it returns is absolute and has none. What cannot be
-/// looked at is used as written; the daemon, or the kernel, reports it. Refuses a link that another
-/// user left in a directory like `/tmp`, whatever the machine has set: root too would be led
-/// elsewhere by it.
-///
-/// A directory that is replaced by a link afterwards is one for the daemon, which refuses it.
-pub(super) fn followed(argument: &Path, last: Last) -> Result<PathBuf> {
-    let refused = |error: &std::io::Error| failure::io("find", argument, error);
-    let mut rest: Vec<OsString> = Vec::new();
+/// Whether `NAME@SNAPSHOT` in a path may mean a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signs {
+    /// It may: the walk ends at NAME. A literal name takes precedence.
+    Read,
+    /// It is a name.
+    Plain,
+}
+
+struct Walk<'a> {
+    argument: &'a Path,
+    at: PathBuf,
+    /// Names to walk, the next one last; targets of links are pushed on top.
+    rest: Vec<OsString>,
+    /// How many of them, from the bottom, are names of the argument.
+    typed: usize,
+    /// Whether a link that is the last name is followed.
+    follows_last: bool,
+    /// Whether the path ends with a slash.
+    slash: bool,
+    signs: Signs,
+    links: usize,
+    snapshot: Vec<u8>,
+    link: Option<PathBuf>,
+}
+
+/// Walks a path. Refuses what the kernel would, and a link that another user left in a directory
+/// like `/tmp`, whatever the machine has set: root too would be led elsewhere by it.
+pub(super) fn walk(argument: &Path, last: Last, signs: Signs) -> Result<Walked> {
+    let mut rest = Vec::new();
     push(&mut rest, argument);
-    let typed = argument.as_os_str().as_bytes();
-    let follows_last = last == Last::Target || typed.ends_with(b"/") || typed.ends_with(b"/.");
-    let mut at = if argument.is_absolute() {
+    let at = if argument.is_absolute() {
         PathBuf::from("/")
     } else {
-        std::env::current_dir().map_err(|error| refused(&error))?
+        std::env::current_dir().map_err(|error| failure::io("find", argument, &error))?
     };
-    let mut links = 0;
-    while let Some(name) = rest.pop() {
+    let typed = argument.as_os_str().as_bytes();
+    let ends_with = |name: &OsStr| typed.ends_with(name.as_bytes());
+    let slash = argument.file_name().is_some_and(|name| !ends_with(name));
+    let follows_last = last == Last::Target || last == Last::Link && slash;
+    let typed = rest.len();
+    let (links, snapshot, link) = (0, Vec::new(), None);
+    let mut walk =
+        Walk { argument, at, rest, typed, follows_last, slash, signs, links, snapshot, link };
+    let mut found = walk.at.symlink_metadata();
+    while let Some(name) = walk.rest.pop() {
+        found = walk.step(&name)?;
+    }
+    if let Some(link) = &walk.link {
+        check_target(argument, link, found.as_ref().err())?;
+    }
+    let is_directory = found.map_or(true, |found| found.is_dir());
+    if walk.slash && walk.snapshot.is_empty() && last != Last::New && !is_directory {
+        let error = Error::from(Errno::NOTDIR);
+        let failure = failure::io("find", argument, &error);
+        return Err(failure.hint("without the slash at its end the path names what is there"));
+    }
+    Ok(Walked { path: walk.at, snapshot: walk.snapshot, link: walk.link })
+}
+
+impl Walk<'_> {
+    /// Walks one name; returns what was found there.
+    fn step(&mut self, name: &OsStr) -> Result<std::io::Result<Metadata>> {
+        let is_typed = self.rest.len() < self.typed;
+        self.typed = self.typed.min(self.rest.len());
+        let next = self.at.join(name);
+        let found = next.symlink_metadata();
         if name == ".." {
-            at.pop();
-            continue;
+            // The kernel looked whether there is a directory.
+            let found = found.map_err(|error| self.refused(&error))?;
+            self.at.pop();
+            return Ok(Ok(found));
         }
-        let next = at.join(&name);
-        let found = next.symlink_metadata().ok();
-        let link = found.filter(|found| found.is_symlink() && (!rest.is_empty() || follows_last));
-        let Some(link) = link.filter(|_| links < LINKS_MAX) else {
-            at = next;
-            continue;
+        let is_absent = found.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        if is_absent && is_typed && self.signs == Signs::Read && self.split(name) {
+            return Ok(found);
+        }
+        let is_last = self.rest.is_empty();
+        let link = match found {
+            Ok(found) if found.is_symlink() && (!is_last || self.follows_last) => found,
+            found => {
+                self.at = next;
+                return Ok(found);
+            }
         };
-        links += 1;
-        if at.metadata().is_ok_and(|directory| is_trap(&link, &directory)) {
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(self.refused(&Error::from(Errno::LOOP)));
+        }
+        if self.at.metadata().is_ok_and(|directory| is_trap(&link, &directory)) {
             let message = "a symbolic link of another user, in a directory that all may write";
             let hint = "it is not followed; use the path of its target";
-            return Err(failed(argument, (FailureKind::Permission, message.to_owned()), hint));
+            return Err(failed(self.argument, (FailureKind::Permission, message.to_owned()), hint));
         }
-        let target = next.read_link().map_err(|error| refused(&error))?;
-        push(&mut rest, &target);
+        let target = next.read_link().map_err(|error| self.refused(&error))?;
+        self.slash |= is_last && target.as_os_str().as_bytes().ends_with(b"/");
+        if is_typed && is_last {
+            self.link = Some(next);
+        }
+        push(&mut self.rest, &target);
         if target.is_absolute() {
-            at = PathBuf::from("/");
+            self.at = PathBuf::from("/");
         }
+        // What it points to is looked at by the next step, or is the directory `at`.
+        Ok(self.at.symlink_metadata())
     }
-    Ok(at)
+
+    /// Divides a name that does not exist at the sign of its snapshot, if what is before the sign
+    /// exists: that becomes the last name.
+    fn split(&mut self, name: &OsStr) -> bool {
+        let bytes = name.as_bytes();
+        let mut signs = (1..bytes.len()).rev().filter(|&at| bytes[at] == b'@');
+        let exists = |&at: &usize| {
+            let before = self.at.join(OsStr::from_bytes(&bytes[..at])).symlink_metadata();
+            !before.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        let Some(sign) = signs.find(exists) else { return false };
+        self.snapshot = bytes[sign..].to_vec();
+        for name in self.rest.drain(..).rev() {
+            self.snapshot.push(b'/');
+            self.snapshot.extend_from_slice(name.as_bytes());
+        }
+        if self.slash {
+            self.snapshot.push(b'/');
+        }
+        push(&mut self.rest, Path::new(OsStr::from_bytes(&bytes[..sign])));
+        self.typed = self.rest.len();
+        self.follows_last = true;
+        self.signs = Signs::Plain;
+        true
+    }
+
+    fn refused(&self, error: &Error) -> Failure {
+        failure::io("find", self.argument, error)
+    }
+}
+
+/// Refuses a link at the end that points to nothing, or to what cannot be looked at.
+fn check_target(argument: &Path, link: &Path, error: Option<&Error>) -> Result<()> {
+    match error {
+        Some(error) if error.kind() == ErrorKind::NotFound => {
+            let to = to(link);
+            let message = format!("the symbolic link points to {to}, which does not exist");
+            let hint = "an absolute target begins at the root of this machine, as for other \
+                        programs";
+            Err(failed(argument, (FailureKind::NotFound, message), hint))
+        }
+        Some(error) => Err(failure::io("follow", argument, error)),
+        None => Ok(()),
+    }
 }
 
 /// The names of a path, the next one last.
@@ -106,32 +225,33 @@ fn push(rest: &mut Vec<OsString>, path: &Path) {
 fn is_trap(link: &Metadata, directory: &Metadata) -> bool {
     let me = rustix::process::geteuid().as_raw();
     let is_open = directory.mode() & OPEN_TO_ALL == OPEN_TO_ALL;
-    is_open && link.uid() != me && link.uid() != directory.uid()
+    is_open && !is_same(link.uid(), me) && !is_same(link.uid(), directory.uid())
+}
+
+/// Whether two numbers are of one user. In a user namespace every user that it does not map has
+/// the same number.
+fn is_same(one: u32, other: u32) -> bool {
+    one == other && (one != overflow() || maps_all())
+}
+
+/// The number that users without a number have.
+fn overflow() -> u32 {
+    let number = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+    number.and_then(|number| number.trim().parse().ok()).unwrap_or(65534)
+}
+
+/// Whether every user has a number here: not in a user namespace.
+fn maps_all() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// Why a link in a volume points to no place in one.
-pub(super) fn leads_out(argument: &Path) -> Failure {
-    let message = format!(
-        "the symbolic link points to {}, which is not below a mounted volume",
-        to(argument)
-    );
+pub(super) fn leads_out(argument: &Path, link: &Path) -> Failure {
+    let message =
+        format!("the symbolic link points to {}, which is not below a mounted volume", to(link));
     let hint = "to begin absolute targets at the root of the volume, use VOLDIR:/path";
     failed(argument, (FailureKind::NotFound, message), hint)
-}
-
-/// Where the sign of `LINK@SNAPSHOT` is, if LINK is a symbolic link to an absolute path and the
-/// whole is no name: the daemon would begin at the root of the volume.
-pub(super) fn snapshot_of(argument: &Path) -> Option<usize> {
-    let bytes = argument.as_os_str().as_bytes();
-    if !bytes.contains(&b'@') || argument.symlink_metadata().is_ok() {
-        return None;
-    }
-    let signs = bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@');
-    let is_link = |at: usize| {
-        let before = Path::new(OsStr::from_bytes(&bytes[..at]));
-        before.read_link().is_ok_and(|target| target.is_absolute())
-    };
-    signs.map(|(at, _)| at).find(|&at| is_link(at))
 }
 
 /// The target, for a message.

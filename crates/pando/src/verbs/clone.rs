@@ -12,7 +12,7 @@ use crate::session;
 pub(crate) fn run(args: &CloneArgs, output: &mut Output) -> Result<()> {
     let (source, destination) = (
         VolumePath::reading(&args.src, Last::Target)?,
-        VolumePath::to_change(&args.dst, Last::Link)?,
+        VolumePath::to_change(&args.dst, Last::New)?,
     );
     let (source, destination) = place::both(source, destination)?;
     session::write_back(&source.volume, &args.src, output)?;

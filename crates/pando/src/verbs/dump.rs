@@ -96,7 +96,7 @@ fn dump_failed(error: &transfer::Error) -> Failure {
 
 /// `pando load`.
 pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<()> {
-    let place = VolumePath::to_change(&args.dst, Last::Link)?;
+    let place = VolumePath::to_change(&args.dst, Last::New)?;
     if io::stdin().is_terminal() {
         let message = "a dump is read from standard input, which is a terminal";
         return Err(Failure::new(FailureKind::Invalid, message)

@@ -18,7 +18,7 @@ use crate::session;
 pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     let mut volumes: Vec<Removals> = Vec::new();
     for path in &args.paths {
-        let place = VolumePath::to_change(path, Last::Link)?;
+        let place = VolumePath::to_change(path, Last::Name)?;
         if args.wait && volumes.iter().all(|removals| removals.volume != place.volume) {
             let stuck = status(&place.volume)?.stuck.filter(|stuck| !is_for_space(stuck));
             let stuck_before = stuck.map_or(0, |stuck| stuck.trees);

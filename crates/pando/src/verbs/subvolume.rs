@@ -11,7 +11,7 @@ use crate::session;
 
 pub(crate) fn run(verb: &SubvolumeVerb, output: &mut Output) -> Result<()> {
     let SubvolumeVerb::Create { path } = verb;
-    let place = VolumePath::to_change(path, Last::Link)?;
+    let place = VolumePath::to_change(path, Last::New)?;
     session::perform(&place, &Call::SubvolumeCreate { path: &place.inner, umask: umask() })?;
     let mut object = json!({});
     output::put_bytes(&mut object, "created", place.typed());

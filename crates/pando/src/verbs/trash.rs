@@ -56,11 +56,11 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
         return list(&VolumePath::locate(&args.path, Last::Link)?, output);
     }
     let (place, to) = match &args.to {
-        None => (VolumePath::to_change(&args.path, Last::Link)?, None),
+        None => (VolumePath::to_change(&args.path, Last::Name)?, None),
         Some(to) => {
             let (place, to) = both(
-                VolumePath::to_change(&args.path, Last::Link)?,
-                VolumePath::to_change(to, Last::Link)?,
+                VolumePath::to_change(&args.path, Last::Name)?,
+                VolumePath::to_change(to, Last::New)?,
             )?;
             (place, Some(to))
         }

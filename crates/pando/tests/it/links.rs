@@ -217,3 +217,147 @@ fn a_link_of_another_user_in_a_shared_directory_is_not_followed() {
     assert!(world.below_mount("dir/old").is_dir());
     chown(world.below_mount("dir"), Some(0), Some(0)).unwrap();
 }
+
+/// `..` leads from a directory, and from nothing else: what is behind it is not acted on.
+#[test]
+fn a_step_up_needs_a_directory_before_it() {
+    let Some(world) = linked() else { return };
+    fs::create_dir_all(world.below_mount("closed/in")).unwrap();
+    fs::set_permissions(world.below_mount("closed"), PermissionsExt::from_mode(0o700)).unwrap();
+    for (code, path) in [(3, "nosuch/../dir"), (6, "dir/f/../../dir"), (3, "there/../dir")] {
+        for verb in [&["rmr", "{}"][..], &["ls", "{}"], &["clone", "{dir}", "{}/new"]] {
+            world.fails(code, &words(&world, verb, &below(&world, path), 0));
+        }
+    }
+    assert!(world.below_mount("dir/f").exists() && !world.below_mount("dir/new").exists());
+    assert_eq!(world.ok(&["ls", &below(&world, "here/../dir/../dir")]), "f\n");
+    let closed = below(&world, "closed/in/../../dir");
+    assert_eq!(world.ok(&["ls", &closed]), "f\n");
+    let words = ["--reuid", "65534", "--clear-groups", crate::world::PANDO, "ls", &closed];
+    let done = std::process::Command::new("setpriv").args(words).output().unwrap();
+    assert_eq!(answer(&done).code, 4, "{:?}", answer(&done));
+}
+
+#[test]
+fn a_snapshot_of_a_link_is_one_of_what_the_kernel_finds_there() {
+    let Some(world) = linked() else { return };
+    let climbing = Path::new("..").join(Path::new(world.mnt()).file_name().unwrap()).join("dir");
+    symlink("here", world.below_mount("chain")).unwrap();
+    symlink(climbing, world.below_mount("climbing")).unwrap();
+    fs::create_dir(world.below_mount("sub")).unwrap();
+    symlink("../here", world.below_mount("sub/up")).unwrap();
+    let beside = world.path().join("beside");
+    symlink(world.below_mount("chain"), &beside).unwrap();
+    world.ok(&["snapshot", "create", &below(&world, "dir"), "one"]);
+    fs::write(world.below_mount("dir/f"), "newer").unwrap();
+    let links = ["chain", "climbing", "sub/up", "sub/../chain"].map(|name| below(&world, name));
+    for (number, link) in links.iter().map(String::as_str).chain(beside.to_str()).enumerate() {
+        assert_eq!(world.ok(&["cat", &format!("{link}@one/f")]), "inside", "{link}");
+        assert_eq!(world.ok(&["ls", &format!("{link}@one/")]), "f\n", "{link}");
+        for verb in [
+            &["send", "{}@one", "--dry-run"][..],
+            &["diff", "{}@one", "{}"],
+            &["stat", "{}@one"],
+            &["clone", "{}@one", "{clone}"],
+        ] {
+            world.ok(&words(&world, verb, link, number));
+        }
+        let copy = world.below_mount(&format!("clone{number}/f"));
+        assert_eq!(fs::read_to_string(copy).unwrap(), "inside", "{link}");
+    }
+    // A directory that is really called so has precedence, for what is not in it too.
+    fs::create_dir(world.below_mount("here@one")).unwrap();
+    fs::write(world.below_mount("here@one/own"), "literal").unwrap();
+    assert_eq!(world.ok(&["cat", &below(&world, "here@one/own")]), "literal");
+    world.fails(3, &["cat", &below(&world, "here@one/f")]);
+    // The snapshot of the mount itself, by its path and by a link to it.
+    world.ok(&["snapshot", "create", world.mnt(), "all"]);
+    let mount = world.path().join("to mount");
+    symlink(world.mnt(), &mount).unwrap();
+    for path in [world.mnt(), mount.to_str().unwrap()] {
+        assert_eq!(world.ok(&["cat", &format!("{path}@all/dir/f")]), "newer", "{path}");
+    }
+}
+
+#[test]
+fn a_path_has_at_most_40_links() {
+    let Some(world) = linked() else { return };
+    symlink(world.below_mount("dir"), world.below_mount("l1")).unwrap();
+    for number in 2..=41 {
+        let target = world.below_mount(&format!("l{}", number - 1));
+        symlink(target, world.below_mount(&format!("l{number}"))).unwrap();
+    }
+    fs::create_dir(world.below_mount("dir/old")).unwrap();
+    assert_eq!(world.ok(&["ls", &below(&world, "l40")]), "f\nold\n");
+    for verb in [
+        &["cat", "{}/f"][..],
+        &["rmr", "{}/old"],
+        &["du", "{}"],
+        &["clone", "{}", "{clone}"],
+        &["clone", "{dir}", "{}/new"],
+        &["snapshot", "create", "{}", "one"],
+    ] {
+        let printed = world.fails(1, &words(&world, verb, &below(&world, "l41"), 0));
+        assert!(printed.contains("Too many levels of symbolic links"), "{verb:?}: {printed}");
+    }
+    assert_eq!(fs::read_dir(world.below_mount("dir")).unwrap().count(), 2);
+    world.ok(&["rmr", &below(&world, "l40/old")]);
+    world.ok(&["rmr", &below(&world, "l41")]);
+}
+
+/// Verbs on a name do not follow a link for the slash behind it, as rmdir(2), rename(2) and
+/// mkdir(2) do not; those that show it do, as lstat(2).
+#[test]
+fn a_slash_behind_a_link_leads_no_verb_on_a_name_to_its_target() {
+    let Some(world) = linked() else { return };
+    symlink(world.below_mount("made"), world.below_mount("dangling")).unwrap();
+    for end in ["/", "//", "/."] {
+        let at = |name: &str| below(&world, &format!("{name}{end}"));
+        for name in ["here", "file here", "dangling", "dir/f"] {
+            let printed = world.fails(6, &["rmr", &at(name)]);
+            assert!(printed.contains("Not a directory"), "{name}: {printed}");
+            for verb in [&["clone", "{dir}", "{}"][..], &["subvolume", "create", "{}"]] {
+                world.fails(6, &words(&world, verb, &at(name), 0));
+            }
+        }
+        world.fails(6, &["restore", &at("here")]);
+        world.fails(6, &["cat", &at("dir/f")]);
+        world
+            .fails(3, &["import", world.path().join("outside").to_str().unwrap(), &at("dangling")]);
+        assert_eq!(world.json(&["stat", &at("here")])[0]["kind"], "directory");
+        world.fails(3, &["stat", &at("dangling")]);
+    }
+    assert!(!world.below_mount("made").exists());
+    assert_eq!(fs::read_to_string(world.below_mount("dir/f")).unwrap(), "inside");
+    // A directory may be named so, and one that is made.
+    world.ok(&["clone", &below(&world, "dir/"), &below(&world, "copy/")]);
+    world.ok(&["rmr", &below(&world, "copy/")]);
+}
+
+/// In a user namespace, all users without a number there have the same: that does not make the
+/// link of one of them a link of the directory's owner.
+#[test]
+fn users_without_a_number_are_not_taken_for_one() {
+    let Some(world) = linked() else { return };
+    let shared = world.below_mount("tmp");
+    fs::create_dir(&shared).unwrap();
+    chown(&shared, Some(1234), None).unwrap();
+    fs::set_permissions(&shared, PermissionsExt::from_mode(0o1777)).unwrap();
+    symlink(world.below_mount("dir"), shared.join("trap")).unwrap();
+    std::os::unix::fs::lchown(shared.join("trap"), Some(1235), None).unwrap();
+    let words = ["--user", "--map-root-user", crate::world::PANDO, "cat"];
+    let cat = |path: &str| {
+        let path = world.below_mount(path);
+        answer(&std::process::Command::new("unshare").args(words).arg(path).output().unwrap())
+    };
+    let direct = cat("dir/f");
+    if direct.err.contains("unshare") {
+        return; // This machine makes no user namespaces.
+    }
+    assert_eq!(direct.out, "inside", "{direct:?}");
+    let led = cat("tmp/trap/f");
+    assert!(led.code == 4 && led.err.contains("link of another user"), "{led:?}");
+    // The same in a new name, which does not exist behind the link.
+    let new = world.fails(4, &["subvolume", "create", &below(&world, "tmp/trap/new")]);
+    assert!(!new.contains("not in a mounted volume"), "{new}");
+}
