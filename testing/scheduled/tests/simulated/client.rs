@@ -22,7 +22,7 @@ use crate::sessions::{Sessions, Survivals};
 use crate::world::World;
 
 /// Names in a directory.
-const NAMES: u8 = 4;
+pub(crate) const NAMES: u8 = 4;
 /// Files that a client has open.
 const OPEN_MAX: usize = 3;
 /// Flags of open(2): O_RDWR.
@@ -32,6 +32,7 @@ const READ_WRITE: u32 = 2;
 pub(crate) struct Histories {
     clock: AtomicU64,
     parts: Vec<Mutex<Vec<Event>>>,
+    names: u8,
     calls: AtomicU64,
     next_slot: AtomicU64,
     /// Answers that no call may have, whatever the order.
@@ -40,10 +41,11 @@ pub(crate) struct Histories {
 }
 
 impl Histories {
-    pub(crate) fn new(parts: usize) -> Histories {
+    pub(crate) fn new(parts: usize, names: u8) -> Histories {
         Histories {
             clock: AtomicU64::new(0),
             parts: (0..parts).map(|_| Mutex::default()).collect(),
+            names,
             calls: AtomicU64::new(0),
             next_slot: AtomicU64::new(0),
             faults: Mutex::default(),
@@ -197,8 +199,9 @@ impl<'a> Client<'a> {
     }
 
     fn place(&mut self) -> NameSlot {
-        let directory = self.random.usize(..DIRECTORIES);
-        NameSlot { directory, name: self.random.u8(..NAMES) }
+        let names = self.histories.names;
+        let directory = self.random.usize(..DIRECTORIES.min(names.into()));
+        NameSlot { directory, name: self.random.u8(..names) }
     }
 
     fn draw(&mut self, part: usize) -> Call {

@@ -27,6 +27,8 @@ pub(crate) struct Size {
     pub(crate) clients: usize,
     pub(crate) calls: usize,
     pub(crate) parts: usize,
+    /// Names in a directory that calls use; if it is one, in one directory.
+    pub(crate) names: u8,
     pub(crate) faults: bool,
 }
 
@@ -61,7 +63,7 @@ pub(crate) fn run(
 
 fn simulate(seed: u64, size: Size, objects: &Arc<FarBlobs>, scheduler: &Arc<Scheduler>) -> Outcome {
     let world = World::new(seed, scheduler, objects);
-    let histories = Arc::new(Histories::new(size.parts));
+    let histories = Arc::new(Histories::new(size.parts, size.names));
     // A call takes a message each way, and a change a request.
     let length = size.faults.then_some((size.clients * size.calls * 2) as u64);
     let plan = Plan::new(&world, size.clients, length);

@@ -5,11 +5,12 @@ use std::process::Stdio;
 
 use testing::run::{print_line, rounds};
 
+use crate::client::NAMES;
 use crate::run::{Outcome, Size, run};
 use crate::world::formatted;
 
 /// A run: its clients make at least 500 calls.
-pub(crate) const SIZE: Size = Size { clients: 4, calls: 125, parts: 2, faults: true };
+pub(crate) const SIZE: Size = Size { clients: 4, calls: 125, parts: 2, names: NAMES, faults: true };
 /// Processes; each uses one processor. Runs in one process would share locks of that.
 const LANES: u64 = 2;
 /// One seed in so many runs twice.
