@@ -2,7 +2,7 @@
 # Lints and documentation, warnings as errors, of every crate, program, test and example, on what the build of
 # the tests made for their dependencies: nothing is analysed for them but these. How the build called the
 # compiler is known from scripts/rustc-recorded.sh.
-#   RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/rustc-recorded.sh scripts/lints.sh lints|docs ARGUMENT OF CARGO TEST...
+#   PATH=$PWD/scripts:$PATH RUSTC_WORKSPACE_WRAPPER=rustc-recorded.sh scripts/lints.sh lints|docs ARGUMENT OF CARGO TEST...
 # Beside what was built it looks at
 #   programs without their tests, because the build makes all of them only with tests
 #   examples, as if they were tests of their package

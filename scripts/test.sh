@@ -83,8 +83,9 @@ fresh=
 if ! [ -d target/debug/incremental ]; then
   fresh=yes
   export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false
-  # Then lints and documentation use what the build made.
-  export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/rustc-recorded.sh
+  # Then lints and documentation use what the build made. By its name: a path would be part of the hashes of
+  # crates, on which it depends which generic code they share, and so would the counts of instructions.
+  export PATH=$PWD/scripts:$PATH RUSTC_WORKSPACE_WRAPPER=rustc-recorded.sh
 fi
 # Once, with the code for tests in which a seed drives threads: elsewhere it does nothing. Not `--lib`: that
 # builds libraries once more that have no tests of their own. Documentation has no examples that run, so
