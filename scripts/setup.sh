@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build, the tests and the demo need from the system, and skips what is installed.
-# With `counts`, also valgrind. With `test`, also the packages that `make test` needs: stress-ng, restic, borg. With
+# With `counts`, also valgrind. With `test`, also the packages that `make test` needs: stress-ng, restic, borg, etcd, bsdtar. With
 # `suites`, also what it builds into target/tools: suites and an S3 server. With `outside`, also the suites and loads of others that
 # `make suites-outside` runs (Go's, where Go is).
 # Runs as root, or with a sudo that needs no password, through apt; otherwise lists what is missing.
@@ -26,12 +26,12 @@ if [ "${1:-}" = test ] || [ "${1:-}" = suites ] || [ "${1:-}" = outside ]; then
   need restic restic
   need borg borgbackup
   need etcd etcd-server
+  need bsdtar libarchive-tools
 fi
 if [ "${1:-}" = outside ]; then
   need fio fio
   need dbench dbench
   need bonnie++ bonnie++
-  need bsdtar libarchive-tools
   # Debian keeps Python's tests in a package of their own.
   ! [ -x /usr/bin/python3 ] || /usr/bin/python3 -c 'import test.test_os' 2>/dev/null ||
     missing+=("$(/usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])')")
