@@ -189,7 +189,7 @@ fn verbs_on_a_name_act_on_the_link_in_both_spellings() {
 #[test]
 fn a_link_of_another_user_in_a_shared_directory_is_not_followed() {
     let Some(world) = linked() else { return };
-    let shared = world.below_mount("tmp");
+    let shared = world.below_mount("shared");
     fs::create_dir(&shared).unwrap();
     fs::set_permissions(&shared, PermissionsExt::from_mode(0o1777)).unwrap();
     fs::create_dir(world.below_mount("dir/old")).unwrap();
@@ -197,7 +197,7 @@ fn a_link_of_another_user_in_a_shared_directory_is_not_followed() {
         symlink(target, shared.join(name)).unwrap();
         std::os::unix::fs::lchown(shared.join(name), Some(NOBODY), None).unwrap();
     }
-    for path in [below(&world, "tmp/trap"), world.at("/tmp/trap in")] {
+    for path in [below(&world, "shared/trap"), world.at("/shared/trap in")] {
         for verb in [
             &["snapshot", "create", "{}", "one"][..],
             &["rmr", "{}/old"],
@@ -339,7 +339,7 @@ fn a_slash_behind_a_link_leads_no_verb_on_a_name_to_its_target() {
 #[test]
 fn users_without_a_number_are_not_taken_for_one() {
     let Some(world) = linked() else { return };
-    let shared = world.below_mount("tmp");
+    let shared = world.below_mount("shared");
     fs::create_dir(&shared).unwrap();
     chown(&shared, Some(1234), None).unwrap();
     fs::set_permissions(&shared, PermissionsExt::from_mode(0o1777)).unwrap();
@@ -355,9 +355,9 @@ fn users_without_a_number_are_not_taken_for_one() {
         return; // This machine makes no user namespaces.
     }
     assert_eq!(direct.out, "inside", "{direct:?}");
-    let led = cat("tmp/trap/f");
+    let led = cat("shared/trap/f");
     assert!(led.code == 4 && led.err.contains("link of another user"), "{led:?}");
     // The same in a new name, which does not exist behind the link.
-    let new = world.fails(4, &["subvolume", "create", &below(&world, "tmp/trap/new")]);
+    let new = world.fails(4, &["subvolume", "create", &below(&world, "shared/trap/new")]);
     assert!(!new.contains("not in a mounted volume"), "{new}");
 }
