@@ -153,7 +153,7 @@ done
 rc=0
 wait "$run" || rc=$?
 trap - INT TERM
-[ "$rc" -eq 0 ] || { sleep 1 && exit "$rc"; }
+[ "$rc" -eq 0 ] || { sleep 1 && bash scripts/failures.sh "$log" >&2 && exit "$rc"; }
 
 count() { awk -v what="$1;" '/^[a-z/]+: test result:/ { for (i = 1; i <= NF; i++) if ($i == what) n += $(i-1) } END { print n + 0 }' "$log"; }
 passed=$(count passed) failed=$(count failed)
