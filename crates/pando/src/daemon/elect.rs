@@ -2,6 +2,8 @@
 //! lock to one process and releases it when that process dies, so a crash leaves nothing to clean
 //! up.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -98,36 +100,18 @@ fn ask_to_leave(
     clock: &dyn Clock,
     begin: Duration,
 ) -> Result<()> {
-    let welcome = connection.welcome();
-    if let Some(mount_point) = &welcome.mount_point {
-        let message = format!(
-            "{} is mounted on {} already, by process {}",
-            volume.display(),
-            mount_point.lossy(),
-            welcome.pid
-        );
-        let copies = fuse::copies_of(volume);
-        if fuse::mounts_of(volume).is_empty() && !copies.is_empty() {
-            // It was unmounted here, and its daemon continues for others.
-            let message = format!(
-                "{} is mounted elsewhere: {}",
-                volume.display(),
-                crate::verbs::umount::named(&copies)
-            );
-            let hint = format!(
-                "`pando umount --lazy {}` closes it; those mounts then fail",
-                volume.display()
-            );
-            return Err(Failure::new(FailureKind::Busy, message).hint(hint));
-        }
-        // A volume has one mount, and its daemon holds the kernel's locks and caches of that mount
-        // alone.
-        let hint = format!(
-            "`mount --bind {0} DIR` shows it in a second place, `mount --bind {0}/SUBDIR DIR` a \
-             directory of it; `pando umount {0}` unmounts it",
-            mount_point.lossy()
-        );
-        return Err(Failure::new(FailureKind::Busy, message).hint(hint));
+    let welcome = connection.welcome().clone();
+    if let Some(mount_point) = welcome.mount_point {
+        let waited = clock.monotonic().saturating_sub(begin);
+        let mount_point = Path::new(OsStr::from_bytes(&mount_point.0));
+        let Some(refused) = mounted(volume, mount_point, welcome.pid, &mut connection) else {
+            if waited >= ENGAGED_PATIENCE {
+                return Err(closing(volume, mount_point, welcome.pid));
+            }
+            clock.sleep(ENGAGED_PAUSE);
+            return Ok(());
+        };
+        return Err(refused);
     }
     match connection.ask_briefly(Call::HandOver) {
         Ok(Answer::Nothing) => Ok(()),
@@ -143,6 +127,54 @@ fn ask_to_leave(
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Why a volume that its daemon mounted cannot be mounted again. `None` if that mount is gone: the
+/// daemon ends as soon as it has noticed, has written what it keeps, and nobody's request is under way.
+fn mounted(
+    volume: &Path,
+    mount_point: &Path,
+    pid: u32,
+    connection: &mut Connection,
+) -> Option<Failure> {
+    let place = mount_point.display();
+    // (By the device, too: the user who mounted it may have chosen another source.)
+    let is_here = !fuse::mounts_of(volume).is_empty()
+        || fuse::mount_at(mount_point).is_some_and(|found| {
+            let device = found.device.as_bytes();
+            connection.ask_briefly(Call::ServesMount { device }).is_ok()
+        });
+    if is_here {
+        // A volume has one mount, and its daemon holds the kernel's locks and caches of that mount
+        // alone.
+        let message =
+            format!("{} is mounted on {place} already, by process {pid}", volume.display());
+        return Some(Failure::new(FailureKind::Busy, message).hint(format!(
+            "`mount --bind {place} DIR` shows it in a second place, `mount --bind {place}/SUBDIR \
+             DIR` a directory of it; `pando umount {place}` unmounts it"
+        )));
+    }
+    let copies = fuse::copies_of(volume);
+    if copies.is_empty() {
+        return None;
+    }
+    // It was unmounted here, and its daemon continues for others.
+    let named = crate::verbs::umount::named(&copies);
+    let message = format!("{} is mounted elsewhere: {named}", volume.display());
+    Some(Failure::new(FailureKind::Busy, message).hint(format!(
+        "`pando umount --lazy {}` closes it; those mounts then fail",
+        volume.display()
+    )))
+}
+
+/// The mount is gone, and its daemon does not end.
+fn closing(volume: &Path, mount_point: &Path, pid: u32) -> Failure {
+    let (volume, place) = (volume.display(), mount_point.display());
+    let message =
+        format!("{volume} was unmounted from {place}, and process {pid} has not closed it yet");
+    Failure::new(FailureKind::Busy, message).hint(format!(
+        "`pando session list {volume}` shows what it does; try again when it has ended"
+    ))
 }
 
 fn stuck(volume: &Path) -> Failure {
