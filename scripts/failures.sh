@@ -9,18 +9,18 @@ echo "What failed:"
 {
   # The parts and programs, and the suites.
   sed -nE 's/^-- (.*): [0-9]+ s, code [1-9][0-9]*$/part: \1/p; s/^FAILED: (.*)$/program: \1/p; s/^(.* failed \(code [0-9]+\))$/suite: \1/p' "$log"
-  # Single tests, each with what its thread said first.
+  # Single tests, each with the first message of its thread.
   awk '
     { program = ""; line = $0 }
     match(line, /^[a-z\/]+: /) { program = substr(line, 1, RLENGTH - 2); line = substr(line, RLENGTH + 1) }
     # Two formats: the message follows on the next line of the program.
-    program != "" && awaited[program] != "" { said[awaited[program]] = said[awaited[program]] ": " line; awaited[program] = "" }
+    program != "" && awaited[program] != "" { message[awaited[program]] = message[awaited[program]] ": " line; awaited[program] = "" }
     match(line, /^thread .* panicked at /) {
       split(line, part, "\047")
       name = program ": " part[2]
-      if (!(name in said)) { said[name] = substr(line, RLENGTH + 1); awaited[program] = name }
+      if (!(name in message)) { message[name] = substr(line, RLENGTH + 1); awaited[program] = name }
     }
     match(line, /^test .* \.\.\. FAILED$/) { split(line, part, " "); failed[++count] = program ": " part[2] }
-    END { for (i = 1; i <= count; i++) print "test: " failed[i] "; " said[failed[i]] }
+    END { for (i = 1; i <= count; i++) print "test: " failed[i] "; " message[failed[i]] }
   ' "$log" | cut -c 1-300
 } | awk '!seen[$0]++' | tail -n 12
