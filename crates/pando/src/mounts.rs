@@ -53,6 +53,16 @@ pub(crate) fn is_believed(found: &MountInfo) -> bool {
     asked.is_ok()
 }
 
+/// Whether a daemon's mount of the volume is still there, as far as this process sees. By the
+/// device, too: the user who mounted it may have chosen another source.
+pub(crate) fn is_here(volume: &Path, mount_point: &Path, connection: &mut Connection) -> bool {
+    !fuse::mounts_of(volume).is_empty()
+        || fuse::mount_at(mount_point).is_some_and(|found| {
+            let device = found.device.as_bytes();
+            connection.ask_briefly(Call::ServesMount { device }).is_ok()
+        })
+}
+
 fn not_confirmed(found: &MountInfo) -> Failure {
     let (mount_point, volume) = (found.mount_point.display(), found.volume_dir.display());
     let who = found.user.map_or("an unknown user".to_owned(), |user| format!("user {user}"));
@@ -62,4 +72,16 @@ fn not_confirmed(found: &MountInfo) -> Failure {
     );
     Failure::new(FailureKind::Permission, message)
         .hint(format!("if you mean that volume, use {volume}:/path"))
+}
+
+/// The mount is gone, and its daemon does not end.
+pub(crate) fn not_ended(volume: &Path, mount_point: &Path, pid: u32) -> Failure {
+    let (volume, place) = (volume.display(), mount_point.display());
+    let message = format!(
+        "{volume} was unmounted from {place}, and its daemon (pid {pid}) runs until the last open \
+         file is closed"
+    );
+    Failure::new(FailureKind::Busy, message).hint(format!(
+        "`pando umount --lazy {volume}` ends it now: what uses those files then fails"
+    ))
 }

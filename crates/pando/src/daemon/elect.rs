@@ -13,7 +13,7 @@ use wire::{Answer, Call, Failure, FailureKind};
 
 use super::start::Start;
 use crate::failure::{self, Purpose, Result};
-use crate::session;
+use crate::{mounts, session};
 
 /// The lock file in the volume directory.
 pub(super) const LOCK: &str = "owner.lock";
@@ -106,7 +106,7 @@ fn ask_to_leave(
         let mount_point = Path::new(OsStr::from_bytes(&mount_point.0));
         let Some(refused) = mounted(volume, mount_point, welcome.pid, &mut connection) else {
             if waited >= ENGAGED_PATIENCE {
-                return Err(closing(volume, mount_point, welcome.pid));
+                return Err(mounts::not_ended(volume, mount_point, welcome.pid));
             }
             clock.sleep(ENGAGED_PAUSE);
             return Ok(());
@@ -129,8 +129,8 @@ fn ask_to_leave(
     }
 }
 
-/// Why a volume that its daemon mounted cannot be mounted again. `None` if that mount is gone: the
-/// daemon ends as soon as it has noticed, has written what it keeps, and nobody's request is under way.
+/// Why a volume that its daemon mounted cannot be mounted again. `None` if that mount is gone: its
+/// daemon ends as soon as it has noticed, and the last open file is closed.
 fn mounted(
     volume: &Path,
     mount_point: &Path,
@@ -138,13 +138,7 @@ fn mounted(
     connection: &mut Connection,
 ) -> Option<Failure> {
     let place = mount_point.display();
-    // (By the device, too: the user who mounted it may have chosen another source.)
-    let is_here = !fuse::mounts_of(volume).is_empty()
-        || fuse::mount_at(mount_point).is_some_and(|found| {
-            let device = found.device.as_bytes();
-            connection.ask_briefly(Call::ServesMount { device }).is_ok()
-        });
-    if is_here {
+    if mounts::is_here(volume, mount_point, connection) {
         // A volume has one mount, and its daemon holds the kernel's locks and caches of that mount
         // alone.
         let message =
@@ -165,16 +159,6 @@ fn mounted(
         "`pando umount --lazy {}` closes it; those mounts then fail",
         volume.display()
     )))
-}
-
-/// The mount is gone, and its daemon does not end.
-fn closing(volume: &Path, mount_point: &Path, pid: u32) -> Failure {
-    let (volume, place) = (volume.display(), mount_point.display());
-    let message =
-        format!("{volume} was unmounted from {place}, and process {pid} has not closed it yet");
-    Failure::new(FailureKind::Busy, message).hint(format!(
-        "`pando session list {volume}` shows what it does; try again when it has ended"
-    ))
 }
 
 fn stuck(volume: &Path) -> Failure {

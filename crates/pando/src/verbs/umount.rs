@@ -2,7 +2,9 @@
 //! stays, unless requested otherwise: a process that continues would write to the directory below
 //! the mount.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,12 +44,7 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
     let (volume, mounts) = find(&args.path)?;
     let owner = volume.as_deref().and_then(owner);
     if let (Some(volume), true) = (&volume, mounts.is_empty()) {
-        return match owner {
-            Some(daemon) if !fuse::copies_of(volume).is_empty() => {
-                elsewhere(volume, &daemon, args.lazy, output)
-            }
-            _ => close(volume, output),
-        };
+        return close_unmounted(volume, owner, args.lazy, output);
     }
     let mut lazily = false;
     for mount_point in mounts.iter().map(|mount| &mount.mount_point) {
@@ -72,6 +69,23 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
             wait_for_end(&volume, &daemon, &mounts, &clock, output)
         }
         _ => Ok(()),
+    }
+}
+
+/// Closes a volume that is not mounted here.
+fn close_unmounted(
+    volume: &Path,
+    owner: Option<Daemon>,
+    lazy: bool,
+    output: &mut Output,
+) -> Result<()> {
+    let Some(daemon) = owner else { return close(volume, output) };
+    if !fuse::copies_of(volume).is_empty() {
+        return elsewhere(volume, &daemon, lazy, output);
+    }
+    match gone(volume) {
+        Some(mount_point) => detached(volume, &mount_point, &daemon, lazy, output),
+        None => close(volume, output),
     }
 }
 
@@ -123,6 +137,38 @@ fn elsewhere(volume: &Path, daemon: &Daemon, lazy: bool, output: &mut Output) ->
     }
     daemon.end()?;
     wait_for_end(volume, daemon, &[], &SystemClock::new(), output)?;
+    output.line(&format!("closed {}", host::shown(volume)))
+}
+
+/// Where the volume was mounted, if that mount is gone and its daemon has not ended.
+fn gone(volume: &Path) -> Option<PathBuf> {
+    let Ok(Opened::Connected(mut connection)) = Connection::open(volume) else { return None };
+    let mount_point = connection.welcome().mount_point.clone()?;
+    let mount_point = PathBuf::from(OsString::from_vec(mount_point.0));
+    (!mounts::is_here(volume, &mount_point, &mut connection)).then_some(mount_point)
+}
+
+/// For a volume whose mount is gone, while files of it are open. Without them its daemon is just
+/// ending.
+fn detached(
+    volume: &Path,
+    mount_point: &Path,
+    daemon: &Daemon,
+    lazy: bool,
+    output: &mut Output,
+) -> Result<()> {
+    let clock = SystemClock::new();
+    if lazy {
+        daemon.end()?;
+        wait_for_end(volume, daemon, &[], &clock, output)?;
+    }
+    let begin = clock.monotonic();
+    while !daemon.has_ended() {
+        if clock.monotonic().saturating_sub(begin) > REPORT_AFTER {
+            return Err(mounts::not_ended(volume, mount_point, daemon.pid));
+        }
+        clock.sleep(Duration::from_millis(5));
+    }
     output.line(&format!("closed {}", host::shown(volume)))
 }
 

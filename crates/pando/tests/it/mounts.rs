@@ -3,6 +3,9 @@
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
 
 use crate::world::{PANDO, World, answer, is_alive, is_root, reason, signal, wait_until};
 
@@ -166,6 +169,39 @@ fn a_mount_in_use_stays_unless_asked_otherwise() {
     world.kill_daemon();
     world.umount();
     drop(open);
+}
+
+/// Regression: as long as the daemon of a mount that was gone had not ended, the volume could not
+/// be mounted ("is mounted there already"), and not be unmounted either.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a file of the mount, held open")]
+fn a_mount_that_is_gone_is_waited_for_or_ended() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    std::fs::write(world.below_mount("f"), "kept").unwrap();
+    let hold = || std::fs::File::open(world.below_mount("f")).unwrap();
+    let open = hold();
+    world.ok(&["umount", "--lazy", world.mnt()]);
+    let printed = world.fails(6, &["umount", world.vol()]);
+    assert!(printed.contains("was unmounted from") && printed.contains("--lazy"), "{printed}");
+    device::scope(|scope| {
+        scope.spawn(|| {
+            SystemClock::new().sleep(Duration::from_secs(1));
+            drop(open);
+        });
+        world.ok(&["mount", world.vol(), world.mnt()]);
+    });
+    let open = hold();
+    let first = world.daemon().expect("a daemon");
+    world.ok(&["umount", "--lazy", world.mnt()]);
+    world.ok(&["umount", "--lazy", world.vol()]);
+    assert!(!is_alive(first));
+    drop(open);
+    assert!(world.mount());
+    assert_eq!(std::fs::read(world.below_mount("f")).unwrap(), b"kept");
+    world.umount();
 }
 
 /// Regression: the kernel removed what others had mounted there, with everything that they had

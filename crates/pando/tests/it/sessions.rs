@@ -265,24 +265,6 @@ fn the_user_that_owns_the_volume_ends_any_session() {
 }
 
 /// A client that requests much and reads nothing is cut off.
-/// Regression: `umount MNT`, and at once `pando mount` of the same volume, said that it was mounted
-/// there already, because its daemon had not ended yet.
-#[test]
-fn a_mount_waits_for_the_daemon_of_a_mount_that_is_gone() {
-    let Some((world, import)) = mounted_with_import() else { return };
-    let unmounted = Command::new("umount").arg(world.mnt()).output().unwrap();
-    assert!(unmounted.status.success(), "{unmounted:?}");
-    device::scope(|scope| {
-        scope.spawn(|| {
-            // The daemon continues until this ends.
-            SystemClock::new().sleep(Duration::from_secs(1));
-            drop(import);
-        });
-        world.ok(&["mount", world.vol(), world.mnt()]);
-    });
-    world.ok(&["umount", world.mnt()]);
-}
-
 #[test]
 fn a_session_that_waits_for_its_reader_is_ended_too() {
     let world = open_to_all();
