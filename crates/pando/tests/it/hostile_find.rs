@@ -150,7 +150,9 @@ fn lists_of_deep_trees_take_bounded_memory_and_show_the_rest() {
         let mut counted = std::process::Command::new("sh");
         let at = world.at("/");
         let counted = counted.args(["-c", COUNTED, "sh", crate::world::PANDO, &at]);
-        let counted = answer(&counted.env("PANDO_IDLE_SECONDS", "60").output().unwrap());
+        let counted = answer(
+            &counted.env("PANDO_IDLE_SECONDS", crate::world::IDLE_SECONDS).output().unwrap(),
+        );
         let long = LEVELS - (256 << 10) / 251 - 1;
         assert_eq!(counted.out, format!("{LEVELS} {long}\n"), "{}", counted.err);
         let more = peak(&world).saturating_sub(before) / 1024;

@@ -21,7 +21,7 @@ const LONGEST_SECONDS: &str = "900";
 
 /// How long a daemon stays without a request, in seconds: a test that asks for its process ID must
 /// not pause for this long between two commands. The daemon is ended with its world.
-pub(crate) const IDLE_SECONDS: &str = "60";
+pub(crate) const IDLE_SECONDS: &str = "600";
 
 /// How long a test waits for something that must happen soon, on a slow and busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
