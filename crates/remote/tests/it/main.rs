@@ -6,6 +6,7 @@
     reason = "tests stop at what they do not expect, and print their progress"
 )]
 
+mod again;
 mod attackers;
 mod bounds;
 mod connect;
