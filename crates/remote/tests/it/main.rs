@@ -20,6 +20,7 @@ mod once;
 mod rig;
 mod rights;
 mod settling;
+mod steady;
 mod subject;
 #[path = "../../../fs/tests/it/subject_versions.rs"]
 mod subject_versions;
