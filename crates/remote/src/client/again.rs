@@ -15,8 +15,7 @@ use inode::FsError;
 use rpc::Channel;
 use wire::encode;
 use wire::remote::{
-    Asker, FEATURE_TAKEN_OVER, FrameKind, LockKind, LockRange, Reclaim, RemoteWelcome, Resume, Use,
-    put_head,
+    FEATURE_TAKEN_OVER, FrameKind, LockKind, LockRange, Reclaim, RemoteWelcome, put_head,
 };
 
 use super::connect::{Purpose, connect};
@@ -32,11 +31,6 @@ const PAUSE_OF_SEVERAL: Duration = Duration::from_millis(300);
 const READERS_PAUSE: Duration = Duration::from_millis(1);
 /// Most nodes, and most locks, in one message to a server that took over.
 const CLAIMED_MAX: usize = 4096;
-
-/// What a connection is made for: to begin a session, or to continue one.
-pub(super) fn purpose(resume: Option<Resume>, awaits: &[u64]) -> Purpose<'_> {
-    Purpose { use_for: Use::Mount, who: Asker::default(), resume, awaits }
-}
 
 impl Remote {
     /// Receives answers, and connects again when the connection is lost, until the session ends.
@@ -73,7 +67,7 @@ impl Remote {
                 }
                 (state.session, state.calls.keys().copied().collect::<Vec<_>>())
             };
-            let purpose = purpose(resume, &awaits);
+            let purpose = Purpose::of_session(resume, &awaits);
             match connect(&*self.net, &self.clock, (&self.target, &self.silent), &purpose) {
                 Ok((channel, welcome)) => {
                     if self.take_up(&channel, &welcome) {

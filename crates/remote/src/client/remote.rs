@@ -21,8 +21,7 @@ use wire::remote::{
 };
 use wire::{decode, encode};
 
-use super::again::purpose;
-use super::connect::{ConnectError, Target, connect};
+use super::connect::{ConnectError, Purpose, Target, connect};
 use super::kept::Kept;
 use super::silent::Silent;
 use super::under_way::{How, Owed, State, Waiting};
@@ -81,7 +80,7 @@ impl Remote {
         patience: Option<Duration>,
     ) -> Result<Arc<Remote>, ConnectError> {
         let silent = Silent::default();
-        let purpose = purpose(None, &[]);
+        let purpose = Purpose::of_session(None, &[]);
         let (channel, welcome) = connect(&*net, &clock, (&target, &silent), &purpose)?;
         let requests_max = (welcome.requests_max as usize).clamp(1, 1024);
         let state = State::new(Arc::clone(&channel), welcome.session, requests_max);

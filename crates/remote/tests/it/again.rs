@@ -364,7 +364,7 @@ fn no_call_overtakes_what_is_claimed() {
 }
 
 /// The server keeps a listing until it is acknowledged, in memory that all clients share. (On a
-/// clock that stands still no ping is due.)
+/// clock that is stopped no ping is due.)
 #[test]
 fn a_long_answer_is_acknowledged_without_a_call_and_a_short_one_costs_no_message() {
     let played = Played::new(0);

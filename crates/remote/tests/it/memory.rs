@@ -218,7 +218,7 @@ fn a_connection_that_waits_for_memory_shows_that_it_lives_and_ends() {
 
 /// What a client has not acknowledged keeps its own long answers waiting, and nothing else.
 #[test]
-fn a_client_beyond_its_share_of_answers_waits_and_its_writes_go_on() {
+fn a_client_beyond_its_share_of_answers_waits_and_its_writes_continue() {
     let rig = Rig::new(Engine::Btree, 55);
     for number in 0..600 {
         let name = format!("{number:0250}");
