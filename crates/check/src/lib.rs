@@ -106,17 +106,27 @@ const RECORD_BYTES: u64 = 128;
 
 /// Opens a volume by a header that was already read, with a layer before the store, and all that
 /// upkeep needs of checks. Creates a missing copy of the header: the store has verified by now that
-/// the header is its own.
+/// the header is its own. If another process takes the volume over meanwhile, it may delete what is
+/// read here: that is no damage, and the error is [`store::Error::Replaced`].
 pub fn open(
     env: Env,
     header: VolumeHeader,
     options: &OpenOptions,
     through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
 ) -> Result<Upkeep, OpenError> {
-    let (store, own) = record_copies::over(engine::open(&env, &header, options)?)?;
-    let hash = NameHash::new(header.hash_key);
-    let store = (through(store), own);
-    let upkeep = Upkeep::open(env, store, header, options, (hash, trees_without_records))?;
+    let engine = engine::open(&env, &header, options)?;
+    let opened = record_copies::over(Arc::clone(&engine)).map_err(OpenError::from);
+    let opened = opened.and_then(|(store, own)| {
+        let (store, hash) = ((through(store), own), NameHash::new(header.hash_key));
+        Upkeep::open(env, store, header, options, (hash, trees_without_records))
+    });
+    let upkeep = opened.map_err(|error| match engine.prove_owner() {
+        Err(replaced @ store::Error::Replaced(_)) if !options.read_only => {
+            tracing::warn!(%error, "another process took the volume over while it was opened");
+            OpenError::Store(replaced)
+        }
+        _ => error,
+    })?;
     if !upkeep.options.read_only && upkeep.env.objects.is_none() {
         header::keep_copy(&*upkeep.env.device, &upkeep.header);
     }

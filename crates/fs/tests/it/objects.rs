@@ -391,6 +391,28 @@ fn a_replaced_host_rewrites_nothing() {
     assert_ne!(contents(&copy), before, "an owner rewrites");
 }
 
+/// Its successor deletes what it reads: that is no damage.
+#[test]
+fn a_host_that_is_replaced_while_it_opens_reports_that() {
+    let far = formatted();
+    let first = open(&far);
+    make(&first, "file", b"contents");
+    first.sync().expect("synced");
+    first.close().expect("closed");
+    let (sim, options) = (sim_env(9), OpenOptions { index: None, ..OpenOptions::default() });
+    let env = env_of(&sim, &far);
+    fs::make_host(&*env.device, &*far, URL).expect("a volume");
+    let opened = Fs::open_through(env, &options, |store| {
+        drop(open(&far));
+        for name in far.objects().into_keys().filter(|name| name.contains("/run-")) {
+            far.delete(&name).expect("deleted");
+        }
+        store
+    });
+    let error = opened.err().expect("its objects are gone");
+    assert!(matches!(error, OpenError::Store(store::Error::Replaced(_))), "{error}");
+}
+
 /// A host that was replaced adds nothing, and what it had made durable is there.
 #[test]
 fn a_replaced_host_changes_nothing_more() {

@@ -171,6 +171,13 @@ pub(super) struct Purpose<'a> {
     pub(super) awaits: &'a [u64],
 }
 
+impl Purpose<'_> {
+    /// To begin a session, or to continue one, which awaits answers to these requests.
+    pub(super) fn of_session(resume: Option<Resume>, awaits: &[u64]) -> Purpose<'_> {
+        Purpose { use_for: Use::Mount, who: Asker::default(), resume, awaits }
+    }
+}
+
 /// Connects to the server that has the volume: each place is asked in turn, and a server that does
 /// not have it may name the one that has. Places that did not answer just now are asked only if
 /// there is no other.

@@ -1,15 +1,16 @@
-//! What a client receives, and what it sends to a server that took over.
+//! What a client receives, and which answers count.
+//!
+//! The thread that receives sends nothing: a server that cannot send its answers may read nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rpc::Channel;
-use wire::remote::{FrameKind, Reclaim, put_head, split_head};
-use wire::{FRAME_BYTES_MAX, Failure, decode, encode};
+use wire::remote::{FrameKind, split_head};
+use wire::{FRAME_BYTES_MAX, Failure, decode};
 
 use super::remote::Remote;
-use crate::convert;
 
 /// How long the server may be silent: it answers pings.
 const SILENCE_MAX: Duration = Duration::from_secs(25);
@@ -18,10 +19,6 @@ const SILENCE_MAX_OF_SEVERAL: Duration = Duration::from_secs(5);
 /// An answer that takes longer counts only if the server that sent it still owned the volume when
 /// it arrived: a server waits so long for answers of the one before it.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How often callers are looked at that read their answers.
-const READERS_PAUSE: Duration = Duration::from_millis(1);
-/// Most nodes, and most locks, in one message to a server that took over.
-const CLAIMED_MAX: usize = 4096;
 
 impl Remote {
     /// Whether another server may take over.
@@ -41,8 +38,7 @@ impl Remote {
             }
             match split_head(&frame) {
                 Some((FrameKind::Reply, id, _)) if self.took_long(id) => {
-                    let ping = self.ping(channel, &[]);
-                    held.push((ping, id, std::mem::take(&mut frame)));
+                    held.push((self.next_ping(), id, std::mem::take(&mut frame)));
                 }
                 Some((FrameKind::Reply, id, _)) => self.answered(id, std::mem::take(&mut frame)),
                 Some((FrameKind::Pong, number, _)) => {
@@ -71,8 +67,7 @@ impl Remote {
 
     fn answered(&self, id: u64, frame: Vec<u8>) {
         let mut state = self.state.lock();
-        let call = state.calls.remove(&id);
-        state.acknowledged.push(id);
+        let call = state.take_answered(id, frame.len());
         if let Some(call) = &call {
             state.readers.retain(|reader| reader.strong_count() > 0);
             state.readers.push(Arc::downgrade(&call.waiting));
@@ -84,53 +79,12 @@ impl Remote {
         self.changed.notify_one();
     }
 
-    /// Sends a ping; returns its number.
-    pub(super) fn ping(&self, channel: &Channel, acknowledged: &[u64]) -> u64 {
-        let number = self.pings.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut frame = Vec::new();
-        put_head(FrameKind::Ping, number, &mut frame);
-        encode(&acknowledged, &mut frame);
-        channel.send(&frame).unwrap_or_default();
+    /// Has the thread that reports send a ping; returns its number.
+    fn next_ping(&self) -> u64 {
+        // Those that have it, or a greater one, get it from now on.
+        let number = self.pings.load(Ordering::SeqCst) + 1;
+        self.state.lock().ping_is_due = true;
+        self.signal.notify_all();
         number
-    }
-
-    /// Waits until the callers whose answers have arrived have read them: what they got belongs to
-    /// what the client holds, and is claimed.
-    pub(super) fn await_readers(&self) {
-        let readers = std::mem::take(&mut self.state.lock().readers);
-        for reader in readers {
-            while reader.strong_count() > 0 {
-                self.clock.sleep(READERS_PAUSE);
-            }
-        }
-    }
-
-    /// Reports to a server that took over what the client holds.
-    pub(super) fn claim(&self, frames: &mut Vec<Vec<u8>>) {
-        let mut locks: Vec<_> = self.locks.all();
-        if device::mutated("a client claims no locks") {
-            locks.clear();
-        }
-        let mut nodes = self.kept.held();
-        loop {
-            let some = nodes.split_off(nodes.len().saturating_sub(CLAIMED_MAX));
-            // Locks are on nodes of messages before.
-            let count = if nodes.is_empty() { locks.len().min(CLAIMED_MAX) } else { 0 };
-            let claimed = locks.split_off(locks.len() - count);
-            let claimed = claimed.into_iter();
-            let last = nodes.is_empty() && locks.is_empty();
-            let reclaim = Reclaim {
-                nodes: some,
-                locks: claimed.map(|(node, lock)| (convert::node_to_wire(node), lock)).collect(),
-                last,
-            };
-            let mut frame = Vec::new();
-            put_head(FrameKind::Reclaim, 0, &mut frame);
-            encode(&reclaim, &mut frame);
-            frames.push(frame);
-            if last {
-                return;
-            }
-        }
     }
 }

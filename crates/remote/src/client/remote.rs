@@ -15,16 +15,16 @@ use device::{Clock, Net};
 use inode::{FsError, NodeId};
 use rpc::Channel;
 use vfs::FsResult;
-use wire::decode;
 use wire::remote::{
     Asker, FEATURE_TAKEN_OVER, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, LockRange, Node,
-    Resume, Use, put_head, split_head,
+    put_head, split_head,
 };
+use wire::{decode, encode};
 
 use super::connect::{ConnectError, Purpose, Target, connect};
 use super::kept::Kept;
 use super::silent::Silent;
-use super::under_way::{How, Owed, State, Waiting, nothing_more};
+use super::under_way::{How, Owed, State, Waiting};
 use crate::convert;
 use crate::server::Locks;
 
@@ -36,10 +36,6 @@ const FORGET_EVERY: Duration = Duration::from_millis(100);
 const PING_EVERY_OF_SEVERAL: Duration = Duration::from_secs(1);
 /// How long a call waits for a server to come back: less than a server keeps a session.
 const PATIENCE: Duration = Duration::from_secs(45);
-/// Pause between two attempts to connect: at first and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// The longest pause if another server may take over.
-const PAUSE_OF_SEVERAL: Duration = Duration::from_millis(300);
 /// How often a waiting call looks whether its caller still waits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Most calls that wait for locks.
@@ -53,23 +49,23 @@ const NO_CONNECTION: &str = "no connection to the server";
 /// Calls to a server.
 pub struct Remote {
     pub(super) target: Target,
-    net: Arc<dyn Net>,
+    pub(super) net: Arc<dyn Net>,
     pub(super) clock: Arc<dyn Clock>,
     patience: Duration,
     pub(super) state: Mutex<State>,
     pub(super) changed: Condvar,
     /// Wakes the thread that reports.
-    signal: Condvar,
+    pub(super) signal: Condvar,
     /// The number of the last ping.
     pub(super) pings: AtomicU64,
     /// Raised with each new session: what was opened before is not open in it.
-    epoch: AtomicU64,
+    pub(super) epoch: AtomicU64,
     /// Whether the server lets this client change nothing.
     read_only: bool,
     /// Whether the server's volume is one that another one may take over.
     pub(super) may_move: AtomicBool,
     /// Servers that do not answer.
-    silent: Silent,
+    pub(super) silent: Silent,
     /// What the client holds, and its locks: a server that takes over asks for them.
     pub(super) kept: Arc<Kept>,
     pub(super) locks: Locks,
@@ -84,14 +80,10 @@ impl Remote {
         patience: Option<Duration>,
     ) -> Result<Arc<Remote>, ConnectError> {
         let silent = Silent::default();
-        let purpose = Remote::purpose(None, &[]);
+        let purpose = Purpose::of_session(None, &[]);
         let (channel, welcome) = connect(&*net, &clock, (&target, &silent), &purpose)?;
-        let state = State {
-            connection: Some(Arc::clone(&channel)),
-            session: Some(welcome.session),
-            requests_max: (welcome.requests_max as usize).clamp(1, 1024),
-            ..State::default()
-        };
+        let requests_max = (welcome.requests_max as usize).clamp(1, 1024);
+        let state = State::new(Arc::clone(&channel), welcome.session, requests_max);
         let remote = Arc::new(Remote {
             target,
             net,
@@ -114,10 +106,6 @@ impl Remote {
         let own = Arc::clone(&remote);
         device::spawn("remote-ping", move || own.keep_reporting()).map_err(failed)?;
         Ok(remote)
-    }
-
-    fn purpose(resume: Option<Resume>, awaits: &[u64]) -> Purpose<'_> {
-        Purpose { use_for: Use::Mount, who: Asker::default(), resume, awaits }
     }
 
     /// The session's number among those of this mount.
@@ -376,139 +364,12 @@ impl Remote {
         }
     }
 
-    /// Receives answers, and connects again when the connection is lost, until the session ends.
-    fn keep_connected(&self, mut channel: Arc<Channel>) {
-        loop {
-            let why = self.receive(&channel);
-            channel.close();
-            let mut state = self.state.lock();
-            if state.ended {
-                return;
-            }
-            state.connection = None;
-            state.lost_since = self.clock.monotonic();
-            drop(state);
-            tracing::warn!(server = %self.target, %why, "lost the connection to the server");
-            match self.connect_again() {
-                Some(next) => channel = next,
-                None => return,
-            }
-        }
-    }
-
-    /// Connects again, and sends what has no answer; `None` when the session ended.
-    fn connect_again(&self) -> Option<Arc<Channel>> {
-        let mut pause = PAUSE.0;
-        loop {
-            let (resume, awaits) = {
-                let mut state = self.state.lock();
-                if state.ended {
-                    return None;
-                }
-                if let Some(session) = &mut state.session {
-                    session.attempt += 1;
-                }
-                (state.session, state.calls.keys().copied().collect::<Vec<_>>())
-            };
-            let purpose = Remote::purpose(resume, &awaits);
-            match connect(&*self.net, &self.clock, (&self.target, &self.silent), &purpose) {
-                Ok((channel, welcome)) => {
-                    if self.take_up(&channel, &welcome) {
-                        return Some(channel);
-                    }
-                }
-                Err(error) if error.may_pass() => {
-                    tracing::debug!(server = %self.target, %error, "not connected");
-                }
-                Err(error) => {
-                    tracing::error!(server = %self.target, %error, "the server refuses");
-                    pause = PAUSE.1;
-                }
-            }
-            self.clock.sleep(pause);
-            let most = if self.has_several() { PAUSE_OF_SEVERAL } else { PAUSE.1 };
-            pause = (pause * 2).min(most);
-        }
-    }
-
-    /// Continues with a new connection; `false`: the session ended meanwhile.
-    fn take_up(&self, channel: &Arc<Channel>, welcome: &wire::remote::RemoteWelcome) -> bool {
-        if welcome.resumed && welcome.reclaims {
-            self.await_readers();
-        }
-        let mut state = self.state.lock();
-        if state.ended {
-            return false;
-        }
-        let mut frames = Vec::new();
-        if welcome.resumed && welcome.reclaims {
-            tracing::info!(server = %self.target, "another server continues the session");
-            // What was given back is not claimed.
-            state.forgotten.clear();
-            state.owed.clear();
-            state.acknowledged.clear();
-            state.calls.retain(|id, call| {
-                if call.is_report {
-                    call.waiting.put(Ok(nothing_more(*id)));
-                }
-                !call.is_report
-            });
-            self.claim(&mut frames);
-        } else if welcome.resumed {
-            tracing::info!(server = %self.target, "connected again");
-        } else {
-            tracing::error!(
-                server = %self.target,
-                "the server does not know this session any more: open files are stale, locks are \
-                 lost, and changes without an answer may have been made"
-            );
-            let State { calls, forgotten, acknowledged, owed, .. } = &mut *state;
-            forgotten.clear();
-            acknowledged.clear();
-            owed.clear();
-            self.epoch.fetch_add(1, Ordering::SeqCst);
-            self.kept.forget_opens();
-            for (node, lock) in self.locks.all() {
-                let kind = LockKind::None;
-                self.locks.note(node, LockRange { kind, ..lock });
-            }
-            calls.retain(|_, call| {
-                // Locks ended with the session, and files are not open in the new one.
-                let is_over = call.ends.is_some() || call.is_of_handle;
-                let repeats = device::mutated("changes are repeated in a new session");
-                let is_safe = call.is_repeatable || !call.is_sent || repeats;
-                if !is_safe {
-                    let text = "the server was restarted: the change may have been made";
-                    call.waiting.put(Err(gone(text)));
-                } else if is_over {
-                    call.waiting.put(Err(FsError::Stale));
-                }
-                is_safe && !is_over
-            });
-            state.begin_numbers();
-        }
-        self.may_move.store(welcome.features & FEATURE_TAKEN_OVER != 0, Ordering::Relaxed);
-        state.session = Some(welcome.session);
-        state.connection = Some(Arc::clone(channel));
-        for (id, call) in &mut state.calls {
-            call.is_sent = true;
-            call.since = self.clock.monotonic();
-            frames.push(call.frame.clone());
-            // A cancellation may have been lost with the connection.
-            if call.is_cancelled {
-                frames.push(cancel_frame(*id));
-            }
-        }
-        drop(state);
-        for frame in frames {
-            if channel.send(&frame).is_err() {
-                // The receiver notices.
-                channel.close();
-                break;
-            }
-        }
-        self.changed.notify_all();
-        true
+    fn ping(&self, channel: &Channel, acknowledged: &[u64]) {
+        let number = self.pings.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut frame = Vec::new();
+        put_head(FrameKind::Ping, number, &mut frame);
+        encode(&acknowledged, &mut frame);
+        channel.send(&frame).unwrap_or_default();
     }
 
     /// Returns look-ups, and pings, until the session ends.
@@ -520,28 +381,32 @@ impl Remote {
             if state.ended {
                 return;
             }
-            self.signal.wait_for(&mut state, FORGET_EVERY);
+            if !state.ping_is_due || state.connection.is_none() {
+                self.signal.wait_for(&mut state, FORGET_EVERY);
+            }
             let now = self.clock.monotonic();
             let Some(connection) = state.connection.clone() else { continue };
-            let ping = now >= next_ping;
-            let acknowledged =
-                if ping { std::mem::take(&mut state.acknowledged) } else { Vec::new() };
-            drop(state);
+            let ping = now >= next_ping || state.ping_is_due || state.keeps_much();
             if ping {
+                state.ping_is_due = false;
+                let acknowledged = state.take_acknowledged();
+                drop(state);
                 next_ping = now + every;
                 self.ping(&connection, &acknowledged);
+            } else {
+                drop(state);
             }
             self.pay();
         }
     }
 }
 
-fn cancel_frame(id: u64) -> Vec<u8> {
+pub(super) fn cancel_frame(id: u64) -> Vec<u8> {
     let mut frame = Vec::new();
     put_head(FrameKind::Cancel, id, &mut frame);
     frame
 }
 
-fn gone(what: &str) -> FsError {
+pub(super) fn gone(what: &str) -> FsError {
     FsError::Io(what.to_owned().into())
 }

@@ -19,6 +19,11 @@ use wire::{decode, encode};
 /// Most changes since the oldest one without an answer: half of what a server keeps.
 const UNANSWERED_CHANGES_MAX: u64 = 512;
 
+/// A client that makes no call acknowledges soon, and not with its next ping, if answers which the
+/// server keeps have so many bytes: those of all clients share its memory. (Short ones of all calls
+/// that may be under way have less.)
+const KEPT_BYTES: usize = 16 << 10;
+
 /// What most messages fit in.
 const SHORT_BYTES: usize = 128;
 
@@ -98,7 +103,13 @@ pub(super) struct State {
     /// Callers whose answers have arrived, until they have read them.
     pub(super) readers: Vec<Weak<Waiting>>,
     /// Answers that the server need not keep any more.
-    pub(super) acknowledged: Vec<u64>,
+    acknowledged: Vec<u64>,
+    /// Bytes of those of them that it keeps until it learns of that.
+    kept_bytes: usize,
+    /// The call that is being sent again now, and whether its answer has arrived meanwhile.
+    sent_again: Option<(u64, bool)>,
+    /// The thread that reports is to send a ping.
+    pub(super) ping_is_due: bool,
     pub(super) lost_since: Duration,
     /// Look-ups to return.
     pub(super) forgotten: Vec<(Node, u64)>,
@@ -108,6 +119,12 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Of a session that has begun.
+    pub(super) fn new(connection: Arc<Channel>, session: Resume, requests_max: usize) -> State {
+        let (connection, session) = (Some(connection), Some(session));
+        State { connection, session, requests_max, ..State::default() }
+    }
+
     /// Whether there is space for a call among those that are under way.
     pub(super) fn has_space(&self) -> bool {
         let others = self.calls.values().filter(|call| !call.waits_for_lock).count();
@@ -130,7 +147,7 @@ impl State {
         let done = self.done(once);
         let mut frame = Vec::with_capacity(SHORT_BYTES);
         put_head(FrameKind::Request, id, &mut frame);
-        let acknowledged = std::mem::take(&mut self.acknowledged);
+        let acknowledged = self.take_acknowledged();
         encode(&Asked { acknowledged, once, done, who, call }, &mut frame);
         let waiting = Arc::new(Waiting::default());
         let call = Call {
@@ -148,6 +165,59 @@ impl State {
         };
         self.calls.insert(id, call);
         (id, waiting, frame)
+    }
+
+    /// Takes the answer to a call, of so many bytes; returns the call, if it has none yet.
+    pub(super) fn take_answered(&mut self, id: u64, bytes: usize) -> Option<Call> {
+        let call = self.calls.remove(&id);
+        match &mut self.sent_again {
+            Some((sent, is_answered)) if *sent == id => *is_answered = true,
+            _ => self.acknowledged.push(id),
+        }
+        if call.as_ref().is_some_and(|call| !call.is_repeatable) {
+            self.kept_bytes += bytes;
+        }
+        call
+    }
+
+    /// Begins to send a call again; returns its message. Until [`State::was_sent_again`] its answer
+    /// is not acknowledged: the server would not know a repeat that it receives after that, and
+    /// would execute it.
+    pub(super) fn send_again(&mut self, id: u64) -> Option<Vec<u8>> {
+        let frame = self.calls.get(&id)?.frame.clone();
+        self.sent_again = Some((id, false));
+        Some(frame)
+    }
+
+    /// A call was sent again.
+    pub(super) fn was_sent_again(&mut self) {
+        if let Some((id, true)) = self.sent_again.take() {
+            self.acknowledged.push(id);
+        }
+    }
+
+    /// Answers that the server is to learn of now.
+    pub(super) fn take_acknowledged(&mut self) -> Vec<u64> {
+        self.kept_bytes = 0;
+        std::mem::take(&mut self.acknowledged)
+    }
+
+    /// Whether the server keeps long answers that have arrived.
+    pub(super) fn keeps_much(&self) -> bool {
+        self.kept_bytes >= KEPT_BYTES
+    }
+
+    /// Nothing of the connection before concerns the next one.
+    pub(super) fn begin_connection(&mut self) {
+        self.sent_again = None;
+        self.ping_is_due = false;
+    }
+
+    /// The server knows nothing of what is to be reported.
+    pub(super) fn drop_reports(&mut self) {
+        self.forgotten.clear();
+        self.owed.clear();
+        self.take_acknowledged();
     }
 
     /// The number of a call among those that change something.
@@ -247,4 +317,46 @@ pub(super) fn nothing_more(id: u64) -> Vec<u8> {
     put_head(FrameKind::Reply, id, &mut frame);
     encode(&Ok::<_, FsFailure>(FsAnswer::Number(0)), &mut frame);
     frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(state: &mut State) -> u64 {
+        let (node, now) = (Node::ROOT, Duration::ZERO);
+        let call = FsCall::Write { node, offset: 0, flags: 0, bytes: &[] };
+        state.add(Asker::default(), call, (How::default(), now)).0
+    }
+
+    /// The server forgets a request with the acknowledgement of its answer, and would execute it.
+    #[test]
+    fn no_answer_is_acknowledged_while_its_call_is_sent_again() {
+        let mut state = State::default();
+        let (first, second) = (add(&mut state), add(&mut state));
+        assert!(state.send_again(first).is_some());
+        assert!(state.take_answered(first, 10).is_some());
+        assert!(state.take_answered(second, 10).is_some());
+        assert_eq!(state.take_acknowledged(), [second]);
+        state.was_sent_again();
+        assert_eq!(state.take_acknowledged(), [first]);
+        // What is answered is not sent again.
+        assert!(state.send_again(second).is_none());
+        state.was_sent_again();
+        assert!(state.take_acknowledged().is_empty());
+    }
+
+    #[test]
+    fn what_the_server_keeps_is_counted_until_it_is_acknowledged() {
+        let mut state = State::default();
+        let write = add(&mut state);
+        let call = FsCall::GetAttr { node: Node::ROOT };
+        let (read, ..) = state.add(Asker::default(), call, (How::default(), Duration::ZERO));
+        state.take_answered(read, KEPT_BYTES);
+        assert!(!state.keeps_much(), "its answer is not kept");
+        state.take_answered(write, KEPT_BYTES);
+        assert!(state.keeps_much());
+        add(&mut state);
+        assert!(!state.keeps_much());
+    }
 }

@@ -6,6 +6,7 @@
     reason = "tests stop at what they do not expect, and print their progress"
 )]
 
+mod again;
 mod attackers;
 mod bounds;
 mod connect;
@@ -19,6 +20,7 @@ mod once;
 mod rig;
 mod rights;
 mod settling;
+mod steady;
 mod subject;
 #[path = "../../../fs/tests/it/subject_versions.rs"]
 mod subject_versions;

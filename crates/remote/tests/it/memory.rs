@@ -215,3 +215,48 @@ fn a_connection_that_waits_for_memory_shows_that_it_lives_and_ends() {
     crate::rig::wait_until(|| server.totals().connections == 1);
     newer.call(4, FsCall::GetAttr { node }, |answer| assert!(answer.is_ok(), "{answer:?}"));
 }
+
+/// What a client has not acknowledged keeps its own long answers waiting, and nothing else.
+#[test]
+fn a_client_beyond_its_share_of_answers_waits_and_its_writes_continue() {
+    let rig = Rig::new(Engine::Btree, 55);
+    for number in 0..600 {
+        let name = format!("{number:0250}");
+        let made = rig.near().create(&Caller::root(), NodeId::ROOT, name.as_bytes(), (0o666, 2));
+        rig.near().forget(made.unwrap().node, 1);
+    }
+    let bounds = Bounds { answer_bytes: 2 << 20, ..Bounds::default() };
+    let (server, _name) = serve(&rig, bounds);
+    let (mut raw, _) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
+    let node = raw.open(format!("{:0250}", 7).as_bytes(), OPEN_READ | OPEN_WRITE);
+    let list = || {
+        let (directory, bytes) = (Node::ROOT, 256 << 10);
+        FsCall::List { directory, cookie: 0, attributes: true, bytes }
+    };
+    let next = |raw: &mut Raw, id: u64| {
+        let (kind, of, body) = raw.next().expect("an answer");
+        assert_eq!((kind, of), (FrameKind::Reply, id));
+        let answer: Result<FsAnswer<'_>, FsFailure> = wire::decode(&body).unwrap();
+        assert!(answer.is_ok(), "{answer:?}");
+    };
+    assert!(raw.ask(3, vec![2], list()));
+    next(&mut raw, 3);
+    // There is no space for another one beside the first, which is not acknowledged.
+    assert!(raw.ask(4, Vec::new(), list()));
+    for id in 5..40 {
+        let write = FsCall::Write { node, offset: 0, flags: 0, bytes: &[1; 100] };
+        assert!(raw.ask(id, vec![id - 1].into_iter().filter(|id| *id > 4).collect(), write));
+        next(&mut raw, id);
+    }
+    let write = FsCall::Write { node, offset: 0, flags: 0, bytes: &[1; 100] };
+    assert!(raw.ask(40, vec![3, 39], write));
+    let mut answered = Vec::new();
+    for _ in 0..2 {
+        let (_, of, body) = raw.next().expect("an answer");
+        let answer: Result<FsAnswer<'_>, FsFailure> = wire::decode(&body).unwrap();
+        assert!(answer.is_ok(), "{answer:?}");
+        answered.push(of);
+    }
+    answered.sort_unstable();
+    assert_eq!(answered, [4, 40]);
+}

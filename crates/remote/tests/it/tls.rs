@@ -22,7 +22,7 @@ use testing::MemoryFs;
 use vfs::FileSystem;
 use wire::remote::Asker;
 
-fn files(directory: &Path, name: &str, authority: &Path) -> Files {
+pub(crate) fn files(directory: &Path, name: &str, authority: &Path) -> Files {
     Files {
         certificate: directory.join(format!("{name}.pem")),
         key: directory.join(format!("{name}.key")),
@@ -30,7 +30,7 @@ fn files(directory: &Path, name: &str, authority: &Path) -> Files {
     }
 }
 
-fn authority(directory: &Path) -> Authority {
+pub(crate) fn authority(directory: &Path) -> Authority {
     Authority::in_directory(directory, SystemClock::new().now()).unwrap()
 }
 
