@@ -65,8 +65,8 @@ impl Asked<'_> {
         Tried::Failed(self.error(error))
     }
 
-    /// Reads an answer and its body, if it has one. What `read` leaves of a short body is read, too:
-    /// only then does the connection serve later requests.
+    /// Reads an answer and its body, if it has one. What `read` leaves of a short body is read as
+    /// well: only then does the connection serve later requests.
     pub(crate) fn answered<T>(
         &self,
         answer: Answer,
