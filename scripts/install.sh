@@ -4,7 +4,8 @@
 #   scripts/install.sh uninstall    removes the same files
 #   scripts/install.sh deb          packs a .deb into target/, for this architecture, with PREFIX=/usr;
 #                                   MAINTAINER='NAME <MAIL>' is who answers for the package,
-#                                   PACKAGE_DIR is where it goes
+#                                   PACKAGE_DIR is where it goes, PACKAGE_COMPRESSION how it is
+#                                   compressed (xz; gzip, none or what else dpkg-deb -Z takes)
 # mount(8) searches for mount.pando only in /sbin, so that link is there whatever PREFIX is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -99,10 +100,10 @@ Description: file-system namespace with O(1) snapshots and clones of any directo
  removed at once, and an index that cannot be stale answers searches.
 TEXT
     find "$root" -type d -exec chmod 755 {} +
-    dpkg-deb --root-owner-group --build "$root" "${PACKAGE_DIR:-target}/pando_${version}_$arch.deb"
+    dpkg-deb --root-owner-group -Z"${PACKAGE_COMPRESSION:-xz}" --build "$root" "${PACKAGE_DIR:-target}/pando_${version}_$arch.deb"
     ;;
   *)
-    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -18,6 +18,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of an error text that is read.
 const TEXT_BYTES: u64 = 512;
+/// Of a body that nobody needs, at most this much is read: for more, another connection is cheaper.
+const REST_BYTES: u64 = 4096;
 
 /// The result of a request: the answer, or a transport error.
 pub(crate) type Answer = std::result::Result<Response<Body>, ureq::Error>;
@@ -63,11 +65,12 @@ impl Asked<'_> {
         Tried::Failed(self.error(error))
     }
 
-    /// Reads an answer and its body, if it has one.
+    /// Reads an answer and its body, if it has one. What `read` leaves of a short body is read as
+    /// well: only then does the connection serve later requests.
     pub(crate) fn answered<T>(
         &self,
         answer: Answer,
-        read: impl FnOnce(Response<Body>) -> Tried<T>,
+        read: impl FnOnce(&mut Response<Body>) -> Tried<T>,
     ) -> Tried<T> {
         self.answered_by_any_type(answer, |_| false, read)
     }
@@ -77,12 +80,16 @@ impl Asked<'_> {
         &self,
         answer: Answer,
         is_theirs: impl FnOnce(&Response<Body>) -> bool,
-        read: impl FnOnce(Response<Body>) -> Tried<T>,
+        read: impl FnOnce(&mut Response<Body>) -> Tried<T>,
     ) -> Tried<T> {
         match answer {
-            // No success, whatever its status: nothing was created, listed or found.
-            Ok(answer) if is_page(&answer) && !is_theirs(&answer) => self.unexpected(answer),
-            Ok(answer) => read(answer),
+            Ok(mut answer) => {
+                // No success, whatever its status: nothing was created, listed or found.
+                let is_other = is_page(&answer) && !is_theirs(&answer);
+                let tried = if is_other { self.unexpected(&mut answer) } else { read(&mut answer) };
+                read_rest(&mut answer);
+                tried
+            }
             Err(error) => {
                 let (error, passes) = unanswered(error, self.target);
                 if passes { self.failed(error) } else { Tried::Refused(self.error(error)) }
@@ -91,12 +98,12 @@ impl Asked<'_> {
     }
 
     /// An unexpected answer, with what to check and the server's error text.
-    pub(crate) fn unexpected<T>(&self, mut answer: Response<Body>) -> Tried<T> {
+    pub(crate) fn unexpected<T>(&self, answer: &mut Response<Body>) -> Tried<T> {
         let mut text = Vec::new();
         // If the connection broke, the text received before is included.
         drop(answer.body_mut().as_reader().take(TEXT_BYTES).read_to_end(&mut text));
         let text = String::from_utf8_lossy(&text);
-        let refusal = Refusal::of(&answer, &text, self.clock.now().0 / 1_000_000_000);
+        let refusal = Refusal::of(answer, &text, self.clock.now().0 / 1_000_000_000);
         let advice = refusal.advice(self.target, self.operation);
         let advice = advice.map_or_else(String::new, |advice| format!("{advice}; "));
         // Markup helps nobody.
@@ -111,6 +118,12 @@ impl Asked<'_> {
         let error = self.error(io::Error::new(refusal.kind(), message.trim_end().to_owned()));
         if refusal.passes() { Tried::Failed(error) } else { Tried::Refused(error) }
     }
+}
+
+/// Reads a short rest of an answer, and sees its end. A failure costs the connection only.
+fn read_rest(answer: &mut Response<Body>) {
+    let mut rest = answer.body_mut().as_reader().take(REST_BYTES);
+    drop(io::copy(&mut rest, &mut io::sink()));
 }
 
 /// The status of an answer.

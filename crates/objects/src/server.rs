@@ -219,7 +219,7 @@ impl Server {
         }
         let mut reader = PartReader { part, at: 0 };
         let answer = request.send(SendBody::from_reader(&mut reader));
-        asked.answered(answer, |answer| match status(&answer) {
+        asked.answered(answer, |answer| match status(answer) {
             200 | 201 => Tried::Done(true),
             412 => Tried::Done(false),
             _ => asked.unexpected(answer),
@@ -237,13 +237,13 @@ impl Server {
         }
         let url = action.sign(SIGNED_FOR);
         let request = self.within(LIST_BYTES, self.agent.get(url.as_str()));
-        asked.answered(request.call(), |mut answer| {
-            if status(&answer) != 200 {
+        asked.answered(request.call(), |answer| {
+            if status(answer) != 200 {
                 return asked.unexpected(answer);
             }
             let broken =
                 |why: String| asked.failed(io::Error::new(io::ErrorKind::InvalidData, why));
-            let text = match text_of(&mut answer) {
+            let text = match text_of(answer) {
                 Ok(text) => text,
                 Err(error) => return broken(error.to_string()),
             };
@@ -297,16 +297,16 @@ impl Server {
             let url = self.bucket.get_object(Some(keys), &key).sign(SIGNED_FOR);
             let request = self.within(buffer.len() as u64, self.agent.get(url.as_str()));
             let answer = request.header("range", &range).call();
-            asked.answered(answer, |mut answer| {
-                let skipped = match status(&answer) {
+            asked.answered(answer, |answer| {
+                let skipped = match status(answer) {
                     206 => 0,
                     // The whole object: the server ignores ranges, or the range covers it.
                     200 => offset,
                     416 => return Tried::Done(0),
                     _ => return asked.unexpected(answer),
                 };
-                let whole = length_of_whole(&answer);
-                match fill(&mut answer, skipped, buffer) {
+                let whole = length_of_whole(answer);
+                match fill(answer, skipped, buffer) {
                     Err(error) => asked.failed(error),
                     Ok(filled) => {
                         let there = whole.map_or(0, |whole| whole.saturating_sub(offset));
@@ -333,8 +333,8 @@ impl Server {
             let request = self.within(0, self.agent.get(url.as_str()));
             let answer = request.header("range", "bytes=0-0").call();
             asked.answered(answer, |answer| {
-                let length = match status(&answer) {
-                    206 => length_of_whole(&answer),
+                let length = match status(answer) {
+                    206 => length_of_whole(answer),
                     200 => answer.body().content_length(),
                     // It has no first byte.
                     416 => Some(0),
@@ -360,7 +360,7 @@ impl Server {
         self.ask((Kind::Delete, 0), |keys| {
             let url = self.bucket.delete_object(Some(keys), &key).sign(SIGNED_FOR);
             let request = self.within(0, self.agent.delete(url.as_str()));
-            asked.answered(request.call(), |answer| match status(&answer) {
+            asked.answered(request.call(), |answer| match status(answer) {
                 200 | 204 => Tried::Done(()),
                 404 => match asked.unexpected(answer) {
                     // It is gone; if the bucket is gone, that is an error.
@@ -397,15 +397,15 @@ impl Server {
         let (body, md5) = action.body_with_md5();
         let request = self.within(LIST_BYTES, self.agent.post(url.as_str()));
         let request = request.header("content-md5", md5);
-        asked.answered(request.send(&body), |mut answer| {
-            match status(&answer) {
+        asked.answered(request.send(&body), |answer| {
+            match status(answer) {
                 200 => {}
                 400 | 403 | 404 | 405 | 501 => return Tried::Done(false),
                 _ => return asked.unexpected(answer),
             }
             let broken =
                 |why: String| asked.failed(io::Error::new(io::ErrorKind::InvalidData, why));
-            let text = match text_of(&mut answer) {
+            let text = match text_of(answer) {
                 Ok(text) => text,
                 Err(error) => return broken(error.to_string()),
             };
@@ -428,9 +428,9 @@ impl Server {
             action.query_mut().insert(name, "");
             let url = action.sign(SIGNED_FOR);
             let request = self.within(0, self.agent.get(url.as_str()));
-            asked.answered(request.call(), |mut answer| {
-                match status(&answer) {
-                    200 => match text_of(&mut answer) {
+            asked.answered(request.call(), |answer| {
+                match status(answer) {
+                    200 => match text_of(answer) {
                         Ok(text) => Tried::Done(Some(text)),
                         Err(error) => asked.failed(error),
                     },

@@ -103,13 +103,13 @@ impl Source {
             }
             let url = action.sign(SIGNED_FOR);
             let request = self.server.within(LIST_BYTES, self.server.agent.get(url.as_str()));
-            asked.answered(request.call(), |mut answer| {
-                if status(&answer) != 200 {
+            asked.answered(request.call(), |answer| {
+                if status(answer) != 200 {
                     return asked.unexpected(answer);
                 }
                 let broken =
                     |why: String| asked.failed(io::Error::new(io::ErrorKind::InvalidData, why));
-                let text = match text_of(&mut answer) {
+                let text = match text_of(answer) {
                     Ok(text) => text,
                     Err(error) => return broken(error.to_string()),
                 };
@@ -145,12 +145,12 @@ impl Source {
             let agent = server.agent.get(url.as_str());
             let request = server.within(buffer.len() as u64, agent);
             let answer = request.header("range", &range).call();
-            asked.answered_by_any_type(answer, is_object, |mut answer| {
-                let (skipped, whole) = match status(&answer) {
-                    206 if first_of(&answer).is_some_and(|first| first != offset) => {
+            asked.answered_by_any_type(answer, is_object, |answer| {
+                let (skipped, whole) = match status(answer) {
+                    206 if first_of(answer).is_some_and(|first| first != offset) => {
                         return asked.failed(io::Error::other("the answer is of another range"));
                     }
-                    206 => (0, length_of_whole(&answer)),
+                    206 => (0, length_of_whole(answer)),
                     200 => (offset, answer.body().content_length()),
                     // It is shorter now, or gone.
                     416 => return Tried::Done(false),
@@ -171,7 +171,7 @@ impl Source {
                 {
                     return Tried::Done(false);
                 }
-                match fill(&mut answer, skipped, buffer) {
+                match fill(answer, skipped, buffer) {
                     Ok(filled) if filled == buffer.len() => Tried::Done(true),
                     Ok(_) => asked.failed(io::ErrorKind::UnexpectedEof.into()),
                     Err(error) => asked.failed(error),

@@ -50,6 +50,33 @@ fn passing() -> Vec<Mishap> {
     all
 }
 
+/// Where each read had left its connection behind, the next one made another.
+#[test]
+fn a_connection_serves_one_request_after_the_other() {
+    let (blobs, objects) = ordered();
+    assert!(blobs.create("a", b"0123456789").unwrap());
+    let before = (objects.requests(), objects.connections());
+    for _ in 0..10 {
+        for (length, offset) in [(4, 3), (10, 0), (20, 5), (4, 10), (4, 20)] {
+            let mut buffer = vec![0; length];
+            let read = blobs.read_at("a", &mut buffer, offset).unwrap();
+            assert_eq!(read, length.min(10_usize.saturating_sub(offset as usize)));
+        }
+        assert_eq!((blobs.length("a").unwrap(), blobs.length("b").unwrap()), (Some(10), None));
+        assert_eq!(blobs.list("").unwrap(), ["a"]);
+        // Refusals with words.
+        let words = "<Error><Code>PreconditionFailed</Code></Error>".to_owned();
+        objects.order("PUT", Mishap::Answer(412, String::new(), words));
+        assert!(!blobs.create("a", b"other").unwrap());
+        let words = "<Error><Code>NoSuchKey</Code></Error>".to_owned();
+        objects.order("GET", Mishap::Answer(404, String::new(), words));
+        blobs.read_at("a", &mut [0; 4], 0).unwrap_err();
+        assert!(blobs.create("b", b"0").unwrap());
+        blobs.delete("b").unwrap();
+    }
+    assert_eq!(objects.connections(), before.1, "{} requests", objects.requests() - before.0);
+}
+
 #[test]
 fn transient_errors_are_retried() {
     let (blobs, objects) = ordered();

@@ -69,6 +69,7 @@ pub(crate) struct Objects {
     /// What every request of a method gets.
     always: Mutex<BTreeMap<&'static str, Mishap>>,
     requests: AtomicU64,
+    connections: AtomicU64,
 }
 
 impl Objects {
@@ -97,6 +98,11 @@ impl Objects {
     /// Requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Connections so far.
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// The bytes of the one object whose path ends so.
@@ -159,6 +165,7 @@ pub(crate) fn accept<S: Read + Write + 'static>(
     let address = listener.local_addr().expect("it is bound");
     device::spawn("objects", move || {
         for stream in listener.incoming().flatten() {
+            objects.connections.fetch_add(1, Ordering::Relaxed);
             let (objects, wrap) = (Arc::clone(&objects), wrap.clone());
             let run = move || {
                 drop(stream.set_nodelay(true).and_then(|()| serve(&objects, wrap(stream)?)));
