@@ -19,7 +19,7 @@ use format::answer_record::{
     SessionRecord,
 };
 use inode::{FsError, NodeId};
-use store::{KeyRange, TreeId};
+use store::{KeyRange, TreeId, prefix_end};
 pub use vfs::Request;
 use vfs::{Entry, FsResult};
 use volume::error::{from_store, malformed};
@@ -36,8 +36,6 @@ pub const ANSWERS: TreeId = TreeId(ANSWER_TREE);
 pub const SESSIONS_MAX: usize = 4096;
 /// Most requests of a session whose answers it has not confirmed: what bounds the answers kept.
 pub const UNCONFIRMED_MAX: u64 = 1024;
-/// Most answers of one session that a batch removes. A session within its limit needs one batch.
-const ANSWERS_OF_BATCH: usize = 2048;
 /// Most sessions that a batch ends.
 const SESSIONS_OF_BATCH: usize = 64;
 
@@ -156,56 +154,13 @@ impl Ops {
         }
         let Timestamp(now) = self.env.clock.now();
         let record = SessionRecord { seen: now.max(known.seen), done, ..known };
-        self.refuse_answered(session, &record, &self.answers(session, (known.done, done))?)?;
-        Ok(done)
-    }
-
-    /// The keys of the answers of a session that have these numbers.
-    fn answers(&self, session: &SessionId, (from, up_to): (u64, u64)) -> FsResult<Vec<Vec<u8>>> {
-        let mut range = KeyRange::prefix(&answer_record::answers_prefix(session));
-        range.from = answer_record::answer(session, from).to_vec();
-        let mut keys = Vec::new();
-        let mut cursor = self.store.scan(ANSWERS, range).map_err(from_store)?;
-        while let Some(item) = cursor.next().map_err(from_store)? {
-            let wrong = |error| malformed(ANSWERS, &error);
-            let (_, number) = answer_record::parse_answer(item.key).map_err(wrong)?;
-            if number > up_to {
-                break;
-            }
-            keys.push(item.key.to_vec());
-        }
-        Ok(keys)
-    }
-
-    /// Writes the record of a session, which refuses requests, and removes their answers: in more
-    /// than one batch if they are many, but none before its request is refused.
-    fn refuse_answered(
-        &self,
-        session: &SessionId,
-        record: &SessionRecord,
-        answers: &[Vec<u8>],
-    ) -> FsResult<()> {
-        let (first, others) = answers.split_at(answers.len().min(ANSWERS_OF_BATCH));
-        let key = answer_record::session(session);
         execute_alone(self, |plan| {
             plan.removes();
             plan.batch().put(ANSWERS, &key, &record.encode());
-            for key in first {
-                plan.batch().delete(ANSWERS, key);
-            }
+            remove_answers(plan, session, done);
             Ok(())
         })?;
-        others.chunks(ANSWERS_OF_BATCH).try_for_each(|some| self.remove_keys(some))
-    }
-
-    fn remove_keys(&self, keys: &[Vec<u8>]) -> FsResult<()> {
-        execute_alone(self, |plan| {
-            plan.removes();
-            for key in keys {
-                plan.batch().delete(ANSWERS, key);
-            }
-            Ok(())
-        })
+        Ok(done)
     }
 
     /// Ends sessions, with all of their answers, by as few batches as that takes. What they ask for
@@ -214,24 +169,29 @@ impl Ops {
         for some in sessions.chunks(SESSIONS_OF_BATCH) {
             let locks: Vec<_> = some.iter().map(|id| (lock_of(id), Mode::Exclusive)).collect();
             let _locks = self.locks.lock(&locks);
-            let mut keys = Vec::new();
-            for session in some {
-                let key = answer_record::session(session);
-                let known = View::new(&*self.store, ANSWERS).read(&key, SessionRecord::decode)?;
-                let Some(known) = known else { continue };
-                let mut answers = self.answers(session, (0, u64::MAX))?;
-                if answers.len() > ANSWERS_OF_BATCH {
-                    let record = SessionRecord { done: u64::MAX, ..known };
-                    self.refuse_answered(session, &record, &answers)?;
-                    answers.clear();
+            execute_alone(self, |plan| {
+                for session in some {
+                    let key = answer_record::session(session);
+                    let known = View::new(&*self.store, ANSWERS);
+                    if known.read(&key, SessionRecord::decode)?.is_some() {
+                        plan.removes();
+                        plan.batch().delete(ANSWERS, &key);
+                        remove_answers(plan, session, u64::MAX);
+                    }
                 }
-                keys.append(&mut answers);
-                keys.push(key.to_vec());
-            }
-            if !keys.is_empty() {
-                self.remove_keys(&keys)?;
-            }
+                Ok(())
+            })?;
         }
         Ok(())
     }
+}
+
+/// Removes the answers of a session up to a number: as one range, which costs the same in the log
+/// however many they are. It begins with the first number, so that the ranges that a session
+/// removes one after the other are one in a store that keeps ranges.
+fn remove_answers(plan: &mut Plan, session: &SessionId, up_to: u64) {
+    let from = answer_record::answer(session, 0);
+    let next = up_to.checked_add(1).map(|next| answer_record::answer(session, next).to_vec());
+    let to = next.or_else(|| prefix_end(&answer_record::answers_prefix(session)));
+    plan.batch().delete_range(ANSWERS, &from, &to.unwrap_or_default());
 }

@@ -122,24 +122,25 @@ impl Channel {
     }
 
     /// Sends frames, in one write if they are short.
-    pub fn send_all(&self, frames: &[&[u8]]) -> io::Result<()> {
-        if let Some(long) = frames.iter().find(|frame| frame.len() > FRAME_BYTES_MAX) {
+    pub fn send_all<T: AsRef<[u8]>>(&self, frames: &[T]) -> io::Result<()> {
+        let frames = move || frames.iter().map(AsRef::as_ref);
+        if let Some(long) = frames().find(|frame| frame.len() > FRAME_BYTES_MAX) {
             let text = format!("a message of {} bytes", long.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let mut out = self.out.lock();
         out.clear();
-        let lengths = frames.iter().map(|frame| (frame.len() as u32).to_le_bytes());
+        let lengths = frames().map(|frame| (frame.len() as u32).to_le_bytes());
         match &self.tls {
             None => {
-                for (frame, length) in frames.iter().zip(lengths) {
+                for (frame, length) in frames().zip(lengths) {
                     out.extend_from_slice(&length);
                     out.extend_from_slice(frame);
                 }
             }
             Some(tls) => {
                 let mut tls = tls.lock();
-                for (frame, length) in frames.iter().zip(lengths) {
+                for (frame, length) in frames().zip(lengths) {
                     tls.writer().write_all(&length)?;
                     tls.writer().write_all(frame)?;
                 }

@@ -47,6 +47,13 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) {
 
 /// Decodes a message that fills `bytes`. Byte strings in it may borrow from them.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
-    let (message, rest) = postcard::take_from_bytes(bytes).map_err(DecodeError::Malformed)?;
+    let (message, rest) = decode_first(bytes)?;
     if rest.is_empty() { Ok(message) } else { Err(DecodeError::Trailing(rest.len())) }
+}
+
+/// Decodes what bytes begin with, and returns the rest.
+pub(crate) fn decode_first<'a, T: Deserialize<'a>>(
+    bytes: &'a [u8],
+) -> Result<(T, &'a [u8]), DecodeError> {
+    postcard::take_from_bytes(bytes).map_err(DecodeError::Malformed)
 }

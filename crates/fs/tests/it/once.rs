@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use format::answer_record::{answers_prefix, parse_answer};
 use fs::{Engine, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions};
 use inode::{Caller, FsError, Kind, NodeId};
-use ops::once::{Request, UNCONFIRMED_MAX};
-use store::Durability;
+use ops::once::{ANSWERS, Request, UNCONFIRMED_MAX};
+use store::{Durability, KeyRange};
 use testing::{CrashPolicy, SimDevice, SimEnv};
 
 use crate::script;
@@ -19,6 +20,7 @@ on_each_engine!(
     a_change_and_its_answer_are_both_there_or_neither,
     sessions_end_with_their_answers,
     any_number_of_answers_is_removed,
+    a_confirmation_is_as_short_for_many_answers,
 );
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
@@ -167,6 +169,44 @@ fn any_number_of_answers_is_removed(engine: Engine) {
     fs.sync().expect("it is durable");
     drop(fs);
     assert_whole(&open(&device, 4));
+}
+
+/// A confirmation takes as much of the log, however many answers it removes.
+fn a_confirmation_is_as_short_for_many_answers(engine: Engine) {
+    let (device, fs) = fresh(engine);
+    let root = Caller::root();
+    let node = fs.mknod(&root, NodeId::ROOT, b"file", &FILE).expect("space").node;
+    let changes = inode::SetAttr { mode: Some(0o600), ..inode::SetAttr::default() };
+    let written = [1, 1000].map(|answers| {
+        let session = fs.begin_session().expect("a session");
+        let request = |number| Request { session, number, hash: 9 };
+        for number in 1..=answers + 1 {
+            vfs::with_request(&request(number), || fs.setattr(&root, node, &changes))
+                .expect("space");
+        }
+        fs.sync().expect("it is durable");
+        let before = device.counts().written_bytes;
+        assert_eq!(fs.confirm(&session, answers).expect("it lives"), answers);
+        fs.sync().expect("it is durable");
+        let written = device.counts().written_bytes - before;
+        let left: Vec<_> = answers_left(&fs);
+        assert_eq!(left, [answers + 1], "of {answers}");
+        fs.end_sessions(&[session]).expect("it lives");
+        assert!(answers_left(&fs).is_empty(), "of {answers}");
+        written
+    });
+    assert!(written[1] < written[0] + 1024, "{written:?} bytes for 1 and 1000 answers");
+}
+
+/// The numbers of the requests that have answers.
+fn answers_left(fs: &Fs) -> Vec<u64> {
+    let prefix = &answers_prefix(&[0; 16])[..1];
+    let mut cursor = fs.store.scan(ANSWERS, KeyRange::prefix(prefix)).expect("it is read");
+    let mut left = Vec::new();
+    while let Some(item) = cursor.next().expect("it is read") {
+        left.push(parse_answer(item.key).expect("an answer").1);
+    }
+    left
 }
 
 /// Before each write and sync the power is cut.

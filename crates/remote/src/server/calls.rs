@@ -211,12 +211,18 @@ impl<'a> Executing<'a> {
     }
 
     fn entry(&self, node: NodeId, attr: &Attr, rights: u8) -> Entry {
+        let in_snapshot = self.fs().is_in_snapshot(node);
+        Entry { in_snapshot, ..self.created(node, attr, rights) }
+    }
+
+    /// The entry of a file that was created: in no snapshot, which may only be read.
+    fn created(&self, node: NodeId, attr: &Attr, rights: u8) -> Entry {
         let generation = self.fs().generation(node);
         Entry {
             node: convert::node_to_wire(node),
             generation,
             proof: self.session.proof(node, generation, rights),
-            in_snapshot: self.fs().is_in_snapshot(node),
+            in_snapshot: false,
             attr: convert::attr_to_wire(attr),
         }
     }
@@ -270,7 +276,8 @@ impl<'a> Executing<'a> {
             FsCall::Create { parent, name, mode, flags } => {
                 let new = NewNode { kind: Kind::File, mode: mode & 0o7777, rdev: 0 };
                 let entry = fs.mknod(&making()?, self.own(parent)?, name, &new)?;
-                self.found(&entry, Some(flags))?
+                self.session.hold(entry.node, Some(flags))?;
+                Outcome::Node(self.created(entry.node, &entry.attr, flags))
             }
             FsCall::MakeNode { parent, name, kind, mode, rdev } => {
                 let new = NewNode { kind, mode: mode & 0o7777, rdev };

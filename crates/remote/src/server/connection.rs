@@ -2,24 +2,23 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Clock, Link};
 use rpc::{Channel, ChannelError, Grant};
 use wire::remote::{
-    Asked, FEATURE_TAKEN_OVER, FEATURES, FrameKind, FsCall, FsFailure, LockKind, REMOTE_MAGIC,
-    REMOTE_VERSION, REMOTE_VERSION_MIN, Reclaim, RemoteHello, RemoteWelcome, Resume, Use, put_head,
-    split_head,
+    FEATURE_TAKEN_OVER, FEATURES, FrameKind, FsFailure, REMOTE_MAGIC, REMOTE_VERSION,
+    REMOTE_VERSION_MIN, Reclaim, RemoteHello, RemoteWelcome, Resume, Use, put_head, split_head,
 };
 use wire::{FRAME_BYTES_MAX, Failure, FailureKind, decode, encode};
 
-use super::calls::{self, Executing, Outcome};
+use super::calls;
 use super::control::{SILENCE_MAX, Term};
-use super::memory::Reserved;
 use super::outbox::Connection;
 use super::pongs::pong_frame;
-use super::pool::{Pool, Work};
+use super::pool::Pool;
+use super::request::{Received, Request};
 use super::session::{Arrived, REQUESTS_MAX, Session};
 use super::volume::{Adding, Served};
 use super::{Counted, Security, Shared, control};
@@ -372,6 +371,7 @@ fn receive(
 ) -> Result<(), ChannelError> {
     let mut frame = Vec::new();
     let term = Term::of(&connection.channel, &shared.settings.clock);
+    let _present = shared.pool.present(&session.client);
     loop {
         let mut admitted = Admitted { pool: &shared.pool, client: &session.client, bytes: 0 };
         // While it waits nothing is received: it ends if nobody wants it any more, and its client
@@ -389,27 +389,22 @@ fn receive(
             Some((FrameKind::Request, id, body)) if id > 0 => {
                 // Before it is counted, whenever it runs: what it acknowledges may make the space
                 // for it.
-                let (mut waits, mut reserved) = (None, None);
-                if let Ok(asked) = decode::<Asked<'_>>(body) {
-                    session.acknowledge(&asked.acknowledged);
-                    reserved = Reserved::of(&session.usage, &asked.call);
-                    // Without a thread: those of before may take long to come back.
-                    if let FsCall::Lock { lock, .. } = &asked.call
-                        && lock.kind != LockKind::None
-                        && !device::mutated("locks are given before those of before are claimed")
-                    {
-                        waits = Some(session.volume.past_grace());
-                    }
-                }
+                let asked = Received::of(session, body);
                 // Before it is the session's: what gives up is not under way.
                 if admitted.bytes == 0 {
                     admitted.admit(frame.len(), &mut continues)?;
                 }
                 match session.arrive(id, connection) {
                     Arrived::New(cancel) => {
-                        let message = std::mem::take(&mut frame);
-                        let request = Request { id, message, admitted: admitted.pass(), cancel };
-                        put(shared, session, connection, request, (waits, reserved));
+                        let request = Request {
+                            session: Arc::clone(session),
+                            connection: Arc::clone(connection),
+                            id,
+                            message: std::mem::take(&mut frame),
+                            asked,
+                            cancel,
+                        };
+                        shared.pool.put(&session.client, admitted.pass(), Box::new(request));
                     }
                     Arrived::Known => {}
                     Arrived::Superseded => return Err(ChannelError::Closed),
@@ -482,15 +477,6 @@ fn pong(volume: &Arc<Served>, connection: &Arc<Connection>, number: u64) {
     }
 }
 
-/// A request that arrived.
-struct Request {
-    id: u64,
-    message: Vec<u8>,
-    /// Its bytes, which were admitted.
-    admitted: usize,
-    cancel: Arc<AtomicBool>,
-}
-
 /// Bytes of a message that were admitted, and are not those of a request yet.
 struct Admitted<'a> {
     pool: &'a Pool,
@@ -525,61 +511,6 @@ impl Drop for Admitted<'_> {
     }
 }
 
-/// Has a request executed, when what it waits for has happened.
-fn put(
-    shared: &Shared,
-    session: &Arc<Session>,
-    connection: &Arc<Connection>,
-    Request { id, message, admitted, cancel }: Request,
-    (waits, reserved): (Option<Arc<AtomicBool>>, Option<Arc<Reserved>>),
-) {
-    let (own, leaves_by) = (Arc::clone(session), Arc::clone(connection));
-    let given_up = Arc::clone(&cancel);
-    let happened = move || {
-        waits.as_ref().is_none_or(|happened| {
-            happened.load(Ordering::SeqCst) || given_up.load(Ordering::SeqCst)
-        })
-    };
-    let space = reserved.clone();
-    let has_reserved = move || space.as_ref().is_none_or(|space| space.take());
-    let work = Work {
-        bytes: admitted,
-        // (The last question takes the space, and the request begins.)
-        may_begin: Box::new(move || leaves_by.has_space() && happened() && has_reserved()),
-        run: Box::new(move || {
-            vfs::with_cancellation(&cancel, || execute(&own, id, &message, reserved.as_deref()));
-        }),
-    };
-    shared.pool.put(&session.client, work);
-}
-
 fn broken(text: &str) -> ChannelError {
     ChannelError::Unexpected(text.to_owned())
-}
-
-/// Executes a request and answers it.
-fn execute(session: &Arc<Session>, id: u64, message: &[u8], reserved: Option<&Reserved>) {
-    let Some((_, _, body)) = split_head(message) else { return };
-    let Some(running) = session.volume.begin() else { return };
-    let asked: Asked<'_> = match decode(body) {
-        Ok(asked) => asked,
-        Err(error) => {
-            tracing::info!(client = %session.client, %error, "a request is malformed");
-            session.answered(id, calls::frame(id, Err(FsFailure::Invalid)), true);
-            return;
-        }
-    };
-    let executing = Executing::new(session, id, &asked.who);
-    let outcome = executing.run_once(&asked, body);
-    let frame = match &outcome {
-        Ok(Outcome::Later) => return,
-        Ok(outcome) => calls::frame(id, Ok(outcome)),
-        Err(error) => calls::failed(session, id, error),
-    };
-    drop(outcome);
-    if let Some(reserved) = reserved {
-        reserved.shrink(frame.len());
-    }
-    let is_repeatable = asked.call.is_repeatable();
-    session.volume.answer(session, (id, frame), is_repeatable, running);
 }

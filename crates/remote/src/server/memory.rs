@@ -221,10 +221,10 @@ pub(super) struct Reserved {
 
 impl Reserved {
     /// For a call whose answer may be long.
-    pub(super) fn of(usage: &Arc<Usage>, call: &FsCall<'_>) -> Option<Arc<Reserved>> {
+    pub(super) fn of(usage: &Arc<Usage>, call: &FsCall<'_>) -> Option<Reserved> {
         let bytes = answer_bytes(call);
         let taken = AtomicUsize::new(0);
-        (bytes > SHORT_BYTES).then(|| Arc::new(Reserved { usage: Arc::clone(usage), bytes, taken }))
+        (bytes > SHORT_BYTES).then(|| Reserved { usage: Arc::clone(usage), bytes, taken })
     }
 
     /// Takes the space, if there is so much.

@@ -8,7 +8,7 @@
 //! Which module decides what:
 //! * `connection`: who the other side is, and what runs when
 //! * `session`: what a client holds, which answers are kept
-//! * `calls`: one call, with which rights
+//! * `request`, `calls`: a request until its answer; one call, with which rights
 //! * `lasting`: what outlives the process
 //! * `locks`: locks of files, and deadlocks
 //! * `settling`: when an answer may be sent, by what it rests on
@@ -17,6 +17,7 @@
 //! * `volume`, `control`, `ahead`: a served volume; connections of verbs, and what they read ahead
 
 mod connection;
+mod request;
 mod counts;
 mod control;
 mod ahead;

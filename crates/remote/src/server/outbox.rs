@@ -159,8 +159,7 @@ impl Connection {
 
     fn send_all(&self) {
         while let Some((frames, bytes)) = self.next() {
-            let parts: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
-            let sent = self.channel.send_all(&parts);
+            let sent = self.channel.send_all(&frames);
             let was_full = !self.has_space();
             self.uncount(bytes);
             if was_full || self.usage.answers.was_pressed() {

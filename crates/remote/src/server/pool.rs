@@ -20,14 +20,16 @@ const THREADS_A_CLIENT: usize = 32;
 const ASKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Something to do for a client.
-pub(super) struct Work {
-    /// How many bytes it keeps.
-    pub(super) bytes: usize,
-    /// Whether it may begin.
-    pub(super) may_begin: Box<dyn Fn() -> bool + Send>,
-    /// What to do.
-    pub(super) run: Box<dyn FnOnce() + Send>,
+pub(super) trait Work: Send {
+    /// Whether it may begin. After the first `true` it does.
+    fn may_begin(&self) -> bool;
+
+    /// Does it.
+    fn run(self: Box<Self>);
 }
+
+/// Work that waits, and how many bytes it keeps.
+type Waiting = (usize, Box<dyn Work>);
 
 /// The threads.
 pub(super) struct Pool {
@@ -61,8 +63,10 @@ struct State {
 
 #[derive(Default)]
 struct Client {
-    waiting: VecDeque<Work>,
+    waiting: VecDeque<Waiting>,
     running: usize,
+    /// Its connections: while it has one it stays, so that no request makes it again.
+    connections: usize,
     bytes: usize,
     /// Threads that wait to put more, the first one first.
     putting: VecDeque<Arc<Putting>>,
@@ -78,6 +82,9 @@ struct Putting {
 impl State {
     /// Wakes the first thread of a client that may put now. The next one is woken by that.
     fn wake(&self, client: &str, most: Most) {
+        if self.putting.is_empty() {
+            return;
+        }
         let Some(own) = self.clients.get(client) else { return };
         // (Most often none may.)
         if own.putting.is_empty() || !self.has_space(client, 1, most) {
@@ -99,7 +106,8 @@ impl State {
     /// Whether a client may have so many bytes more.
     fn has_space(&self, client: &str, bytes: usize, most: Most) -> bool {
         let left = most.bytes_of_all.saturating_sub(self.bytes);
-        let Some(own) = self.clients.get(client) else { return bytes <= left };
+        let has_some = |own: &&Client| !own.is_idle();
+        let Some(own) = self.clients.get(client).filter(has_some) else { return bytes <= left };
         own.bytes < most.bytes
             && own.waiting.len() < most.requests
             && is_fair(LEAVES_BYTES, own.bytes, bytes, left)
@@ -111,7 +119,7 @@ impl State {
         let Some(own) = self.clients.get_mut(client) else { return };
         own.bytes = own.bytes.saturating_sub(bytes);
         own.running -= threads;
-        if own.is_idle() {
+        if own.is_idle() && own.connections == 0 {
             self.clients.remove(client);
         }
     }
@@ -146,6 +154,12 @@ impl Pool {
             }
         }
         Ok(pool)
+    }
+
+    /// A connection of a client, while this lives.
+    pub(super) fn present<'a>(&'a self, client: &'a Arc<str>) -> Present<'a> {
+        self.state.lock().clients.entry(Arc::clone(client)).or_default().connections += 1;
+        Present { pool: self, client }
     }
 
     /// Admits so many bytes of a client; waits while it has too many, and asks now and then whether
@@ -200,12 +214,12 @@ impl Pool {
     }
 
     /// Has work done for a client, whose bytes are admitted.
-    pub(super) fn put(&self, client: &Arc<str>, work: Work) {
+    pub(super) fn put(&self, client: &Arc<str>, bytes: usize, work: Box<dyn Work>) {
         let mut state = self.state.lock();
         let State { clients, turns, ended, .. } = &mut *state;
         let own = clients.entry(Arc::clone(client)).or_default();
         if !*ended {
-            own.waiting.push_back(work);
+            own.waiting.push_back((bytes, work));
             if own.waiting.len() == 1 {
                 turns.push_back(Arc::clone(client));
             }
@@ -243,8 +257,8 @@ impl Pool {
     }
 
     fn work(&self) {
-        while let Some((client, bytes, run)) = self.take() {
-            run();
+        while let Some((client, (bytes, work))) = self.take() {
+            work.run();
             let mut state = self.state.lock();
             state.release(&client, bytes, 1);
             state.wake_each(self.most);
@@ -256,7 +270,7 @@ impl Pool {
         }
     }
 
-    fn take(&self) -> Option<(Arc<str>, usize, Run)> {
+    fn take(&self) -> Option<(Arc<str>, Waiting)> {
         let mut state = self.state.lock();
         loop {
             if state.ended {
@@ -265,24 +279,37 @@ impl Pool {
             if let Some((client, work)) = state.next() {
                 // It has one request less waiting.
                 state.wake(&client, self.most);
-                return Some((client, work.bytes, work.run));
+                return Some((client, work));
             }
             self.changed.wait(&mut state);
         }
     }
 }
 
-/// What a thread runs.
-type Run = Box<dyn FnOnce() + Send>;
+/// A connection of a client.
+pub(super) struct Present<'a> {
+    pool: &'a Pool,
+    client: &'a Arc<str>,
+}
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.lock();
+        if let Some(own) = state.clients.get_mut(self.client) {
+            own.connections -= 1;
+        }
+        state.release(self.client, 0, 0);
+    }
+}
 
 impl State {
     /// Takes what can begin, of the client whose turn it is.
-    fn next(&mut self) -> Option<(Arc<str>, Work)> {
+    fn next(&mut self) -> Option<(Arc<str>, Waiting)> {
         for _ in 0..self.turns.len() {
             let client = self.turns.pop_front()?;
             let Some(own) = self.clients.get_mut(&client) else { continue };
             let next = if own.running < THREADS_A_CLIENT {
-                own.waiting.iter().position(|work| (work.may_begin)())
+                own.waiting.iter().position(|(_, work)| work.may_begin())
             } else {
                 None
             };
@@ -305,20 +332,29 @@ mod tests {
 
     use super::*;
 
-    fn work(bytes: usize, may_begin: &Arc<AtomicBool>, done: &Arc<AtomicUsize>) -> Work {
-        let (may_begin, done) = (Arc::clone(may_begin), Arc::clone(done));
-        Work {
-            bytes,
-            may_begin: Box::new(move || may_begin.load(Ordering::SeqCst)),
-            run: Box::new(move || {
-                done.fetch_add(1, Ordering::SeqCst);
-            }),
+    struct Counted {
+        may_begin: Arc<AtomicBool>,
+        done: Arc<AtomicUsize>,
+    }
+
+    impl Work for Counted {
+        fn may_begin(&self) -> bool {
+            self.may_begin.load(Ordering::SeqCst)
+        }
+
+        fn run(self: Box<Self>) {
+            self.done.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    fn put_admitted(pool: &Pool, client: &Arc<str>, work: Work) {
-        assert!(pool.admit(client, work.bytes, &mut || true));
-        pool.put(client, work);
+    fn work(bytes: usize, may_begin: &Arc<AtomicBool>, done: &Arc<AtomicUsize>) -> Waiting {
+        let (may_begin, done) = (Arc::clone(may_begin), Arc::clone(done));
+        (bytes, Box::new(Counted { may_begin, done }))
+    }
+
+    fn put_admitted(pool: &Pool, client: &Arc<str>, (bytes, work): Waiting) {
+        assert!(pool.admit(client, bytes, &mut || true));
+        pool.put(client, bytes, work);
     }
 
     fn wait_until(happened: impl Fn() -> bool) {
@@ -359,6 +395,29 @@ mod tests {
     }
 
     #[test]
+    fn a_client_stays_while_it_has_a_connection_and_may_put_as_much_as_one_that_comes() {
+        let bounds = Bounds { request_bytes: 8 << 20, threads: 1, ..Bounds::default() };
+        let pool = Pool::start(&bounds).unwrap();
+        let [idle, other]: [Arc<str>; 2] = ["idle".into(), "other".into()];
+        let (open, done) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+        let (first, second) = (pool.present(&idle), pool.present(&idle));
+        put_admitted(&pool, &idle, work(10, &open, &done));
+        wait_until(|| done.load(Ordering::SeqCst) == 1 && pool.bytes() == 0);
+        drop(first);
+        assert_eq!(pool.state.lock().clients.keys().collect::<Vec<_>>(), [&idle]);
+        assert!(pool.admit(&other, 5 << 20, &mut || false));
+        for client in [&*idle, "one that comes"] {
+            let state = pool.state.lock();
+            let fits = [2 << 20, 3 << 20, 4 << 20].map(|b| state.has_space(client, b, pool.most));
+            assert_eq!(fits, [true, true, false], "{client}");
+        }
+        pool.dismiss(&other, 5 << 20);
+        drop(second);
+        assert!(pool.state.lock().clients.is_empty());
+        pool.end();
+    }
+
+    #[test]
     fn clients_share_the_bytes_of_all_and_leave_some_to_the_next_one() {
         let bounds = Bounds { request_bytes: 8 << 20, ..Bounds::default() };
         let pool = Pool::start(&bounds).unwrap();
@@ -371,7 +430,8 @@ mod tests {
             device::spawn("put", move || {
                 for _ in 0..100 {
                     own.admit(&name, 100 << 10, &mut || true);
-                    own.put(&name, work(100 << 10, &theirs, &sums));
+                    let (bytes, work) = work(100 << 10, &theirs, &sums);
+                    own.put(&name, bytes, work);
                     counted.fetch_add(1, Ordering::SeqCst);
                 }
             })

@@ -422,9 +422,10 @@ impl Session {
             self.fs().forget(node, 1);
             return Err(FsError::Stale);
         }
-        let is_new = !state.nodes.contains_key(&node);
-        self.usage.nodes.take(usize::from(is_new));
-        let held = state.nodes.entry(node).or_default();
+        let held = state.nodes.entry(node).or_insert_with(|| {
+            self.usage.nodes.take(1);
+            Held::default()
+        });
         // (The client's own counts may be any that it claimed.)
         held.lookups = held.lookups.saturating_add(1);
         held.counted += 1;

@@ -39,9 +39,21 @@ impl FrameKind {
             Bye, Cancel, Hello, Moved, Ping, Pong, Reclaim, Refused, Reply, Request, Tunnel,
             Welcome,
         };
-        [Hello, Request, Ping, Tunnel, Cancel, Bye, Reclaim, Welcome, Reply, Pong, Refused, Moved]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        Some(match byte {
+            1 => Hello,
+            2 => Request,
+            3 => Ping,
+            4 => Tunnel,
+            5 => Cancel,
+            6 => Bye,
+            7 => Reclaim,
+            129 => Welcome,
+            130 => Reply,
+            131 => Pong,
+            132 => Refused,
+            133 => Moved,
+            _ => return None,
+        })
     }
 }
 

@@ -6,11 +6,13 @@
 //! `docs/protocol/remote.md` has all of it, byte by byte.
 
 mod answer;
+mod asked;
 mod hello;
 mod call;
 mod head;
 
 pub use answer::{Entry, FsAnswer, FsFailure, Listed, LockHeld, RemoteAttr, Space};
+pub use asked::{AskedHead, is_looked_into, split_asked};
 pub use call::{
     Asked, Asker, Changes, FsCall, LockKind, LockRange, MODES_OF_ALLOCATE, NewTime, Node,
     OPEN_EXEC, OPEN_READ, OPEN_WRITE, Renaming, WRITE_APPEND,

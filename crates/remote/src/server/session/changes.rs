@@ -85,15 +85,16 @@ impl Session {
         if done >= once {
             return Err(FsError::InvalidArgument("a change whose answer is confirmed already"));
         }
-        let (must, may) = {
-            let mut state = self.state.lock();
-            let must = once - state.confirmed.min(once) > UNCONFIRMED_MAX;
-            // (Otherwise one thread at a time is enough.)
-            let may = done >= state.confirmed.saturating_add(CONFIRM_EVERY) && !state.is_confirming;
-            state.is_confirming |= may;
-            (must, may)
-        };
-        let confirmed = if must || may { lasting.confirm(&self.secret, done) } else { Ok(0) };
+        let mut state = self.state.lock();
+        let must = once - state.confirmed.min(once) > UNCONFIRMED_MAX;
+        // (Otherwise one thread at a time is enough.)
+        let may = done >= state.confirmed.saturating_add(CONFIRM_EVERY) && !state.is_confirming;
+        if !must && !may {
+            return is_ahead(once, state.confirmed);
+        }
+        state.is_confirming |= may;
+        drop(state);
+        let confirmed = lasting.confirm(&self.secret, done);
         let mut state = self.state.lock();
         state.is_confirming &= !may;
         match confirmed {
@@ -105,15 +106,7 @@ impl Session {
             // The change itself can do: the next one tries again.
             Err(error) => tracing::warn!(%error, "answers that a client has stay in the volume"),
         }
-        match once.checked_sub(state.confirmed) {
-            None | Some(0) => {
-                Err(FsError::InvalidArgument("a change whose answer is confirmed already"))
-            }
-            Some(ahead) if ahead > UNCONFIRMED_MAX => {
-                Err(FsError::LimitReached("1024 changes of a client await its confirmation"))
-            }
-            Some(_) => Ok(()),
-        }
+        is_ahead(once, state.confirmed)
     }
 
     /// It ends in the volume, too: no process continues it.
@@ -140,5 +133,18 @@ impl Session {
             self.volume.awaits_no_more(self);
             self.let_go();
         }
+    }
+}
+
+/// Refuses a change that is not one of the next ones above the confirmed one.
+fn is_ahead(once: u64, confirmed: u64) -> FsResult<()> {
+    match once.checked_sub(confirmed) {
+        None | Some(0) => {
+            Err(FsError::InvalidArgument("a change whose answer is confirmed already"))
+        }
+        Some(ahead) if ahead > UNCONFIRMED_MAX => {
+            Err(FsError::LimitReached("1024 changes of a client await its confirmation"))
+        }
+        Some(_) => Ok(()),
     }
 }
