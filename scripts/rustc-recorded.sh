@@ -3,6 +3,8 @@
 # and the variables that Cargo sets for them, in target/debug/recorded/CRATE-HASH, then compiles.
 # scripts/lints.sh has clippy and rustdoc do the same work on what the build made for its dependencies.
 # Cargo calls it whenever a unit is compiled, so a file there is never older than the unit's program.
+# The large test programs are compiled without optimization, for which Cargo has no setting beside that of their
+# package's library: what their tests compute in is in libraries (docs/decisions/0306).
 set -euo pipefail
 name='' extra='' out='' previous=''
 for argument; do
@@ -13,6 +15,10 @@ for argument; do
   esac
   previous=$argument
 done
+arguments=("$@")
+case $name,${CARGO_PKG_NAME:-} in
+  it,pando-btree | it,pando-fs | it,pando-lsm) arguments=("${arguments[@]/#opt-level=[1-3]/opt-level=0}") ;;
+esac
 # Cargo's questions about the compiler have no directory.
 if [[ $name && $out == */deps ]]; then
   # Not all of CARGO_*: some are secret.
@@ -28,8 +34,8 @@ if [[ $name && $out == */deps ]]; then
   {
     echo "directory=${PWD@Q}"
     echo "variables=(${variables[*]@Q})"
-    echo "arguments=(${*@Q})"
+    echo "arguments=(${arguments[*]@Q})"
   } > "$record.$$"
   mv "$record.$$" "$record"
 fi
-exec "$@"
+exec "${arguments[@]}"
