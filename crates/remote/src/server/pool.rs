@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::REST_AFTER;
 use device::sync::{Condvar, Mutex};
 
 use super::bounds::Bounds;
@@ -256,8 +257,10 @@ impl Pool {
         }
     }
 
+    /// Waits for what to run next.
     fn take(&self) -> Option<(Arc<str>, usize, Run)> {
         let mut state = self.state.lock();
+        let mut rests = false;
         loop {
             if state.ended {
                 return None;
@@ -267,7 +270,14 @@ impl Pool {
                 state.wake(&client, self.most);
                 return Some((client, work.bytes, work.run));
             }
-            self.changed.wait(&mut state);
+            if rests {
+                self.changed.wait(&mut state);
+            } else if self.changed.wait_for(&mut state, REST_AFTER).timed_out() {
+                drop(state);
+                device::rest();
+                rests = true;
+                state = self.state.lock();
+            }
         }
     }
 }
