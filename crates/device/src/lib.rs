@@ -94,7 +94,8 @@ pub use overlay::Overlay;
 pub use random::{Random, SystemRandom};
 pub use shared_dir::SharedDir;
 pub use slot::thread_slot;
-pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in, spin_loop, yield_now};
+pub use thread::{REST_AFTER, Scope, ScopedThread, Thread, rest, scope, set_rest, spawn};
+pub use thread::{spawn_in, spin_loop, yield_now};
 pub use user_config::{SystemConfig, UserConfig};
 
 use std::sync::Arc;

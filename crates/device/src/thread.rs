@@ -1,4 +1,11 @@
 //! Threads: named, and started in one place. With the feature `sim` they come from `device::sim`.
+//!
+//! A thread that waits for long, of which there are many, *rests* first: allocators keep memory for
+//! each thread, also what it freed, until it allocates again or ends. What a program's allocator
+//! does about that is the program's choice.
+
+use std::sync::OnceLock;
+use std::time::Duration;
 
 #[cfg(feature = "sim")]
 pub use crate::sim::{Scope, ScopedThread, Thread, scope, spawn, spawn_in};
@@ -15,6 +22,23 @@ pub fn spawn<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<Thread<T>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
+}
+
+/// How long a thread that rests has waited before.
+pub const REST_AFTER: Duration = Duration::from_millis(250);
+
+static REST: OnceLock<fn()> = OnceLock::new();
+
+/// Sets what a thread does when it rests; the first setting counts.
+pub fn set_rest(returns_memory: fn()) {
+    REST.get_or_init(|| returns_memory);
+}
+
+/// The calling thread is about to wait for long: it returns what is kept for it alone.
+pub fn rest() {
+    if let Some(returns_memory) = REST.get() {
+        returns_memory();
+    }
 }
 
 /// Yields the processor to another thread.

@@ -21,6 +21,7 @@
 //!   of their own
 //! * `names`, `access`, `failure`: users and groups; access lists outside the volume; words of
 //!   failures
+//! * `allocator`: what is kept for threads that wait
 
 // The command line, and its verbs.
 mod cli;
@@ -54,6 +55,7 @@ mod spawn;
 mod environment;
 
 mod failure;
+mod allocator;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -67,9 +69,6 @@ use wire::{Failure, FailureKind};
 
 use crate::cli::{Cli, Verb};
 use crate::output::Output;
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Reports wrong usage like any other failure, for programs.
 fn wrong_usage(error: &clap::Error) -> ExitCode {
@@ -94,6 +93,7 @@ fn of_environment(error: &clap::Error) -> Option<Failure> {
 }
 
 fn main() -> ExitCode {
+    allocator::start();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let arguments = verbs::mount_helper::rewrite(arguments);
     let arguments = cli::rewrite(arguments);

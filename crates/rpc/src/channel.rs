@@ -3,13 +3,16 @@
 //! The receiving thread reads the link without a lock, and decrypts under `tls`. A sender encrypts
 //! and writes under `out`, so that records leave in the order in which they were encrypted. The
 //! receiver never writes: two sides that both wait until the other reads cannot come about by it.
+//!
+//! A channel that receives nothing for a moment is idle: it frees its buffers, its thread returns
+//! what the allocator keeps for it, and waits with a few bytes on its stack.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use device::sync::Mutex;
-use device::{Clock, Link};
+use device::{Clock, Link, REST_AFTER};
 use rustls::Connection;
 use wire::FRAME_BYTES_MAX;
 
@@ -17,8 +20,10 @@ use wire::FRAME_BYTES_MAX;
 const WRITE_BYTES: usize = 64 << 10;
 /// Bytes that are read from a link at once, while as much arrives.
 const READ_BYTES: usize = 64 << 10;
-/// And otherwise: a connection that waits for its next message holds so much.
+/// And otherwise: a connection in use that waits for its next message holds so much.
 const READ_BYTES_FIRST: usize = 4 << 10;
+/// And when it was idle: a ping.
+const READ_BYTES_IDLE: usize = 128;
 /// How long the other side may take to read what is sent to it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -228,7 +233,14 @@ impl Channel {
             if rest.is_zero() {
                 return Err(ChannelError::Silent(within));
             }
-            if !self.fill(&mut inbox, rest, within)? {
+            let filled = match self.fill(&mut inbox, rest.min(REST_AFTER), within) {
+                Err(ChannelError::Silent(_)) if rest > REST_AFTER => {
+                    *frame = Vec::new();
+                    self.fill_idle(&mut inbox, deadline, within)
+                }
+                filled => filled,
+            };
+            if !filled? {
                 let is_between = inbox.bytes.len() == inbox.from;
                 return Err(if is_between {
                     ChannelError::Closed
@@ -246,29 +258,82 @@ impl Channel {
         rest: Duration,
         within: Duration,
     ) -> Result<bool, ChannelError> {
-        let Inbox { bytes, from, raw, was_filled, patience } = inbox;
-        if *patience != Some(rest) {
-            self.link.set_patience(Some(rest), Some(WRITE_PATIENCE))?;
-            *patience = Some(rest);
+        self.set_patience(inbox, rest)?;
+        let space = if inbox.was_filled { READ_BYTES } else { READ_BYTES_FIRST };
+        let mut raw = std::mem::take(&mut inbox.raw);
+        if raw.len() != space {
+            raw = vec![0; space];
         }
+        let read = self.read(&mut raw, within);
+        let taken = read.and_then(|count| {
+            inbox.was_filled = count == space;
+            self.take(inbox, &raw[..count])?;
+            Ok(count > 0)
+        });
+        inbox.raw = raw;
+        taken
+    }
+
+    /// Reads once, with little memory while it waits; `false` at the end.
+    fn fill_idle(
+        &self,
+        inbox: &mut Inbox,
+        deadline: Duration,
+        within: Duration,
+    ) -> Result<bool, ChannelError> {
+        self.release(inbox);
+        device::rest();
+        let left = deadline.saturating_sub(self.clock.monotonic());
+        if left.is_zero() {
+            return Err(ChannelError::Silent(within));
+        }
+        self.set_patience(inbox, left)?;
+        let mut raw = [0; READ_BYTES_IDLE];
+        let count = self.read(&mut raw, within)?;
+        self.take(inbox, &raw[..count])?;
+        Ok(count > 0)
+    }
+
+    fn set_patience(&self, inbox: &mut Inbox, rest: Duration) -> io::Result<()> {
+        if inbox.patience != Some(rest) {
+            self.link.set_patience(Some(rest), Some(WRITE_PATIENCE))?;
+            inbox.patience = Some(rest);
+        }
+        Ok(())
+    }
+
+    fn read(&self, raw: &mut [u8], within: Duration) -> Result<usize, ChannelError> {
+        self.link.read(raw).map_err(|error| {
+            if is_timeout(&error) { ChannelError::Silent(within) } else { error.into() }
+        })
+    }
+
+    /// Takes what was read.
+    fn take(&self, inbox: &mut Inbox, raw: &[u8]) -> Result<(), ChannelError> {
+        let Inbox { bytes, from, .. } = inbox;
         bytes.drain(..*from);
         *from = 0;
-        let space = if *was_filled { READ_BYTES } else { READ_BYTES_FIRST };
-        if raw.len() != space {
-            *raw = vec![0; space];
-        }
-        let count = match self.link.read(raw) {
-            Ok(0) => return Ok(false),
-            Ok(count) => count,
-            Err(error) if is_timeout(&error) => return Err(ChannelError::Silent(within)),
-            Err(error) => return Err(error.into()),
-        };
         match &self.tls {
-            None => bytes.extend_from_slice(&raw[..count]),
-            Some(tls) => decrypt(&mut tls.lock(), &raw[..count], bytes)?,
+            None => bytes.extend_from_slice(raw),
+            Some(tls) => decrypt(&mut tls.lock(), raw, bytes)?,
         }
-        *was_filled = count == space;
-        Ok(true)
+        Ok(())
+    }
+
+    /// Frees the buffers of both directions, but for what is in no frame yet.
+    fn release(&self, inbox: &mut Inbox) {
+        inbox.raw = Vec::new();
+        inbox.was_filled = false;
+        inbox.bytes.drain(..inbox.from);
+        inbox.from = 0;
+        inbox.bytes.shrink_to_fit();
+        if let Some(mut out) = self.out.try_lock() {
+            *out = Vec::new();
+        }
+        if let Some(tls) = &self.tls {
+            // TLS makes its own buffer small before it reads. It reads nothing here.
+            tls.lock().read_tls(&mut Nothing).unwrap_or_default();
+        }
     }
 
     fn shake_hands(&self, within: Duration) -> Result<(), ChannelError> {
@@ -332,6 +397,15 @@ fn decrypt(tls: &mut Connection, mut raw: &[u8], to: &mut Vec<u8>) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Has nothing to read now.
+struct Nothing;
+
+impl Read for Nothing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
 }
 
 fn is_timeout(error: &io::Error) -> bool {
@@ -416,5 +490,65 @@ mod tests {
         link.bytes.lock().extend_from_slice(&[1, 0, 0, 0, 7]);
         channel.receive(&mut frame, 1 << 20, WITHIN).unwrap();
         assert_eq!(channel.inbox.lock().raw.len(), READ_BYTES_FIRST);
+    }
+
+    /// Delivers a byte more after each pause, and notes the space of each read, and its patience.
+    #[derive(Default)]
+    struct Pauses {
+        bytes: Mutex<Vec<u8>>,
+        patience: Mutex<Duration>,
+        reads: Mutex<Vec<(usize, Duration)>>,
+    }
+
+    impl Link for Pauses {
+        fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+            let patience = *self.patience.lock();
+            self.reads.lock().push((buffer.len(), patience));
+            if patience == REST_AFTER {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let mut bytes = self.bytes.lock();
+            buffer[0] = bytes.remove(0);
+            Ok(1)
+        }
+
+        fn write_all(&self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn set_patience(&self, read: Option<Duration>, _: Option<Duration>) -> io::Result<()> {
+            *self.patience.lock() = read.unwrap_or_default();
+            Ok(())
+        }
+
+        fn close(&self) {}
+    }
+
+    #[test]
+    fn a_channel_rests_when_nothing_arrives_and_loses_no_byte() {
+        static RESTED: AtomicUsize = AtomicUsize::new(0);
+        device::set_rest(|| {
+            RESTED.fetch_add(1, Ordering::Relaxed);
+        });
+        let link = Arc::new(Pauses::default());
+        link.bytes.lock().extend_from_slice(&[3, 0, 0, 0, 7, 8, 9]);
+        let own = Arc::clone(&link);
+        let channel = Channel::plain(own, Arc::new(SystemClock::new())).unwrap();
+        channel.send(&[1; 100]).unwrap();
+        let mut frame = Vec::with_capacity(100);
+        channel.receive(&mut frame, 1000, WITHIN).unwrap();
+        assert_eq!(frame, [7, 8, 9]);
+        assert_eq!(RESTED.load(Ordering::Relaxed), 7);
+        let reads = link.reads.lock();
+        for (first, second) in reads.iter().step_by(2).zip(reads.iter().skip(1).step_by(2)) {
+            assert_eq!(*first, (READ_BYTES_FIRST, REST_AFTER));
+            assert_eq!(second.0, READ_BYTES_IDLE);
+            // The time of the whole message is no longer.
+            assert!(second.1 > REST_AFTER && second.1 < WITHIN, "{second:?}");
+        }
+        assert_eq!(reads.len(), 14);
+        let inbox = channel.inbox.lock();
+        let kept = (inbox.raw.capacity(), channel.out.lock().capacity());
+        assert_eq!(kept, (0, 0));
     }
 }

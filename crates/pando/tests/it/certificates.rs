@@ -37,6 +37,14 @@ impl Certificates<'_> {
         ["--cert".to_owned(), cert, "--key".to_owned(), key, "--ca".to_owned(), ca]
     }
 
+    /// The files of a client.
+    pub(crate) fn files(&self, client: &str) -> rpc::Files {
+        let [certificate, key, authority] =
+            [&format!("{client}.pem"), &format!("{client}.key"), "ca.pem"]
+                .map(|name| self.directory.join(name));
+        rpc::Files { certificate, key, authority }
+    }
+
     /// Runs a command as a machine that has the certificate of a client; whether it succeeds, and
     /// what it reports.
     pub(crate) fn run(&self, client: &str, arguments: &[&str]) -> (bool, String) {

@@ -49,6 +49,7 @@ mod full_disk;
 mod habits;
 mod held_trees;
 mod hostile_find;
+mod idle_sessions;
 mod import;
 mod import_bucket;
 mod import_ended;

@@ -147,6 +147,9 @@ struct Welcomed {
     connection: Arc<Connection>,
     hello: RemoteHello,
     welcome: RemoteWelcome,
+    /// Found out before: to read a certificate takes a large part of a stack, which a session's
+    /// thread would keep.
+    term: Term,
 }
 
 /// Answers a hello, and serves a command; a session is returned, to be served.
@@ -231,14 +234,15 @@ fn welcome(
     let usage = Arc::clone(&session.usage);
     let pool = Arc::clone(&shared.pool);
     let connection = Connection::new(Arc::clone(channel), usage, pool);
-    Ok(Some(Welcomed { session, connection, hello, welcome }))
+    let term = Term::of(channel, &shared.settings.clock);
+    Ok(Some(Welcomed { session, connection, hello, welcome, term }))
 }
 
 impl Welcomed {
     /// Serves the connection to its end.
     fn exchange(self, shared: &Arc<Shared>) -> Result<(), Failure> {
-        let Welcomed { session, connection, hello, welcome } = self;
-        let served = exchange(shared, &session, &connection, (&hello, &welcome));
+        let Welcomed { session, connection, hello, welcome, term } = self;
+        let served = exchange(shared, (&session, &connection), (&hello, &welcome), &term);
         // (Its thread ends. The reason of an end is still sent.)
         connection.end();
         served
@@ -248,9 +252,9 @@ impl Welcomed {
 /// Serves the requests of a connection of a session.
 fn exchange(
     shared: &Arc<Shared>,
-    session: &Arc<Session>,
-    connection: &Arc<Connection>,
+    (session, connection): (&Arc<Session>, &Arc<Connection>),
     (hello, welcome): (&RemoteHello, &RemoteWelcome),
+    term: &Term,
 ) -> Result<(), Failure> {
     // Before it is attached: no answer goes out ahead of the welcome.
     send_welcome(&connection.channel, welcome)?;
@@ -258,7 +262,7 @@ fn exchange(
         let message = "the session has ended, or has a newer connection";
         return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
     }
-    let ended = receive(shared, session, connection);
+    let ended = receive(shared, session, connection, term);
     session.detach(connection, shared.settings.clock.monotonic());
     match ended {
         Ok(()) => {
@@ -368,9 +372,9 @@ fn receive(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
     connection: &Arc<Connection>,
+    term: &Term,
 ) -> Result<(), ChannelError> {
     let mut frame = Vec::new();
-    let term = Term::of(&connection.channel, &shared.settings.clock);
     let _present = shared.pool.present(&session.client);
     loop {
         let mut admitted = Admitted { pool: &shared.pool, client: &session.client, bytes: 0 };

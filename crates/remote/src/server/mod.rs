@@ -280,6 +280,9 @@ impl Shared {
     fn look_after_sessions(&self) {
         let (clock, every) = (&self.settings.clock, LOOK_EVERY.min(self.grace()));
         while !self.ended() {
+            // Also for threads that rested before: what they returned goes back to the system a
+            // moment later, when some thread looks.
+            device::rest();
             clock.sleep(every);
             let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
             // Locks wait for the end of the time of sessions of before, or of their own session.

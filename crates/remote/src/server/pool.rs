@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::REST_AFTER;
 use device::sync::{Condvar, Mutex};
 
 use super::bounds::Bounds;
@@ -270,8 +271,10 @@ impl Pool {
         }
     }
 
+    /// Waits for what to run next.
     fn take(&self) -> Option<(Arc<str>, Waiting)> {
         let mut state = self.state.lock();
+        let mut rests = false;
         loop {
             if state.ended {
                 return None;
@@ -281,7 +284,14 @@ impl Pool {
                 state.wake(&client, self.most);
                 return Some((client, work));
             }
-            self.changed.wait(&mut state);
+            if rests {
+                self.changed.wait(&mut state);
+            } else if self.changed.wait_for(&mut state, REST_AFTER).timed_out() {
+                drop(state);
+                device::rest();
+                rests = true;
+                state = self.state.lock();
+            }
         }
     }
 }

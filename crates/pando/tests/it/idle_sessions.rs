@@ -1,0 +1,184 @@
+//! What sessions that rest take of a server: as many as greet it and do nothing more, and after all
+//! of them pinged and wrote, with and without TLS.
+
+#![expect(clippy::print_stdout, reason = "prints what it measured")]
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use device::{Clock, Net, SystemClock, SystemNet};
+use rpc::{Channel, ClientTls};
+use wire::Bytes;
+use wire::remote::{
+    Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, Node, OPEN_WRITE, REMOTE_MAGIC,
+    REMOTE_VERSION, RemoteHello, Use, put_head, split_head,
+};
+
+use crate::certificates::Certificates;
+use crate::far::Served;
+use crate::world::{World, is_root};
+
+const SESSIONS: usize = if cfg!(slow) { 1000 } else { 300 };
+/// What each of them takes at most: 1,000 take 64 MiB.
+const SESSION_BYTES_MAX: usize = (64 << 20) / 1000;
+/// And after all of them wrote: what the volume takes for that is shared by fewer in a short run.
+const BUSY_BYTES_MAX: usize = if cfg!(slow) { SESSION_BYTES_MAX } else { 2 * SESSION_BYTES_MAX };
+/// How soon after they did something.
+const WITHIN: Duration = Duration::from_secs(20);
+/// Sessions that begin, ping or write at the same time, and bytes of a write.
+const AT_ONCE: usize = 16;
+const WRITE_BYTES: usize = 1 << 20;
+
+/// The resident size of a process, in bytes.
+fn resident(pid: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() << 10
+}
+
+/// A session.
+struct Session(Channel);
+
+impl Session {
+    fn begin(at: SocketAddr, tls: Option<&ClientTls>) -> Session {
+        let link = SystemNet.connect(at, WITHIN).unwrap();
+        let clock = Arc::new(SystemClock::new());
+        let session = Session(match tls {
+            None => Channel::plain(link, clock).unwrap(),
+            Some(tls) => {
+                let tls = tls.connect("127.0.0.1").unwrap();
+                Channel::encrypted(link, clock, tls, WITHIN).unwrap()
+            }
+        });
+        let hello = RemoteHello {
+            magic: REMOTE_MAGIC,
+            version_min: REMOTE_VERSION,
+            version: REMOTE_VERSION,
+            features: 0,
+            volume: Bytes::from(&b"vol"[..]),
+            use_for: Use::Mount,
+            who: Asker::default(),
+            resume: None,
+            awaits: Vec::new(),
+        };
+        let answer = session.ask(FrameKind::Hello, 0, &hello);
+        assert!(matches!(split_head(&answer), Some((FrameKind::Welcome, ..))));
+        session
+    }
+
+    /// Sends a message and receives one.
+    fn ask(&self, kind: FrameKind, number: u64, body: &impl serde::Serialize) -> Vec<u8> {
+        let mut frame = Vec::new();
+        put_head(kind, number, &mut frame);
+        wire::encode(body, &mut frame);
+        self.0.send(&frame).unwrap();
+        self.0.receive(&mut frame, 1 << 14, WITHIN).unwrap();
+        frame
+    }
+
+    fn call(&self, id: u64, call: FsCall<'_>) -> Node {
+        let who = Asker { umask: 0o22, ..Asker::default() };
+        let acknowledged = if id > 1 { vec![id - 1] } else { Vec::new() };
+        let asked = Asked { acknowledged, once: 0, done: 0, who, call };
+        let answer = self.ask(FrameKind::Request, id, &asked);
+        let (_, of, body) = split_head(&answer).unwrap();
+        assert_eq!(of, id);
+        let answer: Result<FsAnswer<'_>, FsFailure> = wire::decode(body).unwrap();
+        match answer.unwrap() {
+            FsAnswer::Entry(entry) => entry.node,
+            _ => Node::ROOT,
+        }
+    }
+
+    fn ping(&self, number: u64) {
+        let pong = self.ask(FrameKind::Ping, number, &Vec::<u64>::new());
+        assert!(matches!(split_head(&pong), Some((FrameKind::Pong, ..))));
+    }
+
+    /// Pings, and writes to the file `d/f`.
+    fn is_busy(&self) {
+        (1..=3).for_each(|number| self.ping(number));
+        let parent = self.call(1, FsCall::Lookup { parent: Node::ROOT, name: b"d" });
+        let node = self.call(2, FsCall::Lookup { parent, name: b"f" });
+        self.call(3, FsCall::Open { node, flags: OPEN_WRITE });
+        let bytes = vec![7; WRITE_BYTES];
+        self.call(4, FsCall::Write { node, offset: 0, flags: 0, bytes: &bytes });
+    }
+}
+
+/// Does something so many times, in several threads.
+fn each<T: Send>(count: usize, does: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let numbers = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)));
+        numbers.take_while(|number| *number < count).map(&does).collect::<Vec<T>>()
+    };
+    device::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Waits until sessions take no more than they may; `before` is the size without them.
+fn take_little(pid: u32, sessions: &[Session], (before, most): (usize, usize), what: &str) {
+    let (clock, mut waited) = (SystemClock::new(), 0);
+    let size = || resident(pid).saturating_sub(before) / SESSIONS;
+    // A server ends a silent session after 30 s.
+    each(SESSIONS, |number| sessions[number].ping(4));
+    while size() > most && waited < WITHIN.as_secs() {
+        clock.sleep(Duration::from_secs(1));
+        waited += 1;
+        if waited % 8 == 0 {
+            each(SESSIONS, |number| sessions[number].ping(5));
+        }
+    }
+    let bytes = size();
+    println!("{SESSIONS} sessions {what}: {bytes} bytes each, after {waited} s");
+    assert!(bytes <= most, "{bytes} bytes each {what}");
+    each(SESSIONS, |number| sessions[number].ping(6));
+}
+
+fn rest(world: &World, options: &[&str], tls: Option<&ClientTls>) {
+    device::raise_descriptor_limit();
+    let from = world.path().join("from");
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("f"), "f").unwrap();
+    world.ok(&["import", from.to_str().unwrap(), &format!("{}:/d", world.vol())]);
+    let served = Served::start(world, &[&["--memory", "16G"], options].concat());
+    let address = served.url.trim_start_matches("pando://").trim_end_matches("/vol");
+    let address: SocketAddr = address.parse().unwrap();
+    let pid = served.child.id();
+    // What the volume and the threads of all sessions need is there before.
+    let first = each(AT_ONCE, |_| Session::begin(address, tls));
+    each(AT_ONCE, |number| first[number].is_busy());
+    SystemClock::new().sleep(Duration::from_secs(3));
+    let before = resident(pid);
+    let sessions = each(SESSIONS, |_| Session::begin(address, tls));
+    take_little(pid, &sessions, (before, SESSION_BYTES_MAX), "that began");
+    each(SESSIONS, |number| sessions[number].is_busy());
+    println!("{} bytes each when they were busy", resident(pid).saturating_sub(before) / SESSIONS);
+    take_little(pid, &sessions, (before, BUSY_BYTES_MAX), "that were busy");
+    let listed = world.ok(&["session", "list", world.vol()]);
+    assert!(listed.lines().count() >= SESSIONS, "{listed}");
+    drop((first, sessions));
+}
+
+#[test]
+fn sessions_that_rest_take_little() {
+    if !is_root() {
+        return;
+    }
+    rest(&World::new(), &[], None);
+}
+
+#[test]
+fn sessions_that_rest_take_little_with_tls() {
+    let world = World::new();
+    let certificates = Certificates::new(&world, "client", &["--keep-root"]);
+    let options = certificates.of_server();
+    let tls = ClientTls::read(&certificates.files("client")).unwrap();
+    rest(&world, &options.each_ref().map(String::as_str), Some(&tls));
+}
