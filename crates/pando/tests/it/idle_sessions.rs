@@ -27,7 +27,7 @@ const SESSION_BYTES_MAX: usize = (64 << 20) / 1000;
 /// And after all of them wrote: what the volume takes for that is shared by fewer in a short run.
 const BUSY_BYTES_MAX: usize = if cfg!(slow) { SESSION_BYTES_MAX } else { 2 * SESSION_BYTES_MAX };
 /// How soon after they did something.
-const WITHIN: Duration = Duration::from_secs(20);
+const WITHIN: Duration = Duration::from_secs(60);
 /// Sessions that begin, ping or write at the same time, and bytes of a write.
 const AT_ONCE: usize = 16;
 const WRITE_BYTES: usize = 1 << 20;
