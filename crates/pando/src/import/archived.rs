@@ -214,14 +214,20 @@ impl Import {
             Kind::File => {
                 let whole = ranges.is_empty() && size == 0 || ranges == [(0, size)];
                 if whole && size <= WHOLE_FILE_BYTES {
-                    let buffer = &mut self.buffer[..size as usize];
-                    let length = reader.contents(buffer)?;
-                    let data = &buffer[..length];
-                    if begun == Begun::Compare && tree.has(path, data)? {
+                    if begun == Begun::Compare {
+                        let data = &mut self.buffer[..size as usize];
+                        reader.contents(data)?;
+                        if !tree.has(path, data)? {
+                            tree.outcome.bytes += size;
+                            tree.made(&Item::File { name, attr, xattrs, data, hold })?;
+                        }
                         return Ok(());
                     }
-                    tree.outcome.bytes += length as u64;
-                    tree.made(&Item::File { name, attr, xattrs, data, hold })?;
+                    let item = Item::File { name, attr, xattrs, data: &[], hold };
+                    tree.made_of(&item, size as usize, |data| {
+                        reader.contents(data).map(drop).map_err(Trouble::Archive)
+                    })?;
+                    tree.outcome.bytes += size;
                     return Ok(());
                 }
                 if begun == Begun::Compare {
