@@ -184,30 +184,6 @@ impl Items {
         true
     }
 
-    /// Appends a file of `length` bytes that are read into the buffer, and returns them; contents
-    /// that the item has are ignored. After an error nothing is appended. Another item is appended
-    /// whole, and nothing is read.
-    pub fn push_read<E>(
-        &mut self,
-        item: &Item<'_>,
-        length: usize,
-        read: impl FnOnce(&mut [u8]) -> Result<(), E>,
-    ) -> Result<&[u8], E> {
-        let before = self.bytes.len();
-        let hold = self.push_head(item, length);
-        let contents = self.bytes.len()..self.bytes.len() + length;
-        if !matches!(item, Item::File { .. }) {
-            return Ok(&[]);
-        }
-        self.bytes.resize(contents.end, 0);
-        if let Err(error) = read(&mut self.bytes[contents.clone()]) {
-            self.bytes.truncate(before);
-            return Err(error);
-        }
-        codec::encode(&hold, &mut self.bytes);
-        Ok(&self.bytes[contents])
-    }
-
     /// Appends a file up to its contents, of which there are `length` bytes; returns the number
     /// that follows them. Another item is appended whole.
     fn push_head(&mut self, item: &Item<'_>, length: usize) -> u64 {

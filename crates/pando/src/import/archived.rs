@@ -214,20 +214,14 @@ impl Import {
             Kind::File => {
                 let whole = ranges.is_empty() && size == 0 || ranges == [(0, size)];
                 if whole && size <= WHOLE_FILE_BYTES {
-                    if begun == Begun::Compare {
-                        let data = &mut self.buffer[..size as usize];
-                        reader.contents(data)?;
-                        if !tree.has(path, data)? {
-                            tree.outcome.bytes += size;
-                            tree.made(&Item::File { name, attr, xattrs, data, hold })?;
-                        }
+                    let buffer = &mut self.buffer[..size as usize];
+                    let length = reader.contents(buffer)?;
+                    let data = &buffer[..length];
+                    if begun == Begun::Compare && tree.has(path, data)? {
                         return Ok(());
                     }
-                    let item = Item::File { name, attr, xattrs, data: &[], hold };
-                    tree.made_of(&item, size as usize, |data| {
-                        reader.contents(data).map(drop).map_err(Trouble::Archive)
-                    })?;
-                    tree.outcome.bytes += size;
+                    tree.outcome.bytes += length as u64;
+                    tree.made(&Item::File { name, attr, xattrs, data, hold })?;
                     return Ok(());
                 }
                 if begun == Begun::Compare {

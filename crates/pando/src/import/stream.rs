@@ -136,32 +136,11 @@ impl Stream {
         self.pushed(item)
     }
 
-    /// As [`Stream::push`], a file of `length` bytes that are read into the message; what contents
-    /// the item has is ignored.
-    pub(super) fn push_read<E: From<Failure>>(
-        &mut self,
-        item: &Item<'_>,
-        length: usize,
-        read: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
-        let data = self.items.push_read(item, length, read)?;
-        if let (Some(sent), Item::File { name, attr, xattrs, hold, .. }) =
-            (&mut self.sent_items, item)
-        {
-            sent.note(&Item::File { name, attr: *attr, xattrs: xattrs.clone(), data, hold: *hold });
-        }
-        Ok(self.counted(item)?)
-    }
-
     /// Notes an item that was queued, and sends the message if it is full.
     fn pushed(&mut self, item: &Item<'_>) -> Result<()> {
         if let Some(sent) = &mut self.sent_items {
             sent.note(item);
         }
-        self.counted(item)
-    }
-
-    fn counted(&mut self, item: &Item<'_>) -> Result<()> {
         // An item sent in several parts counts with its last part.
         let part = matches!(item, Item::Begin { .. } | Item::Data { .. } | Item::Leave { .. });
         self.count += u64::from(!part);

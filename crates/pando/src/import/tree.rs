@@ -326,30 +326,13 @@ impl<'a> Tree<'a> {
         self.push(item)
     }
 
-    /// As [`Tree::made`], a file of `length` bytes that are read into the message. If that fails,
-    /// nothing is sent.
-    pub(super) fn made_of<E: From<Failure>>(
-        &mut self,
-        item: &Item<'_>,
-        length: usize,
-        read: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
-        if self.stream.keeps() {
-            self.memory.take(DIGEST_BYTES)?;
-        }
-        self.stream.push_read(item, length, read)?;
-        self.outcome.imported += 1;
-        Ok(self.report_new_errors()?)
-    }
-
     /// Sends a part of what makes a name.
     pub(super) fn push(&mut self, item: &Item<'_>) -> Result<()> {
         self.stream.push(item)?;
-        self.report_new_errors()
-    }
-
-    fn report_new_errors(&mut self) -> Result<()> {
-        if self.stream.has_errors() { self.report_errors() } else { Ok(()) }
+        if self.stream.has_errors() {
+            self.report_errors()?;
+        }
+        Ok(())
     }
 
     /// Reports to the daemon that the import continues, if it has sent nothing for long.

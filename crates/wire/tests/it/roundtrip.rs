@@ -55,27 +55,19 @@ fn contents_apart_are_where_a_copy_would_be() {
         [0, 1, 127, 128, 5000, 70_000].map(|length| vec![length as u8; length]).into();
     let holds = [0, 1, 128, u64::MAX];
     let xattrs: [&[(&[u8], &[u8])]; 2] = [&[], &[(b"user.a", b"")]];
-    let (mut copied, mut apart, mut read) = (Items::default(), Items::default(), Items::default());
+    let (mut copied, mut apart) = (Items::default(), Items::default());
     let mut outside = Vec::new();
     for (n, data) in contents.iter().flat_map(|data| [data; 4]).enumerate() {
         let (hold, xattrs) = (holds[n % 4], xattrs[n / 4 % 2].to_vec());
-        let item = Item::File { name: b"name", attr, xattrs: xattrs.clone(), data, hold };
+        let item = Item::File { name: b"name", attr, xattrs, data, hold };
         copied.push(&item);
         assert!(apart.push_apart(&item));
         outside.push(&data[..]);
-        let item = Item::File { name: b"name", attr, xattrs, data: b"ignored", hold };
-        let filled = read.push_read(&item, data.len(), |space| {
-            space.copy_from_slice(data);
-            Ok::<(), ()>(())
-        });
-        assert_eq!(filled, Ok(&data[..]));
-        assert_eq!(read.push_read(&item, data.len(), |_| Err("it ends")), Err("it ends"));
-        for items in [&mut copied, &mut apart, &mut read] {
+        for items in [&mut copied, &mut apart] {
             items.push(&Item::Back);
         }
         assert_eq!(apart.len(), copied.len());
     }
-    assert!(read.as_bytes() == copied.as_bytes());
     let pieces = apart.pieces(outside.iter().copied());
     assert!(pieces.concat() == copied.as_bytes());
     let own = |piece: &&[u8]| outside.iter().any(|data| std::ptr::eq(*data, *piece));
