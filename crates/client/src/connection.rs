@@ -1,6 +1,6 @@
 //! One connection to a daemon: hello, requests, answers.
 
-use std::io::{BufReader, ErrorKind, Write};
+use std::io::{self, BufReader, ErrorKind, IoSlice, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -143,12 +143,12 @@ impl Connection {
     }
 
     /// The listening process, as the kernel reports it.
-    pub fn peer(&self) -> std::io::Result<Peer> {
+    pub fn peer(&self) -> io::Result<Peer> {
         peer(self.writer.as_fd())
     }
 
     /// The listening process, as a descriptor that no other process gets.
-    pub fn process(&self) -> std::io::Result<OwnedFd> {
+    pub fn process(&self) -> io::Result<OwnedFd> {
         peer_process(self.writer.as_fd())
     }
 
@@ -159,26 +159,48 @@ impl Connection {
     }
 
     /// A second handle of the socket, with which another thread can end a wait.
-    pub fn stream(&self) -> std::io::Result<UnixStream> {
+    pub fn stream(&self) -> io::Result<UnixStream> {
         self.writer.try_clone()
     }
 
     /// Sends a request without waiting; returns the number that its answer will carry. A request
     /// longer than a message can be is an error, and nothing of it is sent.
     pub fn send(&mut self, call: Call<'_>) -> Result<u32> {
+        let id = self.begin();
+        encode(&Request { id, call }, &mut self.sent);
+        self.transmit(&[])
+    }
+
+    /// As [`Connection::send`], items of an import from where they are: the pieces of
+    /// [`wire::Items::pieces`].
+    pub fn send_items(&mut self, pieces: &[&[u8]]) -> Result<u32> {
+        let (id, length) = (self.begin(), pieces.iter().map(|piece| piece.len()).sum());
+        Request::begin_import(id, length, &mut self.sent);
+        self.transmit(pieces)
+    }
+
+    /// Begins a message in memory; returns its number.
+    fn begin(&mut self) -> u32 {
         self.last_id = self.last_id.wrapping_add(1);
         self.sent.clear();
         // The length precedes the message, so that a small one is sent in one write.
         self.sent.extend([0; 4]);
-        encode(&Request { id: self.last_id, call }, &mut self.sent);
-        let length = self.sent.len() - 4;
+        self.last_id
+    }
+
+    /// Sends the message, and what follows it.
+    fn transmit(&mut self, behind: &[&[u8]]) -> Result<u32> {
+        let length = self.sent.len() - 4 + behind.iter().map(|piece| piece.len()).sum::<usize>();
         if length > wire::FRAME_BYTES_MAX {
             let message = format!("a request of {length} bytes is too long");
             let failure = Failure::new(FailureKind::Invalid, message);
             return Err(failure.hint("give fewer or shorter arguments"));
         }
         self.sent[..4].copy_from_slice(&(length as u32).to_le_bytes());
-        if let Err(error) = self.writer.write_all(&self.sent) {
+        let mut slices = Vec::with_capacity(behind.len() + 1);
+        slices.push(IoSlice::new(&self.sent));
+        slices.extend(behind.iter().map(|piece| IoSlice::new(piece)));
+        if let Err(error) = write_all(&mut self.writer, &mut slices) {
             return Err(self.last_words(&error.into()));
         }
         Ok(self.last_id)
@@ -245,7 +267,7 @@ impl Connection {
     /// A request that a daemon answers at once. One of a user that is not trusted has as long as
     /// for its welcome.
     pub fn ask_briefly(&mut self, call: Call<'_>) -> Result<Answer> {
-        let failed = |error: std::io::Error| {
+        let failed = |error: io::Error| {
             let message = format!("cannot limit how long a request may take: {error}");
             Failure::new(FailureKind::Other, message).hint("repeat the command")
         };
@@ -269,7 +291,23 @@ impl Connection {
     }
 }
 
-fn is_timeout(error: &std::io::Error) -> bool {
+/// Writes all of several pieces.
+fn write_all(to: &mut impl Write, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+    let mut rest = pieces;
+    // Removes empty ones at the front.
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match to.write_vectored(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut rest, written),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
@@ -292,7 +330,7 @@ fn not_ours(error: &dyn std::fmt::Display) -> Failure {
     Failure::new(FailureKind::Protocol, format!("cannot parse the daemon's answer: {error}"))
 }
 
-fn unreachable_volume(volume: &Path, error: &std::io::Error) -> Failure {
+fn unreachable_volume(volume: &Path, error: &io::Error) -> Failure {
     let kind = match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => FailureKind::NotFound,
         ErrorKind::PermissionDenied => FailureKind::Permission,

@@ -6,7 +6,7 @@
 use crate::ScanWatch;
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Find, LimitChange, QuotaOwner, ScheduleChange, Top};
+use crate::{Bytes, Find, LimitChange, QuotaOwner, ScheduleChange, Top, codec};
 
 /// First bytes of a connection.
 pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
@@ -45,6 +45,16 @@ pub struct Request<'a> {
     /// The call.
     #[serde(borrow)]
     pub call: Call<'a>,
+}
+
+impl Request<'_> {
+    /// Appends a request for items of an import, of `length` bytes, which follow.
+    pub fn begin_import(id: u32, length: usize, out: &mut Vec<u8>) {
+        codec::encode(&Request { id, call: Call::Import { items: &[] } }, out);
+        // Their length, which is 0 here.
+        out.truncate(out.len() - 1);
+        codec::encode(&length, out);
+    }
 }
 
 /// The calls.

@@ -153,10 +153,15 @@ pub enum ImportStop {
 }
 
 /// A buffer of items: each is encoded after the one before, so neither side holds more than the
-/// bytes.
+/// bytes. Contents of files may stay where they are: then the message consists of pieces.
 #[derive(Debug, Clone, Default)]
 pub struct Items {
+    /// The message without the contents that are apart.
     bytes: Vec<u8>,
+    /// Where in `bytes` contents belong that are apart, ascending, and how many bytes they are.
+    apart: Vec<(usize, usize)>,
+    /// Bytes of all contents that are apart.
+    apart_bytes: usize,
 }
 
 impl Items {
@@ -165,14 +170,69 @@ impl Items {
         codec::encode(item, &mut self.bytes);
     }
 
-    /// The encoding, for `Call::Import`.
+    /// Appends a file without a copy of its contents: [`Items::pieces`] gets them. Another item is
+    /// appended whole. Returns whether contents are apart.
+    pub fn push_apart(&mut self, item: &Item<'_>) -> bool {
+        let Item::File { data, .. } = item else {
+            self.push(item);
+            return false;
+        };
+        let hold = self.push_head(item, data.len());
+        self.apart.push((self.bytes.len(), data.len()));
+        self.apart_bytes += data.len();
+        codec::encode(&hold, &mut self.bytes);
+        true
+    }
+
+    /// Appends a file up to its contents, of which there are `length` bytes; returns the number
+    /// that follows them. Another item is appended whole.
+    fn push_head(&mut self, item: &Item<'_>, length: usize) -> u64 {
+        let Item::File { name, attr, xattrs, hold, .. } = item else {
+            self.push(item);
+            return 0;
+        };
+        self.push(&Item::File { name, attr: *attr, xattrs: xattrs.clone(), data: &[], hold: 0 });
+        // The length of no contents, and the number 0.
+        debug_assert!(self.bytes.ends_with(&[0, 0]), "the layout of a file has changed");
+        self.bytes.truncate(self.bytes.len() - 2);
+        codec::encode(&length, &mut self.bytes);
+        *hold
+    }
+
+    /// The encoding, for `Call::Import`, if no contents are apart.
     pub fn as_bytes(&self) -> &[u8] {
+        debug_assert!(self.apart.is_empty(), "contents are apart");
         &self.bytes
+    }
+
+    /// The encoding in pieces, with the contents that are apart, in the order of their files.
+    pub fn pieces<'a>(&'a self, contents: impl IntoIterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
+        let mut pieces = Vec::with_capacity(self.apart.len() * 2 + 1);
+        let mut from = 0;
+        for (&(at, length), contents) in self.apart.iter().zip(contents) {
+            assert_eq!(contents.len(), length, "invariant: contents as long as their file");
+            pieces.extend([&self.bytes[from..at], contents]);
+            from = at;
+        }
+        pieces.push(&self.bytes[from..]);
+        pieces
+    }
+
+    /// Bytes of the encoding, with the contents that are apart.
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.apart_bytes
+    }
+
+    /// Whether there are no items.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
     }
 
     /// Removes all items and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.apart.clear();
+        self.apart_bytes = 0;
     }
 
     /// Takes the first item off an encoding; `None` at its end.

@@ -38,6 +38,47 @@ fn serve_one(listener: &Listening, version: u32) {
     }
 }
 
+/// Pieces of a message that are sent from where they are arrive as one message, however many there
+/// are and however slowly the daemon reads; one that is too long is refused, and nothing is sent.
+#[test]
+fn a_message_in_pieces_arrives_whole() {
+    let temporary = tempfile::tempdir().unwrap();
+    let listener = bind(temporary.path()).unwrap();
+    let server = device::spawn("server", move || {
+        let mut stream = listener.accept().unwrap();
+        let (mut buffer, mut out) = (Vec::new(), Vec::new());
+        read_frame(&mut stream, &mut buffer).unwrap();
+        let welcome = Welcome { magic: HELLO_MAGIC, version: VERSION, pid: 77, mount_point: None };
+        encode(&welcome, &mut out);
+        write_frame(&mut stream, &out).unwrap();
+        let mut requests = Vec::new();
+        while read_frame(&mut stream, &mut buffer).is_ok() {
+            requests.push(buffer.clone());
+        }
+        requests
+    })
+    .unwrap();
+    let Opened::Connected(mut connection) = Connection::open(temporary.path()).unwrap() else {
+        panic!("not connected");
+    };
+    let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+    let pieces = [&[][..], &bytes[..1], &bytes[1..500_000], &[], &bytes[500_000..]];
+    // More than the kernel takes at once.
+    let many: Vec<&[u8]> = bytes.chunks(300).collect();
+    for (id, pieces) in [(1, &pieces[..]), (2, &many), (3, &[])] {
+        assert_eq!(connection.send_items(pieces).unwrap(), id);
+    }
+    let refused = connection.send_items(&[&bytes, &bytes]).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::Invalid);
+    drop(connection);
+    let requests = server.join().unwrap();
+    let requests: Vec<Request<'_>> = requests.iter().map(|it| decode(it).unwrap()).collect();
+    let items: [&[u8]; 3] = [&bytes, &bytes, &[]];
+    let expected = items.into_iter().zip(1..);
+    let expected = expected.map(|(items, id)| Request { id, call: Call::Import { items } });
+    assert!(requests == expected.collect::<Vec<_>>());
+}
+
 fn long_directory(below: &Path) -> PathBuf {
     let path = below.join("x".repeat(200)).join("y".repeat(200));
     std::fs::create_dir_all(&path).unwrap();

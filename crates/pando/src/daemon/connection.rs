@@ -45,6 +45,10 @@ const SILENT_STREAM_MAX: Duration = Duration::from_secs(3600);
 /// the volume from being mounted for ever.
 const READ_WITHIN: Duration = Duration::from_secs(300);
 
+/// Bytes that are read ahead of a message. The rest of a long one is read to where it is decoded
+/// from: what is read ahead is copied there once more.
+const READ_AHEAD_BYTES: usize = 16 << 10;
+
 /// Work of more than one request that is under way on a connection.
 #[derive(Default)]
 struct Work<'a> {
@@ -116,7 +120,7 @@ fn try_serve(
     // A client that connects and sends nothing must not keep a place from others.
     stream.set_write_timeout(Some(READ_WITHIN))?;
     let handle = device::with_a_descriptor(|| stream.try_clone())?;
-    let mut reader = BufReader::with_capacity(256 << 10, Timed::new(handle));
+    let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, Timed::new(handle));
     reader.get_mut().limit(Some(HELLO_WITHIN))?;
     let Some(peer) = server.outgoing(id, stream) else { return Ok(()) };
     let mut replies = Replies::new(peer);

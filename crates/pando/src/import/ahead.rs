@@ -2,8 +2,9 @@
 //! at what is in them and read small files. The walk gets everything in the order of the list.
 //!
 //! What is read ahead is bounded: [`BATCHES`] batches of [`BATCH_NAMES`] files of up to
-//! [`SMALL_BYTES`]. Their contents are in one piece of memory a batch, which is used again: fresh
-//! memory for each file is a page fault each, and that took as long as reading. The threads end
+//! [`SMALL_BYTES`]. Their contents are in one piece of memory a batch, which is used again when the
+//! message that has them is sent: fresh memory for each file is a page fault each, and that took as
+//! long as reading. The threads end
 //! when the walk drops its end; nothing waits for them, as a read of a source that hangs may never
 //! return.
 
@@ -52,7 +53,28 @@ pub(super) enum Event {
 pub(super) struct Batch {
     pub(super) seen: Vec<Seen>,
     /// The contents of the files that were read.
-    pub(super) contents: Vec<u8>,
+    pub(super) contents: Arc<Contents>,
+}
+
+/// Contents of the files of a batch. Their memory is used again when nobody has them any more.
+pub(super) struct Contents {
+    bytes: Vec<u8>,
+    spare: Spare,
+}
+
+impl Contents {
+    /// The contents of all files.
+    pub(super) fn all(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Contents {
+    fn drop(&mut self) {
+        if !self.bytes.is_empty() {
+            self.spare.lock().push(std::mem::take(&mut self.bytes));
+        }
+    }
 }
 
 /// A name that is no directory, as it was seen.
@@ -97,7 +119,6 @@ type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
 pub(super) struct Ahead {
     planned: Receiver<Planned>,
     waiting: Option<Receiver<Batch>>,
-    spare: Spare,
 }
 
 impl Ahead {
@@ -123,8 +144,9 @@ impl Ahead {
                         look(&directory, name, read)
                     });
                     let seen = seen.collect();
+                    let contents = Contents { bytes: into, spare: Arc::clone(&spare) };
                     // Without the walk nobody needs it.
-                    drop(done.send(Batch { seen, contents: into }));
+                    drop(done.send(Batch { seen, contents: Arc::new(contents) }));
                 }
             })?;
         }
@@ -132,14 +154,7 @@ impl Ahead {
             // Without the walk nobody needs more.
             drop(Lister { events, jobs }.list_all(top));
         })?;
-        Ok(Ahead { planned, waiting: None, spare })
-    }
-
-    /// Takes back the memory of a batch.
-    pub(super) fn give_back(&self, contents: Vec<u8>) {
-        if !contents.is_empty() {
-            self.spare.lock().push(contents);
-        }
+        Ok(Ahead { planned, waiting: None })
     }
 
     /// The next event; within a second there is one, if only [`Event::Nothing`].

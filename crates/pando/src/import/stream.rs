@@ -1,7 +1,10 @@
 //! Sends items to the daemon: batched into messages, with a bounded number of messages that the
-//! daemon has not answered yet.
+//! daemon has not answered yet. Contents of files that were read ahead are not copied into a
+//! message: it is sent from where they are, which is kept until then.
 
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::Connection;
@@ -9,6 +12,7 @@ use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
 use wire::{Answer, Body, Call, Failure, FailureKind, Item, ItemError, Items, ListEntry};
 
+use super::ahead::Contents;
 use super::memory::{Memory, of_entries};
 use super::verify::Sent;
 use crate::failure::Result;
@@ -19,6 +23,12 @@ const BATCH_BYTES: usize = 256 << 10;
 
 /// ... or holds this many items.
 const BATCH_ITEMS: u64 = 512;
+
+/// Shorter contents are copied: a piece of a message costs as much.
+const APART_BYTES_MIN: usize = 2 << 10;
+
+/// A message is sent when it has pieces of so many batches: their memory is kept until then.
+const APART_BATCHES_MAX: usize = 8;
 
 /// Messages that may be unanswered: enough that the daemon never waits, few enough that the
 /// progress shown is what the daemon has done.
@@ -41,6 +51,10 @@ pub(super) struct Entered {
 pub(super) struct Stream {
     connection: Connection,
     items: Items,
+    /// The contents that are apart in `items`: of which batch, and where.
+    apart: Vec<(Arc<Contents>, Range<usize>)>,
+    /// Of how many batches they are.
+    batches: usize,
     count: u64,
     /// Flushes that are not answered yet: the request and the number of inodes that it covers.
     open: VecDeque<(u32, u64)>,
@@ -59,6 +73,8 @@ impl Stream {
         Stream {
             connection,
             items: Items::default(),
+            apart: Vec::new(),
+            batches: 0,
             count: 0,
             open: VecDeque::new(),
             errors: Vec::new(),
@@ -90,7 +106,7 @@ impl Stream {
         if self.clock.monotonic().saturating_sub(self.sent) < SILENT_FOR {
             return Ok(());
         }
-        if self.items.as_bytes().is_empty() {
+        if self.items.is_empty() {
             self.flush()?;
         } else {
             self.send()?;
@@ -101,13 +117,35 @@ impl Stream {
     /// Queues an item to be sent soon.
     pub(super) fn push(&mut self, item: &Item<'_>) -> Result<()> {
         self.items.push(item);
+        self.pushed(item)
+    }
+
+    /// As [`Stream::push`], a file whose contents are those of a batch at `range`.
+    pub(super) fn push_of(
+        &mut self,
+        item: &Item<'_>,
+        batch: &Arc<Contents>,
+        range: Range<usize>,
+    ) -> Result<()> {
+        if range.len() < APART_BYTES_MIN || !self.items.push_apart(item) {
+            return self.push(item);
+        }
+        let last = self.apart.last();
+        self.batches += usize::from(last.is_none_or(|(last, _)| !Arc::ptr_eq(last, batch)));
+        self.apart.push((Arc::clone(batch), range));
+        self.pushed(item)
+    }
+
+    /// Notes an item that was queued, and sends the message if it is full.
+    fn pushed(&mut self, item: &Item<'_>) -> Result<()> {
         if let Some(sent) = &mut self.sent_items {
             sent.note(item);
         }
         // An item sent in several parts counts with its last part.
         let part = matches!(item, Item::Begin { .. } | Item::Data { .. } | Item::Leave { .. });
         self.count += u64::from(!part);
-        if self.items.as_bytes().len() >= BATCH_BYTES || self.count >= BATCH_ITEMS {
+        let full = self.items.len() >= BATCH_BYTES || self.batches >= APART_BATCHES_MAX;
+        if full || self.count >= BATCH_ITEMS {
             self.send()?;
             while self.open.len() > WINDOW {
                 self.receive()?;
@@ -212,12 +250,15 @@ impl Stream {
     }
 
     fn send(&mut self) -> Result<()> {
-        if self.items.as_bytes().is_empty() {
+        if self.items.is_empty() {
             return Ok(());
         }
-        let sent = self.connection.send(Call::Import { items: self.items.as_bytes() });
+        let contents = self.apart.iter().map(|(batch, range)| &batch.all()[range.clone()]);
+        let sent = self.connection.send_items(&self.items.pieces(contents));
         // What cannot be sent would end the rest, too.
         self.items.clear();
+        self.apart.clear();
+        self.batches = 0;
         sent?;
         self.flush()
     }

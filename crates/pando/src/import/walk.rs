@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 use rustix::fs::Stat;
 use wire::{Answer, Call, Failure, FailureKind, Item, Kind, ListEntry};
 
-use super::ahead::{self, Ahead, Batch, Event, Seen, Small};
+use super::ahead::{self, Ahead, Batch, Contents, Event, Seen, Small};
 use super::memory::{Memory, of_entries};
 use super::source::{self, Directory, Xattrs};
 use super::stream::{Entered, Stream};
@@ -209,7 +209,7 @@ impl<'a> Walk<'a> {
                 Event::Names(Batch { seen, contents }) => {
                     for Seen { name, stat, file } in seen {
                         let path = self.path_of(&name);
-                        let file = file.map(|read| read.map(|small| (small, &contents[..])));
+                        let file = file.map(|read| read.map(|small| (small, &contents)));
                         match stat {
                             Ok(stat) => self.entry((&name, &path), &stat, file)?,
                             // It was removed meanwhile.
@@ -217,7 +217,6 @@ impl<'a> Walk<'a> {
                             Err(error) => self.problem(&path, &error),
                         }
                     }
-                    ahead.give_back(contents);
                 }
             }
             if self.stream.has_errors() {
@@ -283,7 +282,7 @@ impl<'a> Walk<'a> {
         &mut self,
         (name, path): (&CStr, &Path),
         stat: &Stat,
-        file: Option<io::Result<(Small, &[u8])>>,
+        file: Option<io::Result<(Small, &Arc<Contents>)>>,
     ) -> Result<()> {
         if self.stream.keeps() {
             self.memory.take(2 * size_of::<u64>())?;
@@ -330,7 +329,9 @@ impl<'a> Walk<'a> {
             Kind::File => {
                 return match file {
                     None => self.file(name, path, hold),
-                    Some(Ok(read)) => self.small_file((name, path), stat, read, hold),
+                    Some(Ok((small, batch))) => {
+                        self.small_file((name, path), stat, (small, batch.all(), Some(batch)), hold)
+                    }
                     Some(Err(error)) => {
                         self.problem(path, &error);
                         Ok(())
@@ -398,7 +399,7 @@ impl<'a> Walk<'a> {
         }
         let mut contents = std::mem::take(&mut self.buffer);
         let sent = match ahead::read(&file, &stat, &mut contents, 0) {
-            Ok(small) => self.small_file((name, path), &stat, (small, &contents), hold),
+            Ok(small) => self.small_file((name, path), &stat, (small, &contents, None), hold),
             Err(error) => {
                 self.problem(path, &error);
                 Ok(())
@@ -408,15 +409,16 @@ impl<'a> Walk<'a> {
         sent
     }
 
-    /// Sends a file that travels in one item.
+    /// Sends a file that travels in one item; its contents are copied if they are of no batch.
     fn small_file(
         &mut self,
         (name, path): (&CStr, &Path),
         stat: &Stat,
-        (Small { data, xattrs, changed }, contents): (Small, &[u8]),
+        (read, contents, batch): (Small, &[u8], Option<&Arc<Contents>>),
         hold: u64,
     ) -> Result<()> {
-        let data = contents.get(data).unwrap_or_default();
+        let Small { data: range, xattrs, changed } = read;
+        let data = contents.get(range.clone()).unwrap_or_default();
         let mut attr = source::attr(stat, self.keep_owner);
         if changed {
             self.problem(path, &source::changed());
@@ -425,13 +427,12 @@ impl<'a> Walk<'a> {
         let xattrs = self.xattrs(xattrs, path);
         self.outcome.imported += 1;
         self.outcome.bytes += data.len() as u64;
-        self.stream.push(&Item::File {
-            name: name.to_bytes(),
-            attr,
-            xattrs: borrowed(&xattrs),
-            data,
-            hold,
-        })
+        let (name, xattrs) = (name.to_bytes(), borrowed(&xattrs));
+        let item = Item::File { name, attr, xattrs, data, hold };
+        match batch {
+            Some(batch) => self.stream.push_of(&item, batch, range),
+            None => self.stream.push(&item),
+        }
     }
 
     fn long_file(

@@ -46,6 +46,45 @@ fn items_round_trip() {
     assert_eq!(Items::next(&mut rest), None);
 }
 
+/// Contents that are not copied: the pieces together are the message that a copy would be, and the
+/// contents in them are the caller's own memory.
+#[test]
+fn contents_apart_are_where_a_copy_would_be() {
+    let attr = ImportAttr { mode: 0o644, owner: None, atime: 1, mtime: 2 };
+    let contents: Vec<Vec<u8>> =
+        [0, 1, 127, 128, 5000, 70_000].map(|length| vec![length as u8; length]).into();
+    let holds = [0, 1, 128, u64::MAX];
+    let xattrs: [&[(&[u8], &[u8])]; 2] = [&[], &[(b"user.a", b"")]];
+    let (mut copied, mut apart) = (Items::default(), Items::default());
+    let mut outside = Vec::new();
+    for (n, data) in contents.iter().flat_map(|data| [data; 4]).enumerate() {
+        let (hold, xattrs) = (holds[n % 4], xattrs[n / 4 % 2].to_vec());
+        let item = Item::File { name: b"name", attr, xattrs, data, hold };
+        copied.push(&item);
+        assert!(apart.push_apart(&item));
+        outside.push(&data[..]);
+        for items in [&mut copied, &mut apart] {
+            items.push(&Item::Back);
+        }
+        assert_eq!(apart.len(), copied.len());
+    }
+    let pieces = apart.pieces(outside.iter().copied());
+    assert!(pieces.concat() == copied.as_bytes());
+    let own = |piece: &&[u8]| outside.iter().any(|data| std::ptr::eq(*data, *piece));
+    assert_eq!(pieces.iter().filter(|piece| own(piece)).count(), outside.len());
+    for length in [0, 127, 128, copied.len()] {
+        let items = &copied.as_bytes()[..length];
+        let (mut whole, mut begun) = (Vec::new(), Vec::new());
+        encode(&Request { id: 300, call: Call::Import { items } }, &mut whole);
+        Request::begin_import(300, length, &mut begun);
+        begun.extend_from_slice(items);
+        assert!(begun == whole, "{length}");
+    }
+    assert!(!apart.push_apart(&Item::Back));
+    apart.clear();
+    assert!(apart.is_empty() && apart.pieces([]).concat().is_empty());
+}
+
 #[test]
 fn replies_round_trip() {
     let failure = Failure::new(FailureKind::NoSpace, "full").at(b"/a").hint("delete something");
