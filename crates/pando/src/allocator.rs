@@ -13,6 +13,26 @@ unsafe extern "C" {
     /// Returns free pages of the calling thread, and leaves the others to all threads, as at the
     /// thread's end. If the thread allocates again, it begins like a new one.
     fn mi_thread_done();
+    /// Begins as a thread's first allocation does.
+    fn mi_thread_init();
+}
+
+/// At the end of a thread the allocator reads what it had noted for it, by a key of the system that
+/// only the next allocation sets again: after `mi_thread_done` it names memory that may be another
+/// thread's by now. So a thread that has rested begins again before that; destructors of
+/// thread-local values run before those of keys.
+struct BeginsAgain;
+
+impl Drop for BeginsAgain {
+    fn drop(&mut self) {
+        // SAFETY: it may be called at any time by a thread that is not in the allocator, and does
+        // nothing if the thread has allocated since.
+        unsafe { mi_thread_init() };
+    }
+}
+
+thread_local! {
+    static AT_END: BeginsAgain = const { BeginsAgain };
 }
 
 /// Returns the memory of threads that rest.
@@ -25,14 +45,21 @@ fn leave() {
     if rustix::thread::gettid() == rustix::process::getpid() {
         return;
     }
+    // A thread that is ending returns everything in any case.
+    if AT_END.try_with(|_| ()).is_err() {
+        return;
+    }
     // SAFETY: it may be called at any time by a thread that is not in the allocator, and only
     // changes the allocator's own state. Blocks that the thread allocated stay valid; any thread
-    // may free them, as it may those of a thread that ended.
+    // may free them, as it may those of a thread that ended. What is left in the system's key is
+    // replaced before it is read (see `BeginsAgain`).
     unsafe { mi_thread_done() };
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     /// Threads free what others allocated before they rested, and read it before.
@@ -75,5 +102,42 @@ mod tests {
             thread.join().unwrap();
         }
         assert_eq!(taking.unwrap().join().unwrap(), 3 * ROUNDS * 50);
+    }
+
+    /// Threads that rested end without another allocation, beside threads that rest and begin
+    /// again: what the allocator noted for the former is used for the latter by then.
+    #[test]
+    fn threads_end_after_they_rested() {
+        const ENDED: usize = 3000;
+        let is_over = AtomicBool::new(false);
+        device::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        assert_eq!(
+                            vec![7_u8; 4000].iter().map(|byte| usize::from(*byte)).sum::<usize>(),
+                            28_000
+                        );
+                        leave();
+                        device::yield_now();
+                    }
+                });
+            }
+            for _ in 0..ENDED / 8 {
+                let ends = [(); 8].map(|()| {
+                    scope.spawn(|| {
+                        drop(vec![1_u8; 100]);
+                        leave();
+                        for _ in 0..10 {
+                            device::yield_now();
+                        }
+                    })
+                });
+                for thread in ends {
+                    thread.join().unwrap();
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 }
