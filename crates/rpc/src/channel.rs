@@ -382,7 +382,10 @@ impl Channel {
 
 fn decrypt(tls: &mut Connection, mut raw: &[u8], to: &mut Vec<u8>) -> Result<(), ChannelError> {
     while !raw.is_empty() {
-        tls.read_tls(&mut raw)?;
+        // The other side has closed: what it sends after that does not count, and is not taken.
+        if tls.read_tls(&mut raw)? == 0 {
+            return Ok(());
+        }
         let state = tls.process_new_packets().map_err(ChannelError::Tls)?;
         let mut left = state.plaintext_bytes_to_read();
         while left > 0 {
@@ -419,6 +422,8 @@ mod tests {
     use device::SystemClock;
 
     use super::*;
+    use crate::certificates::{Authority, For};
+    use crate::{ClientTls, Files, Grant, ServerTls};
 
     const WITHIN: Duration = Duration::from_secs(25);
 
@@ -550,5 +555,45 @@ mod tests {
         let inbox = channel.inbox.lock();
         let kept = (inbox.raw.capacity(), channel.out.lock().capacity());
         assert_eq!(kept, (0, 0));
+    }
+
+    fn send_to(to: &mut Connection, from: &mut Connection) {
+        let mut raw = Vec::new();
+        while from.wants_write() {
+            from.write_tls(&mut raw).unwrap();
+        }
+        decrypt(to, &raw, &mut Vec::new()).unwrap();
+    }
+
+    /// Regression: a byte behind the end was waited for by a loop that nothing ended.
+    #[test]
+    fn what_follows_the_end_of_tls_does_not_count() {
+        let directory = tempfile::tempdir().unwrap();
+        let authority =
+            Authority::in_directory(directory.path(), SystemClock::new().now()).unwrap();
+        authority.make("server", &For::Server(&["127.0.0.1".into()]), 30).unwrap();
+        authority.make("client", &For::Client(&Grant::all()), 30).unwrap();
+        let files = |name| {
+            let [certificate, key, authority] =
+                [format!("{name}.pem"), format!("{name}.key"), "ca.pem".into()]
+                    .map(|file| directory.path().join(file));
+            Files { certificate, key, authority }
+        };
+        let mut server = ServerTls::read(&files("server")).unwrap().accept().unwrap();
+        let client = ClientTls::read(&files("client")).unwrap();
+        let mut client = client.connect("127.0.0.1").unwrap();
+        for _ in 0..3 {
+            send_to(&mut server, &mut client);
+            send_to(&mut client, &mut server);
+        }
+        client.writer().write_all(b"last").unwrap();
+        client.send_close_notify();
+        let (mut raw, mut received) = (Vec::new(), Vec::new());
+        while client.wants_write() {
+            client.write_tls(&mut raw).unwrap();
+        }
+        decrypt(&mut server, &raw, &mut received).unwrap();
+        decrypt(&mut server, &[0], &mut received).unwrap();
+        assert_eq!(received, b"last");
     }
 }

@@ -13,7 +13,7 @@ pub const NOBODY: u32 = 65_534;
 /// How the URI begins.
 const SCHEME: &str = "pando:grant?";
 /// Most supplementary groups of a call.
-const GROUPS_MAX: usize = 1024;
+pub const GROUPS_MAX: usize = 1024;
 /// Longest name of a volume.
 const VOLUME_NAME_BYTES_MAX: usize = 64;
 

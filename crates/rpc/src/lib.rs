@@ -20,5 +20,5 @@ mod grant;
 mod channel;
 
 pub use channel::{Channel, ChannelError};
-pub use grant::{Grant, Ids, NOBODY, Refusal, Users, is_volume_name};
+pub use grant::{GROUPS_MAX, Grant, Ids, NOBODY, Refusal, Users, is_volume_name};
 pub use tls::{ClientTls, Files, ServerTls, TlsError};

@@ -170,13 +170,10 @@ impl Items {
         codec::encode(item, &mut self.bytes);
     }
 
-    /// Appends a file without a copy of its contents: [`Items::pieces`] gets them. Another item is
-    /// appended whole. Returns whether contents are apart.
+    /// Appends a file without a copy of its contents: [`Items::pieces`] gets them. `false`: the
+    /// item is no file, and nothing was appended.
     pub fn push_apart(&mut self, item: &Item<'_>) -> bool {
-        let Item::File { data, .. } = item else {
-            self.push(item);
-            return false;
-        };
+        let Item::File { data, .. } = item else { return false };
         let hold = self.push_head(item, data.len());
         self.apart.push((self.bytes.len(), data.len()));
         self.apart_bytes += data.len();

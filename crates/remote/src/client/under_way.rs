@@ -106,8 +106,9 @@ pub(super) struct State {
     acknowledged: Vec<u64>,
     /// Bytes of those of them that it keeps until it learns of that.
     kept_bytes: usize,
-    /// The call that is being sent again now, and whether its answer has arrived meanwhile.
-    sent_again: Option<(u64, bool)>,
+    /// The call that is being sent again now, and, if its answer has arrived meanwhile, the bytes
+    /// of it that the server keeps.
+    sent_again: Option<(u64, Option<usize>)>,
     /// The thread that reports is to send a ping.
     pub(super) ping_is_due: bool,
     pub(super) lost_since: Duration,
@@ -170,14 +171,19 @@ impl State {
     /// Takes the answer to a call, of so many bytes; returns the call, if it has none yet.
     pub(super) fn take_answered(&mut self, id: u64, bytes: usize) -> Option<Call> {
         let call = self.calls.remove(&id);
+        let is_kept = call.as_ref().is_some_and(|call| !call.is_repeatable);
+        let kept = if is_kept { bytes } else { 0 };
         match &mut self.sent_again {
-            Some((sent, is_answered)) if *sent == id => *is_answered = true,
-            _ => self.acknowledged.push(id),
-        }
-        if call.as_ref().is_some_and(|call| !call.is_repeatable) {
-            self.kept_bytes += bytes;
+            Some((sent, answered)) if *sent == id => *answered = Some(kept),
+            _ => self.acknowledge(id, kept),
         }
         call
+    }
+
+    /// An answer has arrived, of which the server keeps so many bytes until it learns that.
+    fn acknowledge(&mut self, id: u64, kept: usize) {
+        self.acknowledged.push(id);
+        self.kept_bytes += kept;
     }
 
     /// Begins to send a call again; returns its message. Until [`State::was_sent_again`] its answer
@@ -185,14 +191,14 @@ impl State {
     /// would execute it.
     pub(super) fn send_again(&mut self, id: u64) -> Option<Vec<u8>> {
         let frame = self.calls.get(&id)?.frame.clone();
-        self.sent_again = Some((id, false));
+        self.sent_again = Some((id, None));
         Some(frame)
     }
 
     /// A call was sent again.
     pub(super) fn was_sent_again(&mut self) {
-        if let Some((id, true)) = self.sent_again.take() {
-            self.acknowledged.push(id);
+        if let Some((id, Some(kept))) = self.sent_again.take() {
+            self.acknowledge(id, kept);
         }
     }
 
@@ -356,7 +362,13 @@ mod tests {
         assert!(!state.keeps_much(), "its answer is not kept");
         state.take_answered(write, KEPT_BYTES);
         assert!(state.keeps_much());
-        add(&mut state);
+        let write = add(&mut state);
         assert!(!state.keeps_much());
+        // One that is held back counts from when it can be acknowledged.
+        assert!(state.send_again(write).is_some());
+        state.take_answered(write, KEPT_BYTES);
+        state.take_acknowledged();
+        state.was_sent_again();
+        assert!(state.keeps_much());
     }
 }

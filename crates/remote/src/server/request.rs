@@ -33,8 +33,8 @@ impl Received {
     /// Takes what a request acknowledges, and finds out what it waits for.
     pub(super) fn of(session: &Session, body: &[u8]) -> Received {
         let (mut waits, mut reserved) = (None, None);
-        let head = split_asked(body).map(|(head, call)| {
-            session.acknowledge(&head.acknowledged);
+        let head = split_asked(body).map(|(mut head, call)| {
+            session.acknowledge(&head.shorten(rpc::GROUPS_MAX));
             if is_looked_into(call)
                 && let Ok(call) = decode::<FsCall<'_>>(call)
             {

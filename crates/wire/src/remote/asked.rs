@@ -23,6 +23,15 @@ pub struct AskedHead {
 }
 
 impl AskedHead {
+    /// Takes what it acknowledges. Of the groups it keeps one more than `groups_max`, which shows
+    /// that they are too many: a request may wait, and then holds no more than its message counts
+    /// for. (Lists have several times the bytes of their encoding.)
+    pub fn shorten(&mut self, groups_max: usize) -> Vec<u64> {
+        self.who.groups.truncate(groups_max + 1);
+        self.who.groups.shrink_to_fit();
+        std::mem::take(&mut self.acknowledged)
+    }
+
     /// The request, with its call.
     pub fn with(self, call: FsCall<'_>) -> Asked<'_> {
         let AskedHead { acknowledged, once, done, who } = self;

@@ -55,3 +55,16 @@ fn no_encoding_of_a_call_hides_what_it_is() {
     assert_eq!(decode::<FsCall<'_>>(&unusual), decode::<FsCall<'_>>(&usual));
     assert!(is_looked_into(&unusual) && is_looked_into(&[]));
 }
+
+#[test]
+fn what_waits_of_a_request_keeps_no_long_lists() {
+    let long = vec![1; 100_000];
+    let who = Asker { groups: long.iter().map(|_| 1).collect(), ..Asker::default() };
+    let call = FsCall::SyncAll;
+    let mut body = Vec::new();
+    encode(&Asked { acknowledged: long.clone(), once: 0, done: 0, who, call }, &mut body);
+    let (mut head, _) = split_asked(&body).unwrap();
+    assert_eq!(head.shorten(1024), long);
+    assert_eq!((head.acknowledged.capacity(), head.who.groups.len()), (0, 1025));
+    assert!(head.who.groups.capacity() < 2 * 1025, "{}", head.who.groups.capacity());
+}

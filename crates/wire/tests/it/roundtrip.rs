@@ -80,7 +80,9 @@ fn contents_apart_are_where_a_copy_would_be() {
         begun.extend_from_slice(items);
         assert!(begun == whole, "{length}");
     }
+    let length = apart.len();
     assert!(!apart.push_apart(&Item::Back));
+    assert_eq!(apart.len(), length);
     apart.clear();
     assert!(apart.is_empty() && apart.pieces([]).concat().is_empty());
 }
