@@ -120,8 +120,12 @@ impl Asked<'_> {
     }
 }
 
-/// Reads a short rest of an answer, and sees its end. A failure costs the connection only.
+/// Reads a short rest of an answer, and sees its end. A failure costs the connection only. Not of
+/// an answer without a length: its end may come late, when all that was wanted is there.
 fn read_rest(answer: &mut Response<Body>) {
+    if answer.body().content_length().is_none() {
+        return;
+    }
     let mut rest = answer.body_mut().as_reader().take(REST_BYTES);
     drop(io::copy(&mut rest, &mut io::sink()));
 }
