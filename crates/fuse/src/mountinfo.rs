@@ -140,6 +140,15 @@ pub struct Copy {
 /// ends.
 pub fn copies_of(volume_dir: &Path) -> Vec<Copy> {
     let volume_dir = std::fs::canonicalize(volume_dir).unwrap_or_else(|_| volume_dir.to_owned());
+    copies(|record| is_of(record, &volume_dir))
+}
+
+/// The same of mounts with any source, of which `is_served` is asked by their device.
+pub fn copies_served(mut is_served: impl FnMut(&str) -> bool) -> Vec<Copy> {
+    copies(|record| record.kind == FILE_SYSTEM_TYPE && is_served(&record.device))
+}
+
+fn copies(mut is_one: impl FnMut(&Record) -> bool) -> Vec<Copy> {
     let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let mut seen: BTreeSet<PathBuf> = namespace("self").into_iter().collect();
     let mut found = Vec::new();
@@ -152,7 +161,7 @@ pub fn copies_of(volume_dir: &Path) -> Vec<Copy> {
         }
         let table = std::fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let ours = parse(&table).into_iter().filter(|record| is_of(record, &volume_dir));
+        let ours = parse(&table).into_iter().filter(|record| is_one(record));
         found.extend(ours.map(|record| Copy {
             mount_point: record.mount_point,
             device: record.device,

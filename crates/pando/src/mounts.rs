@@ -46,21 +46,27 @@ pub(crate) fn is_believed(found: &MountInfo) -> bool {
     if canonical.is_ok_and(|path| path != found.volume_dir) {
         return false;
     }
-    let Ok(Opened::Connected(mut connection)) = Connection::open(&found.volume_dir) else {
-        return false;
-    };
-    let asked = connection.ask_briefly(Call::ServesMount { device: found.device.as_bytes() });
-    asked.is_ok()
+    serves(&found.volume_dir, &found.device)
 }
 
-/// Whether a daemon's mount of the volume is still there, as far as this process sees. By the
+/// Whether the mount of a volume's daemon is there, as far as this mount namespace shows. By the
 /// device, too: the user who mounted it may have chosen another source.
-pub(crate) fn is_here(volume: &Path, mount_point: &Path, connection: &mut Connection) -> bool {
-    !fuse::mounts_of(volume).is_empty()
-        || fuse::mount_at(mount_point).is_some_and(|found| {
-            let device = found.device.as_bytes();
-            connection.ask_briefly(Call::ServesMount { device }).is_ok()
-        })
+pub(crate) fn is_here(volume: &Path, mount_point: &Path) -> bool {
+    !of(volume).is_empty()
+        || fuse::mount_at(mount_point).is_some_and(|found| serves(volume, &found.device))
+}
+
+/// Its mounts in other mount namespaces: those with the volume as source or, if there are none,
+/// those that its daemon confirms.
+pub(crate) fn copies(volume: &Path) -> Vec<fuse::Copy> {
+    let found = fuse::copies_of(volume);
+    if found.is_empty() { fuse::copies_served(|device| serves(volume, device)) } else { found }
+}
+
+/// Whether the daemon of a volume confirms that it serves the mount of a device number.
+fn serves(volume: &Path, device: &str) -> bool {
+    let Ok(Opened::Connected(mut connection)) = Connection::open(volume) else { return false };
+    connection.ask_briefly(Call::ServesMount { device: device.as_bytes() }).is_ok()
 }
 
 fn not_confirmed(found: &MountInfo) -> Failure {
@@ -74,14 +80,14 @@ fn not_confirmed(found: &MountInfo) -> Failure {
         .hint(format!("if you mean that volume, use {volume}:/path"))
 }
 
-/// The mount is gone, and its daemon does not end.
+/// Nothing shows a mount of the volume, and its daemon does not end.
 pub(crate) fn not_ended(volume: &Path, mount_point: &Path, pid: u32) -> Failure {
     let (volume, place) = (volume.display(), mount_point.display());
     let message = format!(
-        "{volume} was unmounted from {place}, and its daemon (pid {pid}) runs until the last open \
-         file is closed"
+        "{volume} is not mounted on {place} any more, and its daemon (pid {pid}) still runs: files \
+         are open, or a mount that is not seen from here is left"
     );
     Failure::new(FailureKind::Busy, message).hint(format!(
-        "`pando umount --lazy {volume}` ends it now: what uses those files then fails"
+        "close them; or `pando umount --lazy {volume}` ends the daemon, and what uses them fails"
     ))
 }

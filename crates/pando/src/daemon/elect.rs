@@ -104,7 +104,7 @@ fn ask_to_leave(
     if let Some(mount_point) = welcome.mount_point {
         let waited = clock.monotonic().saturating_sub(begin);
         let mount_point = Path::new(OsStr::from_bytes(&mount_point.0));
-        let Some(refused) = mounted(volume, mount_point, welcome.pid, &mut connection) else {
+        let Some(refused) = mounted(volume, mount_point, welcome.pid) else {
             if waited >= ENGAGED_PATIENCE {
                 return Err(mounts::not_ended(volume, mount_point, welcome.pid));
             }
@@ -129,16 +129,11 @@ fn ask_to_leave(
     }
 }
 
-/// Why a volume that its daemon mounted cannot be mounted again. `None` if that mount is gone: its
-/// daemon ends as soon as it has noticed, and the last open file is closed.
-fn mounted(
-    volume: &Path,
-    mount_point: &Path,
-    pid: u32,
-    connection: &mut Connection,
-) -> Option<Failure> {
+/// Why a volume that its daemon mounted cannot be mounted again. `None` if nothing shows that
+/// mount: its daemon ends as soon as it has noticed, and the last open file is closed.
+fn mounted(volume: &Path, mount_point: &Path, pid: u32) -> Option<Failure> {
     let place = mount_point.display();
-    if mounts::is_here(volume, mount_point, connection) {
+    if mounts::is_here(volume, mount_point) {
         // A volume has one mount, and its daemon holds the kernel's locks and caches of that mount
         // alone.
         let message =
@@ -148,7 +143,7 @@ fn mounted(
              DIR` a directory of it; `pando umount {place}` unmounts it"
         )));
     }
-    let copies = fuse::copies_of(volume);
+    let copies = mounts::copies(volume);
     if copies.is_empty() {
         return None;
     }

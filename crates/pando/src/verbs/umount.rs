@@ -80,8 +80,9 @@ fn close_unmounted(
     output: &mut Output,
 ) -> Result<()> {
     let Some(daemon) = owner else { return close(volume, output) };
-    if !fuse::copies_of(volume).is_empty() {
-        return elsewhere(volume, &daemon, lazy, output);
+    let copies = mounts::copies(volume);
+    if !copies.is_empty() {
+        return elsewhere(volume, &daemon, (&copies, lazy), output);
     }
     match gone(volume) {
         Some(mount_point) => detached(volume, &mount_point, &daemon, lazy, output),
@@ -124,11 +125,15 @@ impl Daemon {
 
 /// For a volume that is mounted only in other mount namespaces. The mounts cannot be unmounted
 /// from here, but the daemon can end.
-fn elsewhere(volume: &Path, daemon: &Daemon, lazy: bool, output: &mut Output) -> Result<()> {
+fn elsewhere(
+    volume: &Path,
+    daemon: &Daemon,
+    (copies, lazy): (&[fuse::Copy], bool),
+    output: &mut Output,
+) -> Result<()> {
     let pid = daemon.pid;
     if !lazy {
-        let copies = fuse::copies_of(volume);
-        let message = format!("{} is mounted elsewhere: {}", volume.display(), named(&copies));
+        let message = format!("{} is mounted elsewhere: {}", volume.display(), named(copies));
         return Err(Failure::new(FailureKind::Busy, message).hint(format!(
             "unmount it there, or end that process; `pando umount --lazy {}` ends its daemon \
              (pid {pid}): the volume is closed, and those mounts answer no more",
@@ -142,10 +147,10 @@ fn elsewhere(volume: &Path, daemon: &Daemon, lazy: bool, output: &mut Output) ->
 
 /// Where the volume was mounted, if that mount is gone and its daemon has not ended.
 fn gone(volume: &Path) -> Option<PathBuf> {
-    let Ok(Opened::Connected(mut connection)) = Connection::open(volume) else { return None };
+    let Ok(Opened::Connected(connection)) = Connection::open(volume) else { return None };
     let mount_point = connection.welcome().mount_point.clone()?;
     let mount_point = PathBuf::from(OsString::from_vec(mount_point.0));
-    (!mounts::is_here(volume, &mount_point, &mut connection)).then_some(mount_point)
+    (!mounts::is_here(volume, &mount_point)).then_some(mount_point)
 }
 
 /// For a volume whose mount is gone, while files of it are open. Without them its daemon is just
@@ -169,6 +174,11 @@ fn detached(
         }
         clock.sleep(Duration::from_millis(5));
     }
+    output.object(&json!({
+        "volume": host::shown(volume),
+        "mount_point": mount_point.to_string_lossy(),
+        "in_use": false,
+    }))?;
     output.line(&format!("closed {}", host::shown(volume)))
 }
 
@@ -314,8 +324,8 @@ fn wait_for_end(
         let waited = clock.monotonic().saturating_sub(begin);
         if waited > next_look {
             next_look = waited + Duration::from_secs(1);
-            let mut copies = fuse::copies_of(volume);
-            copies.retain(|copy| unmounted.iter().any(|mount| mount.device == copy.device));
+            let is_of = |device: &str| unmounted.iter().any(|mount| mount.device == device);
+            let copies = fuse::copies_served(is_of);
             if !copies.is_empty() {
                 print_copies(volume, pid, &copies, output);
                 return Ok(());
