@@ -134,6 +134,36 @@ fn a_mount_in_another_namespace_is_named_and_can_be_ended() {
     assert!(works.code == 0 && shown, "{}", works.err);
 }
 
+/// Regression: a mount in another namespace that shows another source was taken for one that is
+/// gone.
+#[test]
+fn a_mount_with_another_source_in_another_namespace_is_named() {
+    if !is_root() || crate::world::reason("SKIP_FUSE").is_some() {
+        return;
+    }
+    let world = World::new();
+    let script = "\"$1\" mount -o fsname=mine \"$2\" \"$3\" && exec sleep 600";
+    let mut container = Command::new("unshare")
+        .args(["--mount", "--propagation=private", "sh", "-c", script, "sh"])
+        .args([crate::world::PANDO, world.vol(), world.mnt()])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = container.id();
+    let comm = format!("/proc/{pid}/comm");
+    wait_until("it sleeps", || fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n"));
+    let unmounted = world.run(&["umount", world.vol()]);
+    let mounted = world.run(&["mount", world.vol(), world.mnt()]);
+    let lists = fs::read_dir(format!("/proc/{pid}/root/{}", world.mnt())).is_ok();
+    container.kill().unwrap();
+    container.wait().unwrap();
+    for refused in [unmounted, mounted] {
+        let names = refused.err.contains("is mounted elsewhere: on ");
+        assert!(refused.code == 6 && names, "{} {}", refused.code, refused.err);
+    }
+    assert!(lists, "it was not disturbed");
+}
+
 /// Regression: a name with a terminal escape sequence reached the terminal by `find -printf`.
 #[test]
 fn names_do_not_control_a_terminal() {
