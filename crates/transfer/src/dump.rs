@@ -14,7 +14,7 @@ use crate::attributes;
 use crate::error::{At, Error, Result};
 use crate::job::Job;
 use crate::out::Emit;
-use crate::walk::{Held, Walk, join};
+use crate::walk::{Above, Held, Walk, join};
 
 /// The version of the lines.
 pub(crate) const VERSION: u32 = 1;
@@ -120,10 +120,13 @@ impl<'a> Dump<'a> {
     fn all(&mut self, root: Held<'a>) -> Result<()> {
         self.inode((b"", &root), None)?;
         let names = self.names(root.node(), b"")?;
+        let mut above = Above::default();
+        above.enter(root.node(), b"")?;
         let mut levels = vec![(root, Vec::new(), names)];
         while let Some((held, path, names)) = levels.last_mut() {
             self.job.check_wanted()?;
             let Some(name) = names.pop() else {
+                above.leave(held.node());
                 levels.pop();
                 continue;
             };
@@ -137,6 +140,7 @@ impl<'a> Dump<'a> {
             let held = Held::new(self.job.fs, entry);
             let attr = entry.attr;
             if attr.kind == Kind::Directory {
+                above.enter(held.node(), &path)?;
                 self.inode((&path, &held), None)?;
                 let names = self.names(held.node(), &path)?;
                 levels.push((held, path, names));

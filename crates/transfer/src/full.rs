@@ -13,7 +13,7 @@ use crate::contents::{Source, whole};
 use crate::error::{At, Result};
 use crate::job::Job;
 use crate::out::Out;
-use crate::walk::{Held, Walk};
+use crate::walk::{Above, Held, Walk};
 
 /// Most names that are read at once of one directory.
 const PAGE: usize = 256;
@@ -65,12 +65,15 @@ pub(crate) fn send(job: &Job<'_>, root: NodeId, out: &mut Out<'_>) -> Result<()>
     let held = walk.entry(b"")?;
     let mut path = Vec::new();
     let mut links = Links::default();
+    let mut above = Above::default();
+    above.enter(held.node(), b"")?;
     let mut levels = vec![level(held, 0)];
     while let Some(level) = levels.last_mut() {
         job.check_wanted()?;
         path.truncate(level.path);
         let Some(name) = next_name(job, level, &path)? else {
             let Some(level) = levels.pop() else { break };
+            above.leave(level.held.node());
             // A name in it may have been read since its own attributes were.
             let attr = job.fs.getattr(job.caller, level.held.node()).at(&path)?;
             let of = (&path[..], level.held.node(), &attr);
@@ -82,6 +85,7 @@ pub(crate) fn send(job: &Job<'_>, root: NodeId, out: &mut Out<'_>) -> Result<()>
         push(&mut path, &name)?;
         let attr = entry.attr;
         if attr.kind == Kind::Directory {
+            above.enter(held.node(), &path)?;
             make(job, (&path, &held, &attr), out)?;
             levels.push(self::level(held, path.len()));
             continue;

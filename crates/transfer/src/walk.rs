@@ -3,10 +3,11 @@
 //!
 //! Names are checked here: no path leaves the directory, and none follows a link.
 
+use device::Set;
 use fs::{Entry, FileSystem, Fs};
 use inode::{Caller, FsError, Kind, Name, NodeId};
 
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 
 /// A node with a look-up, which ends with this.
 pub(crate) struct Held<'a> {
@@ -28,6 +29,28 @@ impl<'a> Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.fs.forget(self.entry.node, 1);
+    }
+}
+
+/// The directories from the root of a walk to where it is. Falsified names may form a cycle, which
+/// has no end.
+#[derive(Default)]
+pub(crate) struct Above(Set<NodeId>);
+
+impl Above {
+    /// Enters a directory; refuses one that is entered already.
+    pub(crate) fn enter(&mut self, node: NodeId, path: &[u8]) -> Result<()> {
+        if self.0.insert(node) {
+            return Ok(());
+        }
+        let end = &path[path.len().saturating_sub(256)..];
+        let what = format!("{} is a directory that contains itself", end.escape_ascii());
+        Err(Error::refused(what, "the volume is damaged: `pando fsck` finds such names"))
+    }
+
+    /// Leaves a directory.
+    pub(crate) fn leave(&mut self, node: NodeId) {
+        self.0.remove(&node);
     }
 }
 

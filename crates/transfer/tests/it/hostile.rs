@@ -1,8 +1,12 @@
 //! Streams that are damaged, cut, or made to do harm: nothing of them stays.
 
+use format::entry_record::EntryRecord;
+use format::key;
 use format::stream::{Attributes, Head, NewKind, Origin, Record, preamble};
 use fs::{Engine, FileSystem};
-use transfer::{Error, ReceiveOptions};
+use inode::NodeId;
+use store::{Batch, KeyRange, TreeId};
+use transfer::{Error, ReceiveOptions, SendOptions};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::world::{World, root, user};
@@ -263,4 +267,36 @@ fn frames_in_another_order_are_found_by_the_digest() {
     assert!(error.contains("digest"), "{error}");
     assert!(world.names().is_empty());
     world.receive("got", &right).expect("the right order");
+}
+
+/// Regression: a name that leads back to its own directory was sent, and dumped, without end.
+#[test]
+fn a_directory_that_contains_itself_is_refused() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let world = World::new(engine, 1);
+        let inner = world.mkdir("/a").ino().0;
+        world.mkdir("/a/b");
+        let tree = TreeId(key::FIRST_TREE);
+        let mut batch = Batch::new();
+        let mut cursor = world.fs.store.scan(tree, KeyRange::prefix(&[])).unwrap();
+        while let Some(item) = cursor.next().unwrap() {
+            if let Ok(entry) = EntryRecord::decode(item.value)
+                && entry.name == b"b"
+            {
+                let mut falsified = Vec::new();
+                EntryRecord { ino: inner, ..entry }.encode(&mut falsified);
+                batch.put(tree, item.key, &falsified);
+            }
+        }
+        drop(cursor);
+        world.fs.store.commit(&batch).unwrap();
+        assert_eq!(world.at("/a/b/b"), world.at("/a"));
+        let dumped = crate::dumps::dumped(&world, NodeId::ROOT, 1 << 20);
+        let snapshot = world.snapshot("/", "s");
+        let sent = world.try_stream(&root(), None, snapshot.root, &SendOptions::default());
+        for refused in [dumped.map(|_| ()), sent.map(|_| ())] {
+            let error = refused.expect_err("a cycle").to_string();
+            assert_eq!(error, "a/b is a directory that contains itself", "{engine:?}");
+        }
+    }
 }
