@@ -92,8 +92,8 @@ fi
 # its tests would only start rustdoc.
 what=(--workspace --features pando-scheduled/sim --bins --tests)
 
-echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about 20 minutes on"
-echo "two idle cores in a fresh clone, two fifths of it building; longer on a busy machine."
+echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about half an hour on"
+echo "two cores in a fresh clone, two fifths of it building; longer on a busy machine."
 [ -n "${TOOLS:-}" ] || tools_begin
 
 step "formatting"
