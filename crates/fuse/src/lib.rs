@@ -48,8 +48,7 @@ pub use error::MountError;
 pub use kernel::Loopback;
 pub use mount::{Mount, mount};
 pub use mountinfo::{
-    Copy, MountInfo, copies_of, copies_served, find_mount, mount_at, mounted_in, mounts_of,
-    users_of,
+    Copy, MountInfo, copies_of, copies_on, find_mount, mount_at, mounted_in, mounts_of, users_of,
 };
 pub use options::{Atime, MountOptions, OptionError, help as options_help, is_for_mount_program};
 pub use remount::{asks_for_remount, remount};

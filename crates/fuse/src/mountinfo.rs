@@ -143,9 +143,13 @@ pub fn copies_of(volume_dir: &Path) -> Vec<Copy> {
     copies(|record| is_of(record, &volume_dir))
 }
 
-/// The same of mounts with any source, of which `is_served` is asked by their device.
-pub fn copies_served(mut is_served: impl FnMut(&str) -> bool) -> Vec<Copy> {
-    copies(|record| record.kind == FILE_SYSTEM_TYPE && is_served(&record.device))
+/// The same of mounts with any source on this mount point, of which `is_served` is asked by their
+/// device.
+pub fn copies_on(mount_point: &Path, mut is_served: impl FnMut(&str) -> bool) -> Vec<Copy> {
+    copies(|record| {
+        let is_there = record.kind == FILE_SYSTEM_TYPE && record.mount_point == mount_point;
+        is_there && is_served(&record.device)
+    })
 }
 
 fn copies(mut is_one: impl FnMut(&Record) -> bool) -> Vec<Copy> {

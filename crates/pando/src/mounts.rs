@@ -57,10 +57,14 @@ pub(crate) fn is_here(volume: &Path, mount_point: &Path) -> bool {
 }
 
 /// Its mounts in other mount namespaces: those with the volume as source or, if there are none,
-/// those that its daemon confirms.
-pub(crate) fn copies(volume: &Path) -> Vec<fuse::Copy> {
+/// the one that its daemon made, which may have another. (The number of a device is used again, so
+/// its place counts, too.)
+pub(crate) fn copies(volume: &Path, mount_point: &Path) -> Vec<fuse::Copy> {
     let found = fuse::copies_of(volume);
-    if found.is_empty() { fuse::copies_served(|device| serves(volume, device)) } else { found }
+    if !found.is_empty() {
+        return found;
+    }
+    fuse::copies_on(mount_point, |device| serves(volume, device))
 }
 
 /// Whether the daemon of a volume confirms that it serves the mount of a device number.

@@ -143,7 +143,7 @@ fn mounted(volume: &Path, mount_point: &Path, pid: u32) -> Option<Failure> {
              DIR` a directory of it; `pando umount {place}` unmounts it"
         )));
     }
-    let copies = mounts::copies(volume);
+    let copies = mounts::copies(volume, mount_point);
     if copies.is_empty() {
         return None;
     }

@@ -75,10 +75,9 @@ fn warrant(
     let Some(mandate) = &serve.mandate else { return Ok(None) };
     let (store, clock) = (Arc::clone(&fs.store), Arc::clone(&fs.env.clock));
     let wait = store.serve_from().saturating_sub(clock.monotonic());
-    if !wait.is_zero() {
-        tracing::info!(seconds = wait.as_secs_f64(), "waiting for answers of the last owner");
-        clock.sleep(wait);
-    }
+    // (0 after an opening that took longer.)
+    tracing::info!(seconds = wait.as_secs_f64(), "waiting for answers of the last owner");
+    clock.sleep(wait);
     let events = events.clone();
     // (The daemon may have left by itself meanwhile.)
     let on_end = move |end: standby::End| events.send(end.into()).unwrap_or_default();

@@ -80,14 +80,12 @@ fn close_unmounted(
     output: &mut Output,
 ) -> Result<()> {
     let Some(daemon) = owner else { return close(volume, output) };
-    let copies = mounts::copies(volume);
+    let Some(mount_point) = gone(volume) else { return close(volume, output) };
+    let copies = mounts::copies(volume, &mount_point);
     if !copies.is_empty() {
         return elsewhere(volume, &daemon, (&copies, lazy), output);
     }
-    match gone(volume) {
-        Some(mount_point) => detached(volume, &mount_point, &daemon, lazy, output),
-        None => close(volume, output),
-    }
+    detached(volume, &mount_point, &daemon, lazy, output)
 }
 
 /// The daemon of a volume. The descriptor stays that process's when its number is used again.
@@ -324,8 +322,13 @@ fn wait_for_end(
         let waited = clock.monotonic().saturating_sub(begin);
         if waited > next_look {
             next_look = waited + Duration::from_secs(1);
-            let is_of = |device: &str| unmounted.iter().any(|mount| mount.device == device);
-            let copies = fuse::copies_served(is_of);
+            // By both: the number of a device is used again.
+            let of = |mount: &MountInfo| {
+                let mut copies = fuse::copies_of(&mount.volume_dir);
+                copies.retain(|copy| copy.device == mount.device);
+                copies
+            };
+            let copies: Vec<_> = unmounted.iter().flat_map(of).collect();
             if !copies.is_empty() {
                 print_copies(volume, pid, &copies, output);
                 return Ok(());
