@@ -284,19 +284,20 @@ impl Fix {
                     format!("keep the contents as lost+found/#{directory}-{cookie:x}")
                 }
                 Stray::Entries(ino) => format!("name the directory lost+found/#{ino}"),
-                Stray::Entry(..) => "move the name to where it is looked for".to_owned(),
+                Stray::Entry(..) => "move the name to the key that lookups read".to_owned(),
                 Stray::Subvolume(id) => format!("name it lost+found/#subvolume-{id}"),
                 Stray::Tree(tree, _) => format!("keep it as a subvolume, lost+found/#tree-{tree}"),
             },
             Fix::Join(_, _, ino) => format!("point the names to one inode {ino}"),
-            Fix::Extended(..) => "note that it has, unless it has small contents, too".to_owned(),
+            Fix::Extended(..) => "set the flag for extents, unless the inode has small contents \
+                                  too"
+            .to_owned(),
             Fix::OwnTree(_, id) => format!("give subvolume {id} a copy of it"),
             Fix::DropTree(tree) => format!("drop tree {}", tree.0),
             Fix::DropIndex => "delete the index, which is then rebuilt".to_owned(),
             Fix::Marks(segment) => format!("rewrite the marks of segment {segment:016x}"),
             Fix::Log => {
-                "truncate the log here, which loses the changes behind it; only with --discard-log"
-                    .into()
+                "truncate the log here; later changes are lost; only with --discard-log".into()
             }
             Fix::Checkpoint => {
                 "change something and unmount: the daemon then rewrites what it has in memory; \

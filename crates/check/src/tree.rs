@@ -394,7 +394,7 @@ impl Checker<'_, '_> {
             let fix = dir.record.map(|record| {
                 let value = DirectoryRecord { has_xattrs: true, ..record }.encode();
                 let key = key::directory(dir.ino, Part::Attributes).to_vec();
-                Fix::Edits("note that they are there", vec![Edit::Put(tree.id, key, value)])
+                Fix::Edits("set the flag for them", vec![Edit::Put(tree.id, key, value)])
             });
             problem = Some(Problem { fix, ..Problem::new(ProblemKind::Name, what) });
         }
@@ -418,7 +418,7 @@ impl Checker<'_, '_> {
             let mode = without_lost_list(record.mode);
             let value = DirectoryRecord { has_xattrs: false, mode, ..record }.encode();
             let key = key::directory(dir.ino, Part::Attributes).to_vec();
-            let fix = Fix::Edits("note that there are none", vec![Edit::Put(tree.id, key, value)]);
+            let fix = Fix::Edits("clear the flag for them", vec![Edit::Put(tree.id, key, value)]);
             let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
             self.found(Problem { ino: dir.ino, ..problem });

@@ -129,7 +129,7 @@ struct Authenticated {
 }
 
 fn foreign(what: impl std::fmt::Display) -> Error {
-    Error::Foreign(format!("etcd answers something else: {what}"))
+    Error::Foreign(format!("etcd sent an unexpected answer: {what}"))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -294,7 +294,7 @@ impl Etcd {
         let body = body.map_err(|error| away(&error))?;
         if status == 200 {
             return serde_json::from_str(&body).map_err(|error| {
-                let text = format!("etcd at {endpoint} answers something else: {error}");
+                let text = format!("etcd at {endpoint} sent an unexpected answer: {error}");
                 Failed::Next(Error::Foreign(text))
             });
         }

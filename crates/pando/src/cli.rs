@@ -82,11 +82,10 @@ Examples:
   pando format s3://bucket/prefix";
 
 const UMOUNT_HELP: &str = "\
-A mount that is in use stays, and the processes that use it are named. --lazy takes it out of
-sight all the same; its daemon ends when the last open file is closed. With the volume's
-directory, umount ends the daemon of a volume that is not mounted. Where the volume is mounted
-only in another mount namespace (a container), --lazy ends its daemon: those mounts answer no
-more.
+umount leaves a mount that is in use, and lists the processes that use it. --lazy detaches it at
+once; its daemon ends when the last open file is closed. With the volume's directory, umount ends
+the daemon of a volume that is not mounted. Where the volume is mounted only in another mount
+namespace (a container), --lazy ends its daemon: those mounts then fail.
 
 Examples:
   pando umount /mnt/vol

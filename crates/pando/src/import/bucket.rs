@@ -153,7 +153,7 @@ impl Bucket<'_> {
         let bucket = &self.source.bucket;
         let message =
             format!("s3://{bucket}: {} {}: {}", error.operation, error.path, error.message);
-        Failure::new(kind, message).hint("what was imported stays; run the same command again")
+        Failure::new(kind, message).hint("the imported files stay; run the same command again")
     }
 }
 

@@ -94,7 +94,7 @@ impl Grace {
         let awaited: BTreeSet<SessionId> = match lasting.sessions() {
             Ok(sessions) => sessions.into_iter().collect(),
             Err(error) => {
-                tracing::error!(%error, "sessions of before cannot be continued");
+                tracing::error!(%error, "sessions from before the restart cannot be continued");
                 BTreeSet::new()
             }
         };

@@ -71,11 +71,11 @@ impl Session {
         // (Looked at when it has them: others got none before the end.)
         if !reclaim.locks.is_empty()
             && !self.volume.is_in_grace()
-            && !device::mutated("locks are claimed after the time for it")
+            && !device::mutated("locks are claimed too late")
         {
             // At once, and not when the session has ended: they were never its own.
             self.volume.forget_session(self.id);
-            return Err("locks of before are claimed after their time");
+            return Err("locks from before the restart are claimed too late");
         }
         // It may have ended since it was looked at.
         self.let_go_again();
@@ -96,7 +96,8 @@ impl Session {
             Ok(node) => node,
             // The file is gone, or was never the client's: nobody else can have this lock.
             Err(FsError::Stale) => {
-                tracing::info!(client = %self.client, "a lock of before is of a file that is gone");
+                tracing::info!(client = %self.client, "a lock from before the restart is of a \
+                                                       file that is gone");
                 return Ok(());
             }
             Err(error) => {
@@ -118,7 +119,7 @@ impl Session {
         let by = Holder { client: self.usage.number, session: self.id };
         match self.volume.locks.set_again(node, by, lock) {
             Locking::Done(_) => Ok(()),
-            _ => Err("a lock of before cannot be set again"),
+            _ => Err("a lock from before the restart cannot be set again"),
         }
     }
 
