@@ -67,7 +67,7 @@ impl Checker<'_, '_> {
             let mut kind = ProblemKind::Contents;
             let what = match self.fs.data.verify_extent(&stored) {
                 Err(store::Error::Device(error)) if error.is_unread() => {
-                    kind = ProblemKind::Medium;
+                    kind = ProblemKind::ReadError;
                     (file, at) = (error.path.clone(), error.offset.unwrap_or(at));
                     error.to_string()
                 }

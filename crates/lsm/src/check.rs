@@ -208,7 +208,7 @@ impl Core {
         let mut failed = None;
         self.look_at_manifests(state, &mut |name, error| match Finding::of_error("", error) {
             // What no opening could read is rewritten under the next number.
-            Ok(found) if found.kind == FindingKind::Medium => report.add(found),
+            Ok(found) if found.kind == FindingKind::ReadError => report.add(found),
             Ok(found) => {
                 report.add(Finding { file: path(name), ..found }.with(Remedy::Checkpoint));
             }

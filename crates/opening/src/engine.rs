@@ -203,8 +203,8 @@ fn common(
     header: &VolumeHeader,
     options: &OpenOptions,
 ) -> Result<EngineOptions, OpenError> {
-    let medium = env.device.space()?.total_bytes;
-    let segment = (medium / 64).max(LOG_SEGMENT_BYTES_MIN) & !(LOG_SEGMENT_BYTES_MIN - 1);
+    let disk_bytes = env.device.space()?.total_bytes;
+    let segment = (disk_bytes / 64).max(LOG_SEGMENT_BYTES_MIN) & !(LOG_SEGMENT_BYTES_MIN - 1);
     Ok(EngineOptions {
         volume: header.volume_id,
         log_key: LogKey(header.hash_key),
@@ -213,11 +213,11 @@ fn common(
         log_segment_bytes: options.log_segment_bytes.min(segment),
         log_buffer_bytes: options.log_buffer_bytes,
         log_keep_bytes: if options.index.is_some() {
-            LOG_KEEP_BYTES_MAX.min(medium / 64)
+            LOG_KEEP_BYTES_MAX.min(disk_bytes / 64)
         } else {
             0
         },
-        checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
+        checkpoint_bytes: options.checkpoint_bytes.min(disk_bytes / 16),
         isolated_tree: Some(volume::record_copies::COPY),
         log_place: log_place(env, options),
         ..EngineOptions::default()

@@ -252,12 +252,12 @@ fn a_crash_while_contents_are_charged_leaves_exact_charges_and_the_rest_follows(
         fs.sync().expect("it is written");
         let counted = Arc::clone(&points);
         let again = options.clone();
-        device.watch(move |medium, op| {
+        device.watch(move |disk, op| {
             counted.fetch_add(1, Ordering::SeqCst);
             for policy in CrashPolicy::ALL {
                 let place = format!("seed {seed}, before operation {op}, {policy:?}");
-                let medium = medium.after_crash(policy, seed + op);
-                let subject = FsSubject::open(&medium, &again, &Base::Engine(engine));
+                let disk = disk.after_crash(policy, seed + op);
+                let subject = FsSubject::open(&disk, &again, &Base::Engine(engine));
                 let subject = subject.unwrap_or_else(|error| panic!("{place}: {error}"));
                 let fs = subject.fs();
                 assert_eq!(fs.quota_check().expect("a count"), [], "{place}");
