@@ -1,5 +1,5 @@
 //! Entries of a directory: each is stored where a look-up of its name searches, and points to
-//! something that leads back.
+//! something that points back.
 
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};

@@ -101,7 +101,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// A name of an inode: the entry leads back.
+    /// A name of an inode: the entry points back.
     fn name_of(
         &mut self,
         tree: &Tree,

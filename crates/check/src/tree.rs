@@ -1,6 +1,6 @@
 //! One subvolume's tree: its directories in the order of their numbers, each with its entries.
 //!
-//! Each relation is checked from both ends: an entry points to a directory whose record leads back,
+//! Each relation is checked from both ends: an entry points to a directory whose record points back,
 //! and a record points to an entry that points to it. A copy of a directory that was not pruned
 //! shares its source's whole tree; unreachable records are normal there.
 
@@ -56,7 +56,7 @@ pub(super) struct Tree {
     pub(super) mounts: BTreeSet<u64>,
     /// Inodes that record extents.
     pub(super) extended: InoSet,
-    /// Linked inodes that an entry led to.
+    /// Linked inodes that an entry pointed to.
     pub(super) linked: InoSet,
     /// Inodes that are reachable, and the bytes of their contents.
     pub(super) files: i64,

@@ -161,7 +161,7 @@ fn differences(old: &Model, new: &Model) -> Differences {
         .collect()
 }
 
-/// Nothing is passed over in silence, on either side, whatever is rotten.
+/// Nothing is skipped in silence, on either side, whatever is rotten.
 #[test]
 fn a_difference_over_damage_is_whole_or_names_the_place_of_the_damage() {
     let (sim, store, clone) = with_clone(7, 6000);

@@ -207,7 +207,7 @@ fn writers_continue_while_existing_files_are_charged() {
     check(&v);
     let mut counted = 0;
     count(fs, dir, &mut counted, &mut std::collections::BTreeSet::new());
-    assert_eq!(used(fs, dir).unwrap().0, counted, "nothing was passed over");
+    assert_eq!(used(fs, dir).unwrap().0, counted, "nothing was skipped");
     fs.rmr(&root, ROOT, b"d").unwrap();
 }
 

@@ -409,10 +409,10 @@ fn cuts_of_a_checkpoint(
     std::mem::take(&mut *cuts.lock())
 }
 
-/// The opening that passes over an unfinished manifest does not delete what it names; if anything
+/// The opening that skips an unfinished manifest does not delete what it names; if anything
 /// of the state before it is gone, that state is no longer valid.
 #[test]
-fn a_damaged_manifest_that_is_passed_over_deletes_nothing() {
+fn a_damaged_manifest_that_is_skipped_deletes_nothing() {
     let (sim, store) = store(11);
     let mut random = fastrand::Rng::with_seed(11);
     let mut model = Model::new();
