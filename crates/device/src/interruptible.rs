@@ -1,4 +1,4 @@
-//! Waits for a far store that a caller may give up.
+//! Waits for an object store that a caller may give up.
 //!
 //! A thread that waits for an object store may wait for hours. If it waits on behalf of a caller
 //! that accepts "nothing was done" as an answer (an `fsync`), it runs that in [`interruptible`];
@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// Runs calls that may return an error of the kind `Interrupted` once `gave_up` returns that nobody
-/// waits for them, and one of lacking space where the far store is full.
+/// waits for them, and one of lacking space where the object store is full.
 pub fn interruptible<T>(gave_up: Arc<dyn Fn() -> bool>, run: impl FnOnce() -> T) -> T {
     let before = GAVE_UP.with(|own| own.replace(Some(gave_up)));
     let done = run();

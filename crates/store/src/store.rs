@@ -116,7 +116,7 @@ pub trait Durable {
     }
 
     /// Returns when the buffer of the log has space for many records, so that the next commit waits
-    /// for none. For a caller that holds no lock. Only a log in a far store makes it wait.
+    /// for none. For a caller that holds no lock. Only a log in an object store makes it wait.
     fn await_space(&self) -> Result<()> {
         Ok(())
     }
@@ -135,7 +135,7 @@ pub trait Durable {
     }
 
     /// Until when answers may be given from memory, by the monotonic clock of the store's
-    /// environment; `None`: always, for no other process can have the store open. Asks the far
+    /// environment; `None`: always, for no other process can have the store open. Asks the object
     /// store if the last proof is too old. [`Replaced`](crate::Error::Replaced): another process
     /// has the store.
     fn granted_until(&self) -> Result<Option<Duration>> {

@@ -239,7 +239,7 @@ struct Queues {
     /// Those that wait until the kernel has written dirty pages: that takes requests for which the
     /// reading threads must be free.
     seeks: Queue,
-    /// Those that may wait for a far store.
+    /// Those that may wait for an object store.
     waits: Queue,
     /// Those that wait for a lock of another program.
     locks: Queue,

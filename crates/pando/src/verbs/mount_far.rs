@@ -80,7 +80,7 @@ pub(crate) fn run(
             child.wait().map_err(|error| Launch::not_started(&error))?;
             Err(failure)
         }
-        Launch::Taken => unreachable!("invariant: no other process has a far mount"),
+        Launch::Taken => unreachable!("invariant: no other process has this mount"),
     }
 }
 
