@@ -314,7 +314,8 @@ mod tests {
         queue.end();
     }
 
-    /// However many requests wait for an object store, one that nobody waits for any more is served.
+    /// However many requests wait for an object store, one that nobody waits for any more is
+    /// served.
     #[test]
     fn waiting_requests_leave_a_thread_to_those_that_were_given_up() {
         let queue = Queue::of_waiting();
