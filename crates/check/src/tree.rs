@@ -1,8 +1,8 @@
 //! One subvolume's tree: its directories in the order of their numbers, each with its entries.
 //!
-//! Each relation is checked from both ends: an entry points to a directory whose record points back,
-//! and a record points to an entry that points to it. A copy of a directory that was not pruned
-//! shares its source's whole tree; unreachable records are normal there.
+//! Each relation is checked from both ends: an entry points to a directory whose record points
+//! back, and a record points to an entry that points to it. A copy of a directory that was not
+//! pruned shares its source's whole tree; unreachable records are normal there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -352,14 +352,14 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let place = look::entry(self.pin, tree.id, record.parent, record.parent_cookie)?;
-        let leads_here = match place {
+        let is_named = match place {
             Look::Unknown => return Ok(()),
             Look::Absent => false,
             Look::Found(entry) => {
                 entry.ino == dir.ino && entry.target == format::entry_record::Target::Directory
             }
         };
-        if !leads_here {
+        if !is_named {
             let what = format!("no entry points to directory {}", dir.ino);
             let fix = Fix::Keep(tree.subvol, tree.id, Stray::Directory(dir.ino));
             let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);

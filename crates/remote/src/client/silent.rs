@@ -8,10 +8,10 @@ use device::Clock;
 use device::sync::Mutex;
 
 /// For how long such a place is skipped, unless there is no other.
-const PASSED_OVER: Duration = Duration::from_secs(5);
+const SKIPPED_FOR: Duration = Duration::from_secs(5);
 /// The same if it accepted a connection, and did not answer the hello: it may hang, or wait for the
 /// store of a volume that it has just taken over.
-const PASSED_OVER_CONNECTED: Duration = Duration::from_secs(1);
+const SKIPPED_FOR_CONNECTED: Duration = Duration::from_secs(1);
 /// An attempt that failed sooner shows that the machine lives, and costs little.
 const SILENT_FROM: Duration = Duration::from_secs(1);
 
@@ -37,8 +37,8 @@ impl Silent {
         let mut places = self.0.lock();
         let skipped = match heard {
             Heard::Answer => None,
-            Heard::Connection => Some(PASSED_OVER_CONNECTED),
-            Heard::Nothing => Some(PASSED_OVER),
+            Heard::Connection => Some(SKIPPED_FOR_CONNECTED),
+            Heard::Nothing => Some(SKIPPED_FOR),
         };
         match skipped.filter(|_| now.saturating_sub(begun) >= SILENT_FROM) {
             None => places.remove(place),
