@@ -1,8 +1,8 @@
 //! Waits for an object store that a caller may give up.
 //!
 //! A thread that waits for an object store may wait for hours. If it waits on behalf of a caller
-//! that accepts "nothing was done" as an answer (an `fsync`), it runs that in [`interruptible`];
-//! then what waits below returns an error as soon as the caller has given up. Everything else, such
+//! that accepts "nothing was done" as an answer (an `fsync`), it runs that in [`interruptible`].
+//! Then what waits below returns an error as soon as the caller has given up. Everything else, such
 //! as a commit that was applied, waits until the store accepts it.
 //!
 //! The question is thread-local, because the calls in between have nothing to do with it.

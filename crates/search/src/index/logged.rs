@@ -12,10 +12,10 @@
 //! Memory stays within the fold's bound, plus a chunk of rows and a segment of the log: rows are
 //! never copied if they would not fit twice.
 //!
-//! The log is not used where it may be incomplete: a batch that installs a whole tree or a run, a
-//! removed range that is not a range of directories, or a tree that the base is not a clone of.
-//! Then the trees are compared. The log may report too much: a place that was changed back does not
-//! differ, but has its row here, which is as valid as the base's.
+//! The log is not used where it may be incomplete. That is a batch that installs a whole tree or a
+//! run, a removed range that is not a range of directories, or a tree that the base is not a clone
+//! of. Then the trees are compared. The log may report too much: a place that was changed back does
+//! not differ, but has its row here, which is as valid as the base's.
 
 use std::sync::atomic::Ordering;
 
