@@ -7,7 +7,7 @@
 //!
 //! Promises: a change is atomic, to other calls, to snapshots and to a crash. A snapshot shows
 //! every change that returned before it began, and each other one whole or not at all. After `sync`
-//! and `fsync` what returned before is durable; after a crash the volume is in the state after some
+//! and `fsync` what returned before is durable. After a crash the volume is in the state after some
 //! change, and that state has everything that was durable. What cannot be read is an error that
 //! names the place, and never counts as absent.
 //!

@@ -104,7 +104,7 @@ pub(crate) fn shown(keep: &Keep) -> String {
 }
 
 /// Which of the snapshots of these times are kept. Of each of the last so many hours, days, weeks,
-/// months and years *that have a snapshot*, the newest is; the rules do not affect each other. So a
+/// months and years *that have a snapshot*, the newest is. The rules do not affect each other. So a
 /// machine that was off keeps as many as one that was on. One that is later than now, of a clock
 /// that was wrong, is kept, and takes the place of none.
 pub(crate) fn kept(

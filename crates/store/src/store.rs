@@ -11,7 +11,7 @@ use crate::{
 /// An ordered key-value store of many trees with O(1) clones.
 ///
 /// Every method may be called from any thread. Conflicting commits are applied in the order of
-/// their sequence numbers; a batch is atomic to readers of one key, to clones, to pinned states and
+/// their sequence numbers. A batch is atomic to readers of one key, to clones, to pinned states and
 /// to recovery, but not to a live scan of many keys ([`Read::scan`]). Nothing here starts a thread:
 /// background work is done in the steps `flush_if_due`, `checkpoint` and `reclaim_step`, which the
 /// daemon's workers call.

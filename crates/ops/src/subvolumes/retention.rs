@@ -1,6 +1,6 @@
 //! Schedules of snapshots, and holds on them.
 //!
-//! The volume stores when snapshots of a directory are due and how many are kept; the daemon, which
+//! The volume stores when snapshots of a directory are due and how many are kept. The daemon, which
 //! has a calendar, decides when that is (`snapshot_scheduled`). A schedule belongs to a lineage, so
 //! a rollback keeps it and a clone has none. It acts with the rights of the user who set it.
 //!

@@ -1,7 +1,7 @@
 //! A session: the nodes that a client holds, and the answers that it may not have yet.
 //!
 //! * A node is the session's if a call returned it here: knowing its number is not enough.
-//! * The rights of an open file are those that it was opened with, as in a kernel; they are kept
+//! * The rights of an open file are those that it was opened with, as in a kernel. They are kept
 //!   for each node and not for each open, which gives a client nothing that it had not.
 //! * A request that is repeated while it runs, or until its answer is acknowledged, is not executed
 //!   again. Answers of calls that may be repeated without harm are not kept.
