@@ -188,16 +188,16 @@ pub fn repair_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Most of the log that is kept for the index: a million files whose modes changed take some 200
-/// MB, a million changes of all kinds 500, and as much again where clones are separated meanwhile.
+/// Most of the log that is kept for the index. A million files whose modes changed take 200 MB, a
+/// million changes of all kinds 500, and as much again where clones are separated meanwhile.
 const LOG_KEEP_BYTES_MAX: u64 = 2 << 30;
 
 /// Smallest segment of the log.
 const LOG_SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// Options common to all engines. The log is limited to a fraction of a small disk: its segments,
-/// of which two or three are kept, to 1/64 each, what is kept for the index to as much, and what a
-/// checkpoint frees to 1/16.
+/// Options common to all engines. The log is limited to a fraction of a small disk. Its segments,
+/// of which two or three are kept, are at most 1/64 each, and what is kept for the index is as
+/// much. What a checkpoint frees is at most 1/16.
 fn common(
     env: &Env,
     header: &VolumeHeader,

@@ -4,7 +4,7 @@
 //! An operation knows no quota and no trash: its caller passes a [`policy::Policy`], which sees the
 //! plan. It leaves later work in [`queue`], and starts no background work.
 //!
-//! Promises: an operation is one batch, so others see all of it or nothing, and so does a crash; it
+//! Promises: an operation is one batch, so others see all of it or nothing, and so does a crash. It
 //! is durable once the log is synced past it, not before. Only what changes more of a file than a
 //! batch holds is several batches, each a change of its own: a long write, a copy, a hole or
 //! truncation over many extents, a flush of an import. A snapshot first gives copies what they
