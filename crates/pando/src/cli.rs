@@ -228,7 +228,7 @@ pub(crate) enum Verb {
     /// Replay a trace in a directory of any file system, and measure it
     #[command(after_help = trace::REPLAY_HELP)]
     Replay(ReplayArgs),
-    /// Serve volumes to other machines, until it is ended by a signal
+    /// Serve volumes to other machines, until a signal ends it
     #[command(after_help = SERVE_HELP)]
     Serve(ServeArgs),
     /// Certificates for servers and their clients
@@ -439,7 +439,7 @@ pub(crate) enum SnapshotVerb {
         /// Its new name
         new_name: OsString,
     },
-    /// Take snapshots of a directory by itself, and delete old ones; or show when
+    /// Take snapshots of a directory at set times, and delete old ones; or show when
     #[command(after_help = snapshot::SCHEDULE_HELP)]
     Schedule {
         /// The directory; with --all the volume, or a path in it

@@ -106,10 +106,10 @@ pub(crate) struct ReceiveArgs {
     /// Name of the snapshot, instead of that in the stream
     #[arg(long)]
     pub(crate) name: Option<OsString>,
-    /// Give up changes that were made to DST since the base
+    /// Discard changes that were made to DST since the base
     #[arg(long)]
     pub(crate) force: bool,
-    /// Print the token of a stream to DST that was cut
+    /// Print the token of an interrupted stream to DST
     #[arg(long, conflicts_with_all = ["name", "force", "no_hold"])]
     pub(crate) token: bool,
     /// Set no hold on the snapshot
