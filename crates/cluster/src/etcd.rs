@@ -218,7 +218,7 @@ impl Etcd {
                     return Ok(answer);
                 }
                 Err(Failed::All(error)) => return Err(error),
-                // (A token of before a restart of etcd.)
+                // (A token from before a restart of etcd.)
                 Err(Failed::Token) if !renewed && self.user.is_some() => {
                     *self.token.lock() = None;
                     renewed = true;

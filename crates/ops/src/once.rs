@@ -98,8 +98,8 @@ impl Ops {
         self.header.hash_key
     }
 
-    /// Whether inodes without names stay, although nobody holds them: sessions of before this
-    /// opening may continue, and name them.
+    /// Whether inodes without names stay, although nobody holds them, because this opening may
+    /// continue earlier sessions, which name them.
     pub fn await_orphans(&self, wait: bool) {
         self.queue.await_orphans(wait);
     }

@@ -299,7 +299,7 @@ fn session(
         return Ok((session, true));
     }
     let random = &shared.settings.random;
-    // One of before this process, which its client alone can name.
+    // One from before this process, which its client alone can name.
     let of_before = hello.resume.filter(|resume| {
         volume.grace.as_ref().is_some_and(|grace| grace.continues(&resume.secret))
             && !device::mutated("no session from before the restart is continued")

@@ -39,7 +39,7 @@ impl Received {
                 && let Ok(call) = decode::<FsCall<'_>>(call)
             {
                 reserved = Reserved::of(&session.usage, &call);
-                // Without a thread: those of before may take long to come back.
+                // Without a thread: earlier ones may take long to come back.
                 if let FsCall::Lock { lock, .. } = &call
                     && lock.kind != LockKind::None
                     && !device::mutated(

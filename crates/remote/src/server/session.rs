@@ -34,9 +34,9 @@ pub(super) const REQUESTS_MAX: usize = 64;
 #[derive(Debug, Default, Clone, Copy)]
 struct Held {
     lookups: u64,
-    /// Of a node of before.
+    /// Of an earlier node.
     generation: u64,
-    /// Look-ups that the file system counts; 0: the node is one of before, and not looked for yet.
+    /// Look-ups that the file system counts; 0: the node is an earlier one, not looked for yet.
     counted: u64,
     opens: u32,
     /// [`OPEN_READ`] and [`OPEN_WRITE`], while it is open.
@@ -89,7 +89,7 @@ pub(super) struct Session {
     pub(super) volume: Arc<Served>,
     pub(super) usage: Arc<Usage>,
     proofs: Option<Proofs>,
-    /// Whether it is one of before this process.
+    /// Whether it is one from before this process.
     is_of_before: bool,
     /// Whether the volume keeps it.
     pub(super) is_kept: bool,

@@ -89,7 +89,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sets a lock of before again. An error: it could not, though the client can prove that it may
+    /// Sets an earlier lock again. An error: it could not, though the client can prove that it may
     /// have it.
     fn lock_again(&self, node: Node, lock: LockRange) -> Result<(), &'static str> {
         let node = match self.own(node) {
@@ -123,7 +123,7 @@ impl Session {
         }
     }
 
-    /// Finds a file of before that is open. While the store does not answer it is tried again, as
+    /// Finds an earlier file that is open. While the store does not answer it is tried again, as
     /// long as nobody else may remove the file. An error: its last name may be removed, and its
     /// contents with it.
     fn locate_open(
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Looks for a node of before, and holds it from now on.
+    /// Looks for an earlier node, and holds it from now on.
     pub(super) fn locate(&self, node: NodeId, generation: u64) -> FsResult<()> {
         let Some(lasting) = &self.volume.lasting else { return Err(FsError::Stale) };
         match lasting.find_again(node) {
