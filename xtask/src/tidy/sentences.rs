@@ -38,7 +38,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
 
 fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
     let mut folders: BTreeMap<&str, Vec<(&str, Sentence)>> = BTreeMap::new();
-    for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".md")) {
+    for (path, text) in tree.texts().filter(|(path, _)| path.strip_suffix(".md").is_some()) {
         let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
         let long = sentences(text).into_iter().filter(|sentence| sentence.words > WORDS_MAX);
         folders.entry(folder).or_default().extend(long.map(|sentence| (path, sentence)));
