@@ -3,7 +3,7 @@
 # installed), two servers, two mounts. Each is a machine of its own: a network namespace, with
 # certificates. Where the kernel permits no namespaces, all are on the loopback interface, and nobody
 # is cut off. Imports a tree, snapshots, searches; kills the server that serves in the middle of a
-# copy, pauses the next one beyond its grant, cuts one off from everybody, ends one in order; shows
+# copy, pauses the next one beyond its grant, isolates one from everybody, ends one in order; shows
 # that nothing is lost, and prints how long programs waited.
 #     scripts/cluster-demo.sh [DIR]     DIR: what is imported (1.5 MB of it; default /usr/share/doc)
 # As root, for it mounts. PANDO names the program; KEEP=1 keeps its directory; SHORT=1 leaves out the

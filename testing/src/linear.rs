@@ -3,8 +3,8 @@
 //! would have given these answers.
 //!
 //! The search is that of Wing and Gong, with Lowe's memory: a set of calls that took effect, with
-//! the state they led to, is given up once. A call whose outcome is unknown may take effect at any
-//! moment after its request, or never.
+//! the state they produced, is given up once. A call whose outcome is unknown may take effect at
+//! any moment after its request, or never.
 //!
 //! Histories of independent objects are checked one by one: a history is linearizable if that of
 //! each object is.

@@ -376,7 +376,7 @@ impl Core {
         self.drops_pending.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Cuts off the keys between the prefixes of a partial clone.
+    /// Removes the keys between the prefixes of a partial clone.
     fn keep_prefixes(&self, mut root: Root, prefixes: &[&[u8]]) -> Result<(Root, Rebalanced)> {
         let mut rebalanced = Rebalanced::Now;
         if prefixes.is_empty() {

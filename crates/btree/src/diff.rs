@@ -14,7 +14,7 @@
 //! **The two trees may be of two pinned states** of the same store, both alive as long as the
 //! cursor. Then too, "the same" means the same node:
 //! * A cell that is reachable from a pinned state has another owner, so no thread changes it in
-//!   place; its address is not reused while either side holds it.
+//!   place. Its address is not reused while either side holds it.
 //! * A place on disk that the older state may read is not reused before its pin drops. Space that a
 //!   checkpoint frees while any pin lives is held for the newest pin, and freed only when the
 //!   oldest pin is newer than that (`Space::held`). If the newer state finds a node at a place that

@@ -7,10 +7,10 @@
 //!
 //! Promises: a checkpoint writes only to units that the last one does not use, so a crash leaves
 //! the last checkpoint and the log behind it. A node is verified against the checksum in its parent
-//! at every read from disk, and is read a second time, or from its second copy if it has one,
-//! before the reader gets an error; others of the tree are read as before. If a replay meets a
-//! damaged leaf that the log changes, the store is open for reading only. A clone of a tree is one
-//! record, whatever the tree holds.
+//! at every read from disk. If it is wrong, it is read a second time, or from its second copy if it
+//! has one, before the reader gets an error. Other nodes of the tree are read as before. If a
+//! replay meets a damaged leaf that the log changes, the store is open for reading only. A clone of
+//! a tree is one record, whatever the tree holds.
 //!
 //! Which module decides what:
 //! * `store`: the traits, and when a checkpoint is due

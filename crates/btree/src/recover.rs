@@ -6,7 +6,7 @@
 //! one: it is replaced once the state that ours points to was read.
 //!
 //! A superblock that can be read need not be durable. The process that wrote it may have been
-//! killed before the sync, or its sync may have failed; a later sync then has nothing to write. So
+//! killed before the sync, or its sync may have failed. A later sync then has nothing to write. So
 //! the superblock that is opened is written again and synced before the log is trimmed for it, or
 //! before space is reused that the one before refers to. Until then the other superblock, whatever
 //! its content, may be the only durable one, so this one is written second.

@@ -9,7 +9,7 @@
 //! 3/4             commits wait until contents are dropped, or the checkpoint is published
 //! ```
 //!
-//! With a small cache, changed leaves are pre-flushed before a checkpoint is due (`early`); with a
+//! With a small cache, changed leaves are pre-flushed before a checkpoint is due (`early`). With a
 //! cache of any size, leaves that only pins see are pre-flushed after one.
 //!
 //! The later a checkpoint is due, the more changes share the writing of a leaf: with changes all

@@ -171,7 +171,7 @@ impl<'a> Replayer<'a> {
     }
 
     /// Called before the first write outside the log. A killed process may have left records that
-    /// are not synced, and the next power cut may lose them; a state that contains them must not be
+    /// are not synced, and the next power cut may lose them. A state that contains them must not be
     /// all there is then. Leaves that later records name must not be overwritten.
     fn settle(&mut self) -> Result<()> {
         let core = self.core;

@@ -141,7 +141,7 @@ impl Checks<'_> {
             } else {
                 format!(" ({}, byte {})", first.file, first.offset)
             };
-            let what = format!("{}{place}: nothing is taken for garbage", first.what);
+            let what = format!("{}{place}: no garbage is collected", first.what);
             return Err(FsError::Io(what.into()));
         }
         let total = table.content_bytes() / 16;
@@ -157,7 +157,7 @@ impl Checks<'_> {
         }
         let marked = self.data.marked(marking, &*pin).map_err(from_store)?;
         if let Some(bad) = marked.unproven().first() {
-            return Err(FsError::Io(format!("{bad}: nothing is taken for garbage").into()));
+            return Err(FsError::Io(format!("{bad}: no garbage is collected").into()));
         }
         let mut found = Vec::new();
         for segment in &marked.report().segments {

@@ -67,7 +67,7 @@ impl Checker<'_, '_> {
             let mut kind = ProblemKind::Contents;
             let what = match self.fs.data.verify_extent(&stored) {
                 Err(store::Error::Device(error)) if error.is_unread() => {
-                    kind = ProblemKind::Medium;
+                    kind = ProblemKind::ReadError;
                     (file, at) = (error.path.clone(), error.offset.unwrap_or(at));
                     error.to_string()
                 }
@@ -152,14 +152,15 @@ impl Checker<'_, '_> {
     ) -> FsResult<()> {
         let end = offset.saturating_add(u64::from(stored.length));
         let what = format!(
-            "bytes {offset} to {end} of the file are another's, too, and would be freed with it"
+            "bytes {offset} to {end} of the file also belong to another file, without the flag \
+             for shared contents, and would be freed with it"
         );
         let mut value = Vec::new();
         encode_stored(&mut value, &Stored { reflinked: true, ..stored });
         let edits = vec![Edit::Put(tree.id, key.to_vec(), value)];
         let (file, at) = self.fs.data.extent_place(&stored);
         let problem = Problem::new(ProblemKind::Contents, what).in_file(&file, at);
-        let problem = problem.repaired_by(Fix::Edits("note that they are shared", edits));
+        let problem = problem.repaired_by(Fix::Edits("set the flag for shared contents", edits));
         self.about_file(tree, place, ino, problem)
     }
 

@@ -75,13 +75,13 @@ impl Checker<'_, '_> {
         if !self.recounts {
             return;
         }
-        let what = "what is charged and counted was lost with damaged records".to_owned();
+        let what = "charges and counts were lost with damaged records".to_owned();
         let problem = Problem::new(ProblemKind::Quota, what);
         let are_right = self.charges_are_right
             && self.counts_are_compared
             && self.report.problems.iter().all(|problem| problem.fix.is_none());
         let edits = vec![Edit::Delete(VOLUME, UNCOUNTED_KEY.to_vec())];
-        let fix = Fix::Edits("record that it was recounted", edits);
+        let fix = Fix::Edits("record that they were recounted", edits);
         self.found(Problem { fix: are_right.then_some(fix), ..problem });
     }
 }

@@ -1,5 +1,5 @@
 //! Entries of a directory: each is stored where a look-up of its name searches, and points to
-//! something that leads back.
+//! something that points back.
 
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
@@ -114,9 +114,9 @@ impl Checker<'_, '_> {
         let before = dir.last.as_ref().filter(|last| last.cookie >> 8 == cookie >> 8);
         if named.target != Target::Tombstone {
             let misplaced = if cookie >> 8 != self.fs.hash.hash(&named.name) {
-                Some("the name is stored where no lookup searches")
+                Some("the name is stored under a key that no lookup reads")
             } else if before.is_some_and(|last| last.names.contains(&named.name)) {
-                Some("the name is there twice")
+                Some("the name is stored twice")
             } else {
                 None
             };
@@ -352,16 +352,16 @@ impl Checker<'_, '_> {
                 }
                 Look::Found(_) | Look::Absent => {}
             }
-            let what = format!("subvolume {id} names another place as its mount point");
+            let what = format!("the record of subvolume {id} has another mount point");
             let value = SubvolumeRecord { parent: place, ..record }.encode();
             let edits = vec![Edit::Put(VOLUME, key.to_vec(), value)];
-            let fix = Fix::Edits("set its place to this one", edits);
+            let fix = Fix::Edits("set its mount point to this name", edits);
             return Ok(Some(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix)));
         }
         let what = format!("the name points to inode {}, not to its root", named.ino);
         let entry = Named { ino: record.root, ..named.clone() };
         let key = key::entry(dir.ino, cookie, Part::Attributes).to_vec();
-        let fix = Fix::Edits("lead it to the root", vec![Edit::Put(tree.id, key, entry.encode())]);
+        let fix = Fix::Edits("point it to the root", vec![Edit::Put(tree.id, key, entry.encode())]);
         Ok(Some(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix)))
     }
 
@@ -413,7 +413,7 @@ impl Checker<'_, '_> {
             Some((_, Some(inode))) if inode.has_xattrs => return Ok(()),
             Some((named, Some(inode))) => {
                 let right = InodeRecord { has_xattrs: true, ..inode };
-                let how = "note that they are there";
+                let how = "set the flag for them";
                 let fix = corrected(tree, (dir.ino, cookie), &named, right, how);
                 let problem = Problem::new(ProblemKind::Name, unknown()).repaired_by(fix);
                 Problem { ino: named.ino, ..problem }
@@ -475,7 +475,7 @@ impl Checker<'_, '_> {
             } else {
                 let problem =
                     Problem::new(ProblemKind::Contents, format!("its {what} are missing"));
-                let how = "note that there are none";
+                let how = "clear the flag for them";
                 let less = if part == Part::Bulk {
                     let wrong = self.small_contents(tree.id, attached.named.ino, &inode, None)?;
                     match wrong.map(|wrong| wrong.remedy) {

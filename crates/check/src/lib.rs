@@ -15,10 +15,10 @@
 //!
 //! Promises: a check changes nothing in the volume. What cannot be read is skipped and reported,
 //! and nothing is concluded from it: unknown never counts as absent. A repair needs a volume that
-//! no other process has open; it removes nothing because it could not be read, repairs each problem
-//! by one commit, and checks the volume again until nothing repairable is left. So after a crash
-//! anywhere the next run continues. Memory is bounded by the volume's subvolumes, a bit or two for
-//! each inode number of one tree, a few bytes a node, and 24 KiB for 64 MiB of contents.
+//! no other process has open. It removes nothing because it could not be read. It repairs each
+//! problem by one commit, and checks the volume again until nothing repairable is left. So after a
+//! crash anywhere the next run continues. Memory is bounded by the volume's subvolumes, a bit or
+//! two for each inode number of one tree, a few bytes a node, and 24 KiB for 64 MiB of contents.
 //!
 //! Which module decides what:
 //! * `offline`, `repair`, `collect`: a check without a daemon; the order of a repair; what is

@@ -101,7 +101,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// A name of an inode: the entry leads back.
+    /// A name of an inode: the entry points back.
     fn name_of(
         &mut self,
         tree: &Tree,
@@ -259,7 +259,7 @@ impl Checker<'_, '_> {
         if !inode.xattrs {
             right.inode.mode = without_lost_list(recorded.mode);
         }
-        let fix = put(tree, ino, &right, "note what is there");
+        let fix = put(tree, ino, &right, "set the flags to what exists");
         self.about(tree, ino, Problem::new(ProblemKind::Contents, what).repaired_by(fix))?;
         Ok(false)
     }
@@ -314,7 +314,7 @@ impl Checker<'_, '_> {
                     let what = "it has extents, but no flag for them".to_owned();
                     let mut right = record;
                     right.inode.has_extents = true;
-                    let fix = put(tree, ino, &right, "note that it has");
+                    let fix = put(tree, ino, &right, "set the flag for extents");
                     Problem::new(ProblemKind::Contents, what).repaired_by(fix)
                 }
                 Look::Absent if tree.embedded.contains(ino) => {

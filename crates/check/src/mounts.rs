@@ -94,7 +94,7 @@ impl Checker<'_, '_> {
                 let key = key::entry(directory, cookie, Part::Attributes).to_vec();
                 let entry = Named { target: Target::Subvolume(id), ..entry };
                 let edits = vec![Edit::Put(TreeId(other.tree), key, entry.encode())];
-                let fix = Fix::Edits("lead it to the copy", edits);
+                let fix = Fix::Edits("point it to the copy", edits);
                 let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);
                 self.about_subvolume(id, problem)
             }
@@ -136,7 +136,7 @@ impl Checker<'_, '_> {
             Look::Found(()) => {
                 let value = SubvolumeRecord { detached: false, ..record.clone() }.encode();
                 let edits = vec![Edit::Put(VOLUME, key::subvolume(id).to_vec(), value)];
-                let fix = Fix::Edits("record that it was not", edits);
+                let fix = Fix::Edits("record that it was not removed", edits);
                 (format!("subvolume {id} is marked as removed, but has its name"), fix)
             }
             Look::Absent => {
@@ -218,7 +218,7 @@ impl Checker<'_, '_> {
             }
         }
         for (id, what, edit) in wrong {
-            let fix = Fix::Edits("have it inherit nothing", vec![edit]);
+            let fix = Fix::Edits("record that it inherits nothing", vec![edit]);
             let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);
             self.found(Problem { subvolume: id, ..problem });
         }

@@ -132,12 +132,12 @@ fn refused(
     let problem = match error {
         // It is not known what could be read of the rest; that was checked.
         OpenError::Device(error) if error.is_unread() => {
-            let medium = |found: &&Finding| found.kind == FindingKind::Medium;
-            if store.findings.iter().filter(medium).any(|found| found.file == error.path) {
+            let is_read_error = |found: &&Finding| found.kind == FindingKind::ReadError;
+            if store.findings.iter().filter(is_read_error).any(|found| found.file == error.path) {
                 None
             } else {
                 let what = format!("cannot be read: {}", error.message);
-                let problem = Problem::new(ProblemKind::Medium, what);
+                let problem = Problem::new(ProblemKind::ReadError, what);
                 Some(problem.in_file(&error.path, error.offset.unwrap_or(0)))
             }
         }

@@ -15,7 +15,7 @@ pub enum ProblemKind {
     /// Bytes differ from what was written; contents that are reported as lost cannot be read.
     Unreadable,
     /// The disk does not return the bytes. Whether they are what was written is not known.
-    Medium,
+    ReadError,
     /// Something whole breaks a rule of its structure: order, bounds, a record that does not
     /// decode.
     Structure,
@@ -44,7 +44,7 @@ impl ProblemKind {
     pub fn name(self) -> &'static str {
         match self {
             ProblemKind::Unreadable => "unreadable",
-            ProblemKind::Medium => "medium",
+            ProblemKind::ReadError => "read-error",
             ProblemKind::Structure => "structure",
             ProblemKind::Count => "count",
             ProblemKind::Lost => "lost",
@@ -63,7 +63,7 @@ impl From<store::FindingKind> for ProblemKind {
     fn from(kind: store::FindingKind) -> ProblemKind {
         match kind {
             store::FindingKind::Unreadable => ProblemKind::Unreadable,
-            store::FindingKind::Medium => ProblemKind::Medium,
+            store::FindingKind::ReadError => ProblemKind::ReadError,
             store::FindingKind::Structure => ProblemKind::Structure,
             store::FindingKind::Count => ProblemKind::Count,
             store::FindingKind::Lost => ProblemKind::Lost,
@@ -179,7 +179,7 @@ impl Problem {
     pub fn of_damage(kind: ProblemKind, bad: &Corruption) -> Problem {
         let Corruption { structure, found, expected, unread, .. } = bad;
         if *unread {
-            return Problem::new(ProblemKind::Medium, format!("cannot be read: {found}"));
+            return Problem::new(ProblemKind::ReadError, format!("cannot be read: {found}"));
         }
         Problem::new(kind, format!("{structure}: {found} instead of {expected}"))
     }
@@ -284,19 +284,20 @@ impl Fix {
                     format!("keep the contents as lost+found/#{directory}-{cookie:x}")
                 }
                 Stray::Entries(ino) => format!("name the directory lost+found/#{ino}"),
-                Stray::Entry(..) => "move the name to where it is looked for".to_owned(),
+                Stray::Entry(..) => "move the name to the key that lookups read".to_owned(),
                 Stray::Subvolume(id) => format!("name it lost+found/#subvolume-{id}"),
                 Stray::Tree(tree, _) => format!("keep it as a subvolume, lost+found/#tree-{tree}"),
             },
             Fix::Join(_, _, ino) => format!("point the names to one inode {ino}"),
-            Fix::Extended(..) => "note that it has, unless it has small contents, too".to_owned(),
+            Fix::Extended(..) => "set the flag for extents, unless the inode has small contents \
+                                  too"
+            .to_owned(),
             Fix::OwnTree(_, id) => format!("give subvolume {id} a copy of it"),
             Fix::DropTree(tree) => format!("drop tree {}", tree.0),
             Fix::DropIndex => "delete the index, which is then rebuilt".to_owned(),
             Fix::Marks(segment) => format!("rewrite the marks of segment {segment:016x}"),
             Fix::Log => {
-                "truncate the log here, which loses the changes behind it; only with --discard-log"
-                    .into()
+                "truncate the log here; later changes are lost; only with --discard-log".into()
             }
             Fix::Checkpoint => {
                 "change something and unmount: the daemon then rewrites what it has in memory; \
@@ -346,7 +347,7 @@ pub struct VolumeReport {
     /// checkpoint of the daemon that has the volume open.
     pub remedies_count: u64,
     /// How many of them are read errors of the disk.
-    pub(crate) medium_count: u64,
+    pub(crate) read_errors_count: u64,
     /// Whether it was cancelled before everything was checked.
     pub stopped: bool,
 }
@@ -360,19 +361,19 @@ impl VolumeReport {
     /// Adds a problem.
     pub fn add(&mut self, problem: Problem) {
         let kept = |count: u64| count.min(PROBLEMS_MAX);
-        let (remedies, medium) = (kept(self.remedies_count), kept(self.medium_count));
+        let (remedies, read_errors) = (kept(self.remedies_count), kept(self.read_errors_count));
         self.problems_count += 1;
         let kept = if let Some(fix) = &problem.fix {
             self.remedies_count += 1;
             self.repairable_count += u64::from(!matches!(fix, Fix::Log | Fix::Checkpoint));
             remedies
-        } else if problem.kind == ProblemKind::Medium {
-            self.medium_count += 1;
-            medium
+        } else if problem.kind == ProblemKind::ReadError {
+            self.read_errors_count += 1;
+            read_errors
         } else {
-            self.problems.len() as u64 - remedies - medium
+            self.problems.len() as u64 - remedies - read_errors
         };
-        self.unread |= problem.kind == ProblemKind::Medium;
+        self.unread |= problem.kind == ProblemKind::ReadError;
         if kept < PROBLEMS_MAX {
             self.problems.push(problem);
         }
@@ -380,15 +381,19 @@ impl VolumeReport {
 
     /// The present end of the list of problems.
     pub(super) fn at(&self) -> (usize, [u64; 4]) {
-        let counts =
-            [self.problems_count, self.repairable_count, self.remedies_count, self.medium_count];
+        let counts = [
+            self.problems_count,
+            self.repairable_count,
+            self.remedies_count,
+            self.read_errors_count,
+        ];
         (self.problems.len(), counts)
     }
 
     /// Removes the problems that were added since the list ended there.
     pub(super) fn take_back(&mut self, (kept, counts): (usize, [u64; 4])) {
         self.problems.truncate(kept);
-        [self.problems_count, self.repairable_count, self.remedies_count, self.medium_count] =
+        [self.problems_count, self.repairable_count, self.remedies_count, self.read_errors_count] =
             counts;
     }
 

@@ -36,15 +36,19 @@ impl Checker<'_, '_> {
                 (difference.recorded, difference.found);
             let of = difference.of;
             let what = format!(
-                "{of}: {inodes} inodes and {bytes} bytes are charged, {inodes_found} and \
-                 {bytes_found} are there"
+                "{of}: {inodes} inodes and {bytes} bytes are charged, but {inodes_found} and \
+                 {bytes_found} were counted"
             );
             let at = match of {
                 QuotaOf::Directory(id) => key::quota_charges(id, difference.subvolume).to_vec(),
                 QuotaOf::Owner(owner) => key::owner_charges(difference.subvolume, owner).to_vec(),
             };
             let charged = Charged { inodes: inodes_found, bytes: bytes_found };
-            self.wrong_quota(what, "charge what is there", Edit::Put(VOLUME, at, charged.encode()));
+            self.wrong_quota(
+                what,
+                "charge what was counted",
+                Edit::Put(VOLUME, at, charged.encode()),
+            );
         }
         Ok(())
     }

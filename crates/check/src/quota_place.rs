@@ -113,12 +113,12 @@ impl Checker<'_, '_> {
             let value = DirectoryRecord { charge, ..*directory }.encode();
             let key = key::directory(record.directory, Part::Attributes).to_vec();
             let edit = Edit::Put(*tree, key, value);
-            return Ok(Some(Fix::Edits("have the directory carry it again", vec![edit])));
+            return Ok(Some(Fix::Edits("record the quota in the directory again", vec![edit])));
         }
         let Some((subvolume, directory)) = found.first_directory(*domain) else { return Ok(None) };
         let value = QuotaRecord { subvolume, directory, ..*record }.encode();
         let edit = Edit::Put(VOLUME, key::quota(*domain).to_vec(), value);
-        Ok(Some(Fix::Edits("have it be that of the directory that carries it", vec![edit])))
+        Ok(Some(Fix::Edits("record the directory that has the quota", vec![edit])))
     }
 
     /// Whether everything in a directory carries a quota, and something carries this one.

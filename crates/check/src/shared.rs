@@ -2,10 +2,10 @@
 //! is right in them, too.
 //!
 //! A relation between two records can be wrong only if one of them differs. So everything related
-//! to a differing record is checked again, by the same checks as in a whole tree: the directories
-//! whose records or entries differ, those that differing entries point to or differing records are
-//! in, the inodes under their own number, and the extents of files. The granule is a directory: one
-//! that differs in an entry is walked.
+//! to a differing record is checked again, by the same checks as in a whole tree. That is the
+//! directories whose records or entries differ, those that differing entries point to or differing
+//! records are in, the inodes under their own number, and the extents of files. The granule is a
+//! directory: one that differs in an entry is walked.
 //!
 //! This only proves a tree right. If it finds a problem or cannot decide (a record that does not
 //! decode, an extent whose owner is not among the differences), the tree is checked as a whole,

@@ -47,19 +47,20 @@ impl Checker<'_, '_> {
                 // A link without a target stays unchanged: nothing could be put there.
                 let size = if inode.has_extents { inode.size } else { 0 };
                 let less = InodeRecord { has_bulk: false, size, ..*inode };
-                let note = Remedy::Note("note that there are none", less);
+                let note = Remedy::Note("clear the flag for them", less);
                 let remedy = if is_file { note } else { Remedy::Nothing };
                 (ProblemKind::Contents, "its contents are gone".to_owned(), remedy)
             }
             (false, Some(length)) => {
-                let what = format!("{length} bytes of small contents that it does not know of");
+                let what =
+                    format!("{length} bytes of small contents for which the inode has no flag");
                 let may_have = is_file || inode.kind == FileKind::Symlink;
                 let remedy = if !may_have || self.has_extents(tree, ino, inode)? {
                     Remedy::Keep
                 } else {
                     let size = if is_index { inode.size } else { length };
                     let right = InodeRecord { has_bulk: true, size, ..*inode };
-                    Remedy::Note("note that they are there", right)
+                    Remedy::Note("set the flag for them", right)
                 };
                 (ProblemKind::Contents, what, remedy)
             }

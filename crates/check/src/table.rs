@@ -310,7 +310,7 @@ impl Checker<'_, '_> {
         for (&sequence, record) in &self.table.detached {
             if sequence >= COUNT_MAX {
                 // The object that it refers to is then found not to wait.
-                wrong.push((sequence, 0, "under a number that was never counted to"));
+                wrong.push((sequence, 0, "under a number that was never assigned"));
                 continue;
             }
             let subvolume = match *record {
@@ -374,9 +374,9 @@ impl Checker<'_, '_> {
         let mut scan = Scan::new(self.pin, VOLUME, &key::CANDIDATES_PREFIX)?;
         while scan.advance()? {
             let Err(malformed) = candidate::decode(&scan.value) else { continue };
-            let what = format!("what was noted as garbage, {:02x?}: {malformed}", scan.key);
+            let what = format!("a record of garbage, {:02x?}: {malformed}", scan.key);
             let edits = vec![Edit::Delete(VOLUME, scan.key.clone())];
-            let fix = Fix::Edits("remove the note: it is made again", edits);
+            let fix = Fix::Edits("remove the record: the next collection writes it again", edits);
             self.found(Problem::new(ProblemKind::Structure, what).repaired_by(fix));
         }
         Ok(())

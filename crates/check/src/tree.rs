@@ -1,8 +1,8 @@
 //! One subvolume's tree: its directories in the order of their numbers, each with its entries.
 //!
-//! Each relation is checked from both ends: an entry points to a directory whose record leads back,
-//! and a record points to an entry that points to it. A copy of a directory that was not pruned
-//! shares its source's whole tree; unreachable records are normal there.
+//! Each relation is checked from both ends: an entry points to a directory whose record points
+//! back, and a record points to an entry that points to it. A copy of a directory that was not
+//! pruned shares its source's whole tree; unreachable records are normal there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ pub(super) struct Tree {
     pub(super) mounts: BTreeSet<u64>,
     /// Inodes that record extents.
     pub(super) extended: InoSet,
-    /// Linked inodes that an entry led to.
+    /// Linked inodes that an entry pointed to.
     pub(super) linked: InoSet,
     /// Inodes that are reachable, and the bytes of their contents.
     pub(super) files: i64,
@@ -352,14 +352,14 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let place = look::entry(self.pin, tree.id, record.parent, record.parent_cookie)?;
-        let leads_here = match place {
+        let is_named = match place {
             Look::Unknown => return Ok(()),
             Look::Absent => false,
             Look::Found(entry) => {
                 entry.ino == dir.ino && entry.target == format::entry_record::Target::Directory
             }
         };
-        if !leads_here {
+        if !is_named {
             let what = format!("no entry points to directory {}", dir.ino);
             let fix = Fix::Keep(tree.subvol, tree.id, Stray::Directory(dir.ino));
             let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
@@ -394,7 +394,7 @@ impl Checker<'_, '_> {
             let fix = dir.record.map(|record| {
                 let value = DirectoryRecord { has_xattrs: true, ..record }.encode();
                 let key = key::directory(dir.ino, Part::Attributes).to_vec();
-                Fix::Edits("note that they are there", vec![Edit::Put(tree.id, key, value)])
+                Fix::Edits("set the flag for them", vec![Edit::Put(tree.id, key, value)])
             });
             problem = Some(Problem { fix, ..Problem::new(ProblemKind::Name, what) });
         }
@@ -418,7 +418,7 @@ impl Checker<'_, '_> {
             let mode = without_lost_list(record.mode);
             let value = DirectoryRecord { has_xattrs: false, mode, ..record }.encode();
             let key = key::directory(dir.ino, Part::Attributes).to_vec();
-            let fix = Fix::Edits("note that there are none", vec![Edit::Put(tree.id, key, value)]);
+            let fix = Fix::Edits("clear the flag for them", vec![Edit::Put(tree.id, key, value)]);
             let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
             self.found(Problem { ino: dir.ino, ..problem });

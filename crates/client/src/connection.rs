@@ -118,7 +118,7 @@ impl Connection {
         connection.welcome = decode(&connection.received).map_err(|error| not_ours(&error))?;
         let Welcome { magic, version, pid, .. } = connection.welcome;
         if magic != HELLO_MAGIC {
-            return Err(not_ours(&"its first bytes are another protocol's"));
+            return Err(not_ours(&"its first bytes are of a different protocol"));
         }
         if version != VERSION {
             let message = format!(

@@ -1,6 +1,6 @@
 //! Finds the daemon of a volume, or starts one.
 //!
-//! Any number of commands may do this concurrently: each that finds no listener spawns a daemon,
+//! Any number of commands may do this concurrently. Each that finds no listener spawns a daemon,
 //! the lock of the volume elects one of those, and the others connect to it. A connection that is
 //! closed before the welcome was refused by an exiting daemon, so a retry loses nothing.
 

@@ -57,7 +57,7 @@ impl Launch {
                 Err(error) => failed(format!("the daemon's report is not understood: {error}")),
             },
             Err(FrameError::Closed) => failed("the daemon ended before it was ready".into()),
-            Err(error) => failed(format!("the daemon's report broke off: {error}")),
+            Err(error) => failed(format!("the daemon's report ended early: {error}")),
         }
     }
 

@@ -1,10 +1,11 @@
 //! Connects a command to the daemon of a volume: finds its socket or spawns a daemon, sends the
 //! hello and requests, and reads the parts of an answer.
 //!
-//! Promises: any number of commands may connect at once, and one daemon answers them all. A
-//! connection that is closed before the welcome was not heard, so it is made again; a request that
-//! was sent is never sent twice. Who is at the other end is known from the kernel ([`peer()`]), not
-//! from what was sent. A silent or slow peer delays a caller only as long as it allows ([`Timed`]).
+//! Promises: any number of commands may connect at once, and one daemon answers them all. If the
+//! daemon closes a connection before its welcome, it read no request, so the command connects
+//! again. A request that was sent is never sent twice. The kernel reports who is at the other end
+//! ([`peer()`]); what the peer sends does not count for that. A silent or slow peer delays a caller
+//! only as long as it allows ([`Timed`]).
 //!
 //! Which module decides what:
 //! * `daemon`: whether a daemon is started, and how long to try

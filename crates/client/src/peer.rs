@@ -53,7 +53,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 /// The error: the process is gone, or out of sight.
 ///
 /// A kernel before 6.5 has no descriptor with the socket. Then the process with the peer's number
-/// is opened, if it is the peer's user's: a number that is used again since leads at worst to
+/// is opened, if it is the peer's user's: a number that was assigned again meanwhile is at worst
 /// another process of that user.
 pub fn peer_process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut descriptor: libc::c_int = -1;

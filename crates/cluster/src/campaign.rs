@@ -2,9 +2,9 @@
 //! under which the names of the volumes are that it owns.
 //!
 //! The server calls [`Campaign::renew`] and [`Campaign::step`] several times in the length of its
-//! lease, from threads of their own: questions about many volumes, to a slow coordinator, must not
-//! keep the lease from being renewed. When the lease has ended, although the server lives, it
-//! begins another one; what another server has taken meanwhile stays that server's.
+//! lease, each from its own thread. Questions about many volumes, to a slow coordinator, must not
+//! delay the renewal of the lease. When the lease has ended, although the server lives, it begins
+//! another one; what another server has taken meanwhile stays that server's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

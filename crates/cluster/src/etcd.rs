@@ -129,7 +129,7 @@ struct Authenticated {
 }
 
 fn foreign(what: impl std::fmt::Display) -> Error {
-    Error::Foreign(format!("etcd answers something else: {what}"))
+    Error::Foreign(format!("etcd sent an unexpected answer: {what}"))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -218,7 +218,7 @@ impl Etcd {
                     return Ok(answer);
                 }
                 Err(Failed::All(error)) => return Err(error),
-                // (A token of before a restart of etcd.)
+                // (A token from before a restart of etcd.)
                 Err(Failed::Token) if !renewed && self.user.is_some() => {
                     *self.token.lock() = None;
                     renewed = true;
@@ -294,7 +294,7 @@ impl Etcd {
         let body = body.map_err(|error| away(&error))?;
         if status == 200 {
             return serde_json::from_str(&body).map_err(|error| {
-                let text = format!("etcd at {endpoint} answers something else: {error}");
+                let text = format!("etcd at {endpoint} sent an unexpected answer: {error}");
                 Failed::Next(Error::Foreign(text))
             });
         }

@@ -1,8 +1,9 @@
-//! Which server should own a volume, and where it is served: a [`Coordinator`] keeps names that
-//! vanish with the server that made them, and a [`Campaign`] decides by one such name.
+//! Decides which server should own a volume, and records where it is served. A [`Coordinator`]
+//! keeps names that vanish with the server that made them, and a [`Campaign`] decides by one such
+//! name.
 //!
 //! Promises: safety never rests on an answer of a coordinator. It may forget everything, be
-//! restored from a day ago, or end the leases of living servers: then a server takes a volume over
+//! restored from a backup, or end the leases of living servers. Then a server takes over a volume
 //! that needed no successor, or nobody takes it over. What keeps two servers apart is the claim and
 //! the seal in the volume's store (`store::log`). `docs/protocol/cluster.md` has keys and values.
 //!

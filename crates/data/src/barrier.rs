@@ -83,7 +83,7 @@ impl Data {
     }
 
     /// The same for a caller that may hold its file, and has no write under way, for which a sync
-    /// would wait. Where a sync waits for a far store, the bound is higher: a writer that made
+    /// would wait. Where a sync waits for an object store, the bound is higher: a writer that made
     /// space before it took its file then waits here only if others have filled that since.
     pub(crate) fn make_space_to_write(&self, bytes: u64) -> Result<()> {
         let times = if self.uploads() { UNSYNCED_TIMES } else { 1 };

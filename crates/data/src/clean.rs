@@ -103,7 +103,7 @@ impl Data {
     pub fn clean_now(&self, store: &dyn Store, until: Duration) -> Result<Cleaned> {
         let mut cleaned = Cleaned::default();
         let mut failed = None;
-        let mut passed_over = BTreeSet::new();
+        let mut skipped = BTreeSet::new();
         loop {
             let left = until.saturating_sub(self.env.clock.monotonic());
             let Some(_cleaning) = self.cleaning.try_lock_for(left.max(TURN_WAIT)) else {
@@ -111,13 +111,13 @@ impl Data {
                 cleaned.more = true;
                 break;
             };
-            let failures = passed_over.len();
-            match self.step_alone(store, Duration::ZERO, &mut passed_over) {
+            let failures = skipped.len();
+            match self.step_alone(store, Duration::ZERO, &mut skipped) {
                 Ok(true) => cleaned.any = true,
                 Ok(false) => break,
                 Err(error) => {
                     failed.get_or_insert(error);
-                    if passed_over.len() == failures {
+                    if skipped.len() == failures {
                         break;
                     }
                 }
@@ -146,7 +146,7 @@ impl Data {
         &self,
         store: &dyn Store,
         age: Duration,
-        passed_over: &mut BTreeSet<u64>,
+        skipped: &mut BTreeSet<u64>,
     ) -> Result<bool> {
         self.check_writable()?;
         let mut failed = match self.seal_one() {
@@ -169,14 +169,14 @@ impl Data {
             let mut garbage = self.garbage.lock();
             garbage.mature(store.durable(), now);
             let put_off = self.can_punch().then(|| age.saturating_mul(PUT_OFF_AGES));
-            garbage.pick(&self.options, now, Age { punch: age, put_off }, passed_over)
+            garbage.pick(&self.options, now, Age { punch: age, put_off }, skipped)
         };
         if let Some(pick) = picked {
             match self.clean_segment(store, pick) {
                 Ok(()) => return Ok(true),
                 Err(error) => failed = failed.or(Some(error)),
             }
-            passed_over.insert(pick.segment);
+            skipped.insert(pick.segment);
         }
         match (self.bury_one(store, age), failed) {
             (Ok(false), Some(error)) => Err(error),

@@ -18,7 +18,7 @@ use crate::segments::{SEALED_DIRECTORY, SegmentFile, Segments};
 /// The contents of a volume's files.
 ///
 /// Every method may be called from any thread. Calls that plan into a batch for the same file must
-/// not run at the same time, and at most one of them may go into one batch: a plan reads what is
+/// not run at the same time, and at most one of them may be in one batch. A plan reads what is
 /// committed, not what the batch already holds. No method commits by itself, except the cleaning of
 /// [`Data::clean_step`] and [`Data::sweep`].
 pub struct Data {

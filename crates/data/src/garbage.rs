@@ -198,7 +198,7 @@ impl Garbage {
         options: &Options,
         now: Duration,
         age: Age,
-        passed_over: &BTreeSet<u64>,
+        skipped: &BTreeSet<u64>,
     ) -> Option<Pick> {
         let least = options.punch_bytes_min / u64::from(CHUNK_BYTES);
         let ready = |dead: &Dead| dead.pages >= dead.put_off.unwrap_or(0).max(least);
@@ -210,7 +210,7 @@ impl Garbage {
             };
             now.saturating_sub(dead.since) >= limit
         };
-        let all = || self.dead.iter().filter(|(segment, _)| !passed_over.contains(segment));
+        let all = || self.dead.iter().filter(|(segment, _)| !skipped.contains(segment));
         let most = all().filter(|(_, dead)| ready(dead));
         let found = most
             .max_by_key(|(_, dead)| dead.pages)

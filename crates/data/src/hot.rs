@@ -2,7 +2,7 @@
 //!
 //! Invariant: each byte that the rule of fsynced files ([`crate::inline`]) puts into a record is
 //! counted here until it has moved to a segment, or its tree is gone. So a file with counted bytes
-//! is neither thrown out when the table is full nor dropped when it is closed; where no file can
+//! is neither thrown out when the table is full nor dropped when it is closed. Where no file can
 //! be thrown out, a new one uses segments. Counts are upper bounds: bytes that were removed or
 //! overwritten stay counted until the file settles. They are lost with the process.
 

@@ -17,7 +17,7 @@
 //! not stay in the tree permanently.
 //!
 //! Where a sync makes an object of each segment that was written, the limits of rule 2 are greater
-//! ([`OBJECTS`]): a synced write is then one object, the log's, instead of two, and what moves to a
+//! ([`OBJECTS`]). A synced write is then one object, the log's, instead of two, and what moves to a
 //! segment is 1 MiB. Otherwise a file that is synced after each write of 8 KiB would be as many
 //! objects as syncs.
 

@@ -1,7 +1,7 @@
 //! File contents: extents in the trees, bytes in log-structured segments.
 //!
 //! A write appends its bytes to the open segment and plans records that name them into the caller's
-//! batch ([`Data::write`]); before the log writes that batch it reaches the barrier, which makes
+//! batch ([`Data::write`]). Before the log writes that batch it reaches the barrier, which makes
 //! the bytes durable. A read finds the records and verifies every chunk against its checksum
 //! ([`Data::read`]). Space that a commit freed is punched once the commit is durable
 //! ([`Data::clean_step`]); marking finds free space that clones may have shared ([`Data::mark`]).

@@ -11,7 +11,7 @@
 //! 3. the old blob is deleted last. A reader that still uses it looks the segment up again.
 //!
 //! Another process may have taken the volume over. Only the owner rewrites, which it proves before
-//! it creates and before it deletes. A process that pauses after its proof may still do both; it
+//! it creates and before it deletes. A process that pauses after its proof may still do both. It
 //! knows all pages that were live when it was replaced, and the new owner gives sealed segments no
 //! more. So its blob is right for the new owner, which looks for it when the old one is gone
 //! (`Segments::read`).

@@ -1,7 +1,7 @@
 //! Segments by number: open ones are files of the device, sealed ones are blobs.
 //!
 //! Readers look a number up here for every read. A segment moves from open to sealed, and from one
-//! generation to the next, while readers hold the old location: it either still works (a file
+//! generation to the next, while readers hold the old location. That either still works (a file
 //! descriptor), or returns `NotFound`, and then the lookup is repeated.
 
 use std::collections::BTreeMap;

@@ -37,8 +37,8 @@ pub fn check_name(operation: &'static str, name: &str) -> Result<()> {
     if valid_name(name) {
         return Ok(());
     }
-    let why =
-        "this is no name of an object: parts of letters, digits, '-', '_' and '.' between '/'";
+    let why = "this is not the name of an object: expected parts of letters, digits, '-', '_' and \
+               '.' between '/'";
     Err(Error::new(operation, name, io::Error::new(io::ErrorKind::InvalidInput, why)))
 }
 

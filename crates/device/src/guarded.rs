@@ -105,8 +105,8 @@ pub(crate) fn give_empty_dir(
     give(&held, give_to)
 }
 
-/// Renames a file unless the new name exists. The file systems of other hosts may lack the call;
-/// there the file gets a second name and loses the first, and a crash between leaves it with both.
+/// Renames a file unless the new name exists. The file systems of other hosts may lack the call.
+/// There the file gets a second name and loses the first, and a crash between leaves it with both.
 pub(crate) fn rename_new(
     (from, old): (BorrowedFd<'_>, &str),
     (to, new): (BorrowedFd<'_>, &str),

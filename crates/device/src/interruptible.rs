@@ -1,8 +1,8 @@
-//! Waits for a far store that a caller may give up.
+//! Waits for an object store that a caller may give up.
 //!
 //! A thread that waits for an object store may wait for hours. If it waits on behalf of a caller
-//! that accepts "nothing was done" as an answer (an `fsync`), it runs that in [`interruptible`];
-//! then what waits below returns an error as soon as the caller has given up. Everything else, such
+//! that accepts "nothing was done" as an answer (an `fsync`), it runs that in [`interruptible`].
+//! Then what waits below returns an error as soon as the caller has given up. Everything else, such
 //! as a commit that was applied, waits until the store accepts it.
 //!
 //! The question is thread-local, because the calls in between have nothing to do with it.
@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// Runs calls that may return an error of the kind `Interrupted` once `gave_up` returns that nobody
-/// waits for them, and one of lacking space where the far store is full.
+/// waits for them, and one of lacking space where the object store is full.
 pub fn interruptible<T>(gave_up: Arc<dyn Fn() -> bool>, run: impl FnOnce() -> T) -> T {
     let before = GAVE_UP.with(|own| own.replace(Some(gave_up)));
     let done = run();

@@ -1,8 +1,8 @@
 //! Interfaces to the environment, each real and simulated.
 //!
 //! Nothing above this crate opens a file, reads a clock, draws a random number or starts a thread
-//! directly. A volume gets an [`Env`] and uses it for everything, so a test can replace the
-//! operating system with the simulator (`testing::SimDevice`) and cut the power at any write or
+//! directly. A volume gets an [`Env`] and uses it for everything. So a test can replace the
+//! operating system with the simulator (`testing::SimDevice`), and cut the power at any write or
 //! fsync.
 //!
 //! Promises: bytes of a file survive a power cut once it was synced, and a name once its directory

@@ -325,11 +325,11 @@ impl Device for LocalDevice {
     }
 
     fn is_elsewhere(&self, directory: &str) -> Result<bool> {
-        let medium = |path: &str| {
+        let device_of = |path: &str| {
             let found = self.open_dir(path, OFlags::PATH).and_then(rustix::fs::fstat);
             found.map(|found| found.st_dev).map_err(|error| Error::new("stat", path, error.into()))
         };
-        Ok(medium(directory)? != medium("")?)
+        Ok(device_of(directory)? != device_of("")?)
     }
 
     fn space(&self) -> Result<Space> {

@@ -1,7 +1,7 @@
 //! Keys of the namespace (`docs/format/keys.md`): where each record is stored in a tree.
 //!
 //! A subvolume's tree holds `D` (directories and their entries), `L` (inodes with several links)
-//! and `X` (extents); the volume's own tree holds everything that is not inside a subvolume.
+//! and `X` (extents). The volume's own tree holds everything that is not inside a subvolume.
 //! Numbers are big-endian, so that keys sort as their numbers do. The keys of one directory are
 //! neighbours, in the order of the hash of the name, and so are all extents of one file.
 

@@ -4,12 +4,12 @@
 //! count is bounded before anything is allocated for it.
 //!
 //! Promises: a decoder accepts any bytes, and returns the structure or a [`Malformed`] that names
-//! the field; it takes memory in proportion to the bytes that it was given, never to a number in
+//! the field. It takes memory in proportion to the bytes that it was given, never to a number in
 //! them. What was encoded is decoded to the same value. A structure with a checksum is returned
 //! only if the checksum is right; who wrote it is not proved by it. Bytes of every earlier version
 //! that `docs/format/versions.md` lists as readable are decoded, and those of a newer version are
-//! refused as newer, not as damaged. Nothing here keeps state: all functions may be called from
-//! any thread. Each structure has a page in `docs/format/`, which a test compares with the code.
+//! refused as newer, not as damaged. Nothing here keeps state: all functions may be called from any
+//! thread. Each structure has a page in `docs/format/`, which a test compares with the code.
 //!
 //! Which module decides what:
 //! * `key`, `entry_record`, `directory_record`, `inode_record`, `inode_number`, `xattr_record`,

@@ -74,7 +74,7 @@ impl SegmentHeader {
             Opened::Newer(version) => return Ok(Decoded::Newer(version)),
             Opened::Body(version, reader) if version < VERSION => {
                 // The checksums of its records have another seed, so none of them would be found.
-                let found = format!("version {version}, of before the first release");
+                let found = format!("version {version}, from before the first release");
                 return Err(reader.malformed("version 2", found));
             }
             Opened::Body(_, reader) => reader,

@@ -193,7 +193,7 @@ impl SubvolumeRecord {
 }
 
 /// The content of a subvolume. Operations update it by merges. The initial content of a copy of a
-/// directory is not known when the copy is made in O(1); a background step counts it and adds it,
+/// directory is not known when the copy is made in O(1). A background step counts it and adds it,
 /// once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UsageRecord {

@@ -105,7 +105,9 @@ pub(crate) fn history(
     let names = path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
     let names: Vec<&[u8]> = names.take(NAMES_MAX + 1).collect();
     if names.len() > NAMES_MAX {
-        return Err(FsError::InvalidArgument("a history is of a path of at most 1,024 names"));
+        return Err(FsError::InvalidArgument(
+            "the path has more than 1,024 names: name a directory further up",
+        ));
     }
     if names.contains(&&b".."[..]) {
         return Err(FsError::InvalidArgument("a path without `..`"));

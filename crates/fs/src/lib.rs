@@ -2,14 +2,14 @@
 //!
 //! A call enters by [`FileSystem`] and is one file of `ops::posix`. An operation passes the gate of
 //! its subvolume and yields a plan: what it locks, what it read, the batch, and what front ends
-//! learn (`ops`). Quotas and the trash see the plan (`policy`); where there is no space for it,
-//! some is sought (`upkeep`).
+//! learn (`ops`). Quotas and the trash see the plan (`policy`). If there is no space for it,
+//! `upkeep` reclaims some.
 //!
 //! Promises: a change is atomic, to other calls, to snapshots and to a crash. A snapshot shows
-//! every change that returned before it began, and each other one whole or not at all. After
-//! `sync` and `fsync` what returned before is durable; after a crash the volume is in the state
-//! after some change, and that state has everything that was durable. What cannot be read is an
-//! error that names the place, and never taken for absent.
+//! every change that returned before it began, and each other one whole or not at all. After `sync`
+//! and `fsync` what returned before is durable. After a crash the volume is in the state after some
+//! change, and that state has everything that was durable. What cannot be read is an error that
+//! names the place, and never counts as absent.
 //!
 //! Which module decides what:
 //! * `open_volume`: the order in which floors are opened

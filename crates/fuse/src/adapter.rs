@@ -238,7 +238,7 @@ impl Adapter {
         self.fs.takes_snapshots(self.node(number))
     }
 
-    /// What calls may now wait for a far store.
+    /// What calls may now wait for an object store.
     pub(crate) fn waits(&self) -> Waits {
         self.fs.waits()
     }

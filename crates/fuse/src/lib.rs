@@ -4,7 +4,7 @@
 //! Promises: the kernel checks permissions, and the file system below checks the rest; no lock is
 //! held here while a call is under way. What a write gave reached the file system before `write`
 //! returns; what a map stored, before `msync`, `fsync` or `munmap` does. What changed without the
-//! kernel's knowledge is invalidated before the answer to the command that changed it; a kernel
+//! kernel's knowledge is invalidated before the answer to the command that changed it. A kernel
 //! that takes too long is not waited for, and the log has a warning.
 //!
 //! Which module decides what:

@@ -135,7 +135,7 @@ pub struct Copy {
     pub name: String,
 }
 
-/// Where a volume is mounted in other mount namespaces than ours, as far as we may look: a
+/// Where a volume is mounted in other mount namespaces than ours, as far as we may look. A
 /// container that was started while the volume was mounted has the mount until its last process
 /// ends.
 pub fn copies_of(volume_dir: &Path) -> Vec<Copy> {

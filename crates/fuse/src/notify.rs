@@ -1,7 +1,7 @@
 //! Invalidations: a thread of its own reports to the kernel what changed behind its back.
 //!
 //! The namespace reports a change and continues; the report enters a set, and the thread
-//! `fuse-notify` sends it. It must be a thread that serves no requests: to drop a name the kernel
+//! `fuse-notify` sends it. It must be a thread that serves no requests. To drop a name the kernel
 //! takes the directory's lock, and the holder of that lock may be waiting for its own request to be
 //! served.
 //!

@@ -56,7 +56,7 @@ pub(crate) struct CompactionCandidates {
     /// How many trees have each depth, in runs.
     depths: BTreeMap<usize, u64>,
     placed: Placed,
-    /// Blobs of runs that are passed over.
+    /// Blobs of runs that are skipped.
     unreadable: BTreeSet<u64>,
     /// Sections and stacks that were inspected so far.
     looks: u64,
@@ -165,8 +165,8 @@ impl CompactionCandidates {
         }
     }
 
-    /// A run is passed over from now on (`passed`): its weight changes.
-    pub(crate) fn passed_over(&mut self, id: LayerId) {
+    /// A run is skipped from now on (`passed`): its weight changes.
+    pub(crate) fn skipped(&mut self, id: LayerId) {
         let Some(foot) = self.forest.foot(id) else { return };
         self.unreadable.extend(self.forest.layer(id).map(|layer| layer.durable_run().entry.blob));
         self.sized.remove(&foot);
@@ -248,7 +248,7 @@ impl CompactionCandidates {
         layers.collect()
     }
 
-    /// What is known of the runs in a blob, if there are any and none is passed over.
+    /// What is known of the runs in a blob, if there are any and none is skipped.
     pub(crate) fn hosted(&self, blob: u64) -> Option<Hosted> {
         let (bytes, runs) = self.placed.blobs.get(&blob)?;
         if self.unreadable.contains(&blob) {

@@ -1,8 +1,8 @@
 //! Verifies the durable state on disk, bypassing the cache. It reads every index and every block of
 //! every run once. It checks their checksums, the order of their keys, that a block begins where
-//! the index points to, that filters contain their keys, that deleted ranges ascend, that no run
-//! overlaps another, that rows are where runs point to, and that the counts of runs and of value
-//! logs are right.
+//! the index points to, that filters contain their keys, and that deleted ranges ascend. It also
+//! checks that no run overlaps another, that rows are where runs point to, and that the counts of
+//! runs and of value logs are right.
 //!
 //! `Core::check_beside` runs beside commits and checkpoints of an open store. [`inspect`]
 //! checks a store that no process has open, and changes nothing.
@@ -208,7 +208,7 @@ impl Core {
         let mut failed = None;
         self.look_at_manifests(state, &mut |name, error| match Finding::of_error("", error) {
             // What no opening could read is rewritten under the next number.
-            Ok(found) if found.kind == FindingKind::Medium => report.add(found),
+            Ok(found) if found.kind == FindingKind::ReadError => report.add(found),
             Ok(found) => {
                 report.add(Finding { file: path(name), ..found }.with(Remedy::Checkpoint));
             }

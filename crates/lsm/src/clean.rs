@@ -1,7 +1,7 @@
 //! Which value logs to empty, and how: pure functions of what runs point to.
 //!
 //! A row is live while a run points to it. If less than half of a log is live, the runs that point
-//! into it are rewritten, one at a time, with the live rows in a new log; then nothing names the
+//! into it are rewritten, one at a time, with the live rows in a new log. Then nothing names the
 //! old log (`collect`). That is a merge of one run like any other: in steps, rate-limited,
 //! exchanged in all trees that have the run, while pinned states keep the old run.
 //!

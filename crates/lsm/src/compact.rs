@@ -289,12 +289,12 @@ impl Core {
         self.settle_merges().inspect_err(|_| merging.unsettled = merging.planned)
     }
 
-    /// Handles an error among some layers. If it is damage, what is damaged is passed over from now
+    /// Handles an error among some layers. If it is damage, what is damaged is skipped from now
     /// on. Otherwise the same merge would fail again, so nothing is tried before something changed.
     fn failed(&self, merging: &mut Merging, error: &Error, layers: &[Arc<Layer>]) {
         let runs: Vec<&Run> = layers.iter().map(|layer| layer.durable_run()).collect();
         match quarantine::note(error, &runs, &mut merging.unreadable_logs) {
-            Some(Quarantined::Run(id)) => self.candidates.lock().passed_over(id),
+            Some(Quarantined::Run(id)) => self.candidates.lock().skipped(id),
             Some(Quarantined::Log) => {}
             None => merging.rested = merging.planned,
         }
@@ -480,7 +480,7 @@ fn for_its_blob(
 /// An estimate of the bytes of runs that a run above them hides: what its ranges delete, and for
 /// each tombstone the size of an average entry that is not a tombstone.
 fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
-    if run.entry.ranges == 0 && run.entry.tombstones == 0 || run.is_passed_over() {
+    if run.entry.ranges == 0 && run.entry.tombstones == 0 || run.is_skipped() {
         return Ok(0);
     }
     let (mut hides, mut bytes, mut entries) = (0, 0, 0);
@@ -489,7 +489,7 @@ fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
     let mut whole = vec![0_u64; sample as usize];
     // The ranges that are not inspected hide as much as those that are.
     let share = u64::from(run.entry.ranges.div_ceil(RANGES_MAX as u32).max(1));
-    for lower in below.filter(|lower| !lower.is_passed_over()) {
+    for lower in below.filter(|lower| !lower.is_skipped()) {
         bytes += lower.bytes();
         entries += lower.entry.entries.saturating_sub(lower.entry.tombstones);
         if run.entry.ranges == 0 || lower.entry.entries == 0 {

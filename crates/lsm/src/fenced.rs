@@ -131,7 +131,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     }
     remove_unfinished(env.device.as_ref())?;
     // What a damaged or unreadable manifest named is deleted by the next opening.
-    let is_sure = newest.passed_over().is_none() && newest.unread.is_empty();
+    let is_sure = newest.skipped().is_none() && newest.unread.is_empty();
     begin(&core, if is_sure { &found } else { &[] })?;
     Ok(core)
 }

@@ -1,5 +1,5 @@
 //! A key of an in-memory tree. Keys up to [`INLINE_BYTES`] are stored in the node of the tree
-//! itself, so that a descent does not touch other memory for each comparison; a file system's keys
+//! itself, so that a descent does not touch other memory for each comparison. A file system's keys
 //! are 17 bytes long.
 
 use std::borrow::Borrow;

@@ -6,10 +6,10 @@
 //! (`rows`). A numbered manifest lists the runs of each tree (`manifest`). A read descends a tree's
 //! `layer`s, newest first; a scan `merge`s them.
 //!
-//! Promises: runs and manifests are written once and never changed. A state is durable when its
-//! manifest is, twice; until then the state before it is whole, with the log behind it, and nothing
-//! of it is deleted. A block is verified at every read from disk. A damaged block hides its own
-//! keys only, and merges pass over runs in which damage was met. A clone of a tree shares its
+//! Promises: runs and manifests are written once and never changed. A state is durable when both
+//! copies of its manifest are. Until then the state before it is whole, with the log after it, and
+//! nothing of it is deleted. A block is verified at every read from disk. A damaged block hides its
+//! own keys only, and merges skip runs in which damage was found. A clone of a tree shares its
 //! layers, whatever it holds. After the log has accepted a batch, applying it cannot fail. Any
 //! thread may commit and read; a checkpoint, a merge and a collection are steps that a caller runs.
 //!
@@ -29,7 +29,7 @@
 //!   into trees
 //! * `collect`, `drops`, `clean`, `sparse_blobs`: space of runs, dropped trees, value logs, sparse
 //!   blobs
-//! * `quarantine`: what merges pass over
+//! * `quarantine`: what merges skip
 //! * `tree`, `layer`, `mem`, `ranges`, `key`: a tree: entries in memory over layers
 //! * `run`, `blob`, `rows`, `waiting`, `appender`: runs and value logs: reading and writing
 //! * `files`, `names`, `nested`, `id_allocator`: blobs: their cache, names and numbers

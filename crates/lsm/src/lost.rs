@@ -1,6 +1,6 @@
-//! Finds the keys of a tree that damage hides: those of a damaged block, bounded by the first keys
-//! of the blocks in its run's index; all keys from there on if the index itself is damaged; or one
-//! key if its row is damaged.
+//! Finds the keys of a tree that damage hides. A damaged block hides its keys, bounded by the first
+//! keys of the blocks in its run's index. If the index itself is damaged, all keys from there on
+//! are hidden. A damaged row hides one key.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -4,9 +4,9 @@
 //! state. It is written when everything that it names is durable, and older manifests are deleted
 //! afterwards.
 //!
-//! It is written twice, under two names, and nothing of the previous state is freed until both are
+//! It is written twice, under two names. Nothing of the previous state is freed until both are
 //! durable: if either copy rots or vanishes, the other is enough (decision 0072). A manifest with
-//! only one copy was being written when the power failed; if that copy is damaged, too, the
+//! only one copy was being written when the power failed. If that copy is damaged, too, the
 //! previous manifest is whole, with the log behind it. Opening writes a new manifest if the newest
 //! does not have both copies.
 //!

@@ -39,7 +39,7 @@ pub(crate) struct Newest {
 impl Newest {
     /// The damage of a manifest with a greater number, which is treated as unfinished; or a file
     /// that holds no manifest of its name.
-    pub(crate) fn passed_over(&self) -> Option<Corruption> {
+    pub(crate) fn skipped(&self) -> Option<Corruption> {
         let stray = || self.strays.first().map(Stray::corruption);
         let passed = self.damaged.first().cloned().or_else(stray);
         passed.filter(|_| self.manifest.number < self.greatest)

@@ -1,8 +1,8 @@
-//! The quarantine of merges: runs and value logs in which damage was met are passed over until the
+//! The quarantine of merges: runs and value logs in which damage was met are skipped until the
 //! store is opened again. Otherwise a merge that cannot be made would be the next one after every
 //! manifest, and no other would ever be made.
 //!
-//! A run that is passed over stays in its place, and counts for more bytes than any merge may
+//! A run that is skipped stays in its place, and counts for more bytes than any merge may
 //! write: the runs above it and below it are merged as usual. No rows are taken out of a value log
 //! that cannot be read, and merges copy pointers to them.
 
@@ -17,7 +17,7 @@ use crate::run::Run;
 /// More bytes than any disk has.
 pub(crate) const BYTES: u64 = 1 << 56;
 
-/// What is passed over from now on.
+/// What is skipped from now on.
 pub(crate) enum Quarantined {
     Run(LayerId),
     /// A value log.
@@ -25,7 +25,7 @@ pub(crate) enum Quarantined {
 }
 
 /// Finds the run, among these runs, or the value log that an error names, and passes it over. None
-/// if the error names none, or it was passed over before.
+/// if the error names none, or it was skipped before.
 pub(crate) fn note(error: &Error, runs: &[&Run], logs: &mut BTreeSet<u64>) -> Option<Quarantined> {
     let Error::Corrupt(bad) = error else { return None };
     let blob = blob_number(&bad.file)?;

@@ -152,10 +152,10 @@ pub(crate) fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to pass over a manifest if anything is missing of the state before it: then the manifest
+/// Refuses to skip a manifest if anything is missing of the state before it: then the manifest
 /// was finished, and what it made superfluous was deleted.
 fn may_pass_over(files: &Files, newest: &Newest) -> Result<()> {
-    let Some(passed) = newest.passed_over() else { return Ok(()) };
+    let Some(passed) = newest.skipped() else { return Ok(()) };
     for blob in &newest.manifest.blobs {
         match files.check_blob(blob.number, blob.length) {
             Err(Error::Corrupt(_) | Error::Missing { .. }) => return Err(passed.into()),
@@ -250,7 +250,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     }
     remove_unfinished(env.device.as_ref())?;
     // What a damaged or unreadable manifest named is deleted by the next opening.
-    let is_sure = newest.passed_over().is_none() && newest.unread.is_empty();
+    let is_sure = newest.skipped().is_none() && newest.unread.is_empty();
     let found = if is_sure { found } else { Vec::new() };
     {
         let state = &mut *core.durable.lock();

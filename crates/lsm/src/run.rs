@@ -46,7 +46,7 @@ pub(crate) struct Run {
     files: Arc<Files>,
     index: OnceLock<Index>,
     /// Whether merges pass it over.
-    passed_over: AtomicBool,
+    skipped: AtomicBool,
 }
 
 /// The part of a run that stays in memory.
@@ -63,8 +63,8 @@ impl Index {
 
 impl Run {
     pub(crate) fn new(files: &Arc<Files>, entry: RunEntry, uses: Arc<[LogRows]>) -> Run {
-        let (index, passed_over) = (OnceLock::new(), AtomicBool::new(false));
-        Run { entry, uses, files: Arc::clone(files), index, passed_over }
+        let (index, skipped) = (OnceLock::new(), AtomicBool::new(false));
+        Run { entry, uses, files: Arc::clone(files), index, skipped }
     }
 
     /// A run that was just written.
@@ -100,16 +100,16 @@ impl Run {
 
     /// The same, as merges count it (`passed`).
     pub(crate) fn bytes_to_merge(&self) -> u64 {
-        if self.is_passed_over() { quarantine::BYTES } else { self.bytes() }
+        if self.is_skipped() { quarantine::BYTES } else { self.bytes() }
     }
 
-    pub(crate) fn is_passed_over(&self) -> bool {
-        self.passed_over.load(Ordering::Relaxed)
+    pub(crate) fn is_skipped(&self) -> bool {
+        self.skipped.load(Ordering::Relaxed)
     }
 
     /// Makes merges pass it over; returns whether they did not before.
     pub(crate) fn pass_over(&self) -> bool {
-        !self.passed_over.swap(true, Ordering::Relaxed)
+        !self.skipped.swap(true, Ordering::Relaxed)
     }
 
     /// Whether it includes this position of a blob.

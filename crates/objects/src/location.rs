@@ -27,9 +27,9 @@ pub enum Location {
     },
 }
 
-/// Text that names no object store: what is wrong, and what to write.
+/// Text that does not name an object store: what is wrong, and what to write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text} names no object store: {why}")]
+#[error("{text} does not name an object store: {why}")]
 pub struct LocationError {
     text: String,
     why: String,
@@ -62,7 +62,7 @@ impl Location {
             }
             Some(("gs" | "gcs" | "az" | "abfs" | "wasb", _)) => {
                 Err("only s3:// and file:// are supported; use an endpoint of that provider that \
-                 speaks S3"
+                     speaks S3"
                     .into())
             }
             Some((scheme, _)) => {
@@ -114,19 +114,21 @@ fn without_secret(text: &str) -> String {
 fn s3(rest: &str) -> Result<Location, String> {
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.contains('@') {
-        return Err("keys do not belong into a name, where others read them; set \
+        return Err("a URL must not contain keys, because others can read it; set \
                     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
             .to_owned());
     }
     if bucket.contains(':') {
         return Err(
-            "the first part is the bucket; give the server's address as the endpoint, and \
-                    write s3://BUCKET/PREFIX"
+            "the first part is the bucket; give the server's address as the endpoint, and write \
+             s3://BUCKET/PREFIX"
                 .to_owned(),
         );
     }
     if rest.contains(['?', '#']) {
-        return Err("options are no part of a name; remove '?' or '#' and what follows".to_owned());
+        return Err("the URL must not contain options; remove '?' or '#' and what \
+                    follows"
+            .to_owned());
     }
     if bucket.is_empty() {
         return Err("the bucket is missing; write s3://BUCKET/PREFIX".to_owned());
@@ -158,8 +160,8 @@ pub(crate) fn check_bucket(bucket: &str) -> Result<(), String> {
         || bucket.contains("..")
     {
         return Err(format!(
-            "'{bucket}' is no name of a bucket, which has 3 to 63 letters, digits, '-' and '.' and \
-             begins and ends with a letter or digit"
+            "'{bucket}' is not the name of a bucket, which has 3 to 63 letters, digits, '-' and \
+             '.' and begins and ends with a letter or digit"
         ));
     }
     Ok(())
@@ -178,7 +180,9 @@ fn directory(rest: &str) -> Result<Location, String> {
     for part in path.split('/') {
         match part {
             "" | "." => {}
-            ".." => return Err("'..' is no part of a name; write the directory's path".to_owned()),
+            ".." => {
+                return Err("the URL must not contain '..'; write the directory's path".to_owned());
+            }
             part => parts.push(part),
         }
     }

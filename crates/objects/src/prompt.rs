@@ -1,8 +1,8 @@
 //! `Prompt`: objects whose calls end within a time, also where the operating system sets none: a
 //! call on a shared directory whose server is gone returns when the server is back.
 //!
-//! Invariants: a caller never waits longer than the limit; a call that it no longer waits for may
-//! still be carried out, as a request whose answer was lost; at most [`LATE_MAX`] of those exist.
+//! Invariants: a caller never waits longer than the limit. A call that it no longer waits for may
+//! still be carried out, as a request whose answer was lost. At most [`LATE_MAX`] of those exist.
 
 use std::io::{Error as IoError, ErrorKind};
 use std::sync::Arc;

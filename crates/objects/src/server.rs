@@ -257,7 +257,10 @@ impl Server {
                 }
                 Err(error) => {
                     let endpoint = &self.target.endpoint;
-                    broken(format!("{endpoint} answered a list with something else: {error}"))
+                    broken(format!(
+                        "{endpoint} answered a list request with something other than a list: \
+                         {error}"
+                    ))
                 }
             }
         })
@@ -414,7 +417,7 @@ impl Server {
             if text.contains("DeleteResult") {
                 Tried::Done(!text.contains("<Error>"))
             } else {
-                broken("the answer to a deletion is something else".to_owned())
+                broken("the answer to a deletion is malformed".to_owned())
             }
         })
     }

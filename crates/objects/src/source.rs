@@ -115,7 +115,7 @@ impl Source {
                 };
                 let part = match ListObjectsV2::parse_response(&text) {
                     Ok(part) => part,
-                    Err(error) => return broken(format!("the answer is no list: {error}")),
+                    Err(error) => return broken(format!("the answer is not a list: {error}")),
                 };
                 let found = part.contents.into_iter().map(|found| listed(found, prefix));
                 match found.collect::<std::result::Result<_, String>>() {

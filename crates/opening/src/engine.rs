@@ -188,23 +188,23 @@ pub fn repair_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Most of the log that is kept for the index: a million files whose modes changed take some 200
-/// MB, a million changes of all kinds 500, and as much again where clones are separated meanwhile.
+/// Most of the log that is kept for the index. A million files whose modes changed take 200 MB, a
+/// million changes of all kinds 500, and as much again where clones are separated meanwhile.
 const LOG_KEEP_BYTES_MAX: u64 = 2 << 30;
 
 /// Smallest segment of the log.
 const LOG_SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// Options common to all engines. The log is limited to a fraction of a small disk: its segments,
-/// of which two or three are kept, to 1/64 each, what is kept for the index to as much, and what a
-/// checkpoint frees to 1/16.
+/// Options common to all engines. The log is limited to a fraction of a small disk. Its segments,
+/// of which two or three are kept, are at most 1/64 each, and what is kept for the index is as
+/// much. What a checkpoint frees is at most 1/16.
 fn common(
     env: &Env,
     header: &VolumeHeader,
     options: &OpenOptions,
 ) -> Result<EngineOptions, OpenError> {
-    let medium = env.device.space()?.total_bytes;
-    let segment = (medium / 64).max(LOG_SEGMENT_BYTES_MIN) & !(LOG_SEGMENT_BYTES_MIN - 1);
+    let disk_bytes = env.device.space()?.total_bytes;
+    let segment = (disk_bytes / 64).max(LOG_SEGMENT_BYTES_MIN) & !(LOG_SEGMENT_BYTES_MIN - 1);
     Ok(EngineOptions {
         volume: header.volume_id,
         log_key: LogKey(header.hash_key),
@@ -213,11 +213,11 @@ fn common(
         log_segment_bytes: options.log_segment_bytes.min(segment),
         log_buffer_bytes: options.log_buffer_bytes,
         log_keep_bytes: if options.index.is_some() {
-            LOG_KEEP_BYTES_MAX.min(medium / 64)
+            LOG_KEEP_BYTES_MAX.min(disk_bytes / 64)
         } else {
             0
         },
-        checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
+        checkpoint_bytes: options.checkpoint_bytes.min(disk_bytes / 16),
         isolated_tree: Some(volume::record_copies::COPY),
         log_place: log_place(env, options),
         ..EngineOptions::default()

@@ -110,7 +110,7 @@ fn repair_files(device: &dyn Device) -> Result<(), OpenError> {
     let headers = Headers::read(device)?;
     let opening = headers.opening();
     let Some(right) = headers.right(device)? else {
-        let why = "it is unknown which of the two headers is the volume's".to_owned();
+        let why = "the two headers differ, and it is unknown which one is the volume's".to_owned();
         return Err(opening.err().unwrap_or(OpenError::Inconsistent(why.into())));
     };
     let bytes = right.encode();

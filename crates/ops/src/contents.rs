@@ -38,7 +38,7 @@ impl Ops {
     /// Which extents of a subvolume belong to it alone, and the epoch of new ones. Fails if the
     /// volume's epoch is before that of the last clone, which only damage causes: new data would be
     /// taken for shared. The two are equal while a clone is visible and its commit has not
-    /// returned; what is written into it then counts as shared, and costs a garbage collection when
+    /// returned. What is written into it then counts as shared, and costs a garbage collection when
     /// it is replaced.
     pub fn extent_owner(&self, subvol: &Subvol) -> FsResult<data::ExtentOwner> {
         let (birth, last_clone) = (self.admin.epoch(), subvol.last_clone_epoch());

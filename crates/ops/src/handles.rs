@@ -4,7 +4,7 @@
 //! 1. The slot points to the subvolume that has it now. Its generation is in the handle, and the
 //!    kernel compares it.
 //! 2. A directory and an inode with several names have records under their own numbers. All others
-//!    are in the entry of their only name, which a search finds: the index knows the least and the
+//!    are in the entry of their only name, which a search finds. The index knows the least and the
 //!    greatest inode of each cluster, and what differs from it, so it is never out of date.
 //! 3. The result counts only if the mount shows it: names point to it from the mount's root. What
 //!    was removed and waits to be reclaimed has no such name, and is gone.

@@ -1,17 +1,17 @@
 //! POSIX operations, one a file, and the verbs on subvolumes. Each yields a plan, which `execute`
 //! executes: locks, commit, effects.
 //!
-//! An operation knows no quota and no trash: a [`policy::Policy`] that its caller passes sees the
-//! plan. What it leaves to be done later is in [`queue`]; it starts no background work.
+//! An operation knows no quota and no trash: its caller passes a [`policy::Policy`], which sees the
+//! plan. It leaves later work in [`queue`], and starts no background work.
 //!
-//! Promises: an operation is one batch, so others see all of it or nothing, and so does a crash; it
+//! Promises: an operation is one batch, so others see all of it or nothing, and so does a crash. It
 //! is durable once the log is synced past it, not before. Only what changes more of a file than a
-//! batch holds is several, each a change of its own: a long write, a copy, a hole or cut over many
-//! extents, a flush of an import; and a snapshot first gives copies what they inherit. What an
-//! operation decided by still holds when it commits: it is read again under the locks. Locks are
-//! taken all at once, in one order, so no two operations wait for each other; none is held while
-//! front ends are notified. Snapshots, clones and roll-backs cost the same whatever is in the
-//! directory.
+//! batch holds is several batches, each a change of its own: a long write, a copy, a hole or
+//! truncation over many extents, a flush of an import. A snapshot first gives copies what they
+//! inherit. What an operation decided by still holds when it commits: it is read again under the
+//! locks. Locks are taken all at once, in one order, so no two operations wait for each other; none
+//! is held while front ends are notified. Snapshots, clones and roll-backs cost the same whatever
+//! is in the directory.
 //!
 //! Where to begin: `posix/unlink.rs` for an operation, `plan` for what it yields, `execute` for
 //! what becomes of it, `subvolumes/snapshot.rs` for a verb.

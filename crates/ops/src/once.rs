@@ -2,8 +2,8 @@
 //! (`docs/format/answer-record.md`).
 //!
 //! A client has a session, and gives its requests numbers. The server looks whether a request was
-//! executed ([`Ops::executed`]), and if not makes the change below [`vfs::with_request`]: the batch
-//! that has all of the change then takes the answer, too (`execute::sign`), so after a crash both
+//! executed ([`Ops::executed`]), and if not makes the change below [`vfs::with_request`]. The batch
+//! that has all of the change then takes the answer, too (`execute::sign`). So after a crash both
 //! are there or neither. What fails has no answer and is executed again. A session and its answers
 //! end together; a request of a session that has ended is refused, never executed.
 //!
@@ -98,8 +98,8 @@ impl Ops {
         self.header.hash_key
     }
 
-    /// Whether inodes without names stay, although nobody holds them: sessions of before this
-    /// opening may continue, and name them.
+    /// Whether inodes without names stay, although nobody holds them, because this opening may
+    /// continue earlier sessions, which name them.
     pub fn await_orphans(&self, wait: bool) {
         self.queue.await_orphans(wait);
     }

@@ -1,6 +1,6 @@
-//! Inodes that nothing reaches, between the two steps of a flush (`crate::bulk`): removes what an
-//! interrupted flush left, when a volume is opened for writing, before anything else can change it
-//! or copy what it holds; and waits for flushes under way where such inodes must not be counted.
+//! Inodes that nothing reaches, between the two steps of a flush (`crate::bulk`). When a volume is
+//! opened for writing, this removes what an interrupted flush left, before anything else can change
+//! it or copy what it holds. It waits for flushes under way where such inodes must not be counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

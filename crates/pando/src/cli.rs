@@ -82,11 +82,10 @@ Examples:
   pando format s3://bucket/prefix";
 
 const UMOUNT_HELP: &str = "\
-A mount that is in use stays, and the processes that use it are named. --lazy takes it out of
-sight all the same; its daemon ends when the last open file is closed. With the volume's
-directory, umount ends the daemon of a volume that is not mounted. Where the volume is mounted
-only in another mount namespace (a container), --lazy ends its daemon: those mounts answer no
-more.
+umount leaves a mount that is in use, and lists the processes that use it. --lazy detaches it at
+once; its daemon ends when the last open file is closed. With the volume's directory, umount ends
+the daemon of a volume that is not mounted. Where the volume is mounted only in another mount
+namespace (a container), --lazy ends its daemon: those mounts then fail.
 
 Examples:
   pando umount /mnt/vol
@@ -229,7 +228,7 @@ pub(crate) enum Verb {
     /// Replay a trace in a directory of any file system, and measure it
     #[command(after_help = trace::REPLAY_HELP)]
     Replay(ReplayArgs),
-    /// Serve volumes to other machines, until it is ended by a signal
+    /// Serve volumes to other machines, until a signal ends it
     #[command(after_help = SERVE_HELP)]
     Serve(ServeArgs),
     /// Certificates for servers and their clients
@@ -440,7 +439,7 @@ pub(crate) enum SnapshotVerb {
         /// Its new name
         new_name: OsString,
     },
-    /// Take snapshots of a directory by itself, and delete old ones; or show when
+    /// Take snapshots of a directory at set times, and delete old ones; or show when
     #[command(after_help = snapshot::SCHEDULE_HELP)]
     Schedule {
         /// The directory; with --all the volume, or a path in it

@@ -35,7 +35,7 @@ const ALL: [(&str, &str, Read); 3] = [
 ];
 
 fn seconds(text: &str) -> std::result::Result<u64, String> {
-    text.parse().map_err(|_| "a number of seconds is wanted".to_owned())
+    text.parse().map_err(|_| "expected a number of seconds".to_owned())
 }
 
 /// Refuses a variable that cannot be parsed, unless its option was given.

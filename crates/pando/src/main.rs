@@ -3,7 +3,7 @@
 //!
 //! Promises: a verb that returns 0 has done all that was requested, and what it changed is durable.
 //! A failure is one message on standard error with what failed, where, and the next step, and an
-//! exit code by its kind (`program::exit`); with `--json` it is an object. Standard output has
+//! exit code by its kind (`program::exit`). With `--json` it is an object. Standard output has
 //! results only. A verb that is interrupted or killed leaves the volume as after some of its
 //! changes, each whole. A verb never opens a volume that a daemon has open: it asks the daemon
 //! (`daemon`), which checks the caller's rights by what the kernel reports of the caller. Sizes in

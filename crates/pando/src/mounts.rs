@@ -1,9 +1,9 @@
 //! Decides whether a mount really belongs to the volume that its source names.
 //!
-//! Any user may mount a FUSE file system of their own with any source (`-o fsname=`). If root ran
-//! a verb on a path below that mount, the verb would act on the volume that the source names. So a
-//! mount is trusted only if the kernel reports that root or the caller made it, or if the daemon
-//! of the volume confirms that it serves a mount of that device number.
+//! Any user may mount a FUSE file system of their own with any source (`-o fsname=`). If root ran a
+//! verb on a path below that mount, the verb would act on the volume that the source names. So a
+//! mount is trusted only in two cases: the kernel reports that root or the caller made it, or the
+//! daemon of the volume confirms that it serves a mount of that device number.
 
 use std::path::Path;
 

@@ -226,8 +226,8 @@ pub(crate) fn both(one: VolumePath, other: VolumePath) -> Result<(VolumePath, Vo
             other.volume.display()
         );
         Err(Failure::new(FailureKind::Invalid, message).hint(
-            "to copy between volumes, mount the first and let `pando import` read \
-                 the directory there",
+            "to copy between volumes, mount the first and let `pando import` read the directory \
+             there",
         ))
     }
 }
@@ -373,7 +373,7 @@ fn nowhere(argument: &Path) -> Failure {
         }
         let message = format!("there is no directory {}", volume.display());
         let failure = Failure::new(FailureKind::NotFound, message);
-        return failure.hint("what is before `:/` is the directory of a volume");
+        return failure.hint("the part before `:/` must be the directory of a volume");
     }
     if let Some(failure) = closed(argument) {
         return failure;

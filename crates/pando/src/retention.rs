@@ -25,7 +25,7 @@ const TIME: &str = "%Y-%m-%dT%H%M%SZ";
 pub(crate) fn cron(text: &str) -> Result<Cron> {
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
     parser.parse(text).map_err(|error| {
-        Failure::new(FailureKind::Invalid, format!("'{text}' is no schedule: {error}")).hint(
+        Failure::new(FailureKind::Invalid, format!("'{text}' is not a schedule: {error}")).hint(
             "five fields: minute hour day month weekday; '0 * * * *' is every hour; or @daily",
         )
     })
@@ -65,7 +65,8 @@ pub(crate) fn keep_or_all(text: &str) -> std::result::Result<Keep, String> {
 pub(crate) fn keep(text: &str) -> std::result::Result<Keep, String> {
     let wrong = || {
         format!(
-            "'{text}' is not how many to keep: numbers with h, d, w, m or y, such as 24h7d4w12m"
+            "'{text}' is not a retention rule: expected numbers with h, d, w, m or y, such as \
+             24h7d4w12m"
         )
     };
     let (mut keep, mut seen, mut rest) = (Keep::default(), BTreeSet::new(), text);
@@ -103,7 +104,7 @@ pub(crate) fn shown(keep: &Keep) -> String {
 }
 
 /// Which of the snapshots of these times are kept. Of each of the last so many hours, days, weeks,
-/// months and years *that have a snapshot*, the newest is; the rules do not affect each other. So a
+/// months and years *that have a snapshot*, the newest is. The rules do not affect each other. So a
 /// machine that was off keeps as many as one that was on. One that is later than now, of a clock
 /// that was wrong, is kept, and takes the place of none.
 pub(crate) fn kept(

@@ -53,9 +53,9 @@ pub(crate) struct OfVolume {
 /// A size from the command line.
 pub(crate) fn parse(text: &str) -> std::result::Result<u64, String> {
     match inode::parse_bytes(text) {
-        None => Err("a number of bytes is wanted, such as 2G".to_owned()),
+        None => Err("expected a number of bytes, such as 2G".to_owned()),
         Some(bytes) if bytes < MEMORY_MIN => {
-            Err(format!("at least {} MiB are needed", MEMORY_MIN >> 20))
+            Err(format!("must be at least {} MiB", MEMORY_MIN >> 20))
         }
         Some(bytes) => Ok(bytes),
     }
@@ -89,7 +89,7 @@ fn divided(
             memory >> 20
         );
         return Err(Failure::new(FailureKind::Invalid, message)
-            .hint("give --memory alone, which is divided, or more of it"));
+            .hint("give only --memory, which the server divides, or raise it"));
     }
     Ok(Division {
         cache: own_cache,

@@ -89,10 +89,11 @@ pub(crate) fn write_back(volume: &Path, argument: &Path, output: &mut Output) ->
         fuse::WriteBack::Taken => {}
         // It may concern any user's file: no reason to refuse this call.
         fuse::WriteBack::Refused(error) => {
-            output.remark(&format!("{error}: something that was stored in a map is lost"));
+            output.remark(&format!("{error}: changes made through a memory map are lost"));
         }
         fuse::WriteBack::NotPermitted => {
-            output.remark("the mount cannot be opened: what is stored in maps may not be in it");
+            output
+                .remark("the mount cannot be opened: changes made through memory maps may be lost");
         }
     }
     Ok(())

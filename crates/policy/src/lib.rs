@@ -2,12 +2,12 @@
 //! or refuse it ([`policies::Policies`]). [`Governed`] is a volume with the two.
 //!
 //! Promises: a plan that a policy refuses is not executed, not even in part. What a quota charges
-//! is in the batch of the change that it charges, so charges are exact after a crash; growth is
+//! is in the batch of the change that it charges, so charges are exact after a crash. Growth is
 //! reserved under the limit before the commit, so no two callers get the last byte. An inode is
-//! charged once, in the subvolume that created or first changed it: what a copy inherits is
-//! charged to no one. What is removed below a directory with a trash is moved there by the commit
-//! that removes its name, and users have no more rights there than where it was. Without a quota
-//! and a trash a plan costs a look at a flag in memory.
+//! charged once, in the subvolume that created or first changed it: what a copy inherits is charged
+//! to no one. What is removed below a directory with a trash is moved there by the commit that
+//! removes its name, and users have no more rights there than where it was. Without a quota and a
+//! trash a plan costs one test of a flag in memory.
 //!
 //! Where to begin: `policies` is what operations call; `quota` and `owners` are limits of
 //! directories and of users, over `volume::account`; `trash::place` finds where a name goes, and

@@ -1,7 +1,7 @@
 //! Charges what was in a directory before it became a quota directory.
 //!
 //! 1. The domain is in the store before anything is charged to it, with the note that it is still
-//!    adopting; after a crash this continues when the volume is opened again.
+//!    adopting. After a crash this continues when the volume is opened again.
 //! 2. One directory at a time, with the gate of the subvolume held, after all copies that inherit
 //!    the subvolume were given theirs (`enter_alone`): first everything in it that is
 //!    not a directory, in batches that mark and charge together, then the directory itself. So in a

@@ -165,7 +165,7 @@ mod tests {
         for (engine, below) in [(Engine::Lsm, "lsm"), (Engine::Btree, "btree")] {
             let sim = sim_env(1);
             let format = FormatOptions { engine, ..FormatOptions::default() };
-            Fs::format(&sim.env(), &format).expect("an empty medium");
+            Fs::format(&sim.env(), &format).expect("an empty disk");
             let fs = Fs::open(sim.env(), &options()).expect("it was made just now");
             sim.device.hold(Fault::io(FaultOn::AnyChange, 0).below(below).forever());
             make(&fs, b"first");

@@ -13,9 +13,9 @@ const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 /// A size from the command line.
 pub fn parse(text: &str) -> Result<u64, String> {
     match inode::parse_bytes(text) {
-        None => Err("a number of bytes is wanted, such as 512M or 4G".to_owned()),
+        None => Err("expected a number of bytes, such as 512M or 4G".to_owned()),
         Some(bytes) if bytes < CACHE_BYTES_MIN => {
-            Err(format!("at least {} MiB are needed", CACHE_BYTES_MIN >> 20))
+            Err(format!("must be at least {} MiB", CACHE_BYTES_MIN >> 20))
         }
         Some(bytes) => Ok(bytes),
     }

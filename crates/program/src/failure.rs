@@ -9,8 +9,8 @@ use nix::unistd::{Uid, User};
 use wire::{Failure, FailureKind};
 
 /// What to do when the disk cannot read stored data.
-pub const FIRST_A_COPY: &str = "the disk fails: copy the volume to another one, with \
-     zeros for what cannot be read, and run `pando fsck --repair` on the copy";
+pub const FIRST_A_COPY: &str = "the disk fails: copy the volume to another one, with zeros for \
+                                what cannot be read, and run `pando fsck --repair` on the copy";
 
 /// Why a command opens a volume: a failure for lack of permission names who may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,12 +37,12 @@ impl Purpose {
 }
 
 /// What to do when the disk accepts no writes.
-const NO_WRITES: &str = "the disk accepts no writes, which a volume needs: copy the volume to \
-     a writable disk; `pando fsck` checks it where it is";
+const NO_WRITES: &str = "the disk accepts no writes, which a volume needs: copy the volume to a \
+                         writable disk; `pando fsck` checks it where it is";
 
 /// What to do where a volume is damaged.
-const CHECK_IT: &str = "`pando fsck` reports what is wrong and whether `--repair` repairs it; else \
-     restore from a copy of the volume";
+const CHECK_IT: &str = "`pando fsck` reports what is wrong and whether `--repair` repairs it; \
+                        else restore from a copy of the volume";
 
 /// What verbs return.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -111,7 +111,7 @@ pub fn device_for(purpose: Purpose, volume: &Path, error: &device::Error) -> Fai
     match failure.kind {
         // The device layer refused it, not the operating system.
         FailureKind::Permission if error.os.is_none() => failure
-            .hint("it does not belong into the directory of the volume: inspect it, and remove it"),
+            .hint("it does not belong in the directory of the volume: inspect it, and remove it"),
         FailureKind::Permission => {
             let hint = of_another(volume, &error.path);
             failure.hint(hint.unwrap_or_else(|| purpose.users().to_owned()))

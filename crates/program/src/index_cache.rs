@@ -11,9 +11,9 @@ const SHARE: u64 = 4;
 /// A size from the command line.
 pub fn parse(text: &str) -> Result<u64, String> {
     match inode::parse_bytes(text) {
-        None => Err("a number of bytes is wanted, such as 80M, or 0 for no index".to_owned()),
+        None => Err("expected a number of bytes, such as 80M, or 0 for no index".to_owned()),
         Some(bytes) if bytes != 0 && bytes < INDEX_BYTES_MIN => {
-            Err(format!("at least {} MiB are needed, or 0 for no index", INDEX_BYTES_MIN >> 20))
+            Err(format!("must be at least {} MiB, or 0 for no index", INDEX_BYTES_MIN >> 20))
         }
         Some(bytes) => Ok(bytes),
     }

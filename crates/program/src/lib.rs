@@ -9,7 +9,7 @@
 //!
 //! Promises: exit codes and kinds of failures are an interface and keep their numbers. Bytes that
 //! could control a terminal are escaped where output is for people. [`Background`] runs the steps
-//! of a volume in threads that it starts and ends; a step that fails is logged and tried again
+//! of a volume in threads that it starts and ends. A step that fails is logged and tried again
 //! later, and ends no thread.
 //!
 //! Which module decides what:

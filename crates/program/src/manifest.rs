@@ -128,7 +128,7 @@ impl<R: BufRead> Manifest<R> {
                 continue;
             }
             if format == Format::Unknown {
-                return Ok(Some(bad("it is in none of the formats of a list", &self.buffer)));
+                return Ok(Some(bad("it is not in a known format of a list", &self.buffer)));
             }
             if self.buffer.len() as u64 > ENTRY_BYTES_MAX {
                 return Ok(Some(bad("longer than 1 MiB", &self.buffer)));

@@ -34,10 +34,10 @@ pub enum ChannelError {
     #[error("the connection was closed")]
     Closed,
     /// No whole frame came in time.
-    #[error("nothing was heard for {} s", .0.as_secs())]
+    #[error("no data arrived for {} s", .0.as_secs())]
     Silent(Duration),
     /// A frame is longer than it may be.
-    #[error("a frame of {0} bytes, where at most {1} are taken")]
+    #[error("a frame has {0} bytes; at most {1} are accepted")]
     TooLong(usize, usize),
     /// A frame that has no place there.
     #[error("{0}")]

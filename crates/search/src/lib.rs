@@ -1,7 +1,7 @@
 //! Search inside the namespace, after Magellan: rows of metadata in clusters by sub-tree, filters
 //! that skip clusters, and the queries that run over both.
 //!
-//! The index is a function of a tree of the store: clusters describe a *base* (an immutable clone
+//! The index is a function of a tree of the store. Clusters describe a *base* (an immutable clone
 //! of the tree), and the tree's current contents are the base and the difference from it. So a
 //! create writes nothing to the index, and no index entry can be stale.
 //!

@@ -1,11 +1,11 @@
-//! When a server that may take volumes over serves which: the threads beside its campaign
+//! Decides when a standby server serves which volume: the threads beside its campaign
 //! ([`Standby`]), and its right to answer for a volume ([`Owned`]).
 //!
-//! Nothing here opens a volume: who does that, for `pando serve --etcd` or in a simulation, passes
-//! a function. Threads and clocks are those of `device`, so a seed may decide their order.
+//! Nothing here opens a volume: the caller, `pando serve --etcd` or a simulation, passes a function
+//! for that. Threads and clocks are those of `device`, so a seed may decide their order.
 //!
-//! Promises: etcd's word decides who tries, and when an owner stops sooner than it must. Whether
-//! it may answer is decided by grants of the volume's log alone.
+//! Promises: etcd decides which server tries, and when an owner stops sooner than it must. Only
+//! grants of the volume's log decide whether it may answer.
 //!
 //! Which module decides what:
 //! * `servers`: which volume a server tries to serve, and until when

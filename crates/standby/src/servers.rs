@@ -1,6 +1,6 @@
-//! A server that waits for volumes with others: one thread keeps its lease, one asks who should own
-//! each volume, and the caller has one for each volume ([`Standby::hold`]), which serves it while
-//! this server should own it.
+//! A server that waits for volumes with others. One thread keeps its lease, and one asks which
+//! server should own each volume. The caller has one for each volume ([`Standby::hold`]), which
+//! serves it while this server should own it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

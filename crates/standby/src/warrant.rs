@@ -21,12 +21,13 @@ use crate::written::Written;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Pause before the store is asked again after an error.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the store may not answer before another server gets the volume: it may reach it.
+/// How long requests to the store may fail before another server, which may reach it, gets the
+/// volume.
 const CUT_OFF: Duration = Duration::from_secs(4);
 
-/// How long a question whose volume it is may have no answer from the store, and changes none:
-/// a request that waits has not failed, and a store may answer reads and take nothing.
+/// How long the store may leave a request without an answer: a request that waits has not failed.
 const UNANSWERED: Duration = Duration::from_secs(8);
+/// How long the store may take no writes: it may still answer reads.
 const UNWRITTEN: Duration = Duration::from_secs(15);
 
 /// The part of this server in the servers' decision about a volume.

@@ -21,7 +21,7 @@ pub enum FindingKind {
     /// Space is marked as used but unreachable. It holds no data that anyone can name.
     Lost,
     /// The disk does not return the bytes. Whether they are what was written is not known.
-    Medium,
+    ReadError,
 }
 
 impl FindingKind {
@@ -32,7 +32,7 @@ impl FindingKind {
             FindingKind::Structure => "structure",
             FindingKind::Count => "count",
             FindingKind::Lost => "lost",
-            FindingKind::Medium => "medium",
+            FindingKind::ReadError => "read-error",
         }
     }
 }
@@ -96,7 +96,7 @@ impl Finding {
     /// Sets what repairs it. Nothing repairs bytes that the device does not return.
     #[must_use]
     pub fn with(self, remedy: Remedy) -> Finding {
-        let is_unread = self.kind == FindingKind::Medium;
+        let is_unread = self.kind == FindingKind::ReadError;
         Finding { remedy: if is_unread { Remedy::None } else { remedy }, ..self }
     }
 
@@ -132,7 +132,7 @@ impl Finding {
         } else {
             format!("{of}{colon}{structure}: {found} instead of {expected}")
         };
-        let kind = if *unread { FindingKind::Medium } else { FindingKind::Unreadable };
+        let kind = if *unread { FindingKind::ReadError } else { FindingKind::Unreadable };
         Finding::new(kind, file.clone(), *offset, what)
     }
 }
@@ -182,7 +182,7 @@ impl CheckReport {
     /// Adds a finding.
     pub fn add(&mut self, finding: Finding) {
         self.findings_count += 1;
-        self.unread |= finding.kind == FindingKind::Medium;
+        self.unread |= finding.kind == FindingKind::ReadError;
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(finding);
         }

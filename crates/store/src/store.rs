@@ -11,7 +11,7 @@ use crate::{
 /// An ordered key-value store of many trees with O(1) clones.
 ///
 /// Every method may be called from any thread. Conflicting commits are applied in the order of
-/// their sequence numbers; a batch is atomic to readers of one key, to clones, to pinned states and
+/// their sequence numbers. A batch is atomic to readers of one key, to clones, to pinned states and
 /// to recovery, but not to a live scan of many keys ([`Read::scan`]). Nothing here starts a thread:
 /// background work is done in the steps `flush_if_due`, `checkpoint` and `reclaim_step`, which the
 /// daemon's workers call.
@@ -116,7 +116,7 @@ pub trait Durable {
     }
 
     /// Returns when the buffer of the log has space for many records, so that the next commit waits
-    /// for none. For a caller that holds no lock. Only a log in a far store makes it wait.
+    /// for none. For a caller that holds no lock. Only a log in an object store makes it wait.
     fn await_space(&self) -> Result<()> {
         Ok(())
     }
@@ -135,7 +135,7 @@ pub trait Durable {
     }
 
     /// Until when answers may be given from memory, by the monotonic clock of the store's
-    /// environment; `None`: always, for no other process can have the store open. Asks the far
+    /// environment; `None`: always, for no other process can have the store open. Asks the object
     /// store if the last proof is too old. [`Replaced`](crate::Error::Replaced): another process
     /// has the store.
     fn granted_until(&self) -> Result<Option<Duration>> {

@@ -9,7 +9,7 @@
 //!
 //! What no paper states is ours too: files are empty, and the popularity of directories and files
 //! falls with the cube of their rank. A name is looked up before it is first used, as a kernel
-//! does; these look-ups count as such, so the shares are those of the mix. The same seed makes the
+//! does. These look-ups count as such, so the shares are those of the mix. The same seed makes the
 //! same trace.
 
 use fastrand::Rng;

@@ -7,9 +7,9 @@
 //! * [`Expected`] has the tree that a trace found when it began, and [`Order`] which events must
 //!   wait for which others when a trace is replayed.
 //!
-//! Promises: recording never makes a caller wait for the disk, and never changes an answer. What
-//! reads a trace takes any bytes: those of a trace that somebody made up are an error, or a tree
-//! within the bounds of the format.
+//! Promises: recording never makes a caller wait for the disk, and never changes an answer. A
+//! reader of a trace takes any bytes: a forged trace is an error, or a tree within the bounds of
+//! the format.
 //!
 //! Which module decides what:
 //! * `record_call`, `traced`, `outcome`, `fields`: what of a call is recorded

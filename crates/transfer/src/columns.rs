@@ -2,8 +2,8 @@
 //! column for each field.
 //!
 //! Bytes that are no text are in a column `_bytes` beside the text, where the lines have
-//! hexadecimal digits; a mode is a number, and times have a type. A group of rows is in memory
-//! until it is written, within a bound; the caller takes the bytes of the file as they are made. A
+//! hexadecimal digits. A mode is a number, and times have a type. A group of rows is in memory
+//! until it is written, within a bound. The caller takes the bytes of the file as they are made. A
 //! file that is cut has no end, and is refused by every program.
 //!
 //! Nothing reads such a file here: the library stops the process at some damaged files.

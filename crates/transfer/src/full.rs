@@ -143,7 +143,10 @@ fn push(path: &mut Vec<u8>, name: &[u8]) -> Result<()> {
     path.extend_from_slice(name);
     if path.len() > PATH_BYTES_MAX {
         let end = &path[path.len() - 256..];
-        return Err(FsError::LimitReached("paths of a stream: 256 KiB")).at(end);
+        return Err(FsError::LimitReached(
+            "the path of a directory in a stream has at most 256 KiB: send a directory below it",
+        ))
+        .at(end);
     }
     Ok(())
 }

@@ -160,8 +160,8 @@ impl Loader {
         if self.used > self.memory {
             let limit = self.memory;
             return Err(format!(
-                "the attributes of directories take more than {limit} bytes of memory: give more \
-                 by --memory"
+                "the attributes of directories take more than {limit} bytes of memory: raise \
+                 --memory"
             ));
         }
         self.levels.push((path, own));

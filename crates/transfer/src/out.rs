@@ -115,7 +115,8 @@ impl<'a> Out<'a> {
                 if self.records == self.skipped && steps.value() != expected =>
             {
                 Err(Error::refused(
-                    "the increment is not the one that was cut: its first steps are others",
+                    "the increment differs from the interrupted one: its first records are \
+                     different",
                     "send it from its beginning, without a token",
                 ))
             }

@@ -392,7 +392,7 @@ impl<'a> Receiver<'a> {
         if !self.options.force && self.has_changed(nodes)? {
             return Err(Error::refused(
                 "the destination was changed since the base of the stream",
-                "`pando diff` shows how; `--force` gives these changes up",
+                "`pando diff` shows how; `--force` discards these changes",
             ));
         }
         Ok(())
@@ -545,7 +545,7 @@ impl Work<'_> {
         self.tried = (self.records, self.bytes);
         match self.note() {
             Err(error) if !is_full(&error) => {
-                tracing::warn!(%error, "how much of a stream was received is not noted");
+                tracing::warn!(%error, "cannot record how much of a stream was received");
                 Ok(())
             }
             noted => noted,
@@ -556,7 +556,7 @@ impl Work<'_> {
     fn suspend(mut self) -> Option<Suspended> {
         let noted = self.note();
         if let Err(error) = &noted {
-            tracing::info!(%error, "a stream continues from where it was noted last");
+            tracing::info!(%error, "a stream continues from where its progress was recorded last");
         }
         self.leave(noted.is_ok())
     }

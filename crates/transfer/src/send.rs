@@ -96,7 +96,7 @@ fn check_token(token: &Token, origins: &[Origin], bases: Option<&[Origin]>) -> R
     if !origins.contains(&token.origin) {
         return Err(Error::refused(
             "the token is of another snapshot",
-            "name the snapshot whose stream was cut",
+            "name the snapshot whose stream was interrupted",
         ));
     }
     match (token.since, bases) {

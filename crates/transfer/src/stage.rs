@@ -384,7 +384,7 @@ fn close(fs: &Fs, caller: &Caller, directory: NodeId) -> FsResult<()> {
 type Destination = (usize, NodeId, Vec<u8>);
 
 /// Stages that are in use. It is not part of a volume, because nothing else asks a volume which
-/// streams it receives; the address distinguishes volumes that are open in one process.
+/// streams it receives. The address distinguishes volumes that are open in one process.
 static ACTIVE: Mutex<Vec<Destination>> = Mutex::new(Vec::new());
 
 /// Keeps others from receiving the same stream at the same place.

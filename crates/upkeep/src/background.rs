@@ -1,7 +1,7 @@
 //! Background work, in bounded steps that the daemon's threads drive.
 //!
 //! One step does the first of these that is due: writing the log, a checkpoint, removing unnamed
-//! inodes that nobody holds, reclaiming what was detached, emptying expired trash, freeing the
+//! inodes that nobody holds, reclaiming what was detached, emptying expired trash. Then freeing the
 //! nodes of dropped trees, freeing space of contents, counting for quotas, upkeep of the index. A
 //! steady load of removals would starve everything later in that list. So every other step begins
 //! with one of the others, in turn.

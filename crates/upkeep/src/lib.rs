@@ -1,13 +1,13 @@
-//! Work that nobody waits for, in bounded steps that a caller drives: removal of what was
-//! detached, pruning, counting, collection, the trash, the index; and what an operation does that
-//! finds no space. [`Upkeep`] is a volume with what the steps keep.
+//! Background work in bounded steps that a caller drives: removal of what was detached, pruning,
+//! counting, collection, the trash, the index. Also what an operation does that finds no space.
+//! [`Upkeep`] is a volume with what the steps keep.
 //!
-//! Promises: no step is needed for a change to be right or durable: steps return space, make
-//! reading cheaper, and finish counts. They run in any order, beside all operations, and one that
-//! was cut off by a crash or an error is continued or begun again; nothing that a step keeps in
-//! memory is needed to continue. Each does a bounded part, in one commit, and holds locks for that
+//! Promises: no step is needed for a change to be right or durable. Steps return space, make
+//! reading cheaper, and finish counts. They run in any order, beside all operations. A step that a
+//! crash or an error interrupted is continued or begun again, and nothing that a step keeps in
+//! memory is needed for that. Each does a bounded part, in one commit, and holds locks for that
 //! part only. Nothing is removed because a read failed: what is unread may be in use. Front ends
-//! learn what went of what they hold, with no lock and no gate held.
+//! are notified of what is removed, with no lock and no gate held.
 //!
 //! Where to begin: `background` is the order in which steps take turns; `foreground_reclaim` and
 //! `removal` are what an operation does on a full disk. `reclaim` and `scan` know the volume and

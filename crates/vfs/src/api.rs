@@ -181,7 +181,7 @@ pub enum Locked {
     Deadlock,
 }
 
-/// What calls may wait for a far store.
+/// What calls may wait for an object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waits {
     /// None: there is no such store.

@@ -1,5 +1,5 @@
-//! The calls between front ends and file systems, and what can be made of any file system by
-//! nothing but these calls.
+//! The calls between front ends and file systems, and wrappers of any file system that need only
+//! these calls.
 //!
 //! A request of a front end reaches [`VirtualDirs`], which adds `.snapshots` and `.search` to the
 //! file system below it. [`resolve()`] walks a path for callers without a kernel.

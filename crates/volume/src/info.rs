@@ -134,7 +134,7 @@ pub struct OpenOptions {
     /// Limits of file contents; the volume's id in them is set by `open`.
     pub data: data::Options,
     /// By how many records the tree of a snapshot or clone must differ from its source before it is
-    /// pruned to what is reachable in it; a page of contents counts as one.
+    /// pruned to what is reachable in it. A page of contents counts as one.
     pub prune_records: usize,
     /// How the index for searches is kept; `None`: there is no index, and searches walk.
     pub index: Option<search::index::IndexOptions>,

@@ -74,7 +74,7 @@ impl Core {
     }
 
     /// Makes everything durable that returned before the call, for a caller that may be interrupted
-    /// while it waits for a far store.
+    /// while it waits for an object store.
     pub fn sync_for_caller(&self) -> FsResult<()> {
         self.for_caller(|| self.sync())
     }

@@ -7,7 +7,7 @@
 //! daemon authorizes requests, by the caller's credentials from the kernel.
 //!
 //! Promises: any bytes are decoded to a message or an error, in memory that the length of the frame
-//! bounds, and a frame has a maximum. The layout of `Hello` and `Welcome` never changes; everything
+//! bounds, and a frame has a maximum. The layout of `Hello` and `Welcome` never changes. Everything
 //! else is sent only between ends of the same [`VERSION`], and `cargo xtask tidy` refuses a type
 //! that changed without it. A [`Failure`] names what failed and what to do.
 //!

@@ -25,7 +25,7 @@ pub(crate) const TARGETS: &[Target] = &[
         run: run_calls,
     },
     Target {
-        name: "calls-on-a-failing-medium",
+        name: "calls-on-a-failing-disk",
         part: Category::Operations,
         covers: &[],
         make: make_seed,

@@ -6,7 +6,7 @@
 //! ancestor shared. It aborts when it meets the moved directory, or a lock that it would have to
 //! wait for. At the end it changes the parent and releases its locks.
 //!
-//! Two renames that each pass their walk, and then move each other's ancestor, cut a loop off from
+//! Two renames that each pass their walk, and then move each other's ancestor, separate a loop from
 //! the root.
 
 use stateright::{Model, Property};

@@ -66,7 +66,7 @@ pub fn a_gap_reads_as_zero<D: DeviceUnderTest>() {
     assert!(file.disk_bytes().expect("known") < 64 << 10, "a gap takes no space");
 }
 
-/// What `set_len` cuts off reads as zero when the file grows again.
+/// What `set_len` truncates reads as zero when the file grows again.
 pub fn a_cut_file_forgets_what_was_cut<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::content::{BLOCK, Change, Content};
-use super::medium::{DirNode, FileNode, Medium, NameChange, NodeNo, ROOT, apply_name};
+use super::disk::{DirNode, Disk, FileNode, NameChange, NodeNo, ROOT, apply_name};
 
 /// Atomic unit of the disk, in bytes.
 const SECTOR: u64 = 512;
@@ -38,15 +38,15 @@ fn draw_odds(random: &mut fastrand::Rng) -> u8 {
 }
 
 /// The disk after a power cut: everything on it is durable, nothing is open.
-pub(super) fn after(medium: &Medium, policy: CrashPolicy, random: &mut fastrand::Rng) -> Medium {
-    let names = names_after(medium, policy, random);
-    let (next, blocks_max, stated) = (medium.next, medium.blocks_max, medium.stated);
-    let mut left = Medium { next, blocks_max, stated, ..Medium::default() };
+pub(super) fn after(disk: &Disk, policy: CrashPolicy, random: &mut fastrand::Rng) -> Disk {
+    let names = names_after(disk, policy, random);
+    let (next, blocks_max, stated) = (disk.next, disk.blocks_max, disk.stated);
+    let mut left = Disk { next, blocks_max, stated, ..Disk::default() };
     let mut to_visit = vec![ROOT];
     while let Some(node) = to_visit.pop() {
         let names = names.get(&node).cloned().unwrap_or_default();
         for &child in names.values() {
-            if let Some(file) = medium.files.get(&child) {
+            if let Some(file) = disk.files.get(&child) {
                 // A rename between directories may leave two names.
                 if let Some(linked) = left.files.get_mut(&child) {
                     linked.names += 1;
@@ -68,14 +68,14 @@ pub(super) fn after(medium: &Medium, policy: CrashPolicy, random: &mut fastrand:
 }
 
 fn names_after(
-    medium: &Medium,
+    disk: &Disk,
     policy: CrashPolicy,
     random: &mut fastrand::Rng,
 ) -> BTreeMap<NodeNo, BTreeMap<String, NodeNo>> {
     // Renames between directories whose new name was lost: the old name then stays.
     let mut arrivals_lost = BTreeSet::new();
     let mut kept: BTreeMap<NodeNo, Vec<(bool, &NameChange)>> = BTreeMap::new();
-    for (&node, directory) in &medium.dirs {
+    for (&node, directory) in &disk.dirs {
         let odds = draw_odds(random);
         for change in &directory.pending {
             let keep = match policy {
@@ -90,7 +90,7 @@ fn names_after(
         }
     }
     let mut all = BTreeMap::new();
-    for (&node, directory) in &medium.dirs {
+    for (&node, directory) in &disk.dirs {
         let mut names = directory.durable.clone();
         for (keep, change) in kept.get(&node).into_iter().flatten() {
             let stays = matches!(change, NameChange::MoveOut { rename, .. }

@@ -11,9 +11,9 @@ use device::{Device, Entry, Error, File, Lock, Metadata, Result, Space};
 use super::CrashPolicy;
 use super::content::{BLOCK, Change};
 use super::crash;
+use super::disk::{Disk, NodeNo};
 use super::fault::{Fault, Op};
 use super::file::{SimFile, SimLock};
-use super::medium::{Medium, NodeNo};
 
 /// Size of a disk without a set capacity, in bytes.
 const UNBOUNDED: u64 = 1 << 44;
@@ -51,7 +51,7 @@ impl Counts {
 }
 
 pub(super) struct State {
-    pub(super) medium: Medium,
+    pub(super) disk: Disk,
     pub(super) random: fastrand::Rng,
     pub(super) counts: Counts,
     pub(super) locked: BTreeSet<NodeNo>,
@@ -70,13 +70,13 @@ pub(super) struct State {
 impl SimDevice {
     /// An empty disk of unbounded size.
     pub fn new(seed: u64) -> SimDevice {
-        SimDevice::with(Medium::new(), seed)
+        SimDevice::with(Disk::new(), seed)
     }
 
-    fn with(medium: Medium, seed: u64) -> SimDevice {
+    fn with(disk: Disk, seed: u64) -> SimDevice {
         SimDevice {
             state: Arc::new(Mutex::new(State {
-                medium,
+                disk,
                 random: fastrand::Rng::with_seed(seed),
                 counts: Counts::default(),
                 locked: BTreeSet::new(),
@@ -99,27 +99,27 @@ impl SimDevice {
     pub fn copy(&self) -> SimDevice {
         let state = self.state.lock();
         let seed = state.random.clone().u64(..);
-        let mut medium = state.medium.clone();
+        let mut disk = state.disk.clone();
         drop(state);
         let mut nameless = Vec::new();
-        for (&node, file) in &mut medium.files {
+        for (&node, file) in &mut disk.files {
             file.handles = 0;
             if file.names == 0 {
                 nameless.push(node);
             }
         }
         for node in nameless {
-            medium.release(node);
+            disk.release(node);
         }
-        SimDevice::with(medium, seed)
+        SimDevice::with(disk, seed)
     }
 
     /// A possible state of the disk after a power cut now.
     #[must_use]
     pub fn after_crash(&self, policy: CrashPolicy, seed: u64) -> SimDevice {
         let mut random = fastrand::Rng::with_seed(seed);
-        let medium = crash::after(&self.state.lock().medium, policy, &mut random);
-        SimDevice::with(medium, seed)
+        let disk = crash::after(&self.state.lock().disk, policy, &mut random);
+        SimDevice::with(disk, seed)
     }
 
     /// Operations so far: calls that change the disk, failed ones included.
@@ -193,29 +193,29 @@ impl SimDevice {
 
     /// Sets the size of the disk in bytes; existing data stays.
     pub fn set_capacity(&self, bytes: Option<u64>) {
-        self.state.lock().medium.blocks_max = bytes.map(|bytes| bytes / BLOCK);
+        self.state.lock().disk.blocks_max = bytes.map(|bytes| bytes / BLOCK);
     }
 
     /// Sets the size that the disk states, all of it free, and limits nothing. Of a small disk a
     /// volume takes less for its log, which each opening reads whole.
     pub fn state_size(&self, bytes: u64) {
-        self.state.lock().medium.stated = Some(bytes);
+        self.state.lock().disk.stated = Some(bytes);
     }
 
     /// Used space, in bytes.
     pub fn used_bytes(&self) -> u64 {
-        self.state.lock().medium.blocks_used * BLOCK
+        self.state.lock().disk.blocks_used * BLOCK
     }
 
     /// All files with their lengths, by path.
     pub fn files(&self) -> Vec<(String, u64)> {
         let state = self.state.lock();
         let mut found = Vec::new();
-        let mut to_visit = vec![(String::new(), super::medium::ROOT)];
+        let mut to_visit = vec![(String::new(), super::disk::ROOT)];
         while let Some((path, node)) = to_visit.pop() {
-            for (name, &child) in &state.medium.dirs[&node].current {
+            for (name, &child) in &state.disk.dirs[&node].current {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
-                match state.medium.files.get(&child) {
+                match state.disk.files.get(&child) {
                     Some(file) => found.push((path, file.current.length())),
                     None => to_visit.push((path, child)),
                 }
@@ -228,8 +228,8 @@ impl SimDevice {
     /// The bytes of a file.
     pub fn read_file(&self, path: &str) -> Vec<u8> {
         let mut state = self.state.lock();
-        let node = state.medium.find_file(path).expect("invariant: the test names a file");
-        state.medium.file(node).current.to_vec()
+        let node = state.disk.find_file(path).expect("invariant: the test names a file");
+        state.disk.file(node).current.to_vec()
     }
 
     /// Damage: flips a bit of a file, counted from its first byte's lowest bit.
@@ -255,21 +255,21 @@ impl SimDevice {
     pub fn delete(&self, path: &str) {
         let mut state = self.state.lock();
         let (directory, _) = path.rsplit_once('/').unwrap_or(("", path));
-        let removed = state.medium.remove(path);
-        removed.and_then(|()| state.medium.sync_dir(directory)).expect("invariant: it is there");
+        let removed = state.disk.remove(path);
+        removed.and_then(|()| state.disk.sync_dir(directory)).expect("invariant: it is there");
     }
 
     fn damage(&self, path: &str, mut change: impl FnMut(&mut super::content::Content)) {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let node = state.medium.find_file(path).expect("invariant: the test names a file");
-        state.medium.sync_file(node);
-        let file = state.medium.file(node);
+        let node = state.disk.find_file(path).expect("invariant: the test names a file");
+        state.disk.sync_file(node);
+        let file = state.disk.file(node);
         let before = file.current.blocks_reserved();
         change(&mut file.current);
         change(&mut file.durable);
         let after = file.current.blocks_reserved();
-        state.medium.blocks_used = state.medium.blocks_used - before + after;
+        state.disk.blocks_used = state.disk.blocks_used - before + after;
     }
 
     /// Counts a call and lets it pass, or returns its error.
@@ -343,8 +343,8 @@ pub(super) struct Entered<'a> {
 impl Device for SimDevice {
     fn open(&self, path: &str) -> Result<Arc<dyn File>> {
         let node = self.simple(Op::Open, "open", path, |state| {
-            let node = state.medium.find_file(path)?;
-            state.medium.file(node).handles += 1;
+            let node = state.disk.find_file(path)?;
+            state.disk.file(node).handles += 1;
             Ok(node)
         })?;
         Ok(Arc::new(SimFile::new(self.clone(), node, path)))
@@ -352,18 +352,18 @@ impl Device for SimDevice {
 
     fn create(&self, path: &str) -> Result<Arc<dyn File>> {
         let node = self.simple(Op::Create, "open", path, |state| {
-            let node = state.medium.create(path)?;
-            state.medium.file(node).handles += 1;
+            let node = state.disk.create(path)?;
+            state.disk.file(node).handles += 1;
             Ok(node)
         })?;
         Ok(Arc::new(SimFile::new(self.clone(), node, path)))
     }
 
     fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
-        self.simple(Op::Look, "stat", path, |state| match state.medium.find(path) {
+        self.simple(Op::Look, "stat", path, |state| match state.disk.find(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
-            Ok(node) => Ok(Some(match state.medium.files.get(&node) {
+            Ok(node) => Ok(Some(match state.disk.files.get(&node) {
                 None => Metadata { length: 0, disk_bytes: 0, directory: true },
                 Some(file) => Metadata {
                     length: file.current.length(),
@@ -376,59 +376,59 @@ impl Device for SimDevice {
 
     fn list(&self, directory: &str) -> Result<Vec<String>> {
         self.simple(Op::Look, "list", directory, |state| {
-            let node = state.medium.find_dir(directory)?;
-            Ok(state.medium.dirs[&node].current.keys().cloned().collect())
+            let node = state.disk.find_dir(directory)?;
+            Ok(state.disk.dirs[&node].current.keys().cloned().collect())
         })
     }
 
     fn entries(&self, directory: &str) -> Result<Vec<Entry>> {
         self.simple(Op::Look, "list", directory, |state| {
-            let node = state.medium.find_dir(directory)?;
+            let node = state.disk.find_dir(directory)?;
             let entry = |(name, node): (&String, &NodeNo)| Entry {
                 name: name.clone(),
-                directory: state.medium.dirs.contains_key(node),
+                directory: state.disk.dirs.contains_key(node),
             };
-            Ok(state.medium.dirs[&node].current.iter().map(entry).collect())
+            Ok(state.disk.dirs[&node].current.iter().map(entry).collect())
         })
     }
 
     fn create_dir(&self, directory: &str) -> Result<()> {
         self.simple(Op::CreateDir, "create directory", directory, |state| {
-            state.medium.create_dir(directory)
+            state.disk.create_dir(directory)
         })
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.simple(Op::Rename, "rename", from, |state| state.medium.rename(from, to))
+        self.simple(Op::Rename, "rename", from, |state| state.disk.rename(from, to))
     }
 
     fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
-        self.simple(Op::Rename, "rename", from, |state| match state.medium.find(to) {
+        self.simple(Op::Rename, "rename", from, |state| match state.disk.find(to) {
             Ok(_) => Ok(false),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                state.medium.rename(from, to).map(|()| true)
+                state.disk.rename(from, to).map(|()| true)
             }
             Err(error) => Err(error),
         })
     }
 
     fn remove(&self, path: &str) -> Result<()> {
-        self.simple(Op::Remove, "remove", path, |state| state.medium.remove(path))
+        self.simple(Op::Remove, "remove", path, |state| state.disk.remove(path))
     }
 
     fn sync_dir(&self, directory: &str) -> Result<()> {
         self.simple(Op::SyncDir, "sync directory", directory, |state| {
-            state.medium.sync_dir(directory)
+            state.disk.sync_dir(directory)
         })
     }
 
     fn space(&self) -> Result<Space> {
         self.simple(Op::Look, "statvfs", "", |state| {
-            if let Some(bytes) = state.medium.stated {
+            if let Some(bytes) = state.disk.stated {
                 return Ok(Space { total_bytes: bytes, free_bytes: bytes, reserved_bytes: 0 });
             }
-            let total_bytes = state.medium.blocks_max.map_or(UNBOUNDED, |blocks| blocks * BLOCK);
-            let used_bytes = state.medium.blocks_used * BLOCK;
+            let total_bytes = state.disk.blocks_max.map_or(UNBOUNDED, |blocks| blocks * BLOCK);
+            let used_bytes = state.disk.blocks_used * BLOCK;
             let free_bytes = total_bytes.saturating_sub(used_bytes);
             Ok(Space { total_bytes, free_bytes, reserved_bytes: 0 })
         })
@@ -438,14 +438,12 @@ impl Device for SimDevice {
         let exists = self.metadata(path)?.is_some();
         let op = if exists { Op::Open } else { Op::Create };
         let node = self.simple(op, "lock", path, |state| {
-            let node = match state.medium.find_file(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    state.medium.create(path)?
-                }
+            let node = match state.disk.find_file(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => state.disk.create(path)?,
                 found => found?,
             };
             Ok(state.locked.insert(node).then(|| {
-                state.medium.file(node).handles += 1;
+                state.disk.file(node).handles += 1;
                 node
             }))
         })?;

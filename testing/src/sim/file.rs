@@ -6,8 +6,8 @@ use device::{Error, File, Lock, Result};
 
 use super::content::{BLOCK, Change};
 use super::device::{Entered, SimDevice, State};
+use super::disk::NodeNo;
 use super::fault::Op;
-use super::medium::NodeNo;
 
 /// One open file. The node exists as long as this does, whatever happens to its names.
 pub(super) struct SimFile {
@@ -46,13 +46,13 @@ impl SimFile {
     fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let whole = |state: &mut State| {
             state.counts.written_bytes += bytes.len() as u64;
-            state.medium.change(self.node, Change::Write { offset, bytes: bytes.into() })
+            state.disk.change(self.node, Change::Write { offset, bytes: bytes.into() })
         };
         let partly = |state: &mut State| {
             let written = state.random.usize(0..=bytes.len());
             let change = Change::Write { offset, bytes: bytes[..written].into() };
             // The call fails either way.
-            state.medium.change(self.node, change).ok();
+            state.disk.change(self.node, change).ok();
         };
         self.call(Op::Write, "write", whole, partly)
     }
@@ -61,15 +61,15 @@ impl SimFile {
 impl Drop for SimFile {
     fn drop(&mut self) {
         let mut state = self.device.state.lock();
-        state.medium.file(self.node).handles -= 1;
-        state.medium.release(self.node);
+        state.disk.file(self.node).handles -= 1;
+        state.disk.release(self.node);
     }
 }
 
 impl File for SimFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let read = |state: &mut State| {
-            let read = state.medium.file(self.node).current.read(buffer, offset);
+            let read = state.disk.file(self.node).current.read(buffer, offset);
             state.counts.read_bytes += read as u64;
             Ok(read)
         };
@@ -87,22 +87,22 @@ impl File for SimFile {
 
     fn sync_data(&self) -> Result<()> {
         let sync = |state: &mut State| {
-            state.medium.sync_file(self.node);
+            state.disk.sync_file(self.node);
             Ok(())
         };
         let failed = |state: &mut State| {
-            state.medium.sync_file_failed(self.node, &mut state.random);
+            state.disk.sync_file_failed(self.node, &mut state.random);
         };
         self.call(Op::Sync, "sync", sync, failed)
     }
 
     fn len(&self) -> Result<u64> {
-        let look = |state: &mut State| Ok(state.medium.file(self.node).current.length());
+        let look = |state: &mut State| Ok(state.disk.file(self.node).current.length());
         self.call(Op::Look, "stat", look, |_| ())
     }
 
     fn set_len(&self, length: u64) -> Result<()> {
-        let change = |state: &mut State| state.medium.change(self.node, Change::SetLen(length));
+        let change = |state: &mut State| state.disk.change(self.node, Change::SetLen(length));
         self.call(Op::SetLen, "set length", change, |_| ())
     }
 
@@ -112,7 +112,7 @@ impl File for SimFile {
             if length == 0 {
                 return Err(io::Error::from(io::ErrorKind::InvalidInput));
             }
-            state.medium.change(self.node, Change::Allocate(range))
+            state.disk.change(self.node, Change::Allocate(range))
         };
         self.call(Op::Allocate, "allocate", change, |_| ())
     }
@@ -123,20 +123,20 @@ impl File for SimFile {
             if length == 0 {
                 return Err(io::Error::from(io::ErrorKind::InvalidInput));
             }
-            state.medium.change(self.node, Change::Punch(range)).map(|()| true)
+            state.disk.change(self.node, Change::Punch(range)).map(|()| true)
         };
         self.call(Op::Punch, "punch", change, |_| ())
     }
 
     fn disk_bytes(&self) -> Result<u64> {
         let look =
-            |state: &mut State| Ok(state.medium.file(self.node).current.blocks_reserved() * BLOCK);
+            |state: &mut State| Ok(state.disk.file(self.node).current.blocks_reserved() * BLOCK);
         self.call(Op::Look, "stat", look, |_| ())
     }
 
     fn occupied(&self, offset: u64, length: u64) -> Result<u64> {
         let look = |state: &mut State| {
-            Ok(state.medium.file(self.node).current.blocks_in(offset, length) * BLOCK)
+            Ok(state.disk.file(self.node).current.blocks_in(offset, length) * BLOCK)
         };
         self.call(Op::Look, "seek", look, |_| ())
     }

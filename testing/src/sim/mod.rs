@@ -1,7 +1,7 @@
 //! `SimDevice`: a disk in memory whose power can be cut at any write or sync.
 //!
 //! From bottom to top: a set of block numbers (`ranges`), the bytes of a file (`content`), files
-//! and directories with their durable and pending state (`medium`), the state after a power cut
+//! and directories with their durable and pending state (`disk`), the state after a power cut
 //! (`crash`), faults on order (`fault`), the handles for the code under test (`device`, `file`),
 //! and remote objects, which are stored on the simulated disk as well (`objects`). Beside them,
 //! with the feature `sim`, what a simulation of several machines takes: a scheduler by whose seed
@@ -22,7 +22,7 @@ mod objects;
 mod device;
 mod file;
 mod crash;
-mod medium;
+mod disk;
 mod content;
 mod ranges;
 mod fault;

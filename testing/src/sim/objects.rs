@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use device::{Blobs, Device, Error, Result, check_name};
 
 use super::device::{Entered, SimDevice, State};
+use super::disk::NodeNo;
 use super::fault::{FaultError, Op};
-use super::medium::NodeNo;
 
 /// Objects below a directory of a disk.
 pub struct SimObjects {
@@ -75,13 +75,13 @@ impl SimObjects {
         self.ask(Op::Write, "create", name, |state, path| {
             state.counts.written_bytes += bytes.len() as u64;
             match &self.server {
-                None => state.medium.make_whole(path, bytes),
-                Some(_) if state.medium.find(path).is_ok() => Ok(false),
+                None => state.disk.make_whole(path, bytes),
+                Some(_) if state.disk.find(path).is_ok() => Ok(false),
                 Some(server) => {
                     let key = fresh_key(name);
                     let made = server.create(&key, bytes).expect("a server takes objects");
                     assert!(made, "{key} is there already");
-                    state.medium.make_whole(path, key.as_bytes())
+                    state.disk.make_whole(path, key.as_bytes())
                 }
             }
         })
@@ -90,14 +90,14 @@ impl SimObjects {
     /// Reads the disk's data of an object without keeping it.
     fn look<T>(&self, op: Op, name: &str, look: impl FnOnce(&mut State, NodeNo) -> T) -> Result<T> {
         self.ask(op, "read", name, |state, path| {
-            let node = state.medium.find_file(path)?;
+            let node = state.disk.find_file(path)?;
             Ok(look(state, node))
         })
     }
 
     /// The key of an object that is on a server.
     fn key(&self, op: Op, name: &str) -> Result<String> {
-        let bytes = self.look(op, name, |state, node| state.medium.file(node).current.to_vec())?;
+        let bytes = self.look(op, name, |state, node| state.disk.file(node).current.to_vec())?;
         Ok(String::from_utf8(bytes).expect("invariant: keys are text"))
     }
 }
@@ -131,7 +131,7 @@ impl Blobs for SimObjects {
             return Ok(server.read_at(&key, buffer, offset).expect("a server reads its objects"));
         }
         self.look(Op::Read, name, |state, node| {
-            let read = state.medium.file(node).current.read(buffer, offset);
+            let read = state.disk.file(node).current.read(buffer, offset);
             state.counts.read_bytes += read as u64;
             read
         })
@@ -140,7 +140,7 @@ impl Blobs for SimObjects {
     fn length(&self, name: &str) -> Result<Option<u64>> {
         let length = match &self.server {
             None => self
-                .look(Op::Look, name, |state, node| Some(state.medium.file(node).current.length())),
+                .look(Op::Look, name, |state, node| Some(state.disk.file(node).current.length())),
             Some(server) => self
                 .key(Op::Look, name)
                 .map(|key| server.length(&key).expect("a server knows its objects")),
@@ -182,7 +182,7 @@ impl Blobs for SimObjects {
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        self.ask(Op::Remove, "delete", name, |state, path| state.medium.remove_whole(path))
+        self.ask(Op::Remove, "delete", name, |state, path| state.disk.remove_whole(path))
     }
 
     /// Objects have no holes.

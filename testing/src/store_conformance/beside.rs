@@ -346,8 +346,8 @@ fn cut<E: EngineUnderTest>(sim: &SimEnv, shared: &Shared<'_>, seed: u64) {
     let policy = CrashPolicy::ALL[seed as usize % 3];
     let place = format!("cut {seed}, {policy:?}");
     let _context = Context::new(&place);
-    let medium = SimEnv::on(sim.device.after_crash(policy, seed), seed);
-    let store = open::<E>(&medium, Durability::Async);
+    let disk = SimEnv::on(sim.device.after_crash(policy, seed), seed);
+    let store = open::<E>(&disk, Durability::Async);
     let found = whole(&*store, &durable, &place);
     // Replayed data must be complete on disk too.
     if seed.is_multiple_of(4) {

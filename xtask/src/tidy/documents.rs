@@ -43,7 +43,7 @@ fn links(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) {
         }
         let resolved = resolve(path, target);
         if !tree.has(&resolved) {
-            problems.push(format!("{path}: the link to {target} leads nowhere"));
+            problems.push(format!("{path}: the link to {target} is broken"));
         }
     }
 }

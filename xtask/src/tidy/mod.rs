@@ -9,6 +9,7 @@ mod order;
 mod cycles;
 mod texts;
 mod words;
+mod sentences;
 mod source;
 mod assertions;
 mod crates;
@@ -55,6 +56,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(promises::check(&tree));
     problems.extend(texts::check(&tree));
     problems.extend(words::check(&tree));
+    problems.extend(sentences::check(&tree));
     problems.extend(assertions::check(&tree));
     problems.extend(documents::check(&tree));
     problems.extend(decisions::check(&tree));

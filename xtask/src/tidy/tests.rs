@@ -168,7 +168,7 @@ fn documents_that_name_missing_files_are_reported() {
     for (architecture, tour, expected) in [
         ("nothing", tour.as_str(), "does not mention `crates/a`"),
         ("`crates/a` `crates/b`", &tour, "crates/b does not exist"),
-        ("`crates/a` [x](docs/y.md)", &tour, "docs/y.md leads nowhere"),
+        ("`crates/a` [x](docs/y.md)", &tour, "docs/y.md is broken"),
         (&format!("{map} `it::proceed...`"), &tour, "no test is called it::proceed..."),
         (map, "`crates/a/src/lib.rs::go`", "names 1 functions"),
         (map, &tour.replacen("::go", "::gone", 1), "has no gone"),

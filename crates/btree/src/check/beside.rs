@@ -55,6 +55,10 @@ fn wrong(
     }
     // Opening has written both, and so has each checkpoint.
     let (there, ours) = ((superblock.generation, superblock.lsn), (state.generation, state.lsn.0));
-    (there != ours)
-        .then(|| format!("a superblock of checkpoint {}, and the last one was {}", there.0, ours.0))
+    (there != ours).then(|| {
+        format!(
+            "the superblock is of checkpoint {}, but the last checkpoint was {}",
+            there.0, ours.0
+        )
+    })
 }

@@ -38,7 +38,8 @@ impl NodeWalk<'_, '_> {
             }
             let counted = page.iter().filter(|&&count| count == 0).count();
             if usize::from(*free) != counted {
-                let what = format!("group {group}: {free} free units stated, {counted} are free");
+                let what =
+                    format!("group {group} records {free} free units, but {counted} are free");
                 self.found(FindingKind::Count, first, what);
             }
         }
@@ -46,7 +47,7 @@ impl NodeWalk<'_, '_> {
         let beyond: Vec<u64> = self.met.range(end..).map(|(&unit, _)| unit).collect();
         if !pages.groups.is_empty() {
             for unit in beyond {
-                let what = format!("unit {unit}: a node behind the end of the map");
+                let what = format!("unit {unit}: a node is past the end of the space map");
                 self.found(FindingKind::Count, unit, what);
             }
         }
@@ -106,12 +107,17 @@ impl NodeWalk<'_, '_> {
             if wanted != found && !kept {
                 let what = match (wanted, found) {
                     (CONTINUATION, _) => {
-                        format!("unit {unit}: the inside of a node counts {found}")
+                        format!(
+                            "unit {unit} is inside a node, but has a reference count of {found}"
+                        )
                     }
                     (_, 0) => {
-                        format!("unit {unit}: marked as free, and {wanted} pointers lead here")
+                        format!("unit {unit} is marked as free, but {wanted} pointers point to it")
                     }
-                    _ => format!("unit {unit} counts {found} references, not {wanted}"),
+                    _ => format!(
+                        "unit {unit} has a reference count of {found}, but {wanted} pointers \
+                         point to it"
+                    ),
                 };
                 self.found(FindingKind::Count, unit, what);
             }

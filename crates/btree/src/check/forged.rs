@@ -382,7 +382,7 @@ fn a_node_over_the_greatest_weight_is_found() {
         if over == 0 {
             subject.is_clean();
         } else {
-            let what = format!("a node weighs {}", WEIGHT_MAX + 1);
+            let what = format!("the node is too large, with a weight of {}", WEIGHT_MAX + 1);
             subject.finds_only(FindingKind::Structure, unit, &what);
         }
     }

@@ -43,7 +43,10 @@ fn a_count_that_is_too_high_or_too_low_is_found() {
         let finding = &report.findings[0];
         assert_eq!(finding.kind, FindingKind::Count);
         assert_eq!(finding.offset, unit_offset(unit as u64));
-        assert!(finding.what.contains(&format!("counts {count} references, not 2")), "{finding:?}");
+        assert!(
+            finding.what.contains(&format!("has a reference count of {count}, but 2 pointers")),
+            "{finding:?}"
+        );
     }
 }
 
@@ -53,7 +56,7 @@ fn a_node_that_is_marked_as_free_is_found() {
         let unit = first_node(page);
         page[unit] = 0;
     });
-    assert!(report.findings[0].what.contains("marked as free, and 2 pointers lead here"));
+    assert!(report.findings[0].what.contains("is marked as free, but 2 pointers point to it"));
     // The recorded number of free units is wrong as well.
     assert_eq!(report.findings_count, 2, "{:#?}", report.findings);
 }

@@ -202,7 +202,10 @@ impl<'n, 'p> NodeWalk<'n, 'p> {
         let unit = pointer.unit;
         self.keys(unit, &content.keys, bounds);
         if content.weight > WEIGHT_MAX {
-            let what = format!("unit {unit}, in {}: a node weighs {}", self.tree, content.weight);
+            let what = format!(
+                "unit {unit}, in {}: the node is too large, with a weight of {}",
+                self.tree, content.weight
+            );
             self.found(FindingKind::Structure, unit, what);
         }
         if content.weight < WEIGHT_MIN && !root {
@@ -242,7 +245,8 @@ impl<'n, 'p> NodeWalk<'n, 'p> {
         self.report.entries += content.keys.len() as u64;
         if pointer.overflows == content.far.is_empty() {
             let unit = pointer.unit;
-            let what = format!("unit {unit}: its pointer errs about overflow nodes");
+            let what =
+                format!("unit {unit}: the pointer to the node is wrong about its overflow nodes");
             self.found(FindingKind::Structure, unit, what);
         }
         for &(far, length) in &content.far {

@@ -283,7 +283,7 @@ fn a_slot_copied_without_its_cell_points_to_the_old_place() {
 }
 
 /// Slots that were changed in this process have no pointers of their own, in clean nodes too. An
-/// unchanged snapshot still has such a node; a clone of it, which the search skips, copies the node
+/// unchanged snapshot still has such a node. A clone of it, which the search skips, copies the node
 /// with the cells of leaves that are moved for another tree.
 #[test]
 fn leaves_shared_with_a_clean_copy_are_not_moved() {

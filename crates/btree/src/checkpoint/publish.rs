@@ -1,8 +1,8 @@
 //! Step 4: writes the superblocks, and releases the old state once they are durable.
 //!
 //! Both superblocks are equal, so that damage of either loses nothing (decision 0064). They are
-//! written one after the other, and nothing of the previous state is freed until both are durable:
-//! whenever one of them is torn, or rots, the other points to a state that is whole.
+//! written one after the other, and nothing of the previous state is freed until both are durable.
+//! If one of them is torn, or rots, the other points to a state that is whole.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

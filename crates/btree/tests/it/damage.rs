@@ -187,7 +187,7 @@ fn a_reversed_cursor_reads_again() {
     cursor.seek(&[6]).expect("seek");
     assert_eq!(cursor.prev().expect("read").expect("an entry").key, &[5]);
     rewrite(&store);
-    // What was deleted is passed over.
+    // What was deleted is skipped.
     assert_eq!(cursor.prev().expect("read").expect("an entry").key, &[3]);
     let item = cursor.prev().expect("read").expect("an entry");
     assert_eq!((item.key, item.value), ([2].as_slice(), [20; 6000].as_slice()));

@@ -161,7 +161,7 @@ fn differences(old: &Model, new: &Model) -> Differences {
         .collect()
 }
 
-/// Nothing is passed over in silence, on either side, whatever is rotten.
+/// Nothing is skipped in silence, on either side, whatever is rotten.
 #[test]
 fn a_difference_over_damage_is_whole_or_names_the_place_of_the_damage() {
     let (sim, store, clone) = with_clone(7, 6000);
@@ -177,9 +177,9 @@ fn a_difference_over_damage_is_whole_or_names_the_place_of_the_damage() {
     let bytes = sim.env().device.open("btree/nodes").and_then(|file| file.len()).expect("length");
     let (mut whole, mut reported) = (0, 0);
     for unit in 0..bytes / 1024 {
-        let medium = sim.device.copy();
-        medium.flip_bit("btree/nodes", unit * 8192 + 8 * 200 + unit % 8);
-        let opened = BtreeStore::open(&SimEnv::on(medium, 1).env(), &options(8 << 20));
+        let disk = sim.device.copy();
+        disk.flip_bit("btree/nodes", unit * 8192 + 8 * 200 + unit % 8);
+        let opened = BtreeStore::open(&SimEnv::on(disk, 1).env(), &options(8 << 20));
         // The damage is in the catalog; other tests check that it is reported.
         let Ok(store) = opened else { continue };
         for (from, to, want) in [(TREE, clone, &forth), (clone, TREE, &back)] {

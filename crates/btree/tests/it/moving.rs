@@ -146,10 +146,10 @@ fn power_may_be_cut_while_leaves_are_moved() {
         }
         store.sync(store.last_commit()).expect("sync");
         let (expected, cloned, cuts) = (model.clone(), cloned.clone(), Arc::clone(&cuts));
-        sim.device.watch(move |medium: &SimDevice, op| {
+        sim.device.watch(move |disk: &SimDevice, op| {
             let policy = CrashPolicy::ALL[op as usize % CrashPolicy::ALL.len()];
             let place = format!("{policy:?} before {op}");
-            let sim = SimEnv::on(medium.after_crash(policy, op), 1);
+            let sim = SimEnv::on(disk.after_crash(policy, op), 1);
             let store = BtreeStore::open(&sim.env(), &options(CACHE_BYTES)).expect(&place);
             assert!(entries(&*store, TREE) == expected, "{place}: the tree has changed");
             assert!(entries(&*store, clone) == cloned, "{place}: the clone has changed");

@@ -12,10 +12,10 @@ pub(crate) type Wrong = Arc<dyn Fn(u64, &mut [u8]) -> Result<()> + Send + Sync>;
 /// An environment of which reads of the nodes go through `wrong`.
 pub(crate) fn through(env: Env, wrong: Wrong) -> Env {
     let inner = Arc::clone(&env.device);
-    Env { device: Arc::new(Medium { inner, wrong }), ..env }
+    Env { device: Arc::new(BadDisk { inner, wrong }), ..env }
 }
 
-struct Medium {
+struct BadDisk {
     inner: Arc<dyn Device>,
     wrong: Wrong,
 }
@@ -25,7 +25,7 @@ struct Nodes {
     wrong: Wrong,
 }
 
-impl Device for Medium {
+impl Device for BadDisk {
     fn open(&self, path: &str) -> Result<Arc<dyn File>> {
         let inner = self.inner.open(path)?;
         let wrong = Arc::clone(&self.wrong);

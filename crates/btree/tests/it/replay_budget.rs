@@ -97,8 +97,8 @@ fn power_may_be_cut_while_a_long_log_is_replayed() {
         }
         for policy in CrashPolicy::at(point / 6) {
             let place = format!("power cut before operation {op}, {policy:?}");
-            let medium = SimEnv::on(image.after_crash(policy, op), op);
-            let store = BtreeStore::open(&medium.env(), &recovering).expect(&place);
+            let disk = SimEnv::on(image.after_crash(policy, op), op);
+            let store = BtreeStore::open(&disk.env(), &recovering).expect(&place);
             let found = load.whole(&store, &place);
             assert!(found >= synced && found <= written, "{place}: {found} of {synced}");
             let report = check(&store).expect(&place);
@@ -265,7 +265,7 @@ fn a_long_log_over_damage_is_replayed_within_the_budget() {
             let device = sim.device.copy();
             let bit = 8 * (1024 * random.u64(..units) + 300);
             device.flip_bit("btree/nodes", bit);
-            let medium = SimEnv::on(device.clone(), 1);
+            let disk = SimEnv::on(device.clone(), 1);
             let (points, images) = (AtomicU64::new(0), Arc::new(device::sync::Mutex::new(vec![])));
             let kept = Arc::clone(&images);
             device.watch(move |image, op| {
@@ -273,7 +273,7 @@ fn a_long_log_over_damage_is_replayed_within_the_budget() {
                     kept.lock().push((image.copy(), op));
                 }
             });
-            let Ok(store) = BtreeStore::open(&medium.env(), &options(cache_bytes)) else {
+            let Ok(store) = BtreeStore::open(&disk.env(), &options(cache_bytes)) else {
                 continue;
             };
             device.unwatch();

@@ -101,8 +101,8 @@ fn free_space_is_returned_when_idle_and_in_bulk() {
 }
 
 /// Opens what a power cut left, and checks all of it; returns how much trash there is.
-fn look(medium: &SimDevice, place: &str, kept: &BTreeMap<Vec<u8>, Vec<u8>>) -> u64 {
-    let store = BtreeStore::open(&SimEnv::on(medium.clone(), 1).env(), &options(CACHE_BYTES))
+fn look(disk: &SimDevice, place: &str, kept: &BTreeMap<Vec<u8>, Vec<u8>>) -> u64 {
+    let store = BtreeStore::open(&SimEnv::on(disk.clone(), 1).env(), &options(CACHE_BYTES))
         .unwrap_or_else(|error| panic!("{place}: {error}"));
     let opened = store.stats();
     // What the log drops is not trash yet.
@@ -128,14 +128,14 @@ fn power_cuts_while_space_is_freed_leave_a_whole_store() {
     // How many there were, and how many of them found trash.
     let cuts = Arc::new(Mutex::new((0, 0)));
     let count = Arc::clone(&cuts);
-    sim.device.watch(move |medium, op| {
+    sim.device.watch(move |disk, op| {
         // In the short form every fourth; that is each policy in turn.
         if !op.is_multiple_of(rounds(4, 1)) {
             return;
         }
         let policy = CrashPolicy::ALL[op as usize / 2 % CrashPolicy::ALL.len()];
         let place = format!("{policy:?} before {op}");
-        let trash = look(&medium.after_crash(policy, op), &place, &expected);
+        let trash = look(&disk.after_crash(policy, op), &place, &expected);
         let mut count = count.lock();
         *count = (count.0 + 1, count.1 + u32::from(trash > 0));
     });
@@ -187,8 +187,8 @@ fn nothing_is_freed_after_a_failed_superblock_write() {
             }
         }
         for (seed, policy) in (0..).zip(CrashPolicy::ALL) {
-            let medium = sim.device.after_crash(policy, seed);
-            let opened = BtreeStore::open(&SimEnv::on(medium, 1).env(), &options(CACHE_BYTES));
+            let disk = sim.device.after_crash(policy, seed);
+            let opened = BtreeStore::open(&SimEnv::on(disk, 1).env(), &options(CACHE_BYTES));
             let opened = opened.unwrap_or_else(|error| panic!("{close} {policy:?}: {error}"));
             assert!(entries(&*opened, TREE) == kept, "{close} {policy:?}");
         }
@@ -227,8 +227,8 @@ fn a_failed_checkpoint_beside_ingested_leaves_frees_only_its_own_space() {
     let after = store.stats().disk_bytes;
     assert!(after <= before, "{before} bytes became {failed}, and {after} when given back");
     for (seed, policy) in (0..).zip(CrashPolicy::ALL) {
-        let medium = sim.device.after_crash(policy, seed);
-        let opened = BtreeStore::open(&SimEnv::on(medium, 1).env(), &options(CACHE_BYTES));
+        let disk = sim.device.after_crash(policy, seed);
+        let opened = BtreeStore::open(&SimEnv::on(disk, 1).env(), &options(CACHE_BYTES));
         let opened = opened.unwrap_or_else(|error| panic!("{policy:?}: {error}"));
         assert!(entries(&*opened, TREE) == kept, "{policy:?}");
         checked(&opened);

@@ -106,10 +106,10 @@ pub(crate) fn cut_in_checkpoints(
     for round in rounds {
         change(&store, &mut model, &mut random, round);
         let (expected, seen) = (model.clone(), Arc::clone(&opened));
-        sim.device.watch(move |medium: &SimDevice, op| {
+        sim.device.watch(move |disk: &SimDevice, op| {
             let policy = CrashPolicy::ALL[op as usize % CrashPolicy::ALL.len()];
             let place = format!("seed {seed}, round {round}, {policy:?} before {op}");
-            let crashed = medium.after_crash(policy, op);
+            let crashed = disk.after_crash(policy, op);
             *seen.lock() += opens(&crashed, &expected, &place);
         });
         assert!(store.checkpoint().expect("checkpoint"));

@@ -473,7 +473,7 @@ impl Reader<'_> {
             let (head, tail) = item.key.split_at(item.key.len() - 8);
             let writer = u64::from_be_bytes(tail.try_into().expect("eight bytes"));
             if writer == u64::MAX {
-                assert_eq!(head, &key_between(next, 0)[..head.len()], "no entry is passed over");
+                assert_eq!(head, &key_between(next, 0)[..head.len()], "no entry is skipped");
                 assert!(item.value == old_value(next), "entry {next} is another");
                 next += 1;
             } else if writer == self.writer {

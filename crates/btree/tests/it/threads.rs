@@ -282,8 +282,8 @@ fn only_commits_that_merely_add_are_applied_in_any_order() {
             let sums: i64 = counters.map(|(_, value)| sum(value)).sum();
             assert_eq!(sums, ROUNDS * (ROUNDS - 1) / 2);
         }
-        let medium = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
-        let opened = BtreeStore::open(&medium.env(), &options(8 << 20)).expect("opens");
+        let disk = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
+        let opened = BtreeStore::open(&disk.env(), &options(8 << 20)).expect("opens");
         assert!(entries(&*opened, TREE) == there, "a replay makes something else of it");
         checked(&opened);
     }

@@ -80,15 +80,15 @@ fn enumerate(seed: u64, punches: bool) {
         let mut visits = 0_u64;
         // Held on to: what the watcher alone holds would be closed while the disk is locked.
         let _held = Arc::clone(&shared);
-        volume.sim.device.watch(move |medium, op| {
+        volume.sim.device.watch(move |disk, op| {
             visits += 1;
             for policy in CrashPolicy::ALL {
                 let what = format!("crash of {policy:?} before operation {op}, visit {visits}");
                 let _context = Context::new(what);
-                check_crash(&shared, medium, policy, seed ^ op);
+                check_crash(&shared, disk, policy, seed ^ op);
             }
             let _context = Context::new(format!("killed before operation {op}, visit {visits}"));
-            check_killed(&shared, medium, seed ^ op);
+            check_killed(&shared, disk, seed ^ op);
         });
         random_op(&mut volume, &mut random).unwrap();
         volume.sim.device.unwatch();
@@ -126,13 +126,13 @@ fn a_power_cut_while_many_segments_are_sealed_loses_nothing() {
             punches: true,
             objects: None,
         });
-        volume.sim.device.watch(move |medium, op| {
+        volume.sim.device.watch(move |disk, op| {
             for policy in CrashPolicy::ALL {
                 let _context = Context::new(format!("crash of {policy:?} before operation {op}"));
-                check_crash(&shared, medium, policy, seed ^ op);
+                check_crash(&shared, disk, policy, seed ^ op);
             }
             let _context = Context::new(format!("killed before operation {op}"));
-            check_killed(&shared, medium, seed ^ op);
+            check_killed(&shared, disk, seed ^ op);
         });
         for ino in 1..4 {
             volume.release(32, ino).unwrap();

@@ -1,5 +1,5 @@
-//! The seam for a scheduler of tests: with the feature `sim`, threads, locks, condition variables,
-//! channels and clocks of this crate ask a [`Scheduler`] before they wait, so that one seed decides
+//! The seam for a scheduler of tests. With the feature `sim`, threads, locks, condition variables,
+//! channels and clocks of this crate ask a [`Scheduler`] before they wait. So one seed decides
 //! which thread runs.
 //!
 //! ```text

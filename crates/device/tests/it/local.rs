@@ -141,7 +141,7 @@ const READ_ONLY: &str = "PANDO_TEST_READ_ONLY";
 #[test]
 fn a_read_only_directory_is_read_and_locked_and_reported() {
     if let Some(root) = std::env::var_os(READ_ONLY) {
-        return on_a_read_only_medium(std::path::Path::new(&root));
+        return on_a_read_only_disk(std::path::Path::new(&root));
     }
     let directory = tempfile::tempdir().unwrap();
     let device = LocalDevice::open(directory.path()).unwrap();
@@ -167,7 +167,7 @@ fn a_read_only_directory_is_read_and_locked_and_reported() {
     }
 }
 
-fn on_a_read_only_medium(root: &std::path::Path) {
+fn on_a_read_only_disk(root: &std::path::Path) {
     let device = LocalDevice::open(root).unwrap();
     let is_refused = |result: device::Result<()>| {
         assert_eq!(result.unwrap_err().kind, std::io::ErrorKind::ReadOnlyFilesystem);

@@ -1,4 +1,4 @@
-//! The operating system's files and the simulated medium, through one suite.
+//! The operating system's files and the simulated disk, through one suite.
 
 #[cfg(test)]
 mod blobs_crash;

@@ -1,4 +1,4 @@
-//! The suite on the simulated medium.
+//! The suite on the simulated disk.
 
 use testing::device_conformance::SimUnderTest;
 

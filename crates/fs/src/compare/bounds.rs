@@ -39,19 +39,31 @@ impl Bounds {
 
     /// Refuses directories that wait beyond the bound.
     pub(super) fn check_waiting(&self, waiting: usize) -> FsResult<()> {
-        within(waiting, self.waiting, "memory for a comparison of so many directories")
+        within(
+            waiting,
+            self.waiting,
+            "a comparison of so many directories takes more memory than allowed",
+        )
     }
 
     /// Counts a name of an inode.
     pub(super) fn take_name(&self, taken: &mut usize, name: &[u8]) -> FsResult<()> {
         *taken += NAME_BYTES + name.len();
-        within(*taken, self.names_bytes, "memory for a comparison of a file with so many names")
+        within(
+            *taken,
+            self.names_bytes,
+            "a comparison of a file with so many names takes more memory than allowed",
+        )
     }
 
     /// Counts a mounted subvolume by the bytes of its name and path.
     pub(super) fn take_mount(&self, taken: &mut usize, bytes: usize) -> FsResult<()> {
         *taken += MOUNT_BYTES + bytes;
-        within(*taken, self.mounts_bytes, "memory for a comparison of so many subvolumes")
+        within(
+            *taken,
+            self.mounts_bytes,
+            "a comparison of so many subvolumes takes more memory than allowed",
+        )
     }
 }
 

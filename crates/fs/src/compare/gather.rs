@@ -116,11 +116,11 @@ pub(super) struct Gathering<'p, 'a> {
     pub(super) mounts: Option<&'p mut Mounts>,
     /// The entry whose own record differed last.
     pub(super) last: Slot,
-    /// Whether entries of directories that are open in neither state were passed over.
+    /// Whether entries of directories that are open in neither state were skipped.
     pub(super) has_passed: bool,
 }
 
-/// Records of a directory that is open in neither state read before others are passed over.
+/// Records of a directory that is open in neither state read before others are skipped.
 const PASSED_FROM: u64 = 16;
 
 impl Gathering<'_, '_> {
@@ -160,7 +160,7 @@ impl Gathering<'_, '_> {
     }
 
     /// Takes the differences of a range of keys. What is in a directory that is open in neither
-    /// state has no name that is seen, and is passed over: the tree of a subvolume has more than
+    /// state has no name that is seen, and is skipped: the tree of a subvolume has more than
     /// the directory that is compared.
     fn differences(&mut self, mut range: KeyRange) -> FsResult<()> {
         let pin = self.pair.pin;

@@ -85,7 +85,9 @@ impl<'a> Judge<'_, 'a> {
         let path = self.side(which).path(name)?;
         *bytes += path.len();
         if *bytes > PATHS_BYTES_MAX {
-            return Err(FsError::LimitReached("paths of the names of one inode: 64 MiB"));
+            return Err(FsError::LimitReached(
+                "the paths of one inode's names take more than 64 MiB",
+            ));
         }
         Ok(path)
     }

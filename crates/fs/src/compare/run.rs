@@ -221,7 +221,7 @@ fn is_orphan(pair: &Pair<'_>, ino: u64) -> FsResult<bool> {
 }
 
 /// Drops inodes that entries which differ point to: those that were seen are noted, so these are in
-/// directories that were passed over.
+/// directories that were skipped.
 fn drop_placed(pair: &Pair<'_>, unplaced: &mut Set<u64>) -> FsResult<()> {
     let [Some(old), Some(new)] = &pair.sides else { return Ok(()) };
     let trees = [old.half.tree, new.half.tree];

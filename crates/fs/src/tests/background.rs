@@ -14,7 +14,7 @@ use volume::{FormatOptions, OpenOptions};
 #[test]
 fn a_checkpoint_skips_no_background_step() {
     let env = SimEnv::on(SimDevice::new(1), 1).env();
-    Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+    Fs::format(&env, &FormatOptions::default()).expect("an empty disk");
     let options = OpenOptions { checkpoint_bytes: 24 << 10, ..OpenOptions::default() };
     let fs = Fs::open(env, &options).expect("it was made just now");
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };

@@ -35,7 +35,7 @@ impl Accounts for Nobody {
 #[test]
 fn totals_are_returned_if_a_record_names_a_missing_base() {
     let env = SimEnv::on(SimDevice::new(1), 1).env();
-    Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+    Fs::format(&env, &FormatOptions::default()).expect("an empty disk");
     let options = OpenOptions { index: Some(IndexOptions::default()), ..OpenOptions::default() };
     let fs = Fs::open(env, &options).expect("it was made just now");
     let root = Caller::root();
@@ -77,7 +77,7 @@ fn totals_are_returned_if_a_record_names_a_missing_base() {
 #[test]
 fn a_base_named_only_by_an_older_state_is_released() {
     let env = SimEnv::on(SimDevice::new(1), 1).env();
-    Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+    Fs::format(&env, &FormatOptions::default()).expect("an empty disk");
     let options = OpenOptions { index: Some(IndexOptions::default()), ..OpenOptions::default() };
     let fs = Fs::open(env, &options).expect("it was made just now");
     let root = Caller::root();
@@ -119,7 +119,7 @@ fn remove_all_without_space(engine: Engine) {
     let device = SimDevice::new(2);
     let env = SimEnv::on(device.clone(), 2).env();
     let format = FormatOptions { engine, ..FormatOptions::default() };
-    Fs::format(&env, &format).expect("an empty medium");
+    Fs::format(&env, &format).expect("an empty disk");
     let options = OpenOptions {
         index: Some(IndexOptions::default()),
         log_segment_bytes: 256 << 10,
@@ -146,7 +146,7 @@ fn remove_all_without_space(engine: Engine) {
         let made = fs.mknod(&root, one, format!("{number:0200}").as_bytes(), &new);
         matches!(made, Err(FsError::NoSpace))
     });
-    assert!(is_full, "{engine:?}: 100,000 files fit into a small medium");
+    assert!(is_full, "{engine:?}: 100,000 files fit into a small disk");
     let removed = remove_all(&fs).expect("what removes goes through");
     assert!(removed > 0 && all(&fs).expect("they are listed").is_empty(), "{engine:?}");
     fs.sync().expect("it is written");

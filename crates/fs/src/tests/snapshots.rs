@@ -12,7 +12,7 @@ use volume::{FormatOptions, OpenOptions};
 #[test]
 fn no_name_hides_the_number_of_another_snapshot() {
     let env = sim_env(1).env();
-    Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+    Fs::format(&env, &FormatOptions::default()).expect("an empty disk");
     let fs = Fs::open(env, &OpenOptions::default()).expect("it was made just now");
     let fs = fs.with_virtual_dirs();
     let (root, dir) = (Caller::root(), NodeId::ROOT);

@@ -56,7 +56,7 @@ fn volume() -> Volume {
     let clock = Arc::new(Looked { nanos, step: AtomicU64::new(0) });
     let env = SimEnv::on(device.clone(), 7).env();
     let env = Env { clock: Arc::<Looked>::clone(&clock), ..env };
-    Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+    Fs::format(&env, &FormatOptions::default()).expect("an empty disk");
     let options = OpenOptions {
         cache_bytes: 4 << 20,
         log_segment_bytes: 256 << 10,
@@ -108,7 +108,7 @@ fn a_thread_that_waits_for_anothers_search_deletes_nothing() {
         let made = v.fs.mkdir(&root, ROOT, format!("{n:0200}").as_bytes(), 0o755);
         matches!(made, Err(FsError::NoSpace))
     });
-    assert!(full, "100,000 directories fit into a small medium");
+    assert!(full, "100,000 directories fit into a small disk");
     // All but a moment of the time goes before it waits.
     v.clock.step(Duration::from_millis(29_900));
     let looking = v.fs.foreground.looking.lock();

@@ -355,8 +355,8 @@ fn drafts_equal_ordinary_calls(engine: Engine) {
 }
 
 /// What a crash left: nothing of what was not flushed, or all of it, and nothing else.
-fn check_crash(medium: &SimDevice, (op, before): (u64, usize), place: &str) -> usize {
-    let env = SimEnv::on(medium.clone(), 1);
+fn check_crash(disk: &SimDevice, (op, before): (u64, usize), place: &str) -> usize {
+    let env = SimEnv::on(disk.clone(), 1);
     let offline = fs::Fs::check_offline(&env.env(), &mut |_, _| ControlFlow::Continue(()));
     let offline = offline.unwrap_or_else(|error| panic!("{place}: {error}"));
     assert!(offline.problems.is_empty(), "{place}, not opened: {:?}", offline.problems);
@@ -407,10 +407,10 @@ fn power_is_cut_while_drafts_become_visible(engine: Engine) {
     assert!(builder.is_draft(dirs[1]), "all are drafts until the flush");
     let (cuts, complete) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (counted, shown) = (Arc::clone(&cuts), Arc::clone(&complete));
-    device.watch(move |medium, op| {
+    device.watch(move |disk, op| {
         counted.fetch_add(1, Ordering::SeqCst);
         for (number, policy) in CrashPolicy::ALL.into_iter().enumerate() {
-            let after = medium.after_crash(policy, op * 3 + number as u64);
+            let after = disk.after_crash(policy, op * 3 + number as u64);
             let place = format!("before operation {op}, {policy:?}");
             let found = check_crash(&after, (op, 0), &place);
             shown.fetch_add(u64::from(found == FILES), Ordering::SeqCst);
@@ -475,8 +475,8 @@ fn flush_with_failing_sync(engine: Engine, memory: usize, after: u64) -> Option<
         // Errors of the log that failed.
         drop(volume.background_step(64));
     }
-    let medium = device.after_crash(CrashPolicy::KeepAll, 1);
-    let opened = fs::Fs::open(SimEnv::on(medium, 1).env(), &OpenOptions::default()).unwrap();
+    let disk = device.after_crash(CrashPolicy::KeepAll, 1);
+    let opened = fs::Fs::open(SimEnv::on(disk, 1).env(), &OpenOptions::default()).unwrap();
     let opened = Arc::new(opened.with_virtual_dirs());
     assert_whole(&opened);
     let found = opened.lookup(&root, top, b"dir");

@@ -17,7 +17,7 @@ fn a_segment_that_does_not_take_its_footer_costs_no_acknowledged_change(engine: 
         let sim = sim_env(1);
         let root = Caller::root();
         Fs::format(&sim.env(), &FormatOptions { engine, ..FormatOptions::default() })
-            .expect("an empty medium");
+            .expect("an empty disk");
         let fs = open(&sim);
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
         let file = fs.mknod(&root, NodeId::ROOT, b"file", &new).expect("made").node;

@@ -30,8 +30,8 @@ struct How {
 
 /// Opens what a crash left, and verifies it. Returns the state that it is in, which is
 /// durable then.
-fn check_disk(medium: &SimDevice, how: &How, states: &States, place: &str) -> States {
-    let mut subject = match FsSubject::open(medium, &how.options, &how.base) {
+fn check_disk(disk: &SimDevice, how: &How, states: &States, place: &str) -> States {
+    let mut subject = match FsSubject::open(disk, &how.options, &how.base) {
         Ok(subject) => subject,
         Err(error) => panic!("{place}, in {}: does not open: {error}", states.doing),
     };
@@ -46,19 +46,19 @@ fn check_disk(medium: &SimDevice, how: &How, states: &States, place: &str) -> St
     subject.fs().close().unwrap_or_else(|error| panic!("{place}: close: {error}"));
     drop(subject);
     if !matches!(how.base, Base::Oracle(_)) {
-        check_store(medium, place);
+        check_store(disk, place);
     }
     only
 }
 
 /// Checks all that the closed volume's store has on disk.
-fn check_store(medium: &SimDevice, place: &str) {
-    let header = VolumeHeader::decode(&medium.read_file(format::volume::FILE));
+fn check_store(disk: &SimDevice, place: &str) {
+    let header = VolumeHeader::decode(&disk.read_file(format::volume::FILE));
     let header = header.unwrap_or_else(|error| panic!("{place}: {error}"));
     let (volume, log_key) = (header.volume_id, store::LogKey(header.hash_key));
     let log_segment_bytes = 256 << 10;
     let common = store::EngineOptions { volume, log_key, log_segment_bytes, ..Default::default() };
-    let env = SimEnv::on(medium.clone(), 1).env();
+    let env = SimEnv::on(disk.clone(), 1).env();
     let report = match header.engine {
         EngineKind::Btree => {
             let options = btree::Options { common, ..btree::Options::default() };
@@ -73,23 +73,23 @@ fn check_store(medium: &SimDevice, place: &str) {
     assert!(report.is_clean(), "{place}: {report:?}");
 }
 
-fn check_crash(medium: &SimDevice, op: u64, how: &How, states: &Mutex<States>) {
+fn check_crash(disk: &SimDevice, op: u64, how: &How, states: &Mutex<States>) {
     let states = states.lock();
     for policy in CrashPolicy::at(op) {
         let seed = op * 3 + policy as u64;
-        let after = medium.after_crash(policy, seed);
+        let after = disk.after_crash(policy, seed);
         let place = format!("before operation {op}, {policy:?} {seed}");
         check_disk(&after, how, &states, &place);
     }
     if op.is_multiple_of(scale(4, 1)) {
-        check_killed(medium, op, how, &states);
+        check_killed(disk, op, how, &states);
     }
 }
 
 /// The process was killed, and the next one reads what was never made durable; when that has
 /// closed the volume, power is cut.
-fn check_killed(medium: &SimDevice, op: u64, how: &How, states: &States) {
-    let left = medium.copy();
+fn check_killed(disk: &SimDevice, op: u64, how: &How, states: &States) {
+    let left = disk.copy();
     let found = check_disk(&left, how, states, &format!("killed before operation {op}"));
     let cut = left.after_crash(CrashPolicy::LoseAll, op);
     check_disk(&cut, how, &found, &format!("killed before operation {op}, later cut"));
@@ -112,9 +112,9 @@ fn enumerate(seed: u64, durability: Durability, base: &Base) -> [u64; 2] {
     if before > 0 {
         script.subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
     }
-    device.watch(move |medium, op| {
+    device.watch(move |disk, op| {
         counted.fetch_add(1, Ordering::SeqCst);
-        check_crash(medium, op, &how, &states);
+        check_crash(disk, op, &how, &states);
     });
     for _ in before..STEPS {
         assert_eq!(script.step(), Step::Done);
@@ -164,15 +164,15 @@ fn a_volume_that_opens_after_a_killed_format_keeps_opening() {
         let base = Base::Engine(engine);
         let opened = Arc::new(AtomicU64::new(0));
         let (watched, counted) = (base.clone(), Arc::clone(&opened));
-        device.watch(move |medium, op| {
-            if !stays_a_volume(medium, op, &watched) {
+        device.watch(move |disk, op| {
+            if !stays_a_volume(disk, op, &watched) {
                 return;
             }
             counted.fetch_add(1, Ordering::SeqCst);
-            let second = medium.copy();
+            let second = disk.copy();
             let base = watched.clone();
-            second.watch(move |medium, op| {
-                stays_a_volume(medium, op, &base);
+            second.watch(move |disk, op| {
+                stays_a_volume(disk, op, &base);
             });
             FsSubject::open(&second, &options(Durability::Async), &watched).expect("as before");
             second.unwatch();
@@ -234,9 +234,9 @@ fn crash_after_faults(base: &Base, seeds: u64) {
         let (base, clusters) = (base.clone(), Arc::default());
         let how = How { options: options(Durability::Async), base, clusters };
         for policy in CrashPolicy::ALL {
-            let medium = device.after_crash(policy, seed);
+            let disk = device.after_crash(policy, seed);
             let place = format!("seed {seed}, after a fault on {on:?}, {policy:?}");
-            check_disk(&medium, &how, &states, &place);
+            check_disk(&disk, &how, &states, &place);
         }
     }
 }

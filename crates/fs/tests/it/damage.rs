@@ -80,8 +80,8 @@ fn compare(right: &Dump, path: &OpPath, op: &Op, effect: &Effect, place: &str) {
 }
 
 /// Bits to flip in a file: those of places that hold something, and a few of those that do not.
-fn bits(medium: &SimDevice, path: &str, length: u64, count: u64, seed: u64) -> Vec<u64> {
-    let bytes = medium.read_file(path);
+fn bits(disk: &SimDevice, path: &str, length: u64, count: u64, seed: u64) -> Vec<u64> {
+    let bytes = disk.read_file(path);
     let held: Vec<u64> = (0_u64..)
         .zip(bytes.chunks(16))
         .filter(|(_, c)| c.iter().any(|b| *b != 0))
@@ -98,12 +98,12 @@ fn bits(medium: &SimDevice, path: &str, length: u64, count: u64, seed: u64) -> V
     bits
 }
 
-fn flip_bits(medium: &SimDevice, right: &Dump, count: u64, seed: u64) -> (u64, u64) {
+fn flip_bits(disk: &SimDevice, right: &Dump, count: u64, seed: u64) -> (u64, u64) {
     let (mut named, mut harmless) = (0, 0);
-    for (path, length) in medium.files().into_iter().filter(|(_, length)| *length > 0) {
-        for bit in bits(medium, &path, length, count, seed) {
+    for (path, length) in disk.files().into_iter().filter(|(_, length)| *length > 0) {
+        for bit in bits(disk, &path, length, count, seed) {
             let place = format!("seed {seed}: bit {bit} of {path}");
-            let damaged = medium.copy();
+            let damaged = disk.copy();
             // The engine is in the header of the volume.
             let base = Base::Engine(Engine::default());
             damaged.flip_bit(&path, bit);

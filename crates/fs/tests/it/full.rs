@@ -64,9 +64,9 @@ fn run(base: &Base, seeds: u64) {
         println!("{refused} operations found no space; latched: {latched}");
 
         // A full volume opens, after a crash too.
-        let medium = device.after_crash(CrashPolicy::LoseAll, seed);
-        medium.set_capacity(Some(medium.used_bytes()));
-        let mut subject = FsSubject::open(&medium, &options(Durability::Async), base)
+        let disk = device.after_crash(CrashPolicy::LoseAll, seed);
+        disk.set_capacity(Some(disk.used_bytes()));
+        let mut subject = FsSubject::open(&disk, &options(Durability::Async), base)
             .unwrap_or_else(|error| panic!("seed {seed}: a full volume opens: {error}"));
         check_state(&mut subject, &script.states.lock(), &format!("seed {seed}, full"));
         drop(subject);
@@ -105,7 +105,7 @@ fn fill_with_names(fs: &Fs, clock: &SetClock, random: &mut fastrand::Rng, name: 
             some_background(fs, random.usize(1..8));
         }
     }
-    panic!("100,000 directories fit into a small medium");
+    panic!("100,000 directories fit into a small disk");
 }
 
 /// Some steps of background work; those that find no space are tried again later.

@@ -29,7 +29,7 @@ fn open(device: &SimDevice) -> Result<Arc<Fs>, OpenError> {
 /// A volume with a file in it, and the bytes of its header.
 fn volume(engine: Engine) -> (SimDevice, Vec<u8>) {
     let device = SimDevice::new(3);
-    format(&device, engine).expect("an empty medium");
+    format(&device, engine).expect("an empty disk");
     let fs = open(&device).expect("it was made just now");
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let file = fs.mknod(&Caller::root(), NodeId::ROOT, b"f", &new).expect("there is space").node;
@@ -45,7 +45,7 @@ fn another(engine: Engine) -> Vec<u8> {
     let device = SimDevice::new(3);
     let env = device::Env { device: Arc::new(device.clone()), ..testing::sim_env(2).env() };
     let options = FormatOptions { engine, ..FormatOptions::default() };
-    Fs::format(&env, &options).expect("an empty medium");
+    Fs::format(&env, &options).expect("an empty disk");
     device.read_file(FILES[0])
 }
 
@@ -261,9 +261,9 @@ fn whole_or_nothing(left: &SimDevice, engine: Engine, place: &str) -> bool {
 fn enumerate(device: &SimDevice, engine: Engine, place: &'static str) -> (u64, u64) {
     let counted = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let count = Arc::clone(&counted);
-    device.watch(move |medium, op| {
-        let killed = std::iter::once(medium.copy());
-        let cut = CrashPolicy::ALL.into_iter().map(|policy| medium.after_crash(policy, op));
+    device.watch(move |disk, op| {
+        let killed = std::iter::once(disk.copy());
+        let cut = CrashPolicy::ALL.into_iter().map(|policy| disk.after_crash(policy, op));
         for (number, left) in killed.chain(cut).enumerate() {
             let place = format!("{engine:?}, {place}, before operation {op}, way {number}");
             count.0.fetch_add(1, Ordering::SeqCst);
@@ -279,7 +279,7 @@ fn enumerate(device: &SimDevice, engine: Engine, place: &'static str) -> (u64, u
 fn half_a_volume_is_not_a_volume() {
     for engine in ENGINES {
         let device = SimDevice::new(5);
-        let (points, volumes) = enumerate(&device, engine, "an empty medium");
+        let (points, volumes) = enumerate(&device, engine, "an empty disk");
         assert!(points > 20 && volumes > 0 && volumes < points, "{points}, {volumes}");
         // All was made but the name, and the next call removes it.
         let left = device.copy();
@@ -305,9 +305,9 @@ fn an_interrupted_repair_is_repeated() {
         let damaged = hurt.read_file(path);
         let (points, counted) = (Arc::new(AtomicU64::new(0)), hurt.copy());
         let (count, expected) = (Arc::clone(&points), right.clone());
-        counted.watch(move |medium, op| {
+        counted.watch(move |disk, op| {
             for policy in CrashPolicy::ALL {
-                let left = medium.after_crash(policy, op);
+                let left = disk.after_crash(policy, op);
                 let place = format!("{path}, before operation {op}, {policy:?}");
                 let found = left.read_file(path);
                 assert!(found == damaged || found == expected, "{place}: {found:?}");

@@ -36,7 +36,7 @@ fn open(device: &SimDevice, seed: u64) -> Arc<Fs> {
 fn fresh(engine: Engine) -> (SimDevice, Arc<Fs>) {
     let device = SimDevice::new(3);
     let format = FormatOptions { engine, ..FormatOptions::default() };
-    Fs::format(&SimEnv::on(device.clone(), 3).env(), &format).expect("an empty medium");
+    Fs::format(&SimEnv::on(device.clone(), 3).env(), &format).expect("an empty disk");
     let fs = open(&device, 3);
     (device, fs)
 }
@@ -218,11 +218,11 @@ fn a_change_and_its_answer_are_both_there_or_neither(engine: Engine) {
     let request = move |number| Request { session, number, hash: number };
     let name = |number: u64| format!("f{number}").into_bytes();
     let (counted, seen) = (Arc::clone(&points), Arc::clone(&durable));
-    device.watch(move |medium, op| {
+    device.watch(move |disk, op| {
         counted.fetch_add(1, Ordering::SeqCst);
         for (at, policy) in CrashPolicy::ALL.into_iter().enumerate() {
             let seed = op * 3 + at as u64;
-            let fs = open(&medium.after_crash(policy, seed), seed);
+            let fs = open(&disk.after_crash(policy, seed), seed);
             for number in 1..=12 {
                 let place = format!("before operation {op}, {policy:?} {seed}, request {number}");
                 let answer = answered(&fs, &request(number));

@@ -21,7 +21,7 @@ fn of(kind: ProblemKind, fix: Option<Fix>) -> Problem {
 fn no_number_of_findings_of_one_kind_hides_another() {
     let sorts = [
         (ProblemKind::Name, Some(Fix::DropIndex)),
-        (ProblemKind::Medium, None),
+        (ProblemKind::ReadError, None),
         (ProblemKind::Structure, None),
     ];
     for last in 0..sorts.len() {

@@ -207,7 +207,7 @@ fn writers_continue_while_existing_files_are_charged() {
     check(&v);
     let mut counted = 0;
     count(fs, dir, &mut counted, &mut std::collections::BTreeSet::new());
-    assert_eq!(used(fs, dir).unwrap().0, counted, "nothing was passed over");
+    assert_eq!(used(fs, dir).unwrap().0, counted, "nothing was skipped");
     fs.rmr(&root, ROOT, b"d").unwrap();
 }
 
@@ -252,12 +252,12 @@ fn a_crash_while_contents_are_charged_leaves_exact_charges_and_the_rest_follows(
         fs.sync().expect("it is written");
         let counted = Arc::clone(&points);
         let again = options.clone();
-        device.watch(move |medium, op| {
+        device.watch(move |disk, op| {
             counted.fetch_add(1, Ordering::SeqCst);
             for policy in CrashPolicy::ALL {
                 let place = format!("seed {seed}, before operation {op}, {policy:?}");
-                let medium = medium.after_crash(policy, seed + op);
-                let subject = FsSubject::open(&medium, &again, &Base::Engine(engine));
+                let disk = disk.after_crash(policy, seed + op);
+                let subject = FsSubject::open(&disk, &again, &Base::Engine(engine));
                 let subject = subject.unwrap_or_else(|error| panic!("{place}: {error}"));
                 let fs = subject.fs();
                 assert_eq!(fs.quota_check().expect("a count"), [], "{place}");

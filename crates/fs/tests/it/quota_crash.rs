@@ -28,11 +28,11 @@ fn base(seed: u64) -> Base {
     Base::Engine(Engine::ALL[(seed % 2) as usize])
 }
 
-fn open(medium: &SimDevice, place: &str) -> FsSubject {
+fn open(disk: &SimDevice, place: &str) -> FsSubject {
     let options = options(Durability::Async);
     // The engine is in the header.
     let base = Base::Engine(Engine::default());
-    FsSubject::open(medium, &options, &base).unwrap_or_else(|error| panic!("{place}: {error}"))
+    FsSubject::open(disk, &options, &base).unwrap_or_else(|error| panic!("{place}: {error}"))
 }
 
 /// All quotas: of what, files, bytes.
@@ -46,14 +46,14 @@ fn charged(fs: &Fs) -> Vec<(QuotaOf, u64, u64)> {
 }
 
 /// The records match the inodes, as they are and when background work is done.
-fn check_left(medium: &SimDevice, place: &str) {
-    let subject = open(medium, place);
+fn check_left(disk: &SimDevice, place: &str) {
+    let subject = open(disk, place);
     assert_eq!(subject.fs().quota_check().expect("a count"), [], "{place}");
     subject.background(1000).expect("background work");
     assert_eq!(subject.fs().quota_check().expect("a count"), [], "{place}, after background work");
     let here = charged(subject.fs());
     subject.fs().close().expect("it closes");
-    assert_eq!(charged(open(medium, place).fs()), here, "{place}");
+    assert_eq!(charged(open(disk, place).fs()), here, "{place}");
 }
 
 #[test]
@@ -66,11 +66,11 @@ fn a_crash_at_every_write_and_sync_leaves_charges_in_step_with_the_files() {
         let fs = subject.fs();
         let mut work = Work::new(fs, seed);
         let counted = Arc::clone(&points);
-        device.watch(move |medium, op| {
+        device.watch(move |disk, op| {
             counted.fetch_add(1, Ordering::SeqCst);
             for policy in CrashPolicy::ALL {
                 let place = format!("seed {seed}, before operation {op}, {policy:?}");
-                check_left(&medium.after_crash(policy, seed + op), &place);
+                check_left(&disk.after_crash(policy, seed + op), &place);
             }
         });
         for step in 0..60 {

@@ -36,7 +36,7 @@ fn settle(fs: &Fs) {
 fn a_large_file_that_was_held_open_goes_in_steps(engine: Engine) {
     let env = sim_env(1);
     Fs::format(&env.env(), &FormatOptions { engine, ..FormatOptions::default() })
-        .expect("an empty medium");
+        .expect("an empty disk");
     let options = OpenOptions { index: None, ..OpenOptions::default() };
     let fs: Arc<Fs> = Fs::open(env.env(), &options).expect("it was made just now");
     let root = Caller::root();
@@ -80,7 +80,7 @@ fn names_made_where_a_removed_directory_was_emptied_go_too(engine: Engine) {
     const FILES: usize = 400;
     let env = sim_env(2);
     Fs::format(&env.env(), &FormatOptions { engine, ..FormatOptions::default() })
-        .expect("an empty medium");
+        .expect("an empty disk");
     let options = OpenOptions { index: None, ..OpenOptions::default() };
     let fs: Arc<Fs> = Fs::open(env.env(), &options).expect("it was made just now");
     let root = Caller::root();

@@ -220,7 +220,7 @@ fn a_clone_of_most_of_a_tree_is_compared_as_a_whole(engine: Engine) {
 }
 
 /// What a user moves out of a directory that was removed is below the clone's root again, and no
-/// name led to it when the clone was compared.
+/// name pointed to it when the clone was compared.
 fn moved_out(engine: Engine, has_plain: bool) {
     let mut changing = Changing::new(engine, 5, 60);
     let (root, node) = (Caller::root(), changing.top);

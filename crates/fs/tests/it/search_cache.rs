@@ -34,7 +34,7 @@ fn options(cache_bytes: usize) -> OpenOptions {
 }
 
 /// A disk with many clusters on it.
-fn medium(engine: Engine) -> (SimDevice, Base) {
+fn disk(engine: Engine) -> (SimDevice, Base) {
     let device = SimDevice::new(1);
     let subject = FsSubject::format(&device, &options(64 << 20), &Base::Engine(engine));
     let (fs, root) = (subject.fs(), Caller::root());
@@ -87,7 +87,7 @@ fn check(fs: &Fs, cache_bytes: usize) {
 #[test]
 fn cached_clusters_stay_within_their_budget() {
     for engine in Engine::ALL {
-        let (device, base) = medium(engine);
+        let (device, base) = disk(engine);
         let open = |bytes: usize| {
             let copy = device.copy();
             let subject = FsSubject::open(&copy, &options(bytes), &base).expect("it opens");

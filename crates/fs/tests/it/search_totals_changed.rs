@@ -132,7 +132,7 @@ impl Changing {
         };
         let mut set = SetAttr::default();
         match self.random.u32(..6) {
-            // The last change of all may be one of before.
+            // The last change of all may be an earlier one.
             0 => set.ctime = Some(SetTime::At(Timestamp(self.random.i64(0..1 << 60)))),
             // One that no other user may read, mostly for a while.
             1 => set.mode = Some([0o700, 0o755, 0o755][self.random.usize(..3)]),

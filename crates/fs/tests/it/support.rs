@@ -50,11 +50,11 @@ pub(crate) fn volume_on(engine: Engine, bits: u32) -> Volume<dyn Store> {
     let store: Arc<dyn Store> = match engine {
         Engine::Btree => {
             let options = btree::Options { common, ..btree::Options::default() };
-            BtreeStore::create(&env.env(), &options).expect("an empty medium")
+            BtreeStore::create(&env.env(), &options).expect("an empty disk")
         }
         Engine::Lsm => {
             let options = lsm::Options { common, ..lsm::Options::default() };
-            LsmStore::create(&env.env(), &options).expect("an empty medium")
+            LsmStore::create(&env.env(), &options).expect("an empty disk")
         }
     };
     let (fs, header) = fresh(&env, Arc::clone(&store), bits, &OpenOptions::default());

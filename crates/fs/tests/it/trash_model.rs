@@ -116,9 +116,9 @@ fn plant(fs: &Fs, count: usize) {
 }
 
 /// Every file is in its place, or comes back out of the trash, with its contents.
-fn check_kept(medium: &SimDevice, engine: Engine, count: usize, place: &str) {
+fn check_kept(disk: &SimDevice, engine: Engine, count: usize, place: &str) {
     let base = Base::Engine(engine);
-    let subject = FsSubject::open(medium, &options(Durability::Async), &base);
+    let subject = FsSubject::open(disk, &options(Durability::Async), &base);
     let subject = subject.unwrap_or_else(|error| panic!("{place}: {error}"));
     let (fs, root) = (subject.fs(), Caller::root());
     for n in 0..count {
@@ -144,7 +144,7 @@ fn check_kept(medium: &SimDevice, engine: Engine, count: usize, place: &str) {
     subject.background(1000).unwrap_or_else(|error| panic!("{place}: {error}"));
     fs.close().unwrap_or_else(|error| panic!("{place}: {error}"));
     drop(subject);
-    assert_clean(medium, place);
+    assert_clean(disk, place);
 }
 
 #[expect(clippy::print_stdout, reason = "prints how much was tried")]
@@ -160,11 +160,11 @@ fn crash(engine: Engine, seeds: u64) {
         fs.trash_set(&root, NodeId::ROOT, Some(KEEP)).expect("a trash");
         fs.sync().expect("it is written");
         let counted = Arc::clone(&points);
-        device.watch(move |medium, op| {
+        device.watch(move |disk, op| {
             counted.fetch_add(1, Ordering::SeqCst);
             for policy in CrashPolicy::ALL {
                 let place = format!("seed {seed}, before operation {op}, {policy:?}");
-                check_kept(&medium.after_crash(policy, seed + op), engine, FILES, &place);
+                check_kept(&disk.after_crash(policy, seed + op), engine, FILES, &place);
             }
         });
         let mut random = fastrand::Rng::with_seed(seed);

@@ -38,7 +38,7 @@ fn root() -> Caller {
 fn formatted(engine: Engine, inode_home: u16) -> SimDevice {
     let device = SimDevice::new(1);
     let format = FormatOptions { engine, inode_home, ..FormatOptions::default() };
-    Fs::format(&SimEnv::on(device.clone(), 1).env(), &format).expect("an empty medium");
+    Fs::format(&SimEnv::on(device.clone(), 1).env(), &format).expect("an empty disk");
     device
 }
 

@@ -1,6 +1,6 @@
-//! Dispatches a request to a call. An unlisted request is answered with ENOSYS, after which the
-//! kernel does without: it keeps locks by itself, opens and closes without a message (unless a
-//! trace needs them, or the file system is on another machine), and copies by reading and writing
+//! Dispatches a request to a call. An unlisted request is answered with ENOSYS, and the kernel does
+//! without it from then on. It keeps locks by itself. It opens and closes without a message, unless
+//! a trace needs them, or the file system is on another machine. It copies by reading and writing
 //! if copies are not offered.
 
 use super::numbers::op;

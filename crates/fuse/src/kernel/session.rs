@@ -37,13 +37,13 @@ const CONGESTED: u16 = 48;
 /// [`crate::write_back()`] could not wait for requests that the kernel kept.
 const BACKGROUND_MAX: u16 = u16::MAX;
 
-/// Features used if the kernel has them. Not used: the write-back cache (it makes the first `stat`
-/// after every close a request), atomic truncation (a truncating open then comes as a change of
-/// size, and open itself as nothing), automatic invalidation (the daemon invalidates; a remote
-/// mount has time-outs of 0 and decides at each open), locks (one kernel has all users of a mount,
-/// and a volume has one mount: it keeps them by itself; for others see `LOCKS`), the kernel's own
-/// choice of listings with attributes (a program that reads all names before it looks at the first
-/// file, as find, du, tar and Go do, pays a look-up for each).
+/// Features used if the kernel has them. Not used: the write-back cache, because it makes the first
+/// `stat` after every close a request. Atomic truncation: a truncating open then arrives as a
+/// change of size, and open itself as nothing. Automatic invalidation: the daemon invalidates; a
+/// remote mount has time-outs of 0 and decides at each open. Locks: one kernel has all users of a
+/// mount, and a volume has one mount, so the kernel keeps them by itself; for others see `LOCKS`.
+/// The kernel's own choice of listings with attributes: a program that reads all names before it
+/// looks at the first file, as find, du, tar and Go do, pays a look-up for each.
 pub(super) const FEATURES: u64 = feature::ASYNC_READ
     | feature::EXPORT_SUPPORT
     | feature::BIG_WRITES
@@ -239,7 +239,7 @@ struct Queues {
     /// Those that wait until the kernel has written dirty pages: that takes requests for which the
     /// reading threads must be free.
     seeks: Queue,
-    /// Those that may wait for a far store.
+    /// Those that may wait for an object store.
     waits: Queue,
     /// Those that wait for a lock of another program.
     locks: Queue,

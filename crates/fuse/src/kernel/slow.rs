@@ -22,7 +22,7 @@ pub(super) const THREADS: usize = 4;
 const THREADS_A_USER: usize = 2;
 /// How many of them serve users other than root at a time.
 const THREADS_OF_USERS: usize = THREADS - 1;
-/// Threads for requests that may wait for a far store. They mostly wait, so many cost little.
+/// Threads for requests that may wait for an object store. They mostly wait, so many cost little.
 pub(super) const WAITING: usize = 16;
 /// Threads for requests that wait until another program ends its lock.
 pub(super) const LOCKING: usize = 48;
@@ -95,7 +95,7 @@ impl Default for Queue {
     }
 }
 
-/// Whether a request may wait for a far store now.
+/// Whether a request may wait for an object store now.
 pub(super) fn may_wait(adapter: &Adapter, request: &Request<'_>) -> bool {
     match (adapter.waits(), request.opcode) {
         // A search for data waits until the kernel has written, which takes these threads.
@@ -314,7 +314,8 @@ mod tests {
         queue.end();
     }
 
-    /// However many requests wait for a far store, one that nobody waits for any more is served.
+    /// However many requests wait for an object store, one that nobody waits for any more is
+    /// served.
     #[test]
     fn waiting_requests_leave_a_thread_to_those_that_were_given_up() {
         let queue = Queue::of_waiting();

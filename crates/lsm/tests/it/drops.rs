@@ -163,10 +163,10 @@ fn the_power_may_be_cut_among_drops_that_share_a_checkpoint() {
         let gone: Arc<Mutex<Vec<TreeId>>> = Arc::default();
         let (cuts, durably_gone) = (Arc::new(Mutex::new(0)), Arc::clone(&gone));
         let (seen, expected) = (Arc::clone(&cuts), model.clone());
-        sim.device.watch(move |medium: &SimDevice, op| {
+        sim.device.watch(move |disk: &SimDevice, op| {
             let policy = CrashPolicy::ALL[op as usize % CrashPolicy::ALL.len()];
             let place = format!("seed {seed}, {policy:?} before {op}");
-            let crashed = SimEnv::on(medium.after_crash(policy, op), 1);
+            let crashed = SimEnv::on(disk.after_crash(policy, op), 1);
             let report = inspected(&crashed);
             assert!(report.is_clean(), "{place}: {:?}", report.findings);
             let opened = open(&crashed);

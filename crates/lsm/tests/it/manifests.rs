@@ -134,10 +134,10 @@ fn either_manifest_suffices_after_any_power_cut() {
         for round in 1..5 {
             change(&store, &mut model, &mut random, round);
             let (expected, seen) = (model.clone(), Arc::clone(&opened));
-            sim.device.watch(move |medium: &SimDevice, op| {
+            sim.device.watch(move |disk: &SimDevice, op| {
                 let policy = CrashPolicy::ALL[op as usize % CrashPolicy::ALL.len()];
                 let place = format!("seed {seed}, round {round}, {policy:?} before {op}");
-                let crashed = medium.after_crash(policy, op);
+                let crashed = disk.after_crash(policy, op);
                 let alone = newest(&crashed).len() == 1;
                 let opened = opens_without_either(&crashed, &expected, &place);
                 let mut seen = seen.lock();
@@ -167,8 +167,8 @@ fn either_manifest_suffices_after_a_power_cut_during_recovery() {
     for round in 1..12 {
         change(&store, &mut model, &mut random, round);
         let seen = Arc::clone(&alone);
-        sim.device.watch(move |medium: &SimDevice, op| {
-            let crashed = medium.after_crash(CrashPolicy::KeepAll, op);
+        sim.device.watch(move |disk: &SimDevice, op| {
+            let crashed = disk.after_crash(CrashPolicy::KeepAll, op);
             if round == 11 && newest(&crashed).len() == 1 {
                 seen.lock().push(crashed);
             }
@@ -182,8 +182,8 @@ fn either_manifest_suffices_after_a_power_cut_during_recovery() {
     let crashed = alone.lock().pop().expect("a cut between the two");
     let before = crashed.copy();
     let (expected, seen) = (model.clone(), Arc::clone(&cuts));
-    before.watch(move |medium: &SimDevice, op| {
-        let image = medium.after_crash(CrashPolicy::KeepAll, op);
+    before.watch(move |disk: &SimDevice, op| {
+        let image = disk.after_crash(CrashPolicy::KeepAll, op);
         *seen.lock() += opens_without_either(&image, &expected, &format!("before {op}"));
     });
     drop(LsmStore::open(&SimEnv::on(before.clone(), 1).env(), &small).expect("it opens"));
@@ -398,8 +398,8 @@ fn cuts_of_a_checkpoint(
 ) -> Vec<SimDevice> {
     let cuts: Arc<Mutex<Vec<SimDevice>>> = Arc::default();
     let seen = Arc::clone(&cuts);
-    sim.device.watch(move |medium: &SimDevice, op| {
-        let crashed = medium.after_crash(CrashPolicy::KeepAll, op);
+    sim.device.watch(move |disk: &SimDevice, op| {
+        let crashed = disk.after_crash(CrashPolicy::KeepAll, op);
         if wanted(&crashed) {
             seen.lock().push(crashed);
         }
@@ -409,10 +409,10 @@ fn cuts_of_a_checkpoint(
     std::mem::take(&mut *cuts.lock())
 }
 
-/// The opening that passes over an unfinished manifest does not delete what it names; if anything
+/// The opening that skips an unfinished manifest does not delete what it names; if anything
 /// of the state before it is gone, that state is no longer valid.
 #[test]
-fn a_damaged_manifest_that_is_passed_over_deletes_nothing() {
+fn a_damaged_manifest_that_is_skipped_deletes_nothing() {
     let (sim, store) = store(11);
     let mut random = fastrand::Rng::with_seed(11);
     let mut model = Model::new();

@@ -109,10 +109,10 @@ fn the_power_may_be_cut_among_merges_that_share_a_manifest() {
         let (sim, store, model) = clones(seed, 12);
         let seen = Arc::new(Mutex::new(0));
         let (cuts, expected) = (Arc::clone(&seen), model.clone());
-        sim.device.watch(move |medium: &SimDevice, op| {
+        sim.device.watch(move |disk: &SimDevice, op| {
             let policy = CrashPolicy::ALL[op as usize % CrashPolicy::ALL.len()];
             let place = format!("seed {seed}, {policy:?} before {op}");
-            let crashed = SimEnv::on(medium.after_crash(policy, op), 1);
+            let crashed = SimEnv::on(disk.after_crash(policy, op), 1);
             let report = inspected(&crashed);
             assert!(report.is_clean(), "{place}: {:?}", report.findings);
             let opened = open(&crashed);

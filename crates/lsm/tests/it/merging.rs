@@ -69,7 +69,7 @@ fn a_step_is_bounded_when_many_ranges_are_deleted() {
     assert_eq!(checked(&store).entries, 0);
 }
 
-/// A step continues behind what the previous one passed over, and leaves nothing out.
+/// A step continues behind what the previous one skipped, and leaves nothing out.
 #[test]
 fn entries_between_many_deletions_are_all_kept() {
     let (_sim, store) = removed(Policy::Full, |batch| {

@@ -40,7 +40,8 @@ use crate::policy::{Move, Removal};
 const DEPTH_MAX: usize = 1 << 16;
 
 /// That a directory is deeper.
-pub const TOO_DEEP: &str = "a directory is moved below 65,536 others at most";
+pub const TOO_DEEP: &str = "a directory has at most 65,536 directories above it: choose a \
+                            destination that is less deep";
 
 /// A name, and the directory that it is in.
 #[derive(Clone, Copy)]

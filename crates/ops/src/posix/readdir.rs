@@ -222,8 +222,8 @@ impl Walk<'_> {
                 Err(FsError::Io(_)) => return Ok(Look::Unreadable),
                 Err(error) => return Err(error),
             }
-            // The inode is not there: the name points to another one since it was read, or it leads
-            // nowhere.
+            // The inode is not there: the name points to another one since it was read, or to
+            // nothing.
             let mut now = NameBuf::empty();
             match view.entry_at(self.dir, found.cookie, &mut now) {
                 Ok(Some(again)) if now.as_bytes() == name => {

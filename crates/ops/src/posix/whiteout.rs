@@ -21,7 +21,7 @@ pub(crate) fn is_one(new: &NewNode) -> bool {
 
 /// Plans that an entry of a directory becomes a whiteout's, with everything that creating
 /// an inode there requires. Removes what was stored beside the entry. The caller updates what the
-/// entry led to, and the counts of the directory.
+/// entry pointed to, and the counts of the directory.
 pub(super) fn put(
     at: &Context<'_>,
     plan: &mut Plan,

@@ -1,11 +1,11 @@
-//! Executes the verbs on whole directories: the ledger, gates, and locks are taken in that order;
-//! then the verb reads and plans, one commit follows, and the effects of the plan.
+//! Executes the verbs on whole directories. The ledger, gates, and locks are taken in that order.
+//! Then the verb reads and plans, one commit follows, and the effects of the plan.
 //!
-//! Gates are passed exclusively of what is copied, and shared of what gets a name, always in the
-//! order of their numbers, so that no two threads wait for each other.
+//! A verb takes the gates of what it copies exclusively, and of what gets a name shared. It takes
+//! them in the order of their numbers, so no two threads wait for each other.
 //!
-//! A gate that is passed exclusively keeps a subvolume as it is, so what a verb reads of it behind
-//! the gate holds when its plan is committed: nothing is guessed.
+//! A thread that has the gate exclusively keeps the subvolume as it is. So what a verb reads of it
+//! then still holds when its plan is committed: nothing is guessed.
 
 use std::sync::Arc;
 

@@ -118,7 +118,7 @@ impl Lead<'_> {
 pub(super) enum Nested {
     /// It points to a subvolume that is mounted there.
     Own(u64),
-    /// It led to an inherited one, and points to a copy now.
+    /// It pointed to an inherited one, and points to a copy now.
     Given(u64),
     /// It points to none, or to one of which the heir has no part any more.
     Gone,

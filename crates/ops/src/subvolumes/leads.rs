@@ -1,5 +1,5 @@
 //! Whether names point to a directory, in one pinned state of the volume. Read one after another,
-//! records of what is renamed meanwhile may lead nowhere, however often one looks.
+//! records of what is renamed meanwhile may point to nothing, however often one looks.
 
 use std::collections::BTreeMap;
 

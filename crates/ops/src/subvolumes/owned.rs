@@ -7,7 +7,7 @@
 //! 3. The caller takes its locks, and [`OwnedTree::holds`] closes the watch and looks at what was
 //!    noted: other users' changes of directories in the subvolumes that were walked wait. Where
 //!    that takes few reads, its answer is true of the state that the caller detaches, with whose
-//!    commit the watch opens. Where it takes many, the watch opens at once; the caller releases
+//!    commit the watch opens. Where it takes many, the watch opens at once. The caller releases
 //!    what it holds, has [`OwnedTree::catch_up`] look at what was noted, and repeats step 3.
 //!
 //! Writers wait for step 3 alone. Its cost depends on none of the size of the tree, the number

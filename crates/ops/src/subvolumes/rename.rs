@@ -107,7 +107,7 @@ fn plan_rename(
     }
     let child = id;
     if mode.leaves_whiteout() {
-        return Err(FsError::CrossSubvolume("a subvolume leaves no whiteout"));
+        return Err(FsError::CrossSubvolume("a rename of a subvolume cannot leave a whiteout"));
     }
     let vacancy = match target.find(fs)? {
         Search::Vacant(vacancy) => vacancy,

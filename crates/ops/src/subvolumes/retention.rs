@@ -1,6 +1,6 @@
 //! Schedules of snapshots, and holds on them.
 //!
-//! The volume stores when snapshots of a directory are due and how many are kept; the daemon, which
+//! The volume stores when snapshots of a directory are due and how many are kept. The daemon, which
 //! has a calendar, decides when that is (`snapshot_scheduled`). A schedule belongs to a lineage, so
 //! a rollback keeps it and a clone has none. It acts with the rights of the user who set it.
 //!
@@ -178,7 +178,9 @@ impl Ops {
                 return Err(FsError::Exists);
             }
             if holds.len() >= HOLDS_MAX {
-                return Err(FsError::LimitReached("holds on one snapshot: 16"));
+                return Err(FsError::LimitReached(
+                    "a snapshot has at most 16 holds: release one with `pando snapshot release`",
+                ));
             }
             let record = HoldRecord { uid: caller.uid, since: self.env.clock.now().0 };
             plan.batch().put(VOLUME, &retention::hold_key(snapshot.0, name), &record.encode());
@@ -252,7 +254,10 @@ impl Ops {
 fn check_schedules(caller: &Caller, all: &[ScheduleInfo]) -> FsResult<()> {
     let own = all.iter().filter(|other| other.uid == caller.uid).count();
     if !caller.is_root() && own >= SCHEDULES_OF_USER_MAX {
-        return Err(FsError::LimitReached("schedules of one user: 100"));
+        return Err(FsError::LimitReached(
+            "a user has at most 100 schedules: end one with \
+             `pando snapshot schedule --off`",
+        ));
     }
     if all.len() >= SCHEDULES_MAX {
         return Err(FsError::LimitReached("schedules of a volume: 10,000"));

@@ -1,10 +1,10 @@
 //! `rollback`: puts a directory back to one of its snapshots, in one commit.
 //!
-//! A writable copy of the snapshot takes the directory's place: where a plain directory was, its
-//! entry points to the copy from now on; where a subvolume was mounted, the copy is mounted; in
-//! place of the volume's root, the copy is the root; a mount that shows the directory as its root
-//! shows the copy. What was there waits to be reclaimed until nobody holds it: open files and
-//! working directories keep the old tree.
+//! A writable copy of the snapshot takes the directory's place. The entry of a plain directory
+//! points to the copy from now on. Where a subvolume was mounted, the copy is mounted. In place of
+//! the volume's root, the copy is the root. A mount that shows the directory as its root shows the
+//! copy. What was there waits to be reclaimed until nobody holds it: open files and working
+//! directories keep the old tree.
 
 use std::cell::Cell;
 use std::sync::Arc;

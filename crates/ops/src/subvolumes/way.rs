@@ -38,7 +38,10 @@ impl StepBudget<'_> {
     pub(super) fn step(&self) -> FsResult<()> {
         self.proceeds()?;
         let left = self.left.get().checked_sub(1);
-        self.left.set(left.ok_or(FsError::Busy("the ways to the snapshots are too long"))?);
+        self.left.set(left.ok_or(FsError::Busy(
+            "a search for the paths of the snapshots takes too many steps: list the snapshots of \
+             one directory",
+        ))?);
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ the store's nodes, counts and log; the subvolumes and their trees; every directo
 count of links; every extent of every file, with its contents; the index. Each finding names what is
 wrong, and where: subvolume, path, inode, file of the volume and byte in it:
   unreadable   bytes differ from what was written; what is named as lost cannot be read
+  read-error   the disk does not return the bytes
   structure    a valid structure breaks a rule
   count, lost  a reference count is wrong; space is in use that nothing points to
   name         a name points to nothing, or an inode has no name
@@ -18,6 +19,7 @@ wrong, and where: subvolume, path, inode, file of the volume and byte in it:
   subvolume    the table of subvolumes, the names of snapshots
   contents     an extent does not read, or overlaps another one
   space        the recorded usage of segments or subvolumes is wrong
+  quota        the recorded charges of a quota are wrong
   index        the index, which affects only the speed of searches
 A mounted volume, or one that a daemon has open, is checked by its daemon, beside its work. Any
 other is checked as it is on disk, and is not changed.

@@ -15,9 +15,9 @@ it, or the directory in a snapshot or clone of one above. Prints one change a li
   M path (fields)   modified: contents, size, mode, uid, gid, device, acl, xattrs, mtime, ctime
   R old -> new      renamed, or moved to another directory; (fields) if it changed, too
 
-What is below a renamed directory is reported only if it changed itself. A further name of a file
-is created, and not a further file: `(link)`. Reading a file is no change. The cost is that of what
-differs, not of what is there. You see what your rights let you reach in each of the two.
+An entry below a renamed directory is reported only if it changed itself. A new hard link to a file
+is reported as created, with `(link)`. Reading a file is not a change. The cost depends on what
+differs, not on the size of the directory. You see what you may reach in each of the two states.
 
 With -p a unified diff follows each file whose contents changed, up to 1 MiB, from the moment of
 the call. The exit code is 0 whether anything differs or not, unless --exit-code is given.

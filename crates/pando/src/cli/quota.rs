@@ -7,10 +7,10 @@ use nix::unistd::{Group, User};
 use wire::{LimitChange, QuotaOwner};
 
 const SET_HELP: &str = "\
-Root sets quotas: of a directory with all that is in it and is made in it, or with --user or --group
-of all that a user or a group owns on the volume. What is there already is counted first, which is a
-walk. A limit that is not named stays as it is; `none` removes it. The limits that hold then are
-printed. Limits of users and groups do not hold for root; those of directories hold for everybody.
+Root sets quotas: of a directory with everything in it, or with --user or --group of everything that
+a user or a group owns on the volume. Existing files are counted first, by a walk. A limit that is
+not named stays as it is; `none` removes it. The resulting limits are printed. Limits of users and
+groups do not apply to root; those of directories apply to everybody.
 
 Examples:
   pando quota set /mnt/vol/home/ada --bytes 10G --inodes 100000

@@ -85,7 +85,7 @@ pub(crate) struct EtcdArgs {
     /// Members of etcd, by which servers agree on who serves a volume in an object store
     #[arg(long, value_name = "URL", value_delimiter = ',', requires = "name")]
     pub(crate) etcd: Vec<String>,
-    /// The name of this server, its own among those of this etcd
+    /// The name of this server, unique among the servers of this etcd
     #[arg(long, value_name = "NAME", requires = "etcd")]
     pub(crate) name: Option<String>,
     /// Where clients reach this server; default: where it listens

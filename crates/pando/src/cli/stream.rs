@@ -31,7 +31,7 @@ Reads a stream from standard input. A complete one makes DST, a new directory, w
 increment gives DST, which was received before, the new state, and makes a snapshot of it. Nothing
 is visible before the whole stream has arrived and was verified.
 
-DST must not have changed since the base; --force gives such changes up. The base is found by its
+DST must not have changed since the base; --force discards such changes. The base is found by its
 identity, whatever it is called. The snapshot is held until the next increment.
 
 Only root receives streams.
@@ -70,7 +70,7 @@ const MEMORY_MIN: u64 = 1 << 20;
 pub(super) fn memory(text: &str) -> Result<u64, String> {
     match inode::parse_bytes(text) {
         Some(bytes) if bytes >= MEMORY_MIN => Ok(bytes),
-        Some(_) => Err("at least 1 MiB is needed".to_owned()),
+        Some(_) => Err("must be at least 1 MiB".to_owned()),
         None => Err("expected bytes, such as 256M or 1G".to_owned()),
     }
 }
@@ -106,10 +106,10 @@ pub(crate) struct ReceiveArgs {
     /// Name of the snapshot, instead of that in the stream
     #[arg(long)]
     pub(crate) name: Option<OsString>,
-    /// Give up changes that were made to DST since the base
+    /// Discard changes that were made to DST since the base
     #[arg(long)]
     pub(crate) force: bool,
-    /// Print the token of a stream to DST that was cut
+    /// Print the token of an interrupted stream to DST
     #[arg(long, conflicts_with_all = ["name", "force", "no_hold"])]
     pub(crate) token: bool,
     /// Set no hold on the snapshot

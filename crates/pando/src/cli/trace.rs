@@ -133,8 +133,8 @@ pub(crate) struct ReplayArgs {
     /// Memory for the names and inodes of the trace
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
     pub(crate) memory: u64,
-    /// Change owners as recorded, make device nodes and set set-id bits; without it they are left
-    /// out
+    /// Change owners as recorded, make device nodes and set set-id bits; otherwise these calls are
+    /// left out
     #[arg(long)]
     pub(crate) privileged: bool,
     /// Exit with 1 if a result differs from the recorded one

@@ -116,7 +116,7 @@ pub(crate) enum Appear {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// What to copy; - is standard input, if it is no directory; s3://BUCKET/PREFIX are objects
+    /// What to copy; - is standard input, unless it is a directory; s3://BUCKET/PREFIX are objects
     pub(crate) src: PathBuf,
     /// The new path: a path below a mount, or VOLDIR:/inner/path
     pub(crate) dst: PathBuf,
@@ -144,8 +144,8 @@ pub(crate) struct ImportArgs {
     /// Ignore this at the beginning of a list's paths
     #[arg(long, value_name = "PREFIX")]
     pub(crate) strip: Option<OsString>,
-    /// Leave out lines of a list that are none, and objects that a store never returns; show the
-    /// rest of what appears whole although something of it cannot be made
+    /// Leave out malformed lines of a list, and objects that a store never returns; with --appear
+    /// whole, show the rest although part of it cannot be made
     #[arg(long)]
     pub(crate) keep_going: bool,
 }

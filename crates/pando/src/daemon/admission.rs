@@ -49,8 +49,8 @@ pub(super) fn check(server: &Server, caller: &Caller, call: &Call<'_>) -> Answer
 }
 
 /// A directory above the mount point that a caller may not search, by its permission bits. One that
-/// cannot be looked at counts as closed, and so does one with an access list, which may keep out
-/// whom the bits let in, but for its owner, to whom the bits apply in any case.
+/// cannot be looked at counts as closed. So does one with an access list, because the list may keep
+/// out users whom the bits let in. To its owner the bits apply in any case.
 fn closed_above<'a>(mount_point: &'a Path, caller: &Caller) -> Option<&'a Path> {
     let searches = |directory: &Path| {
         directory.metadata().is_ok_and(|found| {

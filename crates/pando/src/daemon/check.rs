@@ -155,7 +155,7 @@ pub(crate) fn checked(report: &VolumeReport) -> Checked {
 /// The sort of a finding, for an answer that has no space for all findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
-    Medium,
+    ReadError,
     Repairable,
     Other,
 }
@@ -163,7 +163,7 @@ enum Sort {
 impl Sort {
     fn of(found: &Problem) -> Sort {
         match found.kind {
-            ProblemKind::Medium => Sort::Medium,
+            ProblemKind::ReadError => Sort::ReadError,
             _ if found.remedy().is_some() => Sort::Repairable,
             _ => Sort::Other,
         }
@@ -176,10 +176,10 @@ impl Sort {
 fn kept(sorts: &[Sort], most: usize) -> Vec<usize> {
     let those = |sort: Sort| (0..sorts.len()).filter(move |&at| sorts[at] == sort);
     let first = most.div_ceil(20);
-    let mut kept: Vec<usize> = those(Sort::Medium)
+    let mut kept: Vec<usize> = those(Sort::ReadError)
         .take(first)
         .chain(those(Sort::Repairable))
-        .chain(those(Sort::Medium).skip(first))
+        .chain(those(Sort::ReadError).skip(first))
         .chain(those(Sort::Other))
         .take(most)
         .collect();
@@ -189,7 +189,7 @@ fn kept(sorts: &[Sort], most: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::Sort::{Medium, Other, Repairable};
+    use super::Sort::{Other, ReadError, Repairable};
     use super::kept;
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn obstacles_to_a_repair_are_listed_before_repairable_findings() {
-        let sorts = [Repairable, Other, Repairable, Medium, Medium];
+        let sorts = [Repairable, Other, Repairable, ReadError, ReadError];
         assert_eq!(kept(&sorts, 5), [0, 1, 2, 3, 4]);
         assert_eq!(kept(&sorts, 3), [0, 2, 3]);
         assert_eq!(kept(&sorts, 1), [3]);

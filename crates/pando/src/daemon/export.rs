@@ -2,8 +2,8 @@
 //!
 //! A name that the caller may not read, or that cannot be read, is sent as unread and the rest
 //! continues. Reading here changes no time of last read. Memory is bounded, however wide and deep
-//! the tree is: of files with several names, those of which more may come are remembered as far as
-//! the caller gives memory; names of further ones are sent as files of their own.
+//! the tree is. Files with several names, of which more may come, are remembered as far as the
+//! caller gives memory. Names of further ones are sent as separate files.
 
 use fs::{Entry, FileSystem, Follow, FsResult, Seek, Volume, WalkControl};
 use inode::permissions::{EXECUTE, READ};

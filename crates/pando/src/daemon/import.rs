@@ -517,7 +517,7 @@ impl<'a> Import<'a> {
 /// Notes that what was made did not become visible; [`Import::is_whole`] reports it.
 fn noted(shown: FsResult<()>) {
     if let Err(error) = shown {
-        tracing::warn!(%error, "a part of an import is lost");
+        tracing::warn!(%error, "part of an import is lost");
     }
 }
 
@@ -526,7 +526,7 @@ impl Drop for Import<'_> {
         self.drop_begun();
         // What is complete is there when the same import is run again.
         if let Err(error) = self.builder.flush() {
-            tracing::warn!(%error, "the last part of an import that was cut off is not there");
+            tracing::warn!(%error, "the last part of an interrupted import is missing");
         }
         let levels = std::mem::take(&mut self.levels).into_iter().map(|level| level.node);
         for spot in levels.chain(std::mem::take(&mut self.held).into_values()) {

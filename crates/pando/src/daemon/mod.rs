@@ -27,7 +27,7 @@
 //! * `import`, `export`, `scan`, `streams`, `dump`, `sent`, `staged`, `stream_terms`: streams in
 //!   and out, and what they stage and hold
 //! * `check`, `clusters`: checks, collections, the index
-//! * `far`, `far_calls`: served volumes: sessions, who owns the volume, what far users may request
+//! * `far`, `far_calls`: served volumes: sessions, who owns the volume, what clients may request
 //! * `record`, `reported`: traces and metrics
 //! * `about`, `accounts`: paths and hints of errors; names of users
 //! * `fresh`: a volume in memory, for tests

@@ -1,5 +1,5 @@
-//! Lists of any length and with paths of any length, in messages of bounded size: an entry that
-//! many bytes long is counted by its bytes, and of a path that no message holds the end is sent.
+//! Lists of any length and with paths of any length, in messages of bounded size. Entries count by
+//! their bytes. Of a path that no message holds, the end is sent.
 
 use std::ops::ControlFlow;
 

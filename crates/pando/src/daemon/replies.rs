@@ -91,5 +91,5 @@ impl Sink for Replies {
 /// Why an answer was not sent that is longer than a message can be.
 pub(super) fn too_long(error: &io::Error) -> Failure {
     Failure::new(FailureKind::Other, format!("the answer is too long: {error}"))
-        .hint("ask for less: a directory further down, or fewer paths")
+        .hint("request less: a directory further down, or fewer paths")
 }

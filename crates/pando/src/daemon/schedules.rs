@@ -346,7 +346,7 @@ mod tests {
         };
         let count = || fs.snapshot_list(&root, dir).unwrap().len();
         assert_eq!((step(3600), count()), (None, 1));
-        // The name of a snapshot that leads nowhere: no list can be made.
+        // The name of a snapshot that does not exist: no list can be made.
         let info = fs.schedules().unwrap().remove(0);
         let key = format::key::snapshot_name(info.lineage, info.directory, b"bad");
         let mut batch = Batch::new();

@@ -4,10 +4,10 @@
 //! stream is under way. Dropping [`Holds`] releases those that streams set, unless another stream
 //! relies on them: the last one does it then. A hold that was reported stays.
 //!
-//! A stream that is cut keeps its holds, because it can continue. The sender does not learn why
-//! it was cut: the receiver may have refused it. So of the increments from one base that were cut,
-//! only the last one keeps its snapshot held: the next increment from that base under the same
-//! name, whole or cut, takes its place.
+//! A stream that is cut keeps its holds, because it can continue. The sender does not learn why it
+//! was cut: the receiver may have refused it. So of the interrupted increments from one base, only
+//! the last one keeps its snapshot held. The next increment from that base under the same name,
+//! whole or interrupted, takes its place.
 
 use fs::{FsResult, Volume};
 use inode::{Caller, FsError, NodeId, SubvolId};

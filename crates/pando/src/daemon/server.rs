@@ -263,7 +263,8 @@ impl Server {
     }
 
     /// Whether a user is trusted with the volume as a whole (checks, all sessions, any mount's
-    /// socket): root, the user that owns the volume's directory, and the one of this process.
+    /// socket). These are root, the user that owns the volume's directory, and the one of this
+    /// process.
     pub(super) fn trusts(&self, uid: u32) -> bool {
         let own = rustix::process::geteuid().as_raw();
         uid == 0 || uid == own || Some(uid) == self.directory_uid()

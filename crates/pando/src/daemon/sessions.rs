@@ -332,14 +332,14 @@ impl Sessions {
         true
     }
 
-    /// Cuts off a connection that does not end because it waits for the peer to read.
+    /// Closes a connection that does not end because it waits for the peer to read.
     pub(super) fn cut_off(&self, id: u64) {
         if let Some(open) = self.open.get(&id) {
             open.stream.shutdown(Shutdown::Both).unwrap_or_default();
         }
     }
 
-    /// Cuts off the connections whose peers do not read.
+    /// Closes the connections whose peers do not read.
     pub(super) fn cut_off_stalled(&self, now: Duration) {
         for open in self.open.values().filter(|open| open.is_unread(now)) {
             open.stream.shutdown(Shutdown::Both).unwrap_or_default();

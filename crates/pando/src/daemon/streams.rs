@@ -99,7 +99,7 @@ fn expected(fs: &Volume, caller: &Caller, directory: NodeId) -> Option<(u64, u64
 
 fn parse(text: &str) -> Answered<Token> {
     Token::parse(text).ok_or_else(|| {
-        Failure::new(FailureKind::Invalid, "that is no token")
+        Failure::new(FailureKind::Invalid, "that is not a token of `pando receive`")
             .hint("`pando receive --token DST` prints the token of a stream that was cut")
     })
 }

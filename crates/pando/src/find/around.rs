@@ -54,7 +54,7 @@ impl Around {
                     btime: Some(stat.attr.btime),
                     node: (self.volume.as_ref() == Some(&place.volume)).then_some(stat.attr.node),
                 }),
-                Ok(_) => Err("the daemon gave an answer of another kind".to_owned()),
+                Ok(_) => Err("the daemon sent an answer of a different kind".to_owned()),
                 Err(failure) => Err(failure.message),
             }
         };

@@ -66,7 +66,7 @@ fn value(directive: &Directive, item: &Item<'_>, names: &mut Names, zone: &TimeZ
         b'm' => Value::Octal(attr.mode),
         b'M' => text(attr_text::mode_letters(attr).as_bytes()),
         b'y' => text(&[letter(attr.kind)]),
-        b'Y' => text(&[item.led_to()]),
+        b'Y' => text(&[item.target_letter()]),
         b'l' => text(item.target),
         b'F' => text(item.file_system.as_bytes()),
         b'D' => number(item.device),

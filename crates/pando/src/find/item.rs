@@ -33,7 +33,7 @@ impl Item<'_> {
     }
 
     /// The letter for what a symbolic link points to: `N` nothing, `L` a loop of links.
-    pub(super) fn led_to(&self) -> u8 {
+    pub(super) fn target_letter(&self) -> u8 {
         if self.attr.kind != Kind::Symlink {
             return letter(self.attr.kind);
         }

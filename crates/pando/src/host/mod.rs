@@ -1,6 +1,6 @@
 //! Volumes in object stores, as this host sees them. Such a volume is named by a URL. On each host
-//! it has a directory of its own, the *host directory*, with what a volume directory has besides
-//! the volume's files: the lock, the socket, the daemon's log; and with a cache. Every verb finds
+//! it has its own directory, the *host directory*, with what a volume directory has besides the
+//! volume's files: the lock, the socket and the daemon's log. It also has a cache. Every verb finds
 //! that directory by the URL, and continues as with a volume directory.
 //!
 //! A host directory may be deleted while no daemon has the volume open.

@@ -118,8 +118,9 @@ fn is_same_server(volume: &Path, device: &dyn Device, location: &Location) -> Re
     )))
 }
 
-/// Refuses a host directory of another user, or one in which others may put a header: this user's
-/// keys would open a store of their choice, and its contents would be cached in their directory.
+/// Refuses a host directory of another user, or one in which others may put a header. Otherwise
+/// this user's keys would open a store of their choice, and its contents would be cached in their
+/// directory.
 fn is_own(volume: &Path, location: &Location) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     for path in [volume.to_owned(), volume.join(format::volume::FILE)] {

@@ -183,7 +183,7 @@ impl Ahead {
 
 fn ended() -> Failure {
     Failure::new(FailureKind::Other, "a thread that reads the source ended early")
-        .hint("what was imported stays; run the same command again to continue")
+        .hint("the imported files stay; run the same command again to continue")
 }
 
 /// The walk needs no more.

@@ -1,8 +1,8 @@
 //! Imports a tar archive, plain or compressed.
 //!
 //! Rules for what may be hostile: names are below the destination (`archive::path`), no symbolic
-//! link is followed, links are kept as they are, hard links reach only what is below the
-//! destination, only root gets owners, set-id bits, devices and attributes other than `user.`.
+//! link is followed, and links are kept as they are. Hard links reach only what is below the
+//! destination. Only root gets owners, set-id bits, devices and attributes other than `user.`.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read};

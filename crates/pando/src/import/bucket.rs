@@ -6,9 +6,9 @@
 //! too). An empty object whose key ends in `/` is a directory. Objects get the time of their last
 //! change, by which the same import continues.
 //!
-//! The server is asked ahead ([`fetch`](super::fetch)). Where the destination is new, that goes
-//! over all objects of a page of the list; where it is not, over those of one directory, because
-//! only the entries of the directory show which are there.
+//! The server is asked ahead ([`fetch`](super::fetch)). In a new destination, that goes over all
+//! objects of a page of the list. In another one, it goes over those of one directory, because only
+//! the entries of the directory show which are there.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ impl Bucket<'_> {
         let bucket = &self.source.bucket;
         let message =
             format!("s3://{bucket}: {} {}: {}", error.operation, error.path, error.message);
-        Failure::new(kind, message).hint("what was imported stays; run the same command again")
+        Failure::new(kind, message).hint("the imported files stay; run the same command again")
     }
 }
 

@@ -35,7 +35,7 @@ impl Memory {
             "names, attributes and links of this import take more than {limit} bytes of memory"
         );
         let failure = Failure::new(FailureKind::Other, message);
-        failure.hint("give more by --memory; the same command continues")
+        failure.hint("raise --memory and run the same command again: it continues")
     }
 
     /// Whether so many bytes more are within the limit; nothing is counted.

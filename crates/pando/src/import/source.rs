@@ -134,7 +134,7 @@ pub(super) fn changed() -> io::Error {
 }
 
 /// The time that a file gets which changed while it was read: not its own, so that the next import
-/// reads it again. Its own may be that of before: `chmod` leaves it, and some programs put it back.
+/// reads it again. Its own may be unchanged: `chmod` leaves it, and some programs put it back.
 pub(super) fn unfinished(mtime: i64) -> i64 {
     mtime.checked_sub(1).unwrap_or(mtime + 1)
 }

@@ -547,7 +547,7 @@ impl<'a> Walk<'a> {
         match stopped {
             Some((failure, stop)) => {
                 let what = before_another_try(stop);
-                let again = "what was imported stays; run the same command again to continue";
+                let again = "the imported files stay; run the same command again to continue";
                 Err(failure.hint(format!("{what}; {again}")))
             }
             None => Ok(()),

@@ -189,7 +189,7 @@ impl Collector for OfVolume {
         writer.gauge("serving", help, u64::from(self.serving))?;
         writer.counter("takeovers", "Times that this server began to serve it", self.begun)?;
         if let Some(granted) = counts.granted {
-            let help = "For how long answers may be given without a question to the store";
+            let help = "How long the server may answer without a request to the store";
             writer.seconds("grant", help, granted.as_secs_f64())?;
         }
         let help = "Clients with a session, by the names in their certificates";

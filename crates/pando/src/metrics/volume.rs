@@ -148,7 +148,11 @@ fn background(writer: &mut Writer<'_>, status: &Status) -> fmt::Result {
         "Contents that nothing names and that will be freed",
         work.freeing_bytes,
     )?;
-    writer.counted_bytes("freed", "Such contents that were freed", work.freed_bytes)
+    writer.counted_bytes(
+        "freed",
+        "Contents that nothing names and that were freed",
+        work.freed_bytes,
+    )
 }
 
 /// The object store of the volume.
@@ -172,7 +176,7 @@ pub(super) fn store(writer: &mut Writer<'_>, store: &StoreStatus) -> fmt::Result
     writer.gauge("store_reachable", "1 unless the store fails requests", reachable)?;
     let waits = store.waits.as_ref().map_or(0, |(seconds, _)| *seconds);
     let waits = ConstGauge::new(signed(waits));
-    let help = "How long changes have waited to become durable";
+    let help = "How long the oldest change has waited to become durable";
     writer.write("store_waits", help, Some(&Unit::Seconds), &waits)?;
     // The daemon has the environment of the command that started it. Prices that cannot be read
     // there give no estimate; `pando status` names what is wrong with them.

@@ -35,8 +35,7 @@ const UNIT: &str = "operations";
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
     let place = VolumePath::to_change(&args.dir, Last::Target)?;
     if VolumePath::split(&args.dir).is_some() {
-        let message =
-            "bench measures what programs get, through a mount: it takes a directory there";
+        let message = "`pando bench` runs on a mounted volume: DIR must be below a mount point";
         return Err(Failure::new(FailureKind::Invalid, message)
             .hint("mount the volume: pando mount VOLDIR MNT; then: pando bench MNT"));
     }
@@ -256,9 +255,10 @@ impl Bench {
             return Ok(found);
         }
         let message = format!("{what} found {found} of {wanted} files that were just created");
-        Err(Failure::new(FailureKind::Other, message)
-            .at(self.place.typed())
-            .hint("does another program delete files there? else check the volume: pando fsck"))
+        Err(Failure::new(FailureKind::Other, message).at(self.place.typed()).hint(
+            "check whether another program deletes files there; otherwise check the volume: pando \
+             fsck",
+        ))
     }
 
     fn delete_snapshots(&self) -> Result<()> {

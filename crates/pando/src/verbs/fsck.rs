@@ -188,7 +188,7 @@ fn repair_alone(
     let repaired = Fs::repair(env, how, &mut progress)
         .map_err(|error| failure::open_for(Purpose::Check, volume, &error))?;
     if repaired.before.stopped || repaired.after.stopped {
-        return Err(stopped("what was repaired until then stays so")
+        return Err(stopped("the repairs made until then remain")
             .hint("run the same command again to continue"));
     }
     Ok(repaired)
@@ -329,9 +329,9 @@ fn hint(found: &Checked, cut: Option<&CutCost>) -> String {
         return format!("`pando fsck --repair` repairs {repairable} of them");
     }
     if found.findings.iter().all(|finding| finding.action == CheckAction::MoveAway) {
-        return "nothing is lost: move away what is named".to_owned();
+        return "nothing is lost: move the named files out of the volume".to_owned();
     }
-    "nothing of that can be repaired: restore what is named from a copy".to_owned()
+    "none of them can be repaired: restore the named files from a backup".to_owned()
 }
 
 fn report(
@@ -361,7 +361,7 @@ fn print_cost(cut: Option<&CutCost>, output: &mut Output) -> Result<()> {
         Some(Ok(cut)) => print_cut(cut, CutIs::Asked, output),
         Some(Err(why)) => {
             output.object(&json!({ "log_would_not_be_cut": why }))?;
-            output.line(&format!("the log would not be cut off: {why}"))
+            output.line(&format!("the log would not be truncated: {why}"))
         }
         None => Ok(()),
     }
@@ -397,13 +397,13 @@ fn print_cut(cut: &Cut, is: CutIs, output: &mut Output) -> Result<()> {
         CutIs::Done => format!("the log ends with record {} now", last.0),
         CutIs::Asked => format!("with --discard-log the log would end with record {}", last.0),
     };
-    output.line(&format!("{ends}; given up behind it: {bytes}, {records}"))?;
+    output.line(&format!("{ends}; lost after it: {bytes}, {records}"))?;
     if missing > 0 {
         let missing = size(missing);
         output.line(&format!("what its file lost, up to {missing} of records, is not known"))?;
     }
     if is_file_gone {
-        output.line("a whole file of it is gone; whether others behind that are is not known")?;
+        output.line("a whole file of it is gone; whether later files existed is not known")?;
     }
     Ok(())
 }

@@ -246,7 +246,7 @@ fn opened(source: &Path, interrupted: &Arc<AtomicBool>) -> Result<Box<dyn Read>>
 }
 
 fn was_interrupted() -> Failure {
-    Failure::new(FailureKind::Interrupted, "interrupted; what was imported stays")
+    Failure::new(FailureKind::Interrupted, "interrupted; the imported files stay")
         .hint("run the same command again to continue")
 }
 

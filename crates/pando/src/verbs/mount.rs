@@ -141,7 +141,7 @@ fn subdir(
     let wrong = |message: String| {
         let failure = Failure::new(FailureKind::Invalid, message);
         let failure = failure.at(args.voldir.as_os_str().as_bytes());
-        Err(failure.hint("name the volume alone, and the directory by -o subdir=DIR"))
+        Err(failure.hint("name the volume without a path, and give the directory as -o subdir=DIR"))
     };
     if let Some(given) = &checked.subdir {
         let given: PathBuf = given.components().collect();

@@ -80,7 +80,7 @@ pub(crate) fn run(
             child.wait().map_err(|error| Launch::not_started(&error))?;
             Err(failure)
         }
-        Launch::Taken => unreachable!("invariant: no other process has a far mount"),
+        Launch::Taken => unreachable!("invariant: no other process has this mount"),
     }
 }
 
@@ -116,7 +116,7 @@ fn refuse(args: &MountArgs, arguments: impl Iterator<Item = OsString>) -> Result
     ];
     let mut all = of_caches.into_iter().chain(others);
     let Some((option, _)) = all.find(|(_, given)| *given) else { return Ok(()) };
-    let message = format!("{option} is not for a volume of a server");
+    let message = format!("{option} does not apply to a volume of a server");
     Err(Failure::new(FailureKind::Invalid, message).hint("leave it out"))
 }
 
@@ -148,7 +148,7 @@ fn options_of(volume: &Path, mount_point: &Path, lists: &[String]) -> Result<fus
     let Some((option, _)) = changed.into_iter().find(|(_, changed)| *changed) else {
         return Ok(options);
     };
-    let message = format!("mount option '{option}' is not for a volume of a server");
+    let message = format!("mount option '{option}' does not apply to a volume of a server");
     Err(Failure::new(FailureKind::Invalid, message).hint("leave the option out"))
 }
 
@@ -274,7 +274,7 @@ mod tests {
         for (name, words) in refused {
             let (args, line) = parsed(words);
             let failure = refuse(&args, line.into_iter()).expect_err(name);
-            assert!(failure.message.contains("is not for a volume of a server"), "{name}");
+            assert!(failure.message.contains("does not apply to a volume of a server"), "{name}");
         }
         let (args, line) = parsed(&["-f", "-o", "ro"]);
         refuse(&args, line.into_iter()).unwrap();

@@ -55,9 +55,9 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
                 "differences": differences.len(),
             }))?;
             if differences.is_empty() {
-                return output.line("all quotas are as counted");
+                return output.line("all quotas match the files");
             }
-            let message = format!("{} differ from what was counted", differences.len());
+            let message = format!("{} differ from the files", differences.len());
             Err(Failure::new(FailureKind::Damaged, message)
                 .hint("unmount the volume, and run `pando fsck --repair`"))
         }

@@ -68,8 +68,9 @@ fn remark(learned: &Learned, output: &mut Output) {
     match learned.end {
         End::Whole => {}
         End::DiskFull => output.remark("the trace ended early: its disk was full, or its limit"),
-        End::Cut => output
-            .remark("the trace has no end: its mount or its machine died, or the file was cut"),
+        End::Cut => output.remark(
+            "the trace has no end: its mount or its machine died, or the file was truncated",
+        ),
     }
     if learned.end == End::DiskFull {
         output.remark("the trace ends early: the disk of its file was full, or it had its limit");

@@ -58,7 +58,7 @@ fn with_clone(failure: Failure, place: &VolumePath, snapshot: &[u8]) -> Failure 
         ..failure
     }
     .hint(format!(
-        "`pando clone {directory}@{name}/{below} {typed}-{name}` makes a directory of what it \
-             holds of this one"
+        "`pando clone {directory}@{name}/{below} {typed}-{name}` makes a directory with the state \
+         of this one in that snapshot"
     ))
 }

@@ -195,7 +195,7 @@ fn options(args: &ServeArgs) -> Result<()> {
     let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
     let mut given = given.filter(|option| !option.is_empty()).map(name);
     let Some(other) = given.find(|name| !OPTIONS.contains(&&name[..])) else { return Ok(()) };
-    let message = format!("'{other}' is no option of a served volume");
+    let message = format!("'{other}' is not an option of a served volume");
     let hint = format!("they are {}; mounts of clients have others", OPTIONS.join(", "));
     Err(Failure::new(FailureKind::Invalid, message).hint(hint))
 }

@@ -83,7 +83,8 @@ fn index_text(index: &ScanInfo, output: &mut Output) -> Result<()> {
         };
         format!("{scanned}, updated {updated}{unread}")
     });
-    let unfinished = if index.unfinished { "; a scan is under way, or broke off" } else { "" };
+    let unfinished =
+        if index.unfinished { "; a scan is in progress, or was interrupted" } else { "" };
     let followed = match index.followed {
         None => "not followed: `pando index --into VOLDIR` scans again".to_owned(),
         Some(Followed { by, pid, unwatched: 0, .. }) => format!("by {by}, process {pid}"),

@@ -134,7 +134,7 @@ fn elsewhere(
         let message = format!("{} is mounted elsewhere: {}", volume.display(), named(copies));
         return Err(Failure::new(FailureKind::Busy, message).hint(format!(
             "unmount it there, or end that process; `pando umount --lazy {}` ends its daemon \
-             (pid {pid}): the volume is closed, and those mounts answer no more",
+             (pid {pid}): the volume is closed, and those mounts then fail",
             volume.display()
         )));
     }
@@ -232,8 +232,8 @@ fn refused(error: &MountError) -> Failure {
         _ => "unmount what is mounted there, and end the processes with open files",
     };
     let hint = format!(
-        "{hint}, or use --lazy: it goes out of sight at once, and the volume is closed when the \
-         last one leaves"
+        "{hint}, or use --lazy: it detaches the mount at once, and closes the volume when the \
+         last process has left it"
     );
     Failure::new(failure.kind, format!("{}: by {by}", failure.message)).hint(hint)
 }
@@ -382,8 +382,8 @@ fn held_by_store(pid: u32, why: &str) -> Failure {
         "unmounted, but its daemon (pid {pid}) cannot make the last changes durable: {why}"
     );
     let hint = format!(
-        "the volume is closed as soon as the store accepts objects; `kill -9 {pid}` gives these \
-         changes up"
+        "the volume is closed as soon as the store accepts objects; `kill -9 {pid}` loses these \
+         changes"
     );
     Failure::new(FailureKind::Busy, message).hint(hint)
 }

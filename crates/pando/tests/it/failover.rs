@@ -288,7 +288,7 @@ fn a_server_that_ends_hands_over_and_is_not_waited_for() {
     let mut writer = Writer::new(&one.join("work"));
     let mut serving = 0;
     for _ in 0..3 {
-        // Longer than the first may have to wait for grants of before.
+        // Longer than the first may have to wait for earlier grants.
         let begun = clock.monotonic();
         while clock.monotonic().saturating_sub(begun) < Duration::from_secs(4) {
             writer.step();

@@ -132,7 +132,7 @@ fn options_of_a_served_volume() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     for (options, why) in [
-        (&["-o", "ro"][..], "'ro' is no option of a served volume"),
+        (&["-o", "ro"][..], "'ro' is not an option of a served volume"),
         (&["-o", "noatime,cache-size=1G"], "'cache-size' is no option"),
         (&["-o", "merge-rate=many"], "merge-rate=many"),
         (&["-o", "commit-interval=1"], "'commit-interval' is for volumes in object stores"),

@@ -286,7 +286,7 @@ fn a_file_beside_the_log_is_reported_and_nothing_else(engine: &str) {
             let found = world.run(command);
             assert_eq!(found.code, 5, "{found:?}");
             assert!(found.out.contains("nothing needs it here: move it away"), "{found:?}");
-            assert!(found.err.contains("nothing is lost: move away what is named"), "{found:?}");
+            assert!(found.err.contains("nothing is lost: move the named files"), "{found:?}");
         }
         assert_eq!(world.names("/one").len(), 300);
         world.kill_daemon();

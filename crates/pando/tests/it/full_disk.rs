@@ -21,14 +21,14 @@ on_each_engine!(
 const MEBIBYTES: usize = 400;
 
 /// A small disk, unmounted when this drops.
-pub(crate) struct Medium(tempfile::TempDir);
+pub(crate) struct SmallDisk(tempfile::TempDir);
 
-impl Medium {
-    fn new() -> Option<Medium> {
-        Medium::of(MEBIBYTES)
+impl SmallDisk {
+    fn new() -> Option<SmallDisk> {
+        SmallDisk::of(MEBIBYTES)
     }
 
-    pub(crate) fn of(mebibytes: usize) -> Option<Medium> {
+    pub(crate) fn of(mebibytes: usize) -> Option<SmallDisk> {
         if !is_root() {
             return None;
         }
@@ -40,7 +40,7 @@ impl Medium {
             .status()
             .unwrap();
         assert!(mounted.success(), "a tmpfs to fill");
-        Some(Medium(directory))
+        Some(SmallDisk(directory))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -48,7 +48,7 @@ impl Medium {
     }
 }
 
-impl Drop for Medium {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         drop(Command::new("umount").arg("-l").arg(self.path()).status());
     }
@@ -86,8 +86,8 @@ fn fill(directory: &Path) -> usize {
 }
 
 fn a_full_disk_loses_nothing_and_recovers(engine: &str) {
-    let Some(medium) = Medium::new() else { return };
-    let world = World::below(medium.path());
+    let Some(disk) = SmallDisk::new() else { return };
+    let world = World::below(disk.path());
     world.format(engine);
     if !world.mount() {
         return;
@@ -117,8 +117,8 @@ fn a_full_disk_loses_nothing_and_recovers(engine: &str) {
 }
 
 fn an_import_that_fills_the_disk_reports_that(engine: &str) {
-    let Some(medium) = Medium::new() else { return };
-    let world = World::below(medium.path());
+    let Some(disk) = SmallDisk::new() else { return };
+    let world = World::below(disk.path());
     world.format(engine);
     let source = tempfile::tempdir().unwrap();
     for number in 0..MEBIBYTES / 8 {
@@ -139,8 +139,8 @@ fn an_import_that_fills_the_disk_reports_that(engine: &str) {
 /// deleting needs, and stayed full forever.
 fn a_small_disk_full_of_names_can_be_emptied_again_and_again(engine: &str) {
     // Full after some twenty thousand names.
-    let Some(medium) = Medium::of(6) else { return };
-    let world = World::below(medium.path());
+    let Some(disk) = SmallDisk::of(6) else { return };
+    let world = World::below(disk.path());
     world.format(engine);
     if !world.mount() {
         return;
@@ -185,8 +185,8 @@ fn a_mount_point_inside_the_volume_is_refused() {
 #[test]
 fn waiting_for_a_removal_ends_when_there_is_no_space_to_continue() {
     const DIRECTORIES: usize = 1500;
-    let Some(medium) = Medium::of(40) else { return };
-    let world = World::below(medium.path());
+    let Some(disk) = SmallDisk::of(40) else { return };
+    let world = World::below(disk.path());
     world.format("btree");
     if !world.mount() {
         return;
@@ -206,7 +206,7 @@ fn waiting_for_a_removal_ends_when_there_is_no_space_to_continue() {
     world.umount();
     // The daemon runs before the disk is full.
     world.ok(&["ls", &world.at("/")]);
-    let ballast = medium.path().join("ballast");
+    let ballast = disk.path().join("ballast");
     let mut file = fs::File::options().write(true).create_new(true).open(&ballast).unwrap();
     while file.write_all(&[1; 4096]).is_ok() {}
     // What the daemon frees nevertheless, another program takes at once.
@@ -242,8 +242,8 @@ fn waiting_for_a_removal_ends_when_there_is_no_space_to_continue() {
 /// Regression: the message reported that a file could not be written, and not what to do.
 #[test]
 fn a_volume_on_a_read_only_disk_is_refused_with_a_remedy() {
-    let Some(medium) = Medium::of(40) else { return };
-    let world = World::below(medium.path());
+    let Some(disk) = SmallDisk::of(40) else { return };
+    let world = World::below(disk.path());
     world.format("btree");
     for is_there in [true, false] {
         let lock = world.volume.join("owner.lock");
@@ -254,7 +254,7 @@ fn a_volume_on_a_read_only_disk_is_refused_with_a_remedy() {
         }
         let remount = |how: &str| {
             let how = format!("remount,{how}");
-            let done = Command::new("mount").args(["-o", &how]).arg(medium.path()).status();
+            let done = Command::new("mount").args(["-o", &how]).arg(disk.path()).status();
             assert!(done.unwrap().success(), "{how}");
         };
         remount("ro");

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::full_disk::{Medium, noise};
+use crate::full_disk::{SmallDisk, noise};
 use crate::import::{assert_same, sample};
 use crate::world::{World, signal, wait_until};
 
@@ -184,8 +184,8 @@ fn a_full_disk_shows_no_part_and_the_same_command_completes(engine: &str) {
         fs::write(source.join(format!("f{number}")), noise(number, 1 << 20)).unwrap();
     }
     for words in commands(&source, beside.path()) {
-        let Some(medium) = Medium::of(32) else { return };
-        let world = World::below(medium.path());
+        let Some(disk) = SmallDisk::of(32) else { return };
+        let world = World::below(disk.path());
         world.format(engine);
         let to = world.at("/d");
         let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -194,7 +194,7 @@ fn a_full_disk_shows_no_part_and_the_same_command_completes(engine: &str) {
         assert!(printed.contains("space"), "{words:?}: {printed}");
         assert!(!world.names("/").contains(&"d".to_owned()), "{words:?}");
         let larger = ["-o", "remount,size=400m"];
-        let grown = Command::new("mount").args(larger).arg(medium.path()).status().unwrap();
+        let grown = Command::new("mount").args(larger).arg(disk.path()).status().unwrap();
         assert!(grown.success());
         wait_until("there is space again", || world.run(&words).code == 0);
         assert_eq!(world.names("/"), ["d"], "{words:?}");

@@ -196,8 +196,8 @@ fn wrong_usage_is_reported_with_a_suggestion() {
 #[test]
 fn a_missing_log_disk_is_reported() {
     let world = World::without_volume();
-    let (log, away) = (world.path().join("medium/log"), world.path().join("away"));
-    fs::create_dir(world.path().join("medium")).unwrap();
+    let (log, away) = (world.path().join("disk/log"), world.path().join("away"));
+    fs::create_dir(world.path().join("disk")).unwrap();
     world.ok(&["format", world.vol(), "--log-dir", log.to_str().unwrap()]);
     let moved = Command::new("mv").arg(&log).arg(&away).status().unwrap();
     assert!(moved.success());

@@ -87,7 +87,7 @@ fn a_snapshot_is_not_pruned_while_it_is_sent() {
     ended();
     assert_eq!(held(auto[0]), ["sent"]);
     world.ok(&["snapshot", "release", &d, auto[0], "sent"]);
-    // A stream that fails cannot continue, and releases what it set; a hold of before it stays.
+    // A stream that fails cannot continue, and releases what it set; an earlier hold stays.
     world.ok(&["snapshot", "hold", &d, auto[0], "sent"]);
     let another = world.below_mount("another");
     fs::create_dir(&another).unwrap();

@@ -143,9 +143,9 @@ impl Walk<'_> {
         }
     }
 
-    /// What is in a directory of the trash whose original is there: of each directory first what is
-    /// restored as a whole, then what is below the directories that exist, one after the other.
-    /// What is kept are the directories on the way, with one name each, and a page of names.
+    /// What is in a directory of the trash whose original exists. Of each directory it lists first
+    /// what is restored as a whole, then what is below the directories that exist, one after the
+    /// other. What is kept are the directories on the way, with one name each, and a page of names.
     fn below(&mut self, dir: u64, live: u64, path: Vec<Vec<u8>>) -> FsResult<WalkControl> {
         let (mut path, mut levels) = (path, Vec::new());
         self.enter(dir, live, &mut levels)?;

@@ -108,7 +108,9 @@ impl Governed {
     pub fn trash_empty(&self, caller: &Caller, dir: NodeId) -> FsResult<u64> {
         let (subvol, ino) = self.place(self.real(dir))?;
         if subvol.read_only {
-            return Err(FsError::ReadOnly("what a snapshot holds is no trash".to_owned()));
+            return Err(FsError::ReadOnly(
+                "a directory in a snapshot cannot be a trash".to_owned(),
+            ));
         }
         let view = View::new(&*self.store, subvol.tree());
         let Climb::Home { home, keep, .. } = place::climb(self, &subvol, view, ino)? else {

@@ -105,7 +105,7 @@ pub enum ConnectError {
     #[error("the host {0} is not known: {1}")]
     Unknown(String, io::Error),
     /// Without certificates only this machine is spoken to.
-    #[error("{0} is another machine: that takes certificates")]
+    #[error("{0} is another machine: a connection to it needs certificates")]
     Plain(SocketAddr),
     /// The process that answers there is not a server that is trusted.
     #[error("{0}: {1}")]
@@ -126,7 +126,7 @@ pub enum ConnectError {
     #[error("{0} names {1} as the server of the volume, which does not have it")]
     Elsewhere(ServerAddress, ServerAddress),
     /// It does not speak this protocol.
-    #[error("{0} speaks another protocol")]
+    #[error("{0} speaks a different protocol")]
     Foreign(SocketAddr),
 }
 

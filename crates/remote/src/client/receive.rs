@@ -50,7 +50,7 @@ impl Remote {
                     return decode::<Failure>(body)
                         .map_or_else(|error| error.to_string(), |failure| failure.to_string());
                 }
-                _ => return "a message that no server sends here".to_owned(),
+                _ => return "a message that a server does not send in this state".to_owned(),
             }
         }
     }

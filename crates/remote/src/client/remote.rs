@@ -244,7 +244,7 @@ impl Remote {
         let answer: Result<FsAnswer<'_>, FsFailure> = decode(body)
             .map_err(|error| gone(&format!("the server's answer is not understood: {error}")))?;
         let answer = answer.map_err(convert::error)?;
-        read(answer).ok_or_else(|| gone("the server answered something else"))
+        read(answer).ok_or_else(|| gone("the server sent an unexpected answer"))
     }
 
     /// Registers a call and sends it, when there is space for it.

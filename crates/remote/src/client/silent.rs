@@ -7,11 +7,11 @@ use std::time::Duration;
 use device::Clock;
 use device::sync::Mutex;
 
-/// For how long such a place is passed over, unless there is no other.
-const PASSED_OVER: Duration = Duration::from_secs(5);
+/// For how long such a place is skipped, unless there is no other.
+const SKIPPED_FOR: Duration = Duration::from_secs(5);
 /// The same if it accepted a connection, and did not answer the hello: it may hang, or wait for the
 /// store of a volume that it has just taken over.
-const PASSED_OVER_CONNECTED: Duration = Duration::from_secs(1);
+const SKIPPED_FOR_CONNECTED: Duration = Duration::from_secs(1);
 /// An attempt that failed sooner shows that the machine lives, and costs little.
 const SILENT_FROM: Duration = Duration::from_secs(1);
 
@@ -26,7 +26,7 @@ pub(super) enum Heard {
     Nothing,
 }
 
-/// Until when each place, HOST:PORT, is passed over, on the monotonic clock.
+/// Until when each place, HOST:PORT, is skipped, on the monotonic clock.
 #[derive(Default)]
 pub(super) struct Silent(Mutex<BTreeMap<String, Duration>>);
 
@@ -35,19 +35,19 @@ impl Silent {
     pub(super) fn note(&self, place: &str, heard: Heard, begun: Duration, clock: &dyn Clock) {
         let now = clock.monotonic();
         let mut places = self.0.lock();
-        let passed_over = match heard {
+        let skipped = match heard {
             Heard::Answer => None,
-            Heard::Connection => Some(PASSED_OVER_CONNECTED),
-            Heard::Nothing => Some(PASSED_OVER),
+            Heard::Connection => Some(SKIPPED_FOR_CONNECTED),
+            Heard::Nothing => Some(SKIPPED_FOR),
         };
-        match passed_over.filter(|_| now.saturating_sub(begun) >= SILENT_FROM) {
+        match skipped.filter(|_| now.saturating_sub(begun) >= SILENT_FROM) {
             None => places.remove(place),
-            Some(passed_over) => places.insert(place.to_owned(), now + passed_over),
+            Some(skipped) => places.insert(place.to_owned(), now + skipped),
         };
         places.retain(|_, until| *until > now);
     }
 
-    /// Whether a place is passed over now.
+    /// Whether a place is skipped now.
     pub(super) fn has(&self, place: &str, clock: &dyn Clock) -> bool {
         self.0.lock().get(place).is_some_and(|until| *until > clock.monotonic())
     }

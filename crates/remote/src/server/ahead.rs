@@ -1,5 +1,6 @@
 //! Reads ahead what the daemon sends to a command of another machine, while what was read before
-//! waits until everything is durable that it rests on: a stream passes on a lot with each wait.
+//! waits until everything is durable that it depends on. So a stream passes on a lot with each
+//! wait.
 //!
 //! What was read and not passed on is bounded, for one command and, with answers of all kinds, for
 //! all clients.

@@ -452,7 +452,9 @@ impl<'a> Executing<'a> {
     /// their time is over.
     fn await_reclaims(&self) -> Answered<()> {
         while self.session.volume.is_in_grace()
-            && !device::mutated("locks are given before those of before are claimed")
+            && !device::mutated(
+                "locks are granted before those from before the restart are claimed",
+            )
         {
             if self.session.is_given_up(self.id) {
                 return Err(FsError::Interrupted);

@@ -115,10 +115,10 @@ fn greet(
     channel.receive(&mut frame, HELLO_BYTES_MAX, HELLO_WITHIN).map_err(protocol)?;
     let hello: RemoteHello = match split_head(&frame) {
         Some((FrameKind::Hello, 0, body)) => decode(body).map_err(protocol)?,
-        _ => return Err(protocol("its first message is no hello")),
+        _ => return Err(protocol("its first message is not a hello")),
     };
     if hello.magic != REMOTE_MAGIC {
-        return Err(protocol("its first message is another protocol's"));
+        return Err(protocol("its first message is of a different protocol"));
     }
     let known = match &shared.settings.security {
         Security::Tls(_) => channel.granted(),
@@ -299,10 +299,10 @@ fn session(
         return Ok((session, true));
     }
     let random = &shared.settings.random;
-    // One of before this process, which its client alone can name.
+    // One from before this process, which its client alone can name.
     let of_before = hello.resume.filter(|resume| {
         volume.grace.as_ref().is_some_and(|grace| grace.continues(&resume.secret))
-            && !device::mutated("no session of before is continued")
+            && !device::mutated("no session from before the restart is continued")
     });
     let own = || {
         let mut secret = [0; 16];
@@ -448,7 +448,7 @@ fn receive(
                 shared.pool.look_again();
             }
             Some((FrameKind::Bye, ..)) => return Ok(()),
-            _ => return Err(broken("a message that no client sends here")),
+            _ => return Err(broken("a message that a client does not send in this state")),
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Counts {
     pub locks: u64,
     /// Those that are waited for.
     pub waiting_locks: u64,
-    /// For how long answers may be given without a question to the store, if another server may
+    /// How long the server may answer without a request to the store, if another server may
     /// take the volume over.
     pub granted: Option<Duration>,
 }

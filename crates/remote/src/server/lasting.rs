@@ -65,7 +65,7 @@ impl Proofs {
     }
 }
 
-/// The time after the beginning in which sessions of before may be continued.
+/// The time after the beginning in which earlier sessions may be continued.
 pub(super) struct Grace {
     lasting: Arc<dyn Lasting>,
     state: Mutex<Waiting>,
@@ -83,7 +83,7 @@ struct Waiting {
     closes: bool,
 }
 
-/// How long sessions of before are waited for.
+/// How long earlier sessions are waited for.
 pub(super) const GRACE_OF_BEFORE: Duration = Duration::from_secs(8);
 
 /// How much longer those are waited for that came back and have not claimed all that they hold.
@@ -94,7 +94,7 @@ impl Grace {
         let awaited: BTreeSet<SessionId> = match lasting.sessions() {
             Ok(sessions) => sessions.into_iter().collect(),
             Err(error) => {
-                tracing::error!(%error, "sessions of before cannot be continued");
+                tracing::error!(%error, "sessions from before the restart cannot be continued");
                 BTreeSet::new()
             }
         };
@@ -113,7 +113,7 @@ impl Grace {
         }
     }
 
-    /// Whether a session of before may be continued. Its client is expected to claim what it holds.
+    /// Whether an earlier session may be continued. Its client is expected to claim what it holds.
     pub(super) fn continues(&self, session: &SessionId) -> bool {
         let mut state = self.state.lock();
         if state.awaited.remove(session) {
@@ -122,7 +122,7 @@ impl Grace {
         state.claiming.contains(session)
     }
 
-    /// The client of a session of before was there and is not: it may come again, for as long as
+    /// The client of an earlier session was there and is not: it may come again, for as long as
     /// others are awaited. (Without this the session would stay in the volume.)
     pub(super) fn is_away(&self, session: &SessionId) {
         let mut state = self.state.lock();
@@ -137,7 +137,7 @@ impl Grace {
         }
     }
 
-    /// A session of before has claimed what it holds.
+    /// An earlier session has claimed what it holds.
     pub(super) fn is_back(&self, session: &SessionId) {
         let mut state = self.state.lock();
         state.claiming.remove(session);

@@ -4,9 +4,10 @@
 //! client has at most a third, and each of `n` that take what they can in turn gets an equal part,
 //! with twice as much left for the next one. Those that come one after the other and give nothing
 //! back get less and less: a third of what is left. Of what is counted in number, nodes and locks,
-//! a client may take as much as it leaves. The sum never exceeds the pot, but for what is taken
-//! without a question: short answers, which are owed already; the answers of a session a second
-//! time, on a new connection; files and locks that a client proves it had before a take-over.
+//! a client may take as much as it leaves. The sum never exceeds the pot, except for what is taken
+//! without a question. These are short answers, which are owed already; the answers of a session a
+//! second time, on a new connection; and files and locks that a client proves it had before a
+//! take-over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -285,7 +285,7 @@ impl Shared {
             device::rest();
             clock.sleep(every);
             let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
-            // Locks wait for the end of the time of sessions of before, or of their own session.
+            // Locks wait for the end of the time of earlier sessions, or of their own session.
             self.pool.look_again();
             for volume in volumes {
                 volume.look(&**clock);

@@ -1,6 +1,6 @@
-//! Threads that execute requests. No client occupies all of them, and no client has more waiting
-//! than a bounded number of bytes, nor more than it leaves to others: who puts more waits, so that
-//! the network holds it.
+//! Threads that execute requests. No client occupies all of them. No client has more waiting than a
+//! bounded number of bytes, nor more than it leaves to others: a thread that puts more waits, so
+//! that the network holds it.
 //!
 //! Work begins only if it may: answers that a client does not read keep its next requests waiting.
 

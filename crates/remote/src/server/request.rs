@@ -39,10 +39,12 @@ impl Received {
                 && let Ok(call) = decode::<FsCall<'_>>(call)
             {
                 reserved = Reserved::of(&session.usage, &call);
-                // Without a thread: those of before may take long to come back.
+                // Without a thread: earlier ones may take long to come back.
                 if let FsCall::Lock { lock, .. } = &call
                     && lock.kind != LockKind::None
-                    && !device::mutated("locks are given before those of before are claimed")
+                    && !device::mutated(
+                        "locks are granted before those from before the restart are claimed",
+                    )
                 {
                     waits = Some(session.volume.past_grace());
                 }

@@ -1,7 +1,7 @@
 //! A session: the nodes that a client holds, and the answers that it may not have yet.
 //!
 //! * A node is the session's if a call returned it here: knowing its number is not enough.
-//! * The rights of an open file are those that it was opened with, as in a kernel; they are kept
+//! * The rights of an open file are those that it was opened with, as in a kernel. They are kept
 //!   for each node and not for each open, which gives a client nothing that it had not.
 //! * A request that is repeated while it runs, or until its answer is acknowledged, is not executed
 //!   again. Answers of calls that may be repeated without harm are not kept.
@@ -34,9 +34,9 @@ pub(super) const REQUESTS_MAX: usize = 64;
 #[derive(Debug, Default, Clone, Copy)]
 struct Held {
     lookups: u64,
-    /// Of a node of before.
+    /// Of an earlier node.
     generation: u64,
-    /// Look-ups that the file system counts; 0: the node is one of before, and not looked for yet.
+    /// Look-ups that the file system counts; 0: the node is an earlier one, not looked for yet.
     counted: u64,
     opens: u32,
     /// [`OPEN_READ`] and [`OPEN_WRITE`], while it is open.
@@ -89,7 +89,7 @@ pub(super) struct Session {
     pub(super) volume: Arc<Served>,
     pub(super) usage: Arc<Usage>,
     proofs: Option<Proofs>,
-    /// Whether it is one of before this process.
+    /// Whether it is one from before this process.
     is_of_before: bool,
     /// Whether the volume keeps it.
     pub(super) is_kept: bool,

@@ -2,8 +2,8 @@
 //!
 //! A change is in memory before it is durable, and other calls see it there. No answer reports it
 //! before: neither its own, nor one to a call that saw it. The threads that execute calls do not
-//! wait for that. A few others do, each for all answers that came while it and the rest were busy:
-//! one write to the log makes many of them true, and several are under way at the same time.
+//! wait for that. A few others do, each for all answers that came while it and the rest were busy.
+//! One write to the log makes many of them true, and several are under way at the same time.
 //!
 //! What waits is bounded by its bytes: beyond those, a call's own thread waits, so that no more
 //! calls begin.

@@ -113,7 +113,7 @@ pub(super) enum Adding {
 /// A request under way.
 pub(super) struct Running(Arc<Served>);
 
-/// A session of before while its client's hello is answered. That may fail: then the session is
+/// An earlier session while its client's hello is answered. That may fail: then the session is
 /// awaited as before, or ends with those that are.
 pub(super) struct Continuing<'a> {
     volume: &'a Served,
@@ -180,7 +180,7 @@ impl Served {
         }
     }
 
-    /// Sessions of before are waited for from now on.
+    /// Earlier sessions are waited for from now on.
     pub(super) fn start(&self, clock: &dyn Clock) {
         if let Some(grace) = &self.grace {
             grace.start(clock);
@@ -307,7 +307,7 @@ impl Served {
         self.sessions.lock().all.len() >= self.bounds.sessions
     }
 
-    /// Continues a session of before, if it is one, unless nothing has it in the end.
+    /// Continues an earlier session, if it is one, unless nothing has it in the end.
     pub(super) fn continuing(&self, secret: SessionId) -> Option<Continuing<'_>> {
         let continues = self.grace.as_ref().is_some_and(|grace| grace.continues(&secret));
         continues.then_some(Continuing { volume: self, secret })

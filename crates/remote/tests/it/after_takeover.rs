@@ -108,7 +108,7 @@ fn hellos_that_are_refused_leave_no_session_in_the_volume() {
     wait_until(|| place.fs().sessions().unwrap().is_empty());
 }
 
-/// Locks wait for clients of before, and take no thread meanwhile: anything else is answered.
+/// Locks wait for earlier clients, and take no thread meanwhile: anything else is answered.
 #[test]
 fn locks_that_wait_for_clients_of_before_keep_nothing_else_waiting() {
     let mut place = ServedVolume::new(Engine::Btree);

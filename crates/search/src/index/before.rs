@@ -3,7 +3,7 @@
 //!
 //! The first request for totals looks them up and keeps them with the layers of the difference. So
 //! each change since the base is looked up once. If few rows of a cluster changed, they are read
-//! one by one from the tree of the base; if many did, the whole cluster is scanned.
+//! one by one from the tree of the base. If many did, the whole cluster is scanned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

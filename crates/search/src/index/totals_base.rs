@@ -4,7 +4,7 @@
 //! those places take too much memory.
 //!
 //! If directories are reported one by one, a cluster whose directories are all below one reported
-//! directory is counted with that one; for other clusters, the sums of their directories are read.
+//! directory is counted with that one. For other clusters, the sums of their directories are read.
 //! The last change cannot be subtracted: if it came from a row that changed, and nothing else that
 //! counts is as late, all rows are read.
 

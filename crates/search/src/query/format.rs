@@ -119,7 +119,7 @@ impl Reader<'_> {
             }
             other => {
                 let shown = other.escape_ascii();
-                warnings.push(format!("'\\{shown}' is no escape, and is printed unchanged"));
+                warnings.push(format!("'\\{shown}' is not an escape, and is printed unchanged"));
                 self.text.push(b'\\');
                 other
             }
@@ -158,7 +158,7 @@ impl Reader<'_> {
             directive.precision = Some(self.number()?);
         }
         let Some(letter) = self.next() else {
-            return Err("'%' at the end is no directive (write %%)".to_owned());
+            return Err("'%' at the end is not a directive (write %%)".to_owned());
         };
         directive.what = letter;
         match letter {
@@ -168,7 +168,7 @@ impl Reader<'_> {
             }
             b'Z' => return Err("%Z is not supported: there are no security contexts".to_owned()),
             b'A' | b'B' | b'C' | b'T' => {
-                let time = self.next().ok_or("a time needs a letter behind it, as %Tc has")?;
+                let time = self.next().ok_or("a time needs a letter after it, as in %Tc")?;
                 if !b"@HIklMprSTXZ+aAbBcdDFhjmUwWxyY".contains(&time) {
                     let (letter, time) = (letter.escape_ascii(), time.escape_ascii());
                     return Err(format!("%{letter}{time}: there is no such form of a time"));
@@ -178,7 +178,7 @@ impl Reader<'_> {
             _ if b"abcdDfFgGhHiklmMnpPsStuUyYt".contains(&letter) => {}
             other => {
                 let shown = other.escape_ascii();
-                warnings.push(format!("'%{shown}' is no directive, and is printed unchanged"));
+                warnings.push(format!("'%{shown}' is not a directive, and is printed unchanged"));
                 self.text.push(b'%');
                 self.text.extend_from_slice(&start[..start.len() - self.rest.len()]);
                 return Ok(());

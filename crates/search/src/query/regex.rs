@@ -312,7 +312,7 @@ impl<'a> Translation<'a> {
     fn repeat(&mut self, sign: char) -> Result<(), RegexError> {
         let Some(start) = self.last else {
             if self.dialect == Dialect::Extended {
-                return Err(RegexError(format!("nothing to repeat is before '{sign}'")));
+                return Err(RegexError(format!("'{sign}' has nothing before it to repeat")));
             }
             self.literal(u32::from(sign));
             return Ok(());

@@ -406,7 +406,7 @@ fn headers(bytes: &[u8], end: usize) -> impl Iterator<Item = (usize, RecordHeade
 }
 
 /// Rewrites the records from `from` to `end`, and zeros from there up to `torn`, and syncs. Records
-/// that were written and not synced are replayed, so the next crash must not lose them; where a
+/// that were written and not synced are replayed, so the next crash must not lose them. Where a
 /// sync of them failed, only rewritten bytes can become durable.
 fn make_durable(
     file: &dyn File,

@@ -86,9 +86,9 @@ impl Log {
         Ok(())
     }
 
-    /// Waits until as many threads want to sync as the last sync served, as the thread that will do
-    /// it for them: those that it woke are about to append their next records, and a leader that
-    /// begins without them makes them wait for two syncs.
+    /// The thread that will sync for others waits until as many threads want to sync as the last
+    /// sync served. The threads that the last sync woke are about to append their next records, and
+    /// a leader that begins without them makes them wait for two syncs.
     pub(super) fn gather(&self, state: &mut Locked<'_>) {
         if self.options.window.is_zero() || state.waiters >= state.group {
             return;

@@ -14,7 +14,7 @@ const SEEDS: std::ops::Range<u64> = 0..12;
 const TEARS: u64 = 3;
 
 /// Recovers, continues with other records, crashes again and recovers again.
-fn check_crash(medium: &SimDevice, op: u64, promises: &Promises) {
+fn check_crash(disk: &SimDevice, op: u64, promises: &Promises) {
     let from = promises.checkpoint.load(Ordering::SeqCst);
     let synced = promises.synced.load(Ordering::SeqCst);
     let appended = promises.appended.load(Ordering::SeqCst);
@@ -22,8 +22,8 @@ fn check_crash(medium: &SimDevice, op: u64, promises: &Promises) {
     cuts.extend((0..TEARS).map(|tear| (CrashPolicy::Random, op * 31 + tear)));
     for (policy, seed) in cuts {
         let place = format!("before operation {op}, {policy:?} {seed}");
-        let medium = medium.after_crash(policy, seed);
-        let opened = open(&medium, from).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let disk = disk.after_crash(policy, seed);
+        let opened = open(&disk, from).unwrap_or_else(|error| panic!("{place}: {error}"));
         let last = check_records(&opened.records, from, |_| 1);
         assert!(last >= synced, "{place}: {synced} was synced, {last} came back");
         assert!(last <= appended, "{place}: {last} was never appended");
@@ -32,7 +32,7 @@ fn check_crash(medium: &SimDevice, op: u64, promises: &Promises) {
         let second = promises_at(from, last);
         run(&opened.log, 2, seed, 12, &second).unwrap_or_else(|error| panic!("{place}: {error}"));
         drop(opened);
-        let again = medium.after_crash(policy, seed + 1);
+        let again = disk.after_crash(policy, seed + 1);
         let from = second.checkpoint.load(Ordering::SeqCst);
         let opened = open(&again, from).unwrap_or_else(|error| panic!("{place}, again: {error}"));
         let end = check_records(&opened.records, from, |lsn| if lsn <= last { 1 } else { 2 });
@@ -54,9 +54,9 @@ fn crash_before_every_operation_loses_nothing_that_was_synced() {
         let log = create(&device);
         let (promised, seen) = (promises(), promises());
         let (watched, counted) = (Arc::clone(&promised), Arc::clone(&seen));
-        device.watch(move |medium, op| {
+        device.watch(move |disk, op| {
             counted.appended.fetch_add(1, Ordering::SeqCst);
-            check_crash(medium, op, &watched);
+            check_crash(disk, op, &watched);
         });
         run(&log, 1, seed, 90, &promised).unwrap();
         points += seen.appended.load(Ordering::SeqCst);
@@ -83,9 +83,9 @@ fn failed_operation_latches_and_what_was_synced_before_survives() {
         }
         drop(log);
         for (policy, seed) in [(CrashPolicy::LoseAll, 0), (CrashPolicy::Random, after)] {
-            let medium = device.after_crash(policy, seed);
+            let disk = device.after_crash(policy, seed);
             let from = promised.checkpoint.load(Ordering::SeqCst);
-            let opened = open(&medium, from).unwrap_or_else(|error| panic!("{after}: {error}"));
+            let opened = open(&disk, from).unwrap_or_else(|error| panic!("{after}: {error}"));
             let last = check_records(&opened.records, from, |_| 1);
             assert!(last >= promised.synced.load(Ordering::SeqCst), "fault {after}, {policy:?}");
         }

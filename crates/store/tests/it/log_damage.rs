@@ -13,14 +13,14 @@ use crate::log_script::{
 
 /// Flips every bit of every segment in turn and opens. Returns how many flips were errors, and how
 /// many did not matter.
-fn flip_all(medium: &SimDevice, from: u64, synced: u64, stride: u64) -> (u64, u64) {
-    let whole = open(&medium.copy(), from).expect("undamaged, it opens");
+fn flip_all(disk: &SimDevice, from: u64, synced: u64, stride: u64) -> (u64, u64) {
+    let whole = open(&disk.copy(), from).expect("undamaged, it opens");
     let last = check_records(&whole.records, from, |_| 1);
     let (mut named, mut harmless) = (0, 0);
-    for (path, length) in medium.files() {
+    for (path, length) in disk.files() {
         // The header's page is mostly padding.
         for bit in (0..64 * 8).chain((4096 * 8..length * 8).step_by(stride as usize)) {
-            let damaged = medium.copy();
+            let damaged = disk.copy();
             damaged.flip_bit(&path, bit);
             match open(&damaged, from) {
                 Ok(opened) => {
@@ -69,15 +69,15 @@ fn every_flipped_bit_is_named_or_harmless_when_the_tail_is_torn() {
         drop(log);
         // The mark behind the last sync may be among what the crash lost, and then the last
         // records look like a torn tail when they are damaged: it is kept here.
-        let medium = device.after_crash(CrashPolicy::KeepAll, seed);
+        let disk = device.after_crash(CrashPolicy::KeepAll, seed);
         let from = promised.checkpoint.load(Ordering::SeqCst);
-        let last = open(&medium.copy(), from).unwrap().recovery.replayed + from;
+        let last = open(&disk.copy(), from).unwrap().recovery.replayed + from;
         let synced = promised.synced.load(Ordering::SeqCst);
         assert!(last >= synced);
         if last == from {
             continue;
         }
-        let (named, harmless) = flip_all(&medium, from, synced, stride);
+        let (named, harmless) = flip_all(&disk, from, synced, stride);
         println!("{named} flips were named, {harmless} were harmless");
     }
 }
@@ -101,21 +101,21 @@ fn a_torn_tail_is_reported_and_stays_dropped() {
     }
     let path = segment_path(&device);
     drop(log);
-    let medium = device.after_crash(CrashPolicy::KeepAll, 0);
-    let records = open(&medium.copy(), 0).unwrap().records;
+    let disk = device.after_crash(CrashPolicy::KeepAll, 0);
+    let records = open(&disk.copy(), 0).unwrap().records;
     assert!(records.len() > 6, "some unsynced records were written");
 
     // Record 5 is torn; 6 and what follows it are whole.
     let at: usize = records[..4].iter().map(|(_, bytes)| 20 + bytes.len()).sum();
-    medium.overwrite(&path, 4096 + at as u64 + 8, &[0xff; 40]);
-    let opened = open(&medium, 0).unwrap();
+    disk.overwrite(&path, 4096 + at as u64 + 8, &[0xff; 40]);
+    let opened = open(&disk, 0).unwrap();
     assert_eq!(check_records(&opened.records, 0, |_| 1), 4);
     assert!(opened.recovery.torn_bytes > 0);
     // A record as long as the torn one: the old record 6 would be right behind it.
     opened.log.append(&payload(2, 5), LogSpace::Normal).unwrap();
     opened.log.close().unwrap();
     drop(opened);
-    let opened = open(&medium, 0).unwrap();
+    let opened = open(&disk, 0).unwrap();
     assert_eq!(check_records(&opened.records, 0, |lsn| if lsn < 5 { 1 } else { 2 }), 5);
     assert_eq!(opened.recovery.torn_bytes, 0);
 }

@@ -69,9 +69,9 @@ fn no_disk_size_loses_synced_data() {
             promised.synced.store(log.last().0, Ordering::SeqCst);
         }
         drop(log);
-        let medium = device.after_crash(CrashPolicy::Random, blocks);
+        let disk = device.after_crash(CrashPolicy::Random, blocks);
         let from = promised.checkpoint.load(Ordering::SeqCst);
-        let opened = open(&medium, from).unwrap_or_else(|error| panic!("{blocks}: {error}"));
+        let opened = open(&disk, from).unwrap_or_else(|error| panic!("{blocks}: {error}"));
         let last = check_records(&opened.records, from, |_| 1);
         assert!(last >= promised.synced.load(Ordering::SeqCst), "{blocks} blocks");
     }

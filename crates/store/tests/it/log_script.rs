@@ -78,9 +78,9 @@ pub(crate) fn run(log: &Log, run: u8, seed: u64, steps: u32, promises: &Promises
     Ok(())
 }
 
-/// A log on a fresh medium.
+/// A log on a fresh disk.
 pub(crate) fn create(device: &SimDevice) -> Log {
-    Log::create(&env(device), "log", VOLUME, &options()).expect("an empty medium takes a log")
+    Log::create(&env(device), "log", VOLUME, &options()).expect("an empty disk takes a log")
 }
 
 /// What a log replays.

@@ -1,4 +1,4 @@
-//! The log on the simulated medium, and the oracle store against its own rules.
+//! The log on the simulated disk, and the oracle store against its own rules.
 
 mod log_cost;
 mod log_crash;

@@ -388,7 +388,7 @@ fn an_owner_that_ends_in_order_is_not_waited_for() {
     let third = open(&blobs, settings(), &mut state).expect("open");
     let (whole, now) = (settings().grant + settings().drain, third.sim.clock.monotonic());
     assert_eq!(third.log.serve_from(), now + whole);
-    // An opening of before that ended early is continued in the same way.
+    // An earlier opening that ended early is continued in the same way.
     let mut again = crate::objects_kit::State { epoch: state.epoch, ..found };
     let fourth = open(&blobs, settings(), &mut again).expect("open");
     assert_records(&fourth, 1, 3);

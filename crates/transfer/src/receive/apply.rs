@@ -206,7 +206,8 @@ impl<'a> Apply<'a> {
         self.open = None;
         let held = self.walk.entry(path)?;
         if held.entry.attr.kind != Kind::File {
-            return Err(FsError::InvalidArgument("contents of what is no file")).at(path);
+            return Err(FsError::InvalidArgument("contents of something other than a file"))
+                .at(path);
         }
         self.check_own(held.node()).at(path)?;
         self.open = Some((held, path.to_vec()));
@@ -215,7 +216,7 @@ impl<'a> Apply<'a> {
 
     fn contents(&self, change: impl FnOnce(&Fs, &Caller, NodeId) -> FsResult<()>) -> Result<()> {
         let Some((held, path)) = &self.open else {
-            return Err(Error::refused("the stream has contents of no file", ""));
+            return Err(Error::refused("the stream has contents that belong to no file", ""));
         };
         change(self.fs, &self.caller, held.node()).at(path)
     }

@@ -269,7 +269,7 @@ fn frames_in_another_order_are_found_by_the_digest() {
     world.receive("got", &right).expect("the right order");
 }
 
-/// Regression: a name that leads back to its own directory was sent, and dumped, without end.
+/// Regression: a name that points back to its own directory was sent, and dumped, without end.
 #[test]
 fn a_directory_that_contains_itself_is_refused() {
     for engine in [Engine::Btree, Engine::Lsm] {

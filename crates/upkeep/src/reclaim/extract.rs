@@ -3,7 +3,7 @@
 //! The source must not change meanwhile (a snapshot's tree, or a clone taken for the purpose).
 //! The target is empty, or holds an earlier or a similar state: then only differences are
 //! written, so that it keeps sharing nodes with whatever it was cloned from. The work is a walk
-//! from the root in bounded steps; nothing is remembered on disk, and after a crash it starts
+//! from the root in bounded steps. Nothing is remembered on disk, and after a crash it starts
 //! again with a new target.
 
 use device::Set;

@@ -1,8 +1,8 @@
 //! Has front ends forget what they keep of trees that wait to be removed.
 //!
 //! A tree waits for as long as a front end holds an inode of it. When its name goes, the kernel
-//! drops what nobody uses below that name. What a process uses then, as a working directory or an
-//! open file, it keeps with all directories above, and it does not drop them when the process
+//! drops what nobody uses below that name. It keeps what a process uses then, as a working
+//! directory or an open file, with all directories above. It does not drop them when the process
 //! leaves: their names are in its cache as any others are. So the names of what is still held are
 //! invalidated one by one. A name that was invalidated while it was in use is dropped with its last
 //! use. A process that continues in the tree has names cached again, so this is repeated until

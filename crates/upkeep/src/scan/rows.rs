@@ -392,7 +392,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Removes what a name led to, and what is stored beside it; the entry itself is written again.
+    /// Removes what a name pointed to, and what is stored beside it; the entry itself is written
+    /// again.
     fn erase_inode(&mut self, dir: u64, old: &Old) -> FsResult<()> {
         match old.target {
             Target::Directory => self.erase_tree(old.ino),

@@ -44,7 +44,7 @@ impl Scan<'_> {
         if found.chained || found.cookie & 0xff != 0 { self.flush() } else { self.flush_if_large() }
     }
 
-    /// Removes what a name led to and what is stored beside it; not for directories.
+    /// Removes what a name pointed to and what is stored beside it; not for directories.
     pub(super) fn let_go(&mut self, dir: u64, found: &FoundEntry) {
         let tree = self.tree;
         if let Target::Linked(_) = found.target {

@@ -1,7 +1,7 @@
 //! Reads the volume's own records: damage is answered from the copies.
 //!
 //! A look-up is answered from either. A scan that meets damage continues in the copies, from its
-//! present position, if all records of its range have copies; if not, it ends with the error.
+//! present position, if all records of its range have copies. If not, it ends with the error.
 
 use format::kept_twice::{is_all_kept_twice, is_kept_twice};
 use store::{Cursor, Error, Item, KeyRange, Read, Result, TreeId};

@@ -12,8 +12,8 @@
 //! 4. The records without a copy are removed from beside the copies.
 //!
 //! If the log has changes of a tree that could not be replayed into it, step 1 and dropping the
-//! tree are one record of the log, after which the volume is opened again: the next replay ends
-//! without that tree, and lacks nothing (`drop_unknown`).
+//! tree are one record of the log. Then the volume is opened again: the next replay ends without
+//! that tree, and lacks nothing (`drop_unknown`).
 //!
 //! The copies: dropped, together with the note that they exist, and created as for a volume that
 //! has none. After a crash anywhere the next repair continues.

@@ -2,7 +2,7 @@
 //!
 //! A message is one frame of the control socket: a `u32` length and that many bytes. The first
 //! byte of a frame is its kind ([`FrameKind`]), the next eight are the request's number, or
-//! as the kind defines; the rest is the body, encoded as every message of this crate.
+//! as the kind defines. The rest is the body, encoded as every message of this crate.
 //! `docs/protocol/remote.md` has all of it, byte by byte.
 
 mod answer;

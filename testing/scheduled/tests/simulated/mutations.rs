@@ -74,9 +74,9 @@ mutations! { true, SIZE;
     answers_after_the_grant: "answers after the grant", 1;
     an_answer_that_waits_for_another: "an answer waits for the change before its own", 0;
     a_successor_that_repeats: "a successor executes repeats", 2;
-    locks_given_too_early: "locks are given before those of before are claimed", 91;
+    locks_given_too_early: "locks are granted before those from before the restart are claimed", 91;
     claims_without_locks: "a client claims no locks", 20;
-    sessions_that_end: "no session of before is continued", 1;
+    sessions_that_end: "no session from before the restart is continued", 1;
 }
 
 mutations! { true, NARROW;
@@ -93,7 +93,7 @@ mutations! { false, SIZE;
     no_listing_after_a_claim: "no listing after a claim", 0;
     openings_with_one_id: "openings have one id", 0;
     a_stale_hello: "a stale hello is accepted", 0;
-    locks_claimed_too_late: "locks are claimed after the time for it", 0;
+    locks_claimed_too_late: "locks are claimed too late", 0;
     locks_given_away_too_early: "locks are given away before their session ends", 0;
     an_end_within_the_grant: "ends in order within the grant of the one before", 0;
     a_lease_kept: "a lease that ended is kept", 0;

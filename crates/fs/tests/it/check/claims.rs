@@ -225,8 +225,8 @@ fn a_removed_directory_that_leads_round_in_circles_is_not_followed(engine: Engin
     }
     for name in ["round", "and", "again"] {
         let device = falsified(&made.device, |store, batch| {
-            let leads_back = Entry { dir: named(store, "again").ino, ..named(store, name) };
-            put_entry(batch, &leads_back, leads_back.cookie);
+            let back = Entry { dir: named(store, "again").ino, ..named(store, name) };
+            put_entry(batch, &back, back.cookie);
         });
         let subject = open(&device).expect("it opens");
         subject.fs().rmr(&root, NodeId::ROOT, b"round").expect("it is detached");
@@ -260,8 +260,8 @@ fn who_owns_all_of_a_circle_is_not_looked_for_for_ever(engine: Engine) {
     }
     for name in ["of its own", "round", "and", "again"] {
         let device = falsified(&made.device, |store, batch| {
-            let leads_back = Entry { dir: named(store, "again").ino, ..named(store, name) };
-            put_entry(batch, &leads_back, leads_back.cookie);
+            let back = Entry { dir: named(store, "again").ino, ..named(store, name) };
+            put_entry(batch, &back, back.cookie);
         });
         let subject = open(&device).expect("it opens");
         let fs = subject.fs();
@@ -284,7 +284,7 @@ fn what_a_clone_reaches_round_a_circle_is_counted_once(engine: Engine) {
             entries(store, TreeId(record.tree)).into_iter().find(of)
         };
         // The clone, of those that have a tree of their own and may be written.
-        let (number, mut record, leads_back) = subvolumes(store)
+        let (number, mut record, back) = subvolumes(store)
             .into_iter()
             .filter(|(_, record)| record.tree != TREE.0 && !record.read_only)
             .find_map(|(number, record)| below(&record).map(|found| (number, record, found)))
@@ -295,9 +295,9 @@ fn what_a_clone_reaches_round_a_circle_is_counted_once(engine: Engine) {
         batch.put(VOLUME, &key::subvolume(number), &record.encode());
         let tree = TreeId(record.tree);
         let mut value = Vec::new();
-        let (ino, target, name) = (record.root, leads_back.target, leads_back.name.as_slice());
+        let (ino, target, name) = (record.root, back.target, back.name.as_slice());
         EntryRecord { chained: false, ino, name, target }.encode(&mut value);
-        let at = key::entry(leads_back.dir, leads_back.cookie, Part::Attributes);
+        let at = key::entry(back.dir, back.cookie, Part::Attributes);
         batch.put(tree, &at, &value);
     });
     work(&device);

@@ -361,7 +361,7 @@ fn a_repair_that_is_cut_off_anywhere_is_gone_on_with(engine: Engine) {
     }
 }
 
-/// Cuts a record off: what is left of it does not decode.
+/// Truncates a record: what is left of it does not decode.
 fn cut(store: &dyn Store, batch: &mut Batch, tree: TreeId, key: &[u8]) {
     let value = store.get(tree, key).expect("it is there").expect("it is there");
     batch.put(tree, key, &value[..value.len() / 2]);

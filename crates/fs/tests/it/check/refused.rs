@@ -117,7 +117,7 @@ fn put(device: &SimDevice, path: &str, from: &SimDevice) {
 fn another(seed: u64) -> SimDevice {
     let device = SimDevice::new(seed);
     let env = SimEnv::on(device.clone(), seed).env();
-    Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+    Fs::format(&env, &FormatOptions::default()).expect("an empty disk");
     let fs = Fs::open(env, &OpenOptions::default()).expect("it was made just now");
     fs.close().expect("there is space");
     device

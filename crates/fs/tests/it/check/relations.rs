@@ -348,7 +348,7 @@ fn a_note_of_garbage_that_does_not_decode_is_removed(engine: Engine) {
         subject.fs().gc(Gc::Report, &mut proceed)
     };
     assert!(gc(&device.copy()).is_err());
-    repairs("a note", &device, "what was noted as garbage");
+    repairs("a note", &device, "a record of garbage");
     gc(&device).expect("all can be read");
     is_as_it_was(&made, &device, "a note");
 }

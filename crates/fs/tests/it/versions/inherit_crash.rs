@@ -50,10 +50,10 @@ fn background(fs: &Fs) {
     while fs.background_step(10).expect("background work goes well").more {}
 }
 
-fn check(medium: &SimDevice, op: u64, is_durable: bool) {
+fn check(disk: &SimDevice, op: u64, is_durable: bool) {
     for (number, policy) in CrashPolicy::ALL.into_iter().enumerate() {
         let seed = op * 3 + number as u64;
-        let env = SimEnv::on(medium.after_crash(policy, seed), seed).env();
+        let env = SimEnv::on(disk.after_crash(policy, seed), seed).env();
         let fs = Fs::open(env, &options(Durability::Async)).expect("it opens");
         assert_whole(&fs);
         if op.is_multiple_of(2) {
@@ -70,7 +70,7 @@ fn a_crash_leaves_what_a_clone_inherits(engine: Engine) {
     let device = SimDevice::new(5);
     let env = SimEnv::on(device.clone(), 5).env();
     let format = FormatOptions { engine, ..FormatOptions::default() };
-    Fs::format(&env, &format).expect("an empty medium");
+    Fs::format(&env, &format).expect("an empty disk");
     let fs = Fs::open(env, &options(Durability::Async)).expect("it was made just now");
     let dir = fs.mkdir(&root(), home(), b"d", 0o755).expect("space").node;
     let nested = NESTED.map(|name| {
@@ -81,9 +81,9 @@ fn a_crash_leaves_what_a_clone_inherits(engine: Engine) {
     fs.sync_all().expect("a sync");
     let (durable, points) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (seen, counted) = (Arc::clone(&durable), Arc::clone(&points));
-    device.watch(move |medium, op| {
+    device.watch(move |disk, op| {
         counted.fetch_add(1, Ordering::SeqCst);
-        check(medium, op, seen.load(Ordering::SeqCst));
+        check(disk, op, seen.load(Ordering::SeqCst));
     });
     fs.clone_dir(&root(), dir, home(), b"c").expect("space");
     fs.sync_all().expect("a sync");

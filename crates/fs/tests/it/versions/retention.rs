@@ -100,7 +100,10 @@ fn schedules_of_one_user_are_bounded() {
         v.fs.schedule_set(&user(1000), dir, Some(&every_hour())).expect("below the bound");
     }
     let dir = directory_of(&v, 1000, "more");
-    refused(v.fs.schedule_set(&user(1000), dir, Some(&every_hour())), "schedules of one user: 100");
+    refused(
+        v.fs.schedule_set(&user(1000), dir, Some(&every_hour())),
+        "a user has at most 100 schedules",
+    );
     v.fs.schedule_set(&Caller::root(), dir, Some(&every_hour())).expect("root may");
     for wrong in ["", ".", "..", "a/b", "#7"] {
         let schedule = Schedule { prefix: wrong.into(), ..every_hour() };

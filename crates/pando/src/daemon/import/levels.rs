@@ -109,8 +109,8 @@ impl Import<'_> {
 
     /// Whether only the caller and root reach a directory of the current one: the current one is
     /// closed, or this import made the directory just now, and it is closed itself. Where others
-    /// may remove it while it looks empty, that would end the import for all that is beside it;
-    /// only a destination may be there.
+    /// may remove it while it looks empty, that would end the import for all that is beside it.
+    /// Only a destination may be there.
     pub(super) fn is_closed(&self, node: NodeId, made: bool) -> bool {
         let attr = |node: NodeId| self.fs.getattr(&self.caller, node);
         let own = || attr(node).is_ok_and(|attr| self.is_own(&attr));

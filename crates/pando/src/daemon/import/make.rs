@@ -120,7 +120,7 @@ impl<'a> Import<'a> {
     ) -> FsResult<NodeId> {
         let entry = fs.lookup(caller, parent, name)?;
         let refused = if Volume::is_virtual(entry.node) {
-            FsError::NotPermitted("a directory that the volume only shows")
+            FsError::NotPermitted("a virtual directory")
         } else if entry.attr.kind == Kind::Directory {
             return Ok(entry.node);
         } else {

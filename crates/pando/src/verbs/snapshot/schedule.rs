@@ -55,7 +55,7 @@ fn turn_off(dir: &Path, output: &mut Output) -> Result<()> {
     output::put_bytes(&mut object, "path", place.typed());
     output.object(&object)?;
     let path = printable(place.typed());
-    output.line(&format!("no more snapshots of {path} are taken by themselves"))
+    output.line(&format!("the schedule of {path} is ended"))
 }
 
 /// The schedule of one directory, with the path as typed.

@@ -98,7 +98,7 @@ impl Session {
         let mut state = self.state.lock();
         state.is_confirming &= !may;
         match confirmed {
-            // The volume may know a greater one: of before this process, or of another thread.
+            // The volume may know a greater one: from before this process, or of another thread.
             Ok(confirmed) => state.confirmed = state.confirmed.max(confirmed),
             // The session has ended.
             Err(FsError::Stale) => return Err(FsError::Stale),

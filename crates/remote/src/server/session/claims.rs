@@ -71,11 +71,11 @@ impl Session {
         // (Looked at when it has them: others got none before the end.)
         if !reclaim.locks.is_empty()
             && !self.volume.is_in_grace()
-            && !device::mutated("locks are claimed after the time for it")
+            && !device::mutated("locks are claimed too late")
         {
             // At once, and not when the session has ended: they were never its own.
             self.volume.forget_session(self.id);
-            return Err("locks of before are claimed after their time");
+            return Err("locks from before the restart are claimed too late");
         }
         // It may have ended since it was looked at.
         self.let_go_again();
@@ -89,14 +89,15 @@ impl Session {
         Ok(())
     }
 
-    /// Sets a lock of before again. An error: it could not, though the client can prove that it may
+    /// Sets an earlier lock again. An error: it could not, though the client can prove that it may
     /// have it.
     fn lock_again(&self, node: Node, lock: LockRange) -> Result<(), &'static str> {
         let node = match self.own(node) {
             Ok(node) => node,
             // The file is gone, or was never the client's: nobody else can have this lock.
             Err(FsError::Stale) => {
-                tracing::info!(client = %self.client, "a lock of before is of a file that is gone");
+                tracing::info!(client = %self.client, "a lock from before the restart is of a \
+                                                       file that is gone");
                 return Ok(());
             }
             Err(error) => {
@@ -118,11 +119,11 @@ impl Session {
         let by = Holder { client: self.usage.number, session: self.id };
         match self.volume.locks.set_again(node, by, lock) {
             Locking::Done(_) => Ok(()),
-            _ => Err("a lock of before cannot be set again"),
+            _ => Err("a lock from before the restart cannot be set again"),
         }
     }
 
-    /// Finds a file of before that is open. While the store does not answer it is tried again, as
+    /// Finds an earlier file that is open. While the store does not answer it is tried again, as
     /// long as nobody else may remove the file. An error: its last name may be removed, and its
     /// contents with it.
     fn locate_open(
@@ -149,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Looks for a node of before, and holds it from now on.
+    /// Looks for an earlier node, and holds it from now on.
     pub(super) fn locate(&self, node: NodeId, generation: u64) -> FsResult<()> {
         let Some(lasting) = &self.volume.lasting else { return Err(FsError::Stale) };
         match lasting.find_again(node) {

@@ -213,7 +213,7 @@ impl<'a> Parser<'a> {
             Some(b")") => Err(error("')' closes nothing: no '(' is open before it")),
             Some(other) => {
                 let other = shown(other);
-                Err(error(format!("'{other}' does not belong behind the expression"))
+                Err(error(format!("'{other}' cannot follow the expression"))
                     .hint("write paths before the expression; quote patterns"))
             }
         }
@@ -285,7 +285,7 @@ impl<'a> Parser<'a> {
     /// Checks that something follows an operator.
     fn operand(&self, operator: &str) -> Parsed<()> {
         match self.peek() {
-            None => Err(error(format!("'{operator}' needs an expression behind it"))),
+            None => Err(error(format!("'{operator}' needs an expression after it"))),
             Some(next @ (b")" | b"-o" | b"-or" | b"-a" | b"-and" | b",")) => {
                 let next = shown(next);
                 Err(error(format!("nothing is between '{operator}' and '{next}'")))
@@ -307,7 +307,7 @@ impl<'a> Parser<'a> {
 
     fn primary(&mut self) -> Parsed<Expr> {
         match self.peek() {
-            None => Err(error("the expression ends where a test is due")),
+            None => Err(error("the expression ends where a test is expected")),
             Some(b"(") => self.group(),
             Some(b")") => Err(error("')' closes nothing, or nothing is before it")),
             Some(operator @ (b"-o" | b"-or" | b"-a" | b"-and" | b",")) => {
@@ -345,7 +345,7 @@ impl<'a> Parser<'a> {
         }
         match self.peek() {
             Some(b")") => return Err(error("nothing is between '(' and ')'")),
-            None => return Err(error("'(' needs an expression behind it")),
+            None => return Err(error("'(' needs an expression after it")),
             Some(_) => {}
         }
         let inner = self.list()?;

@@ -68,9 +68,8 @@ impl Parser<'_> {
     fn warn_late(&mut self, word: &[u8]) {
         if let Some(test) = &self.first_test {
             let word = shown(word);
-            self.warnings.push(format!(
-                "{word} is behind {test} but applies to the whole expression: write it first"
-            ));
+            self.warnings
+                .push(format!("{word} applies to the whole expression: write it before {test}"));
         }
     }
 
@@ -289,7 +288,7 @@ fn unknown(word: &[u8]) -> super::ParseError {
         }
         _ if word.starts_with(b"-") => error(format!("there is no test, option or action {name}"))
             .hint("`pando find --help` lists the options"),
-        _ => error(format!("'{name}' is a path, and is behind the expression"))
+        _ => error(format!("'{name}' is a path, and follows the expression"))
             .hint("write paths before the expression; quote patterns"),
     }
 }

@@ -139,7 +139,7 @@ fn ages_are_cut_to_whole_days_and_minutes() {
     assert_eq!(range("-samefile /x"), (77, 77));
     for (wrong, why) in [
         ("-newermt x", "-newermt: 'x' is not a point in time"),
-        ("-newerBB /x", "-newerBB: it is not known when '/x' was born"),
+        ("-newerBB /x", "-newerBB: the birth time of '/x' is not known"),
         ("-newerxx /x", "there is no test, option or action -newerxx"),
         ("-mtime x", "-mtime needs a number, '+N' or '-N', not 'x'"),
         ("-newer /missing", "-newer '/missing': no such file"),
@@ -233,9 +233,10 @@ fn a_search_box_means_the_same_in_fewer_letters() {
 #[test]
 fn random_arguments_never_panic() {
     let words: Vec<&str> = "( ) ! , -o -a -not -name *.h5 -size +1G 5 -1 [a x -print -printf %p%% \
-         %- -regex \\( -perm -u+w /7 -mtime 1e400 -newermt -type f,d -prune -quit -depth -maxdepth \
-         -daystart -regextype posix-extended a{1,2 -xattr user.a=b -query size:>1G \u{e9} -inum \
-         -user alice -fprintf out %Tc -ls -count -samefile -used -newerXY - -- -lname"
+                            %- -regex \\( -perm -u+w /7 -mtime 1e400 -newermt -type f,d -prune \
+                            -quit -depth -maxdepth -daystart -regextype posix-extended a{1,2 \
+                            -xattr user.a=b -query size:>1G \u{e9} -inum -user alice -fprintf out \
+                            %Tc -ls -count -samefile -used -newerXY - -- -lname"
         .split_whitespace()
         .collect();
     let seed = fastrand::u64(..);

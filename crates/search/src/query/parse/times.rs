@@ -85,7 +85,7 @@ impl Parser<'_> {
                 b'c' => reference.ctime,
                 b'B' => reference.btime.ok_or_else(|| {
                     let (word, text) = (shown(word), shown(text));
-                    error(format!("{word}: it is not known when '{text}' was born"))
+                    error(format!("{word}: the birth time of '{text}' is not known"))
                 })?,
                 _ => reference.mtime,
             }

@@ -99,7 +99,7 @@ fn each_dialect_has_its_operators() {
 #[test]
 fn malformed_expressions_are_refused() {
     for (pattern, why) in [
-        ("*a", "nothing to repeat is before '*'"),
+        ("*a", "'*' has nothing before it to repeat"),
         ("(a", "a group is not closed"),
         ("a{", "an interval is not closed"),
         ("[a", "a bracket is not closed"),

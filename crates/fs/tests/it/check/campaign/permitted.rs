@@ -14,7 +14,7 @@ pub(super) enum Outcome {
     Reported,
     /// Found, and what is lost is named; the rest is as it was.
     Lost,
-    /// Found, and the volume opens when the log is cut off, without its last changes.
+    /// Found, and the volume opens when the log is truncated, without its last changes.
     LogCut,
     /// Found, and nothing of the volume answers.
     Closed,
@@ -156,7 +156,7 @@ pub(super) fn permitted(struck: &[&DamageSite], damage: Damage) -> (Outcome, Out
     // With the file both of the volume's own records may go.
     let is_struck = |of: &str| struck.iter().any(|place| place.structure.ends_with(of));
     let are_both = is_struck("the volume's own tree") && is_struck("the copies of its records");
-    // The log is cut off, and what it adds to does not read either.
+    // The log is truncated, and what it adds to does not read either.
     let are_log_and_more = damage == Damage::Other
         && struck.iter().any(|place| place.path.starts_with("log/"))
         && struck.iter().any(|place| !place.path.starts_with("log/"));

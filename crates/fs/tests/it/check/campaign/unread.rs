@@ -38,7 +38,7 @@ fn check(media: &Media, place: &DamageSite) -> VolumeReport {
 }
 
 fn is_of(problem: &Problem, place: &DamageSite) -> bool {
-    problem.kind == ProblemKind::Medium
+    problem.kind == ProblemKind::ReadError
         && problem.file == place.path
         && (place.offset..place.end()).contains(&problem.offset)
         && problem.what.contains("Input/output error")

@@ -65,7 +65,7 @@ pub(super) fn apply_name(names: &mut BTreeMap<String, NodeNo>, change: &NameChan
 /// All files and directories. Invariant: `blocks_used` is the sum of the blocks in the current
 /// contents of all files with a name or a handle.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Medium {
+pub(super) struct Disk {
     pub(super) files: BTreeMap<NodeNo, FileNode>,
     pub(super) dirs: BTreeMap<NodeNo, DirNode>,
     pub(super) next: u64,
@@ -85,12 +85,12 @@ const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const ENOSPC: i32 = 28;
 
-impl Medium {
+impl Disk {
     /// An empty disk.
-    pub(super) fn new() -> Medium {
-        let mut medium = Medium { next: ROOT + 1, ..Medium::default() };
-        medium.dirs.insert(ROOT, DirNode::default());
-        medium
+    pub(super) fn new() -> Disk {
+        let mut disk = Disk { next: ROOT + 1, ..Disk::default() };
+        disk.dirs.insert(ROOT, DirNode::default());
+        disk
     }
 
     /// The node at a path.
@@ -247,7 +247,7 @@ impl Medium {
         directory.durable.insert(name.to_owned(), node);
     }
 
-    /// Durably deletes the file of [`Medium::make_whole`], if it exists.
+    /// Durably deletes the file of [`Disk::make_whole`], if it exists.
     pub(super) fn remove_whole(&mut self, path: &str) -> io::Result<()> {
         let node = match self.find_file(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
