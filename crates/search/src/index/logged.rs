@@ -6,8 +6,8 @@
 //! trees reads all leaves of both if changes are scattered. Places that the log describes only in
 //! part - several names, directories, attributes - are read from the tree, as in any fold.
 //!
-//! Directories that were removed with all their contents, and those that came as a run of an import,
-//! are compared separately, and other log entries for them are ignored.
+//! Directories that were removed with all their contents, and those that came as a run of an
+//! import, are compared separately. Other log entries for them are ignored.
 //!
 //! Memory stays within the fold's bound, plus a chunk of rows and a segment of the log: rows are
 //! never copied if they would not fit twice.
