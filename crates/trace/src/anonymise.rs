@@ -19,7 +19,7 @@ const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 const LETTERS_OF_NAME: usize = 16;
 const EXTENSION_BYTES_MAX: usize = 8;
 /// Names that this program gives a meaning.
-const KEPT: [&[u8]; 5] = [b"", b".", b"..", b".snapshots", b".search"];
+const KEPT: [&[u8]; 5] = [b"", b".", b"..", b".snapshots", b".search"]; // tidy: knows names to keep
 
 /// What of a name is kept.
 #[derive(Debug, Clone, Copy, Default)]
