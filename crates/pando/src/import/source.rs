@@ -159,6 +159,15 @@ fn only_linked(now: &Stat, before: &Stat) -> bool {
     now.st_nlink != before.st_nlink && contents(now) == contents(before)
 }
 
+/// The error about a file that changed since it was looked at, or of which that is not known.
+pub(super) fn change_of(file: &impl AsFd, before: &Stat) -> Option<io::Error> {
+    match has_changed(file, before) {
+        Ok(false) => None,
+        Ok(true) => Some(changed()),
+        Err(error) => Some(error),
+    }
+}
+
 /// The error about a file that changed.
 pub(super) fn changed() -> io::Error {
     io::Error::other("it changed while it was read; the same command reads it again")

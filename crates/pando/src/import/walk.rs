@@ -453,12 +453,7 @@ impl<'a> Walk<'a> {
         match copied {
             Ok(Some(size)) => {
                 let mut attr = source::attr(stat, self.keep_owner);
-                let changed = match source::has_changed(file, stat) {
-                    Ok(false) => None,
-                    Ok(true) => Some(source::changed()),
-                    Err(error) => Some(error),
-                };
-                if let Some(error) = changed {
+                if let Some(error) = source::change_of(file, stat) {
                     self.problem(path, &error);
                     attr.mtime = source::unfinished(attr.mtime);
                 }

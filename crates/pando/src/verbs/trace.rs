@@ -135,7 +135,7 @@ fn is_standard(path: &Path) -> bool {
 /// The input: a file, or standard input.
 fn input(path: &Path) -> Result<Box<dyn BufRead>> {
     if is_standard(path) {
-        return Ok(Box::new(BufReader::new(std::io::stdin())));
+        return Ok(Box::new(BufReader::new(io::stdin())));
     }
     let file = OpenOptions::new().read(true).open(path);
     let file = file.map_err(|error| failure::io("read", path, &error))?;

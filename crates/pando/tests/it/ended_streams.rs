@@ -178,7 +178,8 @@ fn dump_of(engine: &str, files: usize) -> String {
 
 fn a_load_that_fills_the_disk_or_loses_its_daemon_leaves_nothing(engine: &str) {
     let dump = dump_of(engine, 40_000);
-    let Some(medium) = Medium::of(6) else { return };
+    // The runs of `lsm` are compressed.
+    let Some(medium) = Medium::of(if engine == "lsm" { 4 } else { 6 }) else { return };
     let other = World::below(medium.path());
     other.format(engine);
     let to = other.at("/d");
@@ -315,7 +316,8 @@ fn a_comparison_that_is_ended_is_no_success() {
         wait_until("the daemon has noticed", || !sessions().contains("compar"));
     }
     let (part, ended) = without_daemon(&world, &words, 1);
-    assert!(ended.code != 0 && ended.err.starts_with("pando: ") || part == whole, "{ended:?}");
+    let is_named = ended.err.contains("the daemon of the volume");
+    assert!(ended.code == 1 && is_named || part == whole, "{ended:?}");
     assert!(output_of(&words) == whole);
     world.close();
     world.ok(&["fsck", world.vol()]);

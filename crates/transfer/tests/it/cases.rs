@@ -173,6 +173,40 @@ fn numbers_return_that_were_used_before() {
     );
 }
 
+/// A directory that is rolled back becomes a subvolume of its own, so a file that left it before is
+/// there twice with one number, and two names of one file become two files.
+#[test]
+fn a_file_that_left_a_directory_is_also_in_it_after_its_rollback() {
+    after(
+        |world| {
+            world.mkdir("/top/d");
+            world.file("/top/d/f", b"in both places");
+            world.snapshot("/top/d", "inner");
+        },
+        |world| {
+            world.rename("/top/d/f", "/top/g");
+            world.fs.rollback(&root(), world.at("/top/d"), b"inner").unwrap();
+        },
+    );
+}
+
+#[test]
+fn names_of_a_file_become_files_when_a_directory_is_rolled_back() {
+    after(
+        |world| {
+            world.mkdir("/top/d");
+            let linked = world.file("/top/d/f", b"a file with two names");
+            world.fs.link(&root(), linked, world.at("/top"), b"g").unwrap();
+            world.snapshot("/top/d", "inner");
+        },
+        |world| {
+            world.fs.rollback(&root(), world.at("/top/d"), b"inner").unwrap();
+            world.tick();
+            world.fs.write(&root(), world.at("/top/g"), 0, b"changed").unwrap();
+        },
+    );
+}
+
 #[test]
 fn holes_are_punched_and_only_what_differs_is_sent() {
     let world = World::new(Engine::Btree, 1);

@@ -205,14 +205,23 @@ fn merges(fs: &fs::Volume) -> u64 {
     fs.status().unwrap().merges.map_or(0, |merges| merges.ended)
 }
 
-/// A volume with files in one directory, that was closed.
+/// The path of a file of those volumes.
+fn path_of(file: usize) -> String {
+    format!("/{}/{}", file / WIDTH, file % WIDTH)
+}
+
+/// A volume with directories of files, that was closed.
 fn with_files(device: &SimDevice, engine: Engine, files: usize) -> FsSubject {
     let mut subject = FsSubject::format(device, &options(), &Base::Engine(engine));
     let (root, fs) = (Caller::root(), subject.fs());
-    for file in 0..files {
-        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-        let made = fs.mknod(&root, NodeId::ROOT, format!("{file}").as_bytes(), &new).unwrap();
-        fs.forget(made.node, 1);
+    for directory in 0..files / WIDTH {
+        let above = fs.mkdir(&root, NodeId::ROOT, format!("{directory}").as_bytes(), 0o755);
+        let above = above.unwrap().node;
+        for file in 0..WIDTH {
+            let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+            let made = fs.mknod(&root, above, format!("{file}").as_bytes(), &new).unwrap();
+            fs.forget(made.node, 1);
+        }
     }
     subject.cycle().unwrap();
     subject
@@ -223,7 +232,7 @@ fn with_files(device: &SimDevice, engine: Engine, files: usize) -> FsSubject {
 fn change(subject: &mut FsSubject, files: std::ops::Range<usize>, mode: u32) -> u64 {
     let (root, fs) = (Caller::root(), subject.fs());
     for file in files {
-        let node = at(fs, &format!("/{file}"));
+        let node = at(fs, &path_of(file));
         fs.setattr(&root, node, &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
         fs.forget(node, 1);
     }
