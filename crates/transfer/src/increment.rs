@@ -14,6 +14,7 @@ use crate::full::{Links, object};
 use crate::job::Job;
 use crate::out::Out;
 use crate::plan::{Arrive, Gathered, Leave, Plan, Unnamed};
+use crate::twice;
 use crate::walk::{Held, Walk, join};
 
 /// Bytes of memory that a change takes, besides its paths.
@@ -45,7 +46,8 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
         gathered.add(change);
         ControlFlow::Continue(())
     };
-    job.fs.compare(job.caller, (old, new), job.cancel, &mut take).map_err(|error| match error {
+    let compared = job.fs.compare(job.caller, (old, new), job.cancel, &mut take);
+    let compared = compared.map_err(|error| match error {
         FsError::Interrupted => Error::Interrupted,
         FsError::InvalidArgument(_) => Error::refused(
             "the two snapshots are not of one directory",
@@ -60,6 +62,9 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
     if let Some((path, _)) = closed {
         // What is below would be left out, or look removed.
         return Err(FsError::AccessDenied).at(&path);
+    }
+    if compared.separated > 0 {
+        gathered.send_again(twice::find(job, (old, new))?);
     }
     gathered.plan(|unnamed| {
         let (root, node) = match unnamed {

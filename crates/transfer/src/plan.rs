@@ -15,6 +15,7 @@ use fs::{ChangeKind, Difference, Field};
 use inode::{Kind, NodeId};
 
 use crate::moved::translate;
+use crate::twice::Named;
 
 /// A step on a name of the old state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,12 +102,12 @@ const OLD: usize = 0;
 const NEW: usize = 1;
 
 impl Gathered {
-    /// Adds a change.
     /// Lengths of files, most of which may be holes: their sum may have no number.
     fn add_bytes(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    /// Adds a change.
     pub(crate) fn add(&mut self, change: &Difference) {
         let kind = [&change.new, &change.old].into_iter().flatten().map(|(_, attr)| attr.kind);
         let is_directory = kind.into_iter().any(|kind| kind == Kind::Directory);
@@ -182,6 +183,18 @@ impl Gathered {
         group.old_node = group.old_node.or(nodes[OLD]);
         group.new_node = group.new_node.or(nodes[NEW]);
         group
+    }
+
+    /// Has files sent again by all of their names, in the old state and in the new one, whatever
+    /// their changes are.
+    pub(crate) fn send_again(&mut self, [old, new]: [Named; 2]) {
+        for (known, named) in self.known.iter().zip([&old, &new]) {
+            for at in named.iter().filter_map(|(node, _)| known.get(node)) {
+                self.groups[*at] = Group::default();
+            }
+        }
+        self.gone.extend(old.into_iter().map(|(_, path)| (path, false)));
+        self.fresh.extend(new.into_iter().map(|(_, path)| path));
     }
 
     /// Makes the plan. `find` looks for a path of an inode that no change names.
