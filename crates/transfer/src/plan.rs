@@ -15,7 +15,7 @@ use fs::{ChangeKind, Difference, Field};
 use inode::{Kind, NodeId};
 
 use crate::moved::translate;
-use crate::twice::Named;
+use crate::twice::Again;
 
 /// A step on a name of the old state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,6 +95,8 @@ pub(crate) struct Gathered {
     gone: Vec<(Vec<u8>, bool)>,
     /// Names of what is in the new state alone.
     fresh: Vec<Vec<u8>>,
+    /// Further names in the new state of which attributes are sent.
+    attributes: Vec<Vec<u8>>,
     bytes: u64,
 }
 
@@ -186,8 +188,10 @@ impl Gathered {
     }
 
     /// Has files sent again by all of their names, in the old state and in the new one, whatever
-    /// their changes are.
-    pub(crate) fn send_again(&mut self, [old, new]: [Named; 2]) {
+    /// their changes are, and attributes of others.
+    pub(crate) fn send_again(&mut self, again: Again) {
+        let [old, new] = again.files;
+        self.attributes = again.attributes;
         for (known, named) in self.known.iter().zip([&old, &new]) {
             for at in named.iter().filter_map(|(node, _)| known.get(node)) {
                 self.groups[*at] = Group::default();
@@ -232,6 +236,7 @@ impl Gathered {
             touched.extend(translate(&self.moved, crate::walk::split(path).0));
         }
         plan.attributes.extend(touched);
+        plan.attributes.extend(self.attributes);
         plan.attributes.insert(Vec::new());
         Ok(plan)
     }

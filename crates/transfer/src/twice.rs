@@ -1,7 +1,8 @@
 //! Files of which a rollback changed which names they have: a directory that is rolled back becomes
 //! a subvolume of its own, and a file in it that also had a name outside of it becomes two files
 //! with one number. A comparison pairs files by their numbers within a subvolume, so it does not
-//! name them; an increment sends them again, with all of their names.
+//! name them; an increment sends them again, with all of their names. Where one of the two is gone,
+//! the receiver removes a name of the other, which changes a time: its attributes are sent again.
 //!
 //! Both states are walked for them, which takes time in proportion to the names: only where a
 //! directory is a subvolume in one of the states alone (`Compared::separated`). Memory is for files
@@ -34,9 +35,18 @@ struct Found {
     is_held: bool,
 }
 
-/// The names, in the old state and in the new one, of the files with several names whose number is
-/// that of more than one file in one of the states.
-pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<[Named; 2]> {
+/// What an increment sends besides what a comparison names.
+#[derive(Default)]
+pub(crate) struct Again {
+    /// The names, in the old state and in the new one, of files that are sent again.
+    pub(crate) files: [Named; 2],
+    /// Names in the new state of which attributes are sent.
+    pub(crate) attributes: Vec<Vec<u8>>,
+}
+
+/// Finds the files with several names in one of the states: those whose number is that of more than
+/// one file in one of them, and of the others those that have other names than before.
+pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Again> {
     let mut used = 0;
     let mut numbers = Set::default();
     for root in [old, new] {
@@ -47,33 +57,38 @@ pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<[Named
             Ok(())
         })?;
     }
-    let mut named = [Vec::new(), Vec::new()];
+    // By number: the names in each state.
+    let mut names: Map<u64, [Named; 2]> = Map::default();
     if numbers.is_empty() {
-        return Ok(named);
+        return Ok(Again::default());
     }
-    for (root, named) in [old, new].into_iter().zip(&mut named) {
+    for (which, root) in [old, new].into_iter().enumerate() {
         walk(job, root, &mut |found, directory| {
             if !found.is_directory && numbers.contains(&found.node.ino()) {
                 let path = join(directory, &found.name);
                 job.count(&mut used, path.len() + ENTRY_BYTES, WHAT)?;
-                named.push((found.node, path));
+                names.entry(found.node.ino()).or_default()[which].push((found.node, path));
             }
             Ok(())
         })?;
     }
-    let mut again = Set::default();
-    for named in &named {
-        let mut first = Map::default();
-        for (node, _) in named {
-            if *first.entry(node.ino()).or_insert(*node) != *node {
-                again.insert(node.ino());
-            }
+    Ok(sorted_out(names))
+}
+
+fn sorted_out(names: Map<u64, [Named; 2]>) -> Again {
+    let mut again = Again::default();
+    for mut named in names.into_values() {
+        named.iter_mut().for_each(|named| named.sort_by(|a, b| a.1.cmp(&b.1)));
+        let is_one = |named: &Named| named.windows(2).all(|pair| pair[0].0 == pair[1].0);
+        let paths = |named: &Named| named.iter().map(|(_, path)| path.clone()).collect::<Vec<_>>();
+        if !named.iter().all(is_one) {
+            let files = again.files.iter_mut().zip(named);
+            files.for_each(|(files, named)| files.extend(named));
+        } else if paths(&named[0]) != paths(&named[1]) {
+            again.attributes.extend(named[1].first().map(|(_, path)| path.clone()));
         }
     }
-    for named in &mut named {
-        named.retain(|(node, _)| again.contains(&node.ino()));
-    }
-    Ok(named)
+    again
 }
 
 /// Passes all names below a directory to `take`, with the path of the directory that they are in.
