@@ -10,7 +10,7 @@
 
 use device::{Map, Set};
 use fs::{FileSystem, WalkControl};
-use inode::{Kind, NodeId};
+use inode::{Ino, Kind, NodeId};
 
 use crate::error::{At, Result};
 use crate::job::Job;
@@ -58,7 +58,7 @@ pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Again>
         })?;
     }
     // By number: the names in each state.
-    let mut names: Map<u64, [Named; 2]> = Map::default();
+    let mut names: Map<Ino, [Named; 2]> = Map::default();
     if numbers.is_empty() {
         return Ok(Again::default());
     }
@@ -75,7 +75,7 @@ pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Again>
     Ok(sorted_out(names))
 }
 
-fn sorted_out(names: Map<u64, [Named; 2]>) -> Again {
+fn sorted_out(names: Map<Ino, [Named; 2]>) -> Again {
     let mut again = Again::default();
     for mut named in names.into_values() {
         named.iter_mut().for_each(|named| named.sort_by(|a, b| a.1.cmp(&b.1)));
