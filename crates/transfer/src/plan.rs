@@ -83,6 +83,9 @@ impl Plan {
     }
 }
 
+/// Directories of the old state that have another path in the new one, or none.
+pub(crate) type Moved = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
 /// Changes, gathered by inode.
 #[derive(Default)]
 pub(crate) struct Gathered {
@@ -90,7 +93,7 @@ pub(crate) struct Gathered {
     /// Groups by the node in the old state, and in the new one.
     known: [Map<NodeId, usize>; 2],
     /// Directories that have another path in the new state, or none.
-    moved: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    moved: Moved,
     /// Names of what is in the old state alone.
     gone: Vec<(Vec<u8>, bool)>,
     /// Names of what is in the new state alone.
@@ -204,7 +207,7 @@ impl Gathered {
     /// Makes the plan. `find` looks for a path of an inode that no change names.
     pub(crate) fn plan<E>(
         self,
-        mut find: impl FnMut(Unnamed) -> Result<Option<Vec<u8>>, E>,
+        mut find: impl FnMut(Unnamed, &Moved) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Plan, E> {
         let mut plan = Plan { bytes: self.bytes, ..Plan::default() };
         let mut numbers = 0;
@@ -213,13 +216,13 @@ impl Gathered {
                 && group.leaves.is_empty()
                 && let Some(node) = group.new_node
             {
-                group.old = find(Unnamed::Old(node))?;
+                group.old = find(Unnamed::Old(node), &self.moved)?;
             }
             if group.new.is_none()
                 && group.arrives.is_empty()
                 && let Some(node) = group.old_node
             {
-                group.new = find(Unnamed::New(node))?;
+                group.new = find(Unnamed::New(node), &self.moved)?;
             }
             group.plan(&mut plan, &mut numbers);
         }

@@ -78,12 +78,15 @@ pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Again>
 fn sorted_out(names: Map<Ino, [Named; 2]>) -> Again {
     let mut again = Again::default();
     for mut named in names.into_values() {
-        named.iter_mut().for_each(|named| named.sort_by(|a, b| a.1.cmp(&b.1)));
+        for named in &mut named {
+            named.sort_by(|a, b| a.1.cmp(&b.1));
+        }
         let is_one = |named: &Named| named.windows(2).all(|pair| pair[0].0 == pair[1].0);
         let paths = |named: &Named| named.iter().map(|(_, path)| path.clone()).collect::<Vec<_>>();
         if !named.iter().all(is_one) {
-            let files = again.files.iter_mut().zip(named);
-            files.for_each(|(files, named)| files.extend(named));
+            for (files, named) in again.files.iter_mut().zip(named) {
+                files.extend(named);
+            }
         } else if paths(&named[0]) != paths(&named[1]) {
             again.attributes.extend(named[1].first().map(|(_, path)| path.clone()));
         }
