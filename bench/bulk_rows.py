@@ -8,7 +8,10 @@ import json
 import os
 import random
 import resource
+import signal
+import statistics
 import subprocess
+import sys
 import time
 
 RUNS = 3
@@ -38,6 +41,13 @@ def make_list(path, names):
                              f'"size":0,"mtime":1700000000}}\n' for file in range(min(names, 1000)))
 
 
+def spread(times):
+    """Least, median and greatest, and how many they are of."""
+    times = sorted(times)
+    figures = {"least": times[0], "median": statistics.median(times), "most": times[-1]}
+    return {**{name: round(seconds, 3) for name, seconds in figures.items()}, "runs": len(times)}
+
+
 class Bench:
     def __init__(self, args):
         self.args, self.root = args, os.geteuid() == 0
@@ -48,18 +58,45 @@ class Bench:
     def run(self, command):
         subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL)
 
+    def daemon(self):
+        """The daemon's process, if it runs; `status` would start one."""
+        try:
+            with open("vol/owner.lock", encoding="ascii") as lock:
+                pid = int(lock.read())
+            with open(f"/proc/{pid}/comm", encoding="ascii") as name:
+                return pid if name.read().startswith("pando") else None
+        except (OSError, ValueError):
+            return None
+
+    def end_daemon(self):
+        """Ends the daemon, so that its caches are gone; the next command starts another one."""
+        pid = self.daemon()
+        if pid is not None:
+            os.kill(pid, signal.SIGTERM)
+            while self.daemon() == pid:
+                time.sleep(0.02)
+
     def daemon_seconds(self):
-        status = subprocess.run([self.args.pando, "status", "--json", self.volume], check=True, capture_output=True)
-        with open(f"/proc/{json.loads(status.stdout)['pid']}/stat", encoding="ascii") as stat:
+        pid = self.daemon()
+        if pid is None:
+            return 0
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
             fields = stat.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICK
 
     def timed(self, command, after, cold):
-        """Seconds, and seconds of processors, of a command; what follows is not counted."""
-        self.run("sync")
-        daemon = self.daemon_seconds()
+        """Seconds, and seconds of processors, of a command; what follows is not counted.
+
+        Cold: without a daemon, and with an empty page cache; the command starts a daemon."""
+        if cold:
+            self.end_daemon()
+        else:
+            self.run(f"{self.args.pando} status {self.volume}")
+        # Of this file system alone: all of a machine may have much more to write.
+        self.run("sync -f .")
         if cold:
             self.run("echo 3 > /proc/sys/vm/drop_caches")
+        daemon = self.daemon_seconds()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         begun = time.monotonic()
         self.run(command)
@@ -67,6 +104,7 @@ class Bench:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         processor = usage.ru_utime - before.ru_utime + usage.ru_stime - before.ru_stime
         processor += self.daemon_seconds() - daemon
+        print(f"{seconds:8.3f} s{' cold' if cold else ''}: {command}", file=sys.stderr, flush=True)
         self.run(after)
         return seconds, processor
 
@@ -91,38 +129,43 @@ class Bench:
         for name, _, _, bar in others:
             ratio = least["pando"] / least[name]
             self.report(f"{what} against {name}", cold=cold, ratio=round(ratio, 2), bar=bar, met=ratio <= bar,
-                        seconds=round(least["pando"], 3), other=round(least[name], 3),
-                        all=[round(seconds, 3) for seconds, _ in times["pando"]],
-                        all_other=[round(seconds, 3) for seconds, _ in times[name]],
-                        processor=round(min(used for _, used in times["pando"]), 2),
-                        processor_other=round(min(used for _, used in times[name]), 2))
+                        seconds=spread(seconds for seconds, _ in times["pando"]),
+                        other=spread(seconds for seconds, _ in times[name]),
+                        processor=spread(used for _, used in times["pando"]),
+                        processor_other=spread(used for _, used in times[name]))
 
     def trees(self):
         make_tree("tree", self.args.files)
         self.run("tar -C tree --format=pax -cf tree.tar .")
         p, vol = f"{self.args.pando} -q", self.volume
-        gone = f"{p} rmr --wait {vol}:/t"
+        gone, sync = f"{p} rmr --wait {vol}:/t", f"{p} sync {vol}"
         read = ("reading", "tar -C tree -cf - . | cat > /dev/null", "true", 1.2)
         copy = ("cp -a", "cp -a tree copy && sync -f copy", "rm -rf copy", 1.0)
         untar = ("tar x", "mkdir copy && tar -C copy -xf tree.tar && sync -f copy", "rm -rf copy", 1.0)
-        tar = ("tar c", "tar -C tree -cf out.tar . && sync out.tar", "rm out.tar", 1.0)
+        tar = ("tar c", "tar -C tree -cf out.tar . && sync -f out.tar", "rm out.tar", 1.0)
         for cold in (False, True):
-            self.compare("import DIR", (f"{p} import tree {vol}:/t", gone), [read, copy], cold)
-            self.compare("import TAR", (f"{p} import --format tar tree.tar {vol}:/t", gone), [untar], cold)
+            self.compare("import DIR", (f"{p} import tree {vol}:/t && {sync}", gone), [read, copy], cold)
+            ours = (f"{p} import --format tar tree.tar {vol}:/t && {sync}", gone)
+            self.compare("import TAR", ours, [untar], cold)
         self.run(f"{p} import tree {vol}:/t")
         for cold in (False, True):
-            ours = (f"{p} export --format tar {vol}:/t own.tar", "rm own.tar")
+            ours = (f"{p} export --format tar {vol}:/t own.tar && sync -f own.tar", "rm own.tar")
             self.compare("export TAR", ours, [tar], cold)
-            self.compare("export DIR", (f"{p} export {vol}:/t own", "rm -rf own"), [copy], cold)
-        self.run("rm -rf tree tree.tar")
+            ours = (f"{p} export {vol}:/t own && sync -f own", "rm -rf own")
+            self.compare("export DIR", ours, [copy], cold)
+        self.run(f"rm -rf tree tree.tar && {gone}")
 
     def names(self):
         args, p, vol = self.args, f"{self.args.pando} -q", self.volume
         make_list("names.list", args.names)
-        seconds, processor = self.timed(f"{p} import --format list names.list {vol}:/n", "true", False)
-        rate = args.names / seconds
+        times = []
+        for number in range(RUNS):
+            gone = f"{p} rmr --wait {vol}:/n" if number < RUNS - 1 else "true"
+            imports = f"{p} import --format list names.list {vol}:/n && {p} sync {vol}"
+            times.append(self.timed(imports, gone, False))
+        rate = args.names / min(seconds for seconds, _ in times)
         self.report("import LIST", names=args.names, per_second=round(rate), bar=500_000, met=rate >= 500_000,
-                    seconds=round(seconds, 3), processor=round(processor, 2))
+                    seconds=spread(seconds for seconds, _ in times), processor=spread(used for _, used in times))
         os.mkdir("mnt")
         self.run(f"{p} mount vol mnt")
         self.volume = "mnt"
@@ -133,16 +176,17 @@ class Bench:
         for number in range(RUNS):
             for change in range(CHANGES):
                 directory, file = change % max(args.names // 1000, 1), (change * 7 + number) % min(args.names, 1000)
-                os.chmod(f"mnt/n/d{directory}/file-{file}", 0o600)
+                os.chmod(f"mnt/n/d{directory}/file-{file}", 0o600 + number)
             self.run(f"{p} snapshot create mnt/n s{number + 1}")
             stream = f"{p} send --from mnt/n@s{number} mnt/n@s{number + 1} | {p} receive backup:/n"
             times.append(self.timed(stream, "true", False)[0])
         self.report("send and receive", names=args.names, changes=CHANGES, bar=0.2, met=min(times) <= 0.2,
-                    seconds=round(min(times), 3), all=[round(seconds, 3) for seconds in times])
+                    seconds=spread(times))
         for form in ("lines", "parquet"):
-            seconds, processor = self.timed(f"{p} dump --format {form} mnt/n@s0 > dump", "rm dump", False)
-            of_ten_million = processor * 10_000_000 / args.names
-            self.report(f"dump, {form}", names=args.names, processor=round(processor, 2), seconds=round(seconds, 2),
+            times = [self.timed(f"{p} dump --format {form} mnt/n@s0 > dump", "rm dump", False) for _ in range(RUNS)]
+            of_ten_million = min(used for _, used in times) * 10_000_000 / args.names
+            self.report(f"dump, {form}", names=args.names, seconds=spread(seconds for seconds, _ in times),
+                        processor=spread(used for _, used in times),
                         processor_of_ten_million=round(of_ten_million, 1), bar=60, met=of_ten_million <= 60)
         self.run(f"{p} umount mnt")
 

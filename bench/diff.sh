@@ -1,11 +1,14 @@
 #!/bin/sh
-# Times `pando diff` of 1,000 changes among many files: warm, with caches dropped, after another tree
-# was imported between the two states (so that runs merge), and with a snapshot that was pruned.
+# Times `pando diff` of 1,000 changes among many files: warm, with caches dropped, after a merge of runs
+# between the two states, after another tree was imported there, and with a snapshot that was pruned.
 #
 #   bench/diff.sh [FILES] [PANDO] [ENGINE...]      FILES: 1000000; PANDO: target/release/pando; both engines
 #
 # The tree is made from a list, and snapshotted; then 1,000 files that are spread over all directories
-# get another mode through a mount. Two trees of as many files are beside it; they are removed before
+# get another mode through a mount. Then the same files get other modes, and the volume is mounted again,
+# which makes a run of `lsm` each time, until runs were merged (`merges`, as `pando status` counts them;
+# if none is, the script fails; btree has no runs, and does the same five times). Two trees of as many files
+# are beside the first; they are removed before
 # the last rows, by which the snapshot is pruned: it shares nothing with the present any more, and
 # the directory is compared entry by entry. Times are of the whole command: least and median of nine,
 # cold of three, for each of which the volume is mounted again and the page cache dropped; `status`, which
@@ -70,7 +73,32 @@ def report(what, times, **more):
           flush=True)
 
 
-def diff(what, drop=False):
+def merges():
+    """How many merges of runs ended since the volume was mounted; none in an engine that merges none."""
+    counted = json.loads(run("status", "--json", mount))["merges"]
+    return None if counted is None else counted["ended"]
+
+
+def change(mode):
+    for file in range(1000):
+        os.chmod(f"{mount}/t/d{file % directories}/file-{file % min(files, 1000)}", mode)
+
+
+def merge():
+    """Has runs merged that were written since the snapshot."""
+    for each in range(5 if merges() is None else 40):
+        change(0o640 if each % 2 == 0 else 0o600)
+        run("umount", mount)
+        run("mount", volume, mount)
+        wait_until_idle()
+        if merges():
+            return merges()
+    if merges() is None:
+        return None
+    sys.exit("no runs were merged between the two states")
+
+
+def diff(what, drop=False, **more):
     times = []
     for each in range(3 if drop else 9):
         if drop:
@@ -82,7 +110,7 @@ def diff(what, drop=False):
         took, out = timed("diff", "--stat", "--json", f"{mount}/t@s", f"{mount}/t")
         times.append(took)
     found = json.loads(out)
-    report(what, times, modified=found["modified"])
+    report(what, times, modified=found["modified"], **more)
 
 
 fill("t")
@@ -90,15 +118,18 @@ fill("beside")
 fill("more")
 wait_until_idle()
 run("snapshot", "create", f"{mount}/t", "s")
-for change in range(1000):
-    os.chmod(f"{mount}/t/d{change % directories}/file-{change % 1000}", 0o600)
+change(0o600)
 report("status", [timed("status", mount)[0] for each in range(9)])
 diff("warm")
 diff("cold", drop=True)
+merged = merge()
+diff("warm, runs merged between", merges=merged)
+diff("cold, runs merged between", drop=True, merges=merged)
 fill("later")
 wait_until_idle()
-diff("warm, another tree imported between")
-diff("cold, another tree imported between", drop=True)
+merged = merges()
+diff("warm, another tree imported between", merges=merged)
+diff("cold, another tree imported between", drop=True, merges=merged)
 run("rmr", "--wait", f"{mount}/beside")
 run("rmr", "--wait", f"{mount}/more")
 wait_until_idle()

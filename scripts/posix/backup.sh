@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The recipes of docs/guide/backup.md, run with restic, borg, rsync, and archivers: nothing of an
-# unchanged tree is read again; stores into a map that the kernel has not written yet are copied. A
+# unchanged tree is read again; clones that are excluded are not copied; stores into a map that the
+# kernel has not written yet are copied. A
 # missing program fails the suite, unless SKIP_BACKUP gives a reason.
 #   scripts/posix/backup.sh [quick]     quick, as `make test` runs it: without the archivers, and
 #                                       bsdtar need not be there
@@ -70,8 +71,34 @@ is "what rsync copies again" "" "$(rsync -aHAXi --delete "$bk/" "$work/rsync/")"
 cp -a "$bk/sub/1" "$project/sub/1" || fail "a file of a snapshot is taken for the one of the live tree"
 "$pando" snapshot delete "$project" bk >/dev/null
 
+# Clones in one directory, which each program excludes: of the live tree, and of a snapshot. A clone
+# elsewhere is copied.
+"$pando" subvolume create "$mnt/clones" >/dev/null
+"$pando" clone "$project" "$mnt/clones/excluded" >/dev/null
+"$pando" clone "$project" "$mnt/copied" >/dev/null
+# copied WHAT: standard input has the names of a copy
+copied() {
+  local names
+  names=$(cat)
+  grep -q 'copied/sub/20$' <<< "$names" || fail "$1 lacks what is beside the clones"
+  ! grep 'excluded' <<< "$names" || fail "$1 has a clone that is excluded"
+}
+"$pando" snapshot create "$mnt" bk >/dev/null
+for tree in "$mnt" "$mnt/.snapshots/bk"; do
+  rm -rf "$work/rsync"
+  rsync -aHAX --exclude=/clones/ "$tree/" "$work/rsync/"
+  find "$work/rsync" | copied "rsync --exclude of $tree"
+  (cd "$tree" && restic -q -r "$work/restic" backup --ignore-inode --exclude "$tree/clones" --tag clones .)
+  restic -q -r "$work/restic" ls --tag clones latest | copied "restic --exclude of $tree"
+  (cd "$tree" && borg create --exclude 'clones/*' "$work/borg::clones-{now:%s.%f}" .)
+done
+for archive in $(borg list --short -P clones- "$work/borg"); do
+  borg list --short "$work/borg::$archive" | copied "borg --exclude"
+done
+"$pando" snapshot delete "$mnt" bk >/dev/null
+
 if [ "${1:-}" = quick ]; then
-  echo "backup: restic, borg and rsync copy what there is, and read nothing twice"
+  echo "backup: restic, borg and rsync copy what there is but excluded clones, and read nothing twice"
   exit 0
 fi
 # The map stays while the archivers run.

@@ -6,9 +6,11 @@
 import ctypes
 import mmap
 import os
+import random
 import struct
 import subprocess
 import sys
+import time
 
 mount, pando = sys.argv[1:3]
 libc = ctypes.CDLL(None, use_errno=True)
@@ -93,6 +95,43 @@ def command_line():
     check("an import is there", open("taken").read() == "imported")
 
 
+def end_of_file(is_cut):
+    """Reads at the end of a file that another process extends, and cuts if `is_cut`: the bytes that were
+    written; beside a cut also zeros in the place of bytes that are cut in that moment."""
+    pattern = bytes(1 + n for n in range(251)) * (2000 if is_cut else 200_000)
+    path = f"end{int(is_cut)}"
+    open(path, "wb").close()
+    until = time.monotonic() + 1.5
+    child = os.fork()
+    if child == 0:
+        try:
+            fd, at = os.open(path, os.O_WRONLY), 0
+            lengths = random.Random(1)
+            while time.monotonic() < until:
+                length = lengths.choice([1, 7, 100, 500, 4096, 5000])
+                if at + length > len(pattern):
+                    if not is_cut:
+                        break
+                    os.ftruncate(fd, 0)
+                    at = 0
+                os.pwrite(fd, pattern[at:at + length], at)
+                at += length
+            os._exit(0)
+        finally:
+            os._exit(1)
+    fd, lengths, reads = os.open(path, os.O_RDONLY), random.Random(2), 0
+    while time.monotonic() < until:
+        at = max(0, os.fstat(fd).st_size - lengths.choice([0, 1, 100, 4096, 9000]))
+        found = os.pread(fd, lengths.choice([10, 4096, 8192, 100_000]), at)
+        reads += 1
+        for n, byte in enumerate(found) if found != pattern[at:at + len(found)] else ():
+            check(f"byte {at + n} is {byte}", byte == pattern[at + n] or is_cut and byte == 0)
+    check("the writer ended", os.waitpid(child, 0)[1] == 0 and reads > 0)
+    with open(path, "rb") as whole:
+        content = whole.read()
+    check("what is there at the end", len(content) > 0 and content == pattern[:len(content)])
+
+
 def watched():
     os.mkdir("watched")
     events = libc.inotify_init1(os.O_NONBLOCK)
@@ -149,6 +188,8 @@ def watched():
 os.mkdir(os.path.join(mount, "coherence"))
 os.chdir(os.path.join(mount, "coherence"))
 processes()
+end_of_file(False)
+end_of_file(True)
 command_line()
 watched()
 print("coherence: processes, command line and inotify agree")

@@ -25,6 +25,10 @@ Workloads:
                 any, when there are --clones, and after a checkpoint
   reopen        close a volume of --files files, drop caches, open it, look up a file
   recover       open after a crash with as many operations in the log
+  search        --queries of each of five sets (attributes, names, parts of names) by the index of
+                a volume of --files files like --profile; a line for the filling and a line a set
+  cluster-search  one cluster of rows by itself, of 500 to --files rows: its size, and queries
+                beside other ways to search the same rows (no volume)
   search-clones  --clones of one directory of --files files, with a change each: what they take
                 of the index, and a query over all
   import        --files names of a list, parsed and made durable: many at once, and by single
@@ -411,5 +415,29 @@ impl RodehArgs {
 
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or(7)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::{HELP, Workload};
+
+    #[test]
+    fn help_has_a_line_for_each_workload() {
+        // Of several in one line only what differs is there: `rodeh-search100, -search80`.
+        let named = |name: &str| {
+            let short = name.strip_prefix("rodeh").filter(|rest| rest.starts_with('-'));
+            let mut words = HELP
+                .lines()
+                .filter(|line| line.starts_with("  "))
+                .flat_map(|line| line.split_whitespace().map(|word| word.trim_end_matches(',')));
+            words.any(|word| word == name || Some(word) == short)
+        };
+        for workload in Workload::value_variants() {
+            let name = workload.to_possible_value().expect("none is hidden").get_name().to_owned();
+            assert!(named(&name), "--help has no line for {name}");
+        }
     }
 }

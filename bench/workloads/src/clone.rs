@@ -9,8 +9,9 @@ use inode::Kind;
 
 use super::Run;
 use super::files::{Files, Name};
-use super::measure::{self, histogram};
+use super::measure;
 use super::memory;
+use super::meter::histogram;
 use super::report::{Clones, Report};
 use super::volume::{Volume, broken, caller};
 use crate::cli::Workload;

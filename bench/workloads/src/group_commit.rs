@@ -12,7 +12,7 @@ use store::{Durability, Log, LogOptions, LogSpace};
 
 use super::Run;
 use super::engine::broken;
-use super::measure::histogram;
+use super::meter::histogram;
 use program::failure::{self, Result};
 use program::output::Output;
 

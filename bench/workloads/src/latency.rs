@@ -98,7 +98,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let args = run.args;
     let mut found = Results {
         sides: [Side::new(), Side::new(), Side::new()],
-        meters: vec![super::measure::histogram(); 3],
+        meters: vec![meter::histogram(); 3],
         took: [const { Vec::new() }; 3],
         index_bytes: 0,
         files: 0,

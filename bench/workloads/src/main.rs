@@ -36,9 +36,9 @@ mod cluster_search;
 // What workloads share.
 mod namespace;
 mod bare;
-mod meter;
 mod measure;
 mod report;
+mod meter;
 mod files;
 mod volume;
 mod engine;
@@ -48,14 +48,13 @@ mod delayed;
 mod memory;
 mod median;
 
+mod run;
 mod cli;
 
 #[cfg(test)]
 mod documented;
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 use program::failure::Result;
@@ -64,6 +63,7 @@ use wire::{Failure, FailureKind};
 
 use crate::cli::{BenchArgs, Cli, Workload};
 use report::Report;
+use run::Run;
 use volume::Volume;
 
 /// The allocator of `pando`, and so of the yardstick that it is measured against.
@@ -79,24 +79,6 @@ fn main() -> ExitCode {
         Err(failure) => {
             output.failure(&failure);
             exit::code(failure.kind)
-        }
-    }
-}
-
-/// The input of all workloads.
-struct Run<'a> {
-    args: &'a BenchArgs,
-    interrupted: Arc<AtomicBool>,
-    bar: indicatif::ProgressBar,
-}
-
-impl Run<'_> {
-    /// Fails when Ctrl-C was pressed.
-    fn check(&self) -> Result<()> {
-        if self.interrupted.load(Ordering::Relaxed) {
-            Err(Failure::new(FailureKind::Interrupted, "interrupted; the volume is removed"))
-        } else {
-            Ok(())
         }
     }
 }

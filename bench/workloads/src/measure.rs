@@ -5,15 +5,16 @@ use std::ops::Range;
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
-use hdrhistogram::Histogram;
 
 use super::files::Files;
+use super::meter::histogram;
 use super::report::{Comparison, Report};
 use super::tap::{self, Notes, Turn};
 use super::volume::Volume;
 use super::yardstick::Yardstick;
 use super::{Run, memory, rodeh};
 use crate::cli::Workload;
+use hdrhistogram::Histogram;
 use program::failure::Result;
 
 /// Files created between two replays while a volume is filled.
@@ -60,11 +61,6 @@ struct Share {
     latencies: Histogram<u64>,
     operations: u64,
     notes: Notes,
-}
-
-/// A histogram of nanoseconds.
-pub(super) fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("invariant: three digits are allowed")
 }
 
 pub(super) fn run(run: &Run<'_>, mut volume: Volume) -> Result<Report> {

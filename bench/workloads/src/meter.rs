@@ -9,8 +9,6 @@ use device::{Clock, SystemClock};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::measure::histogram;
-
 /// What the meter does between two readings of the clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pulse {
@@ -19,6 +17,11 @@ pub(super) enum Pulse {
     /// Sleeps for this long, and records how much longer it took. Uses almost no processor time,
     /// and includes the time of waking up.
     Sleep(Duration),
+}
+
+/// A histogram of nanoseconds.
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("invariant: three digits are allowed")
 }
 
 /// A meter; it measures several sides separately.

@@ -5,8 +5,8 @@ use device::{Clock, SystemClock};
 
 use super::Run;
 use super::files::Files;
-use super::measure::histogram;
 use super::memory;
+use super::meter::histogram;
 use super::report::Report;
 use super::volume::{Volume, broken};
 use crate::cli::Workload;

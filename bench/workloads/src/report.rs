@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::engine::durability;
-use super::measure::histogram;
 use super::median::median;
+use super::meter::histogram;
 use super::volume::Volume;
 use crate::cli::BenchArgs;
 use program::output::{number, size};

@@ -29,7 +29,7 @@ use wire::{Failure, FailureKind};
 
 use crate::Run;
 use crate::delayed::Delayed;
-use crate::measure::histogram;
+use crate::meter::histogram;
 use crate::volume::caller;
 
 pub(super) const VOLUME: &str = "vol";

@@ -221,18 +221,18 @@ impl Data {
         Ok(true)
     }
 
+    /// The mark at the end of a segment that was not rewritten.
+    pub(crate) fn footer(&self, segment: u64, pages: u32) -> Vec<u8> {
+        let volume = self.options.volume;
+        let mut footer = Vec::new();
+        Mark { kind: MarkKind::Footer, generation: 0, volume, segment, pages }.encode(&mut footer);
+        footer
+    }
+
     /// Makes a blob of an open segment. A crash leaves the file, or the blob, or both; opening
     /// distinguishes them by the blob's name.
     fn seal(&self, segment: &Arc<OpenSegment>, pages: u32) -> Result<()> {
-        let mut footer = Vec::new();
-        let mark = Mark {
-            kind: MarkKind::Footer,
-            generation: 0,
-            volume: self.options.volume,
-            segment: segment.id,
-            pages,
-        };
-        mark.encode(&mut footer);
+        let footer = self.footer(segment.id, pages);
         segment.file.write_at(&footer, byte_offset(pages)).map_err(name_space)?;
         self.unsynced.fetch_add(footer.len() as u64, Ordering::AcqRel);
         segment.wrote(footer.len() as u64);

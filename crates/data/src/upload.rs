@@ -19,7 +19,6 @@ use std::sync::atomic::Ordering;
 
 use device::{Compared, Device, File, compare};
 use format::Corruption;
-use format::segment::{Mark, MarkKind};
 use store::{Error, Result};
 
 use crate::Data;
@@ -76,15 +75,7 @@ impl Data {
     }
 
     fn make_object(&self, segment: &Arc<OpenSegment>, pages: u32) -> Result<()> {
-        let mut footer = Vec::new();
-        let mark = Mark {
-            kind: MarkKind::Footer,
-            generation: 0,
-            volume: self.options.volume,
-            segment: segment.id,
-            pages,
-        };
-        mark.encode(&mut footer);
+        let footer = self.footer(segment.id, pages);
         let written = self
             .with_relief(|| segment.file.write_at(&footer, byte_offset(pages)).map_err(name_space));
         let full = match written {

@@ -29,7 +29,9 @@ const CREATE_TREE: u8 = 5;
 const CLONE_TREE: u8 = 6;
 const DROP_TREE: u8 = 7;
 const INGEST: u8 = 8;
-const LINK: u8 = 9;
+/// Without its range, as earlier programs wrote it.
+const LINK_WITHOUT_RANGE: u8 = 9;
+const LINK: u8 = 10;
 
 const MERGE_MAX: u8 = 1;
 const MERGE_ADD: u8 = 2;
@@ -135,6 +137,8 @@ pub enum Op<'a> {
         blob: BlobEntry,
         /// The run in it. It has no number before it is linked: 0.
         run: RunEntry,
+        /// Its first and its last key. Records of earlier programs do not have them.
+        range: Option<(&'a [u8], &'a [u8])>,
     },
 }
 
@@ -330,8 +334,14 @@ pub fn ingest(
     }
 }
 
-/// Appends a run that was written.
-pub fn link(out: &mut Vec<u8>, tree: u64, blob: &BlobEntry, run: &RunEntry) {
+/// Appends a run that was written, with its first and its last key.
+pub fn link(
+    out: &mut Vec<u8>,
+    tree: u64,
+    blob: &BlobEntry,
+    run: &RunEntry,
+    (first, last): (&[u8], &[u8]),
+) {
     out.put_u8(LINK);
     out.put_varint(tree);
     out.put_varint(blob.number);
@@ -341,6 +351,8 @@ pub fn link(out: &mut Vec<u8>, tree: u64, blob: &BlobEntry, run: &RunEntry) {
     out.put_u32(run.index_bytes);
     out.put_u32(run.checksum);
     out.put_varint(run.entries);
+    out.put_bytes(first);
+    out.put_bytes(last);
 }
 
 /// The error for an operation that only the other engine writes into its log.
@@ -404,7 +416,7 @@ impl<'a> Ops<'a> {
         Ok(Op::Ingest { tree, first, last, leaves })
     }
 
-    fn link(&mut self, tree: u64) -> Result<Op<'a>, Malformed> {
+    fn link(&mut self, tree: u64, has_range: bool) -> Result<Op<'a>, Malformed> {
         let blob = BlobEntry { number: self.reader.varint()?, length: self.reader.varint()? };
         let run = RunEntry {
             number: 0,
@@ -422,7 +434,12 @@ impl<'a> Ops<'a> {
         if run.start > run.index || end > blob.length || most > LINKED_MAX {
             return Err(self.reader.malformed("a run within its blob", format!("{run:?}")));
         }
-        Ok(Op::Link { tree, blob, run })
+        let range = if has_range { Some((self.key()?, self.key()?)) } else { None };
+        if let Some((first, last)) = range.filter(|(first, last)| first > last) {
+            let found = format!("{first:02x?} before {last:02x?}");
+            return Err(self.reader.malformed("a first key and a last one", found));
+        }
+        Ok(Op::Link { tree, blob, run, range })
     }
 
     /// An operation on a whole tree. A function of its own: the others are far more frequent.
@@ -441,7 +458,8 @@ impl<'a> Ops<'a> {
             }
             DROP_TREE => Op::DropTree { tree },
             INGEST => self.ingest(tree)?,
-            LINK => self.link(tree)?,
+            LINK => self.link(tree, true)?,
+            LINK_WITHOUT_RANGE => self.link(tree, false)?,
             other => return Err(self.reader.malformed("an operation", other.to_string())),
         })
     }
@@ -480,7 +498,38 @@ impl<'a> Iterator for Ops<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BlobEntry, LINKED_MAX, Op, Ops, RunEntry, link};
+    use super::{BlobEntry, LINK, LINK_WITHOUT_RANGE, LINKED_MAX, Op, Ops, RunEntry, link};
+
+    /// Earlier programs wrote no range, and a range that ends before it begins is malformed.
+    #[test]
+    fn a_link_has_its_range_since_programs_write_it() {
+        let (blob, mut record) = (BlobEntry { number: 7, length: 5000 }, Vec::new());
+        let run = RunEntry {
+            number: 0,
+            blob: 7,
+            start: 64,
+            index: 4000,
+            index_bytes: 100,
+            ranges: 0,
+            checksum: 1,
+            entries: 9,
+            tombstones: 0,
+        };
+        link(&mut record, 32, &blob, &run, (b"ab", b"b"));
+        let range = |record: &[u8]| match Ops::new(record).next() {
+            Some(Ok(Op::Link { range, .. })) => {
+                Ok(range.map(|(first, last)| (first.to_vec(), last.to_vec())))
+            }
+            other => Err(format!("{other:?}")),
+        };
+        assert_eq!(range(&record), Ok(Some((b"ab".to_vec(), b"b".to_vec()))));
+        let mut earlier = record[..record.len() - 5].to_vec();
+        assert_eq!(std::mem::replace(&mut earlier[0], LINK_WITHOUT_RANGE), LINK);
+        assert_eq!(range(&earlier), Ok(None));
+        record.clear();
+        link(&mut record, 32, &blob, &run, (b"b", b"ab"));
+        assert!(range(&record).is_err());
+    }
 
     /// The sums that a replay computes do not overflow.
     #[test]
@@ -500,7 +549,7 @@ mod tests {
                 tombstones,
             };
             let mut record = Vec::new();
-            link(&mut record, 32, &blob, &run);
+            link(&mut record, 32, &blob, &run, (b"a", b"b"));
             match Ops::new(&record).next() {
                 Some(Ok(Op::Link { blob: found, run: found_run, .. })) => {
                     assert_eq!((found, found_run), (blob, run));

@@ -44,7 +44,9 @@ use crate::ranges::Ranges;
 use crate::rows::Content;
 use crate::run::{Caching, Run};
 
-/// The durable state, and what is on disk beside it.
+/// The durable state, and what is on disk beside it. The default is that of a store without
+/// anything; an opening names every field.
+#[derive(Default)]
 pub struct Durable {
     /// The number of its manifest.
     pub(crate) number: u64,

@@ -23,7 +23,6 @@
 //! The file of assigned numbers (`id_allocator`) is not needed: whatever arrives late is under a
 //! name of a range, a log or a manifest number that no later opening uses.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -32,9 +31,8 @@ use format::run_manifest::{Origin, RunManifest};
 use store::{Error, Journal, LogPosition, Lsn, Opening, Result};
 
 use crate::checkpoint::Durable;
-use crate::collect::{NotedRuns, Stuck, gaps};
+use crate::collect::{NotedRuns, gaps};
 use crate::core::{Catalog, Core};
-use crate::drops::DroppedTrees;
 use crate::files::{Files, path};
 use crate::manifest::{Listed, both_names, listed, manifest_name, newer, numbers};
 use crate::names::{BLOB_PREFIX, BLOBS_AT_ONCE, MANIFEST_PREFIX};
@@ -63,7 +61,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     refuse_logs(options)?;
     let opening = Opening { epoch: 1, id: opening_id(env) };
     let journal = Journal::create_in_objects(env, &options.common, opening);
-    let durable = Durable { next_blob: 1, ..Durable::of_opening(0, 1, 1 + BLOBS_AT_ONCE) };
+    let durable = Durable::of_opening(0, 1, 1 + BLOBS_AT_ONCE);
     let core = Core::new(env, options.clone(), files, (durable, journal), Catalog::new(), 1);
     match core.make_durable(&mut core.durable.lock(), Catalog::new(), Lsn(0)) {
         Err(Error::Replaced(_)) => {
@@ -227,28 +225,7 @@ impl Durable {
     /// The state of an opening that has the manifest of this number, and may make blobs below
     /// `blob_limit`.
     fn of_opening(number: u64, next_manifest: u64, blob_limit: u64) -> Durable {
-        Durable {
-            number,
-            next_manifest,
-            allocator: None,
-            blob_limit: Some(blob_limit),
-            inherited: false,
-            left: Vec::new(),
-            uncertain: Vec::new(),
-            alone: None,
-            unread: Vec::new(),
-            lsn: Lsn(0),
-            next_blob: 1,
-            blobs: BTreeMap::new(),
-            logs: BTreeMap::new(),
-            runs: NotedRuns::default(),
-            gaps: Vec::new(),
-            stuck: Stuck::default(),
-            dead: BTreeMap::new(),
-            linked: Vec::new(),
-            pending: Vec::new(),
-            pending_bytes: 0,
-            dropped: DroppedTrees::default(),
-        }
+        let blob_limit = Some(blob_limit);
+        Durable { number, next_manifest, blob_limit, next_blob: 1, ..Durable::default() }
     }
 }

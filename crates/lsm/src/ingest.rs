@@ -62,7 +62,7 @@ impl Linked {
             }
             _ => None,
         };
-        let Op::Link { tree, blob, run } = op else { return None };
+        let Op::Link { tree, blob, run, .. } = op else { return None };
         if ops.next().is_some() || created.is_some_and(|created| created != tree) {
             return None;
         }
@@ -207,7 +207,8 @@ impl Core {
         if place == IngestInto::NewTree {
             batch::create_tree(&mut record, id.0);
         }
-        batch::link(&mut record, id.0, &blob, &written.entry);
+        let ends = run.ends().expect("invariant: a run that is no batch has entries");
+        batch::link(&mut record, id.0, &blob, &written.entry, ends);
         let lsn = self.log().append(&record, LogSpace::Normal)?;
         self.put_on_tree(state, (id, place), lsn, Run::written(&self.files, written))?;
         Ok(lsn)

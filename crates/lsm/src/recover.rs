@@ -40,27 +40,10 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     let journal = Journal::create(env, &options.common)?;
     let begin = begin_new(env, &files)?;
     let durable = Durable {
-        number: 0,
         next_manifest: begin.manifest,
         allocator: begin.allocator,
-        blob_limit: None,
-        inherited: false,
-        left: Vec::new(),
-        uncertain: Vec::new(),
-        alone: None,
-        unread: Vec::new(),
-        lsn: Lsn(0),
         next_blob: begin.blob,
-        blobs: BTreeMap::new(),
-        logs: BTreeMap::new(),
-        runs: NotedRuns::default(),
-        gaps: Vec::new(),
-        stuck: Stuck::default(),
-        dead: BTreeMap::new(),
-        linked: Vec::new(),
-        pending: Vec::new(),
-        pending_bytes: 0,
-        dropped: DroppedTrees::default(),
+        ..Durable::default()
     };
     let core = Core::new(env, options.clone(), files, (durable, journal), Catalog::new(), 1);
     // Last, so that a store with a manifest is complete.

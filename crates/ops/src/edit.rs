@@ -16,7 +16,7 @@ use volume::subvol::Subvol;
 use volume::view::{NameBuf, View};
 
 use crate::Ops;
-use crate::execute::{Context, execute_locked};
+use crate::execute::{Context, Operation, Outcome, execute};
 use crate::orphan::is_stored;
 use crate::plan::{Attached, Effect, Plan};
 use crate::policy::{Policy, Whose};
@@ -89,11 +89,14 @@ pub(crate) fn edit_answering<T>(
     edit_locked(fs, policy, node, None, change).map(|edited| (edited.result, edited.after))
 }
 
-/// A change that was made.
-struct Edited<T> {
-    result: T,
-    before: Attr,
-    after: Attr,
+/// A change that was planned.
+pub struct Edited<T> {
+    /// What the change returned.
+    pub result: T,
+    /// The attributes before.
+    pub before: Attr,
+    /// The attributes after.
+    pub after: Attr,
 }
 
 fn edit_locked<T>(
@@ -101,24 +104,62 @@ fn edit_locked<T>(
     policy: &dyn Policy,
     node: NodeId,
     beside: Option<u64>,
-    mut change: impl FnMut(&mut Edit<'_>) -> FsResult<T>,
+    change: impl FnMut(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<Edited<T>> {
     let (subvol, ino) = fs.place(node)?;
-    let entered = fs.enter(&subvol)?;
-    let at = Context::new(fs, policy, &subvol, entered.tree);
-    let locks = [ino, beside.unwrap_or(ino)].map(|ino| (at.object(ino), Mode::Exclusive));
-    let locks = if beside.is_some() { &locks[..] } else { &locks[..1] };
-    execute_locked(entered, &at, locks, |at, plan| {
-        let node = at.subvol.node(ino);
+    execute(fs, policy, &subvol, &mut Editing { ino, beside, change })
+}
+
+/// A change of one inode, as an operation: its locks are known before anything is read.
+pub struct Editing<F> {
+    /// The inode that changes.
+    pub ino: u64,
+    /// Another one that is locked exclusively as well.
+    pub beside: Option<u64>,
+    /// The change.
+    pub change: F,
+}
+
+impl<T, F: FnMut(&mut Edit<'_>) -> FsResult<T>> Operation for Editing<F> {
+    type Reads = ();
+    type Answer = Edited<T>;
+
+    #[inline]
+    fn guess(&mut self, _at: &Context<'_>) -> FsResult<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn aim(&mut self, at: &Context<'_>, (): &(), plan: &mut Plan) -> FsResult<()> {
+        plan.lock(at.object(self.ino), Mode::Exclusive);
+        if let Some(beside) = self.beside {
+            plan.lock(at.object(beside), Mode::Exclusive);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn look(&mut self, _at: &Context<'_>) -> FsResult<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn agree((): &(), (): &()) -> bool {
+        true
+    }
+
+    #[inline]
+    fn plan(&mut self, at: &Context<'_>, (): (), plan: &mut Plan) -> FsResult<Outcome<Edited<T>>> {
+        let (ino, node) = (self.ino, at.subvol.node(self.ino));
         let mut name = NameBuf::empty();
-        let inode = load_named(fs, at.view, node, ino, &mut name)?;
+        let inode = load_named(at.fs, at.view, node, ino, &mut name)?;
         let before = inode.attr(node);
         let old = match &inode {
             Inode::File(file) => Some(file.inode),
             Inode::Directory(..) => None,
         };
         let mut edit = Edit {
-            fs,
+            fs: at.fs,
             policy: at.policy,
             view: at.view,
             subvol: at.subvol,
@@ -132,10 +173,10 @@ fn edit_locked<T>(
             bulk: None,
             xattrs: None,
         };
-        let result = change(&mut edit)?;
+        let result = (self.change)(&mut edit)?;
         edit.write_back(&before)?;
-        Ok(Edited { result, before, after: edit.inode.attr(node) })
-    })
+        Ok(Outcome::Done(Edited { result, before, after: edit.inode.attr(node) }))
+    }
 }
 
 impl Edit<'_> {

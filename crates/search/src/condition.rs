@@ -42,6 +42,23 @@ pub enum Attribute {
 }
 
 impl Attribute {
+    /// All attributes, in the order of their bounds in summaries. DO NOT CHANGE: it is on disk.
+    pub const ALL: [Attribute; format::cluster_summary::ATTRIBUTES] = [
+        Attribute::Ino,
+        Attribute::Directory,
+        Attribute::Kind,
+        Attribute::Mode,
+        Attribute::Uid,
+        Attribute::Gid,
+        Attribute::Links,
+        Attribute::Size,
+        Attribute::Allocated,
+        Attribute::Atime,
+        Attribute::Mtime,
+        Attribute::Ctime,
+        Attribute::Btime,
+    ];
+
     /// Its value in a row.
     #[inline]
     pub fn of(self, row: &Row<'_>) -> i128 {

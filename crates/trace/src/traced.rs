@@ -199,13 +199,7 @@ impl Layer for Traced {
         self.call(
             Some(caller),
             |fs| fs.read(caller, node, offset, buffer),
-            |read| Event {
-                node: node.shown(),
-                offset,
-                length,
-                returned: read.as_ref().map_or(0, |length| *length as u64),
-                ..Event::new(Call::Read)
-            },
+            |read| reading(node, (offset, length), read),
         )
     }
 
@@ -220,13 +214,7 @@ impl Layer for Traced {
         self.call(
             Some(caller),
             |fs| fs.read_untimed(caller, node, offset, buffer),
-            |read| Event {
-                node: node.shown(),
-                offset,
-                length,
-                returned: read.as_ref().map_or(0, |length| *length as u64),
-                ..Event::new(Call::Read)
-            },
+            |read| reading(node, (offset, length), read),
         )
     }
 
@@ -467,5 +455,16 @@ impl Layer for Traced {
         };
         let describe = |_: &_| Event { node: node.shown(), ..Event::new(Call::Release) };
         self.call(Some(caller), release, describe).unwrap_or_default();
+    }
+}
+
+/// A read of bytes, at a place and as long as requested.
+fn reading(node: NodeId, (offset, length): (u64, u64), read: &FsResult<usize>) -> Event<'static> {
+    Event {
+        node: node.shown(),
+        offset,
+        length,
+        returned: read.as_ref().map_or(0, |length| *length as u64),
+        ..Event::new(Call::Read)
     }
 }

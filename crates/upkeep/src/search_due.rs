@@ -111,11 +111,13 @@ impl Changes {
         if !whole || !is_counted {
             self.counted.clear();
         }
-        for counted in self.counted.values_mut() {
-            if let Some(more) = changed.get(&counted.tree) {
+        self.counted.retain(|_, counted| match changed.get(&counted.tree) {
+            Some(more) => {
                 counted.since.join(more);
+                true
             }
-        }
+            None => false,
+        });
     }
 
     /// Counts by the log alone the rows of a tree that were changed since a base was cloned from
@@ -217,7 +219,8 @@ enum Known {
     Rows(u64),
 }
 
-/// Takes an operation of the log; `false` if it does not show which rows it changes.
+/// Takes an operation of the log; `false` if it cannot be read. A tree into which a run came is no
+/// longer among those that are counted: the log does not have the run's rows.
 fn note(changed: &mut BTreeMap<u64, Distinct>, op: &Result<Op<'_>, format::Malformed>) -> bool {
     match op {
         Ok(Op::Put { tree, key, .. } | Op::Delete { tree, key } | Op::Merge { tree, key, .. }) => {
@@ -235,7 +238,11 @@ fn note(changed: &mut BTreeMap<u64, Distinct>, op: &Result<Op<'_>, format::Malfo
             | Op::CloneTree { .. }
             | Op::DropTree { .. },
         ) => true,
-        Ok(Op::Ingest { .. } | Op::Link { .. }) | Err(_) => false,
+        Ok(Op::Ingest { tree, .. } | Op::Link { tree, .. }) => {
+            changed.remove(tree);
+            true
+        }
+        Err(_) => false,
     }
 }
 

@@ -66,6 +66,11 @@ fn make_seed(random: &mut Rng) -> Vec<u8> {
 const BELOW: [(Engine, Layout); 3] =
     [(Engine::Btree, Layout::Rows), (Engine::Lsm, Layout::Rows), (Engine::Lsm, Layout::Column)];
 
+/// A new engine does not compile until it is here, and above.
+const _: fn(Engine) = |engine| match engine {
+    Engine::Btree | Engine::Lsm => {}
+};
+
 /// A volume made from an input, and the number of calls.
 struct Input {
     random: Rng,

@@ -144,7 +144,9 @@ fn put(out: &mut Vec<u8>, op: &Op<'_>) {
         }
         Op::DropTree { tree } => batch::drop_tree(out, *tree),
         Op::Ingest { tree, first, last, leaves } => batch::ingest(out, *tree, first, last, leaves),
-        Op::Link { tree, blob, run } => batch::link(out, *tree, blob, run),
+        Op::Link { tree, blob, run, range } => {
+            batch::link(out, *tree, blob, run, range.unwrap_or_default());
+        }
     }
 }
 
@@ -185,16 +187,18 @@ fn put_changed(out: &mut Vec<u8>, op: &Op<'_>, random: &mut Rng) {
             }
             batch::ingest(out, *tree, first, last, &leaves);
         }
-        Op::Link { tree, blob, run } => {
+        Op::Link { tree, blob, run, range } => {
             let (mut blob, mut run) = (*blob, *run);
-            match random.u8(..5) {
+            let (mut first, mut last) = range.unwrap_or_default();
+            match random.u8(..6) {
+                5 => (first, last) = (last, first),
                 0 => blob.length = random.u64(..1 << 40),
                 1 => run.index = random.u64(..1 << 40),
                 2 => run.index_bytes = random.u32(..),
                 3 => run.entries = random.u64(..1 << 40),
                 _ => run.start = random.u64(..1 << 40),
             }
-            batch::link(out, *tree, &blob, &run);
+            batch::link(out, *tree, &blob, &run, (first, last));
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The calls of any file system as a subject of the model: paths are walked component by component,
 //! as a kernel does, and every look-up is forgotten again. What only verbs do is the caller's.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use inode::{Caller, NodeId};
+use inode::{Caller, FsError, IoFailure, NodeId};
 use vfs::{
     Allocate, DirEntry, Entry, FileSystem, FsResult, NewNode, RenameMode, SetXattr, SyncScope,
     WalkControl,
@@ -24,10 +25,30 @@ pub struct Calls<'a, F: FileSystem + ?Sized> {
     /// The file system.
     pub fs: &'a F,
     /// The way from its root, which root walks.
-    pub start: &'a [Vec<u8>],
+    start: &'a [Vec<u8>],
+    /// The last error that was of the kind `Io`, whole: the kind does not have its place.
+    failure: Cell<Option<IoFailure>>,
 }
 
-impl<F: FileSystem + ?Sized> Calls<'_, F> {
+impl<'a, F: FileSystem + ?Sized> Calls<'a, F> {
+    /// Of a file system, with paths that start in a directory of it.
+    pub fn new(fs: &'a F, start: &'a [Vec<u8>]) -> Calls<'a, F> {
+        Calls { fs, start, failure: Cell::new(None) }
+    }
+
+    /// What could not be read, of the last call that failed so.
+    pub fn take_failure(&self) -> Option<IoFailure> {
+        self.failure.take()
+    }
+
+    /// The kind of an error; what could not be read is kept.
+    pub fn blame(&self, error: &FsError) -> ErrorKind {
+        if let FsError::Io(failure) = error {
+            self.failure.set(Some(failure.clone()));
+        }
+        blame(error)
+    }
+
     /// Makes the calls of an operation; `None`: it is not made of calls but a verb.
     pub fn run(&self, slots: &mut Slots, caller: &Caller, op: &Op) -> Option<Answer> {
         self.names(caller, op)
@@ -62,10 +83,10 @@ impl<F: FileSystem + ?Sized> Calls<'_, F> {
         path: &[Vec<u8>],
         act: impl FnOnce(&F, NodeId) -> FsResult<T>,
     ) -> Result<T, ErrorKind> {
-        let node = self.walk(caller, path).map_err(|error| blame(&error))?;
+        let node = self.walk(caller, path).map_err(|error| self.blame(&error))?;
         let done = act(self.fs, node);
         self.leave(node);
-        done.map_err(|error| blame(&error))
+        done.map_err(|error| self.blame(&error))
     }
 
     /// As `with`, for the directory and the name of an entry; `at_root` is the answer for the root.
@@ -98,7 +119,7 @@ impl<F: FileSystem + ?Sized> Calls<'_, F> {
             Target::Path(path) => self.with(caller, path, act),
             Target::Slot(slot) => {
                 let node = *slots.get(slot).ok_or(ErrorKind::Stale)?;
-                act(self.fs, node).map_err(|error| blame(&error))
+                act(self.fs, node).map_err(|error| self.blame(&error))
             }
         }
     }
@@ -124,7 +145,7 @@ impl<F: FileSystem + ?Sized> Calls<'_, F> {
             Op::Link { from, to } => {
                 let node = match self.walk(caller, from) {
                     Ok(node) => node,
-                    Err(error) => return Some(Err(blame(&error))),
+                    Err(error) => return Some(Err(self.blame(&error))),
                 };
                 let made = self.at(caller, to, ErrorKind::Exists, |fs, parent, name| {
                     fs.link(caller, node, parent, name)
@@ -234,7 +255,7 @@ impl<F: FileSystem + ?Sized> Calls<'_, F> {
 
     fn open_slot(&self, slots: &mut Slots, caller: &Caller, slot: usize, path: &OpPath) -> Answer {
         self.close_slot(slots, slot);
-        let node = self.walk(caller, path).map_err(|error| blame(&error))?;
+        let node = self.walk(caller, path).map_err(|error| self.blame(&error))?;
         match self.fs.getattr(&Caller::root(), node) {
             Ok(attr) if attr.kind == inode::Kind::File => {
                 slots.insert(slot, node);
@@ -246,7 +267,7 @@ impl<F: FileSystem + ?Sized> Calls<'_, F> {
             }
             Err(error) => {
                 self.leave(node);
-                Err(blame(&error))
+                Err(self.blame(&error))
             }
         }
     }

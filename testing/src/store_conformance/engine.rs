@@ -125,24 +125,31 @@ macro_rules! engine_under_test {
             const NAME: &'static str = $what;
             const SPARED_SHORT: u64 = $spared;
 
-            fn begin(
-                sim: &$crate::SimEnv,
-                durability: ::store::Durability,
-                how: $crate::store_conformance::Begin,
-                log_segment_bytes: Option<u64>,
-            ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
-                let mut options = $options(durability);
-                if let Some(bytes) = log_segment_bytes {
-                    options.common.log_segment_bytes = bytes;
+            $crate::engine_begins!($store, |_: &$crate::SimEnv, durability| $options(durability));
+        }
+    };
+}
+
+/// The function `begin` of an engine that has `create` and `open`, with the options from a function
+/// of the environment and the durability.
+#[macro_export]
+macro_rules! engine_begins {
+    ($store:ty, $options:expr) => {
+        fn begin(
+            sim: &$crate::SimEnv,
+            durability: ::store::Durability,
+            how: $crate::store_conformance::Begin,
+            log_segment_bytes: Option<u64>,
+        ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
+            let mut options = $options(sim, durability);
+            if let Some(bytes) = log_segment_bytes {
+                options.common.log_segment_bytes = bytes;
+            }
+            match how {
+                $crate::store_conformance::Begin::Create => {
+                    Ok(<$store>::create(&sim.env(), &options)?)
                 }
-                match how {
-                    $crate::store_conformance::Begin::Create => {
-                        Ok(<$store>::create(&sim.env(), &options)?)
-                    }
-                    $crate::store_conformance::Begin::Open => {
-                        Ok(<$store>::open(&sim.env(), &options)?)
-                    }
-                }
+                $crate::store_conformance::Begin::Open => Ok(<$store>::open(&sim.env(), &options)?),
             }
         }
     };

@@ -11,13 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Tree;
 
 /// Files in import cycles by crate, all of them inside one folder. MAY ONLY SHRINK.
-const LEFT: [(&str, usize); 7] = [
+const LEFT: [(&str, usize); 8] = [
     ("check", 2),
     ("lsm", 26),
     ("ops", 2),
     ("policy", 6),
     ("remote", 3),
     ("store", 5),
+    ("testing", 10),
     ("upkeep", 5),
 ];
 
@@ -46,8 +47,8 @@ fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
     let mut problems = Vec::new();
     let sources = tree.texts().filter_map(|(path, _)| path.split_once("/src/"));
     let crates: BTreeSet<&str> = sources.map(|(name, _)| name).collect();
-    for name in crates.into_iter().filter(|name| name.starts_with("crates/")) {
-        let short = &name["crates/".len()..];
+    for name in crates {
+        let short = name.strip_prefix("crates/").unwrap_or(name);
         let allowed = left.iter().find(|(known, _)| *known == short).map_or(0, |(_, files)| *files);
         let found = cycles(&modules(tree, name));
         let list = |cycle: &BTreeSet<String>| cycle.iter().cloned().collect::<Vec<_>>().join(" ");

@@ -70,8 +70,15 @@ const FILES: [&str; 5] = ["\"log", "\"data", "\"btree", "\"lsm", "\"volume"];
 /// Folders whose files know neither keys nor values.
 const NO_NAMESPACE: [&str; 3] = ["crates/btree/src/", "crates/lsm/src/", "crates/store/src/"];
 
+/// Modules of `format` that the code of some folders may name, and no others, and why.
+const KNOWN: [(&str, &[&str], &str); 3] = [
+    ("crates/data/src/", &["extent", "key", "segment", "usage"], "data knows no names"),
+    ("crates/objects/src/", &["cached_chunk", "presence"], "objects does not know what is in them"),
+    ("crates/inode/src/", &["acl", "key"], "inode does not know where attributes are stored"),
+];
+
 /// Words that the code of some folders does not have, and why.
-const UNKNOWN: [(&[&str], &[&str], &str); 4] = [
+const UNKNOWN: [(&[&str], &[&str], &str); 6] = [
     (
         &["crates/program/src/", "crates/wire/src/", "crates/transfer/src/", "crates/fs/src/"],
         &["UnixStream", "UnixListener", "TcpStream", "TcpListener", "std::net", "rustix::net"],
@@ -79,8 +86,38 @@ const UNKNOWN: [(&[&str], &[&str], &str); 4] = [
     ),
     (
         &["crates/format/src/"],
-        &["std::fs", "std::net", "std::env", "std::time", "std::thread", "std::process", "std::os"],
+        &[
+            "std::fs",
+            "std::net",
+            "std::env",
+            "std::time",
+            "std::thread",
+            "std::process",
+            "std::os",
+            "rustix",
+            "libc",
+        ],
         "format does no I/O",
+    ),
+    (
+        &["crates/data/src/"],
+        &[
+            "Part::",
+            "key::back_reference",
+            "key::cookie",
+            "key::directory",
+            "key::entry",
+            "key::linked",
+            "Parsed::BackReference",
+            "Parsed::Entry",
+            "Parsed::Linked",
+        ],
+        "data knows neither names nor directories",
+    ),
+    (
+        &["crates/search/src/"],
+        &["FsError", "FsResult", "FileSystem"],
+        "search does not know how POSIX calls work",
     ),
     (
         &[
@@ -102,14 +139,18 @@ const UNKNOWN: [(&[&str], &[&str], &str); 4] = [
     ),
     (
         &[
+            "crates/transfer/src/",
+            "crates/fs/src/",
             "crates/check/src/",
             "crates/upkeep/src/",
             "crates/policy/src/",
             "crates/ops/src/",
             "crates/opening/src/",
             "crates/volume/src/",
-            "crates/data/src/",
+            "crates/trace/src/",
             "crates/search/src/",
+            "crates/inode/src/",
+            "crates/data/src/",
         ],
         &["\".snapshots", "\".search", "/.snapshots", "/.search"],
         "virtual directories are known to vfs::VirtualDirs alone",
@@ -125,6 +166,12 @@ pub(crate) fn check(path: &str, text: &str, problems: &mut Vec<String>) {
         let mut problem = |what: &str| problems.push(format!("{path}:{}: {what}", at + 1));
         if NO_NAMESPACE.iter().any(|folder| path.starts_with(folder)) && names_keys(line) {
             problem("neither an engine nor the log knows what keys mean");
+        }
+        let unknown = |(folder, known, _): &&(&str, &[&str], &str)| {
+            path.starts_with(folder) && modules_of_format(line).any(|one| !known.contains(&one))
+        };
+        if let Some((_, known, why)) = KNOWN.iter().find(unknown) {
+            problem(&format!("{why}: of format it may name {}", known.join(", ")));
         }
         for (folders, words, why) in UNKNOWN {
             let is_there = folders.iter().any(|folder| path.starts_with(folder))
@@ -169,14 +216,15 @@ pub(crate) fn check_lists(tree: &Tree) -> Vec<String> {
 
 /// Whether a line uses a module of the namespace, alone or in a list.
 fn names_keys(line: &str) -> bool {
-    line.split("format::").skip(1).any(|used| {
-        let is_list = used.starts_with('{');
+    modules_of_format(line).any(|module| NAMESPACE.contains(&module))
+}
+
+/// The modules of `format` that a line uses, each alone or in a list.
+fn modules_of_format(line: &str) -> impl Iterator<Item = &str> {
+    line.split("format::").skip(1).flat_map(|used| {
         let words = used.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let mut words = words.filter(|word| !word.is_empty());
-        if is_list {
-            words.any(|word| NAMESPACE.contains(&word))
-        } else {
-            words.next().is_some_and(|word| NAMESPACE.contains(&word))
-        }
+        let words = words.filter(|word| !word.is_empty());
+        let words = words.take(if used.starts_with('{') { usize::MAX } else { 1 });
+        words.filter(|word| NAMESPACE.contains(word) || STRUCTURES.contains(word))
     })
 }

@@ -14,6 +14,7 @@ mod source;
 mod assertions;
 mod crates;
 mod decisions;
+mod extensions;
 mod floors;
 mod format_pages;
 mod knowledge;
@@ -60,6 +61,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(assertions::check(&tree));
     problems.extend(documents::check(&tree));
     problems.extend(decisions::check(&tree));
+    problems.extend(extensions::check(&tree));
     problems.extend(hints::check(&tree));
     problems.extend(names::check(&tree));
     problems.extend(messages::check(&tree));

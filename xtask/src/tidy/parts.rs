@@ -1,3 +1,5 @@
+//! Every crate has tests of its own, which need no crate above it, and every test runs.
+//!
 //! A library that is not built once more for tests (`test = false`) has no tests that nobody runs:
 //! a file of it with tests is a module of some test program, which names it by `#[path]`.
 
@@ -32,7 +34,26 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
             ));
         }
     }
+    own(tree, &untested, &mut problems);
     problems
+}
+
+/// Every crate has a test program, or its library is built as one.
+fn own(tree: &Tree, untested: &[String], problems: &mut Vec<String>) {
+    for (path, _) in tree.texts().filter(|(path, _)| path.starts_with("crates/")) {
+        let Some(directory) = path.strip_suffix("Cargo.toml") else { continue };
+        let (source, tests) = (format!("{directory}src/"), format!("{directory}tests/"));
+        let is_built = !untested.contains(&source);
+        let has_tests = tree.texts().any(|(path, text)| {
+            (path.starts_with(&tests) || is_built && path.starts_with(&source))
+                && text.lines().any(|line| line.trim() == concat!("#[te", "st]"))
+        });
+        if !has_tests {
+            problems.push(format!(
+                "{path}: the crate has no tests of its own, so only crates above it test it"
+            ));
+        }
+    }
 }
 
 /// Whether the library of a manifest has no test program.
@@ -68,6 +89,7 @@ mod tests {
             let files = [
                 ("crates/a/Cargo.toml", library),
                 ("crates/a/src/b/c.rs", with),
+                ("crates/a/tests/it/own.rs", with),
                 ("crates/f/tests/it/main.rs", main),
             ];
             check(&Tree::of(&files)).len()
@@ -77,5 +99,21 @@ mod tests {
         assert_eq!(of("mod c;\n", library), 1);
         assert_eq!(of("#[path = \"../../../a/src/c.rs\"]\nmod c;\n", library), 1);
         assert_eq!(of("mod c;\n", "[lib]\nname = \"a\"\n\n[[bin]]\ntest = false\n"), 0);
+    }
+
+    #[test]
+    fn crate_without_tests_of_its_own_is_reported() {
+        let with = concat!("#[te", "st]\nfn a() {}\n");
+        let built = "[lib]\nname = \"a\"\n";
+        let of = |library: &str, path: &str| {
+            check(&Tree::of(&[("crates/a/Cargo.toml", library), (path, with)]))
+        };
+        assert_eq!(of(built, "crates/a/src/lib.rs"), Vec::<String>::new());
+        assert_eq!(of(built, "crates/a/tests/it/main.rs"), Vec::<String>::new());
+        let above = of(built, "crates/b/tests/it/main.rs");
+        assert!(above.len() == 1 && above[0].contains("no tests of its own"), "{above:?}");
+        // The library is built for no tests: those in it run above, if at all.
+        let untested = of("[lib]\nname = \"a\"\ntest = false\n", "crates/a/src/lib.rs");
+        assert!(untested.iter().any(|one| one.contains("no tests of its own")), "{untested:?}");
     }
 }

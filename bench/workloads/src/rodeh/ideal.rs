@@ -14,8 +14,7 @@ use std::time::Duration;
 use device::{Clock, SystemClock};
 
 use super::base::Base;
-use super::rate;
-use super::work::{Draws, Op, Work};
+use super::work::{Draws, Op, Work, rate};
 use crate::Run;
 use program::failure::{self, Result};
 

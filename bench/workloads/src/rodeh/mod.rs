@@ -12,8 +12,6 @@ mod ideal;
 mod work;
 mod base;
 
-use std::time::Duration;
-
 use device::{Clock, SystemClock};
 use store::TreeId;
 use wire::{Failure, FailureKind};
@@ -216,9 +214,4 @@ impl Rodeh<'_> {
         aging.run(self.run, self.base.store(), clones, &self.clock, None)?;
         Ok(())
     }
-}
-
-/// Operations per second.
-fn rate(operations: u64, took: Duration) -> f64 {
-    operations as f64 / took.as_secs_f64().max(1e-12)
 }

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use super::base::Base;
 use super::ideal::Ideal;
-use super::rate;
-use super::work::{Measured, Op, Work};
+use super::work::{Measured, Op, Work, rate};
 use crate::cli::{BenchArgs, Mix};
 use crate::memory;
 use program::output::number;

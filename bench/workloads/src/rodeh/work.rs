@@ -11,7 +11,7 @@ use store::{Batch, Store, TreeId};
 use crate::Run;
 use crate::cli::Mix;
 use crate::engine::{broken, checkpoint};
-use crate::measure::histogram;
+use crate::meter::histogram;
 use program::failure::Result;
 
 /// Operations between two checks for Ctrl-C and of the progress of all threads.
@@ -245,6 +245,11 @@ impl Measured {
         let each = &mut self.each[op as usize];
         *each = (each.0 + 1, each.1 + took);
     }
+}
+
+/// Operations per second.
+pub(super) fn rate(operations: u64, took: Duration) -> f64 {
+    operations as f64 / took.as_secs_f64().max(1e-12)
 }
 
 #[cfg(test)]

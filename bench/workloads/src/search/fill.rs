@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use wire::Failure;
 
 use super::place::BenchVolume;
-use super::{failed, timed};
+use super::timed::{failed, timed};
 use crate::Run;
 use crate::namespace::{FileMeta, Namespace};
 use crate::volume::{broken, caller};

@@ -10,12 +10,11 @@ mod queries;
 mod fill;
 mod place;
 mod picture;
+mod timed;
 
 use std::time::Duration;
 
-use device::{Clock, SystemClock};
 use serde_json::{Value, json};
-use wire::{Failure, FailureKind};
 
 use super::{Run, memory};
 use fill::Sample;
@@ -151,17 +150,4 @@ impl Measured {
 
 fn micros(duration: Duration) -> f64 {
     (duration.as_nanos() as f64 / 10.0).round() / 100.0
-}
-
-/// How long something takes.
-fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let clock = SystemClock::new();
-    let start = clock.monotonic();
-    let done = work();
-    (done, clock.monotonic().saturating_sub(start))
-}
-
-/// The failure of a query on the volume under test.
-fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
-    Failure::new(FailureKind::Other, format!("{what}: {error}"))
 }

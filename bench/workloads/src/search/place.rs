@@ -12,7 +12,7 @@ use search::index::{ClusterLimits, IndexOptions, IndexStats};
 use store::Durability;
 use wire::{Failure, FailureKind};
 
-use super::failed;
+use super::timed::failed;
 use crate::cli::BenchArgs;
 use crate::volume::{broken, format_where_absent};
 use program::cache_size;

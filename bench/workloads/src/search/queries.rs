@@ -13,7 +13,7 @@ use search::{Attribute, Request, Start};
 
 use super::fill::{Sample, SampleRow};
 use super::place::BenchVolume;
-use super::{failed, timed};
+use super::timed::{failed, timed};
 use crate::name_query::Everybody;
 use crate::volume::{broken, caller};
 use program::failure::Result;

@@ -3,7 +3,7 @@
 
 use device::Timestamp;
 use fs::Engine;
-use inode::{Caller, Kind};
+use inode::{Caller, IoFailure, Kind};
 use store::Durability;
 use testing::SimDevice;
 use testing::model::{Dump, Effect, ErrorKind, Op, OpPath, Subject, Target, show_path};
@@ -15,20 +15,58 @@ use crate::subject::{Base, FsSubject};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadOutcome {
     Harmless,
+    /// A read failed, and named the place.
     Named,
+    /// The opening failed, and named the file.
+    Refused,
 }
 
-/// Asks one thing; damage may be answered instead of the right answer.
-fn ask(subject: &mut FsSubject, op: &Op, place: &str) -> Option<Effect> {
+/// A bit that was flipped.
+struct Flip {
+    file: String,
+    bit: u64,
+    seed: u64,
+}
+
+impl std::fmt::Display for Flip {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "seed {}: bit {} of {}", self.seed, self.bit, self.file)
+    }
+}
+
+/// Longest block that one checksum covers: an error names the byte at which the block begins.
+const BLOCK_BYTES_MAX: u64 = 64 << 10;
+
+impl Flip {
+    /// An error of a read is of the file and the block in which the bit is, in its value and in
+    /// its text.
+    fn is_named_by(&self, failure: &IoFailure) -> bool {
+        let Some((file, offset)) = failure.place.as_deref() else { return false };
+        let byte = self.bit / 8;
+        let names = |what: &str| failure.what.contains(what);
+        *file == self.file
+            && (*offset..*offset + BLOCK_BYTES_MAX).contains(&byte)
+            && names(file)
+            && names(&offset.to_string())
+            && failure.is_damage
+    }
+}
+
+/// Asks one thing; an error that names the damage may be answered instead of the right answer.
+fn ask(subject: &mut FsSubject, op: &Op, place: &Flip) -> Option<Effect> {
     match subject.run(Timestamp(0), &Caller::root(), op) {
         Ok(effect) => Some(effect),
-        Err(ErrorKind::Io) => None,
+        Err(ErrorKind::Io) => {
+            let failure = subject.take_failure().expect("the subject keeps what failed");
+            assert!(place.is_named_by(&failure), "{place}: {op:?}: names no place: {failure:?}");
+            None
+        }
         Err(other) => panic!("{place}: {op:?} answers {other:?}"),
     }
 }
 
 /// Reads everything that should be there.
-fn look(subject: &mut FsSubject, right: &Dump, place: &str) -> ReadOutcome {
+fn look(subject: &mut FsSubject, right: &Dump, place: &Flip) -> ReadOutcome {
     let mut found = ReadOutcome::Harmless;
     for (path, node) in &right.nodes {
         let mut questions = vec![Op::Stat { target: Target::Path(path.clone()) }];
@@ -58,7 +96,7 @@ fn look(subject: &mut FsSubject, right: &Dump, place: &str) -> ReadOutcome {
     found
 }
 
-fn compare(right: &Dump, path: &OpPath, op: &Op, effect: &Effect, place: &str) {
+fn compare(right: &Dump, path: &OpPath, op: &Op, effect: &Effect, place: &Flip) {
     let node = &right.nodes[path];
     let at = show_path(path);
     match (op, effect) {
@@ -98,11 +136,11 @@ fn bits(disk: &SimDevice, path: &str, length: u64, count: u64, seed: u64) -> Vec
     bits
 }
 
-fn flip_bits(disk: &SimDevice, right: &Dump, count: u64, seed: u64) -> (u64, u64) {
-    let (mut named, mut harmless) = (0, 0);
+fn flip_bits(disk: &SimDevice, right: &Dump, count: u64, seed: u64) -> [u64; 3] {
+    let (mut refused, mut named, mut harmless) = (0, 0, 0);
     for (path, length) in disk.files().into_iter().filter(|(_, length)| *length > 0) {
         for bit in bits(disk, &path, length, count, seed) {
-            let place = format!("seed {seed}: bit {bit} of {path}");
+            let place = Flip { file: path.clone(), bit, seed };
             let damaged = disk.copy();
             // The engine is in the header of the volume.
             let base = Base::Engine(Engine::default());
@@ -112,16 +150,17 @@ fn flip_bits(disk: &SimDevice, right: &Dump, count: u64, seed: u64) -> (u64, u64
                 Err(error) => {
                     let text = error.to_string();
                     assert!(text.contains(&path), "{place}: the error names no place: {text}");
-                    ReadOutcome::Named
+                    ReadOutcome::Refused
                 }
             };
             match found {
                 ReadOutcome::Harmless => harmless += 1,
                 ReadOutcome::Named => named += 1,
+                ReadOutcome::Refused => refused += 1,
             }
         }
     }
-    (named, harmless)
+    [refused, named, harmless]
 }
 
 #[test]
@@ -149,7 +188,8 @@ fn run(engine: Engine, seeds: u64) {
         let crashed = flip_bits(&device.copy(), &right, scale(40, 4000), seed);
         script.subject.fs().close().expect("a close");
         let closed = flip_bits(&device.copy(), &right, scale(40, 4000), seed);
-        println!("flips (named, harmless): with a log {crashed:?}, closed {closed:?}");
-        assert!(crashed.0 > 0 && closed.0 > 0, "some damage must have been found");
+        println!("flips [refused, named, harmless]: with a log {crashed:?}, closed {closed:?}");
+        let found = |[refused, named, _]: [u64; 3]| refused > 0 && named > 0;
+        assert!(found(crashed) && found(closed), "openings and reads must have found some damage");
     }
 }

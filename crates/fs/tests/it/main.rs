@@ -46,7 +46,6 @@ mod open;
 mod ops;
 mod owner_model;
 mod owner_quota;
-mod parts;
 mod quota;
 mod quota_adopt;
 mod quota_crash;

@@ -27,21 +27,6 @@ const TIMES: [i64; 9] =
 const SIZES: [u64; 9] = [0, 1, 511, 4096, 1 << 31, 1 << 32, 1 << 53, 1 << 62, (1 << 63) - 1];
 const OWNERS: [u32; 6] = [0, 1, 1000, 1001, 1 << 31, u32::MAX - 1];
 const SNAPSHOTS: [&[u8]; 3] = [b"s1", b"s2", b"s3"];
-const ATTRIBUTES: [Attribute; 13] = [
-    Attribute::Ino,
-    Attribute::Directory,
-    Attribute::Kind,
-    Attribute::Mode,
-    Attribute::Uid,
-    Attribute::Gid,
-    Attribute::Links,
-    Attribute::Size,
-    Attribute::Allocated,
-    Attribute::Atime,
-    Attribute::Mtime,
-    Attribute::Ctime,
-    Attribute::Btime,
-];
 
 pub(crate) fn pick<T: Copy>(random: &mut fastrand::Rng, list: &[T]) -> T {
     list[random.usize(..list.len())]
@@ -217,7 +202,7 @@ fn test(random: &mut fastrand::Rng) -> Expr {
             let (one, other) = (bound(random), bound(random));
             let (low, high) =
                 if random.u32(..9) == 0 { (one, other) } else { (one.min(other), one.max(other)) };
-            Test::Within(pick(random, &ATTRIBUTES), low, high)
+            Test::Within(pick(random, &Attribute::ALL), low, high)
         }
         5 => Test::Name(glob(&name(random))),
         6 => Test::Name(part(&text(random))),

@@ -133,6 +133,34 @@ fn changed(device: &SimDevice, engine: Engine, seed: u64, options: &OpenOptions)
     subject
 }
 
+/// An import of directories with files, some with several names, and changes of what came.
+fn import(fs: &Fs) {
+    let root = Caller::root();
+    let top = fs.mkdir(&root, NodeId::ROOT, b"imported", 0o755).expect("space").node;
+    let bulk = fs.bulk(&root, top, fs::BULK_MEMORY).expect("a directory");
+    let mut count = 0;
+    for number in 0..3 {
+        let base = bulk.base(top).expect("a directory");
+        let name = format!("i{number}");
+        let directory = bulk.mkdir(base, name.as_bytes(), 0o755).expect("space");
+        // Up to what one flush makes visible.
+        let make = |file: u64| bulk.make(directory, format!("g{file}").as_bytes(), &FILE).ok();
+        count += (0..2000).map_while(make).count();
+        bulk.flush().expect("space");
+    }
+    drop(bulk);
+    assert!(count > 2000, "{count}");
+    let find = |parent, name: &str| fs.lookup(&root, parent, name.as_bytes()).expect("a name").node;
+    let directories = ["i0", "i1", "i2"].map(|name| find(top, name));
+    let second = find(directories[1], "g200");
+    fs.link(&root, second, directories[0], b"second").expect("a file");
+    fs.unlink(&root, directories[1], b"g7").expect("a file");
+    let (from, to) = ((directories[2], &b"g8"[..]), (NodeId::ROOT, &b"out"[..]));
+    fs.rename(&root, from, to, RenameMode::Replace).expect("a file");
+    let mode = Some(0o640);
+    fs.setattr(&root, second, &SetAttr { mode, ..SetAttr::default() }).expect("a file");
+}
+
 /// No base after the first, and a log that is cut off again and again.
 pub(crate) fn quiet() -> OpenOptions {
     let mut options = options(Durability::Async);
@@ -157,6 +185,27 @@ fn the_log_yields_the_difference_to_a_base() {
             let place = format!("{engine:?}, seed {seed}");
             compare(fs, &mut fastrand::Rng::with_seed(seed), 30, &place);
             assert_eq!(logged(fs), 1, "{place}");
+        }
+    }
+}
+
+/// What an import brought as a run is read where it is; the trees are not compared as wholes.
+#[test]
+fn the_log_yields_the_difference_with_an_import_in_it() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        for seed in 40..42 {
+            let device = SimDevice::new(seed);
+            let subject = changed(&device, engine, seed, &quiet());
+            let before = subject.fs().status().expect("it answers").ingest_bytes;
+            import(subject.fs());
+            subject.fs().sync_all().expect("it syncs");
+            let ingested = subject.fs().status().expect("it answers").ingest_bytes;
+            assert!(ingested > before, "{engine:?}: the import came as a run");
+            let crashed = device.after_crash(CrashPolicy::ALL[seed as usize % 3], seed);
+            let again = FsSubject::open(&crashed, &quiet(), subject.base()).expect("it opens");
+            let place = format!("{engine:?}, seed {seed}");
+            compare(again.fs(), &mut fastrand::Rng::with_seed(seed), 30, &place);
+            assert_eq!(logged(again.fs()), 1, "{place}");
         }
     }
 }

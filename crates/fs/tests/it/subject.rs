@@ -9,7 +9,7 @@ use device::sync::Mutex;
 use device::{Clock, Device, Env, Objects, Timestamp};
 use format::volume::VolumeHeader;
 use fs::{Engine, FormatOptions, Fs, FsResult, Layout, OpenError, OpenOptions};
-use inode::{Caller, FsError};
+use inode::{Caller, FsError, IoFailure};
 use store::Durable;
 use testing::model::{Calls, Effect, ErrorKind, Op, OpPath, Slots, Subject, blame};
 use testing::{FarBlobs, LoggedStore, SimDevice, SimEnv};
@@ -68,6 +68,8 @@ pub(crate) struct FsSubject {
     slots: Slots,
     /// The directory of the volume that paths start in.
     start: OpPath,
+    /// What the last call could not read.
+    failure: Option<IoFailure>,
 }
 
 /// The object store of a volume, if it is in one.
@@ -148,6 +150,7 @@ impl FsSubject {
             volume: None,
             slots: Slots::new(),
             start: OpPath::new(),
+            failure: None,
         }
     }
 
@@ -176,6 +179,11 @@ impl FsSubject {
     /// Has all paths start in a directory of the volume from now on.
     pub(crate) fn start_in(&mut self, directory: OpPath) {
         self.start = directory;
+    }
+
+    /// What the last call could not read, if that is how it failed.
+    pub(crate) fn take_failure(&mut self) -> Option<IoFailure> {
+        self.failure.take()
     }
 
     /// What is below, for opening copies of the disk.
@@ -217,7 +225,7 @@ impl FsSubject {
     }
 
     fn calls(&self) -> Calls<'_, fs::Volume> {
-        Calls { fs: self.fs(), start: &self.start }
+        Calls::new(self.fs(), &self.start)
     }
 }
 
@@ -237,11 +245,11 @@ impl Subject for FsSubject {
             _ => {}
         }
         let mut slots = std::mem::take(&mut self.slots);
-        let answer = self.calls().run(&mut slots, caller, op);
-        self.slots = slots;
-        answer
-            .or_else(|| versions(&self.calls(), caller, op))
-            .expect("every operation is a call or a verb")
+        let calls = self.calls();
+        let answer = calls.run(&mut slots, caller, op).or_else(|| versions(&calls, caller, op));
+        let failure = calls.take_failure();
+        (self.slots, self.failure) = (slots, failure);
+        answer.expect("every operation is a call or a verb")
     }
 
     fn identity(&mut self, path: &OpPath) -> u64 {

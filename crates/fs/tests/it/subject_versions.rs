@@ -2,7 +2,7 @@
 //! include this file.
 
 use inode::Caller;
-use testing::model::{Calls, Effect, ErrorKind, Op, blame};
+use testing::model::{Calls, Effect, ErrorKind, Op};
 
 /// What a call answers in terms of the model; `None`: the operation is none of these.
 pub(crate) fn versions(
@@ -30,7 +30,7 @@ pub(crate) fn versions(
         Op::Clone { from, to } => {
             let node = match calls.walk(caller, from) {
                 Ok(node) => node,
-                Err(error) => return Some(Err(blame(&error))),
+                Err(error) => return Some(Err(calls.blame(&error))),
             };
             let cloned = calls.at(caller, to, ErrorKind::Exists, |fs, parent, name| {
                 fs.clone_dir(caller, node, parent, name)

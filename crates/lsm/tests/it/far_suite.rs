@@ -4,11 +4,10 @@
 //! of space also affect objects. Other outcomes of a request are tested in `far`.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use lsm::{BlobStore, LsmStore, Options};
-use store::{Durability, Result, Store};
-use testing::store_conformance::{Begin, EngineUnderTest};
+use store::Durability;
+use testing::store_conformance::EngineUnderTest;
 use testing::{SimEnv, SimObjects};
 
 use crate::conformance::options;
@@ -38,21 +37,7 @@ impl<const VALUES_FROM: u64> EngineUnderTest for Far<VALUES_FROM> {
         }
     }
 
-    fn begin(
-        sim: &SimEnv,
-        durability: Durability,
-        how: Begin,
-        log_segment_bytes: Option<u64>,
-    ) -> Result<Arc<dyn Store>> {
-        let mut options = Self::options(sim, durability);
-        if let Some(bytes) = log_segment_bytes {
-            options.common.log_segment_bytes = bytes;
-        }
-        match how {
-            Begin::Create => Ok(LsmStore::create(&sim.env(), &options)?),
-            Begin::Open => Ok(LsmStore::open(&sim.env(), &options)?),
-        }
-    }
+    testing::engine_begins!(LsmStore, Self::options);
 }
 
 mod rows {

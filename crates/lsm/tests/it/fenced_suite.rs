@@ -109,34 +109,7 @@ impl<B: std::ops::Deref<Target: Blobs> + Send + Sync> Blobs for OneDirectory<B> 
 /// again (`store/tests/it/objects.rs`).
 mod rows {
     testing::store_conformance_volatile!(super::Fenced<0>);
-    testing::store_conformance_tests!(super::Fenced<0>:
-        a_closed_store_opens_again,
-        a_dropped_store_opens_again_with_what_was_synced,
-        random_operations_survive_reopening,
-        a_partial_clone_does_not_change,
-        a_large_tree_grows_and_shrinks,
-        a_store_that_is_not_there_is_missing,
-        the_log_is_trimmed_by_checkpoints,
-        a_dropped_tree_frees_its_space,
-        a_pin_outlives_the_trees_that_it_shows,
-        nothing_leaks_over_crashes,
-        many_clones_cost_only_their_differences,
-        a_log_record_is_never_written_before_its_barrier,
-        acknowledged_commits_of_many_threads_survive,
-        power_may_be_cut_beside_writers_clones_and_runs,
-        conflicting_commits_are_applied_in_the_order_of_the_log,
-        power_may_be_cut_at_every_operation,
-        power_may_be_cut_at_every_operation_in_sync_mode,
-        power_may_be_cut_while_a_store_recovers,
-        power_may_be_cut_while_runs_are_ingested,
-        power_may_be_cut_while_a_snapshot_by_patterns_is_made,
-        power_may_be_cut_after_a_process_was_killed,
-        power_may_be_cut_after_a_sync_failed_and_the_process_ended,
-        power_may_be_cut_after_an_opening_failed,
-        a_full_disk_at_every_operation_loses_nothing,
-        a_failed_operation_loses_nothing,
-        a_failed_read_is_an_error_and_no_more,
-    );
+    testing::store_conformance_resent!(super::Fenced<0>);
 }
 
 mod column {

@@ -110,21 +110,7 @@ mod cut {
         const SPARED: u64 = 8;
         const SPARED_SHORT: u64 = 3;
 
-        fn begin(
-            sim: &SimEnv,
-            durability: Durability,
-            how: Begin,
-            log_segment_bytes: Option<u64>,
-        ) -> Result<Arc<dyn Store>> {
-            let mut options = Self::options(sim, durability);
-            if let Some(bytes) = log_segment_bytes {
-                options.common.log_segment_bytes = bytes;
-            }
-            match how {
-                Begin::Create => Ok(LsmStore::create(&sim.env(), &options)?),
-                Begin::Open => Ok(LsmStore::open(&sim.env(), &options)?),
-            }
-        }
+        testing::engine_begins!(LsmStore, Self::options);
     }
 
     testing::store_conformance_kept!(Cut);

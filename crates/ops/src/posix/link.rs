@@ -39,11 +39,11 @@ pub fn link(
     if of.id != subvol.id {
         return Err(FsError::CrossSubvolume("a hard link"));
     }
-    let mut link = Link { name, node: subvol.node(ino), ino, old_name: NameBuf::empty() };
-    execute(fs, policy, &subvol, &mut link)
+    execute(fs, policy, &subvol, &mut Link::new(name, subvol.node(ino), ino))
 }
 
-struct Link<'a> {
+/// Another name for an inode.
+pub struct Link<'a> {
     name: NewName<'a>,
     node: NodeId,
     ino: u64,
@@ -51,8 +51,15 @@ struct Link<'a> {
     old_name: NameBuf,
 }
 
+impl<'a> Link<'a> {
+    /// Of an inode of the subvolume in which the name will be.
+    pub fn new(name: NewName<'a>, node: NodeId, ino: u64) -> Link<'a> {
+        Link { name, node, ino, old_name: NameBuf::empty() }
+    }
+}
+
 /// Where an inode is stored that gets a name, and what is where the name goes.
-struct Linked {
+pub struct Linked {
     location: Option<Location>,
     /// The inode whose entry is before the new one in its chain, if that is another one; else 0.
     behind: u64,

@@ -28,7 +28,8 @@ pub fn setattr(
     }
 }
 
-fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<Step> {
+/// The change itself, of an inode that is being edited; `Step::More`: of a part of the contents.
+pub fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<Step> {
     edit.plan.on_behalf(caller);
     let after = edit.inode.owned().change(caller, changes, &|| edit.acl())?;
     let given = changes.uid.is_some() || changes.gid.is_some();

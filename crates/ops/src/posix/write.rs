@@ -60,8 +60,9 @@ fn write_from(
     }
 }
 
+/// Writes bytes of one batch into a file that is being edited, at a place or (`None`) at its end.
 /// Returns the place as well.
-fn write_piece(
+pub fn write_piece(
     edit: &mut Edit<'_>,
     caller: &Caller,
     at: Option<u64>,

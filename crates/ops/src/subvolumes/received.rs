@@ -4,8 +4,6 @@
 //! What is received is built in a subvolume of its own, the *stage*. A complete one becomes a
 //! snapshot of its directory in one commit, which also records where it came from.
 
-use std::sync::Arc;
-
 use format::key;
 use format::received_record::{ReceivedRecord, received};
 use format::stream::{ORIGINS_MAX, Origin};
@@ -15,13 +13,11 @@ use volume::SnapshotInfo;
 use volume::error::{from_store, malformed};
 use volume::subvol::{VOLUME, read_record};
 
-use super::access::directory_of;
-use super::copy::{self, Purpose};
+use super::copied::Copied;
 use super::execute::{Through, execute};
-use super::nested::Member;
 use super::snapshot::{check_name, info, owned_directory};
 use crate::Ops;
-use crate::plan::Effect;
+use crate::plan::Plan;
 use crate::policy::Policy;
 
 impl Ops {
@@ -131,36 +127,12 @@ impl Ops {
             applied: 0,
             origins: origins.iter().copied().take(ORIGINS_MAX).collect(),
         };
-        let of = (staged.id.0, ino);
-        let ledger = self.lock_to_copy((policy, caller), (&staged, ino), of)?;
-        let key = key::snapshot_name(subvol.lineage, dir, name);
-        if self.snapshot_id(&key)?.is_some() {
-            return Err(FsError::Exists);
-        }
-        let same_lineage = staged.lineage == subvol.lineage;
-        let (snapshot, parent) = (true, (0, 0, 0));
-        let purpose = Purpose { read_only: true, snapshot, same_lineage, parent, name };
-        let quiet = [Arc::clone(&staged)];
-        let through = Through { quiet: &quiet, changed: None };
-        execute(
-            self,
-            ledger,
-            through,
-            |_| Ok(()),
-            |ledger, plan| {
-                directory_of(self, &staged, ino)?;
-                let source = Member::get(self, staged.id.0)?;
-                let mut copied = copy::plan(self, ledger, plan, (&source, ino), &purpose)?;
-                copied.record.lineage = subvol.lineage;
-                let id = copied.id;
-                plan.batch().put(VOLUME, &key::subvolume(id), &copied.record.encode());
-                plan.batch().put(VOLUME, &key, &id.to_le_bytes());
-                plan.batch().put(VOLUME, &received(id), &record.encode());
-                let info = info(id, &copied.record);
-                plan.effect(Effect::Copied(Box::new(copied)));
-                plan.effect(Effect::SnapshotChanged(subvol.node(dir), name.into()));
-                Ok(info)
-            },
-        )
+        let also = &mut |plan: &mut Plan, copied: &mut Copied| {
+            copied.record.lineage = subvol.lineage;
+            plan.batch().put(VOLUME, &key::subvolume(copied.id), &copied.record.encode());
+            plan.batch().put(VOLUME, &received(copied.id), &record.encode());
+            Ok(())
+        };
+        self.copy_as_snapshot((policy, caller), (&staged, &subvol, ino), name, also)
     }
 }

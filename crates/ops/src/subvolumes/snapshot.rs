@@ -20,6 +20,7 @@ use volume::error::{from_store, inconsistent, malformed};
 use volume::subvol::{Subvol, VOLUME, read_record};
 
 use super::access::directory_of;
+use super::copied::Copied;
 use super::copy::{self, Purpose};
 use super::execute::{Through, execute};
 use super::ledger::Ledger;
@@ -28,8 +29,8 @@ use crate::Ops;
 use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
 
-/// Adds to the plan of a snapshot, whose number it gets.
-pub(super) type Also<'a> = &'a mut dyn FnMut(&mut Plan, u64) -> FsResult<()>;
+/// Adds to the plan of a snapshot, and may change the record that the snapshot gets.
+pub(super) type Also<'a> = &'a mut dyn FnMut(&mut Plan, &mut Copied) -> FsResult<()>;
 
 impl Ops {
     /// Takes a snapshot of a directory: of all that was written before the call.
@@ -53,15 +54,27 @@ impl Ops {
     ) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (subvol, ino) = owned_directory(self, caller, dir)?;
-        let of = (subvol.id.0, ino);
-        let ledger = self.lock_to_copy((policy, caller), (&subvol, ino), of)?;
-        let key = key::snapshot_name(subvol.lineage, ino, name);
+        self.copy_as_snapshot((policy, caller), (&subvol, &subvol, ino), name, also)
+    }
+
+    /// Copies a directory of a subvolume as a snapshot of the same directory of another, or of that
+    /// one itself.
+    pub(super) fn copy_as_snapshot(
+        &self,
+        by: (&dyn Policy, &Caller),
+        (source, of, ino): (&Arc<Subvol>, &Subvol, u64),
+        name: &[u8],
+        also: Also<'_>,
+    ) -> FsResult<SnapshotInfo> {
+        let ledger = self.lock_to_copy(by, (source, ino), (source.id.0, ino))?;
+        let key = key::snapshot_name(of.lineage, ino, name);
         if self.snapshot_id(&key)?.is_some() {
             return Err(FsError::Exists);
         }
-        let (snapshot, same_lineage, parent) = (true, true, (0, 0, 0));
+        let same_lineage = source.lineage == of.lineage;
+        let (snapshot, parent) = (true, (0, 0, 0));
         let purpose = Purpose { read_only: true, snapshot, same_lineage, parent, name };
-        let quiet = [Arc::clone(&subvol)];
+        let quiet = [Arc::clone(source)];
         let through = Through { quiet: &quiet, changed: None };
         execute(
             self,
@@ -69,14 +82,14 @@ impl Ops {
             through,
             |_| Ok(()),
             |ledger, plan| {
-                directory_of(self, &subvol, ino)?;
-                let source = Member::get(self, subvol.id.0)?;
-                let copied = copy::plan(self, ledger, plan, (&source, ino), &purpose)?;
-                also(plan, copied.id)?;
+                directory_of(self, source, ino)?;
+                let member = Member::get(self, source.id.0)?;
+                let mut copied = copy::plan(self, ledger, plan, (&member, ino), &purpose)?;
+                also(plan, &mut copied)?;
                 plan.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
                 let info = info(copied.id, &copied.record);
                 plan.effect(Effect::Copied(Box::new(copied)));
-                plan.effect(Effect::SnapshotChanged(subvol.node(ino), name.into()));
+                plan.effect(Effect::SnapshotChanged(of.node(ino), name.into()));
                 Ok(info)
             },
         )

@@ -8,19 +8,25 @@ use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{FileKind, InodeRecord};
 use format::key::{self, Part};
-use inode::{Caller, FsError};
+use inode::{Caller, FsError, NodeId, SetAttr};
 use store::{Cursor, KeyRange, Need, Read, TreeId};
 use vfs::{FsResult, RenameMode};
 use volume::locks::{Lock, Mode};
 use volume::nodes::Location;
 use volume::view::View;
 
+use ops::contents::Step;
+use ops::edit::{Edit, Editing};
 use ops::execute::{Context, Operation, Outcome};
 use ops::plan::{Effect, Plan};
 use ops::policy::Policy;
+use ops::posix::link::Link;
 use ops::posix::mknod::Make;
 use ops::posix::moving::{End, Moving};
+use ops::posix::rmdir::{RemoveDirectory, Removed};
+use ops::posix::setattr;
 use ops::posix::unlink::Unlink;
+use ops::posix::write::write_piece;
 use volume::attributes::fresh_inode;
 
 use crate::support::{FILE, KEPT, TestPolicy, all, new_name, old_name, volume};
@@ -69,20 +75,39 @@ fn directory() -> DirectoryRecord {
     }
 }
 
-/// Two directories of the tests: 70, which has a file, and 71.
+/// Three directories of the tests: 70, which has a file, and 71, which has 72.
 fn records(fs: &Ops) -> Records {
     let mut records = Records::default();
-    for dir in [70, 71] {
+    for (dir, entries) in [(70, 1), (71, 1), (72, 0)] {
         let key = key::directory(dir, Part::Attributes).to_vec();
-        records.0.insert(key, directory().encode());
+        records.0.insert(key, DirectoryRecord { entries, ..directory() }.encode());
     }
     let inode = InodeRecord { mode: 0o644, ..fresh_inode(FileKind::File, 5) };
-    let target = Target::Embedded(inode);
-    let mut value = Vec::new();
-    EntryRecord { chained: false, ino: 90, name: b"old", target }.encode(&mut value);
-    let cookie = key::cookie(fs.hash.hash(b"old"), 0);
-    records.0.insert(key::entry(70, cookie, Part::Attributes).to_vec(), value);
+    let mut enter = |dir, name: &[u8], ino, target| {
+        let mut value = Vec::new();
+        EntryRecord { chained: false, ino, name, target }.encode(&mut value);
+        records.0.insert(entry_key(fs, dir, name), value);
+    };
+    enter(70, b"old", 90, Target::Embedded(inode));
+    enter(71, b"below", 72, Target::Directory);
     records
+}
+
+/// The cookie of a name.
+fn cookie(fs: &Ops, name: &[u8]) -> u64 {
+    key::cookie(fs.hash.hash(name), 0)
+}
+
+/// The key of a name.
+fn entry_key(fs: &Ops, dir: u64, name: &[u8]) -> Vec<u8> {
+    key::entry(dir, cookie(fs, name), Part::Attributes).to_vec()
+}
+
+/// The node of the file in directory 70, which a caller holds.
+fn held(fs: &Ops) -> NodeId {
+    let node = fs.root_subvol().expect("it is there").node(90);
+    fs.nodes.look_up(node, Location::Entry { dir: 70, cookie: cookie(fs, b"old") });
+    node
 }
 
 /// The plan of an operation on records, and its answer.
@@ -104,6 +129,20 @@ fn planned<O: Operation>(
     match operation.plan(&at, found, &mut plan)? {
         Outcome::Done(answer) => Ok((plan, answer)),
         Outcome::Again => panic!("nothing changed in between"),
+    }
+}
+
+/// The record of the file as a plan puts it.
+fn put_inode(fs: &Ops, plan: &mut Plan) -> InodeRecord {
+    let old = entry_key(fs, 70, b"old");
+    let value = plan.batch().ops().find_map(|op| match op.expect("it was encoded just now") {
+        Op::Put { key, value, .. } if key == old => Some(value.to_vec()),
+        _ => None,
+    });
+    let value = value.expect("the plan puts the entry");
+    match EntryRecord::decode(&value).expect("an entry").target {
+        Target::Embedded(inode) => inode,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -154,8 +193,7 @@ fn plan_of_an_unlink_frees_space_and_remembers_the_inode() {
         planned(&fs, &TestPolicy::Permissive, &records, &mut unlink).expect("a plan");
     let subvol = fs.root_subvol().expect("it is there").id.0;
     assert!(plan.locks().contains(&(Lock::Object { subvol, ino: 90 }, Mode::Exclusive)));
-    let cookie = key::cookie(fs.hash.hash(b"old"), 0);
-    assert_eq!(changed_keys(&mut plan).1, [key::entry(70, cookie, Part::Attributes).to_vec()]);
+    assert_eq!(changed_keys(&mut plan).1, [entry_key(&fs, 70, b"old")]);
     assert_eq!(plan.batch().need(), Need::Removes);
     assert!(matches!(plan.effects(), [Effect::Lost(_)]));
 }
@@ -168,13 +206,129 @@ fn plan_of_a_rename_has_both_names_and_the_new_place_of_the_inode() {
     let mut moving = Moving::new(&caller, ends, RenameMode::Replace);
     let (mut plan, _) =
         planned(&fs, &TestPolicy::Permissive, &records, &mut moving).expect("a plan");
-    let key = |dir, name: &[u8]| {
-        key::entry(dir, key::cookie(fs.hash.hash(name), 0), Part::Attributes).to_vec()
-    };
-    assert_eq!(changed_keys(&mut plan), (vec![key(71, b"other")], vec![key(70, b"old")]));
-    let cookie = key::cookie(fs.hash.hash(b"other"), 0);
+    let (from, to) = (entry_key(&fs, 70, b"old"), entry_key(&fs, 71, b"other"));
+    assert_eq!(changed_keys(&mut plan), (vec![to], vec![from]));
+    let cookie = cookie(&fs, b"other");
     let [Effect::Relocate(node, location)] = plan.effects() else { panic!("one effect") };
     assert_eq!((node.ino().0, *location), (90, Location::Entry { dir: 71, cookie }));
+}
+
+#[test]
+fn plan_of_a_link_moves_the_inode_to_its_own_number() {
+    let (_env, store, fs) = volume();
+    let (caller, records) = (Caller::root(), records(&fs));
+    let (before, node) = (all(&store), held(&fs));
+    let mut link = Link::new(new_name(&fs, &caller, 71, b"other"), node, 90);
+    let (mut plan, entry) =
+        planned(&fs, &TestPolicy::Permissive, &records, &mut link).expect("a plan");
+    let subvol = fs.root_subvol().expect("it is there").id.0;
+    let name = |dir, name: &[u8]| Lock::Name { subvol, dir, hash: fs.hash.hash(name) };
+    assert_eq!(
+        plan.locks(),
+        [
+            (Lock::Object { subvol, ino: 71 }, Mode::Shared),
+            (name(71, b"other"), Mode::Exclusive),
+            // Who looks the old name up must not meet it half moved.
+            (name(70, b"old"), Mode::Exclusive),
+            (Lock::Object { subvol, ino: 90 }, Mode::Exclusive),
+        ]
+    );
+    let (mut put, deleted) = changed_keys(&mut plan);
+    let mut expected = vec![
+        entry_key(&fs, 70, b"old"),
+        entry_key(&fs, 71, b"other"),
+        key::linked(90, Part::Attributes).to_vec(),
+        key::back_reference(90, 70, cookie(&fs, b"old")).to_vec(),
+        key::back_reference(90, 71, cookie(&fs, b"other")).to_vec(),
+    ];
+    (put.sort(), expected.sort());
+    assert_eq!((put, deleted), (expected, Vec::new()));
+    let [Effect::Relocate(moved, Location::Linked), Effect::LookUp(held, Location::Linked)] =
+        plan.effects()
+    else {
+        panic!("two effects")
+    };
+    assert_eq!((*moved, *held, entry.attr.nlink), (node, node, 2));
+    assert!(fs.nodes.location(node) != Some(Location::Linked), "the effect was not applied");
+    assert_eq!(all(&store), before, "nothing was committed");
+}
+
+#[test]
+fn plan_of_a_change_of_attributes_writes_one_record_under_one_lock() {
+    let (_env, store, fs) = volume();
+    let (caller, records) = (Caller::root(), records(&fs));
+    let before = all(&store);
+    let changes = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let planned = |ino| {
+        let change = |edit: &mut Edit<'_>| setattr::apply(edit, &caller, &changes);
+        let mut editing = Editing { ino, beside: None, change };
+        planned(&fs, &TestPolicy::Permissive, &records, &mut editing).expect("a plan")
+    };
+    held(&fs);
+    let (mut plan, edited) = planned(90);
+    let subvol = fs.root_subvol().expect("it is there").id.0;
+    assert_eq!(plan.locks(), [(Lock::Object { subvol, ino: 90 }, Mode::Exclusive)]);
+    assert_eq!(changed_keys(&mut plan), (vec![entry_key(&fs, 70, b"old")], Vec::new()));
+    assert_eq!(put_inode(&fs, &mut plan).mode, 0o600);
+    assert_eq!((edited.before.mode, edited.after.mode), (0o644, 0o600));
+    assert!(plan.effects().is_empty(), "no place changes");
+    // What may be reached below a directory depends on its rights.
+    let (mut plan, _) = planned(70);
+    let record = key::directory(70, Part::Attributes).to_vec();
+    assert_eq!(changed_keys(&mut plan), (vec![record], Vec::new()));
+    assert!(matches!(plan.effects(), [Effect::Arrives(..), Effect::DirectoriesMoved]));
+    assert_eq!(all(&store), before, "nothing was committed");
+}
+
+#[test]
+fn plan_of_a_small_write_has_the_bytes_and_the_new_size() {
+    let (_env, store, fs) = volume();
+    let (caller, records) = (Caller::root(), records(&fs));
+    let before = all(&store);
+    held(&fs);
+    let change = |edit: &mut Edit<'_>| write_piece(edit, &caller, None, b"hello");
+    let mut editing = Editing { ino: 90, beside: None, change };
+    let (mut plan, edited) =
+        planned(&fs, &TestPolicy::Permissive, &records, &mut editing).expect("a plan");
+    assert_eq!(edited.result, (Step::Done, 0));
+    let bulk = key::entry(70, cookie(&fs, b"old"), Part::Bulk).to_vec();
+    assert_eq!(
+        changed_keys(&mut plan),
+        (vec![entry_key(&fs, 70, b"old"), bulk.clone()], Vec::new())
+    );
+    let bytes = plan.batch().ops().any(|op| match op.expect("it was encoded just now") {
+        Op::Put { key, value, .. } => key == bulk && value == b"hello",
+        _ => false,
+    });
+    assert!(bytes, "the bytes are beside the entry");
+    let inode = put_inode(&fs, &mut plan);
+    assert_eq!((inode.size, inode.has_bulk, inode.mtime), (5, true, plan.now));
+    assert_eq!(plan.batch().need(), Need::Adds);
+    assert!(plan.effects().is_empty());
+    assert_eq!(all(&store), before, "nothing was committed");
+}
+
+#[test]
+fn plan_of_a_removed_directory_deletes_its_record_and_its_name() {
+    let (_env, store, fs) = volume();
+    let (caller, records) = (Caller::root(), records(&fs));
+    let before = all(&store);
+    let remove = |dir, name| {
+        let mut operation = RemoveDirectory { name: old_name(&fs, &caller, dir, name) };
+        planned(&fs, &TestPolicy::Permissive, &records, &mut operation)
+    };
+    assert!(matches!(remove(70, b"old"), Err(FsError::NotDirectory)));
+    let (mut plan, removed) = remove(71, b"below").expect("a plan");
+    assert!(matches!(removed, Removed::Directory));
+    let (put, mut deleted) = changed_keys(&mut plan);
+    let record = key::directory(72, Part::Attributes).to_vec();
+    let mut expected = vec![entry_key(&fs, 71, b"below"), record];
+    (deleted.sort(), expected.sort());
+    assert_eq!((put, deleted), (Vec::new(), expected));
+    assert_eq!(plan.batch().need(), Need::Removes);
+    let [Effect::Removed(node, record)] = plan.effects() else { panic!("one effect") };
+    assert_eq!((node.ino().0, record.ctime), (72, plan.now));
+    assert_eq!(all(&store), before, "nothing was committed");
 }
 
 #[test]

@@ -72,9 +72,6 @@ fn remark(learned: &Learned, output: &mut Output) {
             "the trace has no end: its mount or its machine died, or the file was truncated",
         ),
     }
-    if learned.end == End::DiskFull {
-        output.remark("the trace ends early: the disk of its file was full, or it had its limit");
-    }
     if learned.dropped > 0 {
         let events = output::count(learned.dropped, "call", "calls");
         output.remark(&format!("{events} were not recorded: some names may be unknown"));
@@ -100,7 +97,7 @@ fn show_prepared(prepared: &Prepared, output: &mut Output) -> Result<()> {
     ))
 }
 
-/// Percentiles in microseconds.
+/// Percentiles in microseconds, and the histogram that they are of.
 fn of_percentiles(took: &Percentiles) -> Value {
     let micros = |nanos: u64| nanos as f64 / 1e3;
     json!({
@@ -111,7 +108,16 @@ fn of_percentiles(took: &Percentiles) -> Value {
         "p99_us": micros(took.at(99.0)),
         "p999_us": micros(took.at(99.9)),
         "max_us": micros(took.most()),
+        "histogram": histogram(took),
     })
+}
+
+/// How many took less than each power of two of nanoseconds, in microseconds, and not less than the
+/// one before.
+pub(super) fn histogram(took: &Percentiles) -> Value {
+    let bucket =
+        |(below, count): &(u64, u64)| json!({ "below_us": *below as f64 / 1e3, "count": count });
+    took.histogram().iter().map(bucket).collect()
 }
 
 fn show(

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::other_users::Nobody;
 use crate::world::{NOBODY, World, is_root, wait_until};
@@ -91,6 +91,15 @@ fn an_import_links_no_file_of_another_user() {
     assert_eq!(world.names("/own"), ["a", "b"]);
 }
 
+/// Runs a script in a namespace of its own, until it sleeps.
+fn sleeping(arguments: &[&str]) -> (Child, u32) {
+    let container = Command::new("unshare").args(arguments).stdin(Stdio::null()).spawn().unwrap();
+    let comm = format!("/proc/{}/comm", container.id());
+    wait_until("it sleeps", || fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n"));
+    let pid = container.id();
+    (container, pid)
+}
+
 /// Regression: `pando umount` waited for a daemon that served a container's copy of the mount, and
 /// `mount` and `umount` contradicted each other afterwards.
 #[test]
@@ -105,14 +114,7 @@ fn a_mount_in_another_namespace_is_named_and_can_be_ended() {
     }
     let sleeps = "leave_other_mounts \"$1\"\nexec sleep 600";
     let script = format!("{}{sleeps}", crate::world::LEAVE_OTHER_MOUNTS);
-    let mut container = Command::new("unshare")
-        .args(["--mount", "sh", "-c", &script, "sh", world.mnt()])
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = container.id();
-    let comm = format!("/proc/{pid}/comm");
-    wait_until("it sleeps", || fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n"));
+    let (mut container, pid) = sleeping(&["--mount", "sh", "-c", &script, "sh", world.mnt()]);
     let held = format!("on {} for sleep (pid {pid})", world.mnt());
     let unmounted = world.run(&["umount", world.mnt()]);
     let again = world.run(&["mount", world.vol(), world.mnt()]);
@@ -143,15 +145,9 @@ fn a_mount_with_another_source_in_another_namespace_is_named() {
     }
     let world = World::new();
     let script = "\"$1\" mount -o fsname=mine \"$2\" \"$3\" && exec sleep 600";
-    let mut container = Command::new("unshare")
-        .args(["--mount", "--propagation=private", "sh", "-c", script, "sh"])
-        .args([crate::world::PANDO, world.vol(), world.mnt()])
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = container.id();
-    let comm = format!("/proc/{pid}/comm");
-    wait_until("it sleeps", || fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n"));
+    let namespace = ["--mount", "--propagation=private", "sh", "-c", script, "sh"];
+    let arguments = [crate::world::PANDO, world.vol(), world.mnt()];
+    let (mut container, pid) = sleeping(&[&namespace[..], &arguments[..]].concat());
     let unmounted = world.run(&["umount", world.vol()]);
     let mounted = world.run(&["mount", world.vol(), world.mnt()]);
     let lists = fs::read_dir(format!("/proc/{pid}/root/{}", world.mnt())).is_ok();

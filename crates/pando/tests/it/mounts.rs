@@ -159,8 +159,8 @@ fn a_mount_in_use_stays_unless_asked_otherwise() {
     let unmounted = world.json(&["umount", "--lazy", world.mnt()]).remove(0);
     assert_eq!(unmounted["in_use"], true);
     assert!(!world.below_mount("f").exists());
-    drop(open);
     let pid = world.daemon().expect("a daemon");
+    drop(open);
     wait_until("the daemon is gone", || !is_alive(pid));
     // A mount whose server is dead is removed even if files are open there: nothing can be done
     // with them.

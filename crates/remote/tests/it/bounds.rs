@@ -12,12 +12,11 @@ use rpc::{Channel, Grant};
 use vfs::{FileLock, FileSystem, Locked};
 use wire::remote::{
     Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, LockKind, LockRange, Node, OPEN_READ,
-    OPEN_WRITE, REMOTE_MAGIC, REMOTE_VERSION, RemoteHello, RemoteWelcome, Resume, Use, put_head,
-    split_head,
+    OPEN_WRITE, RemoteWelcome, Resume, put_head, split_head,
 };
-use wire::{Bytes, Failure, decode, encode};
+use wire::{Failure, decode, encode};
 
-use crate::rig::{Rig, VOLUME, wait_until};
+use crate::rig::{self, Rig, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -65,20 +64,9 @@ impl Raw {
     }
 
     fn hello(&self, resume: Option<Resume>) {
-        let hello = RemoteHello {
-            magic: REMOTE_MAGIC,
-            version_min: REMOTE_VERSION,
-            version: REMOTE_VERSION,
-            features: 0,
-            volume: Bytes::from(VOLUME.as_bytes()),
-            use_for: Use::Mount,
-            who: Asker::default(),
-            resume,
-            awaits: Vec::new(),
-        };
         let mut frame = Vec::new();
         put_head(FrameKind::Hello, 0, &mut frame);
-        encode(&hello, &mut frame);
+        encode(&rig::hello(resume), &mut frame);
         self.channel.send(&frame).unwrap();
     }
 

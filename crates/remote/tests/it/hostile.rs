@@ -9,12 +9,11 @@ use inode::{Caller, NodeId};
 use rpc::Channel;
 use vfs::FileSystem;
 use wire::remote::{
-    Asked, Asker, FrameKind, FsCall, Node, REMOTE_MAGIC, RemoteHello, RemoteWelcome, Use, put_head,
-    split_head,
+    Asked, Asker, FrameKind, FsCall, Node, RemoteHello, RemoteWelcome, put_head, split_head,
 };
 use wire::{Bytes, decode, encode};
 
-use crate::rig::{Rig, VOLUME, wait_until};
+use crate::rig::{self, Rig, VOLUME, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -26,18 +25,9 @@ fn channel(rig: &Rig) -> Channel {
     Channel::plain(link(rig), Arc::new(SystemClock::new())).unwrap()
 }
 
-fn hello(volume: &[u8], versions: (u32, u32)) -> RemoteHello {
-    RemoteHello {
-        magic: REMOTE_MAGIC,
-        version_min: versions.0,
-        version: versions.1,
-        features: u64::MAX,
-        volume: Bytes::from(volume),
-        use_for: Use::Mount,
-        who: Asker::default(),
-        resume: None,
-        awaits: Vec::new(),
-    }
+fn hello(volume: &[u8], (version_min, version): (u32, u32)) -> RemoteHello {
+    let volume = Bytes::from(volume);
+    RemoteHello { version_min, version, features: u64::MAX, volume, ..rig::hello(None) }
 }
 
 fn frame(kind: FrameKind, number: u64, body: &impl serde_free::Encoded) -> Vec<u8> {

@@ -19,12 +19,11 @@ use vfs::{
 };
 use wire::remote::{
     Asked, Asker, FrameKind, FsAnswer, FsCall, FsFailure, HeldNode, LockRange, OPEN_READ,
-    OPEN_WRITE, REMOTE_MAGIC, REMOTE_VERSION, Reclaim, RemoteHello, RemoteWelcome, Resume, Use,
-    put_head, split_head,
+    OPEN_WRITE, Reclaim, RemoteWelcome, Resume, put_head, split_head,
 };
-use wire::{Bytes, decode, encode};
+use wire::{decode, encode};
 
-use crate::rig::{VOLUME, connect, server, user};
+use crate::rig::{VOLUME, connect, hello, server, user};
 
 /// How long anything may take.
 const SOON: Duration = Duration::from_secs(60);
@@ -210,17 +209,7 @@ impl Raw {
         let link = SystemNet.connect(server, SOON).unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let channel = Channel::plain(link, clock).unwrap();
-        let hello = RemoteHello {
-            magic: REMOTE_MAGIC,
-            version_min: REMOTE_VERSION,
-            version: REMOTE_VERSION,
-            features: 0,
-            volume: Bytes::from(VOLUME.as_bytes()),
-            use_for: Use::Mount,
-            who: Asker::default(),
-            resume,
-            awaits: Vec::new(),
-        };
+        let hello = hello(resume);
         channel.send(&frame(FrameKind::Hello, 0, |out| encode(&hello, out))).unwrap();
         let mut received = Vec::new();
         channel.receive(&mut received, 1 << 20, SOON).ok()?;

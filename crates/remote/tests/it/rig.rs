@@ -14,9 +14,26 @@ use rpc::Grant;
 use store::Durability;
 use testing::{SimDevice, SimEnv};
 use vfs::{FileSystem, FsResult};
+use wire::Bytes;
+use wire::remote::{Asker, REMOTE_MAGIC, REMOTE_VERSION, RemoteHello, Resume, Use};
 
 /// The name of the volume.
 pub(crate) const VOLUME: &str = "vol";
+
+/// How a client of this version begins, or takes a session up.
+pub(crate) fn hello(resume: Option<Resume>) -> RemoteHello {
+    RemoteHello {
+        magic: REMOTE_MAGIC,
+        version_min: REMOTE_VERSION,
+        version: REMOTE_VERSION,
+        features: 0,
+        volume: Bytes::from(VOLUME.as_bytes()),
+        use_for: Use::Mount,
+        who: Asker::default(),
+        resume,
+        awaits: Vec::new(),
+    }
+}
 
 /// A clock that is set.
 #[derive(Debug, Default)]

@@ -24,12 +24,12 @@ impl RemoteSubject {
     }
 
     fn far(&self) -> Calls<'_, RemoteFs> {
-        Calls { fs: self.rig.far(), start: &[] }
+        Calls::new(self.rig.far(), &[])
     }
 
     /// As `far`, on the server's own side.
     fn near(&self) -> Calls<'_, fs::Volume> {
-        Calls { fs: self.rig.near(), start: &[] }
+        Calls::new(self.rig.near(), &[])
     }
 }
 

@@ -13,7 +13,7 @@ use format::xattr_record::XattrRecord;
 
 use super::nearest::units;
 use super::values::{
-    self, ATTRIBUTES, NUMBERS, code, code_range, column_of, extension_hash, is_time, place_of,
+    self, NUMBERS, code, code_range, column_of, extension_hash, is_time, place_of,
 };
 use crate::{Attribute, Condition};
 
@@ -98,7 +98,7 @@ impl Summary {
         let column = |id: ColumnId| columns[id as usize].as_slice();
         let sum = |id| column(id).iter().fold(0_u64, |sum: u64, &value| sum.saturating_add(value));
         let is_directory = |&&kind: &&u64| kind == u64::from(FileKind::Directory.byte());
-        let bounds: [(u64, u64); COUNT] = ATTRIBUTES.map(|attribute| {
+        let bounds: [(u64, u64); COUNT] = Attribute::ALL.map(|attribute| {
             let values = column(column_of(attribute));
             let least = values.iter().copied().min().unwrap_or(0);
             (least, values.iter().copied().max().unwrap_or(0))

@@ -117,7 +117,7 @@ fn meets(row: &Row<'_>, condition: &Condition) -> bool {
 
 fn random_condition(random: &mut fastrand::Rng, rows: &[RowBuf]) -> Condition {
     let row = rows[random.usize(..rows.len())].as_row();
-    let attribute = values::ATTRIBUTES[random.usize(..values::ATTRIBUTES.len())];
+    let attribute = Attribute::ALL[random.usize(..Attribute::ALL.len())];
     let here = value(&row, attribute);
     let name = row.name;
     let from = random.usize(..name.len());

@@ -6,23 +6,6 @@ use format::cluster_filter::hash;
 
 use crate::{Attribute, Row};
 
-/// All attributes, in the order of their bounds in summaries. DO NOT CHANGE: it is on disk.
-pub(super) const ATTRIBUTES: [Attribute; format::cluster_summary::ATTRIBUTES] = [
-    Attribute::Ino,
-    Attribute::Directory,
-    Attribute::Kind,
-    Attribute::Mode,
-    Attribute::Uid,
-    Attribute::Gid,
-    Attribute::Links,
-    Attribute::Size,
-    Attribute::Allocated,
-    Attribute::Atime,
-    Attribute::Mtime,
-    Attribute::Ctime,
-    Attribute::Btime,
-];
-
 /// The column of an attribute.
 pub(super) const fn column_of(attribute: Attribute) -> ColumnId {
     match attribute {
@@ -44,7 +27,7 @@ pub(super) const fn column_of(attribute: Attribute) -> ColumnId {
 
 /// Index of an attribute among the bounds of summaries.
 pub(super) fn place_of(attribute: Attribute) -> usize {
-    ATTRIBUTES.iter().position(|&other| other == attribute).expect("all are there")
+    Attribute::ALL.iter().position(|&other| other == attribute).expect("all are there")
 }
 
 /// Whether the attribute is a time.
@@ -134,7 +117,7 @@ mod tests {
 
     #[test]
     fn positions_and_columns_match() {
-        for (place, attribute) in ATTRIBUTES.into_iter().enumerate() {
+        for (place, attribute) in Attribute::ALL.into_iter().enumerate() {
             assert_eq!(place_of(attribute), place);
             assert!((column_of(attribute) as usize) < NUMBERS);
         }

@@ -6,16 +6,16 @@
 //! trees reads all leaves of both if changes are scattered. Places that the log describes only in
 //! part - several names, directories, attributes - are read from the tree, as in any fold.
 //!
-//! Directories that were removed with all their contents are compared separately, and other log
-//! entries for them are ignored.
+//! Directories that were removed with all their contents, and those that came as a run of an
+//! import, are compared separately. Other log entries for them are ignored.
 //!
 //! Memory stays within the fold's bound, plus a chunk of rows and a segment of the log: rows are
 //! never copied if they would not fit twice.
 //!
-//! The log is not used where it may be incomplete. That is a batch that installs a whole tree or a
-//! run, a removed range that is not a range of directories, or a tree that the base is not a clone
-//! of. Then the trees are compared. The log may report too much: a place that was changed back does
-//! not differ, but has its row here, which is as valid as the base's.
+//! The log is not used where it may be incomplete: a batch that installs a whole tree, a run or a
+//! removed range that is not of directories, or a tree that the base is not a clone of.
+//! Then the trees are compared. The log may report too much: a place that was changed back does not
+//! differ, but has its row here, which is as valid as the base's.
 
 use std::sync::atomic::Ordering;
 
@@ -122,14 +122,34 @@ impl Reading<'_> {
                 }
             }
             Op::DeleteRange { tree, from, to } if is_own(tree) => self.removed(from, to),
-            Op::CreateTree { tree }
-            | Op::DropTree { tree }
-            | Op::Ingest { tree, .. }
-            | Op::Link { tree, .. } => {
+            Op::Ingest { tree, first, last, .. }
+            | Op::Link { tree, range: Some((first, last)), .. }
+                if is_own(tree) =>
+            {
+                self.came(first, last)
+            }
+            Op::CreateTree { tree } | Op::DropTree { tree } | Op::Link { tree, .. } => {
                 is_own(tree).then_some(ReadState::Useless("all of the tree came or went at once"))
             }
-            Op::Put { .. } | Op::Delete { .. } | Op::Merge { .. } | Op::DeleteRange { .. } => None,
+            Op::Put { .. }
+            | Op::Delete { .. }
+            | Op::Merge { .. }
+            | Op::DeleteRange { .. }
+            | Op::Ingest { .. } => None,
         }
+    }
+
+    /// Processes a run, from its first key to its last: only one of entries.
+    fn came(&mut self, first: &[u8], last: &[u8]) -> Option<ReadState> {
+        let is_before = self.range.to.as_ref().is_none_or(|end| first < &end[..]);
+        if !is_before || last < &self.range.from[..] {
+            return None;
+        }
+        let (Some(first), Some(last)) = (within(first), within(last)) else {
+            return Some(ReadState::Useless("a run came that is not of directories"));
+        };
+        self.changes.apart.add(first, last.saturating_add(1));
+        self.bounded()
     }
 
     /// Processes the removal of a range: only whole directories.
@@ -243,6 +263,12 @@ fn whole(key: &[u8]) -> Option<u64> {
     let mut bytes = [0; size_of::<u64>()];
     bytes.get_mut(..number.len())?.copy_from_slice(number);
     Some(u64::from_be_bytes(bytes))
+}
+
+/// The directory that an entry's key is in.
+fn within(key: &[u8]) -> Option<u64> {
+    let number = key.strip_prefix(&key::DIRECTORIES_PREFIX)?;
+    number.first_chunk().map(|number| u64::from_be_bytes(*number))
 }
 
 impl Touched {
@@ -385,7 +411,7 @@ fn logged_directory(
 mod tests {
     use format::key::{self, INO_MAX, Part};
 
-    use super::whole;
+    use super::{whole, within};
 
     #[test]
     fn key_prefixes_yield_the_end_of_any_directory() {
@@ -394,8 +420,10 @@ mod tests {
             let end = store::prefix_end(&prefix).expect("a tag is below 255");
             assert_eq!(whole(&prefix), Some(ino));
             assert_eq!(whole(&end), Some(ino + 1), "{ino:#x}: {end:?}");
+            assert_eq!(within(&key::entry(ino, 9, Part::Attributes)), Some(ino));
         }
         assert_eq!(whole(&key::entry(7, 1, Part::Attributes)), None);
         assert_eq!(whole(&key::linked_prefix(7)), None);
+        assert_eq!(within(&key::linked(7, Part::Attributes)), None);
     }
 }

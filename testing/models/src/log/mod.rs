@@ -12,8 +12,8 @@
 mod opening;
 mod properties;
 mod serving;
-mod state;
 mod steps;
+mod state;
 mod store;
 
 pub use properties::{LOST, ONE_OPENING, ONE_READER, SERVES, STALE, ZOMBIE};

@@ -2,8 +2,7 @@
 
 #![expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "all steps have one signature")]
 
-use super::state::{Phase, Serving, State};
-use super::steps::{DRAIN, GRANT};
+use super::state::{DRAIN, GRANT, Phase, Serving, State};
 use super::store::{FORMAT, LogObject, Manifest, Opening, Put};
 use super::{Broken, LogModel, Records};
 use crate::sorted::SortedSet;

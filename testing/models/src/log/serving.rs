@@ -2,8 +2,8 @@
 
 #![expect(clippy::unused_self, reason = "all steps have one signature")]
 
-use super::state::{Checkpoint, Flight, Look, Phase, Serving, State, Ticks};
-use super::steps::{GRANT_MAX, Step};
+use super::state::{Checkpoint, Flight, GRANT_MAX, Look, Phase, Serving, State, Ticks};
+use super::steps::Step;
 use super::store::{LogObject, Manifest, Opening, Put};
 use super::{Broken, LogModel};
 use crate::sorted::SortedSet;

@@ -3,13 +3,21 @@
 //! The fields below "ghost" are not in any process: they record what happened, for the properties.
 
 use super::Records;
-use super::steps::GRANT_MAX;
 use super::store::{Landed, Manifest, Opening, Put, RunName, Store};
 use crate::sorted::SortedSet;
 
 /// A duration, in ticks. Times are not in the state: what is left of a wait or of a grant is, and
 /// how long ago a request was sent. So time has no end in the model.
 pub type Ticks = u8;
+
+/// How long a grant lasts, by the owner's clock.
+pub(super) const GRANT: Ticks = 2;
+/// How much longer that may be in true time, because the owner's clock is slow.
+const CLOCK_ERROR: Ticks = 1;
+/// How long a grant lasts at most, in true time.
+pub(super) const GRANT_MAX: Ticks = GRANT + CLOCK_ERROR;
+/// What a successor waits in addition to the grant.
+pub(super) const DRAIN: Ticks = CLOCK_ERROR;
 
 /// The whole system at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -7,18 +7,9 @@
 
 use stateright::{Model, Property};
 
-use super::state::{Phase, Read, State, Ticks};
+use super::state::{Phase, Read, State};
 use super::store::{Opening, Put};
 use super::{Broken, LogModel};
-
-/// How long a grant lasts, by the owner's clock.
-pub(super) const GRANT: Ticks = 2;
-/// How much longer that may be in true time, because the owner's clock is slow.
-const CLOCK_ERROR: Ticks = 1;
-/// How long a grant lasts at most, in true time.
-pub(super) const GRANT_MAX: Ticks = GRANT + CLOCK_ERROR;
-/// What a successor waits in addition to the grant.
-pub(super) const DRAIN: Ticks = CLOCK_ERROR;
 
 /// What happens to a PUT besides its landing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

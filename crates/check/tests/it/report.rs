@@ -1,13 +1,4 @@
-//! Modules that use nothing else of their crates, compiled once more here with the tests that they
-//! end with, instead of the whole crate; and the list of problems of a check.
-
-#[expect(dead_code, unreachable_pub, reason = "a part of another crate")]
-#[path = "../../../policy/src/trash/hour.rs"]
-mod hour;
-#[path = "../../../upkeep/src/distinct.rs"]
-mod distinct;
-#[path = "../../../check/src/sets.rs"]
-mod sets;
+//! The list of problems of a check: what is counted, and what is kept of each kind.
 
 use check::{Fix, PROBLEMS_MAX, Problem, ProblemKind, VolumeReport};
 
