@@ -198,7 +198,7 @@ mod tests {
         }
         for wrong in ["", "x", "* * * *", "* * * * * *", "61 * * * *", "0 0 * * * 2027"] {
             let failure = cron(wrong).unwrap_err();
-            assert!(failure.message.contains("is no schedule"), "{wrong}: {}", failure.message);
+            assert!(failure.message.contains("is not a schedule"), "{wrong}: {}", failure.message);
         }
         // It never comes.
         assert_eq!(next_due(&cron("0 0 30 2 *").unwrap(), &now), None);

@@ -544,7 +544,7 @@ mod tests {
             (br#"{"path":"a","kind":"f"} x"#, "trailing"),
             (b"{\"path\":\"\xff\",\"kind\":\"f\"}", "invalid unicode"),
             (b"f 0644\0\0", "no user"),
-            (b"no list", "in none of the formats of a list; found `no list`"),
+            (b"no list", "not in a known format of a list; found `no list`"),
             (b"f 0644 0 0 0 1 1 1 1:1 path", "cut short: no NUL ends its path; found `f 0644 0"),
             (b"f 0644 0 0 0 1 1 1 1:1 path\0", "cut short: no NUL ends its target"),
             (b"{}\nsize,name", "expected value; found `size,name`"),

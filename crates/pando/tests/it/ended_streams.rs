@@ -1,5 +1,5 @@
-//! Streams, dumps and archives whose disk fills up, or whose command or daemon is killed: nothing of
-//! them is visible, and the same command, or one with its token, completes them.
+//! Streams, dumps and archives whose disk fills up, or whose command or daemon is killed: nothing
+//! of them is visible, and the same command, or one with its token, completes them.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::full_disk::{Medium, noise};
+use crate::full_disk::{SmallDisk, noise};
 use crate::world::{Answer, World, answer, signal, wait_until};
 
 on_each_engine!(
@@ -66,8 +66,8 @@ fn assert_received(other: &World, from: &World, snapshot: &str) {
 
 fn an_increment_that_fills_the_disk_changes_nothing_and_continues(engine: &str) {
     let world = with_snapshots(engine, 40);
-    let Some(medium) = Medium::of(32) else { return };
-    let other = World::below(medium.path());
+    let Some(disk) = SmallDisk::of(32) else { return };
+    let other = World::below(disk.path());
     other.format(engine);
     let (one, two, to) = (world.at("/d@one"), world.at("/d@two"), other.at("/d"));
     assert_eq!(with_input(&["receive", &to], &output_of(&["send", &one])).code, 0);
@@ -79,7 +79,7 @@ fn an_increment_that_fills_the_disk_changes_nothing_and_continues(engine: &str) 
     assert!(other.ok(&["dump", &to]) == before, "something of it is visible");
     assert_eq!(other.names("/d"), ["f0"]);
     let grown = ["-o", "remount,size=400m"];
-    let grown = Command::new("mount").args(grown).arg(medium.path()).status().unwrap();
+    let grown = Command::new("mount").args(grown).arg(disk.path()).status().unwrap();
     assert!(grown.success());
     // From where the receiver noted it, if it did, or all again.
     let token = other.run(&["receive", "--token", &to]);
@@ -179,8 +179,8 @@ fn dump_of(engine: &str, files: usize) -> String {
 fn a_load_that_fills_the_disk_or_loses_its_daemon_leaves_nothing(engine: &str) {
     let dump = dump_of(engine, 40_000);
     // The runs of `lsm` are compressed.
-    let Some(medium) = Medium::of(if engine == "lsm" { 4 } else { 6 }) else { return };
-    let other = World::below(medium.path());
+    let Some(disk) = SmallDisk::of(if engine == "lsm" { 4 } else { 6 }) else { return };
+    let other = World::below(disk.path());
     other.format(engine);
     let to = other.at("/d");
     let full = with_input(&["load", &to], dump.as_bytes());
@@ -188,7 +188,7 @@ fn a_load_that_fills_the_disk_or_loses_its_daemon_leaves_nothing(engine: &str) {
     assert!(full.err.contains("space"), "{}", full.err);
     other.fails(3, &["stat", &to]);
     let grown = ["-o", "remount,size=400m"];
-    let grown = Command::new("mount").args(grown).arg(medium.path()).status().unwrap();
+    let grown = Command::new("mount").args(grown).arg(disk.path()).status().unwrap();
     assert!(grown.success());
     let mut child = half_fed(&other, &["load", &to], dump.as_bytes());
     other.kill_daemon();

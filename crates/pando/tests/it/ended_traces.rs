@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::full_disk::Medium;
+use crate::full_disk::SmallDisk;
 use crate::world::{World, signal, wait_until};
 
 /// A trace of a generated mix, of some hundreds of KiB, with a world for it.
@@ -27,11 +27,11 @@ fn names(directory: &Path) -> Vec<String> {
 #[test]
 fn a_trace_that_does_not_fit_is_not_there() {
     let (world, trace) = generated("60000");
-    let Some(medium) = Medium::of(1) else { return };
+    let Some(disk) = SmallDisk::of(1) else { return };
     let lines = world.path().join("lines.jsonl").to_str().unwrap().to_owned();
     world.ok(&["trace", "convert", &trace, &lines]);
-    fs::write(medium.path().join("ballast"), vec![1; 940 << 10]).unwrap();
-    let to = medium.path().join("new");
+    fs::write(disk.path().join("ballast"), vec![1; 940 << 10]).unwrap();
+    let to = disk.path().join("new");
     let to = to.to_str().unwrap();
     for words in [
         &["convert", &trace, to][..],
@@ -43,7 +43,7 @@ fn a_trace_that_does_not_fit_is_not_there() {
         // The output is named, and not the trace that was read.
         assert!(printed.contains(to) && printed.contains("space"), "{words:?}: {printed}");
         assert!(!printed.contains("made.trace"), "{words:?}: {printed}");
-        assert_eq!(names(medium.path()), ["ballast"], "{words:?}");
+        assert_eq!(names(disk.path()), ["ballast"], "{words:?}");
         // The same to standard output.
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let mut command = World::command(&["trace"]);
@@ -52,7 +52,7 @@ fn a_trace_that_does_not_fit_is_not_there() {
         assert_eq!(failed.code, 7, "{words:?}: {}", failed.err);
         assert!(failed.err.contains("standard output"), "{words:?}: {}", failed.err);
     }
-    fs::remove_file(medium.path().join("ballast")).unwrap();
+    fs::remove_file(disk.path().join("ballast")).unwrap();
     world.ok(&["trace", "anonymise", &trace, to]);
     assert_eq!(world.json(&["trace", "info", to]).remove(0)["end"], "whole");
     // What is there is not replaced.
@@ -98,7 +98,8 @@ fn slow(world: &World) -> String {
     let header = json!({ "trace": 1, "id": "0".repeat(32), "started": 0, "root": 1 });
     let call = |number: u64, at: u64| {
         json!({ "call": "mkdir", "ended": "done", "node": 1, "name": format!("d{number}"), "at": at,
-            "found": { "node": number + 2, "kind": "directory", "mode": 0o755, "uid": 0, "gid": 0 } })
+            "found": { "node": number + 2, "kind": "directory", "mode": 0o755, "uid": 0,
+                       "gid": 0 } })
     };
     let lines = [header, call(0, 0), call(1, 1), call(2, 3_600_000_000_000)];
     let text: Vec<String> = lines.iter().map(Value::to_string).collect();

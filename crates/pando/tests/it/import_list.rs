@@ -129,7 +129,7 @@ nonsense
         for more in [&[][..], &["--keep-going"]] {
             let refused = import(&world, list, more);
             assert_eq!((refused.code, world.names("/")), (2, Vec::new()), "{refused:?}");
-            let named = format!("line {line} of the list: it is in none of the formats");
+            let named = format!("line {line} of the list: it is not in a known format");
             assert!(refused.err.contains(&named), "{refused:?}");
             for format in [found, "pando find --json", PRINTF, "rsync -rl --list-only"] {
                 assert!(refused.err.contains(format), "{format}: {refused:?}");

@@ -230,7 +230,7 @@ mod tests {
         let (found, warned) = pieces("%q\\q");
         assert_eq!((found, warned), (vec![Piece::Text(b"%q\\q".to_vec())], 2));
         for (wrong, why) in [
-            ("%", "'%' at the end is no directive"),
+            ("%", "'%' at the end is not a directive"),
             ("\\", "a backslash at the end quotes nothing"),
             ("%T", "a time needs a letter"),
             ("%T?", "there is no such form of a time"),

@@ -129,9 +129,9 @@ fn the_rest_of_another_increment_is_neither_sent_nor_received() {
     refused(Some(before), Token { since: None, ..token }, "of a complete stream");
     refused(Some(before), Token { applied: 1 << 40, ..token }, "of a longer stream");
     let steps = transfer::Since { steps: since.steps ^ 1, ..since };
-    refused(Some(before), Token { since: Some(steps), ..token }, "its first steps are others");
+    refused(Some(before), Token { since: Some(steps), ..token }, "its first records are different");
     let fewer = Token { applied: token.applied - 1, ..token };
-    refused(Some(before), fewer, "its first steps are others");
+    refused(Some(before), fewer, "its first records are different");
     // Nor is it applied where another part of the stream is, or another base.
     let of = |snapshot| {
         let number = world.fs.snapshot_of_root(snapshot).unwrap().expect("a snapshot");

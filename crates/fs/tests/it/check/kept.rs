@@ -250,7 +250,8 @@ fn pages_of_two_inodes_are_reported_and_not_freed_with_one() {
             let what = format!("{base:?}: {with_flag:?}");
             let device = share(&made, with_flag);
             let report = check(&device);
-            let shared = |problem: &&fs::Problem| problem.what.contains("are another's, too");
+            let shared =
+                |problem: &&fs::Problem| problem.what.contains("also belong to another file");
             let found: Vec<_> = report.problems.iter().filter(shared).collect();
             let paths: std::collections::BTreeSet<&[u8]> =
                 found.iter().map(|problem| problem.path.as_slice()).collect();
