@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use wire::{Status, StoreStatus};
 
-use crate::host::Prices;
+use crate::host::price_of_day;
 
 /// What the metrics are read from.
 pub(crate) trait Source: Send + Sync + 'static {
@@ -176,8 +176,8 @@ pub(super) fn store(writer: &mut Writer<'_>, store: &StoreStatus) -> fmt::Result
     writer.write("store_waits", help, Some(&Unit::Seconds), &waits)?;
     // The daemon has the environment of the command that started it. Prices that cannot be read
     // there give no estimate; `pando status` names what is wrong with them.
-    if let Ok(prices) = Prices::of_environment() {
-        let dollars = ConstGauge::new(prices.day(store));
+    if let Ok(dollars) = price_of_day(store) {
+        let dollars = ConstGauge::new(dollars);
         writer.write("store_day_dollars", "Estimated price of a day", None, &dollars)?;
     }
     let silent = ConstGauge::new(signed(store.silent.unwrap_or(0)));

@@ -8,7 +8,7 @@ use wire::{
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
-use crate::host::{self, Prices};
+use crate::host;
 use crate::output::{self, Output, number, size};
 use crate::place::VolumePath;
 use crate::session;
@@ -170,7 +170,7 @@ fn disk_bytes(status: &Status) -> Option<u64> {
 
 /// The estimated price of a day, by the prices of this command's environment.
 fn dollars(store: &StoreStatus) -> Result<f64> {
-    Ok(Prices::of_environment()?.day(store))
+    host::price_of_day(store)
 }
 
 fn store_json(store: &StoreStatus) -> serde_json::Value {
