@@ -115,6 +115,8 @@ fn contents(writer: &mut Writer<'_>, status: &Status) -> fmt::Result {
     writer.gauge("held_inodes", "Inodes that the kernel and other clients hold", status.nodes)?;
     writer.bytes("disk", "Disk space of the volume, log included", status.disk_bytes)?;
     writer.bytes("log", "Disk space of the log", status.log_bytes)?;
+    let help = "Log records since the last checkpoint, which an opening would replay";
+    writer.bytes("log_since_checkpoint", help, status.log_bytes_since_checkpoint)?;
     writer.bytes("cache", "Memory of cached nodes and blocks", status.cache_bytes)
 }
 

@@ -121,6 +121,7 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
         "subvolumes": status.subvolumes,
         "disk_bytes": disk_bytes(status),
         "log_bytes": status.log_bytes,
+        "log_bytes_since_checkpoint": status.log_bytes_since_checkpoint,
         "cache_bytes": status.cache_bytes,
         "written_bytes": status.written_bytes,
         "writing": {
@@ -341,6 +342,8 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         None => format!("pid {}, not mounted", status.pid),
     };
     let checkpoint = status.last_checkpoint.map_or("none yet".into(), output::time_local);
+    let checkpoint =
+        format!("{checkpoint}; {} of log since", size(status.log_bytes_since_checkpoint));
     let background = &status.background;
     let work = work_text(background);
     let rows = [
@@ -432,6 +435,7 @@ mod tests {
             subvolumes: next(),
             disk_bytes: next(),
             log_bytes: next(),
+            log_bytes_since_checkpoint: next(),
             cache_bytes: next(),
             written_bytes: next(),
             writes: next(),
