@@ -21,7 +21,8 @@ use crate::written::Written;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Pause before the store is asked again after an error.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the store may not answer before another server gets the volume: it may reach it.
+/// How long requests to the store may fail before another server gets the volume: it may reach it.
+/// The sums of these times are in `docs/guide/serve.md`.
 const CUT_OFF: Duration = Duration::from_secs(4);
 
 /// How long a question whose volume it is may have no answer from the store, and changes none:
