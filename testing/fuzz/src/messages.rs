@@ -245,6 +245,7 @@ fn is_body(kind: FrameKind, body: &[u8]) -> bool {
 }
 
 /// A frame of any kind, with a body of that kind.
+#[expect(clippy::redundant_closure, reason = "the function alone is of too few lifetimes")]
 fn remote_frame(random: &mut Rng) -> Vec<u8> {
     let kind = KINDS[random.usize(..KINDS.len())];
     let mut out = Vec::new();

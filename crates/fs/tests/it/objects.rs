@@ -209,7 +209,7 @@ fn a_lost_machine_costs_at_most_one_interval() {
             match read(&fs, &name(made)) {
                 Ok(found) => assert!(found == contents(made), "{place}: other contents"),
                 Err(FsError::NotFound) if made + INTERVAL > second && made != synced_at => {
-                    lost += 1
+                    lost += 1;
                 }
                 Err(error) => panic!("{place}: {error}"),
             }

@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +90,7 @@ struct ThirdParty(PathBuf);
 
 impl ThirdParty {
     /// With a bucket; `None` if none is installed.
-    fn start(place: PathBuf, port: u16) -> Option<ThirdParty> {
+    fn start(place: &Path, port: u16) -> Option<ThirdParty> {
         let run = |arguments: &[&str]| {
             let mut command = Command::new(S3);
             command.args(arguments).envs(in_store(port)).stdin(Stdio::null());
@@ -101,7 +101,7 @@ impl ThirdParty {
         }
         let directory = place.to_str().unwrap();
         assert!(run(&["start", directory, &port.to_string()]), "the S3 server does not start");
-        let server = ThirdParty(place.clone());
+        let server = ThirdParty(place.to_owned());
         assert!(run(&["bucket", directory, "bucket"]));
         Some(server)
     }
@@ -225,15 +225,12 @@ fn a_paused_server_of_a_bucket_changes_and_answers_nothing() {
         return;
     }
     let (world, port) = (World::without_volume(), testing::unused_port());
-    let third_party = ThirdParty::start(world.path().join("s3"), port);
-    let mut net = match third_party {
-        Some(server) => Net::on(port, Some(server), world),
-        None => {
-            println!(
-                "NOT TESTED: versitygw, which is not installed (scripts/s3-server.sh install)"
-            );
-            Net::new()
-        }
+    let third_party = ThirdParty::start(&world.path().join("s3"), port);
+    let mut net = if third_party.is_some() {
+        Net::on(port, third_party, world)
+    } else {
+        println!("NOT TESTED: versitygw, which is not installed (scripts/s3-server.sh install)");
+        Net::new()
     };
     pause_and_continue(&mut net.cluster);
 }

@@ -97,12 +97,12 @@ fn unreached(types: &BTreeMap<String, BTreeSet<String>>, roots: &BTreeSet<String
 
 /// All sources below a directory, in one text each.
 fn sources(directory: &Path, texts: &mut Vec<String>) {
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
         if path.is_dir() {
             sources(&path, texts);
         } else if path.extension().is_some_and(|end| end == "rs") {
-            texts.push(std::fs::read_to_string(&path).unwrap());
+            texts.push(std::fs::read_to_string(&path).expect("a source"));
         }
     }
 }
