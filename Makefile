@@ -52,8 +52,8 @@ counts: ## Instructions of thirteen operations on both engines beside a table, u
 	@bash scripts/setup.sh counts
 	@CARGO="$(CARGO)" bash bench/counts.sh
 
-soak-kill: setup ## Kill a mount under load ROUNDS times (default 200); searches of a mount beside GNU find
-	PANDO_SLOW=1 PANDO_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture kill find_over_base
+soak-kill: setup ## Kill a mount under load ROUNDS times (default 200); searches of a mount beside GNU find; 1,000 idle sessions
+	PANDO_SLOW=1 PANDO_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture kill find_over_base idle_sessions
 
 soak-failover: setup ## Kill the server of a volume under load ROUNDS times (default 200), and verify
 	@bash scripts/setup.sh test

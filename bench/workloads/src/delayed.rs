@@ -1,4 +1,5 @@
-//! Objects whose creations take a given time longer, as on a server that is far away.
+//! Objects whose creations take a given time longer, as on a server that is far away; counts
+//! requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,18 +7,50 @@ use std::time::Duration;
 
 use device::{Blobs, Clock, Device, OverBlobs, Result};
 
+/// Requests to a store, by what they cost: deletions cost nothing.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Requests {
+    /// Objects that were created.
+    pub(super) creates: u64,
+    pub(super) lists: u64,
+    /// Reads, and questions for a length.
+    pub(super) reads: u64,
+}
+
+impl std::ops::Sub for Requests {
+    type Output = Requests;
+
+    fn sub(self, before: Requests) -> Requests {
+        Requests {
+            creates: self.creates - before.creates,
+            lists: self.lists - before.lists,
+            reads: self.reads - before.reads,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Requests {
+    fn add_assign(&mut self, more: Requests) {
+        self.creates += more.creates;
+        self.lists += more.lists;
+        self.reads += more.reads;
+    }
+}
+
 /// Objects of a store that is made slower.
 pub(super) struct Delayed {
     blobs: Arc<dyn Blobs>,
     clock: Arc<dyn Clock>,
     nanos: AtomicU64,
     created: AtomicU64,
+    listed: AtomicU64,
+    read: AtomicU64,
 }
 
 impl Delayed {
     pub(super) fn new(blobs: Arc<dyn Blobs>, clock: Arc<dyn Clock>) -> Arc<Delayed> {
-        let (nanos, created) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Delayed { blobs, clock, nanos, created })
+        let [nanos, created, listed, read] = [(); 4].map(|()| AtomicU64::new(0));
+        Arc::new(Delayed { blobs, clock, nanos, created, listed, read })
     }
 
     /// How long each creation takes longer from now on.
@@ -25,9 +58,13 @@ impl Delayed {
         self.nanos.store(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// How many objects were created.
-    pub(super) fn created(&self) -> u64 {
-        self.created.load(Ordering::Relaxed)
+    /// Requests so far.
+    pub(super) fn requests(&self) -> Requests {
+        Requests {
+            creates: self.created.load(Ordering::Relaxed),
+            lists: self.listed.load(Ordering::Relaxed),
+            reads: self.read.load(Ordering::Relaxed),
+        }
     }
 
     fn delay(&self) {
@@ -52,5 +89,20 @@ impl OverBlobs for Delayed {
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
         self.delay();
         self.blobs.adopt(name, device, path)
+    }
+
+    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        self.blobs.read_at(name, buffer, offset)
+    }
+
+    fn length(&self, name: &str) -> Result<Option<u64>> {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        self.blobs.length(name)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        self.listed.fetch_add(1, Ordering::Relaxed);
+        self.blobs.list(prefix)
     }
 }

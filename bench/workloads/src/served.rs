@@ -1,6 +1,7 @@
 //! `served`: durable creates by clients of a server, whose volume is in an object store. Creations
 //! of objects take nothing longer in one half of the rounds, and `--put-ms` in the other; the
-//! rounds alternate. Clients and server are in this process, and talk over loopback connections.
+//! rounds alternate. Clients and server are in this process, and talk over loopback connections. As
+//! in `pando serve`, the volume keeps sessions: each create has a record that it was executed.
 //!
 //! The bar of a round with slow creations is the smaller of two rates: that of the rounds without,
 //! and as many creates as are in flight every `--put-ms`.
@@ -19,6 +20,7 @@ use inode::{FsError, NodeId};
 use program::Background;
 use program::failure::{self, Result};
 use program::output::Output;
+use program::prices::STANDARD;
 use remote::{
     Export, Lasting, Proof, Remote, RemoteFs, Security, Server, ServerAddress, Settings, Target,
 };
@@ -28,7 +30,7 @@ use store::Durability;
 use wire::{Failure, FailureKind};
 
 use crate::Run;
-use crate::delayed::Delayed;
+use crate::delayed::{Delayed, Requests};
 use crate::meter::histogram;
 use crate::volume::caller;
 
@@ -57,12 +59,23 @@ struct Sum {
     latencies: Histogram<u64>,
     seconds: f64,
     creates: u64,
-    objects: u64,
+    requests: Requests,
 }
 
 impl Sum {
     fn rate(&self) -> f64 {
         self.creates as f64 / self.seconds.max(1e-9)
+    }
+
+    /// A count for each create.
+    fn each(&self, count: u64) -> f64 {
+        count as f64 / self.creates.max(1) as f64
+    }
+
+    /// What the store's requests for a million creates cost, in dollars.
+    fn dollars_a_million(&self) -> f64 {
+        let Requests { creates, lists, reads } = self.requests;
+        STANDARD.of_requests(self.each(creates + lists), self.each(reads)) * 1e6
     }
 
     fn micros(&self, quantile: f64) -> f64 {
@@ -100,13 +113,13 @@ fn volume(path: &Path) -> Result<(Arc<Fs>, Arc<Delayed>)> {
     Fs::format(&env, &format).map_err(|error| broken("format", error))?;
     fs::make_host(&*env.device, &*blobs, URL).map_err(|error| broken("format", error))?;
     let durability = Durability::Settled;
-    let options = OpenOptions { durability, index: None, ..OpenOptions::default() };
+    let options = OpenOptions { durability, index: None, answers: true, ..OpenOptions::default() };
     let fs = Fs::open(env, &options).map_err(|error| broken("open", error))?;
     Ok((fs, delayed))
 }
 
-/// A server on a loopback address; with sessions that the volume keeps, or without.
-pub(super) fn serve(fs: &Arc<Fs>, keeps_sessions: bool, clock: Arc<dyn Clock>) -> Result<Server> {
+/// A server on a loopback address, with sessions that the volume keeps.
+pub(super) fn serve(fs: &Arc<Fs>, clock: Arc<dyn Clock>) -> Result<Server> {
     let who = |_: SocketAddr, _: SocketAddr| Some(("bench".to_owned(), Grant::all()));
     let settings = Settings {
         security: Security::Local(Box::new(who)),
@@ -118,7 +131,7 @@ pub(super) fn serve(fs: &Arc<Fs>, keeps_sessions: bool, clock: Arc<dyn Clock>) -
     let server = Server::start(&SystemNet, address, settings);
     let server = server.map_err(|error| broken("serve", error))?;
     let control = |_: &str, _: inode::Caller| Err(std::io::ErrorKind::Unsupported.into());
-    let lasting = keeps_sessions.then(|| Arc::<Fs>::clone(fs) as Arc<dyn Lasting>);
+    let lasting: Option<Arc<dyn Lasting>> = Some(Arc::<Fs>::clone(fs));
     let fs: Arc<dyn FileSystem> = Arc::<Fs>::clone(fs);
     let export =
         Export { name: VOLUME.to_owned(), fs, control: Box::new(control), warrant: None, lasting };
@@ -150,19 +163,23 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let background = Background::default();
     background.start(&fs).map_err(|error| broken("cannot start a thread", error))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let server = serve(&fs, false, Arc::clone(&clock))?;
+    let server = serve(&fs, Arc::clone(&clock))?;
     let served = &run.args.served;
     let clients = mount(server.address().port(), served.sessions(), &clock)?;
     let put = Duration::from_millis(served.put_ms());
-    let mut sums = [Duration::ZERO, put]
-        .map(|put| (put, Sum { latencies: histogram(), seconds: 0.0, creates: 0, objects: 0 }));
+    let mut sums = [Duration::ZERO, put].map(|put| {
+        (
+            put,
+            Sum { latencies: histogram(), seconds: 0.0, creates: 0, requests: Requests::default() },
+        )
+    });
     for round in 0..run.args.rounds() {
         for (put, sum) in &mut sums {
             delayed.set_put(*put);
-            let before = delayed.created();
+            let before = delayed.requests();
             let name = format!("{round}-{}", put.as_millis());
             measure(run, &clients, &name, sum)?;
-            sum.objects += delayed.created() - before;
+            sum.requests += delayed.requests() - before;
             run.check()?;
         }
     }
@@ -233,7 +250,11 @@ fn report(run: &Run<'_>, sums: &[(Duration, Sum); 2], output: &mut Output) -> Re
         "creates_per_second": slow.rate().round(),
         "in_flight_over_put_time": most.round(),
         "ratio": ratio,
-        "creates_per_object": slow.creates as f64 / slow.objects.max(1) as f64,
+        "creates_per_object": slow.creates as f64 / slow.requests.creates.max(1) as f64,
+        "puts_per_create": slow.each(slow.requests.creates),
+        "lists_per_create": slow.each(slow.requests.lists),
+        "reads_per_create": slow.each(slow.requests.reads),
+        "dollars_per_million_creates": slow.dollars_a_million(),
         "p50_us_without_delay": fast.micros(0.5),
         "p50_us": slow.micros(0.5),
         "p99_us": slow.micros(0.99),
@@ -242,11 +263,12 @@ fn report(run: &Run<'_>, sums: &[(Duration, Sum); 2], output: &mut Output) -> Re
     output.object(&object)?;
     output.line(&format!(
         "{in_flight} creates in flight, {} ms a PUT: {:.0} a second, {:.0} without the delay, \
-         ratio {ratio:.2}, {:.1} an object, p50 {:.0} us, p99 {:.0} us",
+         ratio {ratio:.2}, {:.1} an object, ${:.3} a million, p50 {:.0} us, p99 {:.0} us",
         served.put_ms(),
         slow.rate(),
         fast.rate(),
-        slow.creates as f64 / slow.objects.max(1) as f64,
+        slow.creates as f64 / slow.requests.creates.max(1) as f64,
+        slow.dollars_a_million(),
         slow.micros(0.5),
         slow.micros(0.99),
     ))

@@ -290,6 +290,8 @@ impl Plan {
     pub(crate) fn made(&self) -> Option<NodeId> {
         self.scratch.effects.iter().find_map(|effect| match effect {
             Effect::LookUp(node, _) | Effect::HoldUnnamed(node, _) => Some(*node),
+            // A client that made a snapshot as a directory may not hold that of snapshots any more.
+            Effect::Copied(copied) => Some(copied.root_node()),
             _ => None,
         })
     }

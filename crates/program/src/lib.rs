@@ -3,7 +3,7 @@
 //!
 //! * To users: [`Output`] in one of two forms, [`failure`]s that name the next step, [`exit`]
 //!   codes, interrupts, the engine and the sizes that options name.
-//! * Lists of names with attributes: [`manifest`].
+//! * Lists of names with attributes: [`manifest`]. Estimated [`prices`] of requests to a store.
 //! * As the one process that has a volume open: its log, if that is stored elsewhere
 //!   ([`log_place`]), its memory ([`cache_size`], [`index_cache`]), its [`Background`] work.
 //!
@@ -20,6 +20,7 @@
 //! * `engine`: the engine that an option names
 //! * `log_place`, `log`: a log stored elsewhere, and who may have it; the program's own log
 //! * `manifest`: lists of names with attributes
+//! * `prices`: what requests to an object store cost
 
 pub mod interrupt;
 pub mod output;
@@ -33,6 +34,7 @@ mod engine;
 pub mod index_cache;
 pub mod log;
 pub mod manifest;
+pub mod prices;
 
 pub use background::Background;
 pub use engine::EngineArg;

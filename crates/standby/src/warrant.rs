@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Pause before the store is asked again after an error.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long requests to the store may fail before another server, which may reach it, gets the
-/// volume.
+/// volume. The sums of these times are in `docs/guide/serve.md`.
 const CUT_OFF: Duration = Duration::from_secs(4);
 
 /// How long the store may leave a request without an answer: a request that waits has not failed.

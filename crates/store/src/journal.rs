@@ -429,6 +429,7 @@ impl Journal {
             dropping: 0,
             disk_bytes: 0,
             log_bytes: log.disk_bytes,
+            log_bytes_since_checkpoint: self.log_bytes_since(),
             written_bytes: log.written_bytes + checkpoint.0 + merge.0 + ingest.0,
             writes: log.writes + checkpoint.1 + merge.1 + ingest.1,
             checkpoint_bytes: checkpoint.0,

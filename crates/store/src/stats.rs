@@ -17,6 +17,8 @@ pub struct Stats {
     pub disk_bytes: u64,
     /// Disk space of the log.
     pub log_bytes: u64,
+    /// Part of the log since the last checkpoint: what an opening would replay.
+    pub log_bytes_since_checkpoint: u64,
     /// Bytes written since opening, log included.
     pub written_bytes: u64,
     /// Writes since opening, log included. The mean write has `written_bytes / writes`.

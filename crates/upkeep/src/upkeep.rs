@@ -132,6 +132,7 @@ impl Upkeep {
             clones: counts.clones,
             subvolumes: counts.others,
             log_bytes: stats.log_bytes,
+            log_bytes_since_checkpoint: stats.log_bytes_since_checkpoint,
             disk_bytes: self.stored_bytes(&stats)?,
             objects: self.objects_status(),
             written_bytes: stats.written_bytes,

@@ -210,6 +210,8 @@ pub struct VolumeStatus {
     pub subvolumes: u64,
     /// Space of the log.
     pub log_bytes: u64,
+    /// Bytes of log records since the last checkpoint: what an opening would replay.
+    pub log_bytes_since_checkpoint: u64,
     /// Space of everything.
     pub disk_bytes: u64,
     /// The object store that keeps the volume, if one does.

@@ -13,7 +13,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: daemon and command are nearly always
 /// the same program, and otherwise the error names the one to restart.
-pub const VERSION: u32 = 30;
+pub const VERSION: u32 = 31;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

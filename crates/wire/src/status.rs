@@ -33,6 +33,8 @@ pub struct Status {
     pub disk_bytes: u64,
     /// Disk space of the log.
     pub log_bytes: u64,
+    /// Bytes of log records since the last checkpoint: what an opening would replay.
+    pub log_bytes_since_checkpoint: u64,
     /// Memory of cached nodes.
     pub cache_bytes: u64,
     /// Bytes written since the daemon opened the volume.

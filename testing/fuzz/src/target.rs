@@ -22,7 +22,8 @@ pub struct Target {
     pub name: &'static str,
     /// The category that it counts for.
     pub part: Category,
-    /// Decoders and layouts of `format` that it reaches, as `module::item`.
+    /// Decoders and layouts of `format` that it reaches, as `module::item`, and messages of `wire`,
+    /// as `wire::Type`.
     pub covers: &'static [&'static str],
     /// Valid input.
     pub make: fn(&mut Rng) -> Vec<u8>,

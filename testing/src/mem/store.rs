@@ -371,6 +371,7 @@ impl Maintain for MemStore {
             dropping: state.dropping,
             disk_bytes: 0,
             log_bytes: 0,
+            log_bytes_since_checkpoint: 0,
             written_bytes: state.written_bytes,
             writes: 0,
             checkpoint_bytes: 0,

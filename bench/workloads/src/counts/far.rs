@@ -37,7 +37,7 @@ fn open(env: &Env, path: &Path) -> Result<Arc<Fs>> {
 pub(super) fn serve(path: &Path) -> Result<()> {
     let files = fs::volume_files(path).map_err(|error| failure::device(path, &error))?;
     let fs = open(&steady::env(Arc::new(files)), path)?;
-    let server = served::serve(&fs, true, steady::waiting())?;
+    let server = served::serve(&fs, steady::waiting())?;
     let lines = |error| failure::io("talk to the other process of", path, &error);
     let mut answer = std::io::stdout();
     writeln!(answer, "{}", server.address().port()).map_err(lines)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use device::{Blobs, Env, Objects};
+use device::{Blobs, Clock, Env, Objects};
 use fs::{
     Engine, FileSystem, FormatOptions, Fs, Layout, NewNode, OpenError, OpenOptions, Repair,
     SyncScope,
@@ -178,6 +178,48 @@ fn what_is_synced_is_in_the_store() {
     check_whole(&left, "after closing");
     let fs = open(&left);
     assert_eq!(read(&fs, "large").expect("synced"), noise(2, 300_000));
+}
+
+/// How long a change may be in memory alone (`docs/guide/crash-safety.md`).
+const INTERVAL: u64 = 5;
+
+/// A machine that makes a file each second, without a sync of any, and is lost: what is older than
+/// one interval is in the store, contents included. What is younger is there as a whole, or not.
+#[test]
+fn a_lost_machine_costs_at_most_one_interval() {
+    let (far, host) = (formatted(), sim_env(9));
+    let fs = try_open(&host, &far).expect("a volume");
+    // Contents beside the inode, in a value log, and in an object of their own.
+    let contents = |second: u64| noise(second, [200, 20_000, 300_000][second as usize % 3]);
+    let name = |second: u64| format!("file-{second}");
+    let synced_at = 12;
+    let (mut lost, mut kept) = (0, 0);
+    for second in 0..3 * INTERVAL {
+        let node = make(&fs, &name(second), &contents(second));
+        if second == synced_at {
+            fs.fsync(node, SyncScope::All).expect("synced");
+        }
+        // As the daemon's threads do it.
+        fs.flush_if_due().expect("flushed");
+        fs.background_step(1000).expect("background work");
+        let left = far.copy();
+        let fs = open(&left);
+        for made in 0..=second {
+            let place = format!("second {second}, made in {made}");
+            match read(&fs, &name(made)) {
+                Ok(found) => assert!(found == contents(made), "{place}: other contents"),
+                Err(FsError::NotFound) if made + INTERVAL > second && made != synced_at => {
+                    lost += 1;
+                }
+                Err(error) => panic!("{place}: {error}"),
+            }
+            kept += u64::from(made + INTERVAL <= second);
+        }
+        drop(fs);
+        check_whole(&left, &format!("second {second}"));
+        host.clock.sleep(Duration::from_secs(1));
+    }
+    assert!(lost > 10 && kept > 10, "{lost} lost, {kept} kept: nothing is shown");
 }
 
 /// A small file that is written and synced costs one request.

@@ -25,7 +25,7 @@ const START: i64 = 1_700_000_000_000_000_000;
 
 /// A count for `make test`, or the one for `make soak-crash`.
 pub(crate) fn scale(quick: u64, slow: u64) -> u64 {
-    if std::env::var_os("PANDO_SLOW").is_some() { slow } else { quick }
+    if testing::run::slow() { slow } else { quick }
 }
 
 /// The states that a volume went through, and the oldest that a crash may bring back.

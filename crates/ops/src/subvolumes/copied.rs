@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use format::inherited_record::Home;
 use format::subvolume_record::SubvolumeRecord;
+use inode::{Ino, NodeId, SubvolId};
 use volume::subvol::Subvol;
 
 /// A copy that a batch makes.
@@ -17,4 +18,11 @@ pub struct Copied {
     /// What it was taken from, and the last epoch in which any of that may be shared.
     pub(super) source: Option<(Arc<Subvol>, u64)>,
     pub(super) ended: u64,
+}
+
+impl Copied {
+    /// The node of its root.
+    pub(crate) fn root_node(&self) -> NodeId {
+        NodeId::new(SubvolId(self.id), Ino(self.record.root))
+    }
 }

@@ -368,6 +368,7 @@ pub(super) fn status(server: &Server) -> Answered<Status> {
         subvolumes: status.subvolumes,
         disk_bytes: status.disk_bytes,
         log_bytes: status.log_bytes,
+        log_bytes_since_checkpoint: status.log_bytes_since_checkpoint,
         cache_bytes: status.cache_bytes,
         written_bytes: status.written_bytes,
         writes: status.writes,

@@ -20,7 +20,7 @@ use device::Device;
 pub(crate) use claim::{Claim, TakeOver, announce_check};
 pub(crate) use closing::{Closing, closing};
 pub(crate) use directory::{directory, finish, for_format};
-pub(crate) use prices::Prices;
+pub(crate) use prices::price_of_day;
 pub(crate) use store::{Store, connect, of_store};
 
 /// An argument that is a URL: the URL, and the path inside the volume, `/` if there is none.

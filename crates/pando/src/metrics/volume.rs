@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use wire::{Status, StoreStatus};
 
-use crate::host::Prices;
+use crate::host::price_of_day;
 
 /// What the metrics are read from.
 pub(crate) trait Source: Send + Sync + 'static {
@@ -115,6 +115,8 @@ fn contents(writer: &mut Writer<'_>, status: &Status) -> fmt::Result {
     writer.gauge("held_inodes", "Inodes that the kernel and other clients hold", status.nodes)?;
     writer.bytes("disk", "Disk space of the volume, log included", status.disk_bytes)?;
     writer.bytes("log", "Disk space of the log", status.log_bytes)?;
+    let help = "Log records since the last checkpoint, which an opening would replay";
+    writer.bytes("log_since_checkpoint", help, status.log_bytes_since_checkpoint)?;
     writer.bytes("cache", "Memory of cached nodes and blocks", status.cache_bytes)
 }
 
@@ -180,8 +182,8 @@ pub(super) fn store(writer: &mut Writer<'_>, store: &StoreStatus) -> fmt::Result
     writer.write("store_waits", help, Some(&Unit::Seconds), &waits)?;
     // The daemon has the environment of the command that started it. Prices that cannot be read
     // there give no estimate; `pando status` names what is wrong with them.
-    if let Ok(prices) = Prices::of_environment() {
-        let dollars = ConstGauge::new(prices.day(store));
+    if let Ok(dollars) = price_of_day(store) {
+        let dollars = ConstGauge::new(dollars);
         writer.write("store_day_dollars", "Estimated price of a day", None, &dollars)?;
     }
     let silent = ConstGauge::new(signed(store.silent.unwrap_or(0)));

@@ -8,7 +8,7 @@ use wire::{
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
-use crate::host::{self, Prices};
+use crate::host;
 use crate::output::{self, Output, number, size};
 use crate::place::VolumePath;
 use crate::session;
@@ -122,6 +122,7 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
         "subvolumes": status.subvolumes,
         "disk_bytes": disk_bytes(status),
         "log_bytes": status.log_bytes,
+        "log_bytes_since_checkpoint": status.log_bytes_since_checkpoint,
         "cache_bytes": status.cache_bytes,
         "written_bytes": status.written_bytes,
         "writing": {
@@ -171,7 +172,7 @@ fn disk_bytes(status: &Status) -> Option<u64> {
 
 /// The estimated price of a day, by the prices of this command's environment.
 fn dollars(store: &StoreStatus) -> Result<f64> {
-    Ok(Prices::of_environment()?.day(store))
+    host::price_of_day(store)
 }
 
 fn store_json(store: &StoreStatus) -> serde_json::Value {
@@ -342,6 +343,8 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         None => format!("pid {}, not mounted", status.pid),
     };
     let checkpoint = status.last_checkpoint.map_or("none yet".into(), output::time_local);
+    let checkpoint =
+        format!("{checkpoint}; {} of log since", size(status.log_bytes_since_checkpoint));
     let background = &status.background;
     let work = work_text(background);
     let rows = [
@@ -433,6 +436,7 @@ mod tests {
             subvolumes: next(),
             disk_bytes: next(),
             log_bytes: next(),
+            log_bytes_since_checkpoint: next(),
             cache_bytes: next(),
             written_bytes: next(),
             writes: next(),

@@ -283,7 +283,7 @@ fn check(engine: &str, seed: u64) {
     };
     let place = format!("{engine}: seed {seed}");
     let (mut kind, mut some, mut read) = (0, 0, 0);
-    let rounds = if std::env::var_os("PANDO_SLOW").is_some() { ROUNDS_SLOW } else { ROUNDS };
+    let rounds = if testing::run::slow() { ROUNDS_SLOW } else { ROUNDS };
     for round in 0..rounds {
         if round % 2 == 0 {
             world.ok(&["search", "flush", world.mnt()]);

@@ -21,11 +21,12 @@ use crate::certificates::Certificates;
 use crate::far::Served;
 use crate::world::{World, is_root};
 
-const SESSIONS: usize = if cfg!(slow) { 1000 } else { 300 };
-/// What each of them takes at most: 1,000 take 64 MiB. In a short run fewer share what the server
-/// and the volume take beside them, which varies on a busy machine; without rest they took 310 KiB
-/// and more, and megabytes after they wrote.
-const SESSION_BYTES_MAX: usize = if cfg!(slow) { (64 << 20) / 1000 } else { 256 << 10 };
+/// How many sessions there are, and what each of them takes at most: 1,000 take 64 MiB. In a short
+/// run fewer share what the server and the volume take beside them, which varies on a busy machine;
+/// without rest they took 310 KiB and more, and megabytes after they wrote.
+fn sessions_and_bytes() -> (usize, usize) {
+    if testing::run::slow() { (1000, (64 << 20) / 1000) } else { (300, 256 << 10) }
+}
 /// How soon after they did something.
 const WITHIN: Duration = Duration::from_secs(60);
 /// Sessions that begin, ping or write at the same time, and bytes of a write.
@@ -124,21 +125,21 @@ fn each<T: Send>(count: usize, does: impl Fn(usize) -> T + Sync) -> Vec<T> {
 
 /// Waits until sessions take no more than they may; `before` is the size without them.
 fn take_little(pid: u32, sessions: &[Session], (before, most): (usize, usize), what: &str) {
-    let (clock, mut waited) = (SystemClock::new(), 0);
-    let size = || resident(pid).saturating_sub(before) / SESSIONS;
+    let (clock, mut waited, count) = (SystemClock::new(), 0, sessions.len());
+    let size = || resident(pid).saturating_sub(before) / count;
     // A server ends a silent session after 30 s.
-    each(SESSIONS, |number| sessions[number].ping(4));
+    each(count, |number| sessions[number].ping(4));
     while size() > most && waited < WITHIN.as_secs() {
         clock.sleep(Duration::from_secs(1));
         waited += 1;
         if waited % 8 == 0 {
-            each(SESSIONS, |number| sessions[number].ping(5));
+            each(count, |number| sessions[number].ping(5));
         }
     }
     let bytes = size();
-    println!("{SESSIONS} sessions {what}: {bytes} bytes each, after {waited} s");
+    println!("{count} sessions {what}: {bytes} bytes each, after {waited} s");
     assert!(bytes <= most, "{bytes} bytes each {what}");
-    each(SESSIONS, |number| sessions[number].ping(6));
+    each(count, |number| sessions[number].ping(6));
 }
 
 fn rest(world: &World, options: &[&str], tls: Option<&ClientTls>) {
@@ -147,6 +148,7 @@ fn rest(world: &World, options: &[&str], tls: Option<&ClientTls>) {
     fs::create_dir(&from).unwrap();
     fs::write(from.join("f"), "f").unwrap();
     world.ok(&["import", from.to_str().unwrap(), &format!("{}:/d", world.vol())]);
+    let (count, most) = sessions_and_bytes();
     let served = Served::start(world, &[&["--memory", "16G"], options].concat());
     let address = served.url.trim_start_matches("pando://").trim_end_matches("/vol");
     let address: SocketAddr = address.parse().unwrap();
@@ -156,13 +158,13 @@ fn rest(world: &World, options: &[&str], tls: Option<&ClientTls>) {
     each(AT_ONCE, |number| first[number].is_busy());
     SystemClock::new().sleep(Duration::from_secs(3));
     let before = resident(pid);
-    let sessions = each(SESSIONS, |_| Session::begin(address, tls));
-    take_little(pid, &sessions, (before, SESSION_BYTES_MAX), "that began");
-    each(SESSIONS, |number| sessions[number].is_busy());
-    println!("{} bytes each when they were busy", resident(pid).saturating_sub(before) / SESSIONS);
-    take_little(pid, &sessions, (before, SESSION_BYTES_MAX), "that were busy");
+    let sessions = each(count, |_| Session::begin(address, tls));
+    take_little(pid, &sessions, (before, most), "that began");
+    each(count, |number| sessions[number].is_busy());
+    println!("{} bytes each when they were busy", resident(pid).saturating_sub(before) / count);
+    take_little(pid, &sessions, (before, most), "that were busy");
     let listed = world.ok(&["session", "list", world.vol()]);
-    assert!(listed.lines().count() >= SESSIONS, "{listed}");
+    assert!(listed.lines().count() >= count, "{listed}");
     drop((first, sessions));
 }
 

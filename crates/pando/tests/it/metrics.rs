@@ -91,6 +91,7 @@ fn metrics_count_what_was_done_in_the_mount() {
         ("pando_contents_bytes", "bytes"),
         ("pando_clones", "clones"),
         ("pando_disk_bytes", "disk_bytes"),
+        ("pando_log_since_checkpoint_bytes", "log_bytes_since_checkpoint"),
     ] {
         assert_eq!(after[metric], status[field].as_f64().unwrap(), "{metric}");
     }
@@ -130,6 +131,83 @@ fn guide_and_dashboard_name_the_metrics_that_there_are() {
         }
     }
     assert!(shown.len() > 12, "the dashboard shows {shown:?}");
+}
+
+/// Variables of an expression, but those of Grafana itself (`$__rate_interval`).
+fn variables(text: &str) -> BTreeSet<&str> {
+    let words = text.split('$').skip(1).map(|rest| rest.trim_start_matches('{'));
+    let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    let names = words.map(|rest| rest.split(is_end).next().unwrap());
+    names.filter(|name| !name.starts_with("__")).collect()
+}
+
+/// What Grafana needs of a dashboard, by its documentation of the JSON model: without some of these
+/// it refuses the file, or shows a panel without data.
+#[test]
+fn the_dashboard_has_the_fields_that_grafana_needs() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    assert!(!text(&dashboard["title"]).is_empty());
+    let uid = text(&dashboard["uid"]);
+    let is_of_uid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    assert!((1..=40).contains(&uid.len()) && uid.chars().all(is_of_uid), "uid {uid}");
+    // That of Grafana 10.1, which newer programs migrate.
+    assert_eq!(dashboard["schemaVersion"], 39);
+    assert!(dashboard["version"].is_u64() && dashboard["id"].is_null(), "an import gives the id");
+    for time in ["from", "to"] {
+        assert!(text(&dashboard["time"][time]).starts_with("now"), "{}", dashboard["time"]);
+    }
+    assert!(dashboard["annotations"]["list"].is_array());
+    let listed = dashboard["templating"]["list"].as_array().unwrap();
+    let names: Vec<String> = listed.iter().map(|variable| text(&variable["name"])).collect();
+    for variable in listed {
+        match variable["type"].as_str() {
+            Some("datasource") => assert_eq!(variable["query"], "prometheus"),
+            Some("query") => {
+                assert!(!text(&variable["query"]["query"]).is_empty(), "{variable}");
+                assert_eq!(variable["datasource"]["type"], "prometheus", "{variable}");
+            }
+            other => panic!("a variable of type {other:?}"),
+        }
+    }
+    let is_known = |name: &&str| names.iter().any(|known| known == name);
+    let panels = dashboard["panels"].as_array().unwrap();
+    let (mut ids, mut places) = (BTreeSet::new(), Vec::<(String, [u64; 4])>::new());
+    for panel in panels {
+        let title = text(&panel["title"]);
+        assert!(!title.is_empty(), "{panel}");
+        let id = panel["id"].as_u64().unwrap_or_else(|| panic!("{title} has no id"));
+        assert!(ids.insert(id), "{title} has the id of another panel");
+        let types = ["stat", "timeseries", "gauge", "bargauge", "table", "heatmap"];
+        assert!(types.contains(&&*text(&panel["type"])), "{title}: type {}", panel["type"]);
+        assert!(panel["fieldConfig"]["defaults"].is_object(), "{title}");
+        assert!(panel["fieldConfig"]["overrides"].is_array(), "{title}");
+        let source = &panel["datasource"];
+        assert_eq!(source["type"], "prometheus", "{title}");
+        assert!(variables(&text(&source["uid"])).iter().all(is_known), "{title}: {source}");
+        let at = ["x", "y", "w", "h"].map(|side| {
+            panel["gridPos"][side].as_u64().unwrap_or_else(|| panic!("{title} has no {side}"))
+        });
+        let [x, y, w, h] = at;
+        assert!(w > 0 && h > 0 && x + w <= 24, "{title}: {at:?}");
+        for (other, [ox, oy, ow, oh]) in &places {
+            let apart = x + w <= *ox || ox + ow <= x || y + h <= *oy || oy + oh <= y;
+            assert!(apart, "{title} covers {other}");
+        }
+        places.push((title.clone(), at));
+        let targets = panel["targets"].as_array().unwrap();
+        let references: BTreeSet<String> = targets.iter().map(|it| text(&it["refId"])).collect();
+        assert!(!targets.is_empty() && !references.contains(""), "{title}");
+        assert_eq!(references.len(), targets.len(), "{title}: refIds differ");
+        for target in targets {
+            let expression = text(&target["expr"]);
+            assert!(variables(&expression).iter().all(is_known), "{title}: {expression}");
+            let (opened, closed) =
+                (expression.matches('(').count(), expression.matches(')').count());
+            assert!(!expression.is_empty() && opened == closed, "{title}: {expression}");
+        }
+    }
+    assert!(ids.len() > 10, "the dashboard has panels");
 }
 
 #[test]

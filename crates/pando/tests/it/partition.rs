@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,13 @@ use std::time::Duration;
 use device::{Clock, SystemClock};
 
 use crate::bad_stores::server;
-use crate::failover::Writer;
+use crate::failover::{DEAD, Lateness, STORE_HANGS, Writer, check_wait, pause_and_continue};
 use crate::two_servers::{Cluster, Route, may_run};
 use crate::world::{PANDO, World};
 
 const URL: &str = "s3://bucket/vol";
+/// Starts and ends an S3 server of a third party.
+const S3: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/s3-server.sh");
 
 /// How often a link looks whether it is cut.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -83,8 +85,38 @@ fn copy(mut from: TcpStream, mut to: TcpStream, cut: &AtomicBool) {
     from.shutdown(std::net::Shutdown::Both).ok();
 }
 
+/// An S3 server of a third party, in this directory.
+struct ThirdParty(PathBuf);
+
+impl ThirdParty {
+    /// With a bucket; `None` if none is installed.
+    fn start(place: &Path, port: u16) -> Option<ThirdParty> {
+        let run = |arguments: &[&str]| {
+            let mut command = Command::new(S3);
+            command.args(arguments).envs(in_store(port)).stdin(Stdio::null());
+            command.stdout(Stdio::null()).status().unwrap().success()
+        };
+        if !run(&["path"]) {
+            return None;
+        }
+        let directory = place.to_str().unwrap();
+        assert!(run(&["start", directory, &port.to_string()]), "the S3 server does not start");
+        let server = ThirdParty(place.to_owned());
+        assert!(run(&["bucket", directory, "bucket"]));
+        Some(server)
+    }
+}
+
+impl Drop for ThirdParty {
+    fn drop(&mut self) {
+        Command::new(S3).arg("stop").arg(&self.0).status().ok();
+    }
+}
+
 /// An etcd, an object store, two servers, and their links.
 struct Net {
+    /// Ended before its directory is removed with the cluster's.
+    _third_party: Option<ThirdParty>,
     etcd: [Link; 2],
     store: [Link; 2],
     clients: [Link; 2],
@@ -106,10 +138,16 @@ impl Net {
         let (endpoint, _) = server::start_ordered();
         let store: u16 =
             endpoint.rsplit(':').next().unwrap().trim_end_matches('/').parse().unwrap();
-        let cluster = Cluster::new(World::without_volume(), URL.to_owned());
+        Net::on(store, None, World::without_volume())
+    }
+
+    /// With the store on a port.
+    fn on(store: u16, third_party: Option<ThirdParty>, world: World) -> Net {
+        let cluster = Cluster::new(world, URL.to_owned());
         let links = |to: [u16; 2]| to.map(Link::to);
         let (etcd, clients) = (links([cluster.etcd_port; 2]), links(cluster.ports));
-        let mut net = Net { etcd, store: links([store, store]), clients, cluster };
+        let store_links = links([store, store]);
+        let mut net = Net { _third_party: third_party, etcd, store: store_links, clients, cluster };
         net.cluster.routes = [0, 1].map(|number| Route {
             etcd: Some(net.etcd[number].port),
             advertised: Some(net.clients[number].port),
@@ -147,8 +185,12 @@ impl Drop for Net {
 #[test]
 fn a_server_that_is_cut_off_from_etcd_is_replaced() {
     let Some((net, mount, mut writer)) = Net::with_work() else { return };
+    let (clock, lateness) = (SystemClock::new(), Lateness::begin());
+    let begun = clock.monotonic();
     net.etcd[0].cut();
     net.cluster.await_state(1, "serving");
+    writer.step();
+    check_wait(clock.monotonic().saturating_sub(begun), DEAD, lateness.end());
     (0..5).for_each(|_| writer.step());
     net.etcd[0].heal();
     net.cluster.await_state(0, "standby");
@@ -163,17 +205,34 @@ fn a_server_that_is_cut_off_from_etcd_is_replaced() {
 #[test]
 fn a_server_that_is_cut_off_from_the_store_is_replaced() {
     let Some((net, mount, mut writer)) = Net::with_work() else { return };
-    let clock = SystemClock::new();
+    let (clock, lateness) = (SystemClock::new(), Lateness::begin());
     let begun = clock.monotonic();
     net.store[0].cut();
     writer.step();
-    println!("changes again after {:.1?}", clock.monotonic().saturating_sub(begun));
+    check_wait(clock.monotonic().saturating_sub(begun), STORE_HANGS, lateness.end());
     assert_eq!(net.cluster.state(1).as_deref(), Some("serving"));
     (0..5).for_each(|_| writer.step());
     net.store[0].heal();
     net.cluster.await_state(0, "standby");
     (0..5).for_each(|_| writer.step());
     writer.verify(&mount);
+}
+
+/// The store is an S3 server of a third party, if one is installed.
+#[test]
+fn a_paused_server_of_a_bucket_changes_and_answers_nothing() {
+    if !may_run() {
+        return;
+    }
+    let (world, port) = (World::without_volume(), testing::unused_port());
+    let third_party = ThirdParty::start(&world.path().join("s3"), port);
+    let mut net = if third_party.is_some() {
+        Net::on(port, third_party, world)
+    } else {
+        println!("NOT TESTED: versitygw, which is not installed (scripts/s3-server.sh install)");
+        Net::new()
+    };
+    pause_and_continue(&mut net.cluster);
 }
 
 /// Nobody replaces it: other clients may reach it. Calls wait, and continue.

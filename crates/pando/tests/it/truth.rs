@@ -111,6 +111,14 @@ const STATUS: &[(&str, Check)] = &[
         }),
     ),
     ("log_bytes", Holds(|it, value| it.is_stored() || number(value) == it.log_bytes)),
+    (
+        "log_bytes_since_checkpoint",
+        Holds(|it, value| match it.now("writing.checkpoints") {
+            // All records since the daemon began, and what it replayed.
+            0 => number(value) >= it.now(GIVEN),
+            _ => number(value) <= it.now(GIVEN),
+        }),
+    ),
     ("cache_bytes", Holds(|_, value| (1..1 << 30).contains(&number(value)))),
     (
         "written_bytes",

@@ -148,7 +148,7 @@ impl<'a> Executing<'a> {
             // (Whether there is space is not asked: it was executed.)
             let entry = match (executed.node, name) {
                 (Some(node), _) => lasting.find_again(node)?,
-                // A snapshot, for example.
+                // A snapshot, as earlier programs recorded it.
                 (None, Some((parent, name))) => {
                     self.fs().lookup(&self.caller()?, self.own(parent)?, name)?
                 }

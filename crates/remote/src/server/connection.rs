@@ -19,7 +19,7 @@ use super::outbox::Connection;
 use super::pongs::pong_frame;
 use super::pool::Pool;
 use super::request::{Received, Request};
-use super::session::{Arrived, REQUESTS_MAX, Session};
+use super::session::{Arrived, NotClaimed, REQUESTS_MAX, Session};
 use super::volume::{Adding, Served};
 use super::{Counted, Security, Shared, control};
 
@@ -230,7 +230,7 @@ fn welcome(
     let attempt = hello.resume.filter(|_| resumed).map_or(0, |resume| resume.attempt);
     welcome.session = Resume { session: session.id, secret: session.secret, attempt };
     welcome.resumed = resumed;
-    welcome.reclaims = session.reclaims();
+    welcome.reclaims = session.must_claim(attempt);
     let usage = Arc::clone(&session.usage);
     let pool = Arc::clone(&shared.pool);
     let connection = Connection::new(Arc::clone(channel), usage, pool);
@@ -262,7 +262,8 @@ fn exchange(
         let message = "the session has ended, or has a newer connection";
         return Err(Failure::new(FailureKind::Leaving, message).hint("connect again"));
     }
-    let ended = receive(shared, session, connection, term);
+    let attempt = welcome.session.attempt;
+    let ended = receive(shared, session, (connection, attempt), term);
     session.detach(connection, shared.settings.clock.monotonic());
     match ended {
         Ok(()) => {
@@ -371,7 +372,7 @@ fn constant_time_eq(one: &[u8; 16], other: &[u8; 16]) -> bool {
 fn receive(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
-    connection: &Arc<Connection>,
+    (connection, attempt): (&Arc<Connection>, u64),
     term: &Term,
 ) -> Result<(), ChannelError> {
     let mut frame = Vec::new();
@@ -436,19 +437,35 @@ fn receive(
             }
             // Here, so that requests that follow find what the session holds.
             Some((FrameKind::Reclaim, _, body)) => {
-                let reclaim: Reclaim = decode(body).map_err(|error| broken(&error.to_string()))?;
-                let clock = &shared.settings.clock;
-                let mut alive = alive(clock, connection);
-                if let Err(reason) = session.reclaim(&reclaim, (&**clock, &mut alive)) {
-                    tracing::warn!(client = %session.client, reason, "a session ends");
-                    session.volume.end(session);
-                    return Err(broken(reason));
-                }
-                // Locks of others may have waited for it.
-                shared.pool.look_again();
+                claim(shared, session, (connection, attempt), body)?;
             }
             Some((FrameKind::Bye, ..)) => return Ok(()),
             _ => return Err(broken("a message that a client does not send in this state")),
+        }
+    }
+}
+
+/// What a client claims that it held before this process served the volume.
+fn claim(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    (connection, attempt): (&Arc<Connection>, u64),
+    body: &[u8],
+) -> Result<(), ChannelError> {
+    let reclaim: Reclaim = decode(body).map_err(|error| broken(&error.to_string()))?;
+    let clock = &shared.settings.clock;
+    let mut alive = alive(clock, connection);
+    match session.reclaim(&reclaim, attempt, (&**clock, &mut alive)) {
+        Ok(()) => {
+            // Locks of others may have waited for it.
+            shared.pool.look_again();
+            Ok(())
+        }
+        Err(NotClaimed::Superseded) => Err(ChannelError::Closed),
+        Err(NotClaimed::Ends(reason)) => {
+            tracing::warn!(client = %session.client, reason, "a session ends");
+            session.volume.end(session);
+            Err(broken(reason))
         }
     }
 }

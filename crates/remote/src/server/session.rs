@@ -9,6 +9,8 @@
 mod changes;
 mod claims;
 
+pub(super) use claims::NotClaimed;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,6 +79,10 @@ struct State {
     is_confirming: bool,
     /// Its client has not claimed yet what it holds since before.
     reclaims: bool,
+    /// The client's number of the connection whose claims count.
+    claimant: Option<u64>,
+    /// Nodes that an earlier connection claimed, and this one not yet.
+    unclaimed: BTreeMap<NodeId, Held>,
 }
 
 /// A session.
@@ -93,6 +99,9 @@ pub(super) struct Session {
     is_of_before: bool,
     /// Whether the volume keeps it.
     pub(super) is_kept: bool,
+    /// The client's number of the connection that claimed what is held; locked for as long as one
+    /// message is looked through, before the state.
+    claimed_on: Mutex<Option<u64>>,
     state: Mutex<State>,
 }
 
@@ -143,18 +152,26 @@ impl Session {
         // Until it has a connection it is one that lost it: its client may never get the welcome.
         let state = State { lost_since: Some(now), reclaims: is_of_before, ..State::default() };
         let state = Mutex::new(state);
-        Session { id, secret, client, grant, volume, usage, proofs, is_of_before, is_kept, state }
+        let claimed_on = Mutex::default();
+        Session {
+            id,
+            secret,
+            client,
+            grant,
+            volume,
+            usage,
+            proofs,
+            is_of_before,
+            is_kept,
+            claimed_on,
+            state,
+        }
     }
 
     /// Proves that the session holds a node, open with these rights; 0: nobody can take over.
     pub(super) fn proof(&self, node: NodeId, generation: u64, rights: u8) -> u64 {
         let rights = rights & (OPEN_READ | OPEN_WRITE);
         self.proofs.as_ref().map_or(0, |proofs| proofs.of(node, generation, rights))
-    }
-
-    /// Whether its client must claim what it holds since before.
-    pub(super) fn reclaims(&self) -> bool {
-        self.state.lock().reclaims
     }
 
     fn fs(&self) -> &dyn FileSystem {
@@ -500,7 +517,7 @@ impl Session {
         let mut state = self.state.lock();
         state.ended = true;
         let nodes = std::mem::take(&mut state.nodes);
-        self.usage.nodes.give(nodes.len());
+        let unclaimed = std::mem::take(&mut state.unclaimed);
         if let Some(connection) = state.connection.take() {
             connection.close();
         }
@@ -511,13 +528,13 @@ impl Session {
             }
         }
         drop(state);
-        for (node, held) in nodes.into_iter().filter(|(_, held)| held.counted > 0) {
-            self.fs().forget(node, held.counted);
-        }
+        self.give_back(nodes);
+        self.give_back(unclaimed);
     }
 
     /// How many nodes it holds.
     pub(super) fn nodes(&self) -> usize {
-        self.state.lock().nodes.len()
+        let state = self.state.lock();
+        state.nodes.len() + state.unclaimed.len()
     }
 }

@@ -28,12 +28,12 @@ use crate::rig::{VOLUME, connect, hello, server, user};
 /// How long anything may take.
 const SOON: Duration = Duration::from_secs(60);
 
-/// The sessions of a volume, and an error of its next search for a node.
-struct Kept(Arc<dyn remote::Lasting>, Arc<Mutex<Option<FsError>>>);
+/// The sessions of a volume, and the errors of its next searches for nodes.
+struct Kept(Arc<dyn remote::Lasting>, Arc<Mutex<Vec<FsError>>>);
 
 impl remote::Lasting for Kept {
     fn find_again(&self, node: NodeId) -> FsResult<Entry> {
-        self.1.lock().take().map_or_else(|| self.0.find_again(node), Err)
+        self.1.lock().pop().map_or_else(|| self.0.find_again(node), Err)
     }
 
     fn begin(&self) -> FsResult<SessionId> {
@@ -74,7 +74,7 @@ pub(crate) struct ServedVolume {
     env: Env,
     fs: Option<Arc<Fs>>,
     pub(crate) server: Server,
-    failing: Arc<Mutex<Option<FsError>>>,
+    pub(crate) failing: Arc<Mutex<Vec<FsError>>>,
     /// The right to answer for it.
     pub(crate) warrant: Option<Arc<dyn Warrant>>,
 }
@@ -102,7 +102,7 @@ impl ServedVolume {
         };
         let fs = Fs::open(self.env.clone(), &options).unwrap();
         let control = |_: &str, _: Caller| Err(std::io::ErrorKind::Unsupported.into());
-        let front: Arc<dyn FileSystem> = Arc::<Fs>::clone(&fs);
+        let front: Arc<dyn FileSystem> = Arc::new(fs.with_virtual_dirs());
         assert!(self.server.add(Export {
             name: VOLUME.to_owned(),
             fs: front,
@@ -127,13 +127,13 @@ impl ServedVolume {
     }
 }
 
-fn client(place: &ServedVolume) -> (Arc<Remote>, RemoteFs) {
+pub(crate) fn client(place: &ServedVolume) -> (Arc<Remote>, RemoteFs) {
     let remote = connect(&place.server, SOON);
     (Arc::clone(&remote), RemoteFs::new(remote))
 }
 
 /// Takes a lock of flock(2), exclusively, without waiting.
-fn lock(far: &RemoteFs, node: NodeId, owner: u64) -> Locked {
+pub(crate) fn lock(far: &RemoteFs, node: NodeId, owner: u64) -> Locked {
     let kind = LockKind::Exclusive;
     let lock = FileLock { owner, pid: 1, kind, start: 0, end: u64::MAX, whole: true };
     far.lock(&Caller::root(), node, &lock, false).unwrap()
@@ -219,8 +219,11 @@ impl Raw {
     }
 
     pub(crate) fn claim(&self, nodes: Vec<HeldNode>) {
-        let reclaim = Reclaim { nodes, locks: Vec::new(), last: true };
-        self.channel.send(&frame(FrameKind::Reclaim, 0, |out| encode(&reclaim, out))).unwrap();
+        self.claim_part(&Reclaim { nodes, locks: Vec::new(), last: true });
+    }
+
+    pub(crate) fn claim_part(&self, reclaim: &Reclaim) {
+        self.channel.send(&frame(FrameKind::Reclaim, 0, |out| encode(reclaim, out))).unwrap();
     }
 
     pub(crate) fn ask<T>(
@@ -246,7 +249,7 @@ impl Raw {
     }
 
     /// Makes a call with a number of a change, and up to which none is awaited.
-    fn ask_once<T>(
+    pub(crate) fn ask_once<T>(
         &mut self,
         (once, done): (u64, u64),
         uid: u32,
@@ -428,7 +431,7 @@ fn a_search_that_fails_loses_no_open_file() {
     let mut raw = Raw::begin(&place, None);
     let create = FsCall::Create { parent: top, name: b"file", mode: 0o600, flags };
     let entry = raw.ask_once((1, 0), 0, create, entry_of);
-    *place.failing.lock() = Some(FsError::Busy("a test"));
+    *place.failing.lock() = vec![FsError::Busy("a test")];
     let mut raw = again(&mut place, &raw);
     let node = entry.node;
     // The claim does not find it.
@@ -436,12 +439,12 @@ fn a_search_that_fails_loses_no_open_file() {
     raw.claim(vec![HeldNode { node, generation: entry.generation, lookups: 1, opens: 1, proofs }]);
     let read = FsCall::Read { node, offset: 0, length: 1, untimed: true };
     assert!(raw.ask(0, read.clone(), |answer| answer.is_ok()), "an open file was dropped");
-    assert!(place.failing.lock().is_none(), "nothing was looked for");
+    assert!(place.failing.lock().is_empty(), "nothing was looked for");
     // Nor does the first use, whose caller went away.
     let mut raw = again(&mut place, &raw);
     let proofs = vec![(flags, entry.proof)];
     raw.claim(vec![HeldNode { node, generation: entry.generation, lookups: 1, opens: 0, proofs }]);
-    *place.failing.lock() = Some(FsError::Interrupted);
+    *place.failing.lock() = vec![FsError::Interrupted];
     let interrupted =
         raw.ask(0, read.clone(), |answer| matches!(answer, Err(FsFailure::Interrupted)));
     assert!(interrupted, "nothing was looked for");

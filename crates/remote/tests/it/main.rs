@@ -9,7 +9,9 @@
 mod again;
 mod attackers;
 mod bounds;
+mod claims;
 mod connect;
+mod every_change;
 mod hostile;
 mod interrupted;
 mod after_takeover;

@@ -9,7 +9,7 @@ use crate::rig::Rig;
 use crate::subject::RemoteSubject;
 
 fn scale(quick: u64, slow: u64) -> u64 {
-    if std::env::var_os("PANDO_SLOW").is_some() { slow } else { quick }
+    if testing::run::slow() { slow } else { quick }
 }
 
 fn run(engine: Engine, seeds: std::ops::Range<u64>, cut_every: u64) {

@@ -202,7 +202,7 @@ fn a_damaged_stream_leaves_nothing_and_a_cut_one_continues() {
 #[test]
 fn random_records_do_no_harm() {
     let names = [&b"a"[..], b"b", b"a/b", b"b/a", b"a/b/c", b"", b"..", b"a/.."];
-    let seeds = if std::env::var_os("PANDO_SLOW").is_some() { 3000 } else { 80 };
+    let seeds = if testing::run::slow() { 3000 } else { 80 };
     for seed in 0..seeds {
         let mut random = fastrand::Rng::with_seed(seed);
         let world = World::new(Engine::Btree, seed);
