@@ -30,7 +30,8 @@ pub struct MemoryFs {
     pub chmods: AtomicUsize,
     /// Calls of `lookup`.
     pub lookups: AtomicUsize,
-    /// Held by a test, it stops the thread that answers `statfs` or a total.
+    /// Held by a test, it stops the thread that answers `statfs` or a total, sets the length
+    /// [`LONG`], or takes the snapshot [`LONG_SNAPSHOT`].
     pub gate: Mutex<()>,
     /// How often a thread reached the gate.
     pub at_gate: AtomicUsize,
@@ -127,6 +128,9 @@ impl State {
 
 /// Setting a file to this length takes as long as the gate is held.
 pub const LONG: u64 = 424_242;
+
+/// Taking a snapshot whose name begins with this takes as long as the gate is held.
+pub const LONG_SNAPSHOT: &str = "long";
 
 impl Default for MemoryFs {
     fn default() -> MemoryFs {
@@ -622,6 +626,10 @@ impl FileSystem for MemoryFs {
 /// A snapshot is a directory with the names that its source had.
 impl Snapshots for MemoryFs {
     fn take_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<()> {
+        if name.starts_with(LONG_SNAPSHOT.as_bytes()) {
+            self.at_gate.fetch_add(1, Ordering::Relaxed);
+            drop(self.gate.lock());
+        }
         let mut state = self.state.lock();
         let key = (directory.shown(), name.to_vec());
         if state.snapshots.contains_key(&key) {

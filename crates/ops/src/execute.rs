@@ -14,9 +14,10 @@
 //! locks and reads where the records are, and commits the batch by trees.
 
 use format::answer_record::Executed;
-use inode::NodeId;
-use store::{CommitToken, TreeId};
+use inode::{FsError, NodeId};
+use store::{Batch, CommitToken, TreeId};
 use vfs::{FsResult, Request, TakenRequest};
+use volume::error::from_store;
 use volume::locks::{Lock, Mode};
 use volume::nodes::{Location, Orphan};
 use volume::subvol::{Entered, Subvol, node_of};
@@ -25,6 +26,7 @@ use volume::view::View;
 use crate::Ops;
 use crate::plan::{Effect, LastName, Plan};
 use crate::policy::Policy;
+use crate::reach;
 
 /// What an operation reads from, and who sees its plan.
 #[derive(Clone, Copy)]
@@ -305,7 +307,12 @@ pub fn execute_gathered(fs: &Ops, plan: &mut Plan) -> FsResult<()> {
 /// Commits the batch of a plan, and settles what it freed.
 #[inline]
 pub fn commit(fs: &Ops, plan: &mut Plan) -> FsResult<CommitToken> {
-    let committed = plan.commit(&*fs.store, &fs.arrivals);
+    let waited = |plan: &Plan| match plan.made_in() {
+        Some(directory) if reach::is_taken_away(&*fs.store, directory)? => Err(FsError::NotFound),
+        _ => Ok(()),
+    };
+    let commit = |batch: &Batch| fs.store.commit(batch).map_err(from_store);
+    let committed = plan.commit_after(&fs.arrivals, waited, commit);
     if let Some(freed) = plan.take_freed() {
         fs.settle_freed(Some(freed), committed.as_ref().copied());
     }

@@ -65,6 +65,8 @@ pub struct Plan {
     frees_ancestors: bool,
     /// The watch that was closed for it, and opens after the commit.
     closed: Option<usize>,
+    /// The directory, a subvolume and a number, in which it makes one.
+    makes_in: Option<(u64, u64)>,
     /// Where a policy has what is removed go.
     redirect: Option<Box<dyn Any>>,
     /// A directory whose times stay as they are; 0: none.
@@ -237,6 +239,7 @@ impl Plan {
             freed: None,
             frees_ancestors: false,
             closed: None,
+            makes_in: None,
             redirect: None,
             untimed: 0,
             is_part: false,
@@ -274,6 +277,17 @@ impl Plan {
         self.scratch.effects.clear();
         (self.has, self.redirect, self.untimed) = (Has::default(), None, 0);
         (self.closed, self.is_part, self.frees_ancestors) = (None, false, false);
+        self.makes_in = None;
+    }
+
+    /// It makes a directory in another one: not if that is taken away before the commit.
+    pub(crate) fn makes_in(&mut self, directory: (u64, u64)) {
+        self.makes_in = Some(directory);
+    }
+
+    /// The directory in which it makes one.
+    pub(crate) fn made_in(&self) -> Option<(u64, u64)> {
+        self.makes_in
     }
 
     /// More batches of the same change follow this one.
@@ -449,7 +463,22 @@ impl Plan {
         arrivals: &Arrivals,
         commit: impl FnOnce(&Batch) -> FsResult<T>,
     ) -> FsResult<T> {
+        self.commit_after(arrivals, |_| Ok(()), commit)
+    }
+
+    /// The same. `waited` is called before the commit if the batch waited for a walk that took a tree
+    /// away: with an error nothing is committed.
+    #[inline]
+    pub(crate) fn commit_after<T>(
+        &mut self,
+        arrivals: &Arrivals,
+        waited: impl FnOnce(&Plan) -> FsResult<()>,
+        commit: impl FnOnce(&Batch) -> FsResult<T>,
+    ) -> FsResult<T> {
         let under_way = if self.has.arrivals { self.note_arrivals(arrivals) } else { None };
+        if under_way.as_ref().is_some_and(UnderWay::waited) {
+            waited(self)?;
+        }
         let committed = commit(&self.scratch.batch);
         drop(under_way);
         if let Some(watch) = self.closed.take() {

@@ -3,9 +3,11 @@
 use device::Map;
 use format::directory_record::DirectoryRecord;
 use format::key::{self, Part};
+use inode::SubvolId;
 use store::{Store, TreeId};
 use vfs::FsResult;
 use volume::error::{from_store, inconsistent, malformed};
+use volume::subvol::{VOLUME, read_record};
 
 /// Deepest path: a longer chain of parents is a loop.
 const DEPTH_MAX: usize = 1 << 20;
@@ -69,6 +71,24 @@ impl Reach {
         }
         Ok(answer)
     }
+}
+
+/// Whether a directory, a subvolume and a number, is in a tree that was taken away: it or one above it
+/// waits to be reclaimed, also above the subvolume that it is in.
+pub(crate) fn is_taken_away(store: &dyn Store, directory: (u64, u64)) -> FsResult<bool> {
+    let (mut subvol, mut at) = directory;
+    for _ in 0..DEPTH_MAX {
+        let record = read_record(store, SubvolId(subvol))?.filter(|record| !record.detached);
+        let Some(record) = record else { return Ok(true) };
+        if !Reach::new(TreeId(record.tree), record.root).contains(store, at)? {
+            return Ok(true);
+        }
+        if record.parent.0 == 0 {
+            return Ok(false);
+        }
+        (subvol, at) = (record.parent.0, record.parent.1);
+    }
+    Err(inconsistent(VOLUME, "subvolumes contain each other", subvol))
 }
 
 fn record_of(store: &dyn Store, tree: TreeId, directory: u64) -> FsResult<Option<DirectoryRecord>> {

@@ -137,6 +137,14 @@ pub struct Arrivals {
 pub struct UnderWay<'a> {
     arrivals: &'a Arrivals,
     number: u64,
+    waited: bool,
+}
+
+impl UnderWay<'_> {
+    /// Whether it waited for a watch: a tree was taken away since the batch was planned.
+    pub fn waited(&self) -> bool {
+        self.waited
+    }
 }
 
 impl Drop for UnderWay<'_> {
@@ -267,10 +275,11 @@ impl Arrivals {
         own: Option<usize>,
     ) -> UnderWay<'_> {
         let mut state = self.state.lock();
-        if own.is_none() {
+        let waited = own.is_none() && state.blocks(notes.clone());
+        if waited {
             self.changed.wait_while(&mut state, |state| state.blocks(notes.clone()));
         }
-        UnderWay { arrivals: self, number: state.note(notes) }
+        UnderWay { arrivals: self, number: state.note(notes), waited }
     }
 }
 

@@ -221,16 +221,28 @@ fn what_its_owner_makes_meanwhile_goes_with_a_tree() {
     }
 }
 
-/// A directory that is planned before its tree is removed, and committed after that: the call
-/// succeeds, the directory goes with the tree, and nothing of it is left.
+/// A directory that is planned before its tree is removed, and was to be committed after that: the
+/// call fails as if it had come later, in the tree itself and in a subvolume in it.
 #[test]
-fn a_directory_made_just_as_its_tree_is_removed_goes_with_it() {
+fn a_directory_is_not_made_in_a_tree_that_is_removed_meanwhile() {
+    for is_nested in [false, true] {
+        make_in_removed(is_nested);
+    }
+}
+
+fn make_in_removed(is_nested: bool) {
     let (fs, root, owner) = (volume(), Caller::root(), owner());
     let other = Caller { uid: OWNER + 1, gid: OWNER + 1, ..self::owner() };
     let inodes = || fs.status().expect("it is open").files;
     let before = inodes();
     let tree = own_dir(&fs, NodeId::ROOT, "t");
-    let below = own_dir(&fs, tree, "below");
+    let below = if is_nested {
+        let made = fs.subvolume_create(&root, tree, b"below", 0o755).expect("space").node;
+        set_owner(&fs, made);
+        made
+    } else {
+        own_dir(&fs, tree, "below")
+    };
     set(&fs, below, &SetAttr { mode: Some(0o777), ..SetAttr::default() });
     let (subvol, ino) = fs.place(tree).expect("it is there");
     let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
@@ -245,21 +257,38 @@ fn a_directory_made_just_as_its_tree_is_removed_goes_with_it() {
         making.join().expect("no panic")
     });
     drop(owned);
-    let made = made.expect("it was planned before the removal").node;
+    assert!(matches!(made, Err(FsError::NotFound)), "{made:?}");
     let gone = fs.lookup(&root, NodeId::ROOT, b"t");
     assert!(matches!(gone, Err(FsError::NotFound)), "{gone:?}");
     for _ in 0..100 {
         fs.background_step(100).expect("there is space");
     }
-    let late = fs.mkdir(&root, made, b"late", 0o755);
-    assert!(matches!(late, Err(FsError::NotFound | FsError::Stale)), "{late:?}");
-    for node in [made, below, tree] {
+    for node in [below, tree] {
         fs.forget(node, 1);
     }
     for _ in 0..100 {
         fs.background_step(100).expect("there is space");
     }
-    assert_eq!(inodes(), before, "all of the tree was reclaimed, with what was made in it");
+    assert_eq!(inodes(), before, "all of the tree was reclaimed, and nothing was made in it");
+}
+
+/// Where a tree stays, what waited for its removal is made.
+#[test]
+fn a_directory_is_made_in_a_tree_that_stays() {
+    let (fs, owner) = (volume(), owner());
+    let other = Caller { uid: OWNER + 1, gid: OWNER + 1, ..self::owner() };
+    let tree = own_dir(&fs, NodeId::ROOT, "t");
+    let below = own_dir(&fs, tree, "below");
+    set(&fs, below, &SetAttr { mode: Some(0o777), ..SetAttr::default() });
+    let (subvol, ino) = fs.place(tree).expect("it is there");
+    let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+    device::scope(|scope| {
+        assert!(owned.holds(&mut Plan::new()).expect("its own"));
+        let making = scope.spawn(|| fs.mkdir(&other, below, b"new", 0o755));
+        SystemClock::new().sleep(Duration::from_millis(50));
+        owned.reopen();
+        making.join().expect("no panic").expect("the tree is there");
+    });
 }
 
 /// A tree that replaces another one between the walk and the commit is walked.

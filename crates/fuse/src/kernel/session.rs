@@ -303,7 +303,8 @@ impl<'a> Worker<'a> {
                     continue;
                 }
                 Some(request) => {
-                    let share = shares.take(&request);
+                    let adapter = self.adapter;
+                    let share = shares.take(&request, |node| adapter.takes_snapshots(node));
                     if share.is_none() {
                         self.queues.slow.put(&request, message, channel);
                         continue;

@@ -25,10 +25,14 @@ impl Shares {
     }
 
     /// A thread is about to serve a request. `None`: it may take long, and as many threads as may
-    /// are busy with such requests.
-    pub(super) fn take(&self, request: &Request<'_>) -> Option<Share<'_>> {
+    /// are busy with such requests. `takes_snapshots`: whether a directory is one of snapshots.
+    pub(super) fn take(
+        &self,
+        request: &Request<'_>,
+        takes_snapshots: impl FnOnce(u64) -> bool,
+    ) -> Option<Share<'_>> {
         // What the kernel writes back by itself is root's, and waits for nothing.
-        if request.who.uid == 0 || !may_take_long(request) {
+        if request.who.uid == 0 || !may_take_long(request, takes_snapshots) {
             return Some(Share(None));
         }
         let one_more = |busy| (busy < self.most).then_some(busy + 1);
@@ -46,21 +50,24 @@ impl Drop for Share<'_> {
 }
 
 /// Whether a request takes time in proportion to the file that it is about, or to the depth of the
-/// directory that a directory moves to or that has a trash far above it, or waits for a disk.
-fn may_take_long(request: &Request<'_>) -> bool {
-    matches!(
-        request.opcode,
+/// directory that a directory moves to or that has a trash far above it, or to the subvolumes below
+/// a directory of which a snapshot is taken, or waits for a disk.
+fn may_take_long(request: &Request<'_>, takes_snapshots: impl FnOnce(u64) -> bool) -> bool {
+    match request.opcode {
         op::SETATTR
-            | op::FALLOCATE
-            | op::COPY_FILE_RANGE
-            | op::LSEEK
-            | op::FSYNC
-            | op::FSYNCDIR
-            | op::RENAME
-            | op::RENAME2
-            | op::UNLINK
-            | op::RMDIR
-    )
+        | op::FALLOCATE
+        | op::COPY_FILE_RANGE
+        | op::LSEEK
+        | op::FSYNC
+        | op::FSYNCDIR
+        | op::RENAME
+        | op::RENAME2
+        | op::UNLINK
+        | op::RMDIR => true,
+        // A snapshot: others of the directory may have to get what they inherit first.
+        op::MKDIR => takes_snapshots(request.node),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -68,9 +75,18 @@ mod tests {
     use super::*;
     use crate::kernel::slow::message;
 
-    fn take(shares: &Shares, opcode: u32, user: u32) -> Option<Share<'_>> {
+    fn take_in(
+        shares: &Shares,
+        opcode: u32,
+        user: u32,
+        takes_snapshots: bool,
+    ) -> Option<Share<'_>> {
         let message = message(opcode, 2, user, 0);
-        shares.take(&Request::parse(&message).expect("a request"))
+        shares.take(&Request::parse(&message).expect("a request"), |_| takes_snapshots)
+    }
+
+    fn take(shares: &Shares, opcode: u32, user: u32) -> Option<Share<'_>> {
+        take_in(shares, opcode, user, false)
     }
 
     #[test]
@@ -84,6 +100,9 @@ mod tests {
                 assert!(take(&shares, long, user).is_none(), "user {user}");
             }
             assert!(take(&shares, op::GETATTR, user).is_some(), "user {user}");
+            // A directory that is made is a snapshot where snapshots are taken.
+            assert!(take(&shares, op::MKDIR, user).is_some(), "user {user}");
+            assert!(take_in(&shares, op::MKDIR, user, true).is_none(), "user {user}");
         }
         assert!(take(&shares, op::FSYNC, 0).is_some());
         held.pop();

@@ -11,6 +11,7 @@ use device::{Clock, SystemClock};
 use fuse::{Mount, MountOptions, mount};
 use rustix::fs::{Gid, Uid};
 use tempfile::TempDir;
+use vfs::VirtualDirs;
 
 use testing::memory_fs::MemoryFs;
 
@@ -47,6 +48,16 @@ impl Rig {
             clock.sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Mounts with a directory of snapshots in each directory, or prints that FUSE is known to be missing.
+pub(crate) fn mounted_with_snapshots(options: &str) -> Option<Rig> {
+    let directory = places()?;
+    let fs = Arc::new(MemoryFs::new());
+    let clock = Arc::new(SystemClock::new());
+    let shown = Arc::new(VirtualDirs::new(Arc::clone(&fs), clock, b".snapshots"));
+    let mount = mount(shown, &options_at(directory.path(), options)).unwrap();
+    Some(Rig { fs, mount, directory })
 }
 
 /// Mounts, or prints that FUSE is known to be missing.

@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,8 +12,10 @@ use inode::{Caller, NodeId, SetAttr};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::io::Errno;
 
-use crate::rig::{NOBODY, OpenDevice, PATIENCE, as_user, mounted, options_at, places};
-use testing::memory_fs::{LONG, MemoryFs};
+use crate::rig::{
+    NOBODY, OpenDevice, PATIENCE, Rig, as_user, mounted, mounted_with_snapshots, options_at, places,
+};
+use testing::memory_fs::{LONG, LONG_SNAPSHOT, MemoryFs};
 
 #[test]
 fn an_ordinary_user_mounts_through_the_helper() {
@@ -129,27 +132,17 @@ fn a_descriptor_keeps_the_rights_of_its_open() {
     });
 }
 
-/// One user truncates as many files as there are threads, each of which takes long.
-#[test]
-fn long_requests_of_one_user_leave_threads_to_others() {
-    const FILES: usize = 6;
-    let Some(rig) = mounted("threads=2,allow_other") else { return };
+/// How many requests that take long the next tests send: as many as there are threads, and more.
+const REQUESTS: usize = 6;
+
+/// A user sends as many long requests at a time as there are threads: others are answered meanwhile.
+fn assert_threads_are_left(rig: &Rig, send: impl Fn(PathBuf) + Send + Sync + Copy) {
     rig.write("other", b"text");
-    for number in 0..FILES {
-        let path = rig.path(&number.to_string());
-        std::fs::write(&path, b"").unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
-    }
     let held = rig.fs.gate.lock();
     device::scope(|scope| {
-        for number in 0..FILES {
+        for number in 0..REQUESTS {
             let path = rig.path(&number.to_string());
-            scope.spawn(move || {
-                as_user(NOBODY, &[], || {
-                    let file = std::fs::File::options().write(true).open(path).unwrap();
-                    file.set_len(LONG).unwrap();
-                });
-            });
+            scope.spawn(move || as_user(NOBODY, &[], || send(path)));
         }
         // One of the serving threads, and two of those for slow requests.
         rig.eventually("they are at it", |fs| fs.at_gate.load(Ordering::Relaxed) == 3);
@@ -161,7 +154,38 @@ fn long_requests_of_one_user_leave_threads_to_others() {
         drop(held);
         assert_eq!((read.as_deref(), at_gate), (Ok(&b"text"[..]), 3));
     });
-    for number in 0..FILES {
+}
+
+/// One user truncates as many files as there are threads, each of which takes long.
+#[test]
+fn long_requests_of_one_user_leave_threads_to_others() {
+    let Some(rig) = mounted("threads=2,allow_other") else { return };
+    for number in 0..REQUESTS {
+        let path = rig.path(&number.to_string());
+        std::fs::write(&path, b"").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    }
+    assert_threads_are_left(&rig, |path| {
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_len(LONG).unwrap();
+    });
+    for number in 0..REQUESTS {
         assert_eq!(std::fs::metadata(rig.path(&number.to_string())).unwrap().len(), LONG);
+    }
+}
+
+/// A snapshot may wait until others of the directory have what they inherit.
+#[test]
+fn snapshots_that_one_user_takes_leave_threads_to_others() {
+    let Some(rig) = mounted_with_snapshots("threads=2,allow_other") else { return };
+    for number in 0..REQUESTS {
+        let path = rig.path(&number.to_string());
+        std::fs::create_dir(&path).unwrap();
+        chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let snapshot = |path: PathBuf| path.join(".snapshots").join(LONG_SNAPSHOT);
+    assert_threads_are_left(&rig, |path| std::fs::create_dir(snapshot(path)).unwrap());
+    for number in 0..REQUESTS {
+        assert!(snapshot(rig.path(&number.to_string())).is_dir());
     }
 }

@@ -99,6 +99,7 @@ impl Operation for MakeDirectory<'_> {
         }
         plan.touch_directory(view.tree, dir, 1, 1);
         plan.count(at.id(), 1, 0);
+        plan.makes_in((at.id(), dir));
         let node = at.subvol.node(ino);
         plan.effect(Effect::LookUp(node, Location::Directory));
         Ok(Outcome::Done(fs.entry(attributes::of_directory(node, &record))))

@@ -53,6 +53,7 @@ impl Ops {
         source: (&Subvol, u64),
         directory: (u64, u64),
     ) -> FsResult<MutexGuard<'_, Ledger>> {
+        self.admin.learn(self);
         for look in 1.. {
             let looked = policy.may_copy(caller, source, directory)?;
             self.spare_heirs(source.0, source.1)?;

@@ -28,7 +28,7 @@ impl Ops {
     /// corrected.
     pub fn pin_corrected(&self, tops: &[(u64, u64)]) -> FsResult<Box<dyn Pinned>> {
         loop {
-            let mut ledger = self.admin.lock();
+            let mut ledger = self.admin.lock_to_give(self);
             if !self.admin.may_inherit() || self.correct_some(&mut ledger, tops)? {
                 // With the ledger locked, no entry becomes wrong before the state is pinned.
                 return self.store.pin().map_err(from_store);

@@ -107,7 +107,7 @@ pub(super) fn execute_step<T>(
         Effect::HasAll(heir) => ledger.inherited(*heir, Vec::new()),
         Effect::SubvolumeGone(subvol, maker) => {
             subvol.set_gone();
-            ledger.removed(*maker);
+            ledger.removed(subvol.id.0, *maker);
             fs.subvols.remove(&fs.nodes, subvol.id);
         }
         effect => apply(fs, effect),

@@ -134,7 +134,7 @@ impl Ops {
         if self.is_mounted_at(above, slot, id)? {
             return Ok(id);
         }
-        self.nested_with(&mut self.admin.lock(), above, slot)
+        self.nested_with(&mut self.admin.lock_known(self), above, slot)
     }
 
     /// As [`Ops::nested_at`], for a caller that holds the ledger, which keeps the entry as it is.
@@ -221,7 +221,7 @@ impl Ops {
                 return Ok(gate);
             }
             drop(gate);
-            self.give_to_heirs(&mut self.admin.lock(), subvol)?;
+            self.give_to_heirs(&mut self.admin.lock_known(self), subvol)?;
         }
     }
 
@@ -448,7 +448,7 @@ impl Ops {
         if !self.admin.may_inherit() {
             return Ok(0);
         }
-        let mut ledger = self.admin.lock();
+        let mut ledger = self.admin.lock_known(self);
         let heir = ledger.last_heir(self, resting).map_err(|error| (0, error))?;
         let Some(heir) = heir else { return Ok(0) };
         let given = self.give_some(&mut ledger, heir, Need::Due);
@@ -461,7 +461,7 @@ impl Ops {
     pub(super) fn spare_heirs(&self, source: &Subvol, directory: u64) -> FsResult<()> {
         let mut damaged = BTreeSet::new();
         loop {
-            let mut ledger = self.admin.lock();
+            let mut ledger = self.admin.lock_known(self);
             let Some(heir) = self.heir_too_many(&mut ledger, (source, directory), &damaged)? else {
                 return Ok(());
             };

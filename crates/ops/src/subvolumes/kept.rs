@@ -109,7 +109,7 @@ impl Ops {
         let mut count = 0;
         self.inherit_some();
         let from = (&*subvol, found.ino);
-        let below = nested::below(self, &mut self.admin.lock(), from)?;
+        let below = nested::below(self, &mut self.admin.lock_known(self), from)?;
         let roots = below.iter().map(|member| (&*member.subvol, member.subvol.root));
         for (subvol, dir) in std::iter::once((&*subvol, found.ino)).chain(roots) {
             let mut reach = Reach::new(subvol.tree(), dir);

@@ -5,21 +5,21 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::sync::{Mutex, MutexGuard};
 use format::detached_record::DetachedRecord;
-use format::inherited_record::{Home, InheritedRecord};
+use format::inherited_record::Home;
 use format::kept_twice::{Features, RootCounter};
 use format::key::{self, Counter};
-use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, SubvolId};
 use store::{Batch, KeyRange, Need, Store, TreeId};
 use vfs::FsResult;
-use volume::error::{from_store, malformed};
+use volume::error::from_store;
 use volume::numbers::{Counts, read_root};
 use volume::subvol::VOLUME;
 
+use super::learn::Learned;
 use super::mounts::{MountPoint, Mounts, Slot};
 use super::shares::{Makes, Shares};
 use volume::Core;
@@ -30,6 +30,10 @@ pub struct Admin {
     epoch: AtomicU64,
     /// How many copies were made that inherit.
     copies: AtomicU64,
+    /// Whether the ledger knows where subvolumes are mounted, and who made how many.
+    is_known: AtomicBool,
+    /// Held by the thread that reads that.
+    learning: Mutex<()>,
 }
 
 /// Numbers that come next, and who is mounted where.
@@ -48,12 +52,14 @@ pub struct Ledger {
     features: Cell<Features>,
     /// The volume's root and the features, where the next batch is to write them.
     root_to_write: Cell<Option<(u64, Features)>>,
-    /// Where subvolumes are mounted; unknown until somebody asks.
+    /// Where subvolumes are mounted; unknown until somebody needs it (`learn`).
     mounts: Option<Mounts>,
     /// How far heirs were given what they inherit. Nothing of it need survive a crash.
     reached: BTreeMap<u64, Reached>,
     /// How often a subvolume was mounted elsewhere, or what a copy inherits changed.
     changes: u64,
+    /// The subvolumes whose records changed while a thread learns where they are mounted.
+    changed: Option<BTreeSet<u64>>,
 }
 
 /// How far an heir was given what it inherits.
@@ -86,9 +92,16 @@ impl Admin {
             mounts: None,
             reached: BTreeMap::new(),
             changes: 0,
+            changed: None,
         };
         let copies = AtomicU64::new(u64::from(inherits(store)?));
-        Ok(Admin { ledger: Mutex::new(ledger), epoch: AtomicU64::new(epoch), copies })
+        Ok(Admin {
+            ledger: Mutex::new(ledger),
+            epoch: AtomicU64::new(epoch),
+            copies,
+            is_known: AtomicBool::new(false),
+            learning: Mutex::default(),
+        })
     }
 
     /// The ledger, for a change of subvolumes. Taken before any gate and any other lock.
@@ -102,6 +115,35 @@ impl Admin {
         ledger
     }
 
+    /// The ledger, for work that needs to know what is mounted where: that is read before.
+    pub fn lock_known(&self, fs: &Core) -> MutexGuard<'_, Ledger> {
+        self.learn(fs);
+        self.lock()
+    }
+
+    /// The ledger, for a change before which heirs may have to get what they inherit.
+    pub fn lock_to_give(&self, fs: &Core) -> MutexGuard<'_, Ledger> {
+        if self.may_inherit() {
+            self.learn(fs);
+        }
+        self.lock()
+    }
+
+    /// Whether it is known what is mounted where.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Acquire)
+    }
+
+    /// Notes that it is, which it stays.
+    pub(super) fn set_known(&self, _ledger: &Ledger) {
+        self.is_known.store(true, Ordering::Release);
+    }
+
+    /// Has one thread at a time read that.
+    pub(super) fn learning(&self) -> MutexGuard<'_, ()> {
+        self.learning.lock()
+    }
+
     /// Whether a thread has it, for tests of what is done meanwhile.
     pub fn is_locked(&self) -> bool {
         self.ledger.is_locked()
@@ -111,6 +153,9 @@ impl Admin {
     /// object store it waits before it holds anything.
     pub(crate) fn lock_for(&self, fs: &Core, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
         fs.wait_for_objects()?;
+        if !caller.is_root() {
+            self.learn(fs);
+        }
         let mut ledger = self.lock();
         ledger.shares.get_mut().begin_for(fs, caller)?;
         Ok(ledger)
@@ -232,7 +277,8 @@ impl Ledger {
     }
 
     /// Notes that a subvolume was removed, after the commit.
-    pub fn removed(&mut self, maker: u32) {
+    pub fn removed(&mut self, subvol: u64, maker: u32) {
+        self.note_changed(subvol);
         self.shares.get_mut().removed(maker);
     }
 
@@ -291,8 +337,37 @@ impl Ledger {
     fn mounts(&mut self, fs: &Core) -> FsResult<&Mounts> {
         Ok(match &mut self.mounts {
             Some(mounts) => mounts,
-            unknown => unknown.insert(read_mounts(fs)?),
+            unknown => unknown.insert(Learned::read(fs)?.mounts),
         })
+    }
+
+    /// Whether what it knows of all subvolumes is what the volume has, for tests.
+    pub fn is_as_stored(&self, fs: &Core) -> FsResult<bool> {
+        let stored = Learned::read(fs)?;
+        let mounts = self.mounts.as_ref().is_some_and(|known| known.is_like(&stored.mounts));
+        Ok(mounts && self.shares.borrow().has_counted(stored.makers.into_values()))
+    }
+
+    /// Whether changed subvolumes are noted from now on.
+    pub(super) fn note_changes(&mut self, is_noted: bool) {
+        self.changed = is_noted.then(BTreeSet::new);
+    }
+
+    /// Those that were noted since the last call.
+    pub(super) fn take_changed(&mut self) -> BTreeSet<u64> {
+        self.changed.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn note_changed(&mut self, subvol: u64) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(subvol);
+        }
+    }
+
+    /// Keeps what was learned, unless it is known meanwhile.
+    pub(super) fn know(&mut self, learned: Learned) {
+        self.shares.get_mut().know(learned.makers.into_values());
+        self.mounts.get_or_insert(learned.mounts);
     }
 
     /// How often what is mounted or inherited somewhere has changed since the volume was opened.
@@ -343,6 +418,7 @@ impl Ledger {
     /// nothing any more.
     pub fn moved(&mut self, subvol: u64, to: Option<MountPoint>) {
         self.changes += 1;
+        self.note_changed(subvol);
         if let Some(mounts) = &mut self.mounts {
             mounts.set(subvol, to);
         }
@@ -461,6 +537,7 @@ impl Ledger {
     /// Notes what a copy inherits, after the commit that records it.
     pub(super) fn inherited(&mut self, copy: u64, homes: Vec<Home>) {
         self.changes += 1;
+        self.note_changed(copy);
         if homes.is_empty() {
             self.reached.remove(&copy);
         }
@@ -468,30 +545,6 @@ impl Ledger {
             mounts.inherit(copy, homes);
         }
     }
-}
-
-fn read_mounts(fs: &Core) -> FsResult<Mounts> {
-    let (mut mounts, mut copies) = (Mounts::default(), BTreeSet::new());
-    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
-        let malformed = |error| malformed(VOLUME, &error);
-        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
-        let id = key::parse_number(key).map_err(malformed)?;
-        if record.source.0 != 0 {
-            copies.insert(id);
-        }
-        if record.parent.0 != 0 {
-            mounts.set(id, Some(record.parent));
-        }
-        Ok(())
-    })?;
-    fs.visit_volume(&format::inherited_record::INHERITED_PREFIX, &mut |key, value| {
-        let malformed = |error| malformed(VOLUME, &error);
-        let record = InheritedRecord::decode(value).map_err(malformed)?;
-        mounts.inherit(key::parse_number(key).map_err(malformed)?, record.homes);
-        Ok(())
-    })?;
-    mounts.doubt_all(&|id| copies.contains(&id));
-    Ok(mounts)
 }
 
 fn put_root(batch: &mut Batch, subvolume: u64, features: Features) {

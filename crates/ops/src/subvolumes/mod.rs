@@ -4,7 +4,7 @@
 //! Order of what is taken: the ledger, gates of subvolumes by their numbers, striped locks.
 //!
 //! Which module decides what:
-//! * `execute`, `ledger`, `mounts`: locks, one commit, the memory of all subvolumes
+//! * `execute`, `ledger`, `learn`, `mounts`: locks, one commit, the memory of all subvolumes
 //! * `copy`, `copied`: what a copy is, for snapshots, clones and rollbacks
 //! * `snapshot`, `clone`, `rollback`, `create`, `rmr`, `rename`: the verbs
 //! * `inherit`, `nested`, `kept`, `above`: nested subvolumes, what copies inherit, snapshots below
@@ -47,6 +47,7 @@ mod above;
 pub mod owned;
 mod nested;
 mod ledger;
+mod learn;
 mod mounts;
 mod shares;
 pub mod access;

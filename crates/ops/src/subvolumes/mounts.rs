@@ -54,6 +54,12 @@ impl Mounts {
         self.doubted = doubted;
     }
 
+    /// Whether the same is mounted and inherited in another.
+    pub(super) fn is_like(&self, other: &Mounts) -> bool {
+        (&self.inside, &self.places, &self.homes, &self.heirs)
+            == (&other.inside, &other.places, &other.homes, &other.heirs)
+    }
+
     /// Notes where a subvolume is mounted now.
     pub(super) fn set(&mut self, subvol: u64, to: Option<MountPoint>) {
         if let Some((above, directory, cookie)) = self.places.remove(&subvol) {

@@ -98,6 +98,9 @@ pub fn inside(
     mut access: Access<'_>,
     (subvol, dir): (&Subvol, u64),
 ) -> FsResult<Vec<Inside>> {
+    if let Access::Looks(admin) = access {
+        admin.learn(fs);
+    }
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     directly_inside(fs, &mut access, (subvol, dir), None, &mut found)?;
     let mut next = 0;

@@ -55,7 +55,7 @@ impl Ops {
         (seen, owned): (&FoundEntry, &mut OwnedTree<'_>),
     ) -> FsResult<Removal> {
         let (hash, id) = (self.hash.hash(name), subvol.id.0);
-        let mut ledger = self.admin.lock();
+        let mut ledger = self.admin.lock_to_give(self);
         if let Target::Subvolume(child) = seen.target {
             self.give_to_heirs(&mut ledger, &*self.subvol(SubvolId(child))?)?;
         }

@@ -3,8 +3,8 @@
 //!
 //! The superuser and the owner of the volume's root directory are not bound. All others have a
 //! rate, a share of the subvolumes that exist, and a bound on all of them together, which leaves
-//! the rest to those who are not bound. What exists is counted once, when the first bound user
-//! makes one, and kept in memory from then on.
+//! the rest to those who are not bound. What exists is counted once, before the first bound
+//! user makes one (`learn`), and kept in memory from then on.
 
 use std::time::Duration;
 
@@ -44,10 +44,22 @@ pub(super) struct Makes {
     is_rated: bool,
 }
 
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 struct Existing {
     all: u64,
     by_maker: Map<u32, u64>,
+}
+
+impl FromIterator<u32> for Existing {
+    /// By the makers of all.
+    fn from_iter<I: IntoIterator<Item = u32>>(makers: I) -> Existing {
+        let mut existing = Existing::default();
+        for maker in makers {
+            existing.all += 1;
+            *existing.by_maker.entry(maker).or_default() += 1;
+        }
+        existing
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -139,6 +151,16 @@ impl Shares {
             return Err(FsError::LimitReached(what));
         }
         Ok(())
+    }
+
+    /// Keeps who made each subvolume that exists, unless that was counted.
+    pub(super) fn know(&mut self, makers: impl Iterator<Item = u32>) {
+        self.existing.get_or_insert_with(|| makers.collect());
+    }
+
+    /// Whether these were counted.
+    pub(super) fn has_counted(&self, makers: impl Iterator<Item = u32>) -> bool {
+        self.existing.as_ref().is_some_and(|existing| *existing == makers.collect::<Existing>())
     }
 
     /// A number was given out.

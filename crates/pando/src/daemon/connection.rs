@@ -21,6 +21,7 @@ use super::replies::{Replies, too_long};
 use super::scan::{self, Scan};
 use super::server::Server;
 use super::sessions::Task;
+use super::shares::Taken;
 use super::streams::{self, Receive};
 use super::{admission, calls, export, far_calls, mounted, stream_terms};
 
@@ -164,7 +165,7 @@ fn try_serve(
             request.call,
             Call::ImportOpen { .. } | Call::ScanOpen { .. } | Call::ReceiveOpen { .. }
         );
-        let load = (load::load(&request.call), load::memory(&request.call));
+        let load = (load::load(&request.call), load::memory(&request.call, is_far));
         let task = name(&request.call).map(|what| Task { what, continues });
         let was_idle = work.is_none();
         if was_idle && task.is_some() && !server.set_busy(id, task) {
@@ -277,7 +278,7 @@ fn caller(peer: Peer) -> Caller {
 }
 
 fn open_import<'a>(
-    server: &'a Server,
+    (server, id): (&'a Server, u64),
     caller: &Caller,
     (path, directory, staged): (&[u8], bool, bool),
     work: &mut Work<'a>,
@@ -286,8 +287,11 @@ fn open_import<'a>(
     let staged = staged.then(|| server.staged());
     // (Memory for many files is this machine's: one of other machines has as much as users.)
     let trusted = server.trusts(caller.uid) && !work.is_far;
-    let (opened, entered) =
+    let (mut opened, entered) =
         Import::open(server.fs(), caller, path, (directory, staged), trusted, replies)?;
+    if let Some(taker) = server.taker(id) {
+        opened.count_in(server.staged().held().of(taker));
+    }
     work.import = Some(opened);
     Ok(entered)
 }
@@ -295,14 +299,10 @@ fn open_import<'a>(
 fn answer_export(
     server: &Server,
     caller: &Caller,
-    (path, memory, is_far): (&[u8], u64, bool),
+    (path, memory, share): (&[u8], u64, Option<Taken<'_>>),
     (send, found): (export::Send<'_>, &mut dyn FnMut()),
 ) -> Result<Answer, Failure> {
     server.catch_up();
-    // A client names its user itself, and what it may take is reserved (`sessions/reserved.rs`): it
-    // takes nothing of a user of this machine who has that number.
-    let shares = !is_far && !server.trusts(caller.uid);
-    let share = shares.then(|| (server.staged().links(), caller.uid));
     let memory = stream_terms::bounded(caller, memory);
     export::export(server.fs(), (caller, path), (memory, share), send, found)?;
     Ok(Answer::Nothing)
@@ -319,7 +319,7 @@ fn answer<'a>(
         return replies.send(Body::Failed(failure));
     }
     if let Call::ImportOpen { path, directory, staged } = call {
-        let opened = open_import(server, caller, (path, directory, staged), work, replies);
+        let opened = open_import((server, id), caller, (path, directory, staged), work, replies);
         return replies.send(settled(server, opened).map_or_else(Body::Failed, Body::Done));
     }
     let import = &mut work.import;
@@ -380,7 +380,10 @@ fn answer<'a>(
         }
         (Call::Export { path, memory }, _) => {
             let send = &mut |body| replies.part(body);
-            let of = (path, memory, work.is_far);
+            // What a client may take is reserved (`sessions/reserved.rs`).
+            let taker = server.taker(id).filter(|_| !work.is_far);
+            let share = taker.map(|taker| server.staged().links().of(taker));
+            let of = (path, memory, share);
             answer_export(server, caller, of, (send, &mut || server.end_turn(id)))
         }
         (call, _) => calls::answer(server, caller, &call, replies),

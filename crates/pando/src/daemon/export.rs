@@ -12,11 +12,12 @@ use wire::{Body, Bytes, ExportItem, Failure, FailureKind};
 
 use super::about::about;
 use super::held::{Held, split};
+use super::shares::Taken;
 
 mod links;
 
 use links::Links;
-pub(super) use links::Shares;
+pub(super) use links::shares;
 
 /// Entries of a directory that are read at once.
 const ENTRIES_AT_ONCE: usize = 1024;
@@ -51,7 +52,7 @@ type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 pub(super) fn export(
     fs: &Volume,
     (caller, path): (&Caller, &[u8]),
-    (memory, share): (usize, Option<(&Shares, u32)>),
+    (memory, share): (usize, Option<Taken<'_>>),
     send: Send<'_>,
     found: impl FnOnce(),
 ) -> Result<(), Failure> {

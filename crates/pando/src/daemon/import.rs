@@ -20,6 +20,7 @@ use super::about::about;
 use super::held::{Held, split};
 use super::list;
 use super::replies::Replies;
+use super::shares::Taken;
 use super::staged::{Claim, Staged};
 
 /// Most errors that are reported in full between two flushes.
@@ -41,7 +42,8 @@ mod levels;
 mod make;
 mod names;
 
-use bounds::{BOUNDS, Bounds, TOO_DEEP, TOO_MANY_HELD};
+pub(super) use bounds::shares;
+use bounds::{BOUNDS, Bounds, TOO_DEEP, TOO_MANY_HELD, TOO_MANY_OF_USERS};
 
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
 type OwnedXattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -57,6 +59,8 @@ pub(super) struct Import<'a> {
     left_out: u64,
     begun: Option<Begun>,
     held: BTreeMap<u64, BulkNode>,
+    /// The share of the user in what all imports hold.
+    share: Option<Taken<'a>>,
     /// The name of the only item, when the source is not a directory.
     single: Option<Vec<u8>>,
     /// The parent directory and the present name of a directory that will get another name.
@@ -160,6 +164,7 @@ impl<'a> Import<'a> {
             left_out: 0,
             begun: None,
             held: BTreeMap::new(),
+            share: None,
             single: None,
             above: None,
             claim: None,
@@ -168,6 +173,11 @@ impl<'a> Import<'a> {
             error_paths_bytes: 0,
             more_errors: 0,
         })
+    }
+
+    /// Counts the files that it holds in the share of a user.
+    pub(super) fn count_in(&mut self, share: Taken<'a>) {
+        self.share = Some(share);
     }
 
     /// Whether a message has an item to execute.
@@ -472,13 +482,21 @@ impl<'a> Import<'a> {
     }
 
     fn hold(&mut self, name: &[u8], node: BulkNode, hold: u64) {
-        let is_full = self.held.len() >= self.bounds.held;
-        let full = hold != 0 && is_full && !self.held.contains_key(&hold);
-        if full {
+        let full = if hold == 0 || self.held.contains_key(&hold) {
+            None
+        } else if self.held.len() >= self.bounds.held {
+            Some(TOO_MANY_HELD)
+        } else if self.share.as_mut().is_some_and(|share| !share.take(1)) {
+            Some(TOO_MANY_OF_USERS)
+        } else {
+            None
+        };
+        if let Some(full) = full {
             // The file exists; other names of it will not.
-            self.failed(name, &FsError::InvalidArgument(TOO_MANY_HELD));
+            self.failed(name, &FsError::InvalidArgument(full));
         }
-        let gone = if hold == 0 || full { Some(node) } else { self.held.insert(hold, node) };
+        let gone =
+            if hold == 0 || full.is_some() { Some(node) } else { self.held.insert(hold, node) };
         if let Some(node) = gone {
             self.builder.release(node);
         }

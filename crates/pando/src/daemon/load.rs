@@ -1,5 +1,6 @@
 //! What each request costs the daemon, by which requests of one user are bounded (`sessions.rs`).
 
+use vfs::number_in_name;
 use wire::{Call, Failure, FailureKind};
 
 use super::held::names;
@@ -44,17 +45,24 @@ const END_BYTES: usize = 256;
 /// What a request costs. Each call is named, so that a new one is decided, too.
 pub(super) fn load(call: &Call<'_>) -> Load {
     let own = of_kind(call);
-    let is_looked_up = || paths(call).iter().any(|path| path.contains(&b'@'));
+    let is_looked_up = || paths(call).into_iter().any(is_looked_up);
     if own == Load::Light && is_looked_up() { Load::Search } else { own }
 }
 
-/// Most memory that a request takes until it ends, as its caller states.
-pub(super) fn memory(call: &Call<'_>) -> u64 {
+/// Whether all snapshots of removed directories may be read for a path: with `@` in one that nothing
+/// is called, or with the number of a snapshot.
+fn is_looked_up(path: &[u8]) -> bool {
+    path.contains(&b'@') || names(path).any(|name| number_in_name(name).is_some())
+}
+
+/// Most memory that a request takes until it ends, as its caller states. An export of a user of this
+/// machine takes of that user's share what it needs (`export/links.rs`).
+pub(super) fn memory(call: &Call<'_>, is_far: bool) -> u64 {
     match call {
-        Call::Send { memory, .. }
-        | Call::Dump { memory, .. }
-        | Call::Export { memory, .. }
-        | Call::Diff { memory, .. } => *memory,
+        Call::Send { memory, .. } | Call::Dump { memory, .. } | Call::Diff { memory, .. } => {
+            *memory
+        }
+        Call::Export { memory, .. } if is_far => *memory,
         _ => 0,
     }
 }
@@ -92,22 +100,24 @@ fn of_kind(call: &Call<'_>) -> Load {
         | Call::TrashEmpty { .. }
         | Call::Restore { .. }
         | Call::RestoreFrom { .. }
-        | Call::SnapshotList { .. } => Load::Search,
+        | Call::SnapshotList { .. }
+        | Call::Info { .. } => Load::Search,
+        // They read what is recorded of each subvolume, or of each tree that waits to be reclaimed.
+        Call::Status | Call::Reclaiming { .. } => Load::Search,
+        // Where others inherit what is mounted below, those get it first. Where a quota has a limit,
+        // each subvolume below is read.
+        Call::SnapshotCreate { .. }
+        | Call::Clone { .. }
+        | Call::ScheduleSet { .. }
+        | Call::SnapshotRename { .. } => Load::Search,
+        // The directory of a snapshot is looked for in all subvolumes.
+        Call::SnapshotHold { .. } | Call::SnapshotDeleteNumber { .. } => Load::Search,
         Call::ImportOpen { .. } => Load::Import,
-        Call::Status
-        | Call::Info { .. }
-        | Call::Stat { .. }
+        Call::Stat { .. }
         | Call::List { recursive: false, .. }
         | Call::Read { .. }
-        | Call::SnapshotCreate { .. }
-        | Call::SnapshotDeleteNumber { .. }
         | Call::SnapshotDelete { .. }
-        | Call::SnapshotRename { .. }
-        | Call::ScheduleSet { .. }
         | Call::ScheduleGet { .. }
-        | Call::SnapshotHold { .. }
-        | Call::Clone { .. }
-        | Call::Reclaiming { .. }
         | Call::SubvolumeCreate { .. }
         | Call::ReceiveOpen { .. }
         | Call::Receive { .. }
@@ -159,8 +169,7 @@ pub(super) fn bounded(call: &Call<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The paths of a request. With `@` in one that nothing is called, all snapshots of removed
-/// directories may be listed.
+/// The paths of a request.
 fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
     match *call {
         Call::Info { path }
@@ -205,8 +214,9 @@ mod tests {
 
     use super::*;
 
-    const SEARCHES: [&str; 23] = [
+    const SEARCHES: [&str; 32] = [
         "Check",
+        "Clone",
         "Collect",
         "Diff",
         "Dump",
@@ -214,18 +224,26 @@ mod tests {
         "Find",
         "History",
         "IndexFlush",
+        "Info",
         "OwnerQuotaSet",
         "QuotaCheck",
         "QuotaList",
         "QuotaSet",
+        "Reclaiming",
         "Remove",
         "Restore",
         "RestoreFrom",
         "Rollback",
+        "ScheduleSet",
         "Schedules",
         "Send",
+        "SnapshotCreate",
+        "SnapshotDeleteNumber",
+        "SnapshotHold",
         "SnapshotList",
+        "SnapshotRename",
         "SnapshotsOfVolume",
+        "Status",
         "Totals",
         "TrashEmpty",
         "TrashList",
@@ -312,13 +330,17 @@ mod tests {
     #[test]
     fn listing_all_snapshots_counts_as_a_search() {
         let (plain, marked) = (&b"/a/b"[..], &b"/a@monday/b"[..]);
+        let (numbered, hash) = (&b"/.snapshots/#17/b"[..], &b"/a/#b#"[..]);
         assert_eq!(load(&Call::SnapshotsOfVolume { removed: true }), Load::Search);
-        for (path, expected) in [(plain, Load::Light), (marked, Load::Search)] {
+        let expected =
+            |path| if path == plain || path == hash { Load::Light } else { Load::Search };
+        for path in [plain, marked, numbered, hash] {
+            let expected = expected(path);
             let calls = [
                 Call::Stat { path },
                 Call::Read { path },
                 Call::List { path, recursive: false },
-                Call::Clone { source: plain, destination: path },
+                Call::SubvolumeCreate { path, umask: 0 },
                 Call::SnapshotDelete { path: plain, name: path },
             ];
             for call in calls {

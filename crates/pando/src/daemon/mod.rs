@@ -24,8 +24,8 @@
 //!   how they are cut off
 //! * `watch`: whether the caller still waits
 //! * `snapshots`, `schedules`, `schedule_calls`, `trash`, `quota`, `restore`: verbs on these
-//! * `import`, `export`, `scan`, `streams`, `dump`, `sent`, `staged`, `stream_terms`: streams in
-//!   and out, and what they stage and hold
+//! * `import`, `export`, `scan`, `streams`, `dump`, `sent`, `staged`, `shares`, `stream_terms`:
+//!   streams in and out, what they stage and hold, and how much of it a user has
 //! * `check`, `clusters`: checks, collections, the index
 //! * `far`, `far_calls`: served volumes: sessions, who owns the volume, what clients may request
 //! * `record`, `reported`: traces and metrics
@@ -68,6 +68,7 @@ mod sent;
 mod diff;
 mod accounts;
 mod staged;
+mod shares;
 mod export;
 mod restore;
 mod stream_terms;

@@ -23,6 +23,7 @@ use super::load::Load;
 use super::peer_wait::Outgoing;
 use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Sessions, Task, Who};
+use super::shares::Taker;
 use super::staged::Staged;
 use super::start::{LAZY_PATIENCE, Start};
 use crate::failure::{self, Result};
@@ -119,6 +120,11 @@ impl Server {
             staged: Arc::default(),
             clients: start.serve.as_ref().map(Clients::of),
         })
+    }
+
+    /// Whose shares count what a connection takes; `None`: nobody's.
+    pub(super) fn taker(&self, id: u64) -> Option<Taker> {
+        self.registry.lock().sessions.get(id)?.taker()
     }
 
     /// Most memory of a stream or dump for another machine.

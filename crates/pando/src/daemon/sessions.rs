@@ -88,7 +88,7 @@ pub(super) struct Session {
     load: Load,
     /// Whether it is in the middle of an import.
     imports: bool,
-    /// Memory that its current request may take, if it is a stream or a dump for another machine.
+    /// Memory that is reserved for its current request: a stream, a dump or a comparison.
     reserved: u64,
     /// The user that ended it, if any.
     ended_by: Option<u32>,

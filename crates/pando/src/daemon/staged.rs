@@ -7,16 +7,18 @@ use std::sync::Arc;
 use device::sync::Mutex;
 use inode::{NodeId, SubvolId};
 
-use super::export::Shares;
+use super::shares::Shares;
+use super::{export, import};
 
-/// What imports, dumps and streams that are under way have staged, and exports remember.
-#[derive(Default)]
+/// What imports, dumps and streams that are under way have staged, and what imports and exports
+/// remember.
 pub(super) struct Staged {
     directories: Mutex<Vec<NodeId>>,
     dumps: Mutex<BTreeSet<u64>>,
     holds: Mutex<Vec<StreamHold>>,
     cut: Mutex<Vec<CutStream>>,
     links: Shares,
+    held: Shares,
 }
 
 /// A hold that streams under way rely on.
@@ -44,6 +46,19 @@ pub(super) struct Claim {
     node: NodeId,
 }
 
+impl Default for Staged {
+    fn default() -> Staged {
+        Staged {
+            directories: Mutex::default(),
+            dumps: Mutex::default(),
+            holds: Mutex::default(),
+            cut: Mutex::default(),
+            links: export::shares(),
+            held: import::shares(),
+        }
+    }
+}
+
 impl Staged {
     /// Claims a directory; `None`: another import has it.
     pub(super) fn claim(self: &Arc<Staged>, node: NodeId) -> Option<Claim> {
@@ -60,9 +75,14 @@ impl Staged {
         &self.dumps
     }
 
-    /// What exports under way remember of files with several names, by user.
+    /// What exports under way remember of files with several names.
     pub(super) fn links(&self) -> &Shares {
         &self.links
+    }
+
+    /// The files that imports under way hold because more names of them may follow.
+    pub(super) fn held(&self) -> &Shares {
+        &self.held
     }
 
     /// The holds of the streams that are under way.

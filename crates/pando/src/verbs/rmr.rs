@@ -72,7 +72,7 @@ fn waiting(volume: &Path, removed: &mut Vec<u64>) -> Result<(u64, u64, u64)> {
     let mut all = (0, 0, 0);
     let mut left = Vec::new();
     for &detached in &*removed {
-        match session::ask(volume, &Call::Reclaiming { detached })? {
+        match ask(volume, &Call::Reclaiming { detached })? {
             Answer::Reclaiming { trees: 0, .. } => {}
             Answer::Reclaiming { trees, held, stuck } => {
                 all = (all.0 + trees, all.1 + held, all.2 + stuck);
@@ -85,8 +85,21 @@ fn waiting(volume: &Path, removed: &mut Vec<u64>) -> Result<(u64, u64, u64)> {
     Ok(all)
 }
 
+/// Asks until the daemon answers. While other requests of the user are under way, as many as one user
+/// may have, that takes longer, and the removal continues all the same.
+fn ask(volume: &Path, call: &Call<'_>) -> Result<Answer> {
+    loop {
+        match session::ask(volume, call) {
+            Err(failure) if failure.kind == FailureKind::Busy => {
+                SystemClock::new().sleep(BUSY_PAUSE);
+            }
+            answered => return answered,
+        }
+    }
+}
+
 fn status(volume: &Path) -> Result<Box<Status>> {
-    match session::ask(volume, &Call::Status)? {
+    match ask(volume, &Call::Status)? {
         Answer::Status(status) => Ok(status),
         other => Err(session::unexpected(&other)),
     }
@@ -96,6 +109,9 @@ fn status(volume: &Path) -> Result<Box<Status>> {
 fn is_for_space(stuck: &Stuck) -> bool {
     stuck.failure.kind == FailureKind::NoSpace
 }
+
+/// Between two attempts to ask a busy daemon, which has waited for a while itself.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long to wait while there is no space: the removed trees may free some.
 const SPACE_PATIENCE: Duration = Duration::from_secs(12);

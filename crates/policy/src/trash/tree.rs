@@ -47,7 +47,7 @@ impl Governed {
         let Target::Directory = seen.target else { return Ok(None) };
         let (subvol, dir) = self.place(parent)?;
         loop {
-            let gates = Gates::pass(self, &mut self.admin.lock(), &[], Some(&subvol))?;
+            let gates = Gates::pass(self, &mut self.admin.lock_to_give(self), &[], Some(&subvol))?;
             let view = View::new(&*self.store, subvol.tree());
             let entries = view.directory(seen.ino)?.ok_or(FsError::NotFound)?.entries as u64;
             let kept = self.keep_tree((&subvol, view), (dir, name), (&seen, &mut owned))?;

@@ -114,6 +114,11 @@ impl GroupCounts {
         }
     }
 
+    /// How many groups there are of which there may be any number.
+    pub(crate) fn len(&self) -> usize {
+        self.owners.len() + self.groups.len() + self.days.len() + self.extensions.len()
+    }
+
     /// What was counted.
     pub(crate) fn finish(self) -> Groups {
         let numbered = |sums: &[Sums]| {

@@ -6,6 +6,7 @@
 //! counts: names in directories that they may list and search, as in a query.
 
 pub(crate) mod walked;
+pub(crate) mod memory;
 mod tree;
 mod groups;
 

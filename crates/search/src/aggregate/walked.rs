@@ -2,16 +2,16 @@
 
 use std::ops::ControlFlow;
 
-use device::Set;
 use format::inode_record::FileKind;
 use store::Read;
 
+use super::memory::{Memory, Seen, counted_bytes, group_bytes};
 use super::tree::{DirectoryId, Tree};
 use super::{Aggregate, GroupCounts, LargeDirectory, Question, Totals, sums_of};
-use crate::Result;
 use crate::path::last_name;
 use crate::query::{Expr, Start};
 use crate::walk::walk;
+use crate::{Result, Row};
 
 /// Sums of rows that are counted one by one.
 #[derive(Default)]
@@ -20,19 +20,45 @@ pub(crate) struct Tally {
     /// The groups that are counted row by row.
     pub(crate) groups: GroupCounts,
     /// Inodes with several names that were seen.
-    linked: Set<DirectoryId>,
+    pub(crate) linked: Seen,
+    pub(crate) memory: Memory,
 }
 
 impl Tally {
+    pub(crate) fn new(question: &Question<'_>) -> Tally {
+        Tally { memory: Memory::of(question), ..Tally::default() }
+    }
+
     /// Whether an inode counts here: it was not seen before.
-    pub(crate) fn is_first(&mut self, nlink: u32, place: DirectoryId) -> bool {
-        nlink <= 1 || self.linked.insert(place)
+    pub(crate) fn is_first(&mut self, nlink: u32, place: DirectoryId) -> Result<bool> {
+        if nlink <= 1 {
+            return Ok(true);
+        }
+        let is_first = self.linked.insert(place);
+        self.check_memory(0)?;
+        Ok(is_first)
+    }
+
+    /// Counts an inode that is not a directory into groups.
+    pub(crate) fn file(&mut self, row: &Row<'_>) -> Result<()> {
+        self.groups.file(row);
+        self.check_memory(0)
+    }
+
+    /// Refuses an answer that takes too much memory, with so many bytes beside the tally.
+    pub(crate) fn check_memory(&self, more: usize) -> Result<()> {
+        self.memory.check(self.bytes() + more)
+    }
+
+    /// How much it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.linked.bytes() + counted_bytes(&self.groups) + group_bytes(&self.answer.groups)
     }
 }
 
 /// Totals of a directory, counted row by row.
 pub fn aggregate_by_walking(read: &dyn Read, question: &Question<'_>) -> Result<Aggregate> {
-    let mut tally = Tally::default();
+    let mut tally = Tally::new(question);
     let start = question.start;
     let place = (start.subvolume, start.directory);
     let caller = question.caller;
@@ -101,10 +127,17 @@ pub(crate) fn walk_into(
                 }
             }
             places.push(place);
-        } else if tally.is_first(row.nlink, (found.subvolume, row.ino)) {
-            one.sums = sums_of(row);
-            if question.groups {
-                tally.groups.file(row);
+        } else {
+            let counted = tally.is_first(row.nlink, (found.subvolume, row.ino));
+            let counted = counted.and_then(|is_first| {
+                if is_first {
+                    one.sums = sums_of(row);
+                }
+                if is_first && question.groups { tally.file(row) } else { Ok(()) }
+            });
+            if let Err(error) = counted {
+                refused = Some(error);
+                return ControlFlow::Break(());
             }
         }
         tally.answer.total.add(&one);
@@ -129,6 +162,8 @@ pub(crate) fn walk_into(
             one.depth += start.depth;
         }
         tally.answer.largest.append(&mut found.largest);
+        // There may be any number of subvolumes.
+        tally.answer.settle_largest(question.largest);
     }
     tally.answer.unreadable += outcome.unreadable;
     tally.answer.cancelled |= outcome.cancelled;

@@ -9,6 +9,7 @@ use device::Map;
 use format::cluster_groups::Sums;
 
 use super::base::{Base, ClusterSums, LARGEST_KEPT, by_size};
+use crate::aggregate::memory::directory_bytes;
 
 /// Directories with the sums of what they hold.
 #[derive(Default)]
@@ -47,6 +48,11 @@ fn order(sums: Sums) -> (u128, u64) {
 }
 
 impl Holding {
+    /// How much memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.own.len() * directory_bytes::<Own>()
+    }
+
     /// Adds to what a directory holds.
     pub(super) fn add(&mut self, directory: u64, sums: Sums) {
         self.own.entry(directory).or_default().has.add(sums);

@@ -16,6 +16,7 @@ use super::scope::{From, Scope};
 use super::table::NOWHERE;
 use super::view::View;
 use super::{Index, plan};
+use crate::aggregate::memory::WAITING_BYTES;
 use crate::aggregate::walked::{Tally, finish, walk_into};
 use crate::aggregate::{Aggregate, LargeDirectory, Question, Totals, Tree, is_plain, sums_of};
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records, VOLUME};
@@ -52,23 +53,25 @@ impl Index {
             index: self,
             pinned,
             question,
-            tally: Tally::default(),
+            tally: Tally::new(question),
             tree: question
                 .directories
                 .map(|deepest| Tree::new(question.caller, place, start.path, deepest)),
             holding: Holding::default(),
             waiting: Vec::new(),
+            waiting_bytes: 0,
         };
         gather.tally.answer.total.ctime = own.ctime;
         if let Some(known) = gather.tree.as_mut().and_then(|tree| tree.own(place)) {
             known.ctime = own.ctime;
         }
         let from = From { directory: start.directory, path: start.path.to_vec(), depth: 0 };
-        gather.waiting.push((start.subvolume, from));
+        gather.wait(start.subvolume, from)?;
         while let Some((subvolume, from)) = gather.waiting.pop() {
             if gather.is_cancelled() {
                 break;
             }
+            gather.waiting_bytes -= from.path.len() + WAITING_BYTES;
             gather.subvolume(any, subvolume, &from)?;
         }
         Ok(finish(gather.tally, gather.tree, question))
@@ -85,6 +88,7 @@ pub(super) struct Gather<'a> {
     /// The sums of a subvolume's directories that may be among the largest.
     pub(super) holding: Holding,
     waiting: Vec<(u64, From)>,
+    waiting_bytes: usize,
 }
 
 /// One subvolume of the answer.
@@ -101,6 +105,18 @@ impl Gather<'_> {
         self.tally.answer.cancelled
     }
 
+    /// Has a subvolume counted later.
+    fn wait(&mut self, subvolume: u64, from: From) -> Result<()> {
+        self.waiting_bytes += from.path.len() + WAITING_BYTES;
+        self.waiting.push((subvolume, from));
+        self.check_memory(0)
+    }
+
+    /// Refuses an answer that takes too much memory.
+    pub(super) fn check_memory(&self, more: usize) -> Result<()> {
+        self.tally.check_memory(self.holding.bytes() + self.waiting_bytes + more)
+    }
+
     /// Counts the target of a name in a directory.
     fn add(
         &mut self,
@@ -111,6 +127,7 @@ impl Gather<'_> {
         self.tally.answer.total.add(totals);
         if self.question.largest > 0 && totals.sums.files > 0 {
             self.holding.add(directory, totals.sums);
+            self.check_memory(0)?;
         }
         if let Some(own) = self.counted(place, directory)? {
             own.add(totals);
@@ -157,10 +174,10 @@ impl Gather<'_> {
             if self.question.groups {
                 self.tally.groups.directory(row);
             }
-        } else if self.tally.is_first(row.nlink, (place.view.subvolume, row.ino)) {
+        } else if self.tally.is_first(row.nlink, (place.view.subvolume, row.ino))? {
             one.sums = sums_of(row);
             if self.question.groups {
-                self.tally.groups.file(row);
+                self.tally.file(row)?;
             }
         }
         self.add(place, row.directory, &one)
@@ -358,7 +375,7 @@ impl Gather<'_> {
             place.scope.path(directory, &mut path)?;
             push_name(&mut path, &found.name);
             let depth = access.depth + 1;
-            self.waiting.push((nested, From { directory: record.root, path, depth }));
+            self.wait(nested, From { directory: record.root, path, depth })?;
         }
         Ok(())
     }
@@ -376,6 +393,7 @@ impl Gather<'_> {
                     return Ok(());
                 }
                 holding.add_others(base, number, &self.own_sums(place.view, base, number)?);
+                self.check_memory(holding.bytes())?;
             }
         }
         for (ino, own) in holding.largest(count) {
@@ -385,6 +403,8 @@ impl Gather<'_> {
             let place = (place.view.subvolume, ino);
             self.tally.answer.largest.push(LargeDirectory { path, depth, place, own });
         }
+        // There may be any number of subvolumes.
+        self.tally.answer.settle_largest(count);
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ use super::files::cluster_name;
 use super::table::NOWHERE;
 use super::totals::{Gather, SubvolumePart, fields, linked};
 use super::view::View;
+use crate::aggregate::memory::{counted_bytes, group_bytes};
 use crate::aggregate::{GroupCounts, Totals, is_plain, sums_of};
 use crate::{Result, Row};
 
@@ -182,10 +183,12 @@ impl Gather<'_> {
                     self.holding.add(directory.ino, totals.sums);
                 }
             }
+            self.check_memory(0)?;
         } else if !self.knows_last_of_all(place, summed)? {
             return Ok(Left::Everything);
         } else if self.question.largest > 0 {
             self.holding.add_largest(base, number, sums);
+            self.check_memory(0)?;
         }
         if !each && let Some(known) = self.counted_with(place, summed)? {
             known.add(&sums.totals);
@@ -280,6 +283,7 @@ impl Gather<'_> {
         if self.question.largest > 0 && one.sums.files > 0 {
             self.holding.take(row.directory, one.sums);
         }
+        self.check_memory(counted_bytes(taken))?;
         if self.tree.is_some()
             && let Some(counted) = self.counted(place, row.directory)?
         {
@@ -358,8 +362,10 @@ impl Gather<'_> {
                 return Ok(());
             }
             read.merge(&self.groups_of(place, base, number as u32)?);
+            self.check_memory(group_bytes(&read))?;
         }
         if less {
+            self.check_memory(group_bytes(&base.groups))?;
             let mut groups = base.groups.clone();
             groups.take(&read);
             read = groups;
@@ -367,6 +373,7 @@ impl Gather<'_> {
         // Those rows are counted one by one, and are not missing in the answer.
         read.linked = 0;
         self.tally.answer.groups.absorb(read);
+        self.check_memory(0)?;
         Ok(())
     }
 

@@ -36,7 +36,7 @@ enum Way {
 /// and the numbers of those mounted in it that were detached, once those who inherit them have
 /// theirs.
 pub(super) fn remove(fs: &Governed, sequence: u64, id: u64) -> FsResult<(u64, bool, Vec<u64>)> {
-    let mut ledger = fs.admin.lock();
+    let mut ledger = fs.admin.lock_known(fs);
     if let Some(given) = fs.give_to_one_heir(&mut ledger, id)? {
         return Ok((given, false, Vec::new()));
     }

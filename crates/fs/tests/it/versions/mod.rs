@@ -7,6 +7,7 @@ mod inherit;
 mod inherit_crash;
 pub(crate) mod inherit_scope;
 mod kept;
+mod learned;
 mod owned;
 mod prune;
 mod removal_cost;

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use device::sync::Mutex;
 use inode::NodeId;
 use wire::remembered_bytes;
+
+use crate::daemon::shares::{Shares, Taken};
 
 /// Bytes that an export takes of its user's share at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -15,31 +16,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 const OF_USER_MAX: usize = 256 << 20;
 const OF_USERS_MAX: usize = 4 * OF_USER_MAX;
 
-/// What exports under way have taken, by user.
-#[derive(Default)]
-pub(crate) struct Shares(Mutex<BTreeMap<u32, usize>>);
-
-impl Shares {
-    fn take(&self, uid: u32, bytes: usize) -> bool {
-        let mut taken = self.0.lock();
-        let all: usize = taken.values().sum();
-        let own = taken.get(&uid).copied().unwrap_or_default();
-        let fits = own + bytes <= OF_USER_MAX && all + bytes <= OF_USERS_MAX;
-        if fits {
-            taken.insert(uid, own + bytes);
-        }
-        fits
-    }
-
-    fn give_back(&self, uid: u32, bytes: usize) {
-        let mut taken = self.0.lock();
-        let left = taken.get(&uid).copied().unwrap_or_default().saturating_sub(bytes);
-        if left == 0 {
-            taken.remove(&uid);
-        } else {
-            taken.insert(uid, left);
-        }
-    }
+/// The shares of all exports.
+pub(in crate::daemon) fn shares() -> Shares {
+    Shares::new(OF_USER_MAX, OF_USERS_MAX)
 }
 
 /// The files that one export remembers.
@@ -48,14 +27,13 @@ pub(super) struct Links<'a> {
     seen: BTreeMap<NodeId, (u32, usize)>,
     bytes: usize,
     limit: usize,
-    share: Option<(&'a Shares, u32)>,
-    shared: usize,
+    share: Option<Taken<'a>>,
 }
 
 impl<'a> Links<'a> {
     /// Within so many bytes, and the share of a user.
-    pub(super) fn new(limit: usize, share: Option<(&'a Shares, u32)>) -> Links<'a> {
-        Links { seen: BTreeMap::new(), bytes: 0, limit, share, shared: 0 }
+    pub(super) fn new(limit: usize, share: Option<Taken<'a>>) -> Links<'a> {
+        Links { seen: BTreeMap::new(), bytes: 0, limit, share }
     }
 
     /// Whether a file was remembered that now has one more name; it is forgotten with its last.
@@ -75,16 +53,12 @@ impl<'a> Links<'a> {
         if wanted > self.limit {
             return false;
         }
-        if let Some((shares, uid)) = self.share
-            && wanted > self.shared
-        {
-            let chunk = (wanted - self.shared).max(CHUNK_BYTES);
-            if !shares.take(uid, chunk) {
-                return false;
+        match &mut self.share {
+            Some(share) if wanted > share.amount() => {
+                share.take((wanted - share.amount()).max(CHUNK_BYTES))
             }
-            self.shared += chunk;
+            _ => true,
         }
-        true
     }
 
     /// Remembers a file for which there is memory, until `left` more names were sent.
@@ -97,19 +71,12 @@ impl<'a> Links<'a> {
     }
 }
 
-impl Drop for Links<'_> {
-    fn drop(&mut self) {
-        if let Some((shares, uid)) = self.share {
-            shares.give_back(uid, self.shared);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use inode::{Ino, SubvolId};
 
     use super::*;
+    use crate::daemon::shares::Taker;
 
     fn node(number: u64) -> NodeId {
         NodeId::new(SubvolId(1), Ino(number))
@@ -117,8 +84,8 @@ mod tests {
 
     #[test]
     fn exports_of_a_user_share_what_the_user_may_take() {
-        let shares = Shares::default();
-        let of = |uid| Links::new(usize::MAX, Some((&shares, uid)));
+        let shares = shares();
+        let of = |uid| Links::new(usize::MAX, Some(shares.of(Taker::User(uid))));
         let fill = |links: &mut Links<'_>, path_bytes: usize| {
             let mut files = 0;
             while links.allows(path_bytes) {
@@ -139,7 +106,7 @@ mod tests {
         drop(first);
         assert_eq!(fill(&mut of(1), path), 256);
         drop(others);
-        assert!(shares.0.lock().is_empty());
+        assert!(shares.is_empty());
         assert_eq!(fill(&mut Links::new(2000, None), 900), 1);
     }
 }

@@ -1,4 +1,6 @@
-//! What an import keeps at most, and its messages beyond that.
+//! What an import keeps at most, what all imports of a user keep, and the messages beyond that.
+
+use crate::daemon::shares::Shares;
 
 /// The most that an import keeps.
 #[derive(Debug, Clone, Copy)]
@@ -11,8 +13,19 @@ pub(super) struct Bounds {
 
 pub(super) const BOUNDS: Bounds = Bounds { levels: 65_536, held: 1 << 20 };
 
+/// Files that imports of one user, or client, hold together; and those of all. Some 200 bytes each.
+const HELD_OF_ONE_MAX: usize = BOUNDS.held;
+const HELD_OF_ALL_MAX: usize = 4 * HELD_OF_ONE_MAX;
+
+/// The shares of all imports in what they hold.
+pub(in crate::daemon) fn shares() -> Shares {
+    Shares::new(HELD_OF_ONE_MAX, HELD_OF_ALL_MAX)
+}
+
 pub(super) const TOO_DEEP: &str = "an import is at most 65,536 directories deep";
 pub(super) const TOO_MANY_HELD: &str = "an import keeps the links of at most 1,048,576 files";
+pub(super) const TOO_MANY_OF_USERS: &str = "the imports of one user keep the links of at most \
+                                            1,048,576 files, and those of all users of 4,194,304";
 
 #[cfg(test)]
 mod tests {
@@ -27,22 +40,34 @@ mod tests {
     use crate::daemon::import::Import;
     use crate::daemon::peer_wait::Outgoing;
     use crate::daemon::replies::Replies;
+    use crate::daemon::shares::Taker;
 
     const ATTR: ImportAttr = ImportAttr { mode: 0o644, owner: None, atime: 0, mtime: 0 };
 
-    /// Imports into the root of a volume; returns the paths and messages of the errors.
-    fn errors(fs: &Volume, bounds: Bounds, items: &[Item<'_>]) -> Vec<(String, String)> {
+    fn open(fs: &Volume) -> Import<'_> {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let (root, mut replies) = (Caller::root(), Replies::new(Outgoing::for_tests(ours)));
-        let (mut import, _) =
-            Import::open(fs, &root, b"/", (true, None), true, &mut replies).unwrap();
+        Import::open(fs, &root, b"/", (true, None), true, &mut replies).unwrap().0
+    }
+
+    /// Imports into the root of a volume; returns the paths and messages of the errors.
+    fn errors(fs: &Volume, bounds: Bounds, items: &[Item<'_>]) -> Vec<(String, String)> {
+        let mut import = open(fs);
         import.bounds = bounds;
+        let errors = errors_of(&mut import, items);
+        import.close().unwrap();
+        errors
+    }
+
+    fn errors_of(import: &mut Import<'_>, items: &[Item<'_>]) -> Vec<(String, String)> {
         let mut encoded = Items::default();
         for item in items {
             encoded.push(item);
         }
         import.items(encoded.as_bytes()).unwrap();
-        let Answer::Imported { errors, more } = import.close().unwrap() else { unreachable!() };
+        let Answer::Imported { errors, more } = import.take_errors().unwrap() else {
+            unreachable!()
+        };
         assert_eq!(more, 0);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         errors.into_iter().map(|error| (text(&error.path.0), error.message)).collect()
@@ -104,6 +129,39 @@ mod tests {
         assert_eq!(of_three, "of three");
         let names = ["/one", "/two", "/again", "/three", "/of one"];
         assert!(names.iter().all(|name| there(&fs, name)) && !there(&fs, "/of three"));
+        assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+
+    /// Each import had a bound of its own: eight of a user held eight times as many files.
+    #[test]
+    fn imports_of_one_user_share_what_they_hold() {
+        let (fs, shares) = (fresh::volume(), Shares::new(3, 5));
+        let of = |user| {
+            let mut import = open(&fs);
+            import.count_in(shares.of(Taker::User(user)));
+            import
+        };
+        let (mut first, mut second, mut other) = (of(1), of(1), of(2));
+        let refused = |import: &mut Import<'_>, prefix: &str, count: u64| {
+            let names: Vec<String> = (0..count).map(|n| format!("{prefix}{n}")).collect();
+            let items: Vec<_> =
+                (1..).zip(&names).map(|(n, name)| file(name.as_bytes(), n)).collect();
+            let errors = errors_of(import, &items);
+            for (path, message) in &errors {
+                assert!(message.contains(TOO_MANY_OF_USERS), "{path}: {message}");
+            }
+            assert!(names.iter().all(|name| there(&fs, &format!("/{name}"))), "they were made");
+            errors.len()
+        };
+        assert_eq!(refused(&mut first, "a", 2), 0);
+        assert_eq!(refused(&mut second, "b", 2), 1, "the share of the user");
+        assert_eq!(refused(&mut other, "c", 3), 1, "what all users may");
+        // Holding a number again takes no further place.
+        assert_eq!(refused(&mut first, "d", 2), 0);
+        drop(first);
+        assert_eq!(refused(&mut other, "e", 3), 0);
+        drop((second, other));
+        assert!(shares.is_empty());
         assert_eq!(fs.status().unwrap().nodes, 0);
     }
 }

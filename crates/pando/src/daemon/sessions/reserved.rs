@@ -1,20 +1,26 @@
-//! What clients of other machines may take of a daemon. A client names its users itself, so it
-//! counts as one, and not against a user of this machine who has the same number.
+//! What one user of this machine, or one client of another, may take of a daemon. A client names its
+//! users itself, so it counts as one, and not against a user of this machine who has the same number.
 //!
-//! Memory is reserved for streams and dumps. They take it until they end, and go only as fast as
-//! their clients read: no limit on searches bounds them.
+//! Memory is reserved for streams, dumps and comparisons, and for exports over the network. They take
+//! it until they end, and go only as fast as their callers read: no limit on searches bounds them.
+//! Nothing is reserved for root and the user of the volume, on this machine.
+
+use std::sync::Arc;
 
 use wire::{Failure, FailureKind};
 
 use super::{Session, Sessions};
 use crate::daemon::load::Load;
+use crate::daemon::shares::Taker;
+use crate::daemon::stream_terms::MEMORY_OF_USERS;
 
-/// Most of all clients, whatever memory the server has. One client, by the name in its certificate,
-/// gets half of it, and no more than that.
+/// Most of all users of this machine; and of all clients, whatever memory the server has. One user,
+/// or client by the name in its certificate, gets half of it, and no more than that.
 const RESERVED_MAX: u64 = 2 << 30;
-const RESERVED_TO_CLIENT_MAX: u64 = 512 << 20;
+const RESERVED_TO_ONE_MAX: u64 = 512 << 20;
 
-/// Most memory that is reserved for all clients.
+/// Most memory that is reserved for all clients, or for all users.
+#[derive(Clone, Copy)]
 pub(super) struct Most(u64);
 
 impl Default for Most {
@@ -24,8 +30,8 @@ impl Default for Most {
 }
 
 impl Most {
-    fn of_client(&self) -> u64 {
-        (self.0 / 2).min(RESERVED_TO_CLIENT_MAX)
+    fn of_one(self) -> u64 {
+        (self.0 / 2).min(RESERVED_TO_ONE_MAX)
     }
 }
 
@@ -44,6 +50,14 @@ impl Session {
         match &self.far {
             Some(client) => (format!("the client {client}"), "client"),
             None => (format!("user {}", self.who.uid), "user"),
+        }
+    }
+
+    /// Whose shares count what it takes; `None`: nobody's.
+    pub(in crate::daemon) fn taker(&self) -> Option<Taker> {
+        match &self.far {
+            Some(client) => Some(Taker::Client(Arc::clone(client))),
+            None => (!self.who.trusted).then_some(Taker::User(self.who.uid)),
         }
     }
 }
@@ -65,37 +79,48 @@ impl Sessions {
         id: u64,
         (load, memory): (Load, u64),
     ) -> Result<(), Failure> {
+        let memory = self.reservable(id, memory)?;
         self.begin(id, load)?;
-        self.reserve(id, memory)
-    }
-
-    fn reserve(&mut self, id: u64, memory: u64) -> Result<(), Failure> {
-        let Some(client) = self.open.get(&id).and_then(|open| open.far.clone()) else {
-            return Ok(());
-        };
-        let others = self.open.iter().filter(|(other, open)| **other != id && open.reserved > 0);
-        let (mut of_client, mut of_all) = (memory, memory);
-        for (_, open) in others {
-            of_all = of_all.saturating_add(open.reserved);
-            if open.far.as_ref() == Some(&client) {
-                of_client = of_client.saturating_add(open.reserved);
-            }
-        }
-        if memory > 0 && (of_client > self.most.of_client() || of_all > self.most.0) {
-            let (one, all) = (self.most.of_client() >> 20, self.most.0 >> 20);
-            let message = format!(
-                "streams, dumps and exports of the client {client} take {} MiB with this one, and \
-                 those of all clients {} MiB: the most is {one} MiB, and {all} MiB",
-                of_client >> 20,
-                of_all >> 20
-            );
-            return Err(Failure::new(FailureKind::Busy, message)
-                .hint("try again when another one has ended, or give it less --memory"));
-        }
         if let Some(open) = self.open.get_mut(&id) {
             open.reserved = memory;
         }
         Ok(())
+    }
+
+    /// How much a connection reserves for a request that may take so much memory.
+    fn reservable(&self, id: u64, memory: u64) -> Result<u64, Failure> {
+        let Some(open) = self.open.get(&id).filter(|open| memory > 0 && !open.is_of_here()) else {
+            return Ok(0);
+        };
+        let is_far = open.far.is_some();
+        // (What a client states was bounded before.)
+        let memory = if is_far { memory } else { memory.min(MEMORY_OF_USERS) };
+        let most = if is_far { self.most } else { Most::default() };
+        let (mut of_one, mut of_all) = (memory, memory);
+        for (other, of) in &self.open {
+            if *other == id || of.far.is_some() != is_far {
+                continue;
+            }
+            of_all = of_all.saturating_add(of.reserved);
+            if of.counts_with(open) {
+                of_one = of_one.saturating_add(of.reserved);
+            }
+        }
+        if of_one <= most.of_one() && of_all <= most.0 {
+            return Ok(memory);
+        }
+        let (name, kind) = open.counted_as();
+        let what = if is_far { "dumps, comparisons and exports" } else { "dumps and comparisons" };
+        let message = format!(
+            "streams, {what} of {name} take {} MiB with this one, and those of all {kind}s {} MiB: \
+             the most is {} MiB, and {} MiB",
+            of_one >> 20,
+            of_all >> 20,
+            most.of_one() >> 20,
+            most.0 >> 20
+        );
+        Err(Failure::new(FailureKind::Busy, message)
+            .hint("try again when another one has ended, or give it less --memory"))
     }
 }
 
@@ -166,6 +191,54 @@ mod tests {
         let who = Who { uid: 7, pid: 0, trusted: false };
         let id = sessions.add(ours, who, Some("two".into()), NOW).unwrap();
         assert!(sessions.begin_with(id, (Load::Search, 0)).is_ok());
+    }
+
+    /// A user had as many streams as connections, of 256 MiB each.
+    #[test]
+    fn streams_of_a_user_of_this_machine_have_a_bounded_memory() {
+        let mut sessions = Sessions::default();
+        let (mut begun, mut refused) = (Vec::new(), Vec::new());
+        for uid in [1, 2, 3, 4, 5] {
+            for _ in 0..3 {
+                let (id, outcome) = begin(&mut sessions, None, uid);
+                match outcome {
+                    Ok(()) => begun.push((uid, id)),
+                    Err(failure) => refused.push(failure),
+                }
+            }
+        }
+        let of = |uid| begun.iter().filter(|(of, _)| *of == uid).count();
+        assert_eq!([1, 2, 3, 4, 5].map(of), [2, 2, 2, 2, 0]);
+        assert!(refused.iter().all(|failure| failure.kind == FailureKind::Busy));
+        let first = &refused[0].message;
+        assert!(first.contains("dumps and comparisons of user 1 take 768 MiB"), "{first}");
+        assert!(first.contains("the most is 512 MiB, and 2048 MiB"), "{first}");
+        // Root, clients, and what takes none of it go on.
+        assert!(begin(&mut sessions, None, 0).1.is_ok());
+        assert!(begin(&mut sessions, Some("one"), 1).1.is_ok());
+        let id = refused_once(&mut sessions, 5);
+        assert!(sessions.begin_with(id, (Load::Search, 0)).is_ok());
+        sessions.set_busy(begun[0].1, None, NOW);
+        sessions.set_busy(id, None, NOW);
+        assert!(sessions.begin_with(id, (Load::Search, u64::MAX)).is_ok(), "256 MiB at most");
+    }
+
+    /// A connection whose request was refused for its memory: it counts as no search.
+    fn refused_once(sessions: &mut Sessions, uid: u32) -> u64 {
+        let mut search = |memory| {
+            let (ours, _) = UnixStream::pair().unwrap();
+            let who = Who { uid, pid: 0, trusted: false };
+            let id = sessions.add(ours, who, None, NOW).unwrap();
+            (id, sessions.begin_with(id, (Load::Search, memory)))
+        };
+        let (id, outcome) = search(STREAM);
+        assert!(outcome.is_err());
+        let searches = [0; 8].map(&mut search);
+        for (other, begun) in searches {
+            begun.unwrap();
+            sessions.end_turn(other);
+        }
+        id
     }
 
     #[test]

@@ -1,0 +1,105 @@
+//! What requests under way keep in memory, counted by who sent them: one user or client has a share
+//! of it, and all together have a bound. Requests of root and of the user of the volume are not
+//! counted.
+//!
+//! What a request took it gives back when it ends ([`Taken`]), however it ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use device::sync::Mutex;
+
+/// Who takes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Taker {
+    /// A user of this machine.
+    User(u32),
+    /// A client of another machine, whatever users it names.
+    Client(Arc<str>),
+}
+
+/// What requests under way have taken, by who sent them.
+pub(super) struct Shares {
+    of_one_max: usize,
+    of_all_max: usize,
+    taken: Mutex<BTreeMap<Taker, usize>>,
+}
+
+/// What one request has taken of the share of its sender, until this is dropped.
+pub(super) struct Taken<'a> {
+    shares: &'a Shares,
+    by: Taker,
+    amount: usize,
+}
+
+impl Shares {
+    /// Shares of so much each, and so much of all together.
+    pub(super) fn new(of_one_max: usize, of_all_max: usize) -> Shares {
+        Shares { of_one_max, of_all_max, taken: Mutex::default() }
+    }
+
+    /// The share of a request, of which nothing is taken yet.
+    pub(super) fn of(&self, by: Taker) -> Taken<'_> {
+        Taken { shares: self, by, amount: 0 }
+    }
+
+    /// Whether nothing is taken.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken.lock().is_empty()
+    }
+}
+
+impl Taken<'_> {
+    /// How much the request has taken.
+    pub(super) fn amount(&self) -> usize {
+        self.amount
+    }
+
+    /// Takes more. `false`: that would exceed a bound, and nothing was taken.
+    pub(super) fn take(&mut self, more: usize) -> bool {
+        let mut taken = self.shares.taken.lock();
+        let all: usize = taken.values().sum();
+        let own = taken.get(&self.by).copied().unwrap_or_default();
+        let fits = own + more <= self.shares.of_one_max && all + more <= self.shares.of_all_max;
+        if fits {
+            taken.insert(self.by.clone(), own + more);
+            self.amount += more;
+        }
+        fits
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.shares.taken.lock();
+        let left = taken.get(&self.by).copied().unwrap_or_default().saturating_sub(self.amount);
+        if left == 0 {
+            taken.remove(&self.by);
+        } else {
+            taken.insert(self.by.clone(), left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_one_sender_share_a_part_and_give_it_back() {
+        let shares = Shares::new(4, 10);
+        let of = |user| shares.of(Taker::User(user));
+        let (mut first, mut second, mut other) = (of(1), of(1), of(2));
+        assert!(first.take(3) && !second.take(2) && second.take(1) && !first.take(1));
+        assert!(other.take(4));
+        // A client that names user 1 takes nothing of that user.
+        let mut client = shares.of(Taker::Client("one".into()));
+        assert!(!client.take(3) && client.take(2) && !client.take(1), "10 are taken");
+        assert_eq!((first.amount(), second.amount(), client.amount()), (3, 1, 2));
+        drop(first);
+        assert!(second.take(3) && !second.take(1));
+        drop((second, other, client));
+        assert!(shares.is_empty());
+    }
+}
