@@ -16,6 +16,7 @@ mod decisions;
 mod floors;
 mod format_pages;
 mod knowledge;
+mod makefile;
 mod messages;
 mod opens;
 mod parts;
@@ -60,6 +61,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(decisions::check(&tree));
     problems.extend(hints::check(&tree));
     problems.extend(names::check(&tree));
+    problems.extend(makefile::check(&tree));
     problems.extend(messages::check(&tree));
     problems.extend(opens::check(&tree));
     problems.extend(parts::check(&tree));

@@ -10,7 +10,7 @@ use super::Tree;
 use super::source::is_test;
 
 /// A word or phrase, and what to write instead; `*` is any one word.
-const REFUSED: [(&str, &str); 68] = [
+const REFUSED: [(&str, &str); 70] = [
     ("the medium", "disk, storage device, or object store: which one"),
     ("a medium", "disk, storage device, or object store: which one"),
     ("full medium", "full disk"),
@@ -49,6 +49,8 @@ const REFUSED: [(&str, &str); 68] = [
     ("in the way of", "blocks"),
     ("lent", "reserved"),
     ("owner process", "daemon (an owner is a file's)"),
+    ("last owner", "the last daemon, server (an owner is a file's)"),
+    ("next owner", "the next daemon, server (an owner is a file's)"),
     ("hollow", "sparse"),
     ("light node", "underfull node"),
     ("light nodes", "underfull nodes"),
