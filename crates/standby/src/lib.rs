@@ -4,7 +4,7 @@
 //! Nothing here opens a volume: who does that, for `pando serve --etcd` or in a simulation, passes
 //! a function. Threads and clocks are those of `device`, so a seed may decide their order.
 //!
-//! Promises: etcd's word decides who tries, and when an owner stops sooner than it must. Whether
+//! Promises: etcd's word decides who tries, and when a server stops sooner than it must. Whether
 //! it may answer is decided by grants of the volume's log alone.
 //!
 //! Which module decides what:
