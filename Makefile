@@ -94,4 +94,6 @@ soak-posix: suites ## The POSIX suites of both engines at their full length (hal
 	$(CARGO) build --workspace
 	@bash scripts/posix/lanes.sh whole
 
-soak: soak-crash soak-damage soak-kill soak-fuzz soak-orders soak-sim soak-fsx soak-posix soak-programs ## All of these (a day)
+# Not what compares with other file systems and programs (suites-outside) and not the edges of limits
+# (limits): each ends within half an hour, and finds nothing more by running longer.
+soak: soak-crash soak-damage soak-kill soak-failover soak-fuzz soak-orders soak-sim soak-fsx soak-posix soak-programs ## Every soak-* target (a day); suites-outside and limits run by themselves

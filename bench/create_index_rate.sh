@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the index costs where files are created, by rate and by the processor time of the whole process, with
-# an owner's background work: bases are made behind from 50,000 rows on. FILES are made directory by directory,
+# a daemon's background work: bases are made behind from 50,000 rows on. FILES are made directory by directory,
 # then some more in order and scattered over all; with an index and without, alternately. One JSON object.
 #   bench/create_index_rate.sh [FILES] [SCRATCH]      ROUNDS=3
 set -eu

@@ -11,6 +11,7 @@
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
+. "$root/scripts/steps.sh"
 pando=${PANDO:-$root/target/release/pando}
 tree=${1:-/usr/share/doc}
 work=$(mktemp -d "${TMPDIR:-/tmp}/pando-cluster.XXXXXX")
@@ -19,7 +20,6 @@ net=
 declare -a pids=(0 0 0) writers=()
 rows=()
 
-title() { printf '\n== %s\n' "$*"; }
 fail() { echo "cluster-demo: $*" >&2; exit 1; }
 
 # Runs a command on a machine: store, server1, server2, client1 or client2.
@@ -36,6 +36,8 @@ on() {
 end() {
   code=$?
   set +e
+  trap '' PIPE
+  steps_last "ending servers and mounts, and removing $work"
   [ ${#writers[@]} = 0 ] || kill "${writers[@]}" 2>/dev/null
   for mount in "$work/m1" "$work/m2"; do
     mountpoint -q "$mount" 2>/dev/null && umount -l "$mount" 2>/dev/null
@@ -52,6 +54,7 @@ end() {
     tail -n 15 "$work"/log* >&2 2>/dev/null
   fi
   if [ -n "${KEEP:-}" ]; then echo "kept: $work"; else rm -rf "$work"; fi
+  steps_end
 }
 trap end EXIT
 trap 'exit 130' INT TERM
@@ -97,7 +100,7 @@ secured=()
 if [ -z "${LOOPBACK:-}" ] && command -v ip >/dev/null && machines 2> "$work/namespaces"; then
   net=yes store=10.0.0.1 etcd_port=2379 s3_port=7070
   address=(- 10.0.0.2:7440 10.0.0.3:7440)
-  title "five machines, each a network namespace: store, server1, server2, client1, client2"
+  step "five machines, each a network namespace: store, server1, server2, client1, client2"
   "$pando" cluster certs "$work/certs" --server 10.0.0.2 --server 10.0.0.3 > /dev/null
   "$pando" cluster certs "$work/certs" --client client --keep-root > /dev/null 2>&1
   secured=(--cert "$work/certs/server.pem" --key "$work/certs/server.key" --ca "$work/certs/ca.pem")
@@ -105,12 +108,12 @@ if [ -z "${LOOPBACK:-}" ] && command -v ip >/dev/null && machines 2> "$work/name
 else
   read -r etcd_port s3_port port1 port2 <<< "$(free_ports)"
   store=127.0.0.1 address=(- "127.0.0.1:$port1" "127.0.0.1:$port2")
-  title "all on the loopback interface: no network namespaces${LOOPBACK:+ (LOOPBACK)}"
+  step "all on the loopback interface: no network namespaces${LOOPBACK:+ (LOOPBACK)}"
   [ ! -s "$work/namespaces" ] || head -n 1 "$work/namespaces"
 fi
 export LISTEN=$store
 
-title "etcd, and an object store"
+step "etcd, and an object store"
 etcd=$(on store bash "$root/scripts/etcd.sh" start "$work/etcd" "$etcd_port")
 if bash "$root/scripts/s3-server.sh" path >/dev/null 2>&1; then
   export AWS_ACCESS_KEY_ID=demo AWS_SECRET_ACCESS_KEY=demosecret AWS_REGION=us-east-1
@@ -149,7 +152,7 @@ await() {
   fail "server$1 is not $2 within 90 s"
 }
 
-title "two servers and two mounts"
+step "two servers and two mounts"
 serve 1; await 1 serving
 serve 2; await 2 standby
 url=pando://${address[1]},${address[2]}/vol
@@ -157,7 +160,7 @@ on client1 "$pando" mount "$url" "$work/m1"
 on client2 "$pando" mount "$url" "$work/m2"
 echo "$url, on client1 and client2"
 
-title "an import of $tree by client1, a snapshot; and a search by client2"
+step "an import of $tree by client1, a snapshot; and a search by client2"
 mkdir "$work/tree"
 # Ended by `head`, in the middle of a file.
 tar -C "$tree" -cf - . 2>/dev/null | head -c 1500000 > "$work/tree.tar" || true
@@ -203,7 +206,7 @@ check_lines() {
   echo "$count changes, the longest wait was $waited s; all are there, once and in order"
 }
 
-title "kill -9 of server1, which serves, in the middle of a copy"
+step "kill -9 of server1, which serves, in the middle of a copy"
 write_lines "$work/m2/lines1" "$work/note1"
 cp -a "$work/m1/first" "$work/m1/second" &
 copy=$!
@@ -217,7 +220,7 @@ serve 1; await 1 standby
 serving=2 other=1
 
 if [ -z "${SHORT:-}" ]; then
-  title "server2 is paused beyond its grant, and continues"
+  step "server2 is paused beyond its grant, and continues"
   write_lines "$work/m1/lines2" "$work/note2"
   sleep 2
   kill -STOP "${pids[2]}"
@@ -229,7 +232,7 @@ if [ -z "${SHORT:-}" ]; then
 fi
 
 if [ -n "$net" ]; then
-  title "the cable of server$serving is pulled, and put back"
+  step "the cable of server$serving is pulled, and put back"
   write_lines "$work/m1/lines3" "$work/note3"
   sleep 2
   ip -n "$own-store" link set "server$serving" down
@@ -241,7 +244,7 @@ if [ -n "$net" ]; then
 fi
 
 if [ -z "${SHORT:-}" ]; then
-  title "an orderly end of server$serving"
+  step "an orderly end of server$serving"
   write_lines "$work/m2/lines4" "$work/note4"
   sleep 4
   kill -TERM "${pids[$serving]}"; wait "${pids[$serving]}" || true
@@ -250,7 +253,7 @@ if [ -z "${SHORT:-}" ]; then
   check_lines "$work/m1/lines4" "$work/note4" "SIGTERM"
 fi
 
-title "all of it is there: every line once, in order; import and copy equal; the snapshot"
+step "all of it is there: every line once, in order; import and copy equal; the snapshot"
 diff -rq --no-dereference "$work/tree" "$work/m1/first/.snapshots/monday" || fail "the snapshot differs"
 printf '%-18s %-8s %s\n' "what happened" "changes" "longest wait"
 for row in "${rows[@]}"; do
@@ -259,3 +262,4 @@ for row in "${rows[@]}"; do
 done
 "$pando" umount "$work/m1"
 "$pando" umount "$work/m2"
+steps_end

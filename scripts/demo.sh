@@ -11,7 +11,10 @@ cargo=${CARGO:-cargo}
 # build: prints the amount of work before it starts, and its progress while it runs
 build() {
   local all built=0 failed=0 line begin=$SECONDS last=$SECONDS
-  all=$($cargo tree --package pando --edges normal,build --prefix none 2>/dev/null | sort -u | wc -l)
+  step "asking cargo which crates there are"
+  # Without a network or a lock file it fails; the build then prints why.
+  all=$( ($cargo tree --package pando --edges normal,build --prefix none 2>/dev/null || true) | sort -u | wc -l)
+  [ "$all" -gt 0 ] || all=all
   step "building target/demo/pando: $all crates the first time, a few minutes on two idle cores"
   while IFS= read -r line; do
     case $line in
@@ -34,7 +37,7 @@ if [ -z "$pando" ]; then
   pando=$PWD/target/demo/pando
 fi
 step "counting what is in $source_dir"
-entries=$(find "$source_dir" 2>/dev/null | wc -l)
+entries=$( (find "$source_dir" 2>/dev/null || true) | wc -l)
 steps_end
 echo "   $source_dir has $entries entries; with the usual tools beside it the demo takes some minutes for"
 echo "   some hundred thousand of them"
@@ -49,15 +52,20 @@ mkdir "$mount"
 mounted=no
 cleanup() {
   status=$?
-  steps_quiet
+  # It cleans up also where nobody reads its lines any more.
+  set +e
+  trap '' PIPE
   if [ "${KEEP:-}" = 1 ]; then
+    steps_quiet
     echo
     echo "kept: volume $volume, mounted on $mount (pando umount $mount; rm -r $work)"
   else
-    "$pando" umount "$mount" >/dev/null 2>&1 || true
-    "$pando" umount "$volume" >/dev/null 2>&1 || true
+    steps_last "unmounting, and removing $work"
+    "$pando" umount "$mount" >/dev/null 2>&1
+    "$pando" umount "$volume" >/dev/null 2>&1
     mountpoint -q "$mount" && umount -l "$mount" 2>/dev/null
     rm -rf "$work"
+    steps_end
   fi
   exit "$status"
 }
@@ -207,9 +215,9 @@ rmr_time=$took
 measure rm -rf "$work/plain-copy"
 row "rmr of $files entries | rm -rf" "$(pretty "$rmr_time")" "$(pretty "$took")"
 
-steps_end
-echo
+step "the status of the volume"
 "$pando" status "$volume"
+steps_end
 echo
 printf '%-48s %14s %14s\n' "step ($files entries)" "pando" "usual tool"
 printf '%.0s-' $(seq 78); echo

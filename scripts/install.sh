@@ -9,10 +9,11 @@
 # mount(8) searches for mount.pando only in /sbin, so that link is there whatever PREFIX is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/steps.sh
 pando=${PANDO:-$PWD/target/release/pando}
 [ -x "$pando" ] || { echo "install: $pando is missing: run 'make build' first" >&2; exit 1; }
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'steps_quiet; rm -rf "$work"' EXIT
 
 # lay PREFIX ROOT SBIN UNITS: the files, below ROOT
 lay() {
@@ -57,6 +58,7 @@ case ${1:-} in
     maintainer=${MAINTAINER:-$(git config user.name || id -un) <$(git config user.email || echo "$(id -un)@$(hostname -f)")>}
     arch=$(dpkg --print-architecture)
     root=$work/pando_${version}_$arch
+    step "packing ${PACKAGE_DIR:-target}/pando_${version}_$arch.deb"
     # In /usr/sbin: /sbin is a link to it, which a package must not go through.
     lay /usr "$root" /usr/sbin /usr/lib/systemd/system
     strip --strip-unneeded --remove-section=.comment "$root/usr/bin/pando"
@@ -101,6 +103,7 @@ Description: file-system namespace with O(1) snapshots and clones of any directo
 TEXT
     find "$root" -type d -exec chmod 755 {} +
     dpkg-deb --root-owner-group -Z"${PACKAGE_COMPRESSION:-xz}" --build "$root" "${PACKAGE_DIR:-target}/pando_${version}_$arch.deb"
+    steps_end
     ;;
   *)
     sed -n '2,9s/^# \{0,1\}//p' "$0" >&2

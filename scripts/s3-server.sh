@@ -37,12 +37,14 @@ install() {
     exit 1
   fi
   mkdir -p "$tools/bin"
-  echo "s3-server: building versitygw $version" >&2
+  . "$(dirname "$0")/steps.sh"
+  step "s3-server: building versitygw $version" >&2
   # Without C, what debuggers read, and inlining, which takes almost half of the compiler's time: what
   # waits for this server waits for the disk.
   CGO_ENABLED=0 GOBIN=$tools/bin go install -ldflags='-s -w' -gcflags='all=-dwarf=false -l' \
     "github.com/versity/versitygw/cmd/versitygw@$version"
   echo "versitygw@$version" >> "$tools/installed"
+  steps_end >&2
 }
 
 start() {

@@ -5,6 +5,7 @@
 # `make suites-outside` runs (Go's, where Go is).
 # Runs as root, or with a sudo that needs no password, through apt; otherwise lists what is missing.
 set -eu
+. "$(dirname "$0")/steps.sh"
 
 missing=()
 need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
@@ -51,10 +52,11 @@ suites() {
   tools=$(cd "$(dirname "$0")/.." && pwd)/target/tools
   for suite in pjdfstest@0.2.2 fsx@0.3.2; do
     grep -qs "^$suite\$" "$tools/installed" && continue
-    echo "setup: building $suite"
+    step "setup: building $suite"
     CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off cargo install --quiet --locked \
       "$suite" --root "$tools" --target-dir "$tools/build" --force
     echo "$suite" >> "$tools/installed"
+    steps_end
   done
   rm -rf "$tools/build"
   # Without it the tests of object stores run on the small server that they have.
@@ -83,6 +85,9 @@ if ! command -v apt-get >/dev/null 2>&1; then
   exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
+step "setup: apt-get update"
 $as_root apt-get update -qq
+step "setup: apt-get install ${missing[*]}"
 $as_root apt-get install -y -qq --no-install-recommends "${missing[@]}"
+steps_end
 [ "${1:-}" != suites ] || suites

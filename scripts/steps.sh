@@ -1,13 +1,17 @@
 # Sourced by long-running scripts: prints what runs, that it still runs, and how long each step
-# took.
+# took. While a command runs that may take ten seconds, a step has begun. What prints every eight
+# seconds ends with its script, however that ends; a script with a trap of its own for EXIT calls
+# `steps_quiet` or `steps_last` in it.
 #
 #   step WHAT        begins a step; while it runs, prints its duration every eight seconds
 #   step_aloud WHAT  the same for a step that prints lines itself
 #   steps_end        ends the last one
+#   steps_last WHAT  for a trap: a step in place of the one that ended the script, whose time means nothing
 #   steps_table      the cost of each: wall time, and CPU time of the programs that it waited for
 steps_rows=()
 steps_what=
 steps_ticker=
+trap 'steps_quiet' EXIT
 
 # steps_cpu VARIABLE: CPU time, in milliseconds, of the programs this shell started and waited for.
 # `times` counts for the shell that runs it, so it cannot be used in a pipe or a substitution.
@@ -31,6 +35,8 @@ step() {
   (
     for ((waited = 8; ; waited += 8)); do
       sleep 8 > /dev/null 2>&1
+      # `$$` is the script, which a signal may have ended without a trap.
+      kill -0 $$ 2>/dev/null || exit 0
       echo "   ... $waited s: $steps_what"
     done
   ) &
@@ -43,6 +49,12 @@ step() {
 steps_quiet() {
   [ -z "$steps_ticker" ] || kill -KILL "$steps_ticker" 2>/dev/null || true
   steps_ticker=
+}
+
+steps_last() {
+  steps_quiet
+  steps_what=
+  step "$@"
 }
 
 steps_end() {

@@ -1,4 +1,4 @@
-//! Ours, both of them. Background work is what the owner of a volume does: one thread keeps the
+//! Ours, both of them. Background work is what the daemon of a volume does: one thread keeps the
 //! log's interval, another makes checkpoints and reclaims (the log-structured engine merges there).
 
 use std::path::Path;

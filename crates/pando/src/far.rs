@@ -12,7 +12,7 @@ use std::sync::Arc;
 use client::Connection;
 use device::{Clock, SystemClock, SystemNet};
 use remote::{ConnectError, Proof, ServerAddress, Target};
-use rpc::{ClientTls, Files};
+use rpc::{CertificateRefusal, ClientTls, Files};
 use wire::remote::Asker;
 use wire::{Failure, FailureKind};
 
@@ -197,6 +197,13 @@ fn default_directory() -> PathBuf {
 
 /// Why a server cannot be reached, for people.
 pub(crate) fn unreachable(volume: &Path, error: &ConnectError) -> Failure {
+    if let ConnectError::Broken(broken) = error
+        && let Some(refusal) = broken.refusal()
+    {
+        let (why, hint) = certificate(refusal);
+        let message = format!("{}: {why} ({error})", volume.display());
+        return Failure::new(FailureKind::Permission, message).hint(hint);
+    }
     let kind = match error {
         ConnectError::Refused(failure) => failure.kind,
         ConnectError::Unknown(..) => FailureKind::NotFound,
@@ -225,6 +232,43 @@ pub(crate) fn unreachable(volume: &Path, error: &ConnectError) -> Failure {
         }
     };
     Failure::new(kind, format!("{}: {error}", volume.display())).hint(hint)
+}
+
+/// Why a certificate was refused, for people, and what to do.
+fn certificate(refusal: CertificateRefusal) -> (&'static str, &'static str) {
+    use CertificateRefusal::{
+        OwnAuthority, OwnMissing, OwnTime, TheirAuthority, TheirName, TheirTime,
+    };
+    match refusal {
+        TheirTime => (
+            "the certificate of the server is not valid now",
+            "compare the clocks; a new one: remove server.pem and server.key, run `pando cluster \
+             certs DIR --server NAME` there, and start the server again",
+        ),
+        TheirAuthority => (
+            "the certificate of the server is not of the authority in ca.pem of this client",
+            "both sides need the ca.pem of one directory of `pando cluster certs`, and \
+             certificates that were made there",
+        ),
+        TheirName => (
+            "the certificate of the server is for another name",
+            "use a name for which it was made, or make one with `pando cluster certs DIR --server \
+             NAME` for each name and address by which clients reach the server",
+        ),
+        OwnTime => (
+            "the server refuses the certificate of this client: it has expired",
+            "a new one: remove the old files, and run `pando cluster certs DIR --client NAME` in \
+             the directory of the authority",
+        ),
+        OwnAuthority => (
+            "the server refuses the certificate of this client: it is not of its authority",
+            "both sides need certificates of one directory of `pando cluster certs`",
+        ),
+        OwnMissing => (
+            "the server requires a certificate of its clients",
+            "`pando cluster certs DIR --client NAME` makes one; PANDO_CERTS names its directory",
+        ),
+    }
 }
 
 /// The user for whom this process asks.

@@ -5,7 +5,7 @@
 //! Each verb decides by [`Last`] whether a symbolic link at the end of its path is the subject or
 //! is followed. `place/link.rs` walks a path below a mount, once; the daemon walks `VOLDIR:/path`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -118,8 +118,12 @@ impl VolumePath {
         self.typed.as_os_str().as_bytes()
     }
 
-    /// A path inside the volume in the style in which the user typed this place.
+    /// A path inside the volume in the style in which the user typed this place. What the daemon
+    /// sends in place of a path that is unknown (nothing) or too long (`//...`) stays.
     pub(crate) fn shown(&self, path: &[u8]) -> Vec<u8> {
+        if path.is_empty() || path.starts_with(b"//") {
+            return path.to_vec();
+        }
         self.as_typed(path)
             .unwrap_or_else(|| [self.volume.as_os_str().as_bytes(), b":", path].concat())
     }
@@ -173,6 +177,17 @@ impl VolumePath {
     /// Finds the volume that an argument names: its directory, or anything inside.
     pub(crate) fn volume(argument: &Path) -> Result<PathBuf> {
         VolumePath::volume_by(argument, |argument| VolumePath::locate(argument, Last::Target))
+    }
+
+    /// The same for a verb that lists paths of the whole volume: its [`VolumePath::shown`] prints
+    /// them as the user would type them after that argument.
+    pub(crate) fn all_of_volume(argument: &Path) -> Result<VolumePath> {
+        let volume = VolumePath::volume(argument)?;
+        if !is_volume(argument) {
+            return VolumePath::locate(argument, Last::Target);
+        }
+        let typed = [argument.as_os_str().as_bytes(), b":/"].concat();
+        Ok(VolumePath { volume, inner: b"/".to_vec(), typed: OsString::from_vec(typed).into() })
     }
 
     fn volume_by(argument: &Path, locate: impl Fn(&Path) -> Result<VolumePath>) -> Result<PathBuf> {

@@ -11,14 +11,17 @@
 //! Which module decides what:
 //! * `channel`: frames over a link, and how long it waits
 //! * `tls`: who the other side is
+//! * `refusal`: whose certificate was refused, and why
 //! * `grant`: what a client may do, and for whom
 //! * `certificates`: making authorities and certificates
 
 pub mod certificates;
 mod tls;
+mod refusal;
 mod grant;
 mod channel;
 
 pub use channel::{Channel, ChannelError};
 pub use grant::{GROUPS_MAX, Grant, Ids, NOBODY, Refusal, Users, is_volume_name};
+pub use refusal::CertificateRefusal;
 pub use tls::{ClientTls, Files, ServerTls, TlsError};

@@ -4,7 +4,7 @@
 //! Nothing here opens a volume: the caller, `pando serve --etcd` or a simulation, passes a function
 //! for that. Threads and clocks are those of `device`, so a seed may decide their order.
 //!
-//! Promises: etcd decides which server tries, and when an owner stops sooner than it must. Only
+//! Promises: etcd decides which server tries, and when a server stops sooner than it must. Only
 //! grants of the volume's log decide whether it may answer.
 //!
 //! Which module decides what:

@@ -59,7 +59,7 @@ pub struct ObjectLogSettings {
     pub pause: Duration,
     /// How long a proof of ownership allows reads, counted from when its request was sent.
     pub grant: Duration,
-    /// What the next owner waits after a grant of its predecessor has ended, for answers that are
+    /// What the next daemon waits after a grant of its predecessor has ended, for answers that are
     /// on their way.
     pub drain: Duration,
     /// Log objects since the last checkpoint from which one is due: recovery reads each of them.

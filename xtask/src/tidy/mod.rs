@@ -18,6 +18,7 @@ mod extensions;
 mod floors;
 mod format_pages;
 mod knowledge;
+mod makefile;
 mod messages;
 mod opens;
 mod parts;
@@ -64,6 +65,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(extensions::check(&tree));
     problems.extend(hints::check(&tree));
     problems.extend(names::check(&tree));
+    problems.extend(makefile::check(&tree));
     problems.extend(messages::check(&tree));
     problems.extend(opens::check(&tree));
     problems.extend(parts::check(&tree));

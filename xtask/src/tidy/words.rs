@@ -10,7 +10,7 @@ use super::Tree;
 use super::source::is_test;
 
 /// A word or phrase, and what to write instead; `*` is any one word.
-const REFUSED: [(&str, &str); 76] = [
+const REFUSED: [(&str, &str); 78] = [
     ("medium", "disk, storage device, or object store: which one"),
     ("room", "space; size or capacity of a buffer"),
     ("rooms", "space"),
@@ -47,6 +47,8 @@ const REFUSED: [(&str, &str); 76] = [
     ("in the way of", "blocks"),
     ("lent", "reserved"),
     ("owner process", "daemon (an owner is a file's)"),
+    ("last owner", "the last daemon, server (an owner is a file's)"),
+    ("next owner", "the next daemon, server (an owner is a file's)"),
     ("hollow", "sparse"),
     ("light node", "underfull node"),
     ("light nodes", "underfull nodes"),

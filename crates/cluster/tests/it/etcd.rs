@@ -97,7 +97,7 @@ fn one_server_owns_a_volume_until_it_ends_or_is_silent() {
     }
     assert_eq!(one.standing(&VOLUME), Standing::Ours);
     // Silent: the other one gets it. It learns that when it is back.
-    until("the next owner", || {
+    until("the next server", || {
         two.step().expect("it answers");
         (two.standing(&VOLUME) == Standing::Ours).then_some(())
     });

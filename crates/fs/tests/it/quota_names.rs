@@ -87,6 +87,40 @@ fn a_limit_of_bytes_bounds_the_names_of_a_directory_and_of_a_user() {
     }
 }
 
+/// First names are charged to the limit of inodes alone: only both limits bound all space.
+#[test]
+fn both_limits_bound_empty_files_with_long_names() {
+    for of_user in [false, true] {
+        let v = volume();
+        let (dir, file) = adas(&v);
+        let set = |inodes, bytes| {
+            if of_user { limit(&v.fs, ADA, inodes, bytes) } else { set(&v.fs, dir, inodes, bytes) }
+        };
+        let used = || if of_user { used_by(&v.fs, ADA) } else { used(&v.fs, dir) };
+        let create = |n: u64| v.file_as(&user(7), dir, &format!("{n:0255}"), 0o600);
+        set(None, Some(1));
+        let before = used().0;
+        for n in 0..100 {
+            create(n).expect("the limit of bytes does not count first names");
+        }
+        assert_eq!(used(), (before + 100, 0));
+        set(Some(before + 200), Some(1));
+        let made = (100..100_000).take_while(|&n| create(n).is_ok()).count();
+        assert_eq!(made, 100);
+        assert_eq!(used(), (before + 200, 0));
+        // Of 100,000 none more, nor any further name.
+        for n in (200..100_000).step_by(100) {
+            refused(create(n), &FsError::QuotaExceeded);
+            refused(
+                v.fs.link(&user(7), file, dir, format!("l{n:0254}").as_bytes()),
+                &FsError::QuotaExceeded,
+            );
+        }
+        assert_eq!(v.sorted(dir).len(), 201, "those, and the first file");
+        check(&v);
+    }
+}
+
 #[test]
 fn names_are_charged_to_whom_the_file_belongs_and_go_with_it() {
     let v = volume();

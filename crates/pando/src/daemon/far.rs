@@ -76,7 +76,7 @@ fn warrant(
     let (store, clock) = (Arc::clone(&fs.store), Arc::clone(&fs.env.clock));
     let wait = store.serve_from().saturating_sub(clock.monotonic());
     // (0 after an opening that took longer.)
-    tracing::info!(seconds = wait.as_secs_f64(), "waiting for answers of the last owner");
+    tracing::info!(seconds = wait.as_secs_f64(), "waiting for answers of the last server");
     clock.sleep(wait);
     let events = events.clone();
     // (The daemon may have left by itself meanwhile.)

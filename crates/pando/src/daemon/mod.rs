@@ -342,7 +342,7 @@ fn serve(
             Ok(())
         }
         Event::Replaced(why) => {
-            // Its clients go to the next owner.
+            // Its clients go to the next server.
             if let Some(serve) = &start.serve {
                 serve.server.remove(&serve.name);
             }

@@ -21,8 +21,10 @@ pub(crate) fn run(args: &HistoryArgs, output: &mut Output) -> Result<()> {
     })?;
     for version in &versions {
         if args.all || is_news(version) {
-            output.object(&object(version))?;
-            output.line(&line(version))?;
+            // In the form that another verb takes.
+            let directory = place.shown(&version.directory.0);
+            output.object(&object(version, &directory))?;
+            output.line(&line(version, &directory))?;
         }
     }
     Ok(())
@@ -33,11 +35,11 @@ fn is_news(version: &Version) -> bool {
     version.snapshot.is_none() || !matches!(version.change, Change::Same | Change::Absent)
 }
 
-fn line(version: &Version) -> String {
+fn line(version: &Version, directory: &[u8]) -> String {
     let (when, which) = match &version.snapshot {
         None => ("now                ".to_owned(), String::new()),
         Some(snapshot) => {
-            let (name, directory) = (printable(&snapshot.name.0), printable(&version.directory.0));
+            let (name, directory) = (printable(&snapshot.name.0), printable(directory));
             (output::time_local(snapshot.created), format!("  snapshot {name} of {directory}"))
         }
     };
@@ -58,14 +60,14 @@ fn line(version: &Version) -> String {
     format!("{when}  {what:<20}{how}{which}")
 }
 
-fn object(version: &Version) -> Value {
+fn object(version: &Version, directory: &[u8]) -> Value {
     let mut object = json!({
         "change": version.change.name(),
         "snapshot": version.snapshot.as_ref().map(super::snapshot::json),
         "attributes": version.attr.as_ref().map(|attr| attr_text::json(attr, None)),
     });
     if version.snapshot.is_some() {
-        output::put_bytes(&mut object, "directory", &version.directory.0);
+        output::put_bytes(&mut object, "directory", directory);
     }
     object
 }

@@ -68,12 +68,12 @@ fn object(place: &VolumePath, report: &Report) -> serde_json::Value {
     object["snapshots"] = snapshots.iter().map(super::snapshot::json).collect();
     let holder = |(snapshot, directory): &(Snapshot, Vec<u8>)| {
         let mut object = super::snapshot::json(snapshot);
-        output::put_bytes(&mut object, "directory", directory);
+        output::put_bytes(&mut object, "directory", &place.shown(directory));
         object
     };
     object["in_snapshots"] = holders.iter().map(holder).collect();
     if let Some(source) = &info.copy_of {
-        output::put_bytes(&mut object, "copy_of", &source.0);
+        output::put_bytes(&mut object, "copy_of", &place.shown(&source.0));
     }
     object["xattrs"] = info.xattrs.iter().map(|name| json!(name.lossy())).collect();
     object

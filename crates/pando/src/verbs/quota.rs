@@ -15,14 +15,17 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
     match verb {
         QuotaVerb::Set(args) => set(args, output),
         QuotaVerb::Get { path, owner } => {
-            let answer = if let Some(owner) = owner.named() {
-                session::ask(&VolumePath::volume(path)?, &Call::OwnerQuotaGet { owner })?
+            let (place, answer) = if let Some(owner) = owner.named() {
+                let place = VolumePath::all_of_volume(path)?;
+                let answer = session::ask(&place.volume, &Call::OwnerQuotaGet { owner })?;
+                (place, answer)
             } else {
                 let place = VolumePath::locate(path, Last::Target)?;
-                session::ask(&place, &Call::QuotaGet { path: &place.inner })?
+                let answer = session::ask(&place, &Call::QuotaGet { path: &place.inner })?;
+                (place, answer)
             };
             let Answer::Quotas(quotas) = &answer else { return Err(session::unexpected(&answer)) };
-            show(quotas, output)?;
+            show(&place, quotas, output)?;
             if quotas.is_empty() {
                 output.line("no quota")?;
                 output.object(&json!({ "quota": null }))?;
@@ -32,10 +35,11 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
         // One object for each quota.
         QuotaVerb::List { path } => {
             let mut shown = 0;
-            session::call(&VolumePath::volume(path)?, &Call::QuotaList, &mut |part| {
+            let place = VolumePath::all_of_volume(path)?;
+            session::call(&place.volume, &Call::QuotaList, &mut |part| {
                 if let Body::Quotas(quotas) = part {
                     shown += quotas.len();
-                    show(&quotas, output)?;
+                    show(&place, &quotas, output)?;
                 }
                 Ok(())
             })?;
@@ -171,8 +175,8 @@ fn put_of(object: &mut Value, of: QuotaOf) {
     object[key] = number.into();
 }
 
-/// Prints quotas.
-fn show(quotas: &[Quota], output: &mut Output) -> Result<()> {
+/// Prints quotas, with paths in the style of a place.
+fn show(place: &VolumePath, quotas: &[Quota], output: &mut Output) -> Result<()> {
     for quota in quotas {
         let Quota { of, directory, ref path, inodes, bytes, inodes_max, bytes_max } = *quota;
         let mut object = json!({
@@ -183,15 +187,16 @@ fn show(quotas: &[Quota], output: &mut Output) -> Result<()> {
         });
         put_of(&mut object, of);
         let mut of = name_of(of);
+        let path = place.shown(&path.0);
         if directory != 0 {
             object["directory"] = directory.into();
-            of = match &path.0[..] {
+            of = match &path[..] {
                 b"" => format!("{of} of inode {directory}"),
                 path => printable(path),
             };
         }
-        if !path.0.is_empty() {
-            output::put_bytes(&mut object, "path", &path.0);
+        if !path.is_empty() {
+            output::put_bytes(&mut object, "path", &path);
         }
         output.object(&object)?;
         let inodes_max = inodes_max.map_or("no limit".to_owned(), |max| max.to_string());

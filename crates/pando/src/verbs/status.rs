@@ -1,17 +1,16 @@
 //! `pando status`: the state of a volume and of its daemon.
 
 use serde_json::json;
-use wire::{
-    Answer, Background, Call, FailureKind, Followed, Merges, ScanInfo, Status, StoreStatus,
-    ValueLogs,
-};
+use wire::{Answer, Call, FailureKind, Merges, ScanInfo, Status, StoreStatus};
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
-use crate::host;
-use crate::output::{self, Output, number, size};
+use crate::host::{self, Prices};
+use crate::output::{self, Output};
 use crate::place::VolumePath;
 use crate::session;
+
+mod text;
 
 pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
     let volume = VolumePath::whole_volume(&args.path, "status")?;
@@ -29,11 +28,9 @@ pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
             }
             object["index"] = index.as_ref().map_or(serde_json::Value::Null, index_json);
             output.object(&object)?;
-            text(&volume, &status, output)?;
-            match index {
-                Some(index) => index_text(&index, output),
-                None => Ok(()),
-            }
+            let mut rows = text::of_status(&volume, &status, dollars);
+            rows.extend(index.iter().flat_map(text::of_index));
+            text::print(&rows, output)
         }
         other => Err(session::unexpected(&other)),
     }
@@ -72,35 +69,6 @@ fn index_json(index: &ScanInfo) -> serde_json::Value {
     });
     output::put_bytes(&mut object, "source", &index.source.0);
     object
-}
-
-fn index_text(index: &ScanInfo, output: &mut Output) -> Result<()> {
-    let scanned = index.started.map_or("no scan is complete yet".to_owned(), |started| {
-        let (scanned, updated) = (output::time_local(started), output::time_local(index.ended));
-        let unread = match index.unread {
-            0 => String::new(),
-            unread => format!(", {} not read", number(unread)),
-        };
-        format!("{scanned}, updated {updated}{unread}")
-    });
-    let unfinished =
-        if index.unfinished { "; a scan is in progress, or was interrupted" } else { "" };
-    let followed = match index.followed {
-        None => "not followed: `pando index --into VOLDIR` scans again".to_owned(),
-        Some(Followed { by, pid, unwatched: 0, .. }) => format!("by {by}, process {pid}"),
-        Some(Followed { by, pid, unwatched, .. }) => {
-            format!("by {by}, process {pid}; {} directories are not", number(unwatched))
-        }
-    };
-    let rows = [
-        ("index of", output::printable(&index.source.0)),
-        ("scanned", format!("{scanned}{unfinished}")),
-        ("followed", followed),
-    ];
-    for (label, value) in rows {
-        output.line(&format!("{label:<12}{value}"))?;
-    }
-    Ok(())
 }
 
 fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
@@ -210,56 +178,10 @@ fn store_json(store: &StoreStatus) -> serde_json::Value {
     })
 }
 
-fn store_text(store: &StoreStatus, output: &mut Output) -> Result<()> {
-    let requests = format!(
-        "{} create, {} read, {} list, {} head, {} delete; {} received, {} sent",
-        number(store.creates),
-        number(store.reads),
-        number(store.lists),
-        number(store.heads),
-        number(store.deletes),
-        size(store.bytes_in),
-        size(store.bytes_out),
-    );
-    let mut rows = vec![
-        ("store", store.url.clone()),
-        ("contents", format!("{} objects", number(store.content_objects))),
-        ("requests", requests),
-        ("price", format!("${:.2} a day, if it continues like this", dollars(store)?)),
-    ];
-    if let Some(cache) = store.cache {
-        let (hits, misses) = (number(cache.hits), number(cache.misses));
-        rows.push(("host cache", format!("{}, {hits} hits, {misses} misses", size(cache.bytes))));
-    }
-    let lasts = |(seconds, why): &(u64, String)| format!("for {seconds} s: {why}");
-    rows.extend(store.unreachable.as_ref().map(|it| ("UNREACHABLE", lasts(it))));
-    let silent = |seconds| format!("for {seconds} s other hosts see no sign of this daemon");
-    rows.extend(store.silent.map(|seconds| ("SILENT", silent(seconds))));
-    rows.extend(store.waits.as_ref().map(|it| ("WAITS", lasts(it))));
-    for (label, value) in rows {
-        output.line(&format!("{label:<12}{value}"))?;
-    }
-    Ok(())
-}
-
 /// Bytes written per byte that operations submitted; `None` if they submitted none, as in an idle
 /// volume.
 fn amplification(status: &Status) -> Option<f64> {
     (status.given_bytes > 0).then(|| status.written_bytes as f64 / status.given_bytes as f64)
-}
-
-/// What the daemon wrote since it started, without file contents. When operations submitted
-/// little, the ratio means nothing: a replayed log and the volume's own records outweigh them.
-fn written_text(status: &Status) -> String {
-    const ENOUGH: u64 = 1 << 20;
-    let shown = amplification(status).filter(|_| status.given_bytes >= ENOUGH);
-    let times = shown.map_or_else(String::new, |times| format!(" ({times:.1} times)"));
-    format!(
-        "{} of metadata since the daemon started, for {} in {}{times}",
-        size(status.written_bytes),
-        size(status.given_bytes),
-        output::count(status.commits, "commit", "commits"),
-    )
 }
 
 fn merges(merges: Merges) -> serde_json::Value {
@@ -284,137 +206,16 @@ fn merges(merges: Merges) -> serde_json::Value {
     })
 }
 
-fn logs_text(logs: ValueLogs, cleaned: u64) -> String {
-    format!(
-        "{} of {}, {} of {} live, {} to empty, {} runs rewritten for that",
-        number(logs.logs),
-        size(logs.disk_bytes),
-        size(logs.live_bytes),
-        size(logs.rows_bytes),
-        number(logs.sparse),
-        number(cleaned),
-    )
-}
-
-fn merges_text(merges: Merges) -> String {
-    let now = match (merges.under_way, merges.next) {
-        (Some((written, of)), _) => format!("at {} of {}", size(written), size(of)),
-        (None, Some((runs, bytes))) => format!("next {runs} runs of {}", size(bytes)),
-        (None, None) => "none to do".to_owned(),
-    };
-    format!("{now}, {} done, {} runs deep", number(merges.ended), merges.depth)
-}
-
-/// The background work.
-fn work_text(background: &Background) -> String {
-    let mut work = Vec::new();
-    if background.trees() > 0 {
-        let steps = [
-            (background.detached, "tree to reclaim", "trees to reclaim"),
-            (background.dropping, "tree to free", "trees to free"),
-            (background.prunes, "clone to prune", "clones to prune"),
-        ];
-        let steps = steps.into_iter().filter(|(count, ..)| *count > 0);
-        work.extend(steps.map(|(count, one, many)| output::count(count, one, many)));
-        let (done, pace) = (background.reclaimed, background.reclaimed_a_second);
-        if done > 0 {
-            let (done, pace) = (number(done), number(pace));
-            work.push(format!("{done} records reclaimed since the start, {pace} a second now"));
-        }
-    }
-    if background.freeing_bytes > 0 {
-        let freed = match background.freed_bytes {
-            0 => String::new(),
-            freed => format!(" ({} given back since the start)", size(freed)),
-        };
-        work.push(format!("{} to give back{freed}", size(background.freeing_bytes)));
-    }
-    if background.collecting {
-        work.push("looking for what nothing names".to_owned());
-    }
-    if work.is_empty() { "none".to_owned() } else { work.join(", ") }
-}
-
-fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Result<()> {
-    let daemon = match &status.mount_point {
-        Some(mount_point) => {
-            format!("pid {}, mounted on {}", status.pid, output::printable(&mount_point.0))
-        }
-        None => format!("pid {}, not mounted", status.pid),
-    };
-    let checkpoint = status.last_checkpoint.map_or("none yet".into(), output::time_local);
-    let checkpoint =
-        format!("{checkpoint}; {} of log since", size(status.log_bytes_since_checkpoint));
-    let background = &status.background;
-    let work = work_text(background);
-    let rows = [
-        ("volume", format!("{} in {}", status.volume, host::shown(volume))),
-        ("format", format!("version {}, engine {}", status.format_version, status.engine)),
-        ("daemon", daemon),
-        ("durability", status.durability.clone()),
-        (
-            "inodes",
-            match background.counting {
-                0 => number(status.files),
-                more => {
-                    let clones = output::count(more, "clone", "clones");
-                    format!("{} and those of {clones} being counted", number(status.files))
-                }
-            },
-        ),
-        ("contents", size(status.bytes)),
-        ("snapshots", number(status.snapshots)),
-        ("clones", number(status.clones)),
-        (
-            "on disk",
-            match disk_bytes(status) {
-                // The present log may be longer than all was then.
-                Some(bytes) if status.store.is_some() => {
-                    format!("{} when last measured; log {}", size(bytes), size(status.log_bytes))
-                }
-                Some(bytes) => format!("{}, of that log {}", size(bytes), size(status.log_bytes)),
-                None => "not measured yet".to_owned(),
-            },
-        ),
-        ("checkpoint", checkpoint),
-        ("written", written_text(status)),
-        ("background", work),
-    ];
-    for (label, value) in rows {
-        output.line(&format!("{label:<12}{value}"))?;
-    }
-    if let Some(merges) = status.merges {
-        output.line(&format!("{:<12}{}", "merges", merges_text(merges)))?;
-        if let Some(logs) = merges.logs {
-            output.line(&format!("{:<12}{}", "value logs", logs_text(logs, merges.cleaned)))?;
-        }
-    }
-    if let Some(store) = &status.store {
-        store_text(store, output)?;
-    }
-    let stuck = status.stuck.as_ref().map(|stuck| {
-        let trees = output::count(stuck.trees, "tree", "trees");
-        format!("{trees} cannot be reclaimed: {}", stuck.failure.message)
-    });
-    let shown = [("STUCK", &stuck), ("DAMAGED", &status.damaged), ("READ-ONLY", &status.read_only)];
-    for (label, why) in shown {
-        if let Some(why) = why {
-            output.line(&format!("{label:<12}{why}"))?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
-    use wire::{Failure, StoreCache, Stuck};
+    use wire::{Background, Failure, StoreCache, Stuck, ValueLogs};
 
     use super::*;
 
     /// A status of which each part is there and each number differs from all others. A new field
     /// must be named here.
-    fn distinct() -> Status {
+    pub(super) fn distinct() -> Status {
         let mut last = 1_000_000;
         let mut next = || {
             last += 1_001;

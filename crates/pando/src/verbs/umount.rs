@@ -42,9 +42,9 @@ const USERS_MAX: usize = 3;
 
 pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
     let (volume, mounts) = find(&args.path)?;
-    let owner = volume.as_deref().and_then(owner);
+    let daemon = volume.as_deref().and_then(mounting_daemon);
     if let (Some(volume), true) = (&volume, mounts.is_empty()) {
-        return close_unmounted(volume, owner, args.lazy, output);
+        return close_unmounted(volume, daemon, args.lazy, output);
     }
     let mut lazily = false;
     for mount_point in mounts.iter().map(|mount| &mount.mount_point) {
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
         output.remark("it is in use: its daemon ends when the last open file is closed");
         return Ok(());
     }
-    match (volume, owner) {
+    match (volume, daemon) {
         (Some(volume), Some(daemon)) => {
             let clock = SystemClock::new();
             wait_for_end(&volume, &daemon, &mounts, &clock, output)
@@ -75,11 +75,11 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
 /// Closes a volume that is not mounted here.
 fn close_unmounted(
     volume: &Path,
-    owner: Option<Daemon>,
+    daemon: Option<Daemon>,
     lazy: bool,
     output: &mut Output,
 ) -> Result<()> {
-    let Some(daemon) = owner else { return close(volume, output) };
+    let Some(daemon) = daemon else { return close(volume, output) };
     let Some(mount_point) = gone(volume) else { return close(volume, output) };
     let copies = mounts::copies(volume, &mount_point);
     if !copies.is_empty() {
@@ -292,7 +292,7 @@ fn close(volume: &Path, output: &mut Output) -> Result<()> {
 }
 
 /// The process that has the volume mounted.
-fn owner(volume: &Path) -> Option<Daemon> {
+fn mounting_daemon(volume: &Path) -> Option<Daemon> {
     match Connection::open(volume) {
         Ok(Opened::Connected(connection)) => {
             connection.welcome().mount_point.as_ref()?;

@@ -236,7 +236,7 @@ fn a_command_that_needs_the_volume_exclusively_reports_the_import_that_holds_it(
     let pid = import.id().cast_signed();
     wait_until("it has begun", || world.run(&["ls", &world.at("/copy/d0")]).code == 0);
     signal(pid, rustix::process::Signal::STOP);
-    let owner = world.daemon();
+    let daemon = world.daemon();
     let repair = World::command(&["fsck", "--repair", world.vol()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -253,7 +253,7 @@ fn a_command_that_needs_the_volume_exclusively_reports_the_import_that_holds_it(
     assert_eq!(ended, None, "the import was over before it was stopped");
     let what = format!("in the middle of an import for process {pid}");
     assert!(repair.code == 6 && repair.err.contains(&what), "{}", repair.err);
-    assert_eq!(world.daemon(), owner);
+    assert_eq!(world.daemon(), daemon);
     assert!(import.wait().unwrap().success());
     world.ok(&["fsck", "--repair", world.vol()]);
     assert_eq!(world.names("/copy").len(), 40);

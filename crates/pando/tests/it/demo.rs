@@ -4,6 +4,10 @@
 //! The script runs with a program in front of each of `pando`, `cp`, `find`, `du` and `rm`: it runs
 //! the real one, adds an amount to the clock that no other call adds, and notes its arguments.
 //! `date` prints that clock. So each row of the table has one right value, on any machine.
+//!
+//! Each of them may take long, so each runs until a line is printed meanwhile: the program in front
+//! of `sleep` shortens the eight seconds between the lines of a step, and counts them. One during
+//! which no line is printed is noted.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,12 +23,39 @@ struct Call {
     command: String,
 }
 
+/// What a program in front of another does first: waits for two lines of a step, of which the first
+/// may have been due before. `rm -f` removes single files.
+const AWAIT_LINES: &str = r#"
+[ "$name $1" != "rm -f" ] || exec "$real" "$@"
+begun=$(/usr/bin/stat -c %s "$here/lines")
+for ((waits = 0; $(/usr/bin/stat -c %s "$here/lines") < begun + 2; waits++)); do
+  [ $waits -lt 600 ] || { echo "$name $*" >> "$here/silent"; break; }
+  /usr/bin/sleep 0.05
+done
+"#;
+
+/// A line that comes after eight seconds comes at once, and is counted if its script prints it.
+const SLEEP: &str = r#"
+[ "$*" = 8 ] || exec /usr/bin/sleep "$@"
+/usr/bin/sleep 0.02
+! kill -0 $PPID 2> /dev/null || printf . >> "$here/lines"
+"#;
+
+/// As Cargo, which cannot build.
+const CARGO: &str = r#"
+[ "$1" != tree ] || { printf '%s\n' one two two; exit 0; }
+echo "   Compiling one v1.0.0"
+exit 101
+"#;
+
 /// The programs in front of the real ones.
 fn instruments(directory: &Path) {
     fs::create_dir(directory).unwrap();
     let here = directory.display();
     fs::write(directory.join("clock"), "1000000000000").unwrap();
-    fs::write(directory.join("calls"), "").unwrap();
+    for name in ["calls", "lines", "silent"] {
+        fs::write(directory.join(name), "").unwrap();
+    }
     let script = |name: &str, text: String| {
         let path = directory.join(name);
         fs::write(&path, text).unwrap();
@@ -34,13 +65,19 @@ fn instruments(directory: &Path) {
         "date",
         format!("#!/bin/sh\n[ \"$*\" = +%s%N ] || exec /bin/date \"$@\"\ncat {here}/clock\n"),
     );
+    script("sleep", format!("#!/bin/bash\nhere={here}\n{SLEEP}"));
+    let head = |name: &str, real: &str| {
+        format!("#!/bin/bash\nhere={here} name={name} real={real}\n{AWAIT_LINES}")
+    };
+    script("cargo", head("cargo", "none") + CARGO);
     for name in ["pando", "cp", "find", "du", "rm"] {
         let real = if name == "pando" { PANDO } else { &format!("/usr/bin/{name}") };
         // Microseconds, milliseconds and seconds in turn, each amount once.
         script(
             name,
-            format!(
-                "#!/bin/bash\n{real} \"$@\"\nstatus=$?\n\
+            head(name, real)
+                + &format!(
+                    "{real} \"$@\"\nstatus=$?\n\
                  count=$(/usr/bin/wc -l < {here}/calls)\n\
                  case $((count % 3)) in 0) unit=1 ;; 1) unit=1000 ;; *) unit=1000000 ;; esac\n\
                  micros=$(((count * 7 + 3) * unit))\n\
@@ -48,7 +85,7 @@ fn instruments(directory: &Path) {
                  printf '%s\\t{name} %s\\n' $micros \"$line\" >> {here}/calls\n\
                  echo $(($(cat {here}/clock) + micros * 1000)) > {here}/clock\n\
                  exit $status\n"
-            ),
+                ),
         );
     }
 }
@@ -139,6 +176,16 @@ fn printed(out: &str, head: &str) -> Vec<(String, String, String)> {
     rows.map(cells).collect()
 }
 
+/// The demo of a directory, with these programs in front of others.
+fn demo(tools: &Path, source: &Path) -> Command {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/demo.sh");
+    let mut path = tools.display().to_string();
+    write!(path, ":{}", std::env::var("PATH").unwrap()).unwrap();
+    let mut bash = Command::new("timeout");
+    bash.args(["--kill-after=10", "900", "bash"]).arg(&script).arg(source).env("PATH", path);
+    bash
+}
+
 #[test]
 fn every_row_of_the_demo_is_what_was_measured() {
     let world = World::without_volume();
@@ -146,12 +193,8 @@ fn every_row_of_the_demo_is_what_was_measured() {
     fs::create_dir(&source).unwrap();
     let (entries, found) = tree(&source);
     instruments(&tools);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/demo.sh");
-    let mut path = tools.display().to_string();
-    write!(path, ":{}", std::env::var("PATH").unwrap()).unwrap();
-    let mut bash = Command::new("timeout");
-    bash.args(["--kill-after=10", "900", "bash"]).arg(&script).arg(&source);
-    bash.env("PATH", path).env("PANDO", tools.join("pando")).env("TMPDIR", world.path());
+    let mut bash = demo(&tools, &source);
+    bash.env("PANDO", tools.join("pando")).env("TMPDIR", world.path());
     let output = bash.env_remove("KEEP").output().unwrap();
     let out = String::from_utf8(output.stdout).unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
@@ -178,7 +221,8 @@ fn every_row_of_the_demo_is_what_was_measured() {
         facts.push("the three largest: 2 links in .search/size:>1M".to_owned());
         facts.push("ok: after the kill the tree is complete".to_owned());
         let largest = ["big/largest", "big/second", "small/third"];
-        let listed = out.lines().skip_while(|line| !line.contains("the three largest")).skip(1);
+        let own = out.lines().filter(|line| !line.starts_with("   ... "));
+        let listed = own.skip_while(|line| !line.contains("the three largest")).skip(1);
         for (line, name) in listed.zip(largest) {
             assert!(line.ends_with(&format!("/mnt/tree/{name}")), "{line}: {name}");
         }
@@ -189,4 +233,26 @@ fn every_row_of_the_demo_is_what_was_measured() {
     let left: Vec<_> =
         fs::read_dir(world.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "the demo leaves something behind: {left:?}");
+    assert_eq!(silent(&tools), "");
+}
+
+/// Commands during which nothing was printed.
+fn silent(tools: &Path) -> String {
+    fs::read_to_string(tools.join("silent")).unwrap()
+}
+
+/// Also what Cargo does before the build; and a build that fails ends what prints lines.
+#[test]
+fn the_build_of_the_demo_is_not_silent() {
+    let world = World::without_volume();
+    let tools = world.path().join("tools");
+    instruments(&tools);
+    let mut bash = demo(&tools, world.path());
+    let output = bash.env_remove("PANDO").env("CARGO", "cargo").output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}\n{out}");
+    assert!(err.contains("the program could not be built"), "{err}\n{out}");
+    assert!(out.contains("building target/demo/pando: 2 crates"), "{out}");
+    assert_eq!(silent(&tools), "", "{out}");
 }

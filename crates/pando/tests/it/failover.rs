@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::far::lock_of_process;
 use crate::two_servers::{Cluster, may_run};
 use crate::world::{PANDO, World, signal, wait_until};
 
@@ -147,8 +148,12 @@ fn cluster() -> Cluster {
     Cluster::new(world, url)
 }
 
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
 fn try_lock(path: &Path) -> Result<File, Errno> {
-    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let file = open(path);
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
 }
@@ -159,6 +164,8 @@ struct Work {
     writers: [Writer; 2],
     nameless: File,
     _lock: File,
+    /// Locked by fcntl(2), for this process through the first mount.
+    _process_lock: File,
     /// How many directories of the writers there were.
     rounds: u64,
 }
@@ -182,8 +189,11 @@ impl Work {
         fs::remove_file(mounts[0].join("nameless")).unwrap();
         fs::write(mounts[0].join("locked"), "").unwrap();
         let lock = try_lock(&mounts[0].join("locked")).unwrap();
+        fs::write(mounts[0].join("process"), "").unwrap();
+        let process_lock = open(&mounts[0].join("process"));
+        lock_of_process(&process_lock).unwrap();
         let writers = Work::writers(&mounts, 0);
-        Work { mounts, writers, nameless, _lock: lock, rounds: 0 }
+        Work { mounts, writers, nameless, _lock: lock, _process_lock: process_lock, rounds: 0 }
     }
 
     fn writers(mounts: &[PathBuf; 2], round: u64) -> [Writer; 2] {
@@ -236,6 +246,9 @@ impl Work {
         assert_eq!(contents, "still here");
         let refused = try_lock(&self.mounts[1].join("locked")).err();
         assert_eq!(refused, Some(Errno::WOULDBLOCK), "a lock was lost");
+        // Through another mount this process is another owner.
+        let refused = lock_of_process(&open(&self.mounts[1].join("process"))).err();
+        assert_eq!(refused, Some(Errno::AGAIN), "a lock of a process was lost");
     }
 
     /// Looks through each mount at what both wrote; then removes that, and begins again.
@@ -325,7 +338,7 @@ fn a_killed_server_is_replaced_and_nothing_is_done_twice() {
 
 /// What a server logs that waits for answers of the one before it, in seconds.
 fn waited(log: &str) -> Vec<f64> {
-    let waits = log.lines().filter(|line| line.contains("waiting for answers of the last owner"));
+    let waits = log.lines().filter(|line| line.contains("waiting for answers of the last server"));
     let seconds = waits.map(|line| serde_json::from_str::<Value>(line).unwrap());
     seconds.map(|line| line["fields"]["seconds"].as_f64().unwrap()).collect()
 }
@@ -383,7 +396,7 @@ pub(crate) fn pause_and_continue(cluster: &mut Cluster) {
     let (clock, lateness) = (SystemClock::new(), Lateness::begin());
     let stopped = clock.monotonic();
     signal(cluster.pid(0), Signal::STOP);
-    // Asked while it is stopped: the answer must be the next owner's.
+    // Asked while it is stopped: the answer must be the next server's.
     let (asked, path) = (device::sync::channel(), alone.join("state"));
     let (sender, heard) = asked;
     let reader = device::spawn("reader", move || sender.send(fs::read_to_string(path)).unwrap());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::certificates::Certificates;
-use crate::world::{PANDO, World, is_root, reason, signal, wait_until};
+use crate::world::{PANDO, World, answer, is_root, reason, signal, wait_until};
 
 /// A server of a world's volume.
 pub(crate) struct Served {
@@ -81,6 +81,12 @@ pub(crate) fn may_mount() -> bool {
 fn lock(file: &fs::File) -> Result<(), std::io::Error> {
     rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
         .map_err(Into::into)
+}
+
+/// The same by fcntl(2), which has a process and not a descriptor as its owner: through two mounts
+/// a process has two.
+pub(crate) fn lock_of_process(file: &fs::File) -> Result<(), rustix::io::Errno> {
+    rustix::fs::fcntl_lock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
 }
 
 #[test]
@@ -158,8 +164,18 @@ fn appends_locks_and_open_files_hold_across_mounts() {
     let is_busy = |file: &fs::File| lock(file).unwrap_err().raw_os_error() == Some(11);
     assert!(is_busy(&second), "another mount has the lock");
     assert!(is_busy(&open(&one)), "another descriptor has the lock");
+    // Locks of both kinds are apart.
+    lock_of_process(&first).unwrap();
+    let is_taken = |file: &fs::File| {
+        use rustix::io::Errno;
+        matches!(lock_of_process(file), Err(Errno::AGAIN | Errno::ACCESS))
+    };
+    assert!(is_taken(&second), "another mount has the lock of a process");
+    lock_of_process(&first).unwrap();
     drop(first);
     wait_until("the lock ends with its file", || lock(&second).is_ok());
+    wait_until("so does that of a process", || lock_of_process(&second).is_ok());
+    assert!(is_taken(&open(&one)), "the first mount has it no more");
     // A mount that dies loses its locks, for its server notices.
     fs::remove_file(one.path("log")).unwrap();
     let mut bytes = [0; 10];
@@ -256,6 +272,73 @@ fn certificates_contain_what_a_client_may_do() {
     // Without a certificate there is no answer.
     let plain = world.run(&["ls", &served.url]);
     assert_ne!(plain.code, 0);
+}
+
+/// What a user reads whose certificate, or whose server's, is too old, of another authority, or for
+/// another name; and what to do.
+#[test]
+fn a_refused_certificate_is_named_with_what_to_do() {
+    let (world, other) = (World::new(), World::without_volume());
+    let own = Certificates::new(&world, "client", &["--keep-root"]);
+    let foreign = Certificates::new(&other, "client", &[]);
+    own.add_expired("old");
+    let served = Served::start(&world, &own.of_server().each_ref().map(String::as_str));
+    let (works, error) = own.run("client", &["ls", &served.url]);
+    assert!(works, "{error}");
+    // That of another authority, with the right ca.pem.
+    let mixed = other.path().join("mixed");
+    fs::create_dir(&mixed).unwrap();
+    let (ours, theirs) = (own.files("client"), foreign.files("client"));
+    fs::copy(&ours.authority, mixed.join("ca.pem")).unwrap();
+    fs::copy(&theirs.certificate, mixed.join("client.pem")).unwrap();
+    fs::copy(&theirs.key, mixed.join("client.key")).unwrap();
+    let run = |certs: &Path, url: &str| {
+        let mut command = World::command(&["ls", url]);
+        let answer = answer(&command.env("PANDO_CERTS", certs).output().unwrap());
+        (answer.code == 4, answer.err)
+    };
+    let by_name = served.url.replace("127.0.0.1", "localhost");
+    let check = |(is_refused, printed): (bool, String), expected: [&str; 2]| {
+        assert!(is_refused, "exit code 4: {printed}");
+        for text in expected {
+            assert!(printed.contains(text), "{text}: {printed}");
+        }
+    };
+    check(
+        run(&own.directory_of("old"), &served.url),
+        [
+            "the server refuses the certificate of this client: it has expired",
+            "pando cluster certs DIR --client NAME",
+        ],
+    );
+    check(
+        run(&foreign.directory_of("client"), &served.url),
+        [
+            "the certificate of the server is not of the authority in ca.pem of this client",
+            "both sides need the ca.pem of one directory",
+        ],
+    );
+    check(
+        run(&mixed, &served.url),
+        [
+            "the server refuses the certificate of this client: it is not of its authority",
+            "both sides need certificates of one directory",
+        ],
+    );
+    check(
+        run(&own.directory_of("client"), &by_name),
+        [
+            "the certificate of the server is for another name",
+            "pando cluster certs DIR --server NAME",
+        ],
+    );
+    drop(served);
+    own.expire_server();
+    let served = Served::start(&world, &own.of_server().each_ref().map(String::as_str));
+    check(
+        run(&own.directory_of("client"), &served.url),
+        ["the certificate of the server is not valid now", "compare the clocks"],
+    );
 }
 
 /// A server that is killed comes back: mounts connect again, and what it had acknowledged is there.

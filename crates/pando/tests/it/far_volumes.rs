@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::world::{PANDO, World, signal};
+use crate::bad_stores::server;
+use crate::world::{PANDO, World, answer, signal};
 
 /// A server, ended with this.
 struct Served(Child);
@@ -17,11 +18,17 @@ impl Drop for Served {
 
 /// Serves two volumes, in a directory and in a store; returns their URLs.
 fn two_volumes(first: &World, second: &World, options: &[&str]) -> (Served, [String; 2]) {
-    let mut child = Command::new(PANDO)
+    let mut command = Command::new(PANDO);
+    command.env("PANDO_HOST_DIRECTORY", second.hosts());
+    serve(command, [first.vol(), second.vol()], options)
+}
+
+/// Serves two volumes by a command; returns their URLs.
+fn serve(mut command: Command, volumes: [&str; 2], options: &[&str]) -> (Served, [String; 2]) {
+    let mut child = command
         .args(["serve", "--json", "--listen", "127.0.0.1:0"])
         .args(options)
-        .args([format!("first={}", first.vol()), format!("second={}", second.vol())])
-        .env("PANDO_HOST_DIRECTORY", second.hosts())
+        .args([format!("first={}", volumes[0]), format!("second={}", volumes[1])])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -65,8 +72,67 @@ fn a_server_has_several_volumes() {
     ] {
         let mut command = World::command(&["serve", "--listen", "127.0.0.1:0"]);
         command.args(&words).env("PANDO_HOST_DIRECTORY", second.hosts());
-        let refused = crate::world::answer(&command.output().unwrap());
+        let refused = answer(&command.output().unwrap());
         assert!(refused.code != 0 && refused.err.contains(expected), "{expected}: {refused:?}");
+    }
+}
+
+/// Each below a prefix of one bucket: what one changes, removes and collects is its own.
+#[test]
+fn a_server_has_several_volumes_of_one_store() {
+    const VOLUMES: [&str; 2] = ["s3://bucket/one", "s3://bucket/two"];
+    let (endpoint, objects) = server::start_ordered();
+    let world = World::without_volume();
+    let command = || {
+        let mut command = World::command::<&str>(&[]);
+        command.env("AWS_ENDPOINT_URL", &endpoint).env("AWS_REGION", "us-east-1");
+        command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "the-secret-key");
+        command.env("PANDO_HOST_DIRECTORY", world.hosts());
+        command
+    };
+    let ok = |arguments: &[&str]| {
+        let answer = answer(&command().args(arguments).output().unwrap());
+        assert_eq!(answer.code, 0, "{arguments:?}: {}", answer.err);
+        answer.out
+    };
+    let source = world.source();
+    for (name, bytes) in [("f", 300_000), ("g", 10)] {
+        std::fs::write(source.join(name), vec![name.as_bytes()[0]; bytes]).unwrap();
+    }
+    for volume in VOLUMES {
+        ok(&["format", volume]);
+    }
+    let (served, [one, two]) = serve(command(), VOLUMES, &[]);
+    for url in [&one, &two] {
+        ok(&["import", "-q", source.to_str().unwrap(), &format!("{url}/tree")]);
+        ok(&["snapshot", "create", &format!("{url}/tree"), "monday"]);
+    }
+    ok(&["rmr", &format!("{one}/tree/f")]);
+    ok(&["subvolume", "create", &format!("{one}/of the first")]);
+    let below = |prefix: &str| -> usize {
+        let prefix = format!("/bucket/{prefix}/");
+        objects.by_path.lock().keys().filter(|key| key.starts_with(&prefix)).count()
+    };
+    let all = objects.by_path.lock().len();
+    let (first, second) = (below("one"), below("two"));
+    assert!(first > 0 && second > 0 && all == first + second, "{all}: {first}, {second}");
+    drop(served);
+    // In the other order.
+    let (served, [two, one]) = serve(command(), [VOLUMES[1], VOLUMES[0]], &[]);
+    assert_eq!(ok(&["ls", &one]), "of the first\ntree\n");
+    assert_eq!(ok(&["ls", &two]), "tree\n");
+    assert_eq!(ok(&["ls", &format!("{one}/tree")]), "g\n");
+    assert_eq!(ok(&["ls", &format!("{two}/tree")]), "f\ng\n");
+    ok(&["rmr", "--wait", &format!("{one}/tree")]);
+    assert_eq!(ok(&["cat", &format!("{two}/tree@monday/f")]), "f".repeat(300_000));
+    drop(served);
+    for volume in VOLUMES {
+        ok(&["gc", "--delete", "--grace", "0s", volume]);
+        ok(&["fsck", volume]);
+    }
+    assert_eq!(ok(&["cat", &format!("{}:/tree/f", VOLUMES[1])]), "f".repeat(300_000));
+    for volume in VOLUMES {
+        ok(&["umount", volume]);
     }
 }
 
@@ -84,7 +150,7 @@ fn a_certificate_is_for_some_volumes_of_a_server() {
     let (_served, [one, two]) = two_volumes(&first, &second, &tls);
     let run = |arguments: &[&str]| {
         let mut command = World::command(arguments);
-        crate::world::answer(&command.env("PANDO_CERTS", dir).output().unwrap())
+        answer(&command.env("PANDO_CERTS", dir).output().unwrap())
     };
     assert_eq!(run(&["ls", &one]).code, 0);
     let refused = run(&["ls", &two]);

@@ -12,8 +12,8 @@ use crate::world::{World, answer, is_root, wait_until};
 
 /// The peak memory of a volume's daemon, in KiB.
 fn peak(world: &World) -> u64 {
-    let owner = world.daemon().unwrap();
-    let status = fs::read_to_string(format!("/proc/{owner}/status")).unwrap();
+    let daemon = world.daemon().unwrap();
+    let status = fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

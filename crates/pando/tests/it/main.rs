@@ -102,6 +102,8 @@ mod trace;
 mod trace_shipped;
 mod trash;
 mod truth;
+mod truth_info;
 mod two_servers;
+mod typed_paths;
 mod verbs;
 mod world;

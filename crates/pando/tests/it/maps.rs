@@ -142,6 +142,10 @@ fn stores_into_maps_are_data_and_no_holes() {
         ("cp", "cp --sparse=always --reflink=never f copy"),
         // The times change when the stores are written, and tar warns about that.
         ("tar", "{ tar -cSf t f || [ $? = 1 ]; } && tar -xSOf t > copy"),
+        (
+            "bsdtar",
+            "mkdir out && bsdtar --read-sparse -cf t f && bsdtar -xf t -C out && mv out/f copy",
+        ),
     ] {
         map.store_in(8 * MIB..9 * MIB, copier.len() as u8);
         let mut shell = Command::new("sh");

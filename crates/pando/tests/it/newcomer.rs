@@ -236,29 +236,6 @@ fn a_verdict_is_an_object_not_a_list() {
 }
 
 #[test]
-fn results_name_the_typed_path() {
-    if !is_root() {
-        return;
-    }
-    let world = world();
-    let [a, c, s] = ["/a", "/c", "/s"].map(|inner| world.at(inner));
-    assert_eq!(world.ok(&["clone", &a, &c]), format!("cloned {a} to {c}\n"));
-    assert_eq!(world.ok(&["subvolume", "create", &s]), format!("made subvolume {s}\n"));
-    let took = world.ok(&["snapshot", "create", &a, "one"]);
-    assert_eq!(took, format!("took snapshot one of {a}\n"));
-    assert_eq!(world.ok(&["rollback", &a, "one"]), format!("{a} is again one\n"));
-    assert_eq!(world.json(&["rmr", &s])[0]["removed"], s);
-    assert_eq!(world.json(&["quota", "set", &a, "--files", "9"])[0]["quota"], a);
-    if !world.mount() {
-        return;
-    }
-    let c = world.below_mount("c");
-    let c = c.to_str().unwrap();
-    assert_eq!(world.ok(&["rmr", c]), format!("removed {c}\n"));
-    world.umount();
-}
-
-#[test]
 fn trash_list_prints_paths_that_restore_accepts() {
     if !is_root() {
         return;
@@ -317,19 +294,19 @@ fn catches_interrupts(pid: u32) -> bool {
 fn an_interrupted_command_reports_what_was_done() {
     let world = World::new();
     world.status();
-    let owner = world.daemon().unwrap();
+    let daemon = world.daemon().unwrap();
     for (arguments, state) in [
         (&["fsck", world.vol()][..], "nothing was changed"),
         (&["gc", world.vol()], "nothing was deleted"),
         (&["gc", "--delete", world.vol()], "what was deleted stays deleted"),
     ] {
-        signal(owner, Signal::STOP);
+        signal(daemon, Signal::STOP);
         let mut command = World::command(arguments);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         wait_until("it listens", || catches_interrupts(child.id()));
         signal(child.id().cast_signed(), Signal::INT);
         let printed = answer(&child.wait_with_output().unwrap());
-        signal(owner, Signal::CONT);
+        signal(daemon, Signal::CONT);
         assert_eq!(printed.code, 130, "{arguments:?}: {}", printed.err);
         assert!(printed.err.contains(state) && printed.err.contains("again"), "{}", printed.err);
     }

@@ -167,6 +167,8 @@ fn elsewhere(world: &World, arguments: &[&str]) -> Answer {
 /// other host adds nothing more.
 #[test]
 fn a_volume_that_is_open_elsewhere_is_refused_unless_it_is_taken_over() {
+    // (A message has whole seconds.)
+    let begun = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap();
     let world = World::in_store();
     if !world.mount() {
         return;
@@ -177,7 +179,18 @@ fn a_volume_that_is_open_elsewhere_is_refused_unless_it_is_taken_over() {
     for (verb, code) in [(&fsck[..], 6), (&create[..], 7)] {
         let refused = elsewhere(&world, verb);
         assert_eq!(refused.code, code, "{}", refused.err);
-        assert!(refused.err.contains("is open on host"), "{}", refused.err);
+        // Which one, and since when it may be gone.
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let daemon = world.daemon().unwrap();
+        let named = format!("is open on host {} (user root, process {daemon}, since ", host.trim());
+        assert!(refused.err.contains(&named), "{}", refused.err);
+        let (_, sign) = refused.err.split_once(", last sign of life ").expect("a time");
+        let (sign, _) = sign.split_once(" by its clock").unwrap();
+        let format = jiff::civil::DateTime::strptime("%Y-%m-%d %H:%M:%S", sign).unwrap();
+        let zone = jiff::tz::TimeZone::system();
+        let seen = format.to_zoned(zone).unwrap().timestamp();
+        let now = jiff::Timestamp::now();
+        assert!((begun..=now).contains(&seen), "{sign}: {begun} to {now}");
     }
     let mount_point = world.path().join("mnt-elsewhere");
     std::fs::create_dir(&mount_point).unwrap();

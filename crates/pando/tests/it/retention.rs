@@ -30,7 +30,7 @@ fn the_daemon_takes_snapshots_that_are_due_and_those_that_were_missed() {
     world.ok(&["snapshot", "schedule", &dir, "* * * * *", "--keep", "1h"]);
     let set: Value = world.json(&["snapshot", "schedule", "--all", world.vol()]).remove(0);
     assert_eq!((&set["schedule"], &set["keep"]), (&json!("* * * * *"), &json!("1h")));
-    assert_eq!((&set["path"], &set["failed"]), (&json!("/d"), &Value::Null));
+    assert_eq!((&set["path"], &set["failed"]), (&json!(dir), &Value::Null));
     // Nobody uses the volume over the full minute.
     world.kill_daemon();
     let clock = SystemClock::new();

@@ -81,31 +81,31 @@ fn memory_is_bounded_however_much_is_found_and_a_search_for_nothing_ends_with_ct
     let world = volume();
     let all = (FILES + 1) * COPIES + 1;
     assert_eq!(world.ok(&["find", &world.at("/"), "-count"]), format!("{all}\n"));
-    let owner = world.daemon().unwrap();
-    slow_reader(&world, owner, all);
-    interrupted(&world, owner);
+    let daemon = world.daemon().unwrap();
+    slow_reader(&world, daemon, all);
+    interrupted(&world, daemon);
 }
 
-fn slow_reader(world: &World, owner: i32, all: usize) {
+fn slow_reader(world: &World, daemon: i32, all: usize) {
     // After this search, the cached part of the index is in memory.
     let mut first = find(world, &["-fprint0", "/dev/null"]);
     assert!(first.wait().unwrap().success());
-    settle(&[owner]);
-    forget_peak(owner);
-    let owner_before = memory(owner, "VmRSS:");
+    settle(&[daemon]);
+    forget_peak(daemon);
+    let daemon_before = memory(daemon, "VmRSS:");
     let mut slow = find(world, &["-print0"]);
     let command = pid(&slow);
     let mut output = slow.stdout.take().unwrap();
     let mut part = vec![0; 2 << 20];
     output.read_exact(&mut part[..1]).unwrap();
-    settle(&[owner, command]);
+    settle(&[daemon, command]);
     let command_before = memory(command, "VmRSS:");
     let mut found = 0;
     for round in 0..4 {
         output.read_exact(&mut part).unwrap();
         found += part.split(|byte| *byte == 0).count() - 1;
         // A process that is not blocked runs until it has everything.
-        settle(&[owner, command]);
+        settle(&[daemon, command]);
         assert!(slow.try_wait().unwrap().is_none(), "round {round}: the command waits");
     }
     let command_after = memory(command, "VmHWM:");
@@ -115,14 +115,14 @@ fn slow_reader(world: &World, owner: i32, all: usize) {
     found += rest.split(|byte| *byte == 0).count() - 1;
     assert_eq!(found, all);
     assert!(slow.wait().unwrap().success());
-    let owner_more = memory(owner, "VmHWM:").saturating_sub(owner_before);
+    let daemon_more = memory(daemon, "VmHWM:").saturating_sub(daemon_before);
     let command_more = command_after.saturating_sub(command_before);
-    assert!(owner_more < MORE_KIB, "the daemon took {owner_more} KiB more");
+    assert!(daemon_more < MORE_KIB, "the daemon took {daemon_more} KiB more");
     assert!(command_more < MORE_KIB, "the command took {command_more} KiB more");
 }
 
 /// A search that tests every row for a long time and finds none.
-fn interrupted(world: &World, owner: i32) {
+fn interrupted(world: &World, daemon: i32) {
     let mut words = Vec::new();
     for number in 0..2000 {
         // Each is compared with the whole path of every row, matches it, and selects nothing.
@@ -132,20 +132,20 @@ fn interrupted(world: &World, owner: i32) {
     let words: Vec<&str> = words[1..].iter().map(String::as_str).collect();
     let mut search = find(world, &words);
     wait_until("the daemon searches", || is_serving(world));
-    let before = ticks(owner);
-    wait_until("the daemon works", || ticks(owner) > before + 20);
+    let before = ticks(daemon);
+    wait_until("the daemon works", || ticks(daemon) > before + 20);
     assert!(search.try_wait().unwrap().is_none(), "it takes long");
     signal(pid(&search), Signal::INT);
     let status = search.wait().unwrap();
     // A shell reports either as 130.
     assert!(status.code() == Some(130) || status.signal() == Some(2), "{status}");
     wait_until("the search ends with Ctrl-C", || !is_serving(world));
-    settle(&[owner]);
+    settle(&[daemon]);
     let mut printed = String::new();
     search.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
     assert_eq!(printed, "");
     // The same daemon continues to answer.
     let top = world.ok(&["find", &world.at("/"), "-maxdepth", "1", "-count"]);
     assert_eq!(top, format!("{}\n", COPIES + 1));
-    assert_eq!(world.daemon(), Some(owner));
+    assert_eq!(world.daemon(), Some(daemon));
 }

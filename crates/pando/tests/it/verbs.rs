@@ -333,7 +333,8 @@ fn history_reports_creation_change_and_removal_of_a_path() {
         let all = [want[0].clone(), pair("same", "same"), changed, want[2].clone()];
         assert_eq!(reported(&["--all", &path]), all);
         let text = world.ok(&["history", &path]);
-        assert!(text.contains("appeared") && text.contains("snapshot one of /d"), "{text}");
+        let of = format!("snapshot one of {}", world.at("/d"));
+        assert!(text.contains("appeared") && text.contains(&of), "{text}");
         // Paths that never existed: with snapshots above them, without, and below what is not a
         // directory.
         for never in ["/nowhere", "/d/nowhere", "/d/sub/nowhere", "/d/sub/b/nowhere"] {

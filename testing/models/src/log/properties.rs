@@ -6,7 +6,7 @@ use super::state::{Owner, Phase, Read, State};
 use super::steps::{Delivery, Step};
 use super::{LogModel, Records};
 
-/// Whatever was acknowledged is found by the next owner's recovery.
+/// Whatever was acknowledged is found by the next daemon's recovery.
 pub const LOST: &str = "no acknowledged write is lost";
 /// The owner whose manifest is newest knows every acknowledged write. So nothing that a replaced
 /// owner acknowledges is news to its successor.

@@ -130,7 +130,7 @@ impl Store {
         }
     }
 
-    /// What the next owner would find: the newest manifest's runs, and its log up to the first
+    /// What the next daemon would find: the newest manifest's runs, and its log up to the first
     /// absent number. `None` if a run is missing.
     pub(super) fn recovered(&self, broken: Option<Broken>) -> Option<Records> {
         let (_, manifest) = self.newest();

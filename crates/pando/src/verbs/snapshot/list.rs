@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use wire::{Answer, Body, Call, FailureKind, KeptSnapshot, Snapshot, Sums};
+use wire::{Answer, Body, Bytes, Call, FailureKind, KeptSnapshot, Snapshot, Sums};
 
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
@@ -41,17 +41,20 @@ pub(super) fn names_of(snapshot: &Snapshot) -> String {
     names.join(", ")
 }
 
-/// Lists the snapshots of a volume.
-pub(super) fn list_volume(volume: &Path, removed: bool, output: &mut Output) -> Result<()> {
-    let mut print = |kept: &KeptSnapshot| {
+/// Lists the snapshots of a volume, with paths in the style of a place in it.
+pub(super) fn list_volume(place: &VolumePath, removed: bool, output: &mut Output) -> Result<()> {
+    let mut print = |mut kept: KeptSnapshot| {
         // For a snapshot whose directory exists, `pando du` reports this.
-        let holds = if removed { holds(volume, &kept.at.0)? } else { None };
-        output.object(&kept_json(kept, holds.as_ref()))?;
-        output.line(&kept_line(kept, holds.as_ref()))
+        let holds = if removed { holds(&place.volume, &kept.at.0)? } else { None };
+        kept.at = Bytes(place.shown(&kept.at.0));
+        kept.path = kept.path.map(|path| Bytes(place.shown(&path.0)));
+        output.object(&kept_json(&kept, holds.as_ref()))?;
+        output.line(&kept_line(&kept, holds.as_ref()))
     };
     // There may be any number, with long paths.
-    session::call(volume, &Call::SnapshotsOfVolume { removed }, &mut |body| match body {
-        Body::KeptSnapshots(more) => more.iter().try_for_each(&mut print),
+    let call = Call::SnapshotsOfVolume { removed };
+    session::call(&place.volume, &call, &mut |body| match body {
+        Body::KeptSnapshots(more) => more.into_iter().try_for_each(&mut print),
         _ => Ok(()),
     })
     .map(drop)

@@ -32,7 +32,7 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
             list::list(&VolumePath::locate(dir, Last::Target)?, output)
         }
         SnapshotVerb::List { dir, removed, .. } => {
-            list::list_volume(&VolumePath::volume(dir)?, *removed, output)
+            list::list_volume(&VolumePath::all_of_volume(dir)?, *removed, output)
         }
         SnapshotVerb::Delete { dir, number: Some(number), .. } => {
             let (volume, call) = (

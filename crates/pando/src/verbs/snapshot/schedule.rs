@@ -24,7 +24,10 @@ pub(super) fn schedule(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
         unreachable!("invariant: called for this verb alone")
     };
     if *all {
-        return show(&asked(&VolumePath::volume(dir)?, &Call::Schedules)?, output);
+        let place = VolumePath::all_of_volume(dir)?;
+        let mut found = asked(&place.volume, &Call::Schedules)?;
+        found.iter_mut().for_each(|one| one.path = Bytes(place.shown(&one.path.0)));
+        return show(&found, output);
     }
     if *off {
         return turn_off(dir, output);
