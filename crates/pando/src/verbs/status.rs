@@ -5,7 +5,7 @@ use wire::{Answer, Call, FailureKind, Merges, ScanInfo, Status, StoreStatus};
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
-use crate::host::{self, Prices};
+use crate::host;
 use crate::output::{self, Output};
 use crate::place::VolumePath;
 use crate::session;

@@ -335,7 +335,7 @@ mod tests {
         let printed = lines(&of_index(&index));
         let expected = [
             "index of    /data",
-            "scanned     no scan is complete yet; a scan is under way, or broke off",
+            "scanned     no scan is complete yet; a scan is in progress, or was interrupted",
             "followed    not followed: `pando index --into VOLDIR` scans again",
         ];
         assert_eq!(printed, expected);
