@@ -3,21 +3,26 @@
 # and the variables that Cargo sets for them, in target/debug/recorded/CRATE-HASH, then compiles.
 # scripts/lints.sh has clippy and rustdoc do the same work on what the build made for its dependencies.
 # Cargo calls it whenever a unit is compiled, so a file there is never older than the unit's program.
-# The large test programs are compiled without optimization, for which Cargo has no setting beside that of their
-# package's library: what their tests compute in is in libraries (docs/decisions/0306).
+# Some test programs are compiled without optimization, for which Cargo has no setting beside that of their
+# package's library: what their tests compute in is in libraries, or takes less time than the compiler
+# (docs/decisions/0306).
 set -euo pipefail
-name='' extra='' out='' previous=''
+name='' extra='' out='' previous='' tests=''
 for argument; do
   case $previous$argument in
     --crate-name*) name=$argument ;;
     --out-dir*) out=$argument ;;
     -Cextra-filename=*) extra=${argument#extra-filename=} ;;
+    *--test) tests=tests ;;
   esac
   previous=$argument
 done
 arguments=("$@")
-case $name,${CARGO_PKG_NAME:-} in
-  it,pando-btree | it,pando-fs | it,pando-lsm) arguments=("${arguments[@]/#opt-level=[1-3]/opt-level=0}") ;;
+case $tests,$name,${CARGO_PKG_NAME:-} in
+  tests,it,pando-btree | tests,it,pando-fs | tests,it,pando-lsm | \
+    tests,device,pando-device | tests,format,pando-format | tests,fs,pando-fs | tests,lsm,pando-lsm)
+    arguments=("${arguments[@]/#opt-level=[1-3]/opt-level=0}")
+    ;;
 esac
 # Cargo's questions about the compiler have no directory.
 if [[ $name && $out == */deps ]]; then

@@ -1,10 +1,7 @@
 //! What every engine is asked. One operation is one atomic change, except where an engine's own
-//! file describes something else.
+//! file describes something else. Tests of `bench/workloads` compile this file, too, with `ours`.
 
-use std::path::Path;
 use std::time::Duration;
-
-use crate::ours::Ours;
 
 /// A program that measures stops at the first error, and reports it.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -40,19 +37,4 @@ pub(crate) trait Engine {
 
     /// Closes the store.
     fn close(self: Box<Self>) -> Result<()>;
-}
-
-/// Makes an empty store in an empty directory.
-pub(crate) fn create(name: &str, path: &Path, cache_bytes: usize) -> Result<Box<dyn Engine>> {
-    Ok(match name {
-        "btree" => Box::new(Ours::btree(path, cache_bytes)?),
-        "lsm" => Box::new(Ours::lsm(path, cache_bytes)?),
-        "redb" => Box::new(crate::redb::Redb::create(path, cache_bytes, 1000)?),
-        "redb-1" => Box::new(crate::redb::Redb::create(path, cache_bytes, 1)?),
-        "fjall" => Box::new(crate::fjall::Fjall::create(path, cache_bytes)?),
-        #[cfg(feature = "rocksdb")]
-        "rocksdb" => Box::new(crate::rocksdb::Rocks::create(path, cache_bytes)?),
-        "map" => Box::new(crate::map::Map::default()),
-        other => return Err(format!("no engine {other}").into()),
-    })
 }

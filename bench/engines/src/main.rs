@@ -14,13 +14,14 @@ mod options;
 mod page_cache;
 mod keys;
 mod table;
-mod engine;
+mod engines;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 mod redb;
 mod ours;
 mod map;
 mod fjall;
+mod engine;
 
 use std::process::ExitCode;
 

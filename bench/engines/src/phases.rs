@@ -15,7 +15,8 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{self, Engine, Result};
+use crate::engine::{Engine, Result};
+use crate::engines;
 use crate::keys::{self, A_DIRECTORY, Kind, Shuffle};
 use crate::options::Options;
 use crate::page_cache::Forgetting;
@@ -123,7 +124,7 @@ fn insert(engine: &mut dyn Engine, kind: Kind, numbers: impl Iterator<Item = u64
 
 fn ascending(options: &Options, sheet: &mut Sheet) -> Result<()> {
     let place = ScratchDir::make(options, "ascending")?;
-    let mut engine = engine::create(&options.engine, place.path(), options.cache_bytes)?;
+    let mut engine = engines::create(&options.engine, place.path(), options.cache_bytes)?;
     sheet.rate("insert_ascending", || insert(&mut *engine, Kind::There, 0..options.entries))?;
     engine.settle()?;
     sheet.put("disk_mib_ascending", json!(process::disk_bytes(place.path())? >> 20));
@@ -132,7 +133,7 @@ fn ascending(options: &Options, sheet: &mut Sheet) -> Result<()> {
 
 fn random(options: &Options, sheet: &mut Sheet) -> Result<()> {
     let place = ScratchDir::make(options, "random")?;
-    let mut engine = engine::create(&options.engine, place.path(), options.cache_bytes)?;
+    let mut engine = engines::create(&options.engine, place.path(), options.cache_bytes)?;
     let shuffle = Shuffle::new(options.entries, SEED);
     let forgetting = options.cold.then(|| Forgetting::start(place.path()));
     let numbers = (0..options.updates).map(|place| shuffle.at(place));
