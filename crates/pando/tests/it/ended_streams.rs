@@ -1,6 +1,7 @@
 //! Streams, dumps and archives whose disk fills up, or whose command or daemon is killed: nothing
 //! of them is visible, and the same command, or one with its token, completes them.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -168,7 +169,7 @@ fn dump_of(engine: &str, files: usize) -> String {
     let mut list = String::new();
     for file in 0..files {
         let name: String = noise(file, 60).iter().map(|byte| (b'a' + byte % 26) as char).collect();
-        list.push_str(&format!("{{\"path\":\"{name}\",\"kind\":\"f\",\"mtime\":5}}\n"));
+        writeln!(list, "{{\"path\":\"{name}\",\"kind\":\"f\",\"mtime\":5}}").unwrap();
     }
     let path = world.path().join("list");
     fs::write(&path, list).unwrap();
@@ -291,9 +292,10 @@ fn contents_of_a_list_that_change_are_named_and_read_again() {
 #[test]
 fn a_comparison_that_is_ended_is_no_success() {
     let world = World::on("lsm");
-    let list: String = (0..40_000)
-        .map(|file| format!("{{\"path\":\"a file of a long name {file}\",\"kind\":\"f\"}}\n"))
-        .collect();
+    let mut list = String::new();
+    for file in 0..40_000 {
+        writeln!(list, "{{\"path\":\"a file of a long name {file}\",\"kind\":\"f\"}}").unwrap();
+    }
     let path = world.path().join("list");
     fs::write(&path, list).unwrap();
     let at = world.at("/d");

@@ -89,7 +89,9 @@ fn a_conversion_that_is_killed_leaves_nothing() {
         let is_whole = child.wait().unwrap().success();
         let found = names(&place);
         assert_eq!(found.len(), usize::from(is_whole), "{words:?}: {found:?}");
-        found.iter().for_each(|name| fs::remove_file(place.join(name)).unwrap());
+        for name in found {
+            fs::remove_file(place.join(name)).unwrap();
+        }
     }
 }
 
