@@ -12,8 +12,10 @@ use crate::contents::{Source, changed};
 use crate::error::{At, Error, Result};
 use crate::full::{Links, object};
 use crate::job::Job;
+use crate::moved::translate;
 use crate::out::Out;
-use crate::plan::{Arrive, Gathered, Leave, Plan, Unnamed};
+use crate::plan::{Arrive, Gathered, Leave, Moved, Plan, Unnamed};
+use crate::twice;
 use crate::walk::{Held, Walk, join};
 
 /// Bytes of memory that a change takes, besides its paths.
@@ -45,7 +47,8 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
         gathered.add(change);
         ControlFlow::Continue(())
     };
-    job.fs.compare(job.caller, (old, new), job.cancel, &mut take).map_err(|error| match error {
+    let compared = job.fs.compare(job.caller, (old, new), job.cancel, &mut take);
+    let compared = compared.map_err(|error| match error {
         FsError::Interrupted => Error::Interrupted,
         FsError::InvalidArgument(_) => Error::refused(
             "the two snapshots are not of one directory",
@@ -61,37 +64,49 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
         // What is below would be left out, or look removed.
         return Err(FsError::AccessDenied).at(&path);
     }
-    gathered.plan(|unnamed| {
-        let (root, node) = match unnamed {
-            Unnamed::Old(node) => (old, node),
-            Unnamed::New(node) => (new, node),
-        };
-        find(job, root, node)
-    })
+    if compared.separated > 0 {
+        gathered.send_again(twice::find(job, (old, new))?);
+    }
+    gathered.plan(|unnamed, moved| find(job, (old, new), &unnamed, moved))
 }
 
-/// Looks for a name of an inode, by its number: only where an inode got a name or lost one and
-/// nothing else of it shows that.
-fn find(job: &Job<'_>, root: NodeId, node: NodeId) -> Result<Option<Vec<u8>>> {
+/// Looks for a name that an inode has in both states, and returns it in the state in which no
+/// change has one: only where an inode got a name or lost one and nothing else of it shows that.
+/// One of another subvolume may have the same number, so the inode is compared where its node is
+/// known: of a name that stays, the path in the one state leads to that in the other.
+fn find(
+    job: &Job<'_>,
+    (old, new): (NodeId, NodeId),
+    unnamed: &Unnamed,
+    moved: &Moved,
+) -> Result<Option<Vec<u8>>> {
+    let (Unnamed::Old(node) | Unnamed::New(node)) = *unnamed;
     let mut left = vec![Vec::new()];
-    let mut walk = Walk::new(job.fs, job.caller, root);
+    let mut walks = (Walk::new(job.fs, job.caller, old), Walk::new(job.fs, job.caller, new));
     while let Some(path) = left.pop() {
         job.check_wanted()?;
-        let directory = walk.directory(&path)?;
-        let (mut found, mut below) = (None, Vec::new());
+        let directory = walks.0.directory(&path)?;
+        let (mut found, mut below) = (Vec::new(), Vec::new());
         let mut take = |entry: &fs::DirEntry<'_>| {
-            if entry.node.ino() == node.ino() {
-                found = Some(join(&path, entry.name));
-                return WalkControl::Stop;
-            }
             if entry.kind == Kind::Directory {
                 below.push(join(&path, entry.name));
+            } else if entry.node.ino() == node.ino() {
+                found.push((join(&path, entry.name), entry.node));
             }
             WalkControl::Continue
         };
         job.fs.readdir(job.caller, directory, 0, &mut take).at(&path)?;
-        if found.is_some() {
-            return Ok(found);
+        for (before, of_old) in found {
+            let Some(now) = translate(moved, &before) else { continue };
+            // It may have left.
+            let Ok(held) = walks.1.entry(&now) else { continue };
+            match unnamed {
+                Unnamed::Old(node) if held.node() == *node => return Ok(Some(before)),
+                Unnamed::New(node) if of_old == *node && held.node().ino() == node.ino() => {
+                    return Ok(Some(now));
+                }
+                _ => {}
+            }
         }
         left.append(&mut below);
     }

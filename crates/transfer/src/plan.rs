@@ -15,6 +15,7 @@ use fs::{ChangeKind, Difference, Field};
 use inode::{Kind, NodeId};
 
 use crate::moved::translate;
+use crate::twice::Again;
 
 /// A step on a name of the old state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,6 +83,9 @@ impl Plan {
     }
 }
 
+/// Directories of the old state that have another path in the new one, or none.
+pub(crate) type Moved = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
 /// Changes, gathered by inode.
 #[derive(Default)]
 pub(crate) struct Gathered {
@@ -89,11 +93,13 @@ pub(crate) struct Gathered {
     /// Groups by the node in the old state, and in the new one.
     known: [Map<NodeId, usize>; 2],
     /// Directories that have another path in the new state, or none.
-    moved: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    moved: Moved,
     /// Names of what is in the old state alone.
     gone: Vec<(Vec<u8>, bool)>,
     /// Names of what is in the new state alone.
     fresh: Vec<Vec<u8>>,
+    /// Further names in the new state of which attributes are sent.
+    attributes: Vec<Vec<u8>>,
     bytes: u64,
 }
 
@@ -101,12 +107,12 @@ const OLD: usize = 0;
 const NEW: usize = 1;
 
 impl Gathered {
-    /// Adds a change.
     /// Lengths of files, most of which may be holes: their sum may have no number.
     fn add_bytes(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    /// Adds a change.
     pub(crate) fn add(&mut self, change: &Difference) {
         let kind = [&change.new, &change.old].into_iter().flatten().map(|(_, attr)| attr.kind);
         let is_directory = kind.into_iter().any(|kind| kind == Kind::Directory);
@@ -184,10 +190,24 @@ impl Gathered {
         group
     }
 
+    /// Has files sent again by all of their names, in the old state and in the new one, whatever
+    /// their changes are, and attributes of others.
+    pub(crate) fn send_again(&mut self, again: Again) {
+        let [old, new] = again.files;
+        self.attributes = again.attributes;
+        for (known, named) in self.known.iter().zip([&old, &new]) {
+            for at in named.iter().filter_map(|(node, _)| known.get(node)) {
+                self.groups[*at] = Group::default();
+            }
+        }
+        self.gone.extend(old.into_iter().map(|(_, path)| (path, false)));
+        self.fresh.extend(new.into_iter().map(|(_, path)| path));
+    }
+
     /// Makes the plan. `find` looks for a path of an inode that no change names.
     pub(crate) fn plan<E>(
         self,
-        mut find: impl FnMut(Unnamed) -> Result<Option<Vec<u8>>, E>,
+        mut find: impl FnMut(Unnamed, &Moved) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Plan, E> {
         let mut plan = Plan { bytes: self.bytes, ..Plan::default() };
         let mut numbers = 0;
@@ -196,13 +216,13 @@ impl Gathered {
                 && group.leaves.is_empty()
                 && let Some(node) = group.new_node
             {
-                group.old = find(Unnamed::Old(node))?;
+                group.old = find(Unnamed::Old(node), &self.moved)?;
             }
             if group.new.is_none()
                 && group.arrives.is_empty()
                 && let Some(node) = group.old_node
             {
-                group.new = find(Unnamed::New(node))?;
+                group.new = find(Unnamed::New(node), &self.moved)?;
             }
             group.plan(&mut plan, &mut numbers);
         }
@@ -219,6 +239,7 @@ impl Gathered {
             touched.extend(translate(&self.moved, crate::walk::split(path).0));
         }
         plan.attributes.extend(touched);
+        plan.attributes.extend(self.attributes);
         plan.attributes.insert(Vec::new());
         Ok(plan)
     }

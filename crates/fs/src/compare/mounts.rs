@@ -115,6 +115,11 @@ impl Mounts {
         Ok(())
     }
 
+    /// How many directories of one state are the root of a subvolume in the other.
+    pub(super) fn separated(&self) -> u64 {
+        self.over.iter().map(|over| over.len() as u64).sum()
+    }
+
     /// What is to be compared.
     pub(super) fn pair(self) -> Vec<Task> {
         let Mounts { found, over, mut tasks, .. } = self;

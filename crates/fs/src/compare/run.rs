@@ -157,6 +157,7 @@ impl Run<'_, '_> {
             let has_passed = gathering.has_passed;
             if let Some(mut mounts) = mounts.take() {
                 mounts.drop_separate(&mut pair.sides)?;
+                self.sorted.compared.separated += mounts.separated();
                 tasks.extend(mounts.pair());
             }
             from = notes.next_range();

@@ -132,6 +132,81 @@ fn a_link_that_changes_no_time_is_found() {
     );
 }
 
+/// A rollback brings numbers back that a directory had before, beside those that it got since, and
+/// what is made then may get those again that were used meanwhile.
+#[test]
+fn numbers_return_that_were_used_before() {
+    after(
+        |world| {
+            world.mkdir("/top/d");
+            world.file("/top/d/kept", b"kept");
+            world.file("/top/d/gone", b"the first one");
+            world.snapshot("/top/d", "inner");
+            world.fs.unlink(&root(), world.at("/top/d"), b"gone").unwrap();
+            world.file("/top/d/gone", b"the second one");
+            world.mkdir("/top/d/later");
+            world.file("/top/d/later/f", b"later");
+        },
+        |world| {
+            world.fs.rollback(&root(), world.at("/top/d"), b"inner").unwrap();
+            world.mkdir("/top/d/after");
+            world.file("/top/d/later", b"a file where a directory was");
+        },
+    );
+    // The directory that is sent is itself rolled back.
+    after(
+        |world| {
+            world.mkdir("/top/d");
+            let gone = world.file("/top/d/gone", b"the first one");
+            world.fs.link(&root(), gone, world.at("/top"), b"link").unwrap();
+            world.snapshot("/top", "older");
+            world.fs.rmr(&root(), world.at("/top"), b"d").unwrap();
+            world.file("/top/d", b"the second one");
+            world.mkdir("/top/later");
+            world.file("/top/later/f", b"later");
+        },
+        |world| {
+            world.fs.rollback(&root(), world.at("/top"), b"older").unwrap();
+            world.file("/top/d/after", b"after");
+            world.file("/top/later", b"a file where a directory was");
+        },
+    );
+}
+
+/// A directory that is rolled back becomes a subvolume of its own, so a file that left it before is
+/// there twice with one number, and two names of one file become two files.
+#[test]
+fn a_file_that_left_a_directory_is_also_in_it_after_its_rollback() {
+    after(
+        |world| {
+            world.mkdir("/top/d");
+            world.file("/top/d/f", b"in both places");
+            world.snapshot("/top/d", "inner");
+        },
+        |world| {
+            world.rename("/top/d/f", "/top/g");
+            world.fs.rollback(&root(), world.at("/top/d"), b"inner").unwrap();
+        },
+    );
+}
+
+#[test]
+fn names_of_a_file_become_files_when_a_directory_is_rolled_back() {
+    after(
+        |world| {
+            world.mkdir("/top/d");
+            let linked = world.file("/top/d/f", b"a file with two names");
+            world.fs.link(&root(), linked, world.at("/top"), b"g").unwrap();
+            world.snapshot("/top/d", "inner");
+        },
+        |world| {
+            world.fs.rollback(&root(), world.at("/top/d"), b"inner").unwrap();
+            world.tick();
+            world.fs.write(&root(), world.at("/top/g"), 0, b"changed").unwrap();
+        },
+    );
+}
+
 #[test]
 fn holes_are_punched_and_only_what_differs_is_sent() {
     let world = World::new(Engine::Btree, 1);

@@ -201,6 +201,21 @@ fn numbers_that_were_used_before(engine: Engine) {
     assert_eq!(reported(&check(&v.fs, &root(), nodes("s"))), ["M d", "+ d/after"]);
 }
 
+/// A file left a directory before that was rolled back: it is in both places, with one number.
+fn a_file_that_left_before_a_rollback(engine: Engine) {
+    let v = fresh(engine);
+    let d = v.dir(ROOT, "d").node;
+    v.file(d, "f");
+    snapshot(&v, d, "inner");
+    snapshot(&v, ROOT, "s");
+    rename(&v, (d, "f"), (ROOT, "g"));
+    v.fs.rollback(&root(), d, b"inner").unwrap();
+    v.tick();
+    let found = reported(&check(&v.fs, &root(), (at(&v.fs, "/.snapshots/s"), at(&v.fs, "/"))));
+    assert!(found.iter().any(|line| line == "+ g"), "{found:?}");
+    assert!(!found.iter().any(|line| line.contains("d/f")), "{found:?}");
+}
+
 fn only_attributes_changed(engine: Engine) {
     let v = fresh(engine);
     let names = ["mode", "owner", "xattr", "acl", "time", "read"];
@@ -423,6 +438,7 @@ on_each_engine! {
     holes_punched,
     contents_changed_at_equal_size_and_time,
     numbers_that_were_used_before,
+    a_file_that_left_before_a_rollback,
     only_attributes_changed,
     subvolumes_and_clones_mounted_below,
     clones_of_one_subvolume_that_moved_are_paired,
