@@ -194,7 +194,140 @@ fn what_changes_outside_costs_little(engine: Engine) {
     assert!(many <= few + few / 2 + 32, "{many}, and {few} with few changes outside");
 }
 
+/// Changes between two snapshots of a chain.
+const CHAIN_CHANGES: usize = 50;
+/// Snapshots of the chain: more than a stack of runs is deep before runs of different sharers are
+/// merged.
+const CHAIN: usize = 40;
+
+/// Merges that ended since the volume was opened.
+fn merges(fs: &fs::Volume) -> u64 {
+    fs.status().unwrap().merges.map_or(0, |merges| merges.ended)
+}
+
+/// The path of a file of those volumes.
+fn path_of(file: usize) -> String {
+    format!("/{}/{}", file / WIDTH, file % WIDTH)
+}
+
+/// A volume with directories of files, that was closed.
+fn with_files(device: &SimDevice, engine: Engine, files: usize) -> FsSubject {
+    let mut subject = FsSubject::format(device, &options(), &Base::Engine(engine));
+    let (root, fs) = (Caller::root(), subject.fs());
+    for directory in 0..files / WIDTH {
+        let above = fs.mkdir(&root, NodeId::ROOT, format!("{directory}").as_bytes(), 0o755);
+        let above = above.unwrap().node;
+        for file in 0..WIDTH {
+            let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+            let made = fs.mknod(&root, above, format!("{file}").as_bytes(), &new).unwrap();
+            fs.forget(made.node, 1);
+        }
+    }
+    subject.cycle().unwrap();
+    subject
+}
+
+/// Changes the modes of so many files, which become a run of `lsm`, and has merged what is due;
+/// returns how many merges ended.
+fn change(subject: &mut FsSubject, files: std::ops::Range<usize>, mode: u32) -> u64 {
+    let (root, fs) = (Caller::root(), subject.fs());
+    for file in files {
+        let node = at(fs, &path_of(file));
+        fs.setattr(&root, node, &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
+        fs.forget(node, 1);
+    }
+    subject.cycle().unwrap();
+    subject.background(100_000).unwrap();
+    merges(subject.fs())
+}
+
+/// Reads of a comparison of two paths with cold caches, which finds so many changes.
+fn reads_between(
+    (device, subject): (&SimDevice, &mut FsSubject),
+    paths: [&str; 2],
+    expected: usize,
+) -> u64 {
+    subject.cycle().unwrap();
+    let fs: &fs::Volume = subject.fs();
+    let nodes = (at(fs, paths[0]), at(fs, paths[1]));
+    let before = device.counts().of(Op::Read);
+    let cancel = AtomicBool::new(false);
+    let take = &mut |_: &fs::Difference| ControlFlow::Continue(());
+    let compared = fs.compare(&Caller::root(), nodes, &cancel, take);
+    assert_eq!(compared.unwrap().changes, expected as u64, "{paths:?}");
+    device.counts().of(Op::Read) - before
+}
+
+/// Reads of a comparison of a snapshot with the present, of 200 changes, with runs that were merged
+/// since the snapshot: those below it, and those of the changes.
+fn reads_after_merges(engine: Engine, files: usize) -> u64 {
+    let device = SimDevice::new(4);
+    let mut subject = with_files(&device, engine, files);
+    for round in 0..3 {
+        change(&mut subject, 300..500, 0o600 + round);
+    }
+    subject.fs().snapshot_create(&Caller::root(), NodeId::ROOT, b"s").unwrap();
+    let mut merged = 0;
+    for round in 0..9 {
+        merged += change(&mut subject, 0..200, 0o600 + round);
+    }
+    let of_engine = if engine == Engine::Lsm { 1.. } else { 0.. };
+    assert!(of_engine.contains(&merged), "{merged} merges between the two states");
+    reads_between((&device, &mut subject), ["/.snapshots/s", "/"], 200)
+}
+
+/// Runs are merged within what the same trees share, so the two states still share what they did.
+fn merged_runs_cost_what_differs(engine: Engine) {
+    let (few, many) = (reads_after_merges(engine, 2000), reads_after_merges(engine, 40_000));
+    println!("{engine:?}: {few} reads after merges with 2,000 files, {many} with 40,000");
+    assert!(many <= few + few / 2 + 16, "{many} reads, and {few} with a few files");
+}
+
+/// Reads of comparisons of each snapshot of a chain with the present, and how many merges there
+/// were: each snapshot shares other runs with it, and a stack that is too deep has runs of
+/// different sharers merged.
+fn reads_of_chain(engine: Engine, files: usize) -> (Vec<u64>, u64) {
+    let device = SimDevice::new(5);
+    let mut subject = with_files(&device, engine, files);
+    let mut merged = 0;
+    for link in 0..CHAIN {
+        let name = format!("s{link}");
+        subject.fs().snapshot_create(&Caller::root(), NodeId::ROOT, name.as_bytes()).unwrap();
+        let from = link * CHAIN_CHANGES;
+        merged += change(&mut subject, from..from + CHAIN_CHANGES, 0o600);
+    }
+    let reads = (0..CHAIN).map(|link| {
+        let (name, changed) = (format!("/.snapshots/s{link}"), (CHAIN - link) * CHAIN_CHANGES);
+        reads_between((&device, &mut subject), [&name, "/"], changed)
+    });
+    (reads.collect(), merged)
+}
+
+/// A merge of runs that a state shares with runs that it does not is of eight runs of about one
+/// size, so a comparison reads at most what changed since the oldest of them, and not the large
+/// run below.
+fn a_chain_of_snapshots_costs_what_changed_along_it(engine: Engine) {
+    let ((few, merged), (many, _)) = (reads_of_chain(engine, 4000), reads_of_chain(engine, 40_000));
+    println!(
+        "{engine:?}: reads by snapshot, {merged} merges: {few:?}; of ten times as many files: {many:?}"
+    );
+    if engine == Engine::Lsm {
+        assert!(merged > 0, "nothing was merged");
+    }
+    for (link, (few, many)) in few.iter().zip(&many).enumerate() {
+        assert!(
+            *many <= few + few / 2 + 24,
+            "snapshot {link}: {many} reads, and {few} with a few files"
+        );
+    }
+    // The oldest has all changes of the chain to read; no later one reads much more than that.
+    let most = *few.iter().max().unwrap();
+    assert!(most <= 2 * few[0] + 24, "{most} reads, and {} since the oldest snapshot", few[0]);
+}
+
 on_each_engine! {
+    merged_runs_cost_what_differs,
+    a_chain_of_snapshots_costs_what_changed_along_it,
     what_changes_outside_costs_little,
     a_comparison_reads_what_differs,
     a_comparison_with_a_pruned_state_reads_the_directory,
