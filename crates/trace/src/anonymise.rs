@@ -44,6 +44,12 @@ impl Renumbered {
     }
 }
 
+/// What a name takes beside its bytes and those of its replacement, which are there twice: entries
+/// of two trees, and what the allocator adds.
+const NAME_BYTES: usize = 192;
+/// What a number takes.
+const NUMBER_BYTES: usize = 16;
+
 /// Replaces names, event by event. It keeps all names of the trace in memory.
 #[derive(Debug)]
 pub struct Anonymiser {
@@ -55,6 +61,8 @@ pub struct Anonymiser {
     gids: Renumbered,
     pids: Renumbered,
     started: i64,
+    /// Bytes of names and of their replacements.
+    name_bytes: usize,
 }
 
 impl Anonymiser {
@@ -69,7 +77,14 @@ impl Anonymiser {
             gids: Renumbered::default(),
             pids: Renumbered::default(),
             started: 0,
+            name_bytes: 0,
         }
+    }
+
+    /// An upper estimate of the memory for the names and numbers so far.
+    pub fn memory_bytes(&self) -> usize {
+        let numbers = self.uids.0.len() + self.gids.0.len() + self.pids.0.len();
+        self.name_bytes + self.names.len() * NAME_BYTES + numbers * NUMBER_BYTES
     }
 
     /// The header of the new trace; `id` distinguishes it from the old one.
@@ -130,6 +145,7 @@ impl Anonymiser {
         let new = (0_u64..).map(|attempt| self.hash(name, attempt));
         let new = new.into_iter().find(|new| !self.taken.contains(new) && **new != *name);
         let new = new.unwrap_or_default();
+        self.name_bytes += name.len() + 2 * new.len();
         self.taken.insert(new.clone());
         self.names.insert(name.into(), new.clone());
         new
@@ -219,6 +235,20 @@ mod tests {
         let different: BTreeSet<_> = new.iter().collect();
         assert_eq!(different.len(), names.len());
         assert!(new.iter().all(|name| crate::is_entry(name)));
+    }
+
+    #[test]
+    fn memory_is_that_of_different_names() {
+        let mut anonymiser = Anonymiser::new([1; 16], Keep::default());
+        assert_eq!(anonymiser.memory_bytes(), 0);
+        anonymiser.name(&[b'a'; 100]);
+        let one = anonymiser.memory_bytes();
+        assert_eq!(one, 100 + 2 * LETTERS_OF_NAME + NAME_BYTES);
+        anonymiser.name(&[b'a'; 100]);
+        assert_eq!(anonymiser.memory_bytes(), one);
+        let event = Event { uid: 5, pid: 7, ..Event::new(Call::Getattr) };
+        anonymiser.event(&event, |_| ());
+        assert_eq!(anonymiser.memory_bytes(), one + 2 * NUMBER_BYTES);
     }
 
     #[test]

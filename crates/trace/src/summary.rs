@@ -41,6 +41,21 @@ impl Percentiles {
         if self.0.is_empty() { 0 } else { self.0.value_at_percentile(percent) }
     }
 
+    /// How many latencies are below each power of two of nanoseconds and not below the one before;
+    /// only those of which there are any.
+    pub fn histogram(&self) -> Vec<(u64, u64)> {
+        let mut found: Vec<(u64, u64)> = Vec::new();
+        for step in self.0.iter_recorded() {
+            let (below, count) =
+                ((step.value_iterated_to() + 1).next_power_of_two(), step.count_at_value());
+            match found.last_mut() {
+                Some((last, sum)) if *last == below => *sum += count,
+                _ => found.push((below, count)),
+            }
+        }
+        found
+    }
+
     /// The average, in nanoseconds.
     pub fn mean(&self) -> f64 {
         self.0.mean()
@@ -113,5 +128,24 @@ impl Summary {
     /// All events.
     pub fn events(&self) -> u64 {
         self.calls.values().map(OfCall::count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_has_each_latency_below_the_next_power_of_two() {
+        let mut took = Percentiles::default();
+        assert_eq!(took.histogram(), []);
+        for nanos in [1, 1023, 1024, 1025, 2047, 2048, 1_000_000, LONGEST_NANOS * 2] {
+            took.add(nanos);
+        }
+        let expected = [(2, 1), (1024, 1), (2048, 3), (4096, 1), (1 << 20, 1), (1 << 42, 1)];
+        assert_eq!(took.histogram(), expected);
+        let mut sum = Percentiles::default();
+        (0..1000_u64).for_each(|n| sum.add(n * n * n));
+        assert_eq!(sum.histogram().iter().map(|(_, count)| count).sum::<u64>(), sum.count());
     }
 }

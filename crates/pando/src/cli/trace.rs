@@ -64,6 +64,9 @@ pub(crate) enum TraceVerb {
         /// [default: a random one that is forgotten]
         #[arg(long, value_name = "HEX", value_parser = key)]
         key: Option<[u8; 16]>,
+        /// Memory for the names of the trace
+        #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
+        memory: u64,
     },
     /// Make a trace with the mix of a published workload
     #[command(

@@ -1,18 +1,14 @@
 //! An export to a tar archive.
 
-use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use rustix::io::Errno;
 use wire::{Failure, FailureKind, Kind};
 
-use super::staging::{self, refuse_existing};
+use super::made::Made;
+use super::staging::refuse_existing;
 use super::{Exported, Sink};
 use crate::archive::padding;
 use crate::archive::write::{self, Member};
@@ -34,87 +30,6 @@ pub(crate) struct Archive {
     pad: usize,
     /// Names are below `.`, unless a single file is exported.
     below: bool,
-}
-
-/// A file that gets its name once it is complete. A process that is killed leaves nothing where
-/// the file system can make files without names.
-struct Made {
-    file: File,
-    path: PathBuf,
-    /// The directory that it will be in, and its name there.
-    parent: OwnedFd,
-    last: CString,
-    /// The hidden name that it has until then, where it must have one.
-    hidden: Option<CString>,
-}
-
-impl Made {
-    fn create(path: &Path) -> Result<Made> {
-        let failed = |error: Errno| failure::io("create", path, &error.into());
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = rustix::fs::open(above(path), flags, Mode::empty()).map_err(failed)?;
-        let last = staging::of(path.file_name().unwrap_or_default().as_bytes())?;
-        let made = |hidden: Option<&CStr>| {
-            let name = hidden.unwrap_or(c".");
-            let how = match hidden {
-                Some(_) => OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
-                None => OFlags::TMPFILE,
-            };
-            let flags = OFlags::WRONLY | OFlags::CLOEXEC | how;
-            rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR).map(File::from)
-        };
-        match made(None) {
-            // It gets its name through /proc, which is not there in every container.
-            Ok(file) if Path::new(&open_file(&file)).symlink_metadata().is_ok() => {
-                return Ok(Made { file, path: path.to_owned(), parent, last, hidden: None });
-            }
-            Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
-            Err(error) => return Err(failed(error)),
-        }
-        let hidden = staging::of(&staging::hidden_at_random(last.to_bytes()))?;
-        let file = made(Some(&hidden)).map_err(failed)?;
-        Ok(Made { file, path: path.to_owned(), parent, last, hidden: Some(hidden) })
-    }
-
-    /// Makes it durable under its name, or under another one if something has that.
-    fn publish(&self) -> Result<()> {
-        let failed = |doing: &str, error: &io::Error| failure::io(doing, &self.path, error);
-        self.file.sync_all().map_err(|error| failed("make durable", &error))?;
-        let mut other = None;
-        match self.name(&self.last) {
-            Err(Errno::EXIST) => {
-                let name = staging::of(&staging::beside(self.last.to_bytes()))?;
-                self.name(&name).map_err(|error| failed("create", &error.into()))?;
-                other = Some(name);
-            }
-            named => named.map_err(|error| failed("create", &error.into()))?,
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // A directory that the caller may write to and not read cannot be opened.
-        if let Ok(parent) = rustix::fs::openat(&self.parent, c".", flags, Mode::empty()) {
-            let durable = rustix::fs::fsync(&parent);
-            durable.map_err(|error| failed("make durable", &error.into()))?;
-        }
-        other.map_or(Ok(()), |other| Err(staging::taken(&self.path, &other)))
-    }
-
-    /// Gives it a name, if nothing has that.
-    fn name(&self, name: &CStr) -> rustix::io::Result<()> {
-        if let Some(hidden) = &self.hidden {
-            return staging::rename(&self.parent, hidden, &self.parent, name);
-        }
-        let (from, flags) = (open_file(&self.file), AtFlags::SYMLINK_FOLLOW);
-        rustix::fs::linkat(CWD, from, &self.parent, name, flags)
-    }
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        // Once it has its name, it has no other one.
-        if let Some(hidden) = &self.hidden {
-            rustix::fs::unlinkat(&self.parent, hidden, AtFlags::empty()).unwrap_or_default();
-        }
-    }
 }
 
 /// The file as it is written. From time to time the disk starts to write what is there: it would
@@ -151,17 +66,6 @@ impl Write for Writing {
     }
 }
 
-/// The path by which this process names an open file.
-fn open_file(file: &File) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
-/// The directory of a file.
-fn above(path: &Path) -> &Path {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.unwrap_or(Path::new("."))
-}
-
 impl Archive {
     /// An archive on standard output.
     pub(crate) fn standard_output() -> Archive {
@@ -172,7 +76,7 @@ impl Archive {
     pub(crate) fn create(path: &Path) -> Result<Archive> {
         refuse_existing(path)?;
         let made = Made::create(path)?;
-        let file = made.file.try_clone().map_err(|error| failure::io("write", path, &error))?;
+        let file = made.file()?;
         let out = Writing { file, length: 0, started: 0 };
         Ok(Archive::new(Box::new(out), Some(made)))
     }
@@ -196,7 +100,7 @@ impl Archive {
 
     fn failed(&self, error: &io::Error) -> Failure {
         if let Some(made) = &self.file {
-            return failure::io("write", &made.path, error);
+            return failure::io("write", made.path(), error);
         }
         let message = format!("cannot write to standard output: {error}");
         Failure::new(failure::io_kind(error), message)
@@ -307,10 +211,7 @@ mod tests {
         for hidden in [false, true] {
             let mut archive = Archive::create(&path).unwrap();
             if let Some(made) = archive.file.as_mut().filter(|_| hidden) {
-                // As where files without names cannot be made.
-                let name = staging::of(&staging::hidden_at_random(b"copy.tar")).unwrap();
-                made.name(&name).unwrap();
-                made.hidden = Some(name);
+                made.hide();
             }
             archive.write(b"text").unwrap();
             std::fs::write(&path, "another").unwrap();

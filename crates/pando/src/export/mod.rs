@@ -3,6 +3,7 @@
 
 mod archive;
 mod directory;
+mod made;
 mod staging;
 mod remove;
 mod safe;
@@ -20,6 +21,8 @@ use crate::output::Output;
 use crate::session;
 pub(crate) use archive::{Archive, refuse_terminal};
 pub(crate) use directory::Directory;
+pub(crate) use made::Made;
+pub(crate) use staging::refuse_existing;
 
 /// Names and values of extended attributes.
 pub(crate) type Xattrs<'a> = [(&'a [u8], &'a [u8])];

@@ -163,11 +163,11 @@ pub(super) fn beside(last: &[u8]) -> Vec<u8> {
     [short(last), b".", at_random().as_bytes()].concat()
 }
 
-/// The failure of an export that is complete under another name.
+/// The failure of what is complete under another name.
 pub(super) fn taken(destination: &Path, other: &CStr) -> Failure {
     let other = destination.with_file_name(OsStr::from_bytes(other.to_bytes()));
     let message = format!("another process made {} meanwhile", destination.display());
-    let hint = format!("everything was exported, to {}: rename it", other.display());
+    let hint = format!("it is complete as {}: rename that", other.display());
     Failure::new(FailureKind::Exists, message).hint(hint)
 }
 
@@ -195,12 +195,12 @@ pub(super) fn rename(
 }
 
 /// Refuses a destination that exists.
-pub(super) fn refuse_existing(destination: &Path) -> Result<()> {
+pub(crate) fn refuse_existing(destination: &Path) -> Result<()> {
     if destination.symlink_metadata().is_err() {
         return Ok(());
     }
     let failure = Failure::new(FailureKind::Exists, format!("{} exists", destination.display()));
-    Err(failure.hint("an export replaces nothing: choose another name"))
+    Err(failure.hint("nothing is replaced: choose another name"))
 }
 
 /// Makes a hidden directory, or takes over that of an export that was killed. `None`: it is another

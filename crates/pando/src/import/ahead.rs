@@ -2,13 +2,15 @@
 //! at what is in them and read small files. The walk gets everything in the order of the list.
 //!
 //! What is read ahead is bounded: [`BATCHES`] batches of [`BATCH_NAMES`] files of up to
-//! [`SMALL_BYTES`]. Their contents are in one piece of memory a batch, which is used again when the
+//! [`SMALL_BYTES`], and the names of one list that are sorted together (`source`). Names of
+//! subdirectories wait until the walk is through with their directory; they count in the memory of
+//! the import. Contents of files are in one piece of memory a batch, which is used again when the
 //! message that has them is sent: fresh memory for each file is a page fault each, and that took as
 //! long as reading. The threads end
 //! when the walk drops its end; nothing waits for them, as a read of a source that hangs may never
 //! return.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -21,6 +23,7 @@ use device::sync::{
 use rustix::fs::Stat;
 use wire::{Failure, FailureKind};
 
+use super::memory::Memory;
 use super::source::{self, Directory, Xattrs};
 use crate::failure::Result;
 
@@ -45,6 +48,8 @@ pub(super) enum Event {
     Names(Batch),
     /// The current directory has no more names.
     Leave,
+    /// The import ends here: more names of subdirectories wait than its memory allows.
+    Exceeded(Failure),
     /// Nothing yet.
     Nothing,
 }
@@ -123,7 +128,7 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// Starts at a directory; with `contents`, small files are read.
-    pub(super) fn start(top: Arc<Directory>, contents: bool) -> io::Result<Ahead> {
+    pub(super) fn start(top: Arc<Directory>, contents: bool, memory: Memory) -> io::Result<Ahead> {
         let (events, planned) = bounded_channel(BATCHES);
         let (jobs, todo) = bounded_channel::<Job>(BATCHES);
         let (todo, spare) = (Arc::new(Mutex::new(todo)), Spare::default());
@@ -152,7 +157,7 @@ impl Ahead {
         }
         device::spawn("import-list", move || {
             // Without the walk nobody needs more.
-            drop(Lister { events, jobs }.list_all(top));
+            drop(Lister { events, jobs, memory }.list_all(top));
         })?;
         Ok(Ahead { planned, waiting: None })
     }
@@ -192,10 +197,11 @@ struct Gone;
 struct Lister {
     events: SyncSender<Planned>,
     jobs: SyncSender<Job>,
+    memory: Memory,
 }
 
 impl Lister {
-    fn list_all(&self, top: Arc<Directory>) -> std::result::Result<(), Gone> {
+    fn list_all(&mut self, top: Arc<Directory>) -> std::result::Result<(), Gone> {
         let mut levels = vec![self.list(top)?];
         while let Some((directory, below)) = levels.last_mut() {
             let Some(name) = below.next() else {
@@ -203,6 +209,7 @@ impl Lister {
                 self.send(Event::Leave)?;
                 continue;
             };
+            self.memory.release(waiting_bytes(&name));
             match directory.open_below(&name).map(Arc::new) {
                 Ok(opened) => {
                     self.send(Event::Enter(name, Ok(Arc::clone(&opened))))?;
@@ -218,36 +225,50 @@ impl Lister {
 
     /// Sends what is in a directory, and returns its subdirectories.
     fn list(
-        &self,
+        &mut self,
         directory: Arc<Directory>,
     ) -> std::result::Result<(Arc<Directory>, std::vec::IntoIter<CString>), Gone> {
         let (mut names, mut below) = (Vec::new(), Vec::new());
-        let listed = directory.names(|name, kind| match kind {
-            source::Listed::Directory => below.push(name),
-            other => {
-                let regular = other == source::Listed::Regular;
-                names.push(Name { name, regular });
+        let listed = directory.names(|name, kind| {
+            if kind == source::Listed::Directory {
+                let counted = self.memory.take(waiting_bytes(&name));
+                below.push(name);
+                return counted.map_err(|failure| {
+                    // Whether or not the walk still takes it, there is nothing more to list.
+                    self.send(Event::Exceeded(failure)).err().unwrap_or(Gone)
+                });
             }
-        });
+            names.push(Name { name, regular: kind == source::Listed::Regular });
+            if names.len() < BATCH_NAMES {
+                return Ok(());
+            }
+            self.batch(&directory, std::mem::take(&mut names))
+        })?;
+        if !names.is_empty() {
+            self.batch(&directory, names)?;
+        }
         if let Err(error) = listed {
             self.send(Event::Unreadable(error))?;
         }
-        let mut names = names.into_iter();
-        loop {
-            let batch: Vec<Name> = names.by_ref().take(BATCH_NAMES).collect();
-            if batch.is_empty() {
-                return Ok((directory, below.into_iter()));
-            }
-            let (done, seen) = channel();
-            let job = Job { directory: Arc::clone(&directory), names: batch, done };
-            self.jobs.send(job).map_err(|_| Gone)?;
-            self.events.send(Planned::Names(seen)).map_err(|_| Gone)?;
-        }
+        Ok((directory, below.into_iter()))
+    }
+
+    /// Has a thread look at some names.
+    fn batch(&self, directory: &Arc<Directory>, names: Vec<Name>) -> std::result::Result<(), Gone> {
+        let (done, seen) = channel();
+        let job = Job { directory: Arc::clone(directory), names, done };
+        self.jobs.send(job).map_err(|_| Gone)?;
+        self.events.send(Planned::Names(seen)).map_err(|_| Gone)
     }
 
     fn send(&self, event: Event) -> std::result::Result<(), Gone> {
         self.events.send(Planned::Ready(event)).map_err(|_| Gone)
     }
+}
+
+/// What the name of a subdirectory takes while it waits.
+fn waiting_bytes(name: &CStr) -> usize {
+    name.to_bytes().len() + size_of::<CString>()
 }
 
 /// Looks at one name.

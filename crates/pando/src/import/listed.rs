@@ -1,7 +1,8 @@
 //! Imports a list of names with attributes: alone, or with contents from a directory.
 //!
 //! A file without contents is as long as in the list, and one hole. A file of the source whose
-//! length is not the one of the list is left out: the list and the source would disagree. The rules
+//! length is not the one of the list is left out: the list and the source would disagree. One that
+//! changes while it is read is named, and gets a time by which the next import reads it again. The rules
 //! for hostile input are those of archives (`archived`).
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use client::Connection;
 use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
 use program::manifest::{Entry, FORMATS, Manifest, Read1};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags, Stat};
 use wire::{Failure, FailureKind, ImportAttr, Item, Kind};
 
 use super::Outcome;
@@ -109,6 +110,11 @@ struct Import<'a> {
     /// The first names of files with several.
     links: BTreeMap<(u64, u64), Parts>,
     buffer: Vec<u8>,
+}
+
+/// The failure of a file of the source.
+fn unreadable(path: &[u8], error: &std::io::Error) -> Failure {
+    failure::source("read", Path::new(OsStr::from_bytes(path)), error)
 }
 
 /// What is next in a list.
@@ -248,12 +254,17 @@ impl Import<'_> {
                 tree.made(&Item::File { name, attr, xattrs, data: &[], hold })
             }
             Kind::File => match self.open(path, size) {
-                Ok(file) => {
+                Ok(source) => {
                     tree.push(&Item::Begin { name })?;
-                    if let Some(file) = file
-                        && !self.send(&file, (path, size), tree)?
-                    {
-                        return Ok(());
+                    let mut attr = attr;
+                    if let Some((file, stat)) = &source {
+                        if !self.send(file, (path, size), tree)? {
+                            return Ok(());
+                        }
+                        if let Some(error) = source::change_of(file, stat) {
+                            tree.fail(unreadable(path, &error));
+                            attr.mtime = source::unfinished(attr.mtime);
+                        }
                     }
                     tree.made(&Item::End { size, attr, xattrs, hold })
                 }
@@ -268,7 +279,7 @@ impl Import<'_> {
 
     /// Opens a file of the source, of this length; `None` if there is no source. No symbolic link
     /// is followed, and nothing outside is read: the list may be another user's.
-    fn open(&self, path: &[u8], size: u64) -> Result<Option<OwnedFd>> {
+    fn open(&self, path: &[u8], size: u64) -> Result<Option<(OwnedFd, Stat)>> {
         let Some(directory) = &self.contents else { return Ok(None) };
         let inner = Path::new(OsStr::from_bytes(path));
         let relative = inner.strip_prefix("/").unwrap_or(inner);
@@ -279,7 +290,7 @@ impl Import<'_> {
         let file = file.map_err(failed)?;
         let stat = rustix::fs::fstat(&file).map_err(failed)?;
         if source::kind(&stat) == Kind::File && stat.st_size as u64 == size {
-            return Ok(Some(file));
+            return Ok(Some((file, stat)));
         }
         let message = format!("the source has {} bytes, and the list has {size}", stat.st_size);
         let failure = Failure::new(FailureKind::Invalid, message).at(path);
@@ -296,7 +307,7 @@ impl Import<'_> {
         self.buffer.resize(DATA_BYTES, 0);
         let mut offset = 0;
         let failed = |tree: &mut Tree<'_>, error: &std::io::Error| {
-            tree.fail(failure::source("read", Path::new(OsStr::from_bytes(path)), error));
+            tree.fail(unreadable(path, error));
         };
         loop {
             let (start, end) = match source::data_range(file, offset, size) {

@@ -1,7 +1,11 @@
-//! The memory of an import that grows with what is imported: what directories of the destination
-//! had, attributes that directories get at the end, files with several names, digests to verify.
+//! The memory of an import that grows with what is imported: names of subdirectories that wait, what
+//! directories of the destination had, attributes that directories get at the end, files with
+//! several names, digests to verify. The thread that lists the source counts in the same.
 //! What is counted is what the collections hold, with the size of their entries; an import that
 //! needs more ends, with what it made.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wire::{Failure, FailureKind, ListEntry};
 
@@ -10,22 +14,23 @@ use crate::failure::Result;
 /// What an entry of a collection takes beside its key and its value.
 const ENTRY_BYTES: usize = 64;
 
-/// Bytes in use, and how many may be.
-#[derive(Debug)]
+/// Bytes in use, and how many may be. A clone counts in the same bytes.
+#[derive(Debug, Clone)]
 pub(super) struct Memory {
-    used: usize,
+    used: Arc<AtomicUsize>,
     limit: usize,
 }
 
 impl Memory {
     pub(super) fn new(limit: usize) -> Memory {
-        Memory { used: 0, limit }
+        Memory { used: Arc::default(), limit }
     }
 
     /// Counts an entry with so many bytes.
     pub(super) fn take(&mut self, bytes: usize) -> Result<()> {
-        self.used += bytes + ENTRY_BYTES;
-        if self.used <= self.limit { Ok(()) } else { Err(self.exceeded()) }
+        let more = bytes.saturating_add(ENTRY_BYTES);
+        let used = self.used.fetch_add(more, Ordering::Relaxed).saturating_add(more);
+        if used <= self.limit { Ok(()) } else { Err(self.exceeded()) }
     }
 
     /// The failure of an import that needs more.
@@ -40,12 +45,14 @@ impl Memory {
 
     /// Whether so many bytes more are within the limit; nothing is counted.
     pub(super) fn allows(&self, bytes: usize) -> bool {
-        self.used.saturating_add(bytes) <= self.limit
+        self.used.load(Ordering::Relaxed).saturating_add(bytes) <= self.limit
     }
 
     /// Counts an entry no longer.
     pub(super) fn release(&mut self, bytes: usize) {
-        self.used = self.used.saturating_sub(bytes + ENTRY_BYTES);
+        let less = bytes.saturating_add(ENTRY_BYTES);
+        let used = |used: usize| Some(used.saturating_sub(less));
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, used).unwrap_or_default();
     }
 }
 

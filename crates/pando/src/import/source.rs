@@ -8,11 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use format::xattr_record::{TOTAL_BYTES_MAX, VALUE_BYTES_MAX};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, SeekFrom, Stat};
 use wire::{ImportAttr, Kind};
 
 /// Extended attributes of one inode, names and values.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Names of a directory that are sorted together: about 6 MiB of memory, however many there are.
+const SORTED_NAMES: usize = 65_536;
 
 /// An entry of a directory's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,38 +60,66 @@ impl Directory {
         Ok(rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())?)
     }
 
-    /// Passes on all names, in the order of their inodes: the order that is fastest to read from a
-    /// disk. After an error, it has passed on those before it.
-    pub(super) fn names(&self, mut found: impl FnMut(CString, Listed)) -> io::Result<()> {
-        let mut names = Vec::new();
-        let mut listed = Ok(());
-        for entry in Dir::read_from(&self.descriptor)? {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) => {
-                    listed = Err(error.into());
-                    break;
-                }
-            };
-            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                let kind = match entry.file_type() {
-                    FileType::Directory => Listed::Directory,
-                    FileType::RegularFile => Listed::Regular,
-                    // Some file systems do not report it.
-                    FileType::Unknown => match self.stat(entry.file_name()) {
-                        Ok(stat) if kind(&stat) == Kind::Directory => Listed::Directory,
-                        _ => Listed::Other,
-                    },
-                    _ => Listed::Other,
+    /// Passes on all names, of each [`SORTED_NAMES`] in the order of their inodes: the order that is
+    /// fastest to read from a disk. After an error, it has passed on those before it. `found`
+    /// returns what ends the list early.
+    pub(super) fn names<E>(
+        &self,
+        found: impl FnMut(CString, Listed) -> Result<(), E>,
+    ) -> Result<io::Result<()>, E> {
+        self.names_in_parts(SORTED_NAMES, found)
+    }
+
+    fn names_in_parts<E>(
+        &self,
+        most: usize,
+        mut found: impl FnMut(CString, Listed) -> Result<(), E>,
+    ) -> Result<io::Result<()>, E> {
+        let mut entries = match Dir::read_from(&self.descriptor) {
+            Ok(entries) => entries,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        loop {
+            let (mut names, mut is_over) = (Vec::new(), None);
+            while names.len() < most {
+                let entry = match entries.next() {
+                    Some(Ok(entry)) => entry,
+                    Some(Err(error)) => {
+                        is_over = Some(Err(error.into()));
+                        break;
+                    }
+                    None => {
+                        is_over = Some(Ok(()));
+                        break;
+                    }
                 };
-                names.push((entry.ino(), entry.file_name().to_owned(), kind));
+                if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                    let kind = self.listed(&entry);
+                    names.push((entry.ino(), entry.file_name().to_owned(), kind));
+                }
+            }
+            names.sort_unstable();
+            for (_, name, kind) in names {
+                found(name, kind)?;
+            }
+            if let Some(listed) = is_over {
+                return Ok(listed);
             }
         }
-        names.sort_unstable();
-        for (_, name, kind) in names {
-            found(name, kind);
+    }
+
+    /// What a list of a directory reports of a name.
+    fn listed(&self, entry: &DirEntry) -> Listed {
+        match entry.file_type() {
+            FileType::Directory => Listed::Directory,
+            FileType::RegularFile => Listed::Regular,
+            // Some file systems do not report it.
+            FileType::Unknown => match self.stat(entry.file_name()) {
+                Ok(stat) if kind(&stat) == Kind::Directory => Listed::Directory,
+                _ => Listed::Other,
+            },
+            _ => Listed::Other,
         }
-        listed
     }
 
     /// The attributes of a name, without following a symbolic link.
@@ -126,6 +157,15 @@ pub(super) fn has_changed(file: &impl AsFd, before: &Stat) -> io::Result<bool> {
 fn only_linked(now: &Stat, before: &Stat) -> bool {
     let contents = |stat: &Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
     now.st_nlink != before.st_nlink && contents(now) == contents(before)
+}
+
+/// The error about a file that changed since it was looked at, or of which that is not known.
+pub(super) fn change_of(file: &impl AsFd, before: &Stat) -> Option<io::Error> {
+    match has_changed(file, before) {
+        Ok(false) => None,
+        Ok(true) => Some(changed()),
+        Err(error) => Some(error),
+    }
 }
 
 /// The error about a file that changed.
@@ -254,4 +294,32 @@ pub(super) fn attr(stat: &Stat, keep_owner: bool) -> ImportAttr {
 
 fn nanos(seconds: i64, nanos: u64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_a_directory_is_in_the_order_of_inodes() {
+        let place = tempfile::tempdir().unwrap();
+        for file in 0..25 {
+            std::fs::write(place.path().join(format!("{file}")), b"").unwrap();
+        }
+        let directory = Directory::open(place.path()).unwrap();
+        let mut found = Vec::new();
+        let listed = directory.names_in_parts(10, |name, kind| {
+            assert_eq!(kind, Listed::Regular);
+            found.push((directory.stat(&name).unwrap().st_ino, name));
+            Ok::<(), ()>(())
+        });
+        listed.unwrap().unwrap();
+        assert!(found.chunks(10).all(<[_]>::is_sorted), "{found:?}");
+        found.sort();
+        found.dedup();
+        assert_eq!(found.len(), 25);
+        // What takes them may end the list.
+        let ended = directory.names_in_parts(10, |_, _| Err(5));
+        assert_eq!(ended.unwrap_err(), 5);
+    }
 }

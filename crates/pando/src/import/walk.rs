@@ -109,7 +109,7 @@ impl<'a> Walk<'a> {
             let Entered { existing, existed, .. } = self.stream.ask(open, &self.memory)?;
             let directory = Arc::new(directory);
             // Into what exists, only what differs is read.
-            let ahead = Ahead::start(Arc::clone(&directory), !existed)
+            let ahead = Ahead::start(Arc::clone(&directory), !existed, self.memory.clone())
                 .map_err(|error| failure::source("read", source, &error))?;
             self.memory.take(level_bytes(source, &existing))?;
             self.levels.push(level(directory, source.to_owned(), existing, existed));
@@ -201,6 +201,7 @@ impl<'a> Walk<'a> {
                 }
                 Event::Leave if left_out > 0 => left_out -= 1,
                 Event::Leave => self.leave()?,
+                Event::Exceeded(failure) => return Err(failure),
                 Event::Names(_) | Event::Unreadable(_) if left_out > 0 => {}
                 Event::Unreadable(error) => {
                     let path = self.levels.last().map(|level| level.path.clone());
@@ -452,12 +453,7 @@ impl<'a> Walk<'a> {
         match copied {
             Ok(Some(size)) => {
                 let mut attr = source::attr(stat, self.keep_owner);
-                let changed = match source::has_changed(file, stat) {
-                    Ok(false) => None,
-                    Ok(true) => Some(source::changed()),
-                    Err(error) => Some(error),
-                };
-                if let Some(error) = changed {
+                if let Some(error) = source::change_of(file, stat) {
                     self.problem(path, &error);
                     attr.mtime = source::unfinished(attr.mtime);
                 }

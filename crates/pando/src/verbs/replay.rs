@@ -67,12 +67,10 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<()> {
 fn remark(learned: &Learned, output: &mut Output) {
     match learned.end {
         End::Whole => {}
-        End::DiskFull => output.remark("the trace ended early: its disk was full, or its limit"),
+        End::DiskFull => output
+            .remark("the trace ends early: the disk of its file was full, or it had its limit"),
         End::Cut => output
             .remark("the trace has no end: its mount or its machine died, or the file was cut"),
-    }
-    if learned.end == End::DiskFull {
-        output.remark("the trace ends early: the disk of its file was full, or it had its limit");
     }
     if learned.dropped > 0 {
         let events = output::count(learned.dropped, "call", "calls");
@@ -99,7 +97,7 @@ fn show_prepared(prepared: &Prepared, output: &mut Output) -> Result<()> {
     ))
 }
 
-/// Percentiles in microseconds.
+/// Percentiles in microseconds, and the histogram that they are of.
 fn of_percentiles(took: &Percentiles) -> Value {
     let micros = |nanos: u64| nanos as f64 / 1e3;
     json!({
@@ -110,7 +108,16 @@ fn of_percentiles(took: &Percentiles) -> Value {
         "p99_us": micros(took.at(99.0)),
         "p999_us": micros(took.at(99.9)),
         "max_us": micros(took.most()),
+        "histogram": histogram(took),
     })
+}
+
+/// How many took less than each power of two of nanoseconds, in microseconds, and not less than the
+/// one before.
+pub(super) fn histogram(took: &Percentiles) -> Value {
+    let bucket =
+        |(below, count): &(u64, u64)| json!({ "below_us": *below as f64 / 1e3, "count": count });
+    took.histogram().iter().map(bucket).collect()
 }
 
 fn show(

@@ -1,9 +1,8 @@
-//! `pando trace`: what a trace has, and conversions.
+//! `pando trace`: what a trace has, and conversions. A new file is visible once it is complete.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
 
 use device::{Random, SystemRandom};
 use format::trace::Header;
@@ -13,17 +12,19 @@ use trace::{Anonymiser, Keep, OfCall, Summary, TraceError, TraceReader, TraceWri
 use wire::{Failure, FailureKind};
 
 use crate::cli::{MixArg, TraceVerb};
+use crate::export::{Made, refuse_existing};
 use crate::failure::{self, Result};
 use crate::output::{self, Output, number};
 use crate::replay::{open, wrong};
+use crate::verbs::replay::histogram;
 
 pub(crate) fn run(verb: &TraceVerb, output: &mut Output) -> Result<()> {
     match verb {
         TraceVerb::Info { file } => info(file, output),
         TraceVerb::Convert { input, output: to } => convert(input, to),
-        TraceVerb::Anonymise { input, output: to, keep_lengths, keep_extensions, key } => {
+        TraceVerb::Anonymise { input, output: to, keep_lengths, keep_extensions, key, memory } => {
             let keep = Keep { lengths: *keep_lengths, extensions: *keep_extensions };
-            anonymise(input, to, keep, *key)
+            anonymise((input, to), keep, *key, usize::try_from(*memory).unwrap_or(usize::MAX))
         }
         TraceVerb::Generate { mix, operations, files, seed, file } => {
             let mix = match mix {
@@ -123,6 +124,7 @@ fn of_call(of: &OfCall, all: u64) -> Value {
         "p99_us": micros(of.took.at(99.0)),
         "p999_us": micros(of.took.at(99.9)),
         "max_us": micros(of.took.most()),
+        "histogram": histogram(&of.took),
     })
 }
 
@@ -133,24 +135,93 @@ fn is_standard(path: &Path) -> bool {
 /// The input: a file, or standard input.
 fn input(path: &Path) -> Result<Box<dyn BufRead>> {
     if is_standard(path) {
-        return Ok(Box::new(BufReader::new(std::io::stdin())));
+        return Ok(Box::new(BufReader::new(io::stdin())));
     }
     let file = OpenOptions::new().read(true).open(path);
     let file = file.map_err(|error| failure::io("read", path, &error))?;
     Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
 }
 
-/// The new file, or standard output. It is for its owner alone: names are in it.
-fn new_file(path: &Path) -> Result<BufWriter<Box<dyn Write>>> {
-    let out: Box<dyn Write> = if is_standard(path) {
-        Box::new(std::io::stdout())
-    } else {
-        let mut options = OpenOptions::new();
-        let file: std::io::Result<File> =
-            options.write(true).create_new(true).mode(0o600).open(path);
-        Box::new(file.map_err(|error| failure::io("create", path, &error))?)
-    };
-    Ok(BufWriter::with_capacity(1 << 20, out))
+/// The new file, or standard output. It is for its owner alone, because names are in it, and has no
+/// name until it is complete.
+struct NewFile {
+    out: BufWriter<Box<dyn Write>>,
+    made: Option<Made>,
+}
+
+impl NewFile {
+    fn create(path: &Path) -> Result<NewFile> {
+        let (mut out, mut made): (Box<dyn Write>, _) = (Box::new(io::stdout()), None);
+        if !is_standard(path) {
+            refuse_existing(path)?;
+            let file = Made::create(path)?;
+            out = Box::new(file.file()?);
+            made = Some(file);
+        }
+        Ok(NewFile { out: BufWriter::with_capacity(1 << 20, out), made })
+    }
+
+    /// Everything was written: gives it its name.
+    fn publish(mut self) -> Result<()> {
+        self.out.flush().map_err(|error| unwritten(&error, self.made.as_ref().map(Made::path)))?;
+        self.made.as_ref().map_or(Ok(()), Made::publish)
+    }
+
+    /// An error of writing, as one that is known from errors of reading.
+    fn failed(&self, error: io::Error) -> io::Error {
+        let path = self.made.as_ref().map(|made| made.path().to_owned());
+        io::Error::new(error.kind(), Unwritten { error, path })
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes).map_err(|error| self.failed(error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush().map_err(|error| self.failed(error))
+    }
+}
+
+/// An error of the output, and its file.
+#[derive(Debug)]
+struct Unwritten {
+    error: io::Error,
+    path: Option<PathBuf>,
+}
+
+impl std::fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Unwritten {}
+
+fn unwritten(error: &io::Error, path: Option<&Path>) -> Failure {
+    if let Some(path) = path {
+        return failure::io("write", path, error);
+    }
+    Failure::new(failure::io_kind(error), format!("cannot write to standard output: {error}"))
+        .hint("check the file or the program that reads standard output")
+}
+
+/// What a conversion ends with: of an output that its reader closed, without a failure.
+fn ended(from: &Path, done: std::result::Result<(), Wrong>) -> Result<()> {
+    match done {
+        Ok(()) => Ok(()),
+        Err(Wrong::Failure(failure)) => Err(failure),
+        Err(Wrong::Trace(TraceError::Io(error))) => {
+            let output = error.get_ref().and_then(|inner| inner.downcast_ref::<Unwritten>());
+            match output {
+                Some(_) if is_broken_pipe(&error) => Ok(()),
+                Some(Unwritten { error, path }) => Err(unwritten(error, path.as_deref())),
+                None => Err(wrong(from, &TraceError::Io(error))),
+            }
+        }
+        Err(Wrong::Trace(error)) => Err(wrong(from, &error)),
+    }
 }
 
 fn convert(from: &Path, to: &Path) -> Result<()> {
@@ -163,16 +234,11 @@ fn convert(from: &Path, to: &Path) -> Result<()> {
         begins.first() == Some(&b'{')
     };
     let done = if is_json { from_json(reading, to) } else { to_json(reading, to) };
-    match done {
-        Err(Wrong::Trace(TraceError::Io(error))) if is_broken_pipe(&error) => Ok(()),
-        Err(Wrong::Trace(error)) => Err(wrong(from, &error)),
-        Err(Wrong::Failure(failure)) => Err(failure),
-        Ok(()) => Ok(()),
-    }
+    ended(from, done)
 }
 
-fn is_broken_pipe(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::BrokenPipe
+fn is_broken_pipe(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
 }
 
 /// What ends a conversion.
@@ -187,8 +253,8 @@ impl From<TraceError> for Wrong {
     }
 }
 
-impl From<std::io::Error> for Wrong {
-    fn from(error: std::io::Error) -> Wrong {
+impl From<io::Error> for Wrong {
+    fn from(error: io::Error) -> Wrong {
         Wrong::Trace(error.into())
     }
 }
@@ -201,15 +267,14 @@ impl From<Failure> for Wrong {
 
 fn to_json(input: impl Read, to: &Path) -> std::result::Result<(), Wrong> {
     let mut reader = TraceReader::new(input)?;
-    let mut out = new_file(to)?;
+    let mut out = NewFile::create(to)?;
     writeln!(out, "{}", trace::json::of_header(reader.header()))?;
     reader.read_all(|event| {
         writeln!(out, "{}", trace::json::of_event(event)).map_err(TraceError::from)
     })?;
     let dropped = json!({ "dropped": reader.dropped() });
     writeln!(out, "{dropped}")?;
-    out.flush()?;
-    Ok(())
+    Ok(out.publish()?)
 }
 
 fn from_json(input: Box<dyn BufRead>, to: &Path) -> std::result::Result<(), Wrong> {
@@ -221,7 +286,7 @@ fn from_json(input: Box<dyn BufRead>, to: &Path) -> std::result::Result<(), Wron
         }
         let line = trace::json::Line::parse(number, &text)?;
         match &mut writer {
-            None => writer = Some(TraceWriter::new(new_file(to)?, &line.header()?)?),
+            None => writer = Some(TraceWriter::new(NewFile::create(to)?, &line.header()?)?),
             Some(writer) => match line.dropped()? {
                 Some(dropped) => writer.set_dropped(dropped),
                 None => writer.push(&line.event()?)?,
@@ -232,11 +297,15 @@ fn from_json(input: Box<dyn BufRead>, to: &Path) -> std::result::Result<(), Wron
         Failure::new(FailureKind::Invalid, "there is no line in the input")
             .hint("give it what `pando trace convert` prints")
     };
-    writer.ok_or_else(empty)?.end()?;
-    Ok(())
+    Ok(writer.ok_or_else(empty)?.end()?.publish()?)
 }
 
-fn anonymise(from: &Path, to: &Path, keep: Keep, key: Option<[u8; 16]>) -> Result<()> {
+fn anonymise(
+    (from, to): (&Path, &Path),
+    keep: Keep,
+    key: Option<[u8; 16]>,
+    memory: usize,
+) -> Result<()> {
     let mut reader = open(from)?;
     let random = || {
         let mut bytes = [0; 16];
@@ -245,19 +314,32 @@ fn anonymise(from: &Path, to: &Path, keep: Keep, key: Option<[u8; 16]>) -> Resul
     };
     let mut anonymiser = Anonymiser::new(key.unwrap_or_else(random), keep);
     let header = anonymiser.header(reader.header(), random());
-    let done = TraceWriter::new(new_file(to)?, &header).and_then(|mut writer| {
-        reader.read_all(|event| anonymiser.event(event, |event| writer.push(event)))?;
+    let mut copy = || -> std::result::Result<(), Wrong> {
+        let mut writer = TraceWriter::new(NewFile::create(to)?, &header)?;
+        reader.read_all(|event| {
+            anonymiser.event(event, |event| writer.push(event))?;
+            if anonymiser.memory_bytes() <= memory { Ok(()) } else { Err(exceeded(from, memory)) }
+        })?;
         writer.set_dropped(reader.dropped());
-        writer.end()
-    });
-    done.map(drop).map_err(|error| wrong(from, &error))
+        Ok(writer.end()?.publish()?)
+    };
+    ended(from, copy())
+}
+
+/// The failure of a trace with more names than the memory takes.
+fn exceeded(from: &Path, memory: usize) -> Wrong {
+    let message = format!("names of the trace take more than {memory} bytes of memory");
+    Failure::new(FailureKind::Other, message)
+        .at(from.as_os_str().as_encoded_bytes())
+        .hint("give more by --memory")
+        .into()
 }
 
 fn make(plan: &Plan, to: &Path) -> Result<()> {
-    let made = TraceWriter::new(new_file(to)?, &trace::generate::header(plan)).and_then(|writer| {
-        let mut writer = writer;
+    let make = || -> std::result::Result<(), Wrong> {
+        let mut writer = TraceWriter::new(NewFile::create(to)?, &trace::generate::header(plan))?;
         generate(plan, &mut |event| writer.push(event))?;
-        writer.end()
-    });
-    made.map(drop).map_err(|error| wrong(to, &error))
+        Ok(writer.end()?.publish()?)
+    };
+    ended(to, make())
 }

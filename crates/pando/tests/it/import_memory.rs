@@ -67,6 +67,12 @@ fn a_directory_keeps_within_its_memory() {
         fs::hard_link(source.join(format!("{file}")), source.join(format!("{file}+"))).unwrap();
     }
     at_the_edge(&world, &[from, &world.at("/links")], 26_000);
+    // Subdirectories wait until all else of their directory is imported.
+    let source = world.path().join("subdirectories");
+    for directory in 0..13_000 {
+        fs::create_dir_all(source.join(format!("directory-{directory}"))).unwrap();
+    }
+    at_the_edge(&world, &[source.to_str().unwrap(), &world.at("/subdirectories")], 13_000);
 }
 
 #[test]

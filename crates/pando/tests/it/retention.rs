@@ -20,6 +20,9 @@ fn the_daemon_takes_snapshots_that_are_due_and_those_that_were_missed() {
     let world = World::new();
     world.ok(&["subvolume", "create", &world.at("/d")]);
     let dir = world.at("/d");
+    let (source, file) = (world.path().join("file"), world.at("/d/f"));
+    std::fs::write(&source, "as it was").unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &file]);
     world.ok(&["snapshot", "create", &dir, "mine"]);
     let refused = world.fails(2, &["snapshot", "schedule", &dir, "* * * *"]);
     assert!(refused.contains("five fields"), "{refused}");
@@ -45,6 +48,12 @@ fn the_daemon_takes_snapshots_that_are_due_and_those_that_were_missed() {
     });
     world.ok(&["snapshot", "schedule", "--off", &dir]);
     world.fails(3, &["snapshot", "schedule", "--off", &dir]);
+    // One file comes back from what the schedule took, by the name with its time.
+    let taken = names(&world).into_iter().find(|name| name.starts_with("auto-")).unwrap();
+    world.ok(&["rmr", &file]);
+    world.ok(&["restore", "--from", &taken, &file]);
+    assert_eq!(world.ok(&["cat", &file]), "as it was");
+    assert_eq!(world.ok(&["cat", &world.at(&format!("/d@{taken}/f"))]), "as it was");
     assert!(names(&world).contains(&"mine".to_owned()), "only its own are deleted");
     world.ok(&["fsck", world.vol()]);
 }

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::XattrFlags;
 use rustix::process::Signal;
@@ -261,6 +262,88 @@ fn a_dump_that_is_interrupted_leaves_no_snapshot() {
     assert!(world.ok(&["dump", &inner]) == first);
     assert!(taken(&inner).is_empty());
     assert!(world.names("/d/.snapshots").contains(&"mine".to_owned()));
+    world.ok(&["fsck", world.vol()]);
+}
+
+/// The numbers that names of a dump have behind a letter, and the directories that have a token.
+fn seen(dump: &str) -> (Vec<u64>, Vec<String>) {
+    let (mut numbers, mut tokens) = (Vec::new(), Vec::new());
+    for line in dump.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let path = line["path"].as_str().unwrap_or_default();
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if name == "token" {
+            tokens.push(directory.trim_start_matches('/').to_owned());
+        }
+        numbers.extend(name.strip_prefix('n').and_then(|number| number.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    (numbers, tokens)
+}
+
+/// A program makes numbered files in ten directories in turn, removes the one of fifty before, and
+/// moves a token: at each moment the numbers are in a row, and one directory has the token.
+#[test]
+fn a_dump_is_of_one_moment_while_a_program_writes() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let d = world.below_mount("d");
+    fs::create_dir(&d).unwrap();
+    for directory in 0..10 {
+        fs::create_dir(d.join(directory.to_string())).unwrap();
+        for file in 0..200 {
+            fs::write(d.join(format!("{directory}/{}{file}", "x".repeat(150))), "").unwrap();
+        }
+    }
+    fs::write(d.join("0/token"), "").unwrap();
+    let (is_over, made) = (AtomicBool::new(false), AtomicU64::new(0));
+    let name = d.to_str().unwrap();
+    device::scope(|scope| {
+        scope.spawn(|| {
+            let at = |number: u64, name: &str| d.join(format!("{}/{name}", number % 10));
+            for number in 0.. {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                fs::write(at(number, &format!("n{number}")), "").unwrap();
+                if let Some(old) = number.checked_sub(50) {
+                    fs::remove_file(at(old, &format!("n{old}"))).unwrap();
+                }
+                fs::rename(at(number, "token"), at(number + 1, "token")).unwrap();
+                made.store(number, Ordering::Relaxed);
+            }
+        });
+        let dumps = || {
+            for _ in 0..12 {
+                let before = made.load(Ordering::Relaxed);
+                let mut dumping = start(&["dump", name]);
+                let mut text = String::new();
+                let mut pipe = dumping.stdout.take().unwrap();
+                // The dump is read slowly, and much is written meanwhile.
+                let mut part = vec![0; 64 << 10];
+                pipe.read_exact(&mut part).unwrap();
+                text.push_str(std::str::from_utf8(&part).unwrap());
+                let half = made.load(Ordering::Relaxed);
+                wait_until("more is written", || made.load(Ordering::Relaxed) > half + 20);
+                pipe.read_to_string(&mut text).unwrap();
+                assert!(dumping.wait().unwrap().success());
+                let (numbers, tokens) = seen(&text);
+                let after = made.load(Ordering::Relaxed);
+                assert!(numbers.is_sorted_by(|one, next| one + 1 == *next), "{numbers:?}");
+                let Some(&last) = numbers.last() else { continue };
+                assert!((before..=after + 1).contains(&last), "{last} of {before} to {after}");
+                assert!(numbers.len() as u64 > last.min(49) && numbers.len() <= 51);
+                let here = [last % 10, (last + 1) % 10].map(|at| at.to_string());
+                assert!(tokens.len() == 1 && here.contains(&tokens[0]), "{last}: {tokens:?}");
+            }
+        };
+        let dumped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(dumps));
+        is_over.store(true, Ordering::Relaxed);
+        dumped.unwrap();
+    });
+    assert!(made.load(Ordering::Relaxed) > 100);
     world.ok(&["fsck", world.vol()]);
 }
 

@@ -51,6 +51,36 @@ fn a_replay_keeps_within_its_memory() {
     assert!(by_call("lookup") > 100 && sum <= report["calls"].as_u64().unwrap(), "{report}");
     let lookup = &report["by_call"]["lookup"];
     assert!(lookup["p50_us"].as_f64() <= lookup["max_us"].as_f64(), "{lookup}");
+    // The histogram has each call once; the longest is in the last bucket.
+    let buckets = lookup["histogram"].as_array().unwrap();
+    let counted: u64 = buckets.iter().map(|bucket| bucket["count"].as_u64().unwrap()).sum();
+    assert_eq!(counted, by_call("lookup"), "{lookup}");
+    let below: Vec<f64> =
+        buckets.iter().map(|bucket| bucket["below_us"].as_f64().unwrap()).collect();
+    assert!(below.is_sorted_by(|one, next| one < next), "{lookup}");
+    let most = lookup["max_us"].as_f64().unwrap();
+    assert!((0.5..1.0).contains(&(most / below[below.len() - 1])), "{lookup}");
+    let info = world.json(&["trace", "info", trace]).pop().unwrap();
+    let buckets = info["calls"]["lookup"]["histogram"].as_array().unwrap().iter();
+    let counted: u64 = buckets.map(|bucket| bucket["count"].as_u64().unwrap()).sum();
+    assert_eq!(Some(counted), info["calls"]["lookup"]["count"].as_u64(), "{info}");
+}
+
+#[test]
+fn anonymising_keeps_within_its_memory() {
+    let world = World::without_volume();
+    let path = |name: &str| world.path().join(name).to_str().unwrap().to_owned();
+    let (trace, to) = (path("made.trace"), path("new.trace"));
+    let words = ["trace", "generate", "--mix", "hp", "--operations", "50000", "--seed", "1"];
+    world.ok(&[&words[..], &["--files", "20000", &trace]].concat());
+    let words = ["trace", "anonymise", "--memory"];
+    let refused = world.fails(1, &[&words[..], &["1M", &trace, &to]].concat());
+    assert!(refused.contains("1048576 bytes of memory"), "{refused}");
+    assert!(refused.contains("give more by --memory"), "{refused}");
+    assert_eq!(fs::read_dir(world.path()).unwrap().count(), 2, "the trace, and a mount point");
+    world.ok(&[&words[..], &["64M", &trace, &to]].concat());
+    let events = |trace: &str| world.json(&["trace", "info", trace]).remove(0)["events"].clone();
+    assert_eq!(events(&to), events(&trace));
 }
 
 #[test]
