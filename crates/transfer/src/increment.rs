@@ -73,7 +73,7 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
 /// Looks for a name that an inode has in both states, and returns it in the state in which no
 /// change has one: only where an inode got a name or lost one and nothing else of it shows that.
 /// One of another subvolume may have the same number, so the inode is compared where its node is
-/// known: of a name that stays, the path in the one state leads to that in the other.
+/// known: of a name that stays, the path in the one state is known in the other.
 fn find(
     job: &Job<'_>,
     (old, new): (NodeId, NodeId),

@@ -2,8 +2,8 @@
 //!
 //! A file without contents is as long as in the list, and one hole. A file of the source whose
 //! length is not the one of the list is left out: the list and the source would disagree. One that
-//! changes while it is read is named, and gets a time by which the next import reads it again. The rules
-//! for hostile input are those of archives (`archived`).
+//! changes while it is read is named, and gets a time by which the next import reads it again.
+//! The rules for hostile input are those of archives (`archived`).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

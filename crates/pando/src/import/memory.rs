@@ -1,5 +1,5 @@
-//! The memory of an import that grows with what is imported: names of subdirectories that wait, what
-//! directories of the destination had, attributes that directories get at the end, files with
+//! The memory of an import that grows with what is imported: names of subdirectories that wait,
+//! what directories of the destination had, attributes that directories get at the end, files with
 //! several names, digests to verify. The thread that lists the source counts in the same.
 //! What is counted is what the collections hold, with the size of their entries; an import that
 //! needs more ends, with what it made.

@@ -60,8 +60,8 @@ impl Directory {
         Ok(rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())?)
     }
 
-    /// Passes on all names, of each [`SORTED_NAMES`] in the order of their inodes: the order that is
-    /// fastest to read from a disk. After an error, it has passed on those before it. `found`
+    /// Passes on all names, of each [`SORTED_NAMES`] in the order of their inodes: the order that
+    /// is fastest to read from a disk. After an error, it has passed on those before it. `found`
     /// returns what ends the list early.
     pub(super) fn names<E>(
         &self,

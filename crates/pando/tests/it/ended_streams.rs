@@ -1,5 +1,5 @@
-//! Streams, dumps and archives whose disk fills up, or whose command or daemon is killed: nothing of
-//! them is visible, and the same command, or one with its token, completes them.
+//! Streams, dumps and archives whose disk fills up, or whose command or daemon is killed: nothing
+//! of them is visible, and the same command, or one with its token, completes them.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -100,7 +100,8 @@ fn slow(world: &World) -> String {
     let header = json!({ "trace": 1, "id": "0".repeat(32), "started": 0, "root": 1 });
     let call = |number: u64, at: u64| {
         json!({ "call": "mkdir", "ended": "done", "node": 1, "name": format!("d{number}"), "at": at,
-            "found": { "node": number + 2, "kind": "directory", "mode": 0o755, "uid": 0, "gid": 0 } })
+            "found": { "node": number + 2, "kind": "directory", "mode": 0o755, "uid": 0,
+                "gid": 0 } })
     };
     let lines = [header, call(0, 0), call(1, 1), call(2, 3_600_000_000_000)];
     let text: Vec<String> = lines.iter().map(Value::to_string).collect();

@@ -137,8 +137,8 @@ fn rights_over_states_are_those_of_the_certificate() {
         world.json(&["snapshot", "list", &world.at("/tree")])[0]["holds"],
         Value::from(Vec::<Value>::new())
     );
-    // Verbs of a certificate that only reads are refused altogether; of nobody's, what is open to all
-    // is compared.
+    // Verbs of a certificate that only reads are refused altogether; of nobody's, what is open to
+    // all is compared.
     let (works, error) = run("squashed", &["diff", &served.below("/tree@one"), &dir]);
     assert!(works, "{error}");
 }

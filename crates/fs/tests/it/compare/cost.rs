@@ -309,7 +309,8 @@ fn reads_of_chain(engine: Engine, files: usize) -> (Vec<u64>, u64) {
 fn a_chain_of_snapshots_costs_what_changed_along_it(engine: Engine) {
     let ((few, merged), (many, _)) = (reads_of_chain(engine, 4000), reads_of_chain(engine, 40_000));
     println!(
-        "{engine:?}: reads by snapshot, {merged} merges: {few:?}; of ten times as many files: {many:?}"
+        "{engine:?}: reads by snapshot, {merged} merges: {few:?}; of ten times as many files: \
+         {many:?}"
     );
     if engine == Engine::Lsm {
         assert!(merged > 0, "nothing was merged");
