@@ -38,9 +38,9 @@ const LEFT: [(&str, usize, &str); 34] = [
     // the descriptor.
     ("crates/fuse/src/write_back.rs", 1, CHECKED),
     // The directory of the archive, and the file in it by its descriptor.
-    ("crates/pando/src/export/archive.rs", 2, TYPED),
     // Only the caller and root can change the directories above (`export/safe.rs`).
     ("crates/pando/src/export/directory.rs", 1, CHECKED),
+    ("crates/pando/src/export/made.rs", 2, TYPED),
     ("crates/pando/src/find/print.rs", 1, TYPED),
     ("crates/pando/src/host/claim.rs", 1, KERNEL),
     // /var/cache/pando, the user's own cache, or PANDO_HOST_DIRECTORY; and the machine's number.
@@ -65,7 +65,7 @@ const LEFT: [(&str, usize, &str); 34] = [
     // /run/pando as root, else below XDG_RUNTIME_DIR.
     ("crates/pando/src/verbs/mount_far.rs", 2, OWN),
     ("crates/pando/src/verbs/serve_cluster.rs", 1, TYPED),
-    ("crates/pando/src/verbs/trace.rs", 2, TYPED),
+    ("crates/pando/src/verbs/trace.rs", 1, TYPED),
     ("crates/program/src/cache_size.rs", 1, KERNEL),
     // A directory, which must belong to the volume's owner: asked of the descriptor.
     ("crates/program/src/interrupt.rs", 1, TYPED),

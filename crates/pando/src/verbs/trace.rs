@@ -150,7 +150,7 @@ struct NewFile {
 }
 
 impl NewFile {
-    fn create(path: &Path) -> Result<NewFile> {
+    fn at(path: &Path) -> Result<NewFile> {
         let (mut out, mut made): (Box<dyn Write>, _) = (Box::new(io::stdout()), None);
         if !is_standard(path) {
             refuse_existing(path)?;
@@ -267,7 +267,7 @@ impl From<Failure> for Wrong {
 
 fn to_json(input: impl Read, to: &Path) -> std::result::Result<(), Wrong> {
     let mut reader = TraceReader::new(input)?;
-    let mut out = NewFile::create(to)?;
+    let mut out = NewFile::at(to)?;
     writeln!(out, "{}", trace::json::of_header(reader.header()))?;
     reader.read_all(|event| {
         writeln!(out, "{}", trace::json::of_event(event)).map_err(TraceError::from)
@@ -286,7 +286,7 @@ fn from_json(input: Box<dyn BufRead>, to: &Path) -> std::result::Result<(), Wron
         }
         let line = trace::json::Line::parse(number, &text)?;
         match &mut writer {
-            None => writer = Some(TraceWriter::new(NewFile::create(to)?, &line.header()?)?),
+            None => writer = Some(TraceWriter::new(NewFile::at(to)?, &line.header()?)?),
             Some(writer) => match line.dropped()? {
                 Some(dropped) => writer.set_dropped(dropped),
                 None => writer.push(&line.event()?)?,
@@ -315,7 +315,7 @@ fn anonymise(
     let mut anonymiser = Anonymiser::new(key.unwrap_or_else(random), keep);
     let header = anonymiser.header(reader.header(), random());
     let mut copy = || -> std::result::Result<(), Wrong> {
-        let mut writer = TraceWriter::new(NewFile::create(to)?, &header)?;
+        let mut writer = TraceWriter::new(NewFile::at(to)?, &header)?;
         reader.read_all(|event| {
             anonymiser.event(event, |event| writer.push(event))?;
             if anonymiser.memory_bytes() <= memory { Ok(()) } else { Err(exceeded(from, memory)) }
@@ -337,7 +337,7 @@ fn exceeded(from: &Path, memory: usize) -> Wrong {
 
 fn make(plan: &Plan, to: &Path) -> Result<()> {
     let make = || -> std::result::Result<(), Wrong> {
-        let mut writer = TraceWriter::new(NewFile::create(to)?, &trace::generate::header(plan))?;
+        let mut writer = TraceWriter::new(NewFile::at(to)?, &trace::generate::header(plan))?;
         generate(plan, &mut |event| writer.push(event))?;
         Ok(writer.end()?.publish()?)
     };
