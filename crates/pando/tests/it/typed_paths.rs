@@ -147,7 +147,7 @@ impl Typed {
                 continue;
             }
             let (of_json, of_text) = if json { (&got.out[..], "") } else { ("", &got.out[..]) };
-            let objects = of_json.lines().map(|line| serde_json::from_str(line).unwrap());
+            let objects = of_json.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
             let objects: Vec<Value> = objects.collect();
             let mut printed = Vec::new();
             for object in &objects {
