@@ -133,7 +133,7 @@ impl Typed {
             let stream = world.path().join(if form.starts_with("load") { "dump" } else { "send" });
             let mut command = World::command(&arguments);
             if stream.exists() {
-                command.stdin(fs::File::open(&stream).unwrap());
+                command.stdin(fs::File::options().read(true).open(&stream).unwrap());
             }
             let output = command.output().unwrap();
             let got = answer(&output);
@@ -146,13 +146,13 @@ impl Typed {
             if form.starts_with("send") || form.starts_with("cat") {
                 continue;
             }
-            let objects: Vec<Value> = match json {
-                true => got.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
-                false => Vec::new(),
-            };
+            let (of_json, of_text) = if json { (&got.out[..], "") } else { ("", &got.out[..]) };
+            let objects = of_json.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            let objects: Vec<Value> = objects.collect();
             let mut printed = Vec::new();
-            objects.iter().for_each(|object| texts("", object, &mut printed));
-            let of_text = if json { "" } else { got.out.as_str() };
+            for object in &objects {
+                texts("", object, &mut printed);
+            }
             // `info` prints the path inside the volume in a line of its own.
             let lines = of_text.lines().filter(|line| !line.starts_with("in volume "));
             printed.extend(lines.flat_map(words).map(|word| ("", word)));

@@ -26,7 +26,9 @@ pub(super) fn schedule(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
     if *all {
         let place = VolumePath::all_of_volume(dir)?;
         let mut found = asked(&place.volume, &Call::Schedules)?;
-        found.iter_mut().for_each(|one| one.path = Bytes(place.shown(&one.path.0)));
+        for one in &mut found {
+            one.path = Bytes(place.shown(&one.path.0));
+        }
         return show(&found, output);
     }
     if *off {
