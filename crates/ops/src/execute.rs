@@ -15,9 +15,8 @@
 
 use format::answer_record::Executed;
 use inode::{FsError, NodeId};
-use store::{Batch, CommitToken, TreeId};
+use store::{CommitToken, TreeId};
 use vfs::{FsResult, Request, TakenRequest};
-use volume::error::from_store;
 use volume::locks::{Lock, Mode};
 use volume::nodes::{Location, Orphan};
 use volume::subvol::{Entered, Subvol, node_of};
@@ -311,8 +310,7 @@ pub fn commit(fs: &Ops, plan: &mut Plan) -> FsResult<CommitToken> {
         Some(directory) if reach::is_taken_away(&*fs.store, directory)? => Err(FsError::NotFound),
         _ => Ok(()),
     };
-    let commit = |batch: &Batch| fs.store.commit(batch).map_err(from_store);
-    let committed = plan.commit_after(&fs.arrivals, waited, commit);
+    let committed = plan.commit_after(&*fs.store, &fs.arrivals, waited);
     if let Some(freed) = plan.take_freed() {
         fs.settle_freed(Some(freed), committed.as_ref().copied());
     }

@@ -453,7 +453,7 @@ impl Plan {
     /// (`take_freed`).
     #[inline]
     pub fn commit(&mut self, store: &dyn Store, arrivals: &Arrivals) -> FsResult<CommitToken> {
-        self.commit_by(arrivals, |batch| store.commit(batch).map_err(from_store))
+        self.commit_after(store, arrivals, |_| Ok(()))
     }
 
     /// The same for an executor that commits the batch in another way.
@@ -463,13 +463,23 @@ impl Plan {
         arrivals: &Arrivals,
         commit: impl FnOnce(&Batch) -> FsResult<T>,
     ) -> FsResult<T> {
-        self.commit_after(arrivals, |_| Ok(()), commit)
+        self.commit_noted(arrivals, |_| Ok(()), commit)
     }
 
-    /// The same. `waited` is called before the commit if the batch waited for a walk that took a tree
-    /// away: with an error nothing is committed.
+    /// As `commit`. `waited` is called before if the batch waited for a walk that took a tree away:
+    /// with an error nothing is committed.
     #[inline]
-    pub(crate) fn commit_after<T>(
+    pub(crate) fn commit_after(
+        &mut self,
+        store: &dyn Store,
+        arrivals: &Arrivals,
+        waited: impl FnOnce(&Plan) -> FsResult<()>,
+    ) -> FsResult<CommitToken> {
+        self.commit_noted(arrivals, waited, |batch| store.commit(batch).map_err(from_store))
+    }
+
+    #[inline]
+    fn commit_noted<T>(
         &mut self,
         arrivals: &Arrivals,
         waited: impl FnOnce(&Plan) -> FsResult<()>,

@@ -73,8 +73,8 @@ impl Reach {
     }
 }
 
-/// Whether a directory, a subvolume and a number, is in a tree that was taken away: it or one above it
-/// waits to be reclaimed, also above the subvolume that it is in.
+/// Whether a directory, a subvolume and a number, is in a tree that was taken away: it or one above
+/// it waits to be reclaimed, also above the subvolume that it is in.
 pub(crate) fn is_taken_away(store: &dyn Store, directory: (u64, u64)) -> FsResult<bool> {
     let (mut subvol, mut at) = directory;
     for _ in 0..DEPTH_MAX {

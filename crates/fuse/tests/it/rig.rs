@@ -50,7 +50,8 @@ impl Rig {
     }
 }
 
-/// Mounts with a directory of snapshots in each directory, or prints that FUSE is known to be missing.
+/// Mounts with a directory of snapshots in each directory, or prints that FUSE is known to be
+/// missing.
 pub(crate) fn mounted_with_snapshots(options: &str) -> Option<Rig> {
     let directory = places()?;
     let fs = Arc::new(MemoryFs::new());

@@ -135,7 +135,8 @@ fn a_descriptor_keeps_the_rights_of_its_open() {
 /// How many requests that take long the next tests send: as many as there are threads, and more.
 const REQUESTS: usize = 6;
 
-/// A user sends as many long requests at a time as there are threads: others are answered meanwhile.
+/// A user sends as many long requests at a time as there are threads: others are answered
+/// meanwhile.
 fn assert_threads_are_left(rig: &Rig, send: impl Fn(PathBuf) + Send + Sync + Copy) {
     rig.write("other", b"text");
     let held = rig.fs.gate.lock();

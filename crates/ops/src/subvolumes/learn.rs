@@ -1,13 +1,6 @@
-//! What the ledger keeps in memory of all subvolumes: where each is mounted, what copies inherit, who
-//! made how many. The first caller that needs it after opening reads the record of every subvolume,
-//! in parts and without the ledger's lock, so that nobody waits for that.
-//!
-//! Meanwhile the ledger notes each subvolume whose record changes. Those are read again, until few
-//! are left; the last few with the ledger locked. A record that was not noted since the first part
-//! was read is the same in every part, so that the result is one state.
-//!
-//! Where something cannot be read, nothing is learned: the caller then reads with the ledger locked,
-//! and gets the error.
+//! What the ledger keeps in memory of all subvolumes, as it is read from their records: where each
+//! is mounted, what copies inherit, who made how many. Records are read in parts; those that change
+//! meanwhile are read again (`know`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,15 +14,10 @@ use volume::Core;
 use volume::error::{from_store, malformed};
 use volume::subvol::{VOLUME, read_record};
 
-use super::ledger::Admin;
 use super::mounts::Mounts;
 
 /// Records that are read at a time.
 const PART: usize = 1024;
-/// Most subvolumes that are read again with the ledger locked.
-const FEW: usize = 16;
-/// How often what changed meanwhile is read again without the lock.
-const ROUNDS: usize = 16;
 
 /// What was read.
 #[derive(Default)]
@@ -39,42 +27,6 @@ pub(super) struct Learned {
     copies: BTreeSet<u64>,
     /// The maker of each subvolume.
     pub(super) makers: BTreeMap<u64, u32>,
-}
-
-impl Admin {
-    /// Learns what is mounted where, unless that is known. The ledger is not held.
-    pub(super) fn learn(&self, fs: &Core) {
-        if self.is_known() {
-            return;
-        }
-        let _one_at_a_time = self.learning();
-        if self.is_known() {
-            return;
-        }
-        self.lock().note_changes(true);
-        if let Err(error) = self.learn_noting(fs) {
-            self.lock().note_changes(false);
-            tracing::debug!(%error, "what is mounted where is not known yet");
-        }
-    }
-
-    fn learn_noting(&self, fs: &Core) -> FsResult<()> {
-        let mut learned = Learned::read(fs)?;
-        for round in 0..=ROUNDS {
-            let mut ledger = self.lock();
-            let changed = ledger.take_changed();
-            if changed.len() <= FEW || round == ROUNDS {
-                learned.read_again(fs, &changed)?;
-                ledger.know(learned);
-                ledger.note_changes(false);
-                self.set_known(&ledger);
-                break;
-            }
-            drop(ledger);
-            learned.read_again(fs, &changed)?;
-        }
-        Ok(())
-    }
 }
 
 impl Learned {
@@ -98,7 +50,7 @@ impl Learned {
     }
 
     /// Reads some subvolumes again, the oldest first: homes before their heirs.
-    fn read_again(&mut self, fs: &Core, ids: &BTreeSet<u64>) -> FsResult<()> {
+    pub(super) fn read_again(&mut self, fs: &Core, ids: &BTreeSet<u64>) -> FsResult<()> {
         for &id in ids {
             self.set(id, read_record(&*fs.store, SubvolId(id))?.as_ref());
             let homes = homes(fs, id)?;
@@ -117,7 +69,7 @@ impl Learned {
         Ok(())
     }
 
-    /// What a record says of a subvolume; `None`: there is none.
+    /// What a record has of a subvolume; `None`: there is none.
     fn set(&mut self, id: u64, record: Option<&SubvolumeRecord>) {
         let Some(record) = record else {
             self.copies.remove(&id);

@@ -4,7 +4,8 @@
 //! Order of what is taken: the ledger, gates of subvolumes by their numbers, striped locks.
 //!
 //! Which module decides what:
-//! * `execute`, `ledger`, `learn`, `mounts`: locks, one commit, the memory of all subvolumes
+//! * `execute`, `know`, `ledger`, `learn`, `mounts`: locks, one commit, the memory of all
+//!   subvolumes
 //! * `copy`, `copied`: what a copy is, for snapshots, clones and rollbacks
 //! * `snapshot`, `clone`, `rollback`, `create`, `rmr`, `rename`: the verbs
 //! * `inherit`, `nested`, `kept`, `above`: nested subvolumes, what copies inherit, snapshots below
@@ -46,6 +47,7 @@ mod execute;
 mod above;
 pub mod owned;
 mod nested;
+mod know;
 mod ledger;
 mod learn;
 mod mounts;

@@ -17,7 +17,6 @@ use super::shares::Taken;
 mod links;
 
 use links::Links;
-pub(super) use links::shares;
 
 /// Entries of a directory that are read at once.
 const ENTRIES_AT_ONCE: usize = 1024;

@@ -42,7 +42,6 @@ mod levels;
 mod make;
 mod names;
 
-pub(super) use bounds::shares;
 use bounds::{BOUNDS, Bounds, TOO_DEEP, TOO_MANY_HELD, TOO_MANY_OF_USERS};
 
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];

@@ -49,14 +49,14 @@ pub(super) fn load(call: &Call<'_>) -> Load {
     if own == Load::Light && is_looked_up() { Load::Search } else { own }
 }
 
-/// Whether all snapshots of removed directories may be read for a path: with `@` in one that nothing
-/// is called, or with the number of a snapshot.
+/// Whether all snapshots of removed directories may be read for a path: with `@` in one that
+/// nothing is called, or with the number of a snapshot.
 fn is_looked_up(path: &[u8]) -> bool {
     path.contains(&b'@') || names(path).any(|name| number_in_name(name).is_some())
 }
 
-/// Most memory that a request takes until it ends, as its caller states. An export of a user of this
-/// machine takes of that user's share what it needs (`export/links.rs`).
+/// Most memory that a request takes until it ends, as its caller states. An export of a user of
+/// this machine takes of that user's share what it needs (`export/links.rs`).
 pub(super) fn memory(call: &Call<'_>, is_far: bool) -> u64 {
     match call {
         Call::Send { memory, .. } | Call::Dump { memory, .. } | Call::Diff { memory, .. } => {
@@ -104,8 +104,8 @@ fn of_kind(call: &Call<'_>) -> Load {
         | Call::Info { .. } => Load::Search,
         // They read what is recorded of each subvolume, or of each tree that waits to be reclaimed.
         Call::Status | Call::Reclaiming { .. } => Load::Search,
-        // Where others inherit what is mounted below, those get it first. Where a quota has a limit,
-        // each subvolume below is read.
+        // Where others inherit what is mounted below, those get it first. Where a quota has a
+        // limit, each subvolume below is read.
         Call::SnapshotCreate { .. }
         | Call::Clone { .. }
         | Call::ScheduleSet { .. }

@@ -32,7 +32,27 @@ pub(super) struct Taken<'a> {
     amount: usize,
 }
 
+/// Bytes that all exports of one user remember of files with several names, as much as a stream may
+/// take, and those of all users.
+const EXPORTS_OF_ONE: usize = 256 << 20;
+const EXPORTS_OF_ALL: usize = 4 * EXPORTS_OF_ONE;
+
+/// Files that imports of one user, or client, hold together, as many as one import may hold, and
+/// those of all. Some 200 bytes each.
+const IMPORTS_OF_ONE: usize = 1 << 20;
+const IMPORTS_OF_ALL: usize = 4 * IMPORTS_OF_ONE;
+
 impl Shares {
+    /// The shares in what exports remember, in bytes.
+    pub(super) fn of_exports() -> Shares {
+        Shares::new(EXPORTS_OF_ONE, EXPORTS_OF_ALL)
+    }
+
+    /// The shares in the files that imports hold.
+    pub(super) fn of_imports() -> Shares {
+        Shares::new(IMPORTS_OF_ONE, IMPORTS_OF_ALL)
+    }
+
     /// Shares of so much each, and so much of all together.
     pub(super) fn new(of_one_max: usize, of_all_max: usize) -> Shares {
         Shares { of_one_max, of_all_max, taken: Mutex::default() }

@@ -8,7 +8,6 @@ use device::sync::Mutex;
 use inode::{NodeId, SubvolId};
 
 use super::shares::Shares;
-use super::{export, import};
 
 /// What imports, dumps and streams that are under way have staged, and what imports and exports
 /// remember.
@@ -53,8 +52,8 @@ impl Default for Staged {
             dumps: Mutex::default(),
             holds: Mutex::default(),
             cut: Mutex::default(),
-            links: export::shares(),
-            held: import::shares(),
+            links: Shares::of_exports(),
+            held: Shares::of_imports(),
         }
     }
 }

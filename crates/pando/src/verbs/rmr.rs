@@ -85,8 +85,8 @@ fn waiting(volume: &Path, removed: &mut Vec<u64>) -> Result<(u64, u64, u64)> {
     Ok(all)
 }
 
-/// Asks until the daemon answers. While other requests of the user are under way, as many as one user
-/// may have, that takes longer, and the removal continues all the same.
+/// Asks until the daemon answers. While other requests of the user are under way, as many as one
+/// user may have, that takes longer, and the removal continues all the same.
 fn ask(volume: &Path, call: &Call<'_>) -> Result<Answer> {
     loop {
         match session::ask(volume, call) {

@@ -1,6 +1,7 @@
-//! How much memory an answer takes while it is counted, beside the directories that it lists (`tree`):
-//! inodes with several names that were seen, groups, directories that may be among the largest, and
-//! mounted subvolumes that wait. For callers other than root it is bounded: several ask at a time.
+//! How much memory an answer takes while it is counted, beside the directories that it lists
+//! (`tree`): inodes with several names that were seen, groups, directories that may be among the
+//! largest, and mounted subvolumes that wait. For callers other than root it is bounded: several
+//! ask at a time.
 
 use device::Map;
 use format::cluster_groups::Groups;
@@ -44,8 +45,8 @@ impl Memory {
 
     fn within(caller: &Caller, is_sum: bool, most: usize) -> Memory {
         let refusal = if is_sum {
-            "so many files with several names take more than the 64 MiB that one user gets for a sum; \
-             begin at directories further down"
+            "so many files with several names take more than the 64 MiB that one user gets for a \
+             sum; begin at directories further down"
         } else {
             "so many files with several names, groups and large directories take more than the 256 \
              MiB that one user gets; begin at directories further down"

@@ -273,8 +273,8 @@ fn others_wait_as_long_for_a_user_with_any_number_of_nested_subvolumes() {
     }
 }
 
-/// What the first callers after an opening have others wait for, each on a volume of its own: one is
-/// bound by the share of its user, one changes what a clone inherits, one looks at that.
+/// What the first callers after an opening have others wait for, each on a volume of its own: one
+/// is bound by the share of its user, one changes what a clone inherits, one looks at that.
 fn blocking_after_opening(count: u64) -> Vec<(&'static str, Blocking)> {
     let owner = user(OWNER);
     let first = |what, work: &dyn Fn(&Volume, NodeId)| {

@@ -7,19 +7,10 @@ use std::collections::BTreeMap;
 use inode::NodeId;
 use wire::remembered_bytes;
 
-use crate::daemon::shares::{Shares, Taken};
+use crate::daemon::shares::Taken;
 
 /// Bytes that an export takes of its user's share at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-
-/// Most bytes of all exports of one user, as of a stream, and of all users.
-const OF_USER_MAX: usize = 256 << 20;
-const OF_USERS_MAX: usize = 4 * OF_USER_MAX;
-
-/// The shares of all exports.
-pub(in crate::daemon) fn shares() -> Shares {
-    Shares::new(OF_USER_MAX, OF_USERS_MAX)
-}
 
 /// The files that one export remembers.
 pub(super) struct Links<'a> {
@@ -76,7 +67,7 @@ mod tests {
     use inode::{Ino, SubvolId};
 
     use super::*;
-    use crate::daemon::shares::Taker;
+    use crate::daemon::shares::{Shares, Taker};
 
     fn node(number: u64) -> NodeId {
         NodeId::new(SubvolId(1), Ino(number))
@@ -84,7 +75,7 @@ mod tests {
 
     #[test]
     fn exports_of_a_user_share_what_the_user_may_take() {
-        let shares = shares();
+        let shares = Shares::of_exports();
         let of = |uid| Links::new(usize::MAX, Some(shares.of(Taker::User(uid))));
         let fill = |links: &mut Links<'_>, path_bytes: usize| {
             let mut files = 0;

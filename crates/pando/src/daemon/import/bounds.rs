@@ -1,7 +1,5 @@
 //! What an import keeps at most, what all imports of a user keep, and the messages beyond that.
 
-use crate::daemon::shares::Shares;
-
 /// The most that an import keeps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
@@ -12,15 +10,6 @@ pub(super) struct Bounds {
 }
 
 pub(super) const BOUNDS: Bounds = Bounds { levels: 65_536, held: 1 << 20 };
-
-/// Files that imports of one user, or client, hold together; and those of all. Some 200 bytes each.
-const HELD_OF_ONE_MAX: usize = BOUNDS.held;
-const HELD_OF_ALL_MAX: usize = 4 * HELD_OF_ONE_MAX;
-
-/// The shares of all imports in what they hold.
-pub(in crate::daemon) fn shares() -> Shares {
-    Shares::new(HELD_OF_ONE_MAX, HELD_OF_ALL_MAX)
-}
 
 pub(super) const TOO_DEEP: &str = "an import is at most 65,536 directories deep";
 pub(super) const TOO_MANY_HELD: &str = "an import keeps the links of at most 1,048,576 files";
@@ -40,7 +29,7 @@ mod tests {
     use crate::daemon::import::Import;
     use crate::daemon::peer_wait::Outgoing;
     use crate::daemon::replies::Replies;
-    use crate::daemon::shares::Taker;
+    use crate::daemon::shares::{Shares, Taker};
 
     const ATTR: ImportAttr = ImportAttr { mode: 0o644, owner: None, atime: 0, mtime: 0 };
 

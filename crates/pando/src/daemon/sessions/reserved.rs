@@ -1,9 +1,10 @@
-//! What one user of this machine, or one client of another, may take of a daemon. A client names its
-//! users itself, so it counts as one, and not against a user of this machine who has the same number.
+//! What one user of this machine, or one client of another, may take of a daemon. A client names
+//! its users itself, so it counts as one, and not against a user of this machine who has the same
+//! number.
 //!
-//! Memory is reserved for streams, dumps and comparisons, and for exports over the network. They take
-//! it until they end, and go only as fast as their callers read: no limit on searches bounds them.
-//! Nothing is reserved for root and the user of the volume, on this machine.
+//! Memory is reserved for streams, dumps and comparisons, and for exports over the network. They
+//! take it until they end, and go only as fast as their callers read: no limit on searches bounds
+//! them. Nothing is reserved for root and the user of the volume, on this machine.
 
 use std::sync::Arc;
 
@@ -213,7 +214,7 @@ mod tests {
         let first = &refused[0].message;
         assert!(first.contains("dumps and comparisons of user 1 take 768 MiB"), "{first}");
         assert!(first.contains("the most is 512 MiB, and 2048 MiB"), "{first}");
-        // Root, clients, and what takes none of it go on.
+        // Root, clients, and what takes none of it continue.
         assert!(begin(&mut sessions, None, 0).1.is_ok());
         assert!(begin(&mut sessions, Some("one"), 1).1.is_ok());
         let id = refused_once(&mut sessions, 5);
@@ -232,7 +233,7 @@ mod tests {
             (id, sessions.begin_with(id, (Load::Search, memory)))
         };
         let (id, outcome) = search(STREAM);
-        assert!(outcome.is_err());
+        assert_eq!(outcome.unwrap_err().kind, FailureKind::Busy);
         let searches = [0; 8].map(&mut search);
         for (other, begun) in searches {
             begun.unwrap();
