@@ -121,8 +121,8 @@ impl History<'_> {
     }
 
     /// Rolls a directory back to a snapshot of it, or takes that: numbers of inodes return that the
-    /// directory had before, beside those that were given since. Not where a file has several names:
-    /// the rollback divides it (`cases`), and not each history after that is sent as it is.
+    /// directory had before, beside those that were given since. Not where a file has several
+    /// names. The rollback divides it (`cases`), and not each history after that is sent as it is.
     fn roll_back(&mut self) {
         let fs = std::sync::Arc::clone(&self.world.fs);
         let Some((_, _, node, _)) = self.any(|attr| attr.kind == Kind::Directory) else { return };
