@@ -241,7 +241,8 @@ fn plan_of_a_link_moves_the_inode_to_its_own_number() {
         key::back_reference(90, 70, cookie(&fs, b"old")).to_vec(),
         key::back_reference(90, 71, cookie(&fs, b"other")).to_vec(),
     ];
-    (put.sort(), expected.sort());
+    put.sort();
+    expected.sort();
     assert_eq!((put, deleted), (expected, Vec::new()));
     let [Effect::Relocate(moved, Location::Linked), Effect::LookUp(held, Location::Linked)] =
         plan.effects()
@@ -323,7 +324,8 @@ fn plan_of_a_removed_directory_deletes_its_record_and_its_name() {
     let (put, mut deleted) = changed_keys(&mut plan);
     let record = key::directory(72, Part::Attributes).to_vec();
     let mut expected = vec![entry_key(&fs, 71, b"below"), record];
-    (deleted.sort(), expected.sort());
+    deleted.sort();
+    expected.sort();
     assert_eq!((put, deleted), (Vec::new(), expected));
     assert_eq!(plan.batch().need(), Need::Removes);
     let [Effect::Removed(node, record)] = plan.effects() else { panic!("one effect") };

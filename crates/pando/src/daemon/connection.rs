@@ -308,6 +308,12 @@ fn answer_export(
     Ok(Answer::Nothing)
 }
 
+/// What the user of a session may have recorded of links; of clients that is reserved elsewhere.
+fn share_of_links((server, id): (&Server, u64), is_far: bool) -> Option<Taken<'_>> {
+    let taker = server.taker(id).filter(|_| !is_far)?;
+    Some(server.staged().links().of(taker))
+}
+
 fn answer<'a>(
     (server, id): (&'a Server, u64),
     caller: &Caller,
@@ -381,9 +387,7 @@ fn answer<'a>(
         (Call::Export { path, memory }, _) => {
             let send = &mut |body| replies.part(body);
             // What a client may take is reserved (`sessions/reserved.rs`).
-            let taker = server.taker(id).filter(|_| !work.is_far);
-            let share = taker.map(|taker| server.staged().links().of(taker));
-            let of = (path, memory, share);
+            let of = (path, memory, share_of_links((server, id), work.is_far));
             answer_export(server, caller, of, (send, &mut || server.end_turn(id)))
         }
         (call, _) => calls::answer(server, caller, &call, replies),

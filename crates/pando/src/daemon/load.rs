@@ -76,7 +76,10 @@ fn of_kind(call: &Call<'_>) -> Load {
         {
             Load::Ordered
         }
-        // They walk trees, lists of all users, or contents.
+        // They walk trees, lists of all users, or contents. The last ones: a status and what waits to
+        // be reclaimed read what is recorded of each subvolume or tree. Where copies inherit what is
+        // mounted below, those get it before the next one is made; where a quota has a limit, each
+        // subvolume below is read. The directory of a held snapshot is looked for in all subvolumes.
         Call::Find(_)
         | Call::List { recursive: true, .. }
         | Call::Export { .. }
@@ -101,17 +104,15 @@ fn of_kind(call: &Call<'_>) -> Load {
         | Call::Restore { .. }
         | Call::RestoreFrom { .. }
         | Call::SnapshotList { .. }
-        | Call::Info { .. } => Load::Search,
-        // They read what is recorded of each subvolume, or of each tree that waits to be reclaimed.
-        Call::Status | Call::Reclaiming { .. } => Load::Search,
-        // Where others inherit what is mounted below, those get it first. Where a quota has a
-        // limit, each subvolume below is read.
-        Call::SnapshotCreate { .. }
+        | Call::Info { .. }
+        | Call::Status
+        | Call::Reclaiming { .. }
+        | Call::SnapshotCreate { .. }
         | Call::Clone { .. }
         | Call::ScheduleSet { .. }
-        | Call::SnapshotRename { .. } => Load::Search,
-        // The directory of a snapshot is looked for in all subvolumes.
-        Call::SnapshotHold { .. } | Call::SnapshotDeleteNumber { .. } => Load::Search,
+        | Call::SnapshotRename { .. }
+        | Call::SnapshotHold { .. }
+        | Call::SnapshotDeleteNumber { .. } => Load::Search,
         Call::ImportOpen { .. } => Load::Import,
         Call::Stat { .. }
         | Call::List { recursive: false, .. }

@@ -11,6 +11,9 @@ use testing::{MemStore, SimEnv, sim_env};
 use vfs::{FsResult, NewNode};
 use volume::{Core, FormatOptions, OpenOptions, record_copies};
 
+/// Keys and values of a tree.
+pub(crate) type Contents = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A volume, and what is below it.
 pub(crate) struct Volume {
     env: SimEnv,
@@ -35,7 +38,7 @@ impl Volume {
     }
 
     /// All keys and values of all trees.
-    pub(crate) fn all(&self) -> Vec<(TreeId, Vec<(Vec<u8>, Vec<u8>)>)> {
+    pub(crate) fn all(&self) -> Vec<(TreeId, Contents)> {
         let trees = self.store.trees().into_iter();
         trees.map(|tree| (tree, self.store.dump(tree).expect("it is in memory"))).collect()
     }
