@@ -44,6 +44,46 @@ run() {
 # The tests of the program make and remove a million files, which takes the kernel ten times as long on a
 # disk as in memory (docs/decisions/0306). The suites after them use a disk, and so do tests of crates below.
 in_memory() {
+  local available limit kept
+  available=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
+  # A container may have less than its host.
+  for limit in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
+    limit=$(grep -xE '[0-9]{1,15}' "$limit" 2> /dev/null || true)
+    [ -z "$limit" ] || [ "$((limit >> 10))" -ge "${available:-0}" ] || available=$((limit >> 10))
+  done
+  if [ -n "${TMPDIR:-}" ] || [ "${available:-0}" -lt $((8 << 20)) ]; then
+    echo "the program's tests keep their files in ${TMPDIR:-/tmp}"
+    return
+  fi
+  # What a run left that was killed.
+  for kept in $(awk '$1 ~ /^pando-tests-[0-9]+$/ { print $1 ":" $2 }' /proc/self/mounts); do
+    [ -e "/proc/$(sed 's/^pando-tests-\([0-9]*\):.*/\1/' <<< "$kept")" ] || umount --lazy "${kept#*:}" || true
+  done
+  # A short path: names of sockets have 107 bytes.
+  memory=$(mktemp -d /tmp/pt.XXX)
+  if ! mount -t tmpfs -o "mode=1777,size=$((available / 2))k" "pando-tests-$$" "$memory" 2> /dev/null; then
+    rmdir "$memory"
+    memory=
+  fi
+  echo "the program's tests keep their files ${memory:+in memory, at }${memory:-in /tmp}"
+}
+
+of_program() { [[ $1 == */crates/pando && $2 == */it-* ]]; }
+
+# run DIRECTORY PROGRAM [ARGUMENT...]
+run() {
+  local directory=$1 program=$2 code=0
+  shift 2
+  local name=${directory#"$PWD/"}
+  echo "$name: running ${program#"$PWD/"}"
+  (cd "$directory" && exec "$program" "$@") 2>&1 | sed -u "s|^|$name: |" || code=1
+  [ "$code" -eq 0 ] || echo "FAILED: $name, ${program#"$PWD/"}"
+  return "$code"
+}
+
+# The tests of the program make and remove a million files, which takes the kernel ten times as long on a
+# disk as in memory (docs/decisions/0306). The suites after them use a disk, and so do tests of crates below.
+in_memory() {
   local available
   available=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
   if [ -n "${TMPDIR:-}" ] || [ "$available" -lt $((8 << 20)) ]; then
@@ -151,7 +191,7 @@ first=$!
 second_lane &
 second=$!
 set +m
-trap 'kill -- "-$first" "-$second" 2>/dev/null; exit 130' INT TERM
+trap 'kill -- "-$first" "-$second" 2>/dev/null; wait; exit 130' INT TERM
 code=0
 wait "$first" || code=$?
 wait "$second" || code=$?

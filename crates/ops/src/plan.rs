@@ -280,7 +280,8 @@ impl Plan {
         self.makes_in = None;
     }
 
-    /// It makes a directory in another one: not if that is taken away before the commit.
+    /// It makes a directory in another one: not if that is taken away while the commit waits for a
+    /// removal by its owner. What is made in a tree that was removed before goes with that tree.
     pub(crate) fn makes_in(&mut self, directory: (u64, u64)) {
         self.makes_in = Some(directory);
     }

@@ -7,10 +7,12 @@ use inode::SubvolId;
 use store::{Store, TreeId};
 use vfs::FsResult;
 use volume::error::{from_store, inconsistent, malformed};
-use volume::subvol::{VOLUME, read_record};
+use volume::subvol::read_record;
 
 /// Deepest path: a longer chain of parents is a loop.
 const DEPTH_MAX: usize = 1 << 20;
+/// Most directories and subvolumes above one that are read while others wait.
+const ABOVE_MAX: usize = 1024;
 /// Most directories that are remembered.
 const REMEMBERED_MAX: usize = 1 << 20;
 
@@ -75,20 +77,35 @@ impl Reach {
 
 /// Whether a directory, a subvolume and a number, is in a tree that was taken away: it or one above
 /// it waits to be reclaimed, also above the subvolume that it is in.
+///
+/// Others wait for the answer, so only so many directories above it are read; whether one further
+/// up was taken away is not known then, and the answer is no. Directories are read one after the
+/// other, and one that moves meanwhile may seem to be gone: that is looked at again.
 pub(crate) fn is_taken_away(store: &dyn Store, directory: (u64, u64)) -> FsResult<bool> {
+    Ok(seems_taken_away(store, directory)? && seems_taken_away(store, directory)?)
+}
+
+fn seems_taken_away(store: &dyn Store, directory: (u64, u64)) -> FsResult<bool> {
     let (mut subvol, mut at) = directory;
-    for _ in 0..DEPTH_MAX {
+    let mut left = ABOVE_MAX;
+    while left > 0 {
+        left -= 1;
         let record = read_record(store, SubvolId(subvol))?.filter(|record| !record.detached);
         let Some(record) = record else { return Ok(true) };
-        if !Reach::new(TreeId(record.tree), record.root).contains(store, at)? {
-            return Ok(true);
+        while at != record.root && left > 0 {
+            left -= 1;
+            match record_of(store, TreeId(record.tree), at)? {
+                Some(directory) if directory.detached || directory.parent == at => return Ok(true),
+                Some(directory) => at = directory.parent,
+                None => return Ok(true),
+            }
         }
-        if record.parent.0 == 0 {
+        if at != record.root || record.parent.0 == 0 {
             return Ok(false);
         }
         (subvol, at) = (record.parent.0, record.parent.1);
     }
-    Err(inconsistent(VOLUME, "subvolumes contain each other", subvol))
+    Ok(false)
 }
 
 fn record_of(store: &dyn Store, tree: TreeId, directory: u64) -> FsResult<Option<DirectoryRecord>> {

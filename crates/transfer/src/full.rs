@@ -141,6 +141,11 @@ fn push(path: &mut Vec<u8>, name: &[u8]) -> Result<()> {
         path.push(b'/');
     }
     path.extend_from_slice(name);
+    sendable(path)
+}
+
+/// Refuses a path that is longer than a stream may have. A directory that contains itself has one.
+pub(crate) fn sendable(path: &[u8]) -> Result<()> {
     if path.len() > PATH_BYTES_MAX {
         let end = &path[path.len() - 256..];
         return Err(FsError::LimitReached(

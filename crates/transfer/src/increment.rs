@@ -10,7 +10,7 @@ use inode::{FsError, Kind, NodeId};
 use crate::attributes;
 use crate::contents::{Source, changed};
 use crate::error::{At, Error, Result};
-use crate::full::{Links, object};
+use crate::full::{Links, object, sendable};
 use crate::job::Job;
 use crate::moved::translate;
 use crate::out::Out;
@@ -21,7 +21,7 @@ use crate::walk::{Held, Walk, join};
 /// Bytes of memory that a change takes, besides its paths.
 const CHANGE_BYTES: usize = 400;
 /// How often its paths are kept.
-const COPIES: usize = 4;
+pub(crate) const COPIES: usize = 4;
 
 /// Compares two snapshots.
 pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Plan> {
@@ -65,9 +65,9 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
         return Err(FsError::AccessDenied).at(&path);
     }
     if compared.separated > 0 {
-        gathered.send_again(twice::find(job, (old, new))?);
+        gathered.send_again(twice::find(job, (old, new), &mut used)?);
     }
-    gathered.plan(|unnamed, moved| find(job, (old, new), &unnamed, moved))
+    gathered.plan(|unnamed, moved| find(job, (old, new), (&unnamed, moved), used))
 }
 
 /// Looks for a name that an inode has in both states, and returns it in the state in which no
@@ -77,14 +77,16 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
 fn find(
     job: &Job<'_>,
     (old, new): (NodeId, NodeId),
-    unnamed: &Unnamed,
-    moved: &Moved,
+    (unnamed, moved): (&Unnamed, &Moved),
+    mut used: usize,
 ) -> Result<Option<Vec<u8>>> {
     let (Unnamed::Old(node) | Unnamed::New(node)) = *unnamed;
     let mut left = vec![Vec::new()];
     let mut walks = (Walk::new(job.fs, job.caller, old), Walk::new(job.fs, job.caller, new));
     while let Some(path) = left.pop() {
         job.check_wanted()?;
+        sendable(&path)?;
+        used = used.saturating_sub(path.len());
         let directory = walks.0.directory(&path)?;
         let (mut found, mut below) = (Vec::new(), Vec::new());
         let mut take = |entry: &fs::DirEntry<'_>| {
@@ -108,6 +110,8 @@ fn find(
                 _ => {}
             }
         }
+        let waiting: usize = below.iter().map(Vec::len).sum();
+        job.count(&mut used, waiting, "the directories that wait")?;
         left.append(&mut below);
     }
     Err(FsError::Stale.into())

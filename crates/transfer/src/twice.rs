@@ -6,13 +6,16 @@
 //!
 //! Both states are walked for them, which takes time in proportion to the names: only where a
 //! directory is a subvolume in one of the states alone (`Compared::separated`). Memory is for files
-//! with several names.
+//! with several names, and for directories that wait; it counts with that of the changes. A
+//! directory that contains itself is refused by its path.
 
 use device::{Map, Set};
 use fs::{FileSystem, WalkControl};
 use inode::{Ino, Kind, NodeId};
 
 use crate::error::{At, Result};
+use crate::full::sendable;
+use crate::increment::COPIES;
 use crate::job::Job;
 use crate::walk::{Walk, join};
 
@@ -46,13 +49,12 @@ pub(crate) struct Again {
 
 /// Finds the files with several names in one of the states: those whose number is that of more than
 /// one file in one of them, and of the others those that have other names than before.
-pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Again> {
-    let mut used = 0;
+pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId), used: &mut usize) -> Result<Again> {
     let mut numbers = Set::default();
     for root in [old, new] {
-        walk(job, root, &mut |found, _| {
+        walk(job, root, used, &mut |found, _, used| {
             if found.has_several && numbers.insert(found.node.ino()) {
-                job.count(&mut used, ENTRY_BYTES, WHAT)?;
+                job.count(used, ENTRY_BYTES, WHAT)?;
             }
             Ok(())
         })?;
@@ -63,10 +65,10 @@ pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Again>
         return Ok(Again::default());
     }
     for (which, root) in [old, new].into_iter().enumerate() {
-        walk(job, root, &mut |found, directory| {
+        walk(job, root, used, &mut |found, directory, used| {
             if !found.is_directory && numbers.contains(&found.node.ino()) {
                 let path = join(directory, &found.name);
-                job.count(&mut used, path.len() + ENTRY_BYTES, WHAT)?;
+                job.count(used, path.len() * COPIES + ENTRY_BYTES, WHAT)?;
                 names.entry(found.node.ino()).or_default()[which].push((found.node, path));
             }
             Ok(())
@@ -94,15 +96,22 @@ fn sorted_out(names: Map<Ino, [Named; 2]>) -> Again {
     again
 }
 
+/// What a directory takes that waits for its turn. The first one, without a path, takes nothing.
+fn waits(path: &[u8]) -> usize {
+    if path.is_empty() { 0 } else { path.len() + size_of::<Vec<u8>>() }
+}
+
 /// Passes all names below a directory to `take`, with the path of the directory that they are in.
 fn walk(
     job: &Job<'_>,
     root: NodeId,
-    take: &mut dyn FnMut(&Found, &[u8]) -> Result<()>,
+    used: &mut usize,
+    take: &mut dyn FnMut(&Found, &[u8], &mut usize) -> Result<()>,
 ) -> Result<()> {
     let mut walk = Walk::new(job.fs, job.caller, root);
     let mut left = vec![Vec::new()];
     while let Some(path) = left.pop() {
+        *used = used.saturating_sub(waits(&path));
         let directory = walk.directory(&path)?;
         let (mut cookie, mut is_over) = (0, false);
         while !is_over {
@@ -131,9 +140,12 @@ fn walk(
             }
             listed.at(&path)?;
             for found in &page {
-                take(found, &path)?;
+                take(found, &path, used)?;
                 if found.is_directory {
-                    left.push(join(&path, &found.name));
+                    let below = join(&path, &found.name);
+                    job.count(used, waits(&below), "the directories that wait")?;
+                    sendable(&below)?;
+                    left.push(below);
                 }
             }
         }

@@ -96,6 +96,8 @@ struct State {
     noted: u64,
     /// Those of them that are not committed yet, by their numbers.
     under_way: Vec<(u64, Vec<Note>)>,
+    /// How many batches wait for the watch that is closed.
+    waiting: usize,
 }
 
 impl State {
@@ -162,6 +164,11 @@ impl Arrivals {
     #[inline]
     pub fn is_watched(&self) -> bool {
         self.active.load(Ordering::SeqCst) > 0
+    }
+
+    /// How many batches wait for a watch that is closed.
+    pub fn waiting(&self) -> usize {
+        self.state.lock().waiting
     }
 
     /// Begins to note changes, except of directories that the given user owns. A change that passed
@@ -277,7 +284,9 @@ impl Arrivals {
         let mut state = self.state.lock();
         let waited = own.is_none() && state.blocks(notes.clone());
         if waited {
+            state.waiting += 1;
             self.changed.wait_while(&mut state, |state| state.blocks(notes.clone()));
+            state.waiting -= 1;
         }
         UnderWay { arrivals: self, number: state.note(notes), waited }
     }

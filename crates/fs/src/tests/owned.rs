@@ -221,6 +221,13 @@ fn what_its_owner_makes_meanwhile_goes_with_a_tree() {
     }
 }
 
+/// Waits until the commit of another thread waits for a watch that is closed.
+fn until_one_waits(fs: &Fs) {
+    while fs.arrivals.waiting() == 0 {
+        SystemClock::new().sleep(Duration::from_millis(1));
+    }
+}
+
 /// A directory that is planned before its tree is removed, and was to be committed after that: the
 /// call fails as if it had come later, in the tree itself and in a subvolume in it.
 #[test]
@@ -250,7 +257,7 @@ fn make_in_removed(is_nested: bool) {
         // Its commit waits for the watch.
         assert!(owned.holds(&mut Plan::new()).expect("its own"));
         let making = scope.spawn(|| fs.mkdir(&other, below, b"new", 0o755));
-        SystemClock::new().sleep(Duration::from_millis(50));
+        until_one_waits(&fs);
         // Root's removal closes no watch.
         fs.rmr(&root, NodeId::ROOT, b"t").expect("root may");
         owned.reopen();
@@ -285,7 +292,7 @@ fn a_directory_is_made_in_a_tree_that_stays() {
     device::scope(|scope| {
         assert!(owned.holds(&mut Plan::new()).expect("its own"));
         let making = scope.spawn(|| fs.mkdir(&other, below, b"new", 0o755));
-        SystemClock::new().sleep(Duration::from_millis(50));
+        until_one_waits(&fs);
         owned.reopen();
         making.join().expect("no panic").expect("the tree is there");
     });

@@ -10,6 +10,10 @@ use super::held::names;
 const SEARCHES_OF_USER_MAX: usize = 8;
 const SEARCHES_MAX: usize = 32;
 
+/// The same limits for requests that end soon: a user's searches do not keep them from anybody.
+const SHORT_OF_USER_MAX: usize = 8;
+const SHORT_MAX: usize = 32;
+
 /// The same limits for searches with sorted results: each may use 128 MiB.
 const ORDERED_OF_USER_MAX: usize = 2;
 const ORDERED_MAX: usize = 8;
@@ -24,6 +28,9 @@ const IMPORTS_MAX: usize = 32;
 pub(super) enum Load {
     /// Little, or work that goes only as fast as the peer sends or reads.
     Light,
+    /// A processor, for a short time: what is read grows with the volume, and no request waits for
+    /// its reader.
+    Short,
     /// A processor, for as long as the request lasts.
     Search,
     /// A processor, and memory.
@@ -33,7 +40,8 @@ pub(super) enum Load {
 }
 
 /// What is bounded: as a load, in words, for one user and for all users.
-pub(super) const LIMITS: [(Load, &str, usize, usize); 3] = [
+pub(super) const LIMITS: [(Load, &str, usize, usize); 4] = [
+    (Load::Short, "reports and copies", SHORT_OF_USER_MAX, SHORT_MAX),
     (Load::Search, "searches and counts", SEARCHES_OF_USER_MAX, SEARCHES_MAX),
     (Load::Ordered, "ordered searches and lists of totals", ORDERED_OF_USER_MAX, ORDERED_MAX),
     (Load::Import, "imports", IMPORTS_OF_USER_MAX, IMPORTS_MAX),
@@ -46,7 +54,8 @@ const END_BYTES: usize = 256;
 pub(super) fn load(call: &Call<'_>) -> Load {
     let own = of_kind(call);
     let is_looked_up = || paths(call).into_iter().any(is_looked_up);
-    if own == Load::Light && is_looked_up() { Load::Search } else { own }
+    let is_brief = matches!(own, Load::Light | Load::Short);
+    if is_brief && is_looked_up() { Load::Search } else { own }
 }
 
 /// Whether all snapshots of removed directories may be read for a path: with `@` in one that
@@ -76,10 +85,7 @@ fn of_kind(call: &Call<'_>) -> Load {
         {
             Load::Ordered
         }
-        // They walk trees, lists of all users, or contents. The last ones: a status and what waits to
-        // be reclaimed read what is recorded of each subvolume or tree. Where copies inherit what is
-        // mounted below, those get it before the next one is made; where a quota has a limit, each
-        // subvolume below is read. The directory of a held snapshot is looked for in all subvolumes.
+        // They walk trees, lists of all users, or contents.
         Call::Find(_)
         | Call::List { recursive: true, .. }
         | Call::Export { .. }
@@ -103,8 +109,12 @@ fn of_kind(call: &Call<'_>) -> Load {
         | Call::TrashEmpty { .. }
         | Call::Restore { .. }
         | Call::RestoreFrom { .. }
-        | Call::SnapshotList { .. }
-        | Call::Info { .. }
+        | Call::SnapshotList { .. } => Load::Search,
+        // A status and what waits to be reclaimed read what is recorded of each subvolume or tree,
+        // and so does who looks for the directory of a snapshot, or for the snapshots of one. Where
+        // copies inherit what is mounted below, those get it before the next one is made; where a
+        // quota has a limit, each subvolume below is read.
+        Call::Info { .. }
         | Call::Status
         | Call::Reclaiming { .. }
         | Call::SnapshotCreate { .. }
@@ -112,7 +122,7 @@ fn of_kind(call: &Call<'_>) -> Load {
         | Call::ScheduleSet { .. }
         | Call::SnapshotRename { .. }
         | Call::SnapshotHold { .. }
-        | Call::SnapshotDeleteNumber { .. } => Load::Search,
+        | Call::SnapshotDeleteNumber { .. } => Load::Short,
         Call::ImportOpen { .. } => Load::Import,
         Call::Stat { .. }
         | Call::List { recursive: false, .. }
@@ -215,9 +225,8 @@ mod tests {
 
     use super::*;
 
-    const SEARCHES: [&str; 32] = [
+    const SEARCHES: [&str; 23] = [
         "Check",
-        "Clone",
         "Collect",
         "Diff",
         "Dump",
@@ -225,29 +234,33 @@ mod tests {
         "Find",
         "History",
         "IndexFlush",
-        "Info",
         "OwnerQuotaSet",
         "QuotaCheck",
         "QuotaList",
         "QuotaSet",
-        "Reclaiming",
         "Remove",
         "Restore",
         "RestoreFrom",
         "Rollback",
-        "ScheduleSet",
         "Schedules",
         "Send",
-        "SnapshotCreate",
-        "SnapshotDeleteNumber",
-        "SnapshotHold",
         "SnapshotList",
-        "SnapshotRename",
         "SnapshotsOfVolume",
-        "Status",
         "Totals",
         "TrashEmpty",
         "TrashList",
+    ];
+
+    const SHORT: [&str; 9] = [
+        "Clone",
+        "Info",
+        "Reclaiming",
+        "ScheduleSet",
+        "SnapshotCreate",
+        "SnapshotDeleteNumber",
+        "SnapshotHold",
+        "SnapshotRename",
+        "Status",
     ];
 
     /// Every call, in the order of the definition: a message of its number and equal small bytes,
@@ -287,13 +300,14 @@ mod tests {
     /// What walks trees, lists of all users, or contents.
     #[test]
     fn each_call_counts_as_what_the_table_states() {
-        let mut searches = SEARCHES.to_vec();
+        let mut searches = [&SEARCHES[..], &SHORT].concat();
         for call in all() {
             let text = format!("{call:?}");
             let name = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap();
             let listed = searches.iter().position(|search| *search == name);
             let expected = match name {
                 "ImportOpen" => Load::Import,
+                _ if SHORT.contains(&name) => Load::Short,
                 _ if listed.is_some() => Load::Search,
                 _ => Load::Light,
             };

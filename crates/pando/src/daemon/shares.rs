@@ -79,9 +79,15 @@ impl Taken<'_> {
     /// Takes more. `false`: that would exceed a bound, and nothing was taken.
     pub(super) fn take(&mut self, more: usize) -> bool {
         let mut taken = self.shares.taken.lock();
-        let all: usize = taken.values().sum();
         let own = taken.get(&self.by).copied().unwrap_or_default();
-        let fits = own + more <= self.shares.of_one_max && all + more <= self.shares.of_all_max;
+        // Clients of other machines leave a quarter to users of this one.
+        let is_client = |by: &Taker| matches!(by, Taker::Client(_));
+        let of_clients = is_client(&self.by);
+        let counted = taken.iter().filter(|(by, _)| !of_clients || is_client(by));
+        let all: usize = counted.map(|(_, amount)| amount).sum();
+        let most = self.shares.of_all_max;
+        let most = if of_clients { most - most / 4 } else { most };
+        let fits = own + more <= self.shares.of_one_max && all + more <= most;
         if fits {
             taken.insert(self.by.clone(), own + more);
             self.amount += more;

@@ -85,13 +85,16 @@ fn waiting(volume: &Path, removed: &mut Vec<u64>) -> Result<(u64, u64, u64)> {
     Ok(all)
 }
 
-/// Asks until the daemon answers. While other requests of the user are under way, as many as one
-/// user may have, that takes longer, and the removal continues all the same.
+/// Asks until the daemon answers, for a while: other requests of the user may be under way, as many
+/// as one user may have, and the removal continues all the same. A volume that another daemon has
+/// open now stays busy, and that is the error.
 fn ask(volume: &Path, call: &Call<'_>) -> Result<Answer> {
+    let clock = SystemClock::new();
+    let until = clock.monotonic() + BUSY_PATIENCE;
     loop {
         match session::ask(volume, call) {
-            Err(failure) if failure.kind == FailureKind::Busy => {
-                SystemClock::new().sleep(BUSY_PAUSE);
+            Err(failure) if failure.kind == FailureKind::Busy && clock.monotonic() < until => {
+                clock.sleep(BUSY_PAUSE);
             }
             answered => return answered,
         }
@@ -112,6 +115,9 @@ fn is_for_space(stuck: &Stuck) -> bool {
 
 /// Between two attempts to ask a busy daemon, which has waited for a while itself.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a busy daemon is asked again.
+const BUSY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long to wait while there is no space: the removed trees may free some.
 const SPACE_PATIENCE: Duration = Duration::from_secs(12);

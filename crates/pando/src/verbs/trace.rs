@@ -274,6 +274,8 @@ fn to_json(input: impl Read, to: &Path) -> std::result::Result<(), Wrong> {
     })?;
     let dropped = json!({ "dropped": reader.dropped() });
     writeln!(out, "{dropped}")?;
+    // A reader that has closed its pipe is no failure: the error is that of a write.
+    out.flush()?;
     Ok(out.publish()?)
 }
 
