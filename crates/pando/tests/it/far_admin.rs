@@ -133,7 +133,7 @@ fn options_of_a_served_volume() {
     };
     for (options, why) in [
         (&["-o", "ro"][..], "'ro' is not an option of a served volume"),
-        (&["-o", "noatime,cache-size=1G"], "'cache-size' is no option"),
+        (&["-o", "noatime,cache-size=1G"], "'cache-size' is not an option"),
         (&["-o", "merge-rate=many"], "merge-rate=many"),
         (&["-o", "commit-interval=1"], "'commit-interval' is for volumes in object stores"),
         (&["--take-over", "--etcd", "http://127.0.0.1:1", "--name", "x"], "cannot be used with"),

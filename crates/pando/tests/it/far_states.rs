@@ -71,7 +71,7 @@ fn schedules_pruning_and_holds_are_the_servers() {
     let own = world.json(&["snapshot", "schedule", &world.at("/tree")]).remove(0);
     assert_eq!((&own["schedule"], &own["keep"]), (&set["schedule"], &set["keep"]));
     let all = world.json(&["snapshot", "schedule", "--all", &served.url]);
-    assert_eq!((all.len(), &all[0]["path"]), (1, &"/tree".into()), "{all:?}");
+    assert_eq!((all.len(), &all[0]["path"]), (1, &dir.as_str().into()), "{all:?}");
     world.ok(&["snapshot", "schedule", "--off", &dir]);
     world.fails(3, &["snapshot", "schedule", &world.at("/tree")]);
     let auto = ["auto-2026-11-01T120000Z", "auto-2026-11-02T120000Z", "auto-2026-11-03T120000Z"];
