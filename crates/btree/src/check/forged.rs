@@ -408,7 +408,7 @@ fn a_pointer_with_a_wrong_overflow_flag_is_reported() {
             pointer.overflows = !has;
             pointer.unit
         });
-        subject.finds_only(FindingKind::Structure, unit, "errs about overflow nodes");
+        subject.finds_only(FindingKind::Structure, unit, "is wrong about its overflow nodes");
     }
 }
 
