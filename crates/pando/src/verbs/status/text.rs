@@ -29,9 +29,11 @@ pub(super) fn of_status(volume: &Path, status: &Status, dollars: Option<f64>) ->
         }
         None => format!("pid {}, not mounted", status.pid),
     };
-    let checkpoint = status.last_checkpoint.map_or("none yet".into(), output::time_local);
-    let checkpoint =
-        format!("{checkpoint}; {} of log since", size(status.log_bytes_since_checkpoint));
+    let log = size(status.log_bytes_since_checkpoint);
+    let checkpoint = match status.last_checkpoint {
+        Some(at) => format!("{}; {log} of log since", output::time_local(at)),
+        None => format!("none yet; {log} of log"),
+    };
     let background = &status.background;
     let work = work_text(background);
     let mut rows = vec![
@@ -218,8 +220,10 @@ mod tests {
 
     /// As printed: sizes from 1 MiB on are shown alike if they are close, so some are far apart.
     fn apart() -> Status {
-        let (log_bytes, written_bytes, given_bytes) = (2 << 20, 50 << 20, 5 << 20);
-        Status { log_bytes, written_bytes, given_bytes, ..distinct() }
+        let (log_bytes, log_bytes_since_checkpoint) = (2 << 20, 3 << 20);
+        let (written_bytes, given_bytes) = (50 << 20, 5 << 20);
+        let all = distinct();
+        Status { log_bytes, log_bytes_since_checkpoint, written_bytes, given_bytes, ..all }
     }
 
     #[test]
@@ -235,9 +239,9 @@ mod tests {
             "snapshots   1,046,046",
             "clones      1,047,047",
             "on disk     1010.78 KiB when last measured; log 2.00 MiB",
-            "checkpoint  none yet",
+            "checkpoint  none yet; 3.00 MiB of log",
             "written     50.00 MiB of metadata since the daemon started, for 5.00 MiB in \
-             1,059,059 commits (10.0 times)",
+             1,060,060 commits (10.0 times)",
             "background  1,015,015 trees to reclaim, 1,016,016 trees to free, 1,017,017 clones to \
              prune, 1,021,021 records reclaimed since the start, 1,022,022 a second now, 994.16 \
              KiB to give back (995.14 KiB given back since the start), looking for what nothing \
@@ -254,7 +258,7 @@ mod tests {
             "UNREACHABLE for 1042042 s: why it is",
             "SILENT      for 1041041 s other hosts see no sign of this daemon",
             "WAITS       for 1043043 s: why they do",
-            "STUCK       1,062,062 trees cannot be reclaimed: why",
+            "STUCK       1,063,063 trees cannot be reclaimed: why",
             "DAMAGED     what is damaged",
             "READ-ONLY   why it is read-only",
         ];
@@ -279,7 +283,7 @@ mod tests {
             ..apart()
         };
         let printed = lines(&of_status(Path::new("/v"), &idle, None));
-        let checkpoint = format!("checkpoint  {}", output::time_local(0));
+        let checkpoint = format!("checkpoint  {}; 3.00 MiB of log since", output::time_local(0));
         let expected = [
             "volume      a volume in /v",
             "format      version 7001, engine an engine",
