@@ -133,13 +133,20 @@ pub enum Op<'a> {
     Link {
         /// The tree's number.
         tree: u64,
-        /// The blob of the run.
-        blob: BlobEntry,
-        /// The run in it. It has no number before it is linked: 0.
-        run: RunEntry,
-        /// Its first and its last key. Records of earlier programs do not have them.
-        range: Option<(&'a [u8], &'a [u8])>,
+        /// The run. In a box: the others are far more frequent, and smaller.
+        linked: Box<LinkedRun<'a>>,
     },
+}
+
+/// A run that was written before the record that names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkedRun<'a> {
+    /// The blob of the run.
+    pub blob: BlobEntry,
+    /// The run in it. It has no number before it is linked: 0.
+    pub run: RunEntry,
+    /// Its first and its last key. Records of earlier programs do not have them.
+    pub range: Option<(&'a [u8], &'a [u8])>,
 }
 
 /// A leaf that was written before the record that names it.
@@ -439,7 +446,7 @@ impl<'a> Ops<'a> {
             let found = format!("{first:02x?} before {last:02x?}");
             return Err(self.reader.malformed("a first key and a last one", found));
         }
-        Ok(Op::Link { tree, blob, run, range })
+        Ok(Op::Link { tree, linked: Box::new(LinkedRun { blob, run, range }) })
     }
 
     /// An operation on a whole tree. A function of its own: the others are far more frequent.
@@ -517,8 +524,8 @@ mod tests {
         };
         link(&mut record, 32, &blob, &run, (b"ab", b"b"));
         let range = |record: &[u8]| match Ops::new(record).next() {
-            Some(Ok(Op::Link { range, .. })) => {
-                Ok(range.map(|(first, last)| (first.to_vec(), last.to_vec())))
+            Some(Ok(Op::Link { linked, .. })) => {
+                Ok(linked.range.map(|(first, last)| (first.to_vec(), last.to_vec())))
             }
             other => Err(format!("{other:?}")),
         };
@@ -551,8 +558,8 @@ mod tests {
             let mut record = Vec::new();
             link(&mut record, 32, &blob, &run, (b"a", b"b"));
             match Ops::new(&record).next() {
-                Some(Ok(Op::Link { blob: found, run: found_run, .. })) => {
-                    assert_eq!((found, found_run), (blob, run));
+                Some(Ok(Op::Link { linked, .. })) => {
+                    assert_eq!((linked.blob, linked.run), (blob, run));
                     true
                 }
                 found => {

@@ -62,12 +62,12 @@ impl Linked {
             }
             _ => None,
         };
-        let Op::Link { tree, blob, run, .. } = op else { return None };
+        let Op::Link { tree, linked } = op else { return None };
         if ops.next().is_some() || created.is_some_and(|created| created != tree) {
             return None;
         }
         let place = if created.is_some() { IngestInto::NewTree } else { IngestInto::Range };
-        Some(Linked { tree: TreeId(tree), place, blob, run })
+        Some(Linked { tree: TreeId(tree), place, blob: linked.blob, run: linked.run })
     }
 }
 

@@ -15,13 +15,11 @@ use crate::job::Job;
 use crate::moved::translate;
 use crate::out::Out;
 use crate::plan::{Arrive, Gathered, Leave, Moved, Plan, Unnamed};
-use crate::twice;
+use crate::twice::{self, COPIES};
 use crate::walk::{Held, Walk, join};
 
 /// Bytes of memory that a change takes, besides its paths.
 const CHANGE_BYTES: usize = 400;
-/// How often its paths are kept.
-pub(crate) const COPIES: usize = 4;
 
 /// Compares two snapshots.
 pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Plan> {

@@ -27,10 +27,10 @@ mod dump;
 // Sending.
 mod send;
 mod increment;
-mod full;
 mod plan;
-mod moved;
 mod twice;
+mod full;
+mod moved;
 mod job;
 mod out;
 

@@ -15,12 +15,13 @@ use inode::{Ino, Kind, NodeId};
 
 use crate::error::{At, Result};
 use crate::full::sendable;
-use crate::increment::COPIES;
 use crate::job::Job;
 use crate::walk::{Walk, join};
 
 /// Names that are read at once.
 const PAGE: usize = 256;
+/// How often the paths of a change are kept.
+pub(crate) const COPIES: usize = 4;
 /// What a number or a name takes, besides the path.
 const ENTRY_BYTES: usize = 96;
 /// What the memory is for.
@@ -37,6 +38,9 @@ struct Found {
     has_several: bool,
     is_held: bool,
 }
+
+/// What is done with a name: it, the path of its directory, and the memory that is used.
+type Take<'a> = dyn FnMut(&Found, &[u8], &mut usize) -> Result<()> + 'a;
 
 /// What an increment sends besides what a comparison names.
 #[derive(Default)]
@@ -102,12 +106,7 @@ fn waits(path: &[u8]) -> usize {
 }
 
 /// Passes all names below a directory to `take`, with the path of the directory that they are in.
-fn walk(
-    job: &Job<'_>,
-    root: NodeId,
-    used: &mut usize,
-    take: &mut dyn FnMut(&Found, &[u8], &mut usize) -> Result<()>,
-) -> Result<()> {
+fn walk(job: &Job<'_>, root: NodeId, used: &mut usize, take: &mut Take<'_>) -> Result<()> {
     let mut walk = Walk::new(job.fs, job.caller, root);
     let mut left = vec![Vec::new()];
     while let Some(path) = left.pop() {

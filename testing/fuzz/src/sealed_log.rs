@@ -144,8 +144,8 @@ fn put(out: &mut Vec<u8>, op: &Op<'_>) {
         }
         Op::DropTree { tree } => batch::drop_tree(out, *tree),
         Op::Ingest { tree, first, last, leaves } => batch::ingest(out, *tree, first, last, leaves),
-        Op::Link { tree, blob, run, range } => {
-            batch::link(out, *tree, blob, run, range.unwrap_or_default());
+        Op::Link { tree, linked } => {
+            batch::link(out, *tree, &linked.blob, &linked.run, linked.range.unwrap_or_default());
         }
     }
 }
@@ -187,9 +187,9 @@ fn put_changed(out: &mut Vec<u8>, op: &Op<'_>, random: &mut Rng) {
             }
             batch::ingest(out, *tree, first, last, &leaves);
         }
-        Op::Link { tree, blob, run, range } => {
-            let (mut blob, mut run) = (*blob, *run);
-            let (mut first, mut last) = range.unwrap_or_default();
+        Op::Link { tree, linked } => {
+            let (mut blob, mut run) = (linked.blob, linked.run);
+            let (mut first, mut last) = linked.range.unwrap_or_default();
             match random.u8(..6) {
                 5 => (first, last) = (last, first),
                 0 => blob.length = random.u64(..1 << 40),

@@ -39,6 +39,13 @@ pub(super) enum Load {
     Import,
 }
 
+impl Load {
+    /// Whether it counts as a search. An ordered one does, and the beginning of an import.
+    pub(super) fn is_search(self) -> bool {
+        matches!(self, Load::Search | Load::Ordered | Load::Import)
+    }
+}
+
 /// What is bounded: as a load, in words, for one user and for all users.
 pub(super) const LIMITS: [(Load, &str, usize, usize); 4] = [
     (Load::Short, "reports and copies", SHORT_OF_USER_MAX, SHORT_MAX),

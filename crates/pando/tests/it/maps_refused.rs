@@ -34,7 +34,7 @@ fn a_refused_map_flush_does_not_prevent_others_clones_and_snapshots() {
             _ => world.run(&["sync", world.vol()]),
         };
         assert_eq!(printed.code, 0, "{verb}: {}", printed.err);
-        assert!(printed.err.contains("is lost"), "{verb}: {}", printed.err);
+        assert!(printed.err.contains("are lost"), "{verb}: {}", printed.err);
         fs::remove_file(&file).unwrap();
     }
 }

@@ -104,7 +104,7 @@ fn a_trace_that_reached_its_limit_is_replayed_with_a_remark() {
     let words = ["replay", trace, dir.to_str().unwrap()];
     let replayed = world.run(&words);
     assert_eq!(replayed.code, 0, "{}", replayed.err);
-    assert!(replayed.err.contains("ends early"), "{}", replayed.err);
+    assert!(replayed.err.contains("ended early"), "{}", replayed.err);
 }
 
 /// How late each call was that has a time is measured, and only then.

@@ -122,20 +122,20 @@ impl Reading<'_> {
                 }
             }
             Op::DeleteRange { tree, from, to } if is_own(tree) => self.removed(from, to),
-            Op::Ingest { tree, first, last, .. }
-            | Op::Link { tree, range: Some((first, last)), .. }
-                if is_own(tree) =>
-            {
-                self.came(first, last)
-            }
-            Op::CreateTree { tree } | Op::DropTree { tree } | Op::Link { tree, .. } => {
+            Op::Ingest { tree, first, last, .. } if is_own(tree) => self.came(first, last),
+            Op::Link { tree, ref linked } if is_own(tree) => match linked.range {
+                Some((first, last)) => self.came(first, last),
+                None => Some(ReadState::Useless("a run came of which the log has no range")),
+            },
+            Op::CreateTree { tree } | Op::DropTree { tree } => {
                 is_own(tree).then_some(ReadState::Useless("all of the tree came or went at once"))
             }
             Op::Put { .. }
             | Op::Delete { .. }
             | Op::Merge { .. }
             | Op::DeleteRange { .. }
-            | Op::Ingest { .. } => None,
+            | Op::Ingest { .. }
+            | Op::Link { .. } => None,
         }
     }
 

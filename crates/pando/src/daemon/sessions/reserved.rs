@@ -266,6 +266,26 @@ mod tests {
     }
 
     #[test]
+    fn searches_of_a_user_keep_no_short_request_from_anybody() {
+        let mut sessions = Sessions::default();
+        let mut begin = |uid, load| {
+            let (ours, _) = UnixStream::pair().unwrap();
+            let who = Who { uid, pid: 0, trusted: false };
+            let id = sessions.add(ours, who, None, NOW).unwrap();
+            sessions.begin_with(id, (load, 0)).map_err(|failure| failure.message)
+        };
+        for uid in 1..=4 {
+            assert!((0..8).all(|_| begin(uid, Load::Search).is_ok()));
+        }
+        let full = begin(5, Load::Search).unwrap_err();
+        assert!(full.contains("the most of all users"), "{full}");
+        assert!((0..8).all(|_| begin(1, Load::Short).is_ok()));
+        let refused = begin(1, Load::Short).unwrap_err();
+        assert!(refused.contains("8 reports and copies"), "{refused}");
+        assert!(begin(5, Load::Short).is_ok());
+    }
+
+    #[test]
     fn streams_have_the_memory_that_the_server_gives_them() {
         let mut sessions = Sessions::default();
         sessions.reserve_at_most(STREAM * 2);
