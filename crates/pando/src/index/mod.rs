@@ -20,6 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use client::Connection;
 use device::{Clock, SystemClock};
@@ -35,6 +36,11 @@ use known::Known;
 use problems::Problems;
 use read::Reader;
 use walk::{Settings, Task, Walk};
+
+/// How long a scan waits for one that was just ended: the daemon applies what it had sent first.
+const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+/// Between two attempts.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Most messages that the daemon has not answered yet.
 const WINDOW: usize = 8;
@@ -149,15 +155,23 @@ impl Index<'_> {
     }
 
     fn open(&self, connection: &mut Connection, started: i64) -> Result<(u64, ScanInfo)> {
-        let call = Call::ScanOpen {
+        let call = || Call::ScanOpen {
             source: self.source.as_os_str().as_bytes(),
             started,
             crosses_mounts: self.crosses_mounts,
             keeps_xattrs: self.keeps_xattrs,
         };
-        match connection.ask(call)? {
-            Answer::ScanOpened { root, info } => Ok((root, info)),
-            other => Err(session::unexpected(&other)),
+        let clock = SystemClock::new();
+        let until = clock.monotonic() + BUSY_PATIENCE;
+        loop {
+            match connection.ask(call()) {
+                Ok(Answer::ScanOpened { root, info }) => return Ok((root, info)),
+                Ok(other) => return Err(session::unexpected(&other)),
+                Err(failure) if failure.kind == FailureKind::Busy && clock.monotonic() < until => {
+                    clock.sleep(BUSY_PAUSE);
+                }
+                Err(failure) => return Err(failure),
+            }
         }
     }
 
