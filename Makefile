@@ -57,7 +57,7 @@ soak-kill: setup ## Kill a mount under load ROUNDS times (default 200); searches
 
 soak-failover: setup ## Kill the server of a volume under load ROUNDS times (default 200), and verify
 	@bash scripts/setup.sh test
-	PANDO_KILLS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture a_killed_server
+	PANDO_SLOW=1 PANDO_KILLS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture a_killed_server
 
 soak-crash: setup ## Power cuts, faults, flipped bits, random calls, models of protocols, with whole bounds: hours
 	PANDO_SLOW=1 $(CARGO) test --release --workspace --exclude pando -- --nocapture --skip check::campaign
