@@ -80,14 +80,14 @@ impl Taken<'_> {
     pub(super) fn take(&mut self, more: usize) -> bool {
         let mut taken = self.shares.taken.lock();
         let own = taken.get(&self.by).copied().unwrap_or_default();
+        let all: usize = taken.values().sum();
         // Clients of other machines leave a quarter to users of this one.
         let is_client = |by: &Taker| matches!(by, Taker::Client(_));
-        let of_clients = is_client(&self.by);
-        let counted = taken.iter().filter(|(by, _)| !of_clients || is_client(by));
-        let all: usize = counted.map(|(_, amount)| amount).sum();
-        let most = self.shares.of_all_max;
-        let most = if of_clients { most - most / 4 } else { most };
-        let fits = own + more <= self.shares.of_one_max && all + more <= most;
+        let of_clients = taken.iter().filter(|(by, _)| is_client(by)).map(|(_, amount)| amount);
+        let (of_one_max, of_all_max) = (self.shares.of_one_max, self.shares.of_all_max);
+        let leaves =
+            !is_client(&self.by) || of_clients.sum::<usize>() + more <= of_all_max - of_all_max / 4;
+        let fits = own + more <= of_one_max && all + more <= of_all_max && leaves;
         if fits {
             taken.insert(self.by.clone(), own + more);
             self.amount += more;
@@ -127,5 +127,9 @@ mod tests {
         assert!(second.take(3) && !second.take(1));
         drop((second, other, client));
         assert!(shares.is_empty());
+        let mut clients = ["one", "two", "three"].map(|name| shares.of(Taker::Client(name.into())));
+        let took = clients.each_mut().map(|client| client.take(4));
+        assert_eq!(took, [true, true, false], "clients leave a quarter");
+        assert!(of(1).take(2), "to users of this machine");
     }
 }
