@@ -326,9 +326,10 @@ fn serve(
     report: &mut dyn FnMut(&Launch),
 ) -> Result<()> {
     server.start()?;
-    report(&Launch::Ready { pid: std::process::id() });
     let pid = std::process::id();
+    // Logged first: the command that hears of it may read the log when it has its answer.
     tracing::info!(volume = %start.volume.display(), pid, "the daemon is ready");
+    report(&Launch::Ready { pid });
     let reason = server.wait(inbox);
     tracing::info!(volume = %start.volume.display(), ?reason, "the daemon ends");
     match reason {
