@@ -68,35 +68,6 @@ in_memory() {
   echo "the program's tests keep their files ${memory:+in memory, at }${memory:-in /tmp}"
 }
 
-of_program() { [[ $1 == */crates/pando && $2 == */it-* ]]; }
-
-# run DIRECTORY PROGRAM [ARGUMENT...]
-run() {
-  local directory=$1 program=$2 code=0
-  shift 2
-  local name=${directory#"$PWD/"}
-  echo "$name: running ${program#"$PWD/"}"
-  (cd "$directory" && exec "$program" "$@") 2>&1 | sed -u "s|^|$name: |" || code=1
-  [ "$code" -eq 0 ] || echo "FAILED: $name, ${program#"$PWD/"}"
-  return "$code"
-}
-
-# The tests of the program make and remove a million files, which takes the kernel ten times as long on a
-# disk as in memory (docs/decisions/0306). The suites after them use a disk, and so do tests of crates below.
-in_memory() {
-  local available
-  available=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
-  if [ -n "${TMPDIR:-}" ] || [ "$available" -lt $((8 << 20)) ]; then
-    return
-  fi
-  # A short path: names of sockets have 107 bytes.
-  memory=$(mktemp -d /tmp/pt.XXX)
-  if ! mount -t tmpfs -o mode=1777,size=50% pando-tests "$memory" 2> /dev/null; then
-    rmdir "$memory"
-    memory=
-  fi
-}
-
 of_program() {
   local directory program
   [ -z "$memory" ] || export TMPDIR=$memory

@@ -27,6 +27,7 @@ mod promises;
 mod queries;
 mod records;
 mod scheduler;
+mod scripts;
 mod tree;
 mod wrappers;
 
@@ -66,6 +67,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(hints::check(&tree));
     problems.extend(names::check(&tree));
     problems.extend(makefile::check(&tree));
+    problems.extend(scripts::check(&tree));
     problems.extend(messages::check(&tree));
     problems.extend(opens::check(&tree));
     problems.extend(parts::check(&tree));
