@@ -6,7 +6,7 @@
 //! fsync.
 //!
 //! Promises: bytes of a file survive a power cut once it was synced, and a name once its directory
-//! was; of the rest, any part may. An object is there as a whole or not at all, and is durable when
+//! was. Of the rest, any part may. An object is there as a whole or not at all, and is durable when
 //! its creation returns. An [`Error`] names the call and the file or object.
 //!
 //! Which module decides what:
