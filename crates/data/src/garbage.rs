@@ -1,5 +1,5 @@
-//! Space to be reclaimed: freed pages that wait for their commit to be durable, and dead pages that
-//! wait to be punched. Dead segments wait to be deleted. Decides; `clean` acts.
+//! Space to be reclaimed: freed pages that wait for their commit to be durable, dead pages that
+//! wait to be punched, and dead segments. Decides; `clean` acts.
 //!
 //! All of it is in memory: what a crash forgets stays on disk until garbage collection, and is
 //! never reallocated.

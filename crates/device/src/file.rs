@@ -82,7 +82,7 @@ pub trait File: Send + Sync {
     /// The later read reports any error.
     fn prefetch(&self, _offset: u64, _length: u64) {}
 
-    /// Starts to write a range that was just written to the file to the disk. Does not wait, and a
+    /// Starts to write to the disk a range that was just written to the file. Does not wait; a
     /// later sync has less to do. A hint: nothing is durable by it.
     fn start_write(&self, _offset: u64, _length: u64) {}
 

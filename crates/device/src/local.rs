@@ -508,8 +508,8 @@ impl File for LocalFile {
 /// A held `flock` of a file and of the directory, which cannot be removed while it has files. A
 /// process that removes and recreates the file gets another file, but no lock.
 ///
-/// Closing both descriptors releases the locks too. It does not while a child process that was just
-/// started still has them open, which it does until its program runs.
+/// Closing both descriptors releases the locks too, unless a child process that was just started
+/// still has them open. The child has them until its program runs.
 #[derive(Debug)]
 struct LocalLock {
     file: fs::File,

@@ -275,8 +275,8 @@ impl Edit<'_> {
             return Ok(());
         }
         self.policy.changes(self.plan, self.whose(), (None, &mut inode), true)?;
-        // It owns extents from now on. A crash would leak them, or more than is kept in memory, if
-        // the store did not know of it.
+        // It owns extents from now on, or more than is kept in memory. A crash would leak the
+        // extents if the store did not know of it.
         let attached = Attached {
             bulk: inode.has_bulk.then_some(bulk),
             xattrs: inode.has_xattrs.then_some(xattrs),

@@ -51,10 +51,10 @@ pub trait Commit {
     /// atomically for readers, clones and recovery. An engine writes the entries once, to their
     /// final place, and logs their addresses instead of their contents. An empty run is no commit.
     ///
-    /// Nothing happens if keys do not ascend ([`crate::Error::Unsorted`]), or the tree has keys
-    /// between the first and the last of the run ([`crate::Error::RangeNotEmpty`]). The same holds
-    /// for a run whose addresses do not fit one record ([`crate::Error::RunTooLong`]). Commits
-    /// continue while the run is read, so it may be a cursor over this store.
+    /// Refuses keys that do not ascend ([`crate::Error::Unsorted`]), and a tree with keys between
+    /// the first and the last of the run ([`crate::Error::RangeNotEmpty`]). Also refuses a run
+    /// whose addresses do not fit one record ([`crate::Error::RunTooLong`]). Nothing happened then.
+    /// Commits continue while the run is read, so it may be a cursor over this store.
     fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken>;
 
     /// As [`Commit::ingest`], into a tree that the same commit creates: it exists with the whole

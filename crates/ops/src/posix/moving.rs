@@ -9,9 +9,9 @@
 //!    read again only if some directory changed its parent since step 1. A directory that is above,
 //!    or comes there, has its place locked until that is counted.
 //! 4. When it is known that no loop is made, release the places of what is above the target. A
-//!    rename of one of them below the directory that moves waits for the place of that. While a
-//!    tree is checked for a user who owns it, they stay locked. Its top is not taken away before
-//!    the commit, which is noted.
+//!    rename of one of them below the directory that moves waits for the place of that. While it is
+//!    checked that a user owns a tree, they stay locked. Its top is not taken away before the
+//!    commit, which is noted.
 //! 5. One batch, then the node table.
 
 use std::sync::Arc;

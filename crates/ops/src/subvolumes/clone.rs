@@ -102,9 +102,10 @@ impl Ops {
     /// Clones a directory, which may be in a snapshot, with the subvolumes below it, which the
     /// clone inherits.
     ///
-    /// Owners and modes stay as they are, but the caller chooses the clone's parent, and so the way
-    /// into it. A user who could not read a file below the source must not read it in the clone.
-    /// Only the owner of the source, or root, may: what is cloned outlives its removal.
+    /// Owners and modes stay as they are, so a user who could not read a file below the source
+    /// cannot read it in the clone. The caller chooses the clone's parent, and so the way into it.
+    /// Only the owner of the source, or root, may clone it: the clone outlives the removal of its
+    /// source.
     pub fn clone_dir(
         &self,
         policy: &dyn Policy,
