@@ -1,7 +1,7 @@
 //! Data segments: their files belong to them, and their counts match the pages that extents name.
 //!
-//! A damaged mark is rewritten if the file is proven to be the segment's. Its other mark proves
-//! that, or that what extents name in it can be read. A whole mark that names another segment is
+//! A damaged mark is rewritten if the file is proven to be the segment's. The proof is its other
+//! mark, or that what extents name in it can be read. A whole mark that names another segment is
 //! kept: it may be all that identifies the file. A second file of a segment is kept as well.
 
 use data::{SegmentFault, SegmentFaultKind};

@@ -3,8 +3,8 @@
 //! Three rules, in this order ([`Policy::Full`] has the first, and then merges all runs of a
 //! section into one as soon as there are two):
 //!
-//! 1. *Space.* *Space.* A layer may hide at least half of what is below it, alone or together with
-//!    others below it. Then the layer is merged with what it hides.
+//! 1. *Space.* A layer may hide at least half of what is below it, alone or together with others
+//!    below it. Then the layer is merged with what it hides.
 //! 2. *Tiers.* Each run belongs to the tier of its size, each tier four times the one below. Four
 //!    runs of a tier, with only smaller ones between them, become one with those. So an entry is
 //!    written about once a tier, and a look-up meets at most three runs a tier. While all runs of a

@@ -8,7 +8,7 @@
 //!    ([`Account`]). So no two writers can both get the last byte. Shrinking counts when it is
 //!    committed.
 //! 2. The batch merges the same numbers into the record of (domain, subvolume), which survives a
-//!    crash. From it the memory is filled when the volume is opened.
+//!    crash. Opening the volume fills the memory from it.
 //! 3. A charged inode is charged with all bytes that it stores, and a flat amount for each further
 //!    name ([`InodeRecord::charged_bytes`]). An inherited one is charged, as a whole, when its
 //!    contents are changed or it gets a name. From then on it is the subvolume's own.

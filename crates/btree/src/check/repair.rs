@@ -36,9 +36,9 @@ use crate::two_copies::BadCopy;
 
 /// Recounts the references of a store and writes the new map. Fails, with nothing changed, when no
 /// superblock points to a state. It also fails when one superblock cannot be read but may point to
-/// a later state than the other. Space of the other one's state was then freed. If a superblock
-/// could not be read, and cannot be read after it was rewritten, the error is returned. Nothing
-/// else was changed then, because such a store takes no changes.
+/// a later state than the other. In that case, space of the other one's state was freed. If a
+/// superblock could not be read, and cannot be read after it was rewritten, the error is returned.
+/// Nothing else was changed then, because such a store takes no changes.
 pub fn repair(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     let newest = newest_or_none(env, options, &mut Vec::new())?;
     if newest.beside_another && !points_to_nodes(env, &newest.superblock)? {

@@ -7,8 +7,8 @@
 //! memory.
 //!
 //! A leaf has no other owner when each node on the path to it from a frozen root has only one
-//! owner. `Written`, which lists the written nodes, does not count. That does not change. Nodes of
-//! a frozen root are found through their owners alone, because a changed node is not in the map of
+//! owner. `Written`, which lists the written nodes, does not count. It gets none later. Nodes of a
+//! frozen root are found through their owners alone, because a changed node is not in the map of
 //! known cells. A tree that was not changed since, a clone or a pin of it has the frozen root or a
 //! node on the path. Then nothing below is touched. Pins that may have a version of the frozen
 //! state do not show as owners; while there is such a pin, nothing is dropped.

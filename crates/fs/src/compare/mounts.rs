@@ -2,7 +2,7 @@
 //! which of the other.
 //!
 //! A copy of a directory has copies of what is mounted in it, under other numbers. So they are
-//! paired by their root directory, of which they are states. Those in the same entry are paired
+//! paired by their root, the directory that they are states of. Those in the same entry are paired
 //! first, then those of one lineage, then any.
 
 use std::collections::BTreeMap;

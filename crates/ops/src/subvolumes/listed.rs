@@ -1,6 +1,6 @@
 //! Lists the snapshots of a volume, those of removed directories too, one after the other. Until
 //! its turn comes, only its time, its number and those of its directory are kept of each. Its path
-//! is built when its turn comes.
+//! is built then.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -143,7 +143,7 @@ impl Work<'_> {
     }
 
     /// Returns why nothing came out of a directory of the trash into the one that has its name.
-    /// That is another one, or there was nothing.
+    /// Either that is another one, or there was nothing.
     fn check_came(&self, newest: &Candidate, there: u64) -> FsResult<()> {
         if self.made.get() {
             return Ok(());
