@@ -3,8 +3,8 @@
 //! The server is the one that `PANDO_S3_ENDPOINT` names (with `PANDO_S3_BUCKET`, which exists, and
 //! `PANDO_S3_KEY` and `PANDO_S3_SECRET`). Else it is the one that `PANDO_S3_SERVER` names, or one
 //! that is installed, which is started (`outside`). Else it is part of these tests and knows as
-//! much of the protocol as they need (`server`). What orders mishaps is always on the last, and so
-//! is the suite of the engine unless a server is requested.
+//! much of the protocol as they need (`server`). Tests that order mishaps always use the last, and
+//! so does the suite of the engine unless a server is requested.
 
 mod cached;
 mod conformance;

@@ -120,7 +120,7 @@ impl History<'_> {
         self.world.tick();
     }
 
-    /// Rolls a directory back to a snapshot of it, or takes that. Numbers of inodes return that the
+    /// Rolls a directory back to a snapshot of it, or takes one. Numbers of inodes return that the
     /// directory had before, beside those that were given since. Not where a file has several
     /// names. The rollback divides it (`cases`), and not each history after that is sent as it is.
     fn roll_back(&mut self) {
