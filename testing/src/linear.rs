@@ -1,8 +1,8 @@
-//! Decides whether a history is linearizable: whether there is an order of its calls in which each
-//! took effect at one moment between its request and its answer, such that a sequential object
-//! would have given these answers.
+//! Decides whether a history is linearizable: whether its calls have an order, each taking effect
+//! at one moment between its request and its answer. In that order, a sequential object would have
+//! given these answers.
 //!
-//! The search is that of Wing and Gong, with Lowe's memory: a set of calls that took effect, with
+//! The search is that of Wing and Gong, with Lowe's memory. A set of calls that took effect, with
 //! the state they produced, is given up once. A call whose outcome is unknown may take effect at
 //! any moment after its request, or never.
 //!

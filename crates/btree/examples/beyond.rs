@@ -1,7 +1,7 @@
 //! What look-ups and updates of single random entries cost a disk that holds four times what the
-//! cache does: nodes and bytes read, and bytes written, counted. They are uniform, or eight of ten
-//! go to one entry in 25, which are adjacent or spread over the tree. Built with another
-//! `limits::WEIGHT_MAX` it compares sizes of nodes.
+//! cache does. Nodes and bytes read, and bytes written, are counted. Operations are uniform, or
+//! eight of ten go to one entry in 25, which are adjacent or spread over the tree. Built with
+//! another `limits::WEIGHT_MAX` it compares sizes of nodes.
 //!
 //! `cargo run --release -p pando-btree --example beyond [ENTRIES] [OPERATIONS] [CACHE_KIB]`
 #![expect(clippy::print_stdout, reason = "it is a program that reports")]

@@ -1,7 +1,8 @@
 //! How contiguous the writes of checkpoints are after long use: rounds of random overwriting of a
-//! tree and of a clone that is then dropped. Prints, for each round, the mean write of checkpoints,
-//! the and that of runs of nodes alone, bytes written a change, what of them was only moved, the
-//! length of the file, what of it the disk holds, and what of that is in use.
+//! tree and of a clone that is then dropped. For each round it prints the mean write of
+//! checkpoints, and that of runs of nodes alone. It prints the bytes written a change, and what of
+//! them was only moved. It also prints the length of the file, what of it the disk holds, and what
+//! of that is in use.
 //!
 //! `cargo run --release -p pando-btree --example fragments [ENTRIES] [ROUNDS] [CHANGES] [CLONES]
 //! [DIRECTORY]`, as many changes in a round; without clones when CLONES is 0

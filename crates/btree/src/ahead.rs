@@ -1,7 +1,7 @@
 //! Reads nodes ahead, so that the disk works on many of them at once.
 //!
-//! A comparison opens two trees node by node in key order, so the nodes that it will need are
-//! known: the pending subtrees of either side, except those that both sides share. For each level
+//! A comparison opens two trees node by node in key order, so it knows the nodes that it will need.
+//! They are the pending subtrees of either side, except those that both sides share. For each level
 //! it keeps a window of reads requested. A request is a hint: the thread that reads the node gets
 //! any error.
 

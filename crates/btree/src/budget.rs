@@ -66,7 +66,7 @@ pub(crate) struct Budget {
 
 /// Number of parts. More threads than this share them.
 const PARTS: usize = 8;
-/// A part is added to the total when it reaches one in this many of the cache, so that all parts
+/// A part is added to the total when it reaches one in this many of the cache. So all parts
 /// together are less than a hundredth of the cache ...
 const PART_SHARE: usize = 1024;
 /// ... but not more than this, which is rare enough for a cache of any size.

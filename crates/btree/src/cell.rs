@@ -1,9 +1,9 @@
 //! Nodes in memory.
 //!
-//! A tree is a persistent structure: nodes are shared through `Arc`. A thread that finds another
-//! owner of a node - a clone, a frozen state that a checkpoint writes, a pinned state - copies the
-//! node before it changes it. `Arc` thereby provides the lazy reference counting of Rodeh's clones:
-//! a copy of a node adds one reference to each child and touches nothing below.
+//! A tree is a persistent structure: nodes are shared through `Arc`. A thread may find another
+//! owner of a node: a clone, a frozen state that a checkpoint writes, a pinned state. It then
+//! copies the node before it changes it. `Arc` thereby provides the lazy reference counting of
+//! Rodeh's clones: a copy of a node adds one reference to each child and touches nothing below.
 //!
 //! Invariants:
 //! * A cell with a pointer (`disk`) equals the node there. A changed cell has no pointer, nor has

@@ -3,9 +3,9 @@
 //! Deleting must stay possible on a full disk, and it needs a checkpoint to free space. So commits
 //! that add stop while the disk still has space for the next checkpoint, and for a reserve. Commits
 //! that remove may use the reserve. But they change nodes too, and if a clone has the same nodes
-//! that takes space before it frees any: a quarter of the reserve is left to commits that drop
+//! that takes space before it frees any. So a quarter of the reserve is left to commits that drop
 //! whole trees, and to checkpoints. The free space of the disk is queried only every so many bytes
-//! of log, and when the changes since come near to the space that there was.
+//! of log, and when the changes since come near to that space.
 
 use std::sync::atomic::Ordering;
 
@@ -63,8 +63,8 @@ impl Core {
         let held = self.space_held.load(Ordering::Relaxed);
         let budget = &self.nodes.budget;
         let dirty = (budget.dirty() as u64).saturating_sub(held);
-        // Nodes that share a leaf with changed ones are written too, and the pages of the map with
-        // the old places of changed nodes: in a large file each of another group.
+        // Nodes that share a leaf with changed ones are written too. So are the pages of the map
+        // with the old places of changed nodes: in a large file each of another group.
         let pages = budget.shadowed().min(self.map_groups.load(Ordering::Relaxed));
         let wanted = dirty + dirty / 4 + pages * PAGE_BYTES as u64 + beside;
         let free = self.space_free.load(Ordering::Relaxed);

@@ -70,7 +70,7 @@ impl Core {
     }
 
     /// Commits a batch of changes to keys that are in memory, without adding a reference to their
-    /// trees: two threads that do so would write to the same cache line. Returns `None` when the
+    /// trees. Two threads that add one would write to the same cache line. Returns `None` when the
     /// batch is of another kind; then nothing happened.
     #[inline]
     fn commit_warm(
@@ -87,8 +87,8 @@ impl Core {
         if !self.are_ready(&plan.steps)? {
             return Ok(None);
         }
-        // Not while holding the set of trees shared: this may wait for the disk, and a thread that
-        // waits for the set exclusively would block all readers.
+        // Not while holding the set of trees shared: this may wait for the disk. A thread that
+        // waits for the set exclusively would then block all readers.
         let lsn = self.append(batch, plan)?;
         let trees = self.trees.read();
         let mut last: Option<&Arc<Tree>> = None;

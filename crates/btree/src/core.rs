@@ -1,7 +1,7 @@
 //! State that the parts of the engine share: trees, catalog, gate, log, checkpoint state.
 //!
 //! Locks, in the order in which they may be taken: checkpoint state, gate, key stripes, the set of
-//! trees, a tree, a leaf, then the small ones (changed trees, known cells, ring).
+//! trees, a tree, a leaf. Then come the small ones: changed trees, known cells, ring.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -7,19 +7,19 @@
 //! sequences hold only what overlaps it.
 //!
 //! Nodes that will be opened are requested ahead (`ahead`). Equal entries of two leaves are skipped
-//! in place: changes that are scattered over a large tree leave hardly a leaf that both trees
-//! share, and hardly an entry that they do not share. A leaf that is not in memory is read for this
-//! once and stays out of the cache, because it is not used again.
+//! in place. Changes that are scattered over a large tree leave hardly a leaf that both trees
+//! share, but most entries are equal. A leaf that is not in memory is read for this once and stays
+//! out of the cache, because it is not used again.
 //!
 //! **The two trees may be of two pinned states** of the same store, both alive as long as the
 //! cursor. Then too, "the same" means the same node:
 //! * A cell that is reachable from a pinned state has another owner, so no thread changes it in
 //!   place. Its address is not reused while either side holds it.
 //! * A place on disk that the older state may read is not reused before its pin drops. Space that a
-//!   checkpoint frees while any pin lives is held for the newest pin, and freed only when the
-//!   oldest pin is newer than that (`Space::held`). If the newer state finds a node at a place that
-//!   the older one reads, that node was therefore written before either state was pinned, and is
-//!   the older state's node. It does not matter which of the two is called old.
+//!   checkpoint frees while any pin lives is held for the newest pin. It is freed only when the
+//!   oldest pin is newer than that (`Space::held`). The newer state may thus find a node at a place
+//!   that the older one reads. That node was written before either state was pinned, and is the
+//!   older state's node. It does not matter which of the two is called old.
 //! * Where an unwritten node of one state was written since, its cell knows its place. That place
 //!   is protected as above from the moment when the cell recorded it.
 

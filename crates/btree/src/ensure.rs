@@ -2,7 +2,7 @@
 //!
 //! For each key it loads the path to its leaf, and the leaf. For a merge it loads the old value,
 //! when that is an overflow node. If a leaf or node may become underfull, the siblings to rebalance
-//! it with are looked up when that happens; a missing sibling only leaves a node underfull.
+//! it with are looked up when that happens. A missing sibling only leaves a node underfull.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,11 +1,11 @@
 //! Sorted keys with short values, packed: the in-memory content of a node.
 //!
 //! The prefix that all keys share is cut off and kept once (`prefix`). The next eight bytes of each
-//! key are kept as a number in `heads`, so that a search touches one dense array and hardly ever a
-//! key. Keys (without the prefix) and values are in one `heap`; `slots` locates them. No entry has
-//! an allocation of its own. Invariants: keys ascend strictly; `heads` and `slots` have one element
-//! an entry; `weight` is the sum of [`entry_weight`] with whole keys, so it does not depend on the
-//! prefix and is never less than the encoded size.
+//! key are kept as a number in `heads`. So a search touches one dense array and hardly ever a key.
+//! Keys (without the prefix) and values are in one `heap`; `slots` locates them. No entry has an
+//! allocation of its own. Invariants: keys ascend strictly; `heads` and `slots` have one element an
+//! entry; `weight` is the sum of [`entry_weight`] with whole keys. So the weight does not depend on
+//! the prefix and is never less than the encoded size.
 
 use std::cmp::Ordering;
 
@@ -310,7 +310,7 @@ impl Entries {
         }
     }
 
-    /// Reserves capacity for one more entry, and a little more, in all three arrays at once: each
+    /// Reserves capacity for one more entry, and a little more, in all three arrays at once. Each
     /// time the memory of a node changes, counters that all threads share must be updated.
     fn grow_all(&mut self, need: usize) {
         grow(&mut self.heap, need);

@@ -1,18 +1,18 @@
 //! Keeps the cache within its budget.
 //!
-//! Clean leaves and values are evicted in the order of `ring`, interior nodes when they take much
-//! of the cache, idle trees when there are many. Changed nodes cannot be evicted: when there are
-//! many, the thread that is about to add more makes a checkpoint first, which writes them to their
-//! shadow places in long runs.
+//! Clean leaves and values are evicted in the order of `ring`. Interior nodes are evicted when they
+//! take much of the cache, and idle trees when there are many. Changed nodes cannot be evicted.
+//! When there are many, the thread that is about to add more makes a checkpoint first. It writes
+//! them to their shadow places in long runs.
 //!
-//! Memory use stays below the budget because eviction begins before the budget is reached: each
-//! thread adds at most what one operation loads or makes between two checks.
+//! Memory use stays below the budget because eviction begins before the budget is reached. Between
+//! two checks each thread adds at most what one operation loads or makes.
 //!
 //! One operation is a batch, and all leaves that it changes are in memory at once. They were loaded
 //! before it was logged, so that nothing fails after that, and no thread may evict them while the
 //! batch is applied. So the upper bound is the budget plus the leaves of the batches that are being
-//! committed, up to 16 KiB for each key that is in a leaf of its own. A thread that has committed
-//! such a batch evicts down to the budget before it continues ([`Core::settle`]).
+//! committed. That is up to 16 KiB for each key that is in a leaf of its own. A thread that has
+//! committed such a batch evicts down to the budget before it continues ([`Core::settle`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ const BEGIN_BYTES_MIN: usize = 512 << 10;
 const STEP_SHARE: usize = 128;
 /// Idle trees that are kept open. Each takes about two kilobytes.
 const TREES_KEPT: usize = 1024;
-/// Trees that are kept open when interior nodes take much of the cache: closing a tree that is used
+/// Trees that are kept open when interior nodes take much of the cache. Closing a tree that is used
 /// now and then also drops its nodes in memory.
 const TREES_KEPT_AT_LEAST: usize = 64;
 /// Trees visited in one step.

@@ -97,7 +97,7 @@ fn looked(
     commit(&store, 1);
     store.close().expect("close");
     drop(store);
-    // Opened again, so that the trees of the batch are not in memory: a batch whose trees are in
+    // Opened again, so that the trees of the batch are not in memory. A batch whose trees are in
     // memory holds the set of trees while it is applied, and clones wait for that as well.
     let store = BtreeStore::open(&sim.env(), &options).expect("open");
     let (hooked, begun) = (Arc::clone(&store), Arc::new(Mutex::new(None)));

@@ -5,7 +5,7 @@
 //! which the log is no longer needed. A read descends a `tree` through `cell`s, which `nodes`
 //! loads. After O. Rodeh, "B-trees, Shadowing, and Clones".
 //!
-//! Promises: a checkpoint writes only to units that the last one does not use, so a crash leaves
+//! Promises: a checkpoint writes only to units that the last one does not use. So a crash leaves
 //! the last checkpoint and the log behind it. A node is verified against the checksum in its parent
 //! at every read from disk. If it is wrong, it is read a second time, or from its second copy if it
 //! has one, before the reader gets an error. Other nodes of the tree are read as before. If a

@@ -1,7 +1,7 @@
 //! How full a node may be: the bounds [b, 3b] of Rodeh's B-tree, in bytes.
 //!
 //! Every node but a root weighs between `WEIGHT_MIN` = b and `WEIGHT_MAX` = 3b. Weights are upper
-//! bounds of encoded sizes. The rules follow from three facts: an entry of a leaf weighs at most
+//! bounds of encoded sizes. The rules follow from three facts. An entry of a leaf weighs at most
 //! `ENTRY_MAX`, a child with its separator at most `CHILD_MAX`, and both are small against b.
 //!
 //! * On the way down an interior node that could not take one more child is split, so a split below
@@ -10,7 +10,7 @@
 //! * On the way down to remove something, an interior node that could not lose a child is merged
 //!   with a sibling, or takes from it. A leaf is merged after it has become underfull.
 //! * Two siblings become one when they weigh at most `MERGE_MAX` together, which leaves space for
-//!   insertions; otherwise they share evenly, and each then weighs far more than b.
+//!   insertions. Otherwise they share evenly, and each then weighs far more than b.
 
 use format::batch::KEY_BYTES_MAX;
 use format::node::INLINE_VALUE_BYTES_MAX;

@@ -1,5 +1,6 @@
-//! Which locks are held while something is read from the disk: not the gate exclusively, for which
-//! all commits wait, and no tree exclusively, for which all its readers wait.
+//! Which locks are held while something is read from the disk. The gate is not held exclusively,
+//! because all commits wait for it. No tree is held exclusively, because all its readers wait for
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,13 +4,13 @@
 //! node that could not be read counts as damaged from then on, even if a later read of it succeeds.
 //! A reader of anything in it gets an error, in the tree, in clones of it and in pinned states. If
 //! an operation on more than a key - a range, a run, a partial clone - is skipped, the whole tree
-//! counts as unknown. While there is such a tree the store is read-only: no checkpoint is made, and
+//! counts as unknown. While there is such a tree the store is read-only. No checkpoint is made, and
 //! the log stays as it is, so that a later opening that can read the node again misses nothing.
 //! Leaves that the replay pre-flushes, to keep the cache's budget, are written to units that the
 //! map calls free.
 //!
 //! A tree that the log drops later does not count. Nor does a damaged node that is, in the end, not
-//! reachable from a tree that missed something: its content was removed later with a range, or
+//! reachable from a tree that missed something. Its content was removed later with a range, or
 //! replaced.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Nodes that count as damaged from the moment when a replay could not read them, even if a later
-//! read of them succeeds: what the log changes in them is missing (`lost`).
+//! read of them succeeds. What the log changes in them is missing (`lost`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -12,11 +12,11 @@ pub struct Options {
     /// Estimated time of a replay from which on a checkpoint is due.
     pub replay_max: Duration,
     /// If a checkpoint is due for fewer bytes of changed nodes than this, changed leaves are
-    /// pre-flushed instead, as soon as they would make one due. 0: never.
+    /// pre-flushed instead. That happens as soon as they would make one due. 0: never.
     pub pre_flush_below: usize,
 }
 
-/// Half of the two seconds in which a volume must open after a crash: the log grows while the
+/// Half of the two seconds in which a volume must open after a crash. The log grows while the
 /// checkpoint is written, and opening takes more than the replay.
 const REPLAY_MAX: Duration = Duration::from_secs(1);
 

@@ -1,10 +1,9 @@
 //! Pinned states: the content of all trees at one moment, for reading.
 //!
-//! A pinned state consists of the roots of the trees that differ from the durable state, as
-//! versions of the maps that hold them (`changed`), and of the catalog for all other trees. So a
-//! pin costs the same however many trees there are. Nodes that it has in memory are not changed in
-//! place, because they have another owner. Space that it may still read on disk is not reused
-//! before it drops.
+//! A pinned state has the roots of the trees that differ from the durable state, as versions of the
+//! maps that hold them (`changed`). It has the catalog for all other trees. So a pin costs the same
+//! however many trees there are. Nodes that it has in memory are not changed in place, because they
+//! have another owner. Space that it may still read on disk is not reused before it drops.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,9 +2,10 @@
 //!
 //! Changes are only in memory and in the log. When there are too many, a checkpoint writes all of
 //! them. But a checkpoint also syncs four times and writes interior nodes and the map, which pays
-//! only if it writes much. With a small cache, or when most changes are seen by pins alone, which
-//! no checkpoint writes, leaves are pre-flushed instead: they are written to their shadow places,
-//! in long runs, and record where they are stored. The nodes above them stay changed, in memory.
+//! only if it writes much. With a small cache, leaves are pre-flushed instead; so too when most
+//! changes are seen by pins alone, which no checkpoint writes. Pre-flushed leaves are written to
+//! their shadow places, in long runs, and record where they are stored. The nodes above them stay
+//! changed, in memory.
 //!
 //! The next checkpoint treats such leaves like ingested ones (`space::Ingested`). Nobody else gets
 //! their space. The checkpoint counts them, or frees those that are no longer reachable, unless a
@@ -16,7 +17,7 @@
 //! nodes always.
 //!
 //! While a log is replayed over damage (`lost`) no checkpoint counts the pre-flushed leaves, and
-//! none will: more of them may wait then, until the store is opened again.
+//! none will. So more of them may wait then, until the store is opened again.
 
 use std::sync::{Arc, Weak};
 
@@ -40,8 +41,8 @@ const LOOKS_MAX: usize = 2048;
 const LEAF_SHARE: usize = 8 << 10;
 /// ... but at least this many. A record of some hundred bytes is kept of each.
 const LEAVES_MIN: usize = 1024;
-/// The limit is multiplied by this where no checkpoint can be made: the records take a part of the
-/// cache, and the leaves that they describe would take much more than all of it.
+/// The limit is multiplied by this where no checkpoint can be made. The records take a part of the
+/// cache; the leaves that they describe would take much more than all of it.
 const LEAVES_LOST: usize = 8;
 
 /// Leaves that were found.

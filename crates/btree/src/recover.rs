@@ -1,15 +1,15 @@
 //! Creating a store, and opening one: the newest whole superblock, then the log after it.
 //!
-//! The two superblocks are equal, except after a crash between writing one and the other: then one
+//! The two superblocks are equal, except after a crash between writing one and the other. Then one
 //! may be torn, or a checkpoint behind, and nothing that the older state needs was freed yet. So
 //! either of them is enough, and the newer is used. A superblock of another volume counts as a torn
 //! one: it is replaced once the state that ours points to was read.
 //!
 //! A superblock that can be read need not be durable. The process that wrote it may have been
 //! killed before the sync, or its sync may have failed. A later sync then has nothing to write. So
-//! the superblock that is opened is written again and synced before the log is trimmed for it, or
-//! before space is reused that the one before refers to. Until then the other superblock, whatever
-//! its content, may be the only durable one, so this one is written second.
+//! the superblock that is opened is written again and synced before the log is trimmed for it. The
+//! same is done before space is reused that the one before refers to. Until then the other
+//! superblock, whatever its content, may be the only durable one, so this one is written second.
 //!
 //! If it is not known that the superblock that was read is the newest, the store opens read-only.
 //! That is the case when the other one could not be read or is damaged, and this one may have been

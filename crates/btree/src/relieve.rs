@@ -12,7 +12,7 @@
 //! With a small cache, changed leaves are pre-flushed before a checkpoint is due (`early`). With a
 //! cache of any size, leaves that only pins see are pre-flushed after one.
 //!
-//! The later a checkpoint is due, the more changes share the writing of a leaf: with changes all
+//! The later a checkpoint is due, the more changes share the writing of a leaf. With changes all
 //! over a tree that is not much larger than the cache, each checkpoint writes most of the leaves.
 //! While it runs, nodes that it froze may be changed again, each in a copy. But contents that it
 //! has written and that have no other owner are dropped (`checkpoint::shed`), so memory need not
@@ -35,8 +35,8 @@ impl Core {
     /// Limits the bytes that are only in memory and in the log. If no other thread writes them,
     /// this one does. If a checkpoint is running, its frozen state will be clean soon, and until
     /// then there is memory for copies. The closer that memory is to its end, the longer commits
-    /// wait, so that many commits wait a little instead of one for the whole checkpoint. An error
-    /// means that the calling commit must not be made.
+    /// wait. So many commits wait a little instead of one for the whole checkpoint. An error means
+    /// that the calling commit must not be made.
     pub(crate) fn relieve(&self, frees: bool) -> Result<()> {
         let mut state = loop {
             if let Some(state) = self.checkpoint.try_lock() {

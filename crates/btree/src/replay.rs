@@ -2,7 +2,7 @@
 //!
 //! Records of scattered changes each need a leaf of their own. Reading those one after the other
 //! would take the latency of the disk times their number. So before a group of records is applied,
-//! the paths to its keys are followed level by level, and all nodes that are not in memory are
+//! the paths to its keys are followed level by level. All nodes that are not in memory are
 //! requested at once. The disk then works on many, and applying finds them read. Read errors are
 //! ignored here: applying the record reports them.
 //!
@@ -10,13 +10,13 @@
 //! pre-flushed, but no state points to them.
 //!
 //! The log may change more than the cache holds. Then changed leaves are pre-flushed, or a
-//! checkpoint is made of the records replayed so far, as committers would do; records in it are not
+//! checkpoint is made of the records replayed so far, as committers would do. Records in it are not
 //! replayed another time. The log is made durable before that.
 //!
-//! The time of a replay is estimated from its work - records, bytes of log, and nodes to read,
-//! which are those that were made changed since the last checkpoint froze - times the cost of each.
-//! The costs are those of a reference machine, scaled by how long the replay at opening took
-//! compared with its own estimate.
+//! The time of a replay is estimated from its work: records, bytes of log, and nodes to read, each
+//! times its cost. The nodes to read are those that were made changed since the last checkpoint
+//! froze. The costs are those of a reference machine. They are scaled by how long the replay at
+//! opening took compared with its own estimate.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -39,7 +39,7 @@ const RECORD_COST: Duration = Duration::from_micros(3);
 const LOG_KIB_COST: Duration = Duration::from_micros(5);
 /// Cost of a node that has to be read, when many are requested at once.
 const NODE_COST: Duration = Duration::from_micros(60);
-/// Bounds of the scale, in 256ths: a replay that took less than expected may have found its nodes
+/// Bounds of the scale, in 256ths. A replay that took less than expected may have found its nodes
 /// in the page cache, so the estimate is never made smaller.
 const SCALE_ONE: u64 = 256;
 const SCALE_MAX: u64 = 16 * SCALE_ONE;
@@ -134,7 +134,7 @@ impl<'a> Replayer<'a> {
     }
 
     /// The same for a store that missed a change. It makes no checkpoint, so the written leaves are
-    /// part of no state: the next opening finds units that the map calls free, and the log. Leaves
+    /// part of no state. The next opening finds units that the map calls free, and the log. Leaves
     /// that cannot be written stay in memory, and are tried again when more bytes have changed.
     fn relieve_lost(&mut self) -> Result<()> {
         let core = self.core;

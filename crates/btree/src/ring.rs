@@ -4,7 +4,7 @@
 //! queue if it was used twice since, and is evicted otherwise. So cells that a scan reads once pass
 //! through and never displace cells that are used repeatedly. A cell at the end of the main queue
 //! goes round as often as it was used, up to three times. A cell that was evicted from the small
-//! queue and is loaded again soon - before as many others were evicted as the main queue holds -
+//! queue may be loaded again soon, before as many others were evicted as the main queue holds. It
 //! enters the main queue at once.
 //!
 //! A cell is in a queue at most once. A changed cell leaves its queue, and enters again when a

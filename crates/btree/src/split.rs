@@ -115,8 +115,8 @@ impl Tree {
 }
 
 impl Root {
-    /// The leaf of a key, and whether it is the last child of its parent, if no node on the path to
-    /// it has another owner.
+    /// The leaf of a key, and whether it is the last child of its parent. `None` if a node on the
+    /// path to it has another owner.
     fn own_last(&self, key: &[u8]) -> Option<(Arc<LeafCell>, bool)> {
         let leaf = self.owned_leaf(key)?;
         let (mut child, mut last) = (&self.child, false);
@@ -128,8 +128,8 @@ impl Root {
         Some((Arc::clone(leaf), last))
     }
 
-    /// The parent of the leaf of a key, and the leaf's place there, if no node on the path to the
-    /// leaf has another owner, and all of them are changed.
+    /// The parent of the leaf of a key, and the leaf's place there. `None` if a node on the path to
+    /// the leaf has another owner, or is not changed.
     fn owned_parent(&mut self, key: &[u8]) -> Option<(&mut Interior, usize)> {
         let mut child = &mut self.child;
         loop {

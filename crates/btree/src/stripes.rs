@@ -1,23 +1,22 @@
 //! Locks over keys, so that commits that touch the same key are logged in the order in which they
 //! are applied. A key has one of a fixed number of locks; a commit takes its locks in order.
 //!
-//! Commits that only add to numbers in a key's value share its lock: the order of additions does
+//! Commits that only add to numbers in a key's value share its lock. The order of additions does
 //! not change the sum, so a replay of the log gets the same result. So threads that count in one
 //! place, such as creators of files in a subvolume, do not wait for each other's commits.
 //!
-//! The locks are in groups. Keys that differ only at their end - the entries of a directory, the
-//! extents of a file - share a group; within it the whole key selects the lock. So threads that
-//! work in different places seldom touch the same cache line, which costs more than a lock that is
-//! free, and threads in one place seldom wait for each other.
+//! The locks are in groups. Keys that differ only at their end, such as the entries of a directory
+//! or the extents of a file, share a group. Within it the whole key selects the lock. So threads
+//! that work in different places seldom touch the same cache line, which costs more than a lock
+//! that is free. Threads in one place seldom wait for each other.
 
 use std::hash::Hasher;
 
 use device::FastHasher;
 use device::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Number of groups. Enough that two places seldom collide: of 40 places in which each of two
-/// threads changes something now and then, one in thirteen shares its group with one of the other
-/// thread's.
+/// Number of groups. Enough that two places seldom collide. If each of two threads works in 40
+/// places, one place in thirteen shares its group with one of the other thread's.
 const GROUPS: usize = 512;
 /// Locks of a group: more than threads that may work in one place at once.
 const GROUP_STRIPES: usize = 16;

@@ -2,9 +2,9 @@
 //!
 //! **Latches.** A descent holds the tree shared and takes the latch of the leaf only. A thread that
 //! changes the structure - splits, merges, shadows a node that has another owner - holds the tree
-//! exclusively. Lock coupling would take two more atomic operations a level, and would contend for
+//! exclusively. Lock coupling would take two more atomic operations a level. It would contend for
 //! the latch of the root just as this contends for the tree's. A reader reads nothing from the disk
-//! while it holds a latch: a descent that misses a node in memory releases its latches, loads the
+//! while it holds a latch. A descent that misses a node in memory releases its latches, loads the
 //! node, and starts again.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::leaf::{LeafData, Value};
 use crate::nodes::Nodes;
 use crate::overflow::OverflowCell;
 
-/// Memory of a tree beside its nodes, in bytes: its latch, with a lock for each of up to eight
+/// Memory of a tree beside its nodes, in bytes. It has a latch, with a lock for each of up to eight
 /// threads that used it, and its place in the sets of trees.
 pub(crate) const TREE_BYTES: usize = 1500;
 

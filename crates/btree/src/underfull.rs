@@ -1,7 +1,7 @@
 //! Rebalances nodes that a change left underfull because no sibling was in memory.
 //!
 //! A change that makes a node underfull holds its tree exclusively, and all readers of the tree
-//! wait for it; so it does not wait for the disk (`merge`). Here, after the commit and with nothing
+//! wait for it. So it does not wait for the disk (`merge`). Here, after the commit and with nothing
 //! locked, the siblings are loaded, and the path to the key is rebalanced from the root down. That
 //! does not change the content of the tree and is not logged. A crash before it, or a checkpoint,
 //! finds an underfull node, which is harmless.

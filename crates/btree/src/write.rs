@@ -1,10 +1,11 @@
 //! Changes one key.
 //!
 //! A change is first tried in place, with the tree shared. That is possible when no node on the
-//! path has another owner, the leaf differs from its copy on disk (so all nodes above it are
-//! changed already), and it neither overflows nor becomes underfull. Otherwise the change holds the
-//! tree exclusively and descends from the root: own each node, split those that could not take a
-//! child, merge those that could not lose one, change the leaf, rebalance it.
+//! path has another owner and the leaf neither overflows nor becomes underfull. The leaf must also
+//! differ from its copy on disk, so that all nodes above it are changed already. Otherwise the
+//! change holds the tree exclusively and descends from the root. It owns each node, splits those
+//! that could not take a child, and merges those that could not lose one. Then it changes the leaf
+//! and rebalances it.
 
 use std::sync::Arc;
 
@@ -119,8 +120,8 @@ impl Nodes {
         Ok(())
     }
 
-    /// Ensures that the child that has the key can take one more child; and, by rebalancing it with
-    /// `siblings` if they are given, that it can lose one. Returns its place.
+    /// Ensures that the child that has the key can take one more child. If `siblings` are given, it
+    /// rebalances the child with them so that it can lose one. Returns its place.
     pub(crate) fn open_child(
         &self,
         node: &mut Interior,

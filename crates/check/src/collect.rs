@@ -1,17 +1,17 @@
 //! `pando gc`: finds what nothing names, and deletes it in two phases.
 //!
-//! It marks from the trees of all subvolumes, snapshots included, and reports what is not marked:
-//! pages of data segments, trees that no record names, files of the index that no base names. It
-//! does no more unless deletion is requested. It also marks from a tree that no record names, and
-//! deletes such a tree only if it is proven to hold no directory (`unnamed`): a repair restores any
-//! other.
+//! It marks from the trees of all subvolumes, snapshots included, and reports what is not marked.
+//! That is pages of data segments, trees that no record names, and files of the index that no base
+//! names. It does no more unless deletion is requested. It also marks from a tree that no record
+//! names. It deletes such a tree only if it is proven to hold no directory (`unnamed`): a repair
+//! restores any other.
 //!
 //! 1. It notes what it found, with the time, in a commit of its own.
 //! 2. It deletes what was noted a grace period ago and is found again. It forgets notes of what is
 //!    no longer found.
 //!
-//! So there is time between the first run and a deletion to see what would be deleted, and nothing
-//! is deleted that another thread is about to name. Anything that cannot be read ends the call with
+//! So there is time between the first run and a deletion to see what would be deleted. Nothing is
+//! deleted that another thread is about to name. Anything that cannot be read ends the call with
 //! nothing deleted, and so does a segment's file whose header names another segment.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -134,7 +134,7 @@ impl Checks<'_> {
 type Beside<'a> = &'a dyn Fn(&NamedInode) -> FsResult<Option<Vec<u8>>>;
 
 /// The attributes of the newest, plus those that only others have, newer ones first. From others it
-/// takes only attributes that do not affect permissions: a list or a capability belongs to the
+/// takes only attributes that do not affect permissions. A list or a capability belongs to the
 /// contents and the mode beside which it is stored. What does not fit and what does not decode is
 /// left out. Where that is the newest's it stays unchanged, which is another problem.
 fn gathered(

@@ -4,8 +4,9 @@
 //!    compared with its copy (`header`).
 //! 2. Contents are read, each stored range once (`data::check`), and pages are counted; files of
 //!    segments belong to this volume (`segments`).
-//! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`),
-//!    trees that it does not name (`unnamed`), and the copies of its records (`copies`).
+//! 3. The volume's own tree: subvolumes, names of snapshots, and what waits to be removed
+//!    (`table`). Also trees that it does not name (`unnamed`), and the copies of its records
+//!    (`copies`).
 //! 4. Each subvolume's tree: directories and their entries (`tree`), inodes with several names and
 //!    extents without an owner (`linked`), extents of files (`contents`). Of a snapshot only the
 //!    differences from a verified tree are checked (`shared`).
@@ -18,7 +19,8 @@
 //! no other process has open. It removes nothing because it could not be read. It repairs each
 //! problem by one commit, and checks the volume again until nothing repairable is left. So after a
 //! crash anywhere the next run continues. Memory is bounded by the volume's subvolumes, a bit or
-//! two for each inode number of one tree, a few bytes a node, and 24 KiB for 64 MiB of contents.
+//! two for each inode number of one tree, and a few bytes a node. It also takes 24 KiB for 64 MiB
+//! of contents.
 //!
 //! Which module decides what:
 //! * `offline`, `repair`, `collect`: a check without a daemon; the order of a repair; what is
@@ -31,7 +33,7 @@
 //! * `problem`: kinds of findings, and the repair that each names
 //! * `fix`, `join`, `keep`, `mounted`: what a repair writes
 //! * `look`, `latest`, `unread`, `sets`, `whereabouts`: what is read of an entry, and kept of the
-//!   one before; what is unknown; sets of inodes; paths in reports
+//!   one before. They also have what is unknown, sets of inodes, and paths in reports
 
 // Checks of a volume, and the repairs.
 mod collect;

@@ -107,9 +107,9 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Whether an entry of a copy that inherits, at the place of a subvolume, points to what that
-    /// is a copy of, or a copy of a copy. The subvolume was copied while the tree of the entry was
-    /// damaged.
+    /// Whether an entry of a copy that inherits, at the place of a subvolume, points to what the
+    /// subvolume was copied from, directly or not. The subvolume was copied while the tree of the
+    /// entry was damaged.
     fn is_copy_for(&self, entry: &Named, record: &SubvolumeRecord) -> bool {
         let above = self.table.subvolumes.get(&record.parent.0);
         let mut source = Some(record.source.0);

@@ -5,7 +5,7 @@ use opening::header::HeaderFault;
 use store::{Remedy, TreeId};
 
 /// Problems beyond this number are counted but not kept. The limit applies separately to those with
-/// a remedy, those that the disk cannot read, and all others, so that many of one sort do not hide
+/// a remedy, those that the disk cannot read, and all others. So many of one sort do not hide
 /// another. A repair checks again after it repaired those.
 pub const PROBLEMS_MAX: u64 = 10_000;
 
@@ -332,7 +332,7 @@ pub struct VolumeReport {
     /// Files of the index that were read.
     pub index_files: u64,
     /// The first of the problems that can be repaired, and the first of the others, in the order in
-    /// which they were met; those of the store are among them.
+    /// which they were met. Those of the store are among them.
     pub problems: Vec<Problem>,
     /// How many there were.
     pub problems_count: u64,

@@ -14,8 +14,8 @@ use super::{Checker, Edit, Fix, Problem, ProblemKind};
 
 impl Checker<'_, '_> {
     /// Checks the records, and compares those of charges with the inodes, if there is any quota and
-    /// everything can be read. If something cannot be read and no problem reports that yet, as with
-    /// what waits to be removed, this reports that they were not compared, and why.
+    /// everything can be read. If something cannot be read and no problem reports that yet, this
+    /// reports that they were not compared, and why. That is so with what waits to be removed.
     pub(super) fn check_quotas(&mut self) -> FsResult<()> {
         self.check_quota_records()?;
         self.check_quota_places()?;

@@ -2,10 +2,10 @@
 //! what is created in it is charged to no quota.
 //!
 //! A quota's record stays when its directory is removed, and a clone or a roll-back may have the
-//! directory without it. So only a contradiction is reported: inodes are charged to a quota in the
-//! subvolume in which its directory should be, no directory there waits to be removed, and the
-//! directory is there and carries another quota, or none. (One that is gone may have been removed:
-//! what is charged is in a trash, or is held.)
+//! directory without it. So only a contradiction is reported. Inodes are charged to a quota in the
+//! subvolume that should hold its directory. The directory is there, but carries another quota, or
+//! none. No directory there waits to be removed. (One that is gone may have been removed: what is
+//! charged is in a trash, or is held.)
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ impl Checker<'_, '_> {
     }
 
     /// The repair of a quota. The directory gets its mark if everything in it carries a quota, and
-    /// something carries this one; otherwise the record moves to the first directory that carries
+    /// something carries this one. Otherwise the record moves to the first directory that carries
     /// it.
     fn put_right(&self, one: &Displaced, found: &UsageTable) -> FsResult<Option<Fix>> {
         let Displaced { domain, record, tree, directory, .. } = one;

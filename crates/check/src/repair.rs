@@ -123,9 +123,8 @@ pub fn repair(
     }
     below(&mut repaired, &Fix::Header, || header::repair(env))?;
     // Then the log: the rest refers to the state that is left. If the log is not truncated,
-    // nothing else is done either. Rewriting a superblock would make the state that was found
-    // the newest, and the log that of another state, although the log may be the one that is
-    // right.
+    // nothing else is done either. Rewriting a superblock would make the state that was found the
+    // newest, and the log that of another state. Yet the log may be the one that is right.
     let mut can_continue =
         below(&mut repaired, &Fix::LogHeader, || engine::repair_log(env, &header::find(env)?))?;
     let damaged_log = repaired.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
@@ -178,9 +177,9 @@ pub fn repair(
 
 impl Checks<'_> {
     /// Records, for everything repairable in a volume that opens for reading only, why it is not
-    /// repaired. If both trees of its records are damaged that was already reported, and it
-    /// prevents the other repairs: `why` refers to one of them, and advises what the caller is
-    /// already doing.
+    /// repaired. If both trees of its records are damaged, that was already reported and prevents
+    /// the other repairs. `why` refers to one of the trees, and advises what the caller is already
+    /// doing.
     fn fail_all(
         self,
         repaired: &mut RepairReport,

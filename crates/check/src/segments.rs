@@ -1,8 +1,8 @@
 //! Data segments: their files belong to them, and their counts match the pages that extents name.
 //!
-//! A damaged mark is rewritten if the file is proven to be the segment's: by its other mark, or
-//! because what extents name in it can be read. A whole mark that names another segment is kept: it
-//! may be all that identifies the file. A second file of a segment is kept as well.
+//! A damaged mark is rewritten if the file is proven to be the segment's. The proof is its other
+//! mark, or that what extents name in it can be read. A whole mark that names another segment is
+//! kept: it may be all that identifies the file. A second file of a segment is kept as well.
 
 use data::{SegmentFault, SegmentFaultKind};
 use format::key;

@@ -2,13 +2,13 @@
 //! is right in them, too.
 //!
 //! A relation between two records can be wrong only if one of them differs. So everything related
-//! to a differing record is checked again, by the same checks as in a whole tree. That is the
-//! directories whose records or entries differ, those that differing entries point to or differing
-//! records are in, the inodes under their own number, and the extents of files. The granule is a
-//! directory: one that differs in an entry is walked.
+//! to a differing record is checked again, by the same checks as in a whole tree. Checked are the
+//! directories whose records or entries differ, and those that differing entries point to or
+//! differing records are in. So are the inodes under their own number, and the extents of files.
+//! The granule is a directory: one that differs in an entry is walked.
 //!
-//! This only proves a tree right. If it finds a problem or cannot decide (a record that does not
-//! decode, an extent whose owner is not among the differences), the tree is checked as a whole,
+//! This only proves a tree right. It may find a problem, or be unable to decide: a record does not
+//! decode, or an extent's owner is not among the differences. Then the tree is checked as a whole,
 //! which reports the problem. So is a tree for which there is no verified tree to compare with.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -252,8 +252,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Whether each file that has extents and differs was checked, or has as many bytes as in the
-    /// base, where an inode that does not differ owned them.
+    /// Whether each file that has extents and differs was checked. Otherwise, whether it has as
+    /// many bytes as in the base, where an inode that does not differ owned them.
     fn extents_have_owners(&mut self, tree: &Tree, differing: &Differing) -> FsResult<bool> {
         let (embedded, linked) = (&differing.embedded, &differing.linked);
         for &ino in differing.extents.keys().chain(embedded).chain(linked) {
@@ -277,7 +277,7 @@ impl Checker<'_, '_> {
         Ok(true)
     }
 
-    /// Whether the extents of a file do not overlap, and none of them is suspect: a frequently
+    /// Whether the extents of a file do not overlap, and none of them is suspect. A frequently
     /// synced file is moved to other extents while its inode does not change.
     fn extents_read(&mut self, tree: &Tree, ino: u64) -> FsResult<bool> {
         let mut scan = Scan::new(self.pin, tree.id, &key::extent_prefix(ino))?;

@@ -1,6 +1,6 @@
 //! One subvolume's tree: its directories in the order of their numbers, each with its entries.
 //!
-//! Each relation is checked from both ends: an entry points to a directory whose record points
+//! Each relation is checked from both ends. An entry points to a directory whose record points
 //! back, and a record points to an entry that points to it. A copy of a directory that was not
 //! pruned shares its source's whole tree; unreachable records are normal there.
 

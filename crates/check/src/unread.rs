@@ -1,6 +1,6 @@
-//! A pinned state as a check reads it: a failed read of the disk is treated as damage, so that the
+//! A pinned state as a check reads it. A failed read of the disk is treated as damage, so that the
 //! check skips it, reports it, and continues. Scans leave out inodes that are being made many at
-//! once: nothing counts them before they are reachable (`ops::bulk`), and where that was
+//! once. Nothing counts them before they are reachable (`ops::bulk`), and where that was
 //! interrupted, the next opening removes them.
 //!
 //! Only code that concludes nothing from unreadable data may use it. Garbage collection and the

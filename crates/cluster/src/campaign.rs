@@ -1,4 +1,4 @@
-//! A server that wants to own volumes: it has one lease, under which it advertises itself, and
+//! A server that wants to own volumes. It has one lease, under which it advertises itself, and
 //! under which the names of the volumes are that it owns.
 //!
 //! The server calls [`Campaign::renew`] and [`Campaign::step`] several times in the length of its

@@ -2,7 +2,7 @@
 //! have been written.
 //!
 //! Reserving takes a mutex; the bytes are written outside of it. A reservation is *in flight*, held
-//! by a [`Ticket`], until the commit that names it has returned: meanwhile its segment is neither
+//! by a [`Ticket`], until the commit that names it has returned. Meanwhile its segment is neither
 //! sealed nor deleted, and marking counts its pages as live.
 
 use std::collections::BTreeMap;
@@ -123,7 +123,7 @@ impl Allocator {
 
     /// Reserves at least one page, and at most `count` contiguous ones, of the open segment.
     pub(crate) fn reserve(self: &Arc<Self>, count: u32) -> Result<Reservation> {
-        // Contents stop first, so that metadata can still be changed; metadata stops before the
+        // Contents stop first, so that metadata can still be changed. Metadata stops before the
         // space for a checkpoint is used up, so that everything can still be deleted.
         let space = self.device.space()?;
         if space.free_bytes < (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX) {

@@ -1,14 +1,14 @@
 //! Data before the record that names it.
 //!
 //! The log calls [`Barrier::reach`] before it writes. A commit is made after the writes that it
-//! names have returned, so what is dirty when `reach` starts includes all that such a commit may
+//! names have returned. So what is dirty when `reach` starts includes all that such a commit may
 //! name. Numbered crash argument:
 //! 1. a page is written and counted as dirty before the batch that names it is committed;
 //! 2. `reach` syncs every segment that is dirty when it starts, or waits for the thread that does;
 //! 3. the log writes the batch after that. So a record that survives names pages that did.
 //!
 //! A failed sync may have lost bytes that the kernel then considers clean, so a second sync would
-//! falsely succeed: after the first failure, nothing is written until the volume is reopened.
+//! falsely succeed. After the first failure, nothing is written until the volume is reopened.
 
 use std::sync::atomic::Ordering;
 
@@ -83,7 +83,7 @@ impl Data {
     }
 
     /// The same for a caller that may hold its file, and has no write under way, for which a sync
-    /// would wait. Where a sync waits for an object store, the bound is higher: a writer that made
+    /// would wait. Where a sync waits for an object store, the bound is higher. A writer that made
     /// space before it took its file then waits here only if others have filled that since.
     pub(crate) fn make_space_to_write(&self, bytes: u64) -> Result<()> {
         let times = if self.uploads() { UNSYNCED_TIMES } else { 1 };

@@ -1,9 +1,9 @@
-//! Checking contents: every stored range that extents name is read and verified, once however many
-//! trees share it; the pages that they name are counted; overlapping ranges are found.
+//! Checking contents. Every stored range that extents name is read and verified, once however many
+//! trees share it. The pages that they name are counted, and overlapping ranges are found.
 //!
 //! It runs in steps over a pinned state, concurrently with writers. A page that was freed since the
-//! state was pinned may have been punched, so a failed verification here is only a suspicion
-//! ([`ContentCheck::bad`]): it is damage if the live tree still has the same extent and
+//! state was pinned may have been punched. So a failed verification here is only a suspicion
+//! ([`ContentCheck::bad`]). It is damage if the live tree still has the same extent and
 //! [`Data::verify_extent`] fails again.
 //!
 //! Two ranges overlap when a page begins one and is inside the other: views of one range share its

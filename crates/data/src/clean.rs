@@ -1,10 +1,10 @@
 //! Reclaiming space, in steps: seal full segments, punch dead pages, delete dead segments.
 //!
 //! A page is punched only when the commit that freed it is durable: after a crash no record names
-//! it. A segment is deleted only when its count of live pages is zero in a durable state, it is
-//! sealed, none of its reservations is in flight, and its number is not the greatest. A sealed
-//! segment gets no new pages, so a count of zero stays zero. And no space of a segment is reclaimed
-//! unless its file proves that it is that segment (`proof`).
+//! it. A segment is deleted only when its count of live pages is zero in a durable state and it is
+//! sealed. None of its reservations may be in flight, and its number must not be the greatest. A
+//! sealed segment gets no new pages, so a count of zero stays zero. And no space of a segment is
+//! reclaimed unless its file proves that it is that segment (`proof`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -97,8 +97,8 @@ impl Data {
         }
     }
 
-    /// Cleans everything possible, regardless of age, concurrently with the cleaner, until the
-    /// monotonic clock reaches `until`, but at least one step of it: for a full disk. Skips what is
+    /// Cleans everything possible, regardless of age, concurrently with the cleaner: for a full
+    /// disk. Runs until the monotonic clock reaches `until`, but at least one step. Skips what is
     /// not durable yet, and segments that fail.
     pub fn clean_now(&self, store: &dyn Store, until: Duration) -> Result<Cleaned> {
         let mut cleaned = Cleaned::default();
@@ -323,7 +323,7 @@ impl Data {
     /// Decides how dead pages are freed. A punch costs tens of microseconds on most file systems,
     /// and milliseconds on some; the cost of copying depends on the number of live pages. So a
     /// segment is punched while that is quick, and rewritten where it is not and enough of it is
-    /// dead; old pages are punched slowly, in pieces.
+    /// dead. Old pages are punched slowly, in pieces.
     fn way_to_free(&self, segment: u64, runs: &[PageRun], live: u64, old: bool) -> Way {
         let dead: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         let each = self.punch_nanos.load(Ordering::Relaxed).max(1);

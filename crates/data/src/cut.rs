@@ -2,10 +2,10 @@
 //!
 //! Extents that overlap the range are removed, or trimmed to one or two smaller views. Pages that
 //! only the removed parts named are freed. The views of a stored range that are in one file do not
-//! overlap in the range, so a page that a removed part covers whole is dead. The first and last
+//! overlap in the range. So a page that a removed part covers whole is dead. The first and last
 //! page of a part may be covered only in part. The rest of them may be named by the remainder of
-//! the same extent, or by another view within a chunk of it in the file. So the given records must
-//! reach one chunk beyond the range on both sides.
+//! the same extent. Another view within a chunk of it in the file may name them, too. So the given
+//! records must reach one chunk beyond the range on both sides.
 
 use format::extent::{CHUNK_BYTES, Stored, encode_inline, encode_stored};
 use format::{key, usage};
@@ -49,7 +49,7 @@ impl Freed {
     }
 }
 
-/// Edits of one file, collected before they are added to the batch: a key that is removed and set
+/// Edits of one file, collected before they are added to the batch. A key that is removed and set
 /// again is only set, and a segment's counter is changed once.
 pub(crate) struct Edits {
     file: FileRef,
@@ -97,8 +97,8 @@ impl Edits {
     }
 
     /// Removes `start..end` from `records`, which reach a chunk beyond it on both sides. If the
-    /// remainder of one would take the key of another, or of another's remainder, they overlap: the
-    /// file is damaged, and the cut is refused, because one of both would be lost.
+    /// remainder of one would take the key of another, or of another's remainder, they overlap and
+    /// the file is damaged. The cut is then refused, because one of both would be lost.
     pub(crate) fn cut(
         &mut self,
         records: &[Record],

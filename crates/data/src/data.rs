@@ -18,7 +18,7 @@ use crate::segments::{SEALED_DIRECTORY, SegmentFile, Segments};
 /// The contents of a volume's files.
 ///
 /// Every method may be called from any thread. Calls that plan into a batch for the same file must
-/// not run at the same time, and at most one of them may be in one batch. A plan reads what is
+/// not run at the same time. At most one of them may be in one batch. A plan reads what is
 /// committed, not what the batch already holds. No method commits by itself, except the cleaning of
 /// [`Data::clean_step`] and [`Data::sweep`].
 pub struct Data {
@@ -125,8 +125,8 @@ impl Data {
         Ok(total)
     }
 
-    /// Defects found since opening in segment files that are therefore not reclaimed, because they
-    /// do not prove that they are those segments; and unused duplicate files.
+    /// Defects found since opening in segment files, which are therefore not reclaimed because they
+    /// do not prove that they are those segments. Also unused duplicate files.
     pub fn held_back(&self) -> Vec<Corruption> {
         let mut found = self.segments.doubts();
         found.extend(self.segments.twins().into_iter().map(|(_, bad)| bad));

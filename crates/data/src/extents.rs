@@ -75,7 +75,7 @@ impl Data {
         Ok(ExtentCursor { file, cursor, first })
     }
 
-    /// As [`Data::extents`], for a caller that treats as a hole what none of them covers: in a
+    /// As [`Data::extents`], for a caller that treats as a hole what none of them covers. In a
     /// damaged file with overlapping extents, it includes all that reach beyond `from`.
     pub fn extents_to_read<'a>(
         &self,

@@ -1,5 +1,5 @@
 //! Space to be reclaimed: freed pages that wait for their commit to be durable, dead pages that
-//! wait to be punched, dead segments that wait to be deleted. Decides; `clean` acts.
+//! wait to be punched, and dead segments. Decides; `clean` acts.
 //!
 //! All of it is in memory: what a crash forgets stays on disk until garbage collection, and is
 //! never reallocated.
@@ -191,8 +191,8 @@ impl Garbage {
     }
 
     /// The segment to clean next: the one with the most dead pages, if it has enough of them, or
-    /// one whose dead pages are old: older than `age`, or much older where they were deferred. None
-    /// of those that are skipped.
+    /// one whose dead pages are old. Old is older than `age`, or much older where they were
+    /// deferred. It is none of those that are skipped.
     pub(crate) fn pick(
         &self,
         options: &Options,
@@ -255,8 +255,8 @@ impl Garbage {
         joined
     }
 
-    /// Pages that cannot be reclaimed on demand: of segments that failed, and, where the disk
-    /// cannot punch, of those that wait until more of their segment dies.
+    /// Pages that cannot be reclaimed on demand. These are pages of segments that failed and, where
+    /// the disk cannot punch, pages that wait until more of their segment dies.
     pub(crate) fn stuck_pages(&self, punches: bool) -> u64 {
         let waits = |dead: &Dead| dead.put_off.is_some_and(|least| dead.pages < least);
         let stuck = |dead: &&Dead| dead.failed || (!punches && waits(dead));

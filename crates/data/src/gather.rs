@@ -8,8 +8,8 @@
 //! A block is reserved as one run, so its segment is not sealed meanwhile, and marking counts its
 //! pages as live. Pages of it that no file got are returned to the segment, or buried.
 //!
-//! Beside the caller a thread syncs what was written, long before there is too much of it:
-//! otherwise the caller would wait for the disk, and then the disk for the caller.
+//! Beside the caller a thread syncs what was written, long before there is too much of it.
+//! Otherwise the caller would wait for the disk, and then the disk for the caller.
 
 use std::sync::Arc;
 

@@ -1,20 +1,20 @@
 //! Garbage collection: marks from every live root, then sweeps what no record names.
 //!
 //! It finds what counting cannot: pages that a clone shared and both sides dropped, pages of trees
-//! that were dropped whole, and what a crash forgot. The argument that it deletes nothing live:
+//! dropped whole, and pages that a crash forgot. The argument that it deletes nothing live:
 //! 1. the [`Horizon`] is taken first: what was allocated by then, and what of that was in flight;
 //! 2. then a state of all trees is pinned. A page below the horizon is named in that state, or in
 //!    flight at the horizon, or unreferenced: its commit has returned before the pin;
 //! 3. no record can name such a page later, because records only copy what records name, and pages
 //!    are never allocated twice;
-//! 4. the sweep frees pages below the horizon that are neither marked nor were in flight, after the
-//!    pinned state is durable, so that no crash restores a record that names one.
+//! 4. the sweep frees pages below the horizon that are neither marked nor were in flight. It does
+//!    so after the pinned state is durable, so that no crash restores a record that names one.
 //!
-//! Space is reported as on disk: a dead page that was punched, in this opening or another, is a
-//! hole and is not counted, and a page that the cleaner already has is passed to it once.
+//! Space is reported as on disk. A dead page that was punched, in this opening or another, is a
+//! hole and is not counted. A page that the cleaner already has is passed to it once.
 //!
-//! A count is corrected by a difference, so two collections must not correct it by the same one:
-//! each sweep begins a new generation, and marks of an older one are not swept.
+//! A count is corrected by a difference, so two collections must not correct it by the same one.
+//! Each sweep begins a new generation, and marks of an older one are not swept.
 //!
 //! Any error while marking ends the collection: an unread record is never treated as absent. A
 //! segment whose file does not prove that it is that segment is skipped ([`Marked::unproven`]).
@@ -359,7 +359,7 @@ impl Data {
             // Reported when it was marked.
             return Ok(());
         }
-        // The count first: if a crash follows, the next collection finds the pages again, but a
+        // The count first. If a crash follows, the next collection finds the pages again, but a
         // count that is too low would let a live segment be deleted.
         if u64::from(pages) != counted {
             let mut batch = Batch::new();
@@ -478,7 +478,7 @@ fn bytes_of(pages: u32) -> u64 {
 }
 
 impl Data {
-    /// The page after those of a segment: in a segment that was sealed before it was full, that is
+    /// The page after those of a segment. In a segment that was sealed before it was full, that is
     /// its footer, which no extent names and which is not dead. A rewritten one has a map.
     fn end_of_pages(&self, segment: u64) -> Result<u32> {
         let Some(SegmentFile::Sealed(sealed)) = self.segments.get(segment) else {

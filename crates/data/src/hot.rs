@@ -1,9 +1,9 @@
 //! Files that were fsynced recently, and how many of their bytes are inline for that reason.
 //!
-//! Invariant: each byte that the rule of fsynced files ([`crate::inline`]) puts into a record is
-//! counted here until it has moved to a segment, or its tree is gone. So a file with counted bytes
-//! is neither thrown out when the table is full nor dropped when it is closed. Where no file can
-//! be thrown out, a new one uses segments. Counts are upper bounds: bytes that were removed or
+//! Invariant: the rule of fsynced files ([`crate::inline`]) puts bytes into records. Each such byte
+//! is counted here until it has moved to a segment, or its tree is gone. So a file with counted
+//! bytes is neither thrown out when the table is full nor dropped when it is closed. Where no file
+//! can be thrown out, a new one uses segments. Counts are upper bounds: bytes that were removed or
 //! overwritten stay counted until the file settles. They are lost with the process.
 
 use std::collections::BTreeMap;
@@ -155,8 +155,8 @@ impl Hot {
         }
     }
 
-    /// A file whose inline bytes should move to segments: one that has many, or, where those of
-    /// all files are too many, the one that has most.
+    /// A file whose inline bytes should move to segments: one that has many. Where those of all
+    /// files are too many, it is the one that has most.
     pub(crate) fn due(&self, bounds: &Bounds) -> Option<FileRef> {
         if !self.has_any() {
             return None;

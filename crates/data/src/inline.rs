@@ -5,16 +5,16 @@
 //! 2. The file was fsynced recently and N <= 4 KiB: inline. "Recently" is within the last
 //!    16 small writes; a file that is never fsynced gains nothing from the log. Where each
 //!    change is made durable ([`crate::Options::synced`]), every file counts as fsynced.
-//! 3. N < 1 KiB and it cannot grow the stored extent before it: inline, because a page of 4 KiB and
-//!    a record for each would waste space. It joins the inline extent before it up to 4 KiB.
+//! 3. N < 1 KiB and it cannot grow the stored extent before it: inline. A page of 4 KiB and a
+//!    record for each would waste space. It joins the inline extent before it up to 4 KiB.
 //! 4. Everything before it is inline, and it ends within the first `inline_file_bytes`
 //!    ([`crate::Options`], none by default): inline, whatever N is.
 //! 5. Otherwise it goes to a segment and takes the inline extents directly before it along. So do 2
 //!    and 3 when those reach 64 KiB (3: 4 KiB).
 //!
-//! Inline bytes of rule 2 are bounded: those of a file (1 MiB, then it uses segments until
-//! [`Data::settle`] has moved them), and those of all files ([`crate::hot`]), so that contents do
-//! not stay in the tree permanently.
+//! Inline bytes of rule 2 are bounded, so that contents do not stay in the tree permanently. A file
+//! may have 1 MiB, then it uses segments until [`Data::settle`] has moved them. Those of all files
+//! are bounded, too ([`crate::hot`]).
 //!
 //! Where a sync makes an object of each segment that was written, the limits of rule 2 are greater
 //! ([`OBJECTS`]). A synced write is then one object, the log's, instead of two, and what moves to a

@@ -2,7 +2,7 @@
 //!
 //! The caller holds the file shared, or reads a snapshot: then no page that the records name can be
 //! freed meanwhile. Without that, a reader may see some records before and some after a change.
-//! Most such reads show as damage (a checksum fails, a segment is missing, extents overlap); so
+//! Most such reads show as damage: a checksum fails, a segment is missing, extents overlap. So
 //! before reporting damage, the read looks the records up again, and starts over if they changed.
 
 use format::Corruption;

@@ -1,15 +1,15 @@
 //! What opening finds: sealed segments, and open segments that a crash or a close left.
 //!
-//! Invariants afterwards: (1) every existing segment that a surviving record names is in the table;
-//! (2) no page is allocated again that a record may name; (3) no number is used again. They hold
-//! regardless of the state of the files: a segment may be lost, or truncated, and then reused pages
+//! Invariants afterwards: (1) every existing segment that a surviving record names is in the table.
+//! (2) No page is allocated again that a record may name. (3) No number is used again. They hold
+//! regardless of the state of the files. A segment may be lost, or truncated, and then reused pages
 //! would be lost with the files that lost theirs. (2) holds because no segment of an earlier
 //! opening is appended to: its length does not show what was allocated. (3) holds because the next
-//! number is above those of all files, the greatest of which is never deleted, and above those of
-//! all counts of live pages: whatever names a page is counted in the same commit. And (4) the names
-//! of all segments found are durable: sealed ones since the blobs were opened, the others since
-//! they are synced here. No record names bytes that the previous process wrote but did not sync,
-//! because the barrier precedes the write of the record.
+//! number is above those of all files, the greatest of which is never deleted. It is also above
+//! those of all counts of live pages: whatever names a page is counted in the same commit. And (4)
+//! the names of all segments found are durable: sealed ones since the blobs were opened, the others
+//! since they are synced here. No record names bytes that the previous process wrote but did not
+//! sync, because the barrier precedes the write of the record.
 //!
 //! Where only blobs are durable ([`crate::Options::upload_from`]), files of open segments are
 //! removed: no surviving record names them.
@@ -60,7 +60,7 @@ impl Data {
             device.create_dir(OPEN_DIRECTORY)?;
         }
         // The process that created a directory, or the segment that continues below, may have been
-        // killed before its name was durable; data written there would be lost with it.
+        // killed before its name was durable. Data written there would be lost with it.
         device.sync_dir("data")?;
         device.sync_dir(OPEN_DIRECTORY)?;
         let sealed = self.recover_sealed()?;

@@ -1,6 +1,6 @@
 //! Rewriting a segment where the store cannot punch (an object store), or punches slowly.
 //!
-//! Pages that are dead, or all zeros (an earlier punch leaves such), are omitted: pages that are
+//! Pages that are dead, or all zeros (an earlier punch leaves such), are omitted. Pages that are
 //! not in the map read as zeros, and a checksum verifies whether they should. The other pages are
 //! copied into a new blob under the next generation of the segment's name, with the map in front.
 //! Extents keep their page numbers, so no tree changes and no clone is affected. Numbered crash

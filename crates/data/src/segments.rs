@@ -55,8 +55,8 @@ pub(crate) struct OpenSegment {
     written: AtomicU64,
     /// Part of those that is known to be durable.
     synced: AtomicU64,
-    /// Held by the thread that syncs, so that waiting threads share its sync; and the sync's error,
-    /// if it failed: otherwise a thread that waited for it would get a success.
+    /// Held by the thread that syncs, so that waiting threads share its sync. Has the sync's error,
+    /// if it failed; otherwise a thread that waited for it would get a success.
     syncing: Mutex<Option<device::Error>>,
     /// Whether its header was verified, or written, in this opening.
     pub(crate) proven: AtomicBool,
@@ -125,8 +125,8 @@ impl OpenSegment {
         self.written.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// From time to time, has the disk start to write what was written up to an offset: it would
-    /// be idle until a sync of all otherwise.
+    /// From time to time, makes the disk start to write what was written up to an offset. Otherwise
+    /// the disk would be idle until a sync of all.
     pub(crate) fn start_write(&self, end: u64) {
         let started = self.started.load(Ordering::Relaxed);
         if end.saturating_sub(started) < START_BYTES {

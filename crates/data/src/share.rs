@@ -1,12 +1,12 @@
 //! Reflinks: a range of one file shows the extents of another, byte for byte, and copies nothing.
 //!
 //! 1. The extents of the source's range become views of the same stored bytes at the target's
-//!    offset, flagged `reflinked`; inline bytes, which are few, are copied; holes stay holes.
+//!    offset, flagged `reflinked`. Inline bytes, which are few, are copied; holes stay holes.
 //! 2. The target's old extents are cut out, as a write cuts them.
-//! 3. The source's own records are flagged as well: from now on no change of either file frees the
+//! 3. The source's own records are flagged as well. From now on no change of either file frees the
 //!    pages at once; garbage collection finds out when the last view is gone. Neighbours of the
-//!    range within a chunk are flagged too, because an adjacent view of the same stored range may
-//!    name the page with the last shared byte.
+//!    range within a chunk are flagged too. An adjacent view of the same stored range may name the
+//!    page with the last shared byte.
 //!
 //! All of it is one batch, so at no moment does only one side record the sharing.
 

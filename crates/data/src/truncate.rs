@@ -1,8 +1,8 @@
 //! Cutting files: truncate, punch, release. Each in steps of bounded size.
 //!
 //! A file may have more extents than one batch can remove. A truncate then cuts from the end and
-//! returns the size that it reached: the caller sets that size in the same batch, commits, and
-//! continues; a crash in between leaves a file of an intermediate size. Bytes beyond the size never
+//! returns the size that it reached. The caller sets that size in the same batch, commits, and
+//! continues. A crash in between leaves a file of an intermediate size. Bytes beyond the size never
 //! have extents, so a file that grows again reads zeros there.
 
 use format::key;
@@ -51,7 +51,8 @@ pub struct Released {
 
 impl Data {
     /// Truncates a file from `sizes.0` to `sizes.1` bytes, or to a size between them when that is
-    /// too much for one batch: set the size that it returns. Growing needs no change here.
+    /// too much for one batch. The caller sets the size that it returns. Growing needs no change
+    /// here.
     pub fn truncate(
         &self,
         store: &dyn Read,

@@ -5,9 +5,8 @@
 //! Numbered argument, which replaces that of `barrier`:
 //! 1. a page is written, and its segment counts the write as ended, before the batch that names the
 //!    page is committed;
-//! 2. the sync first takes the current segment from the allocator, so that no write to it begins,
-//!    then waits for the writes under way, and then makes the object of everything that was
-//!    written;
+//! 2. the sync first takes the current segment from the allocator, so that no write to it begins.
+//!    Then it waits for the writes under way, and makes the object of everything that was written;
 //! 3. the log writes the batch after that. So a record that survives names pages of an object.
 //!
 //! A segment's number is used by one opening, so an object under its name is this opening's own, or

@@ -85,7 +85,7 @@ pub(crate) fn window(store: &dyn Read, file: FileRef, from: u64, to: u64) -> Res
 }
 
 /// As [`window`], for a caller that treats as zeros what none of them covers. In a damaged file
-/// extents overlap, and a long one before a short one may reach in: it is included wherever a byte
+/// extents overlap, and a long one before a short one may reach in. It is included wherever a byte
 /// of the range that it covers would otherwise be treated as a hole.
 pub(crate) fn window_to_read(
     store: &dyn Read,

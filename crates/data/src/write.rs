@@ -1,10 +1,10 @@
 //! Writing: bytes go to the open segment, or into the record itself when they are few (`inline`),
 //! and the plan goes into the caller's batch.
 //!
-//! Bytes that follow one of this file's own extents grow it in place: into the rest of its last
-//! page, and into the segment's next pages while they are free. The old record stays valid, because
-//! its last checksum covers only its own bytes. The rest gets pages of its own, contiguous as far
-//! as the segment allows, is written with one call, and is cut into extents of 128 KiB.
+//! Bytes that follow one of this file's own extents grow it in place. They go into the rest of its
+//! last page, and into the segment's next pages while they are free. The old record stays valid,
+//! because its last checksum covers only its own bytes. The rest gets pages of its own, contiguous
+//! as far as the segment allows. It is written with one call, and is cut into extents of 128 KiB.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -22,11 +22,11 @@ use crate::{Data, ExtentOwner, FileRef, Freed};
 
 /// How far a chunk may reach beyond a byte that it holds.
 pub(crate) const CHUNK_REACH: u64 = CHUNK_BYTES as u64 - 1;
-/// With less space than this in its last page, an extent is not grown unless everything fits: the
+/// With less space than this in its last page, an extent is not grown unless everything fits. The
 /// second write call costs more than the space is worth.
 const GROW_BYTES_MIN: usize = 512;
-/// Number of unsealed segments at which writers seal one themselves, so that a volume whose cleaner
-/// does not run keeps a bounded number of files open.
+/// Number of unsealed segments at which writers seal one themselves. So a volume whose cleaner does
+/// not run keeps a bounded number of files open.
 const BACKLOG_MAX: usize = 8;
 
 impl Data {

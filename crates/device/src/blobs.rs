@@ -60,8 +60,8 @@ pub trait Blobs: Send + Sync {
     fn length(&self, name: &str) -> Result<Option<u64>>;
 
     /// All names that start with `prefix`, at any depth. A caller that also runs on servers gives a
-    /// prefix that ends with `/` and does not rely on the order: some servers require the one and
-    /// do not keep the other.
+    /// prefix that ends with `/` and does not rely on the order. Some servers require such a
+    /// prefix, and some keep no order.
     fn list(&self, prefix: &str) -> Result<Vec<String>>;
 
     /// Deletes an object; an absent one is not an error.
@@ -102,8 +102,8 @@ pub trait Blobs: Send + Sync {
         u64::MAX
     }
 
-    /// Whether a creation that returned an error may still have succeeded, or may succeed later,
-    /// because the request or the answer was lost on the network.
+    /// Whether a creation that returned an error may still have succeeded, or may succeed later.
+    /// The request or the answer may have been lost on the network.
     fn answers_may_be_lost(&self) -> bool {
         false
     }

@@ -6,7 +6,7 @@
 //!
 //! 1. Before [`PatientBlobs::insist`], errors are returned at once: an opening fails with the
 //!    store's error.
-//! 2. A creation returns `false` only for an object that other bytes made: if an earlier attempt
+//! 2. A creation returns `false` only for an object that other bytes made. If an earlier attempt
 //!    got no answer, the object under the name is compared with the bytes.
 //! 3. A caller that is [`crate::interruptible()`] gets an error when nobody waits for it any more,
 //!    or when the store has been full for some time. What the creation was for stays undurable, and
@@ -32,8 +32,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause before a retry.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Time without an answer from which a request counts as an outage, though it has not failed yet:
-/// the layer below may repeat it for longer.
+/// Time without an answer from which a request counts as an outage, though it has not failed yet.
+/// The layer below may repeat it for longer.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// A time in which the store accepts nothing.
@@ -151,7 +151,7 @@ impl PatientBlobs {
         Ok(())
     }
 
-    /// The error for a caller that need not wait until the store accepts something: nobody waits
+    /// The error for a caller that need not wait until the store accepts something. Nobody waits
     /// for it any more, or the store has been full for some time.
     fn refusal(&self, error: &Error) -> Option<Error> {
         if !is_interruptible() {

@@ -1,7 +1,7 @@
 //! `TimedBlobs`: objects, and how long their creations took.
 //!
 //! Invariants: a creation counts once, in the first class whose limit it does not exceed, however
-//! often it was repeated below; one that failed does not count.
+//! often it was repeated below. One that failed does not count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

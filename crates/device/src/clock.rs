@@ -24,7 +24,7 @@ pub struct SystemClock {
     start: Duration,
 }
 
-/// Time since the machine was started, with the time that it was suspended: what another machine
+/// Time since the machine was started, with the time that it was suspended. What another machine
 /// may count on is over when a suspended one continues.
 fn since_boot() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

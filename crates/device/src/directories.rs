@@ -1,7 +1,7 @@
 //! Directories that objects in a directory of a device need: the parts of their names.
 //!
 //! Invariant: an object is durable only if every directory above it is. So a directory counts as
-//! made only when its name was synced by this process: an earlier one, or another that works in the
+//! made only when this process synced its name. An earlier process, or another that works in the
 //! same place, may have made it and not synced it yet. Directories are never removed.
 
 use std::collections::BTreeSet;

@@ -49,7 +49,7 @@ pub struct FileSystemWatch {
 /// A change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileSystemEvent {
-    /// A name in a directory (absolute path), or with an empty name the directory itself: it was
+    /// A name in a directory (absolute path), or with an empty name the directory itself. It was
     /// created, was removed, or refers to a changed object.
     Changed(PathBuf, Vec<u8>),
     /// The kernel's queue overflowed and events were lost.

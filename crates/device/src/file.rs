@@ -1,9 +1,9 @@
 //! `Device`: the files of one volume directory.
 //!
 //! Paths are relative to the volume directory, in UTF-8, with `/` between components, without `..`.
-//! `docs/guide/crash-safety.md` states the assumptions about the disk: until `sync_data` returns,
+//! `docs/guide/crash-safety.md` states the assumptions about the disk. Until `sync_data` returns,
 //! any subset of the writes since the last one may be on disk, whole or torn at any 512-byte
-//! sector; until `sync_dir` returns, any subset of the creations, renames and removals in that
+//! sector. Until `sync_dir` returns, any subset of the creations, renames and removals in that
 //! directory may be.
 
 use std::io;
@@ -82,8 +82,8 @@ pub trait File: Send + Sync {
     /// The later read reports any error.
     fn prefetch(&self, _offset: u64, _length: u64) {}
 
-    /// Starts to write a range to the disk that was just written to the file, without waiting, so
-    /// that a later sync has less to do. A hint: nothing is durable by it.
+    /// Starts to write to the disk a range that was just written to the file. Does not wait; a
+    /// later sync has less to do. A hint: nothing is durable by it.
     fn start_write(&self, _offset: u64, _length: u64) {}
 
     /// Writes all of `bytes` at `offset`, growing the file where needed.

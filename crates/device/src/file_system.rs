@@ -1,8 +1,8 @@
 //! Which file system a directory is on, and whether several hosts may keep objects there.
 //!
-//! Objects of several hosts need three things of a file system: a rename or a link that replaces
-//! nothing, a directory's `fsync`, and listings that show what another host created before. NFS has
-//! the last only where it is mounted so.
+//! Objects of several hosts need three things of a file system. These are a rename or a link that
+//! replaces nothing, a directory's `fsync`, and listings that show what another host created
+//! before. NFS has the last only where it is mounted so.
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -1,7 +1,8 @@
 //! Files in a directory that another user may control: the only way to open, create and chown them.
 //!
-//! That user may place anything there at any moment: a symbolic link, a hard link to another user's
-//! file, a FIFO that blocks the opener, a device that acts when it is opened. So [`open`]
+//! That user may place anything there at any moment: a symbolic link, or a hard link to another
+//! user's file. It may also be a FIFO that blocks the opener, or a device that acts when it is
+//! opened. So [`open`]
 //! 1. opens the name for its inode alone (`O_PATH`), which neither blocks nor triggers a device;
 //! 2. checks that inode;
 //! 3. opens the same inode for use, through that descriptor: the name is not looked up again.

@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// Runs calls that may return an error of the kind `Interrupted` once `gave_up` returns that nobody
-/// waits for them, and one of lacking space where the object store is full.
+/// waits for them. Where the object store is full they may return one of lacking space.
 pub fn interruptible<T>(gave_up: Arc<dyn Fn() -> bool>, run: impl FnOnce() -> T) -> T {
     let before = GAVE_UP.with(|own| own.replace(Some(gave_up)));
     let done = run();

@@ -9,7 +9,7 @@
 //!
 //! **Why a lock may be created at any time.** Only the thread that holds `alone` creates one, and
 //! an exclusive holder keeps `alone` until it releases the latch. So while it holds the latch,
-//! exactly the locks that it has taken exist: a thread without a lock waits for `alone`, and a
+//! exactly the locks that it has taken exist. A thread without a lock waits for `alone`, and a
 //! thread that found a lock found one that was created before.
 //!
 //! A thread that shares a latch must not share it again: it would wait for a thread that waits for
@@ -84,7 +84,7 @@ impl RawLatch {
 }
 
 // SAFETY: an exclusive holder holds all existing locks, and no lock is created until it releases
-// the latch (see above), so no other thread holds one of them, shared or not. Guards stay with
+// the latch (see above). So no other thread holds one of them, shared or not. Guards stay with
 // their thread, and a thread's number never changes, so a thread releases the lock that it took.
 unsafe impl lock_api::RawRwLock for RawLatch {
     const INIT: RawLatch =

@@ -6,8 +6,8 @@
 //! fsync.
 //!
 //! Promises: bytes of a file survive a power cut once it was synced, and a name once its directory
-//! was; of the rest, any part may. An object is there as a whole or not at all, and is durable when
-//! its creation returns. An [`Error`] names the call and the file or object.
+//! was. Any part of the rest may survive. An object is there as a whole or not at all, and is
+//! durable when its creation returns. An [`Error`] names the call and the file or object.
 //!
 //! Which module decides what:
 //! * `file`, `local`, `guarded`: files of a volume directory; which are opened in a directory of

@@ -139,8 +139,8 @@ impl LocalDevice {
         held.ok_or(Errno::NOENT)
     }
 
-    /// Whether the superuser may follow the link in another user's directory: only to a
-    /// directory of that same user, who could otherwise have files created anywhere.
+    /// Whether the superuser may follow the link in another user's directory. Only to a directory
+    /// of that same user, who could otherwise have files created anywhere.
     fn is_for_us(&self, directory: &OwnedFd) -> rustix::io::Result<()> {
         let Some((owner, _)) = self.give_to else { return Ok(()) };
         let theirs = rustix::fs::fstat(directory)?.st_uid == owner;
@@ -371,7 +371,7 @@ impl Device for LocalDevice {
     }
 }
 
-/// Whether the file system or the caller's permissions rule out locking a directory: NFS locks only
+/// Whether the file system or the caller's permissions rule out locking a directory. NFS locks only
 /// files that are open for writing, and a caller that may not list a directory cannot open it.
 fn cannot_be_locked(error: Errno) -> bool {
     matches!(
@@ -505,11 +505,11 @@ impl File for LocalFile {
     }
 }
 
-/// A held `flock` of a file and of the directory, which cannot be removed while it has files: a
+/// A held `flock` of a file and of the directory, which cannot be removed while it has files. A
 /// process that removes and recreates the file gets another file, but no lock.
 ///
-/// Closing both descriptors releases the locks too, but not while a child process that was just
-/// started still has them open, which it does until its program runs.
+/// Closing both descriptors releases the locks too, unless a child process that was just started
+/// still has them open. The child has them until its program runs.
 #[derive(Debug)]
 struct LocalLock {
     file: fs::File,

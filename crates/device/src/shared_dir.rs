@@ -1,9 +1,9 @@
 //! Objects as files of one directory that many hosts and processes use at once.
 //!
 //! Invariants: an object appears under its name whole and durable, by one rename that replaces
-//! nothing. So of several that create a name, also on several hosts, one succeeds, and a process
-//! that was paused for hours can add nothing to what exists. No file is changed after that. What a
-//! caller learned of an object - that it exists, its bytes, that it is listed - is durable: another
+//! nothing. So of several that create a name, also on several hosts, one succeeds. A process that
+//! was paused for hours can add nothing to what exists. No file is changed after that. What a
+//! caller learned of an object is durable: that it exists, its bytes, that it is listed. Another
 //! process may have been killed between its rename and its sync, so this one syncs too.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub struct SharedDir {
 }
 
 impl SharedDir {
-    /// Opens the objects in the device's own directory, which must exist: a directory that was made
+    /// Opens the objects in the device's own directory, which must exist. A directory that was made
     /// here might be below the mount point of a share that is not mounted.
     pub fn open(
         device: Arc<dyn Device>,

@@ -1,4 +1,4 @@
-//! A small number for each thread, to partition shared data: each thread writes to a cache line of
+//! A small number for each thread, to partition shared data. Each thread writes to a cache line of
 //! its own, as long as there are no more threads than lines.
 //!
 //! It is the least number that no living thread has. Otherwise threads that start and end could

@@ -1,10 +1,10 @@
 //! Locks, condition variables and channels: everything a thread can wait for besides the clock,
 //! the network and the disk.
 //!
-//! All crates take them from here and from nowhere else, so a simulator that decides which thread
+//! All crates take them from here and from nowhere else. So a simulator that decides which thread
 //! continues has one place to replace: with the feature `sim` they come from `device::sim`.
-//! `parking_lot` is a dependency of this crate alone; clippy
-//! refuses the standard library's equivalents everywhere else.
+//! `parking_lot` is a dependency of this crate alone; clippy refuses the standard library's
+//! equivalents everywhere else.
 
 #[cfg(feature = "sim")]
 pub use crate::sim::{

@@ -1,6 +1,6 @@
 //! Threads: named, and started in one place. With the feature `sim` they come from `device::sim`.
 //!
-//! A thread that waits for long, of which there are many, *rests* first: allocators keep memory for
+//! A thread that waits for long, of which there are many, *rests* first. Allocators keep memory for
 //! each thread, also what it freed, until it allocates again or ends. What a program's allocator
 //! does about that is the program's choice.
 

@@ -1,5 +1,5 @@
-//! Environment variables and configuration files of the user who runs the process: what other
-//! programs (AWS tools) keep outside the volume, and a person expects to be used.
+//! Environment variables and configuration files of the user who runs the process. Other programs
+//! (AWS tools) keep them outside the volume, and a person expects them to be used.
 
 use std::io::{self, Read};
 

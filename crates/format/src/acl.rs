@@ -1,7 +1,7 @@
 //! Access control lists (`docs/format/acl.md`): the value of the extended attributes
 //! `system.posix_acl_access` and `system.posix_acl_default`, in the form that Linux gives them.
 //!
-//! A list that decodes is valid in the sense of acl(5): the owner, the group and the others have
+//! A list that decodes is valid in the sense of acl(5). The owner, the group and the others have
 //! one entry each, and a list that names users or groups has a mask.
 
 use crate::layout::Field;

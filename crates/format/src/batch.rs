@@ -1,6 +1,6 @@
 //! The operations of one commit, as the log stores them (`docs/format/batch.md`).
 //!
-//! A batch is encoded once, by the code that builds it: the same bytes go to the log, are applied
+//! A batch is encoded once, by the code that builds it. The same bytes go to the log, are applied
 //! to the trees, and are replayed after a crash.
 
 use crate::run_manifest::{BlobEntry, RunEntry};
@@ -16,7 +16,7 @@ pub const LANES_MAX: usize = 16;
 pub const LANE_OFFSET_MAX: usize = 4096;
 /// Most prefixes of one partial clone.
 pub const PREFIXES_MAX: usize = 4096;
-/// Greatest number and length of a blob that is linked, and most entries of its run: sums of many
+/// Greatest number and length of a blob that is linked, and most entries of its run. Sums of many
 /// of them are kept in 64 bits.
 const LINKED_MAX: u64 = 1 << 48;
 

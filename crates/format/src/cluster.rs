@@ -108,8 +108,7 @@ pub enum ColumnId {
 pub const COLUMNS: usize = 21;
 
 /// The byte on disk of the first column of extended attributes. DO NOT CHANGE: each attribute has
-/// two, by its place among the names of the summary, and there are bytes for as many as there can
-/// be.
+/// two, by its place among the names of the summary. There are bytes for as many as there can be.
 const ATTRIBUTE_FIRST: u8 = 128;
 const _: () = assert!(COLUMNS < 128 && cluster_summary::CARRIED_MAX * 2 == 128);
 

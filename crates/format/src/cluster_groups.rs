@@ -47,7 +47,7 @@ pub const DAY: i64 = 86_400_000_000_000;
 const DAYS_BEFORE: i64 = 106_752;
 
 /// Number, size and space of inodes. The sizes of two sparse files may exceed 64 bits, so sizes are
-/// summed in 128 bits: the greatest possible number of files of the greatest size does not overflow
+/// summed in 128 bits. The greatest possible number of files of the greatest size does not overflow
 /// those. If the sum of a cluster exceeds 64 bits, the greatest number is stored on disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sums {

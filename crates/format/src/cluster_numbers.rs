@@ -1,7 +1,7 @@
 //! A column of numbers in a cluster (`docs/format/cluster.md`): for each block the least value, and
 //! for each row the difference from it, in bits. A row can be read without the others.
 //!
-//! If few values of a block are much greater than the rest, as with sizes, they are stored as
+//! In some blocks, as of sizes, few values are much greater than the rest. They are stored as
 //! patches and the others take fewer bits. If values repeat, rows store their places in a sorted
 //! dictionary.
 

@@ -1,6 +1,6 @@
 //! The inode of a directory, under its own number (`docs/format/directory-record.md`).
 //!
-//! The offsets are fixed, so that creations and removals in it change counts and times by merges,
+//! The offsets are fixed. So creations and removals in it change counts and times by merges,
 //! without reading the record and without excluding each other.
 
 use crate::inode_record::Elsewhere;

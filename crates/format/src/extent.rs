@@ -2,7 +2,7 @@
 //!
 //! Key: `X | inode | file offset`. There are two kinds: *stored* bytes are in a data segment,
 //! *inline* bytes are in the record itself. A stored extent is a view (`skip`, `length`) of a
-//! stored range that starts at a page of a segment; an overwrite in the middle leaves two views of
+//! stored range that starts at a page of a segment. An overwrite in the middle leaves two views of
 //! one range. The checksums are those of the range's 4 KiB chunks that the view touches.
 
 use crate::layout::{Field, size_of};

@@ -1,5 +1,5 @@
-//! What a number of an inode consists of (`docs/format/keys.md`): its home, which assigned it and
-//! is part of it for ever, and where it is in the sequence of the home.
+//! What a number of an inode consists of (`docs/format/keys.md`). Its home assigned it and is part
+//! of it for ever; the rest is its place in the sequence of the home.
 
 /// Bits of an inode's number that count: the sequence. Those above are its home.
 const SEQUENCE_BITS: u32 = 49;

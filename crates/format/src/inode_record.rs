@@ -219,8 +219,8 @@ impl InodeRecord {
     }
 
     /// Blocks of 512 bytes that `stat` and searches show. A file that is a single hole has one and
-    /// not none. The kernel may not have written data that a program stored through a memory map
-    /// yet, and `tar -S` treats a file without blocks as zeros without reading it.
+    /// not none. The kernel may not have written data yet that a program stored through a memory
+    /// map. `tar -S` treats a file without blocks as zeros without reading it.
     #[inline]
     pub fn blocks(&self) -> u64 {
         let is_hole = self.has_extents && self.size > 0;

@@ -1,11 +1,10 @@
 //! A record of the log (`docs/format/log.md`): header, then payload.
 //!
 //! The checksum covers the volume's secret, the payload and then the rest of the header, in this
-//! order, so that a committer sums its payload before it holds any lock. It begins with a secret
-//! because users choose parts of payloads (names, short file contents): when a torn tail is
-//! searched, bytes that look like a record or mark must not be accepted as one. A header without
-//! payload is a **mark**: it follows the last record that a sync has covered, and records that
-//! fact.
+//! order. So a committer sums its payload before it holds any lock. It begins with a secret because
+//! users choose parts of payloads (names, short file contents). When a torn tail is searched, bytes
+//! that look like a record or mark must not be accepted as one. A header without payload is a
+//! **mark**: it follows the last record that a sync has covered, and records that fact.
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader};

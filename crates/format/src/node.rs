@@ -1,6 +1,6 @@
 //! B-tree nodes on disk: a fixed header, then a body by kind (`docs/format/node.md`).
 //!
-//! A node is encoded before it has a place; [`seal`] then writes the place into the header and
+//! A node is encoded before it has a place. [`seal`] then writes the place into the header and
 //! yields the checksum that goes into the pointer.
 
 use crate::layout::{Field, size_of};

@@ -1,6 +1,6 @@
 //! A pointer to a node on disk: its place, its length, and the checksum of its bytes.
 //!
-//! The checksum is in the pointer, not beside the data, so that a reader recognises a block that is
+//! The checksum is in the pointer, not beside the data. So a reader recognises a block that is
 //! whole but stale, or another node's (`docs/format/node.md`).
 
 use crate::layout::{Field, size_of};

@@ -1,5 +1,5 @@
-//! Quotas (`docs/format/quota.md`): an accounting domain with its limits, the amounts that a
-//! subvolume's inodes are charged to it, and the mark of an inode that names its domain.
+//! Quotas (`docs/format/quota.md`). An accounting domain has limits. Records have the amounts that
+//! a subvolume's inodes are charged to it, and the mark of an inode names its domain.
 //!
 //! Keys in the volume's tree: `Q | domain` for the limits, `Q | domain | subvolume` for the
 //! charges. Charges are changed by merges in the batches that cause them. So threads that create

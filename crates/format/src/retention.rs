@@ -1,7 +1,7 @@
 //! Schedules and holds of snapshots (`docs/format/retention.md`).
 //!
-//! A schedule is stored as `P | lineage | directory` in the volume's tree: when the daemon takes
-//! snapshots of that directory, and how many of them it keeps. A hold is stored as
+//! A schedule is stored as `P | lineage | directory` in the volume's tree. It has when the daemon
+//! takes snapshots of that directory, and how many of them it keeps. A hold is stored as
 //! `F | subvolume | name`: it prevents the deletion of that snapshot.
 
 use crate::key::{concat, tagged};

@@ -1,7 +1,7 @@
 //! A block of a sorted run: a header, a mini-page of keys and a mini-page of values, after PAX and
 //! BabuDB's Fig. 2 (`docs/format/run-block.md`).
 //!
-//! Keys are stored without the common prefix of the block, so that a binary search reads only the
+//! Keys are stored without the common prefix of the block. So a binary search reads only the
 //! mini-page of keys, and compares the prefix once.
 
 use std::cell::RefCell;

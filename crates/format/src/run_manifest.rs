@@ -77,7 +77,7 @@ pub const ORIGIN_LAYOUT: &[Field] = &[
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
 /// The newest version that this program reads. It writes the oldest that can express its content,
-/// so that older programs can open such stores: in versions without the prefix length, directories
+/// so that older programs can open such stores. In versions without the prefix length, directories
 /// are named by the number of bytes that volumes use.
 pub const VERSION: u32 = 4;
 /// The version without value logs.
@@ -447,8 +447,8 @@ impl RunManifest {
         Ok(())
     }
 
-    /// Whether the numbers of blobs, runs and rows can be added up when the state is opened: those
-    /// of all runs, since the runs may all name one part of a blob, or one log.
+    /// Whether the numbers of blobs, runs and rows can be added up when the state is opened. They
+    /// are those of all runs, since the runs may all name one part of a blob, or one log.
     fn sums_fit(&self) -> bool {
         let sum = |numbers: &mut dyn Iterator<Item = u64>| numbers.fold(0, u64::saturating_add);
         let fits = |numbers: &mut dyn Iterator<Item = u64>| sum(numbers) <= SUM_MAX;

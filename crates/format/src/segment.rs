@@ -188,7 +188,7 @@ impl PageMap {
     }
 
     /// The number of pages from `page` on, up to `most` (at least one), that are all kept or all
-    /// not, and the rank of the first if they are kept.
+    /// not. Also the rank of the first if they are kept.
     pub fn run(&self, page: u32, most: u32) -> (Option<u32>, u32) {
         let first = self.rank(page);
         let mut count = 1_u32;

@@ -1,5 +1,5 @@
-//! The stream of `pando send` (`docs/format/stream.md`): a preamble, then frames, each of which is
-//! one record with a checksum of its own; the last record has a digest of everything before it.
+//! The stream of `pando send` (`docs/format/stream.md`): a preamble, then frames. Each frame is one
+//! record with a checksum of its own; the last record has a digest of everything before it.
 //!
 //! Decoders bound every length before they use it, so that a hostile stream costs no more memory
 //! than one frame. What a record means in a tree, and who may have it applied, is not known here.

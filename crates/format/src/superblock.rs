@@ -2,7 +2,7 @@
 //!
 //! Two files hold one each, and a state is written into both before anything of the previous state
 //! is freed. Programs that wrote version 1 may have written them alternately, so a version 1
-//! superblock guarantees less: beside a damaged one it may point to a state whose space was reused.
+//! superblock guarantees less. Beside a damaged one it may point to a state whose space was reused.
 
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
@@ -69,7 +69,7 @@ pub struct Superblock {
 pub enum Decoded {
     /// This version: the other superblock is equal, or is not needed.
     Superblock(Superblock),
-    /// A version that may have been written alternately: if the other superblock cannot be read,
+    /// A version that may have been written alternately. If the other superblock cannot be read,
     /// that one may be of a later state, for which space of this one's state was freed.
     InTurns(Superblock),
     /// A newer version: its number.

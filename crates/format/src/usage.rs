@@ -2,7 +2,7 @@
 //!
 //! Key: `G | segment` in the volume tree. Merges change it in the batches that write and free
 //! extents, so that a crash leaves it exact. Pages that a clone may still refer to are not
-//! subtracted when one side drops them, so it is an upper bound until a mark corrects it.
+//! subtracted when one side drops them. So it is an upper bound until a mark corrects it.
 
 use crate::Malformed;
 use crate::Reader;

@@ -1,8 +1,8 @@
 //! `volume.pando` and its copy: the identity of a volume (`docs/format/volume.md`). Written once,
 //! by `format`; the first gets its name last.
 //!
-//! A volume in a directory has version 1. Version 2 is the header of a volume in an object store,
-//! which is an object there, and in each host directory of that volume, with the store's URL.
+//! A volume in a directory has version 1. Version 2 is the header of a volume in an object store.
+//! It is an object there, and is also in each host directory of that volume, with the store's URL.
 //! Version 3 is the header of a volume whose inodes have a home other than 0.
 
 use crate::key::INODE_HOME_MAX;

@@ -1,5 +1,5 @@
-//! Builds a tree with the rights of a caller: as drafts, which become visible many at once, where
-//! that is possible, and by ordinary calls where it is not. The result is the same.
+//! Builds a tree with the rights of a caller. Where possible it makes drafts, many of which become
+//! visible at once; elsewhere it uses ordinary calls. The result is the same.
 //!
 //! Drafts are made visible when they take much memory, when an ordinary call may depend on them,
 //! and when [`Builder::flush`] is called. If that fails, the drafts of that time are lost, each use

@@ -1,7 +1,7 @@
 //! The history of a path: what was there in each snapshot of any directory above it, and what is
 //! there now.
 //!
-//! A path is followed by its names: below each existing directory on the way, the rest of the path
+//! A path is followed by its names. Below each existing directory on the way, the rest of the path
 //! is looked up in the snapshots of that directory. So a deleted file is found as long as some
 //! directory above it still has snapshots; a rename ends the history. Snapshots of a removed
 //! directory belong to the path that it had when they were taken, if that is known.
@@ -91,10 +91,10 @@ struct Subject<'a> {
     cancel: &'a AtomicBool,
 }
 
-/// Calls a function with the versions of a path that the caller may see, the oldest first, the
-/// present last, until it breaks; `NotFound` if it is in none of them. Symbolic links on the way
-/// are followed in the present, and not in snapshots: a snapshot with a link there gives no
-/// information. The last component is reported itself, a link too.
+/// Calls a function with the versions of a path that the caller may see, until it breaks. The
+/// oldest version is first and the present one last. Returns `NotFound` if the path is in none of
+/// them. Symbolic links on the way are followed in the present, and not in snapshots: a snapshot
+/// with a link there gives no information. The last component is reported itself, a link too.
 pub(crate) fn history(
     fs: &Volume,
     caller: &Caller,

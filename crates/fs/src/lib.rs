@@ -1,9 +1,9 @@
 //! An open volume as front ends and programs call it: [`Fs`] is every floor over the one below.
 //!
 //! A call enters by [`FileSystem`] and is one file of `ops::posix`. An operation passes the gate of
-//! its subvolume and yields a plan: what it locks, what it read, the batch, and what front ends
-//! learn (`ops`). Quotas and the trash see the plan (`policy`). If there is no space for it,
-//! `upkeep` reclaims some.
+//! its subvolume and yields a plan (`ops`): its locks, what it read, the batch, and what front ends
+//! learn. Quotas and the trash see the plan (`policy`). If there is no space for it, `upkeep`
+//! reclaims some.
 //!
 //! Promises: a change is atomic, to other calls, to snapshots and to a crash. A snapshot shows
 //! every change that returned before it began, and each other one whole or not at all. After `sync`

@@ -44,9 +44,9 @@ impl Fs {
         (**self).snapshot_rename(&self.policies(), caller, dir, from, to)
     }
 
-    /// Takes a snapshot that a schedule requests, with the rights of the user who set it (with the
-    /// groups of that user), and notes in the same commit that this was done. `Stale`: the schedule
-    /// is another one by now.
+    /// Takes a snapshot that a schedule requests, with the rights and groups of the user who set
+    /// it. Records in the same commit that this was done. `Stale`: the schedule is another one by
+    /// now.
     pub fn snapshot_scheduled(
         &self,
         of: (&ScheduleInfo, Vec<u32>),
@@ -76,9 +76,10 @@ impl Fs {
     /// Clones a directory, which may be in a snapshot, with the subvolumes below it, which the
     /// clone inherits.
     ///
-    /// Owners and modes stay as they are, and the way into the clone is the caller's own choice
-    /// of a parent; so a user who could not read a file below the source cannot read it in the
-    /// clone. Only the owner of the source, or root, may: what is cloned outlives its removal.
+    /// Owners and modes stay as they are, so a user who could not read a file below the source
+    /// cannot read it in the clone. The caller chooses the clone's parent, and so the way into it.
+    /// Only the owner of the source, or root, may clone it: the clone outlives the removal of its
+    /// source.
     pub fn clone_dir(
         &self,
         caller: &Caller,

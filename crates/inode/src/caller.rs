@@ -10,7 +10,7 @@ pub enum Enforce {
 }
 
 /// Privileges of a file that a change of its contents or owner clears in the same batch, in
-/// addition to those always cleared: set by code that knows what the caller may keep.
+/// addition to those always cleared. Code that knows what the caller may keep sets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     /// The set-id bits, even if the superuser makes the change: it lacks `CAP_FSETID`.
@@ -69,8 +69,8 @@ impl Caller {
         !self.is_root() || self.ends.set_id
     }
 
-    /// Whether the caller is in a group, or the kernel has checked it: it knows all groups of the
-    /// caller, and itself answers a change that requires membership.
+    /// Whether the caller is in a group, or the kernel has checked it. The kernel knows all groups
+    /// of the caller, and itself answers a change that requires membership.
     pub fn may_be_in(&self, gid: u32) -> bool {
         self.enforce == Enforce::Kernel || self.in_group(gid)
     }

@@ -1,6 +1,6 @@
 //! Numbers of inodes and subvolumes.
 //!
-//! [`NodeId`] names an inode of a volume in memory and in calls; its two parts are never confused
+//! [`NodeId`] names an inode of a volume in memory and in calls. Its two parts are never confused
 //! with the one number that users see, [`NodeId::shown`].
 
 use std::hash::{Hash, Hasher};
@@ -18,8 +18,8 @@ pub struct Ino(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubvolId(pub u64);
 
-/// The part of a node that identifies its subvolume: 23 bits, unique among subvolumes that exist
-/// at one time, and one more bit for virtual directories.
+/// The part of a node that identifies its subvolume. It has 23 bits, unique among subvolumes that
+/// exist at one time, and one more bit for virtual directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u64);
 
@@ -142,9 +142,9 @@ const fn mix(slot: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The number that a wide inode of a slot shows: XORed with a mix of the slot. What narrow inodes
-/// of the slot show, and 0 and 1, are excepted: a wide inode that would show these takes the place
-/// that narrow ones left free. So for each slot this is a bijection.
+/// The number that a wide inode of a slot shows: XORed with a mix of the slot. Excepted are 0, 1
+/// and what narrow inodes of the slot show. A wide inode that would show one of these takes the
+/// place that narrow ones left free. So for each slot this is a bijection.
 #[cold]
 const fn shown_wide(slot: u64, ino: u64) -> u64 {
     let mixed = mix(slot);
@@ -170,7 +170,7 @@ const fn wide_shown_as(slot: u64, shown: u64) -> u64 {
 }
 
 /// A node that is stored and loaded by any thread. The inode is that of the first node for as long
-/// as it exists: only the subvolume changes, as that of the root does in a rollback. A reader of a
+/// as it exists. Only the subvolume changes, as that of the root does in a rollback. A reader of a
 /// node whose inode changed as well may see a mix of both, which names nothing.
 #[derive(Debug)]
 pub struct AtomicNode {

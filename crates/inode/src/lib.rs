@@ -1,11 +1,11 @@
 //! Attributes, names and permission rules, shared by the namespace and search.
 //!
-//! Promises: nothing here does I/O, takes a lock or keeps state, so every function may be called
+//! Promises: nothing here does I/O, takes a lock or keeps state. So every function may be called
 //! from any thread, and returns the same for the same arguments. Rules of permissions exist here
 //! once ([`permissions`]); extended attributes have further ones in `ops`. An [`FsError`] is an
 //! answer of POSIX, or [`FsError::Io`] for what a lower layer could not do; its text names what and
-//! where. Times are nanoseconds since 1970 and may be negative; sizes are bytes; names are bytes,
-//! 1 to 255 of them, in no encoding. Types that cross the socket keep the order of their fields and
+//! where. Times are nanoseconds since 1970 and may be negative; sizes are bytes; names are bytes, 1
+//! to 255 of them, in no encoding. Types that cross the socket keep the order of their fields and
 //! variants.
 //!
 //! Which module decides what:

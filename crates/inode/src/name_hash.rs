@@ -1,7 +1,7 @@
 //! The keyed hash of names, which orders a directory (`docs/format/keys.md`).
 //!
-//! SipHash-1-3 keyed with a secret of the volume, so that no user can choose names that collide;
-//! truncated to 55 bits, so that hash and collision index fit in a directory cookie of 63 bits.
+//! SipHash-1-3 keyed with a secret of the volume, so that no user can choose names that collide. It
+//! is truncated to 55 bits, so that hash and collision index fit in a directory cookie of 63 bits.
 
 use std::hash::Hasher as _;
 

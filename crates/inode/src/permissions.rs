@@ -51,7 +51,7 @@ impl Owned {
     /// Whether the caller may do all of `mask`, regardless of [`Enforce`]; `None` if the access
     /// list decides.
     ///
-    /// As in Linux, a list with an empty mask is not consulted: then the bits of the group class
+    /// As in Linux, a list with an empty mask is not consulted. Then the bits of the group class
     /// are empty, and a user or group named only in the list counts as other.
     pub fn decide(&self, caller: &Caller, mask: u32) -> Option<bool> {
         if caller.is_root() {
@@ -118,8 +118,8 @@ impl Owned {
         }
     }
 
-    /// Checks whether a name may be removed from this directory: from a sticky one only by the
-    /// owner of the directory or of the removed object.
+    /// Checks whether a name may be removed from this directory. From a sticky one, only the owner
+    /// of the directory or of the removed object may remove it.
     pub fn check_removal(
         &self,
         caller: &Caller,
@@ -216,8 +216,8 @@ impl Owned {
     }
 }
 
-/// The mode after a change of contents by a caller that may not keep these bits, or of the owner:
-/// without set-user-id, and without set-group-id where that means execution and not locking.
+/// The mode after a change of the owner, or of contents by a caller that may not keep these bits.
+/// It is without set-user-id, and without set-group-id where that means execution and not locking.
 pub fn without_set_id(mode: u32) -> u32 {
     let mode = mode & !SET_UID;
     if mode & 0o010 != 0 { mode & !SET_GID } else { mode }

@@ -10,7 +10,7 @@ const FRACTION_DIGITS: usize = 18;
 const NANOS: u64 = 1_000_000_000;
 
 /// Parses a number of bytes: digits, optionally with a fraction, and optionally `K`, `M`, `G`, `T`
-/// or `P` (powers of 1024, of either case), which `B` or `iB` may follow.
+/// or `P`. These are powers of 1024, of either case, which `B` or `iB` may follow.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let (number, unit) = measured(text)?;
     let shift = match unit.to_ascii_uppercase().as_str() {

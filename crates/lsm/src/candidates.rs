@@ -4,14 +4,14 @@
 //!    stacks of trees are inspected again ([`CompactionCandidates::update`],
 //!    [`CompactionCandidates::replace`]).
 //! 2. Those in which a rule of `plan` would merge something, if there were no bound, are
-//!    candidates. Estimating what a layer hides takes reading, so sections in which a layer may
-//!    hide something are inspected when a merge is planned, in
-//!    [`CompactionCandidates::unlooked`] and [`CompactionCandidates::looked`].
+//!    candidates. Estimating what a layer hides takes reading. So sections in which a layer may
+//!    hide something are inspected when a merge is planned, in [`CompactionCandidates::unlooked`]
+//!    and [`CompactionCandidates::looked`].
 //! 3. [`CompactionCandidates::pick`] applies the rules to them, the oldest sections first.
 //!
-//! So choosing the next merge costs in proportion to the merge, and a manifest costs in proportion
-//! to its changes, however many other trees there are. The places of runs, and what they point to,
-//! are summed up in the same way.
+//! So choosing the next merge costs in proportion to the merge. A manifest costs in proportion to
+//! its changes, however many other trees there are. The places of runs, and what they point to, are
+//! summed up in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Verifies the durable state on disk, bypassing the cache. It reads every index and every block of
-//! every run once. It checks their checksums, the order of their keys, that a block begins where
-//! the index points to, that filters contain their keys, and that deleted ranges ascend. It also
-//! checks that no run overlaps another, that rows are where runs point to, and that the counts of
-//! runs and of value logs are right.
+//! every run once. It checks their checksums, the order of their keys, and that a block begins
+//! where the index points to. It checks that filters contain their keys, and that deleted ranges
+//! ascend. It also checks that no run overlaps another, and that rows are where runs point to. The
+//! counts of runs and of value logs must be right.
 //!
 //! `Core::check_beside` runs beside commits and checkpoints of an open store. [`inspect`]
 //! checks a store that no process has open, and changes nothing.

@@ -1,7 +1,8 @@
 //! Checks what a run points to. Every pointer must reach a block with a matching checksum, and in
 //! it a row under the entry's key that has the pointer's length. A run must have as many rows of
 //! each value log as the manifest counts. Over all runs, the blocks reached in a value log must
-//! have no more rows than the manifest counts, and exactly as many if they are the whole log.
+//! have no more rows than the manifest counts. If they are the whole log, they must have exactly as
+//! many.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

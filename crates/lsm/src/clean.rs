@@ -1,9 +1,9 @@
 //! Which value logs to empty, and how: pure functions of what runs point to.
 //!
 //! A row is live while a run points to it. If less than half of a log is live, the runs that point
-//! into it are rewritten, one at a time, with the live rows in a new log. Then nothing names the
-//! old log (`collect`). That is a merge of one run like any other: in steps, rate-limited,
-//! exchanged in all trees that have the run, while pinned states keep the old run.
+//! into it are rewritten, one at a time. The live rows go to a new log. Then nothing names the old
+//! log (`collect`). That is a merge of one run like any other. It runs in steps, is rate-limited,
+//! and is exchanged in all trees that have the run, while pinned states keep the old run.
 //!
 //! A merge that is due anyway also takes the rows out of sparse logs, and out of small logs if it
 //! meets several. Otherwise every small checkpoint would leave a file forever.
@@ -22,7 +22,7 @@ pub(crate) struct Pointing<'a> {
 }
 
 /// Bytes of rows of each log that runs point to. Runs that were merged in one tree and not in
-/// another point to the same rows, which may be counted twice, but never beyond what exists.
+/// another point to the same rows. Those may be counted twice, but never beyond what exists.
 fn live<'a>(
     logs: &BTreeMap<u64, LogRows>,
     runs: impl Iterator<Item = &'a [LogRows]>,
@@ -51,8 +51,8 @@ pub(crate) fn sparse(
     live
 }
 
-/// The next layer to rewrite: one that points into the log with the fewest live bytes, or, if none
-/// of those may be rewritten, into the next log.
+/// The next layer to rewrite: one that points into the log with the fewest live bytes. If none of
+/// those may be rewritten, one that points into the next log.
 pub(crate) fn pick(layers: &[Pointing<'_>], sparse: &BTreeMap<u64, u64>) -> Option<LayerId> {
     let mut by_live: Vec<(u64, u64)> = sparse.iter().map(|(&log, &live)| (live, log)).collect();
     by_live.sort_unstable();
@@ -96,14 +96,14 @@ pub(crate) fn emptied<'a>(
 /// Bytes of rows that a merge takes out of logs, if that is less than what it merges.
 const TAKEN_BYTES: u64 = 64 << 20;
 /// The least part (one in this many) of a run's bytes that must be taken out of logs to justify
-/// rewriting the run, if not all of a log can be.
+/// rewriting the run. It does not apply if all of a log can be.
 const LEAST_SHARE: u64 = 4;
 
 /// Most bytes of rows that a merge of this many bytes takes out of logs. The bound is the same
-/// amount again, so that rows at most double what it writes, its time, and the space that it needs
-/// until it ends. It is also bounded by the space beside the merge, and by half of the longest
-/// blob, because packed rows may be longer than rows. The values of ingested runs go to the same
-/// log, up to the same number of bytes.
+/// amount again. So rows at most double what it writes, its time, and the space that it needs until
+/// it ends. It is also bounded by the space beside the merge, and by half of the longest blob,
+/// because packed rows may be longer than rows. The values of ingested runs go to the same log, up
+/// to the same number of bytes.
 pub(crate) fn most_taken(merged: u64, beside: u64, space: u64, blob_max: u64) -> u64 {
     let in_blob = (blob_max / 2).min((blob_max / 8 * 7).saturating_sub(beside));
     merged.max(TAKEN_BYTES).min(space.saturating_sub(merged)).min(in_blob)

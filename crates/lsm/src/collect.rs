@@ -62,7 +62,7 @@ impl Core {
     /// Reclaims the space of up to `most` runs; returns whether there are more. What cannot be
     /// freed only costs space. If a manifest had no space, it may have space now.
     pub(crate) fn collect(&self, state: &mut Durable, most: usize) -> bool {
-        // It is unknown what a reader finds on disk, so nothing is deleted; or a manifest may still
+        // It is unknown what a reader finds on disk, so nothing is deleted. Or a manifest may still
         // arrive that is newer than the durable state's, and name what that does not.
         if self.log().check().is_err() || state.inherited {
             return false;

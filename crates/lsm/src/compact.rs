@@ -154,7 +154,7 @@ impl Core {
     }
 
     /// The candidates for the next merge within limits. In a deep tree the hidden bytes of layers
-    /// are ignored: computing them takes time in proportion to the square of the depth, and there
+    /// are ignored. Computing them takes time in proportion to the square of the depth, and there
     /// merging by tiers is what helps. But on a full disk only merges that free space are possible.
     fn look(&self, limits: Limits) -> Result<Look> {
         let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
@@ -477,8 +477,8 @@ fn for_its_blob(
     Some(Merge { layers: vec![id], lowest: false, returns: true })
 }
 
-/// An estimate of the bytes of runs that a run above them hides: what its ranges delete, and for
-/// each tombstone the size of an average entry that is not a tombstone.
+/// An estimate of the bytes of runs that a run above them hides. That is what its ranges delete,
+/// and for each tombstone the size of an average entry that is not a tombstone.
 fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
     if run.entry.ranges == 0 && run.entry.tombstones == 0 || run.is_skipped() {
         return Ok(0);

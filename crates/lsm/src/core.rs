@@ -1,7 +1,7 @@
 //! State that the parts of the engine share: trees, catalog, gate, log, the durable state.
 //!
-//! Locks, in the order in which they may be taken: the durable state, the gate, the commit locks
-//! of trees (by number), the set of trees, a tree, then the small ones.
+//! Locks, in the order in which they may be taken: the durable state, the gate, the commit locks of
+//! trees (by number). Then come the set of trees, a tree, and the small ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

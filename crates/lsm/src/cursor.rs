@@ -243,7 +243,7 @@ impl TreeCursor {
     }
 }
 
-/// The keys between two bounds that were met in a direction, if they can be written as a range: its
+/// The keys between two bounds that were met in a direction, if they can be written as a range. Its
 /// ends must be as short as keys are, because an index with longer ones cannot be read.
 fn span(direction: Direction, first: Bound<&[u8]>, last: Bound<&[u8]>) -> Option<OwnedSpan> {
     let (lower, upper) = match direction {

@@ -1,12 +1,11 @@
 //! Differences between two stacks, at the cost of the layers that they do not share.
 //!
-//! Compares both stacks from the oldest layer up: as long as their layers are the same, or were
+//! Compares both stacks from the oldest layer up. As long as their layers are the same, or were
 //! merged from the same (`Layer::origin`), they are equivalent. Only two kinds of keys can differ:
 //! keys of the layers above, and keys of shared layers that a range above deletes. Each is looked
 //! up if one side's layers do not decide it. The cost is that of the entries of the layers that are
-//! not shared and of the entries that their ranges delete. After a merge of a shared layer with one
-//! that is not shared - which happens only in a stack that is too deep - the cost is that of the
-//! merged run.
+//! not shared and of the entries that their ranges delete. A merge of a shared layer with one that
+//! is not shared happens only in a stack that is too deep. Then the cost is that of the merged run.
 
 use std::cmp::Ordering;
 use std::ops::Bound;

@@ -2,8 +2,8 @@
 //!
 //! The durable state holds the runs of a dropped tree until a manifest without it is durable. That
 //! manifest lists all runs of all trees, and a checkpoint adds a run to each tree that changed. So
-//! a checkpoint for each dropped tree costs more than it frees where many are dropped one by one,
-//! and makes trees deeper than the merges beside it can undo. Dropped trees therefore share
+//! where many trees are dropped one by one, a checkpoint for each costs more than it frees. It also
+//! makes trees deeper than the merges beside it can undo. Dropped trees therefore share
 //! checkpoints:
 //!
 //! ```text

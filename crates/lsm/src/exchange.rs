@@ -1,6 +1,6 @@
 //! Exchanges layers for equivalent ones, in every tree that has them.
 //!
-//! The engine does not search all trees for them: `candidates` knows the trees that did not change
+//! The engine does not search all trees for them. `candidates` knows the trees that did not change
 //! since the durable state, and only the others are searched. The durable trees are exchanged with
 //! the rest, so the next plan sees the present layers. The manifest still names the old layers,
 //! which are equivalent.

@@ -20,7 +20,7 @@
 //! * The number of the claim is the epoch. It names the log of this opening, and numbers of blobs
 //!   are counted from a range of its own (`BLOBS_AT_ONCE`).
 //!
-//! The file of assigned numbers (`id_allocator`) is not needed: whatever arrives late is under a
+//! The file of assigned numbers (`id_allocator`) is not needed. Whatever arrives late is under a
 //! name of a range, a log or a manifest number that no later opening uses.
 
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Merges layers in memory, so that look-ups pass through few of them.
 //!
-//! A tree that is pinned repeatedly while it is written gets a layer at each freeze that had too
-//! much to copy while no commit is running (`tree`). The pinning thread merges these layers here,
-//! and so does the background: commits continue, except during the exchange.
+//! A tree may be pinned repeatedly while it is written. It then gets a layer at each freeze that
+//! had too much to copy while no commit is running (`tree`). The pinning thread merges these layers
+//! here, and so does the background. Commits continue, except during the exchange.
 //!
-//! A merged layer becomes part of one that is at least half as large again, so an entry is copied a
+//! A merged layer becomes part of one that is at least half as large again. So an entry is copied a
 //! few times before a checkpoint writes it.
 
 use std::sync::Arc;

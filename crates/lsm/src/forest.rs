@@ -1,11 +1,11 @@
 //! The layers of the durable trees as a forest: the parent of a layer is the layer below it.
 //!
 //! Invariant: the layer below is the same one in all stacks that have the layer. A new layer is
-//! added to the top of one stack, a clone shares a whole stack, and an exchange is made in all
+//! added to the top of one stack, and a clone shares a whole stack. An exchange is made in all
 //! stacks that have the exchanged layers. So two stacks that have a layer in common are the same
 //! from there down.
 //!
-//! Adjacent layers that the same trees have are a *section*: each layer in it except the newest has
+//! Adjacent layers that the same trees have are a *section*. Each layer in it except the newest has
 //! exactly one layer above it, and no tree ends there. A change of some trees touches the sections
 //! that these trees consist of and those that border on them, however many other trees there are.
 
@@ -40,8 +40,8 @@ pub(crate) struct Touched {
     pub(crate) came: Vec<Arc<Layer>>,
     /// Layers that were removed. One may have been added again after that.
     pub(crate) gone: Vec<Arc<Layer>>,
-    /// The feet of all sections that differ before and after, including feet that no longer exist,
-    /// and the tops of all stacks that were added or removed.
+    /// The feet of all sections that differ before and after, including feet that no longer exist.
+    /// Also the tops of all stacks that were added or removed.
     pub(crate) ids: BTreeSet<LayerId>,
 }
 
@@ -146,9 +146,8 @@ impl Forest {
         Exclusive { trees: ends.values().map(|count| *count as u64).sum(), layers }
     }
 
-    /// Gives a tree a stack. The tree's old stack must have been removed before, and those of all
-    /// other trees that are changing, because until then some layer may have the wrong layer below
-    /// it.
+    /// Gives a tree a stack. The old stacks of this tree and of all other changing trees must have
+    /// been removed before. Until then some layer may have the wrong layer below it.
     pub(crate) fn put(&mut self, tree: TreeId, stack: &Stack, touched: &mut Touched) {
         let Some(top) = stack.layers.first() else { return };
         let is_there = |layer: &Arc<Layer>| self.nodes.contains_key(&layer.id);
@@ -205,7 +204,7 @@ impl Forest {
     }
 
     /// Called before and after the set of layers above a layer changes, or whether a tree ends
-    /// there: marks its section, and the section of the one layer above.
+    /// there. Marks its section, and the section of the one layer above.
     fn touch(&self, id: Option<LayerId>, touched: &mut Touched) {
         let Some(id) = id else { return };
         touched.ids.insert(id);

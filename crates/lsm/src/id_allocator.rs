@@ -2,9 +2,9 @@
 //!
 //! A request of a process may be carried out after the process is gone. So a number that it
 //! assigned must never be assigned again, even if nothing is found under it. A note on the volume's
-//! own device records an upper bound of all assigned numbers, durable before one of them is used,
-//! and an opening starts there. An opening also starts far above what it finds. Without a note
-//! there is nothing else to go by, and the numbers show which opening made what.
+//! own device records an upper bound of all assigned numbers. It is durable before one of them is
+//! used, and an opening starts there. An opening also starts far above what it finds. Without a
+//! note there is nothing else to go by, and the numbers show which opening made what.
 
 use std::sync::Arc;
 

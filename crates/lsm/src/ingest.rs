@@ -5,16 +5,16 @@
 //!    nor memory holds them, and commits and checkpoints continue.
 //! 2. The blob becomes durable under its name. Nothing points to it yet.
 //! 3. With the durable state locked and the gate held exclusively, it checks that the range holds
-//!    no key, and appends a record that names the run. It freezes the tree's active part and adds
-//!    the run as a layer above that, so that earlier deletions in the range do not hide it. If the
+//!    no key. Then it appends a record that names the run. It freezes the tree's active part and
+//!    adds the run as a layer above that. So earlier deletions in the range do not hide it. If the
 //!    run is to be a tree of its own, the same record creates that tree, and readers find it with
 //!    the run.
 //! 4. The next checkpoint's manifest names the run like any other. Until then the record needs the
 //!    run, and it is held (`Durable::linked`), also if its tree is dropped.
 //!
 //! A crash before the record is durable leaves a blob that nothing names, which the next opening
-//! deletes; after it, replay puts the run back on its tree. A failure before the record is
-//! appended deletes the blob at once.
+//! deletes. After it, replay puts the run back on its tree. A failure before the record is appended
+//! deletes the blob at once.
 
 use std::sync::Arc;
 

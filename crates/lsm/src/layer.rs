@@ -4,7 +4,7 @@
 //! run from then on. Cloned trees share layers, and a clone shares the whole stack. A layer hides
 //! entries of its keys and ranges in the layers below it.
 //!
-//! Invariants: the content of a layer does not change when it moves from memory to disk; a tree may
+//! Invariants: the content of a layer does not change when it moves from memory to disk. A tree may
 //! take back a layer that only its own stack holds (`tree`).
 
 use std::sync::{Arc, OnceLock};

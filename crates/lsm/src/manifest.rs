@@ -10,15 +10,15 @@
 //! previous manifest is whole, with the log behind it. Opening writes a new manifest if the newest
 //! does not have both copies.
 //!
-//! A failed read does not show what is there. If one copy can be read it is the state, but an
+//! A failed read does not show what is there. If one copy can be read it is the state. But an
 //! opening that cannot read the other copy does not delete it, nor anything that it may name. If
 //! neither can be read, no older manifest is taken for the state.
 //!
 //! On a full disk one copy is enough until there is space; then the other is made ([`Alone`]).
 //!
-//! A number is used for one attempt and never again: requests under it, to create or to delete, may
+//! A number is used for one attempt and never again. Requests under it, to create or to delete, may
 //! be carried out long after the process stopped waiting for them. So numbers have gaps. An attempt
-//! of unknown outcome is as valid a state as the previous one: what it names is held until a later
+//! of unknown outcome is as valid a state as the previous one. What it names is held until a later
 //! manifest is durable (`Durable::uncertain`), and the log that follows either exists.
 
 use std::collections::BTreeSet;
@@ -329,7 +329,7 @@ impl Core {
         }
     }
 
-    /// Checks that both manifests of the durable state exist, are whole and have that state; calls
+    /// Checks that both manifests of the durable state exist, are whole and have that state. Calls
     /// `found` with each problem and the file that has it.
     pub(crate) fn look_at_manifests(&self, state: &Durable, found: &mut dyn FnMut(&str, Error)) {
         for name in both_names(state.number) {
@@ -434,7 +434,7 @@ impl Core {
     }
 
     /// Looks for a manifest with a greater number than any that this store assigned. If requests
-    /// may arrive late, an opening starts far above what it finds, so two processes that opened the
+    /// may arrive late, an opening starts far above what it finds. So two processes that opened the
     /// same place would never collide on one name.
     fn look_for_another(&self, state: &Durable) -> Result<()> {
         if !self.files.blobs.answers_may_be_lost() {
@@ -468,7 +468,7 @@ impl Core {
         }
     }
 
-    /// Takes no more commits, and writes nothing more, not even to the log: a file that this store
+    /// Takes no more commits, and writes nothing more, not even to the log. A file that this store
     /// did not make has a name that only this store assigns, so another process works in the same
     /// place. What is there is left as it is.
     pub(crate) fn disown(&self, name: &str) -> Error {

@@ -181,10 +181,10 @@ impl Mem {
         count
     }
 
-    /// Replaces the tombstones of a range in which nothing exists, below neither, by one range;
-    /// changes nothing if the tree has a value there, or very many ranges. A range takes no more
-    /// memory than two tombstones: it replaces at least so many, and so a reader adds nothing to
-    /// what the next checkpoint needs.
+    /// Replaces the tombstones of a range in which nothing exists, below neither, by one range.
+    /// Changes nothing if the tree has a value there, or very many ranges. A range takes no more
+    /// memory than two tombstones, and replaces at least so many. So a reader adds nothing to what
+    /// the next checkpoint needs.
     pub(crate) fn join_tombstones(&mut self, from: &[u8], to: Option<&[u8]>) {
         if self.would_join(from, to) {
             self.delete_range(from, to, Below::Layers);

@@ -2,11 +2,11 @@
 //! name.
 //!
 //! A file that holds a manifest of this volume with another number (`Stray`) was put there by
-//! another program: no store writes one. It is ignored, as if it did not exist, if nothing else is
-//! under that number, it is older than the state that is found, and everything that this state
-//! names exists, with the log behind it: if a finished manifest had that name before, the log would
-//! have been trimmed for it. The file is neither read nor overwritten, and the opening that ignores
-//! it deletes no unnamed blob.
+//! another program: no store writes one. It is ignored, as if it did not exist, under three
+//! conditions. Nothing else is under that number. It is older than the state that is found.
+//! Everything that this state names exists, with the log behind it. If a finished manifest had had
+//! that name, the log would have been trimmed for it. The file is neither read nor overwritten, and
+//! the opening that ignores it deletes no unnamed blob.
 
 use device::Blobs;
 use format::Corruption;

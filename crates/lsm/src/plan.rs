@@ -3,16 +3,16 @@
 //! Three rules, in this order ([`Policy::Full`] has the first, and then merges all runs of a
 //! section into one as soon as there are two):
 //!
-//! 1. *Space.* If a layer hides at least half of what is below it, alone or together with others
-//!    below it, the layer is merged with what it hides.
+//! 1. *Space.* A layer may hide at least half of what is below it, alone or together with others
+//!    below it. Then the layer is merged with what it hides.
 //! 2. *Tiers.* Each run belongs to the tier of its size, each tier four times the one below. Four
 //!    runs of a tier, with only smaller ones between them, become one with those. So an entry is
 //!    written about once a tier, and a look-up meets at most three runs a tier. While all runs of a
 //!    tree are of one tier, this equals BabuDB's full merge.
 //! 3. *Depth.* The first two merge only within a *section*, layers that the same trees share, so
 //!    that nothing is on disk twice. A chain of clones has no section of two runs, and would be as
-//!    deep as it is long. A stack that is too deep therefore has its oldest eight runs of a tier
-//!    merged regardless, in all trees that have them; trees that have only some of them keep the
+//!    deep as it is long. So in a stack that is too deep, the oldest eight runs of a tier are
+//!    merged regardless, in all trees that have them. Trees that have only some of them keep the
 //!    old runs.
 //!
 //! `candidates` tracks which sections and stacks have something to merge, in all trees.
@@ -111,7 +111,7 @@ pub(crate) fn hiding(section: &[Facts], lowest: bool, bytes_max: u64) -> LayerRa
     })
 }
 
-/// Estimated bytes of the first layers of a section that those among them hide: what each hides of
+/// Estimated bytes of the first layers of a section that those among them hide. What each hides of
 /// everything below it is spread evenly over that. Two may hide the same, or one what another
 /// hides.
 fn hidden_within(section: &[Facts], to: usize) -> u64 {

@@ -2,9 +2,9 @@
 //! store is opened again. Otherwise a merge that cannot be made would be the next one after every
 //! manifest, and no other would ever be made.
 //!
-//! A run that is skipped stays in its place, and counts for more bytes than any merge may
-//! write: the runs above it and below it are merged as usual. No rows are taken out of a value log
-//! that cannot be read, and merges copy pointers to them.
+//! A run that is skipped stays in its place, and counts for more bytes than any merge may write.
+//! The runs above it and below it are merged as usual. No rows are taken out of a value log that
+//! cannot be read, and merges copy pointers to them.
 
 use std::collections::BTreeSet;
 

@@ -3,8 +3,8 @@
 //! Invariants: ranges ascend, are not empty, and neither overlap nor touch. A range without an end
 //! extends to the last key.
 //!
-//! The map is persistent: a cursor takes a snapshot of the ranges of an active tree in constant
-//! time, and the commit that adds the next range copies a path of the map and not all of it.
+//! The map is persistent. A cursor takes a snapshot of the ranges of an active tree in constant
+//! time. The commit that adds the next range copies only a path of the map.
 
 use std::ops::Bound;
 

@@ -4,8 +4,8 @@
 //! deleted once everything needed was found, and never before.
 //!
 //! A record that adds to an unreadable value is no reason to refuse all others. Such a value is
-//! unknown (`mem`), and while there is one the store is read-only: nothing is written or deleted,
-//! the log stays as it is, and a later opening that can read the value misses nothing.
+//! unknown (`mem`), and while there is one the store is read-only. Nothing is written or deleted
+//! and the log stays as it is, so a later opening that can read the value misses nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -135,8 +135,8 @@ pub(crate) fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to skip a manifest if anything is missing of the state before it: then the manifest
-/// was finished, and what it made superfluous was deleted.
+/// Refuses to skip a manifest if anything is missing of the state before it. Then the manifest was
+/// finished, and what it made superfluous was deleted.
 fn may_pass_over(files: &Files, newest: &Newest) -> Result<()> {
     let Some(passed) = newest.skipped() else { return Ok(()) };
     for blob in &newest.manifest.blobs {
@@ -250,9 +250,9 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
 /// are deleted after this, is not the newest. A manifest with only one copy is not enough either.
 ///
 /// If the server refuses it, the next checkpoint does this. Until then nothing is deleted and no
-/// assigned number is assigned again. So a late manifest is one of two things: the newest until
-/// then, and everything that it names exists, with the log behind it; or older than what this
-/// process makes.
+/// assigned number is assigned again. So a late manifest is one of two things. It may be the newest
+/// until then, and everything that it names exists, with the log behind it. Or it is older than
+/// what this process makes.
 fn write_again(core: &Core, newest: &Newest, late: bool) -> Result<()> {
     let state = &mut *core.durable.lock();
     let catalog = Catalog::clone(&core.catalog.lock());

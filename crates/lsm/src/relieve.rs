@@ -8,13 +8,13 @@
 //! ```
 //!
 //! A full disk must still allow deletion, and deletion needs a checkpoint to free space. So commits
-//! that add stop while the disk still has space for four things: what the next checkpoint writes, a
-//! part that only checkpoints may use, the log segment that follows, and a tombstone for each
-//! entry. Deletion takes space before a merge frees any, and a merge needs as much as it leaves.
-//! Commits that remove may use that reserve. If the log has no space for one of them, a checkpoint
-//! is made, which frees segments. Merges leave the reserve, too: they start if there is enough
-//! space beside it, and are aborted once there is not. But on a full disk merges that free space
-//! use most of it.
+//! that add stop while the disk still has space for four things. These are what the next checkpoint
+//! writes, a part that only checkpoints may use, the log segment that follows, and a tombstone for
+//! each entry. Deletion takes space before a merge frees any, and a merge needs as much as it
+//! leaves. Commits that remove may use that reserve. If the log has no space for one of them, a
+//! checkpoint is made, which frees segments. Merges leave the reserve, too: they start if there is
+//! enough space beside it, and are aborted once there is not. But on a full disk merges that free
+//! space use most of it.
 
 use std::sync::atomic::Ordering;
 
@@ -154,7 +154,7 @@ impl Core {
         2 * (self.manifest_bytes.load(Ordering::Relaxed) + MANIFEST_GROWS)
     }
 
-    /// Bytes that merges may write to the disk until they end: the next checkpoint has space beside
+    /// Bytes that merges may write to the disk until they end. The next checkpoint has space beside
     /// them, and so do the checkpoints that make deletions durable. A merge that frees space may
     /// use half of what is reserved for these, otherwise a full disk would stay full.
     pub(crate) fn space_to_merge(&self) -> Result<Limits> {

@@ -1,10 +1,10 @@
 //! Computes the results of the merges of a batch before the batch is logged.
 //!
-//! A merge of BabuDB's kind of index needs the old value, which may be on disk: reading it may
+//! A merge of BabuDB's kind of index needs the old value, which may be on disk. Reading it may
 //! fail, and nothing may fail once the batch has its place in the log. A merge sees the effect of
 //! earlier operations of its batch on its key.
 //!
-//! When the log is replayed, an unreadable value is no reason to refuse all the others: it is
+//! When the log is replayed, an unreadable value is no reason to refuse all the others. It is
 //! unknown from then on (`mem`), and the store is read-only (`recover`).
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! A sorted run on disk: look-ups of a key, and iteration in both directions.
 //!
-//! The index - first keys of blocks, filters, deleted ranges - is kept when the run is written, or
-//! read when it is first used, and stays in memory. So a look-up reads at most one block, and for
-//! an absent key mostly none.
+//! The index holds first keys of blocks, filters and deleted ranges. It is kept when the run is
+//! written, or read when it is first used, and stays in memory. So a look-up reads at most one
+//! block, and for an absent key mostly none.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,7 +144,7 @@ impl Run {
     }
 
     /// One of its blocks. It fails if the keys of the block are not between those of the index
-    /// around it. Everything that reads entries of a run uses this: a walk over other keys would
+    /// around it. Everything that reads entries of a run uses this. A walk over other keys would
     /// not ascend, and a look-up would not find keys that a walk shows.
     pub(crate) fn block(&self, at: usize, caching: Caching) -> Result<Arc<Block>> {
         let index = &self.index()?.blocks;

@@ -1,9 +1,9 @@
 //! Selects runs to relocate out of sparse blobs, to free the space of the blob: a pure function.
 //!
-//! If parts of a blob cannot be freed (an object store, or a disk without holes), a small live run
-//! keeps the space of all dead runs beside it. The engine rewrites the live runs of such a blob
-//! into blobs of their own, one run a merge, as soon as that writes no more than it frees. The cost
-//! counts the runs of the same blob, and a manifest for each of them.
+//! If parts of a blob cannot be freed, a small live run keeps the space of all dead runs beside it.
+//! That is so in an object store, or on a disk without holes. The engine rewrites the live runs of
+//! such a blob into blobs of their own, one run a merge. It does so as soon as that writes no more
+//! than it frees. The cost counts the runs of the same blob, and a manifest for each of them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A batch that makes, clones or drops trees: it is applied to copies of their states, which
+//! A batch that makes, clones or drops trees. It is applied to copies of their states, which
 //! replace the originals when the batch has its place in the log.
 //!
 //! The active tree of each tree that the batch names is frozen first, which has no visible effect.

@@ -1,15 +1,15 @@
 //! A tree: one active in-memory tree over a stack of immutable layers.
 //!
-//! A clone, a pinned state and a checkpoint all begin by *freezing*: the active tree becomes the
-//! newest layer, and an empty one takes its place. To keep short-lived states from leaving many
-//! small layers, a tree takes back a newest layer that nothing else holds any more, unless a
-//! newer range deletes much of it. It copies layers that others hold if they are
-//! hardly larger than what is above them. It does not copy a layer that a checkpoint is writing,
-//! perhaps as one run with those below it: the copy would stay in memory.
+//! A clone, a pinned state and a checkpoint all begin by *freezing*. The active tree becomes the
+//! newest layer, and an empty one takes its place. Short-lived states must not leave many small
+//! layers. So a tree takes back a newest layer that nothing else holds any more, unless a newer
+//! range deletes much of it. It copies layers that others hold if they are hardly larger than what
+//! is above them. It does not copy a layer that a checkpoint is writing, perhaps as one run with
+//! those below it: the copy would stay in memory.
 //!
-//! A copied layer becomes part of one half as large again. So an entry is copied a few times before
-//! it is in a layer that is too large for that, however often the tree is frozen. Larger layers are
-//! merged without blocking commits (`flatten`).
+//! A copied layer becomes part of one half as large again. So an entry is copied a few times,
+//! however often the tree is frozen. Then it is in a layer that is too large to be copied. Larger
+//! layers are merged without blocking commits (`flatten`).
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -164,9 +164,9 @@ impl Tree {
         Ok(ActiveCopy { mem, edge, stack: Arc::clone(&state.stack) })
     }
 
-    /// Notes that nothing exists in ranges, as a cursor found with this stack, so that the next
-    /// cursor does not visit each key that was deleted there. The content of the tree stays the
-    /// same. It is locked for changes only if that replaces tombstones.
+    /// Notes that nothing exists in ranges, as a cursor found with this stack. So the next cursor
+    /// does not visit each key that was deleted there. The content of the tree stays the same. It
+    /// is locked for changes only if that replaces tombstones.
     ///
     /// What was put since then is in the active tree, because the caller holds the stack: it is
     /// neither changed in place nor another one. A tree whose active part is empty may be the same
@@ -191,7 +191,7 @@ impl Tree {
         }
     }
 
-    /// Called with the state locked: a tree is marked as dropped before its state is removed, so
+    /// Called with the state locked. A tree is marked as dropped before its state is removed, so
     /// that no reader takes the remainder for its content.
     #[inline]
     fn exists(&self) -> Result<()> {

@@ -3,8 +3,8 @@
 //!
 //! A request to a store takes as long as reading megabytes, and costs the same for a byte as for
 //! those. So a miss reads a window, which grows while what was read unasked is used, and shrinks
-//! while it is not. Invariants: a window never shrinks below the chunk that is wanted; a chunk is
-//! requested by one thread at a time; what is remembered of objects is bounded.
+//! while it is not. Invariants: a window never shrinks below the chunk that is wanted. A chunk is
+//! requested by one thread at a time. What is remembered of objects is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -75,9 +75,10 @@ impl Ahead {
         }
     }
 
-    /// Chooses what to request for chunks that are not in the cache, from `wanted.start` on: those
-    /// of `wanted`, and absent ones of the window around them. Returns `None` if another thread
-    /// requested the first of them; that request has ended on return, so it may be there now.
+    /// Chooses what to request for chunks that are not in the cache, from `wanted.start` on. These
+    /// are those of `wanted`, and absent ones of the window around them. Returns `None` if another
+    /// thread requested the first of them; that request has ended on return, so it may be there
+    /// now.
     pub(crate) fn begin(
         &self,
         object: u64,

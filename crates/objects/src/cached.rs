@@ -1,9 +1,9 @@
 //! Objects with a cache of their bytes on the host's disk.
 //!
-//! Invariants: objects do not change, so a chunk that was once read is right for ever; what is in
-//! the cache's directory is believed only if its checksum, volume, object and offset are right. So
-//! the directory may be deleted, filled, made read-only or exchanged at any moment: a chunk that
-//! cannot be used is read from the store. No error of the cache is an error of a call.
+//! Invariants: objects do not change, so a chunk that was once read is right for ever. What is in
+//! the cache's directory is used only if its checksum, volume, object and offset are right. So the
+//! directory may be deleted, filled, made read-only or exchanged at any moment: a chunk that cannot
+//! be used is read from the store. No error of the cache is an error of a call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

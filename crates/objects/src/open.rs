@@ -16,7 +16,7 @@ use crate::settings::{Opened, Probe, Seams, Settings};
 use crate::traffic::{Counted, Traffic};
 
 /// Longest time of an attempt, and of all pauses before the last one, of a request that must be
-/// answered soon: below half of the period of signs of life.
+/// answered soon. It is below half of the period of signs of life.
 const SOON: Duration = Duration::from_secs(2);
 
 impl Location {

@@ -3,7 +3,7 @@
 //!
 //! Invariants: an observer compares no clocks. It concludes that a process lives from a sign that
 //! appears while it watches, measured on its own monotonic clock. Each sign has a number of its own
-//! and no name is used twice, so a request that is carried out late adds nothing that looks alive
+//! and no name is used twice. So a request that is carried out late adds nothing that looks alive
 //! for longer than one period. Callers drive the period; nothing here starts a thread.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,7 +95,7 @@ impl Presence {
         self.period
     }
 
-    /// How long others have seen no new sign, if it is so long that the next one is overdue: they
+    /// How long others have seen no new sign, if it is so long that the next one is overdue. They
     /// may soon take this process for gone. Measured from when the last acknowledged sign was sent.
     pub fn overdue(&self) -> Option<Duration> {
         let shown = Duration::from_nanos(self.shown.load(Ordering::Acquire));
@@ -151,9 +151,9 @@ impl Presence {
         answer
     }
 
-    /// Whether another process deleted the signs of this one: it has taken the volume over, and
-    /// further signs would make later openings take this process for its owner. One request; none,
-    /// and no answer, while the store answers slowly.
+    /// Whether another process deleted the signs of this one. It has then taken the volume over,
+    /// and further signs would make later openings take this process for its owner. One request;
+    /// none, and no answer, while the store answers slowly.
     pub fn was_cleared(&self) -> Result<bool> {
         if !self.is_brisk.load(Ordering::Relaxed) {
             return Ok(false);
@@ -178,7 +178,7 @@ impl Presence {
     /// new sign appears, or after some periods without one.
     pub fn watch(blobs: &dyn Blobs, volume: [u8; 16], clock: &dyn Clock) -> Result<Verdict> {
         let first = newest(blobs)?;
-        // A store may take long to answer. What it answers is of some moment in between, so the
+        // A store may take long to answer. What it answers is of some moment in between. So the
         // time that was watched lasts from the first answer to when the last request was sent.
         let start = clock.monotonic();
         let mut signs: BTreeMap<String, Sign> = BTreeMap::new();

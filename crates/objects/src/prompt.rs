@@ -1,5 +1,5 @@
-//! `Prompt`: objects whose calls end within a time, also where the operating system sets none: a
-//! call on a shared directory whose server is gone returns when the server is back.
+//! `Prompt`: objects whose calls end within a time, also where the operating system sets none. A
+//! call on a shared directory whose server is gone returns only when the server is back.
 //!
 //! Invariants: a caller never waits longer than the limit. A call that it no longer waits for may
 //! still be carried out, as a request whose answer was lost. At most [`LATE_MAX`] of those exist.

@@ -92,7 +92,7 @@ fn same(keys: &Credentials) -> (&str, &str, Option<&str>) {
 }
 
 impl Server {
-    /// Sends a request, repeatedly if it fails, and once more with newer keys if the keys were
+    /// Sends a request, repeatedly if it fails. Sends it once more with newer keys if the keys were
     /// refused: temporary ones expire while a volume is mounted.
     pub(crate) fn ask<T>(
         &self,
@@ -326,7 +326,7 @@ impl Server {
     }
 
     /// Reads the first byte, whose answer states the length. A `HEAD` request would be shorter, but
-    /// the refusal of one has no code: an absent bucket, and on some servers an unknown key, look
+    /// the refusal of one has no code. An absent bucket, and on some servers an unknown key, look
     /// like an absent object.
     pub(crate) fn length(&self, name: &str) -> Result<Option<u64>> {
         let asked = self.asked("stat", name);

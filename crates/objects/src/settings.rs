@@ -23,7 +23,7 @@ pub enum Style {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Probe {
     /// Sixteen clients race for each of five names, through every endpoint, and the rules of the
-    /// bucket are checked: when a volume is made, and at a host's first opening.
+    /// bucket are checked. Done when a volume is made, and at a host's first opening.
     Race,
     /// One object is created twice.
     #[default]

@@ -33,10 +33,10 @@ const RUNS: &str = "lsm";
 pub const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
 
 /// Least size in bytes of a value that goes to a value log, in a column-style volume. Names with
-/// their attributes stay in the runs - all of directories, and of files with names of 60 bytes,
-/// whatever is set of them, mostly of 100 - so that a path is looked up, permissions and all,
-/// without a value log. Contents of small files, targets of links and extended attributes are
-/// separate records, and go there.
+/// their attributes stay in the runs, so that a path is looked up, permissions and all, without a
+/// value log. Those of all directories do, and those of files with names of 60 bytes, whatever is
+/// set of them. With names of 100 bytes most do. Contents of small files, targets of links and
+/// extended attributes are separate records, and go there.
 const COLUMN_VALUES_FROM: u64 = 144;
 const _: () = assert!(directory_record::BYTES_MAX < COLUMN_VALUES_FROM as usize);
 
@@ -146,7 +146,7 @@ pub fn repair(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
 }
 
 /// Rebuilds the damaged one of the two trees of the volume's records, in a volume that no process
-/// has open, and then the engine's counts: what the damaged tree pointed to becomes free.
+/// has open. Then rebuilds the engine's counts: what the damaged tree pointed to becomes free.
 pub fn renew_volume_records(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let mut store = open(env, header, &OpenOptions::default())?;
     if volume::record_copies::drop_unknown(&*store)? {

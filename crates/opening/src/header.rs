@@ -8,7 +8,7 @@
 //!    header is the remainder of a volume, unless that name exists, too.
 //! 2. Neither file is overwritten: its replacement is complete and synced before it is renamed.
 //! 3. If the two differ, or one is damaged, nothing is written before the store's own files have
-//!    shown to which volume they belong: the whole one may have come from another volume.
+//!    shown to which volume they belong. The whole one may have come from another volume.
 //! 4. A newer version in either is refused, unless everything else but the checksum is as in the
 //!    other file: then these fields are damaged.
 //!

@@ -62,9 +62,9 @@ pub fn edit<T>(
 /// Like `edit`, with another inode of the same subvolume locked exclusively as well.
 ///
 /// The answer to such a call carries no attributes. Front ends that cache know which times and
-/// lengths it changes, but not that it cleared set-id bits or set a mode by an access list. They
-/// are notified of that here, before the call is answered, so that no program runs with rights that
-/// are gone.
+/// lengths it changes. They do not know that it cleared set-id bits or set a mode by an access
+/// list. They are notified of that here, before the call is answered, so that no program runs with
+/// rights that are gone.
 pub(crate) fn edit_beside<T>(
     fs: &Ops,
     policy: &dyn Policy,
@@ -275,8 +275,8 @@ impl Edit<'_> {
             return Ok(());
         }
         self.policy.changes(self.plan, self.whose(), (None, &mut inode), true)?;
-        // It owns extents from now on, which a crash would leak if the store did not know of it, or
-        // more than is kept in memory.
+        // It owns extents from now on, or more than is kept in memory. A crash would leak the
+        // extents if the store did not know of it.
         let attached = Attached {
             bulk: inode.has_bulk.then_some(bulk),
             xattrs: inode.has_xattrs.then_some(xattrs),

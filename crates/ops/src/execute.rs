@@ -192,8 +192,8 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
     }
 }
 
-/// Adds to a batch that it executes the request for which this thread makes the change, unless only
-/// a part of the change is in it.
+/// Adds to a batch that it executes the request for which this thread makes the change. Adds
+/// nothing if only a part of the change is in it.
 #[inline]
 pub(crate) fn sign(request: &mut TakenRequest, plan: &mut Plan) -> FsResult<()> {
     if plan.is_part() {

@@ -1,5 +1,5 @@
-//! Finds an inode by its number alone: for handles that a program or an NFS server kept while the
-//! kernel forgot the inode, or across a remount.
+//! Finds an inode by its number alone. Programs and NFS servers keep handles while the kernel
+//! forgets the inode, or across a remount.
 //!
 //! 1. The slot points to the subvolume that has it now. Its generation is in the handle, and the
 //!    kernel compares it.

@@ -6,12 +6,12 @@
 //!
 //! Promises: an operation is one batch, so others see all of it or nothing, and so does a crash. It
 //! is durable once the log is synced past it, not before. Only what changes more of a file than a
-//! batch holds is several batches, each a change of its own: a long write, a copy, a hole or
-//! truncation over many extents, a flush of an import. A snapshot first gives copies what they
-//! inherit. What an operation decided by still holds when it commits: it is read again under the
-//! locks. Locks are taken all at once, in one order, so no two operations wait for each other; none
-//! is held while front ends are notified. Snapshots, clones and roll-backs cost the same whatever
-//! is in the directory.
+//! batch holds is several batches, each a change of its own. Such are a long write, a copy, a hole
+//! or truncation over many extents, and a flush of an import. A snapshot first gives copies what
+//! they inherit. What an operation decided by still holds when it commits: it is read again under
+//! the locks. Locks are taken all at once, in one order, so no two operations wait for each other;
+//! none is held while front ends are notified. Snapshots, clones and roll-backs cost the same
+//! whatever is in the directory.
 //!
 //! Where to begin: `posix/unlink.rs` for an operation, `plan` for what it yields, `execute` for
 //! what becomes of it, `subvolumes/snapshot.rs` for a verb.

@@ -1,5 +1,5 @@
-//! What a name points to, with everything that moves along when the name does: for `rename`, and
-//! for moves into the trash and out of it.
+//! What a name points to, with everything that moves along when the name does. Used by `rename`,
+//! and by moves into the trash and out of it.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};

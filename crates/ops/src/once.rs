@@ -7,8 +7,8 @@
 //! are there or neither. What fails has no answer and is executed again. A session and its answers
 //! end together; a request of a session that has ended is refused, never executed.
 //!
-//! Nothing here keeps two that arrive at the same time apart: a server has one connection for each
-//! session, and answers a repeat of what is under way with the answer of that
+//! Nothing here keeps two that arrive at the same time apart. A server has one connection for each
+//! session, and answers a repeat of a running request with that request's answer
 //! (`remote::server::session`).
 //!
 //! The tree of answers is there if the volume was opened with `OpenOptions::answers`.
@@ -141,9 +141,9 @@ impl Ops {
         Ok(sessions)
     }
 
-    /// Notes that the client of a session lives, and has the answers to all requests up to `done`:
-    /// those are removed, and their requests refused from now on. Returns up to which number that
-    /// is so, which may be a greater one since before.
+    /// Notes that the client of a session lives, and has the answers to all requests up to `done`.
+    /// Those answers are removed, and their requests refused from now on. Returns up to which
+    /// number that is so, which may be greater than `done`.
     pub fn confirm(&self, session: &SessionId, done: u64) -> FsResult<u64> {
         let _lock = self.locks.lock(&[(lock_of(session), Mode::Exclusive)]);
         let key = answer_record::session(session);
@@ -187,8 +187,8 @@ impl Ops {
 }
 
 /// Removes the answers of a session up to a number: as one range, which costs the same in the log
-/// however many they are. It begins with the first number, so that the ranges that a session
-/// removes one after the other are one in a store that keeps ranges.
+/// however many they are. It begins with the first number. So in a store that keeps ranges, the
+/// ranges that a session removes one after the other are one.
 fn remove_answers(plan: &mut Plan, session: &SessionId, up_to: u64) {
     let from = answer_record::answer(session, 0);
     let next = up_to.checked_add(1).map(|next| answer_record::answer(session, next).to_vec());

@@ -66,8 +66,8 @@ impl Ops {
         self.wait_for_objects()?;
         loop {
             let entered = subvol.enter()?;
-            // Read with the gate held: a copy of a subvolume above this one is counted
-            // before this change can follow one that the copy has not.
+            // Read with the gate held. So a copy of a subvolume above this one is counted before
+            // this change can follow one that the copy has not.
             if subvol.given_to() == self.admin.copies() {
                 return Ok(entered);
             }

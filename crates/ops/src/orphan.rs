@@ -2,7 +2,7 @@
 //!
 //! An inode without extents and with few attributes is removed at once, or kept in memory while it
 //! is held. Any other is kept under its own number, with an `O` record, and is removed in the
-//! background: `unlink` of a terabyte file costs the caller no more than that of an empty one.
+//! background. So `unlink` of a terabyte file costs the caller no more than that of an empty one.
 
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
@@ -138,8 +138,8 @@ fn plan_removal(at: &Context<'_>, plan: &mut Plan, ino: u64) -> FsResult<Removed
     let orphan = key::orphan(at.id(), ino);
     let record = match view.linked(ino)? {
         Some(record) if record.nlink == 0 => record,
-        // It has a name, or is stored beside a name and not under its own number: then the note
-        // is damage, and nothing is removed for it.
+        // It has a name, or is stored beside a name and not under its own number. Then the note is
+        // damage, and nothing is removed for it.
         _ => {
             plan.batch().delete(VOLUME, &orphan);
             return Ok(Removed::default());

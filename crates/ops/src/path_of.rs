@@ -13,7 +13,7 @@ const DEPTH_MAX: usize = 1 << 16;
 
 impl Ops {
     /// The path of a directory from the volume's root; `None` if none points to it, for example if
-    /// it was removed or is being moved. The path may contain names that a user may not see: a
+    /// it was removed or is being moved. The path may contain names that a user may not see. So a
     /// caller that answers a user must first resolve the path with that user's rights.
     pub fn path_of(&self, node: NodeId) -> FsResult<Option<Vec<u8>>> {
         match self.names_of(node) {
@@ -30,9 +30,9 @@ impl Ops {
         }
     }
 
-    /// The path of the source of a node's subvolume, if that is a copy and the source still exists:
-    /// the source of a clone or a snapshot, or the snapshot that was rolled back to. The same
-    /// caution applies.
+    /// The path of the source of a node's subvolume, if that is a copy and the source still exists.
+    /// The source is that of a clone or a snapshot, or the snapshot that was rolled back to. The
+    /// same caution applies.
     pub fn copied_from(&self, node: NodeId) -> FsResult<Option<Vec<u8>>> {
         let (subvol, _) = self.place(node)?;
         let source = match read_record(&*self.store, subvol.id)? {

@@ -1,8 +1,8 @@
 //! A plan: everything that an operation does, as a value, before any of it is done.
 //!
-//! An operation reads, and describes here what it needs and what it changes: the locks, a batch of
-//! writes, and the effects on what is kept in memory. Nothing that others see changes until
-//! `execute` commits the batch and applies the effects; only numbers of new inodes are taken
+//! An operation reads, and describes here what it needs and what it changes. These are the locks, a
+//! batch of writes, and the effects on what is kept in memory. Nothing that others see changes
+//! until `execute` commits the batch and applies the effects. Only numbers of new inodes are taken
 //! earlier, and the trash makes its own directories. The order:
 //!
 //! 1. what walks over trees must know of (`arrivals`), before the commit;

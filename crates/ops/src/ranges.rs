@@ -51,7 +51,7 @@ pub fn punch(edit: &mut Edit<'_>, from: u64, to: u64) -> FsResult<Step> {
 }
 
 /// Makes `length` bytes at `offset` share those of the source, or the first part of them, and
-/// returns how many; `None` when the file's own contents had to move first: commit, and call again.
+/// returns how many. `None` when the file's own contents had to move first: commit, and call again.
 /// The file grows if needed.
 pub fn share(
     edit: &mut Edit<'_>,

@@ -75,12 +75,12 @@ impl Reach {
     }
 }
 
-/// Whether a directory, a subvolume and a number, is in a tree that was taken away: it or one above
-/// it waits to be reclaimed, also above the subvolume that it is in.
+/// Whether a directory, given by subvolume and number, is in a tree that was taken away. It or a
+/// directory above it then waits to be reclaimed, also above the subvolume that it is in.
 ///
-/// Others wait for the answer, so only so many directories above it are read; whether one further
+/// Others wait for the answer, so only so many directories above it are read. Whether one further
 /// up was taken away is not known then, and the answer is no. Directories are read one after the
-/// other, and one that moves meanwhile may seem to be gone: that is looked at again.
+/// other, and one that moves meanwhile may seem to be gone: that is checked again.
 pub(crate) fn is_taken_away(store: &dyn Store, directory: (u64, u64)) -> FsResult<bool> {
     Ok(seems_taken_away(store, directory)? && seems_taken_away(store, directory)?)
 }

@@ -6,11 +6,11 @@
 //! reserved under the limit before the commit, so no two callers get the last byte. An inode is
 //! charged once, in the subvolume that created or first changed it: what a copy inherits is charged
 //! to no one. What is removed below a directory with a trash is moved there by the commit that
-//! removes its name, and users have no more rights there than where it was. Without a quota and a
-//! trash a plan costs one test of a flag in memory.
+//! removes its name. Users have no more rights there than where it was. Without a quota and a trash
+//! a plan costs one test of a flag in memory.
 //!
-//! Where to begin: `policies` is what operations call; `quota` and `owners` are limits of
-//! directories and of users, over `volume::account`; `trash::place` finds where a name goes, and
+//! Where to begin: `policies` is what operations call. `quota` and `owners` are limits of
+//! directories and of users, over `volume::account`. `trash::place` finds where a name goes, and
 //! `trash::keep` moves it there.
 //!
 //! Which module decides what:

@@ -5,13 +5,13 @@
 //! charges. So what a clone or a snapshot inherits is charged to no one, and never twice.
 //!
 //! 1. Before a batch is committed its growth is reserved in memory, where the limits are
-//!    ([`Account`]): so no two writers can both get the last byte. Shrinking counts when it is
+//!    ([`Account`]). So no two writers can both get the last byte. Shrinking counts when it is
 //!    committed.
 //! 2. The batch merges the same numbers into the record of (domain, subvolume), which survives a
-//!    crash, and from which the memory is filled when the volume is opened.
+//!    crash. Opening the volume fills the memory from it.
 //! 3. A charged inode is charged with all bytes that it stores, and a flat amount for each further
 //!    name ([`InodeRecord::charged_bytes`]). An inherited one is charged, as a whole, when its
-//!    contents are changed or it gets a name: from then on it is the subvolume's own.
+//!    contents are changed or it gets a name. From then on it is the subvolume's own.
 //!
 //! The quotas of users and groups (`owners`) are charged along.
 

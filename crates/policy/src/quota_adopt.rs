@@ -3,9 +3,9 @@
 //! 1. The domain is in the store before anything is charged to it, with the note that it is still
 //!    adopting. After a crash this continues when the volume is opened again.
 //! 2. One directory at a time, with the gate of the subvolume held, after all copies that inherit
-//!    the subvolume were given theirs (`enter_alone`): first everything in it that is
-//!    not a directory, in batches that mark and charge together, then the directory itself. So in a
-//!    marked directory only directories are unmarked, and what is created there is charged.
+//!    the subvolume were given theirs (`enter_alone`). Everything in it that is not a directory
+//!    comes first, in batches that mark and charge together. Then comes the directory itself. So in
+//!    a marked directory only directories are unmarked, and what is created there is charged.
 //! 3. A directory without the mark does not leave one that has it (`check_adopted`), so none is
 //!    missed. Directories that move elsewhere meanwhile are found by another pass over all of them.
 //!    A pass that finds nothing to do is the last one.

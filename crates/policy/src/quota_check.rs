@@ -113,8 +113,8 @@ impl UsageTable {
 }
 
 impl Governed {
-    /// Recounts the charges of every quota, and returns where the records differ: a walk over
-    /// everything that is stored, in one state, while the volume is in use.
+    /// Recounts the charges of every quota, and returns where the records differ. That is a walk
+    /// over everything that is stored, in one state, while the volume is in use.
     pub fn quota_check(&self) -> FsResult<Vec<QuotaDifference>> {
         let pin = ops::unfinished::pin_whole(self)?;
         self.quota_differences(&*pin, &mut Counting::silent())

@@ -1,11 +1,11 @@
 //! Which copies quotas refuse. What a snapshot or a clone inherits is charged to nobody, even when
-//! the original is gone, so it would let a user hold more than a limit allows.
+//! the original is gone. So it would let a user hold more than a limit allows.
 //!
 //! What is mounted below the copied directory counts, too. It may itself be inherited
 //! (`subvolumes::inherit`): then it is as what it is inherited from. Each nested subvolume is read
 //! once after a limit changed, before the ledger is locked for the copy. They are listed before it,
-//! too: a copy lists them with the ledger locked only after something was mounted or inherited
-//! elsewhere, or a directory changed its parent, during several such lists.
+//! too. During several such lists, something may be mounted or inherited elsewhere, or a directory
+//! may change its parent. Only then a copy lists them with the ledger locked.
 
 use format::directory_record::DirectoryRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
@@ -117,8 +117,8 @@ impl Governed {
         Ok(found.is_some_and(|found| found.target == target))
     }
 
-    /// Whether a copied subvolume has contents of quotas that begin elsewhere: charged in it, or,
-    /// where nothing in it can change, with the directory of the quota.
+    /// Whether a copied subvolume has contents of quotas that begin elsewhere. They are charged in
+    /// it or, where nothing in it can change, with the directory of the quota.
     fn has_inherited(&self, subvol: &Subvol, of_read_only: Option<bool>) -> FsResult<bool> {
         let domains = match of_read_only {
             // Its copy is charged to nobody.
@@ -152,7 +152,7 @@ impl Governed {
     }
 
     /// Refuses to copy what is charged in a clone to quotas whose directories it inherited, and a
-    /// snapshot with such a directory: its contents are charged once, as long as the original
+    /// snapshot with such a directory. Its contents are charged once, as long as the original
     /// exists.
     fn check_inherited(&self, clone: u64, of: (u64, u64)) -> FsResult<()> {
         if self.inherited_at(clone, of)? { Err(COPIED) } else { Ok(()) }
@@ -174,7 +174,7 @@ impl Governed {
     }
 
     /// Refuses a clone where a limit is in force, except of a directory in which one is in force,
-    /// too: what is created in the clone would be charged to neither.
+    /// too. What is created in the clone would be charged to neither.
     pub(crate) fn check_clone_into(
         &self,
         mounted_in: &DirectoryRecord,

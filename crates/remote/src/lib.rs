@@ -5,10 +5,10 @@
 //! * The server checks every permission. The client's certificate names the users for whom it may
 //!   act; nothing else that a client claims is believed.
 //! * A session names nodes by numbers that the server returned to it; any other number is stale.
-//! * A change is executed once: a client repeats it with its number, and gets the first answer, for
-//!   as long as its session lives and it has not confirmed the answer. The volume keeps both, so
-//!   the next server has them. If the volume cannot keep a session (it is full), the session is one
-//!   of this server's process alone. If a server has lost the session, the client reports an error
+//! * A change is executed once. A client repeats it with its number, and gets the first answer,
+//!   while its session lives and it has not confirmed the answer. The volume keeps both, so the
+//!   next server has them. If the volume cannot keep a session (it is full), the session is one of
+//!   this server's process alone. If a server has lost the session, the client reports an error
 //!   that the change may have been made, and does not repeat it.
 //! * What a session holds open lives on without a name until the session ends.
 //!

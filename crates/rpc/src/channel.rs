@@ -4,7 +4,7 @@
 //! and writes under `out`, so that records leave in the order in which they were encrypted. The
 //! receiver never writes: two sides that both wait until the other reads cannot come about by it.
 //!
-//! A channel that receives nothing for a moment is idle: it frees its buffers, its thread returns
+//! A channel that receives nothing for a moment is idle. It frees its buffers. Its thread returns
 //! what the allocator keeps for it, and waits with a few bytes on its stack.
 
 use std::io::{self, Read, Write};

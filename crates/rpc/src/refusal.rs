@@ -1,5 +1,5 @@
-//! Why TLS refused a certificate, as an administrator can act on it: whose it is, and whether it is
-//! too old, of another authority, or for another name. All else has rustls' words.
+//! Why TLS refused a certificate, as an administrator can act on it. It names whose it is, and
+//! whether it is too old, of another authority, or for another name. All else has rustls' words.
 
 use rustls::{AlertDescription, CertificateError, Error};
 

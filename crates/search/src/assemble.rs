@@ -1,8 +1,8 @@
 //! Builds rows from records of the store, for the walk and for building clusters.
 //!
-//! A row is the record of a name with the attributes of its target: those in the entry, those under
-//! a linked inode's number, or those under a directory's. All are read from one state, so that a
-//! row is consistent.
+//! A row is the record of a name with the attributes of its target. Those are in the entry, under a
+//! linked inode's number, or under a directory's. All are read from one state, so that a row is
+//! consistent.
 
 use format::Malformed;
 use format::acl::{self, Acl};

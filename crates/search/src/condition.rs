@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::Like;
 use crate::row::Row;
 
-/// A numeric attribute of a row: ten of the eleven of Magellan's Table 1 (the other is the name)
-/// and those that GNU find tests besides.
+/// A numeric attribute of a row. They are ten of the eleven of Magellan's Table 1 (the other is the
+/// name) and those that GNU find tests besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Attribute {
     /// Inode number.

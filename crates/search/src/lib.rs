@@ -5,12 +5,12 @@
 //! of the tree), and the tree's current contents are the base and the difference from it. So a
 //! create writes nothing to the index, and no index entry can be stale.
 //!
-//! Promises: a query by the index returns what a walk of the same state returns, in whatever order,
-//! and both check the permissions of the caller the same way. Files of the index may be deleted at
-//! any time: a query then walks, or reads a small tree as one difference. Damage in them is an
-//! error of the index ([`Error`]), never a wrong row. A query ends when its caller cancels it, has
-//! no other limit of time, and holds no lock of the volume. The memory of the index is bounded by
-//! its options.
+//! Promises: a query by the index returns what a walk of the same state returns, in whatever order.
+//! Both check the permissions of the caller the same way. Files of the index may be deleted at any
+//! time: a query then walks, or reads a small tree as one difference. Damage in them is an error of
+//! the index ([`Error`]), never a wrong row. A query ends when its caller cancels it, has no other
+//! limit of time, and holds no lock of the volume. The memory of the index is bounded by its
+//! options.
 //!
 //! Which module decides what:
 //! * `index`: bases, differences from them, queries and totals over both

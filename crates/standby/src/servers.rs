@@ -176,7 +176,7 @@ impl Standby {
         self.leave(&volume);
     }
 
-    /// Asks etcd once more who should own a volume: this process may have been stopped since it
+    /// Asks etcd once more who should own a volume. This process may have been stopped since it
     /// asked, and its opening takes the volume from another one that lives.
     fn is_still_ours(&self, volume: &[u8; 16]) -> bool {
         if device::mutated("a volume is opened without a second question") {

@@ -241,8 +241,8 @@ impl Warrant for Owned {
             if self.has_ended() {
                 return false;
             }
-            // Without a request while a grant holds; and a log that was sealed is known at once,
-            // so that its error is no answer to a change.
+            // Without a request while a grant holds. A log that was sealed is known at once, so
+            // that its error is no answer to a change.
             let turn = if self.is_known() { None } else { Some(self.turn()) };
             if matches!(turn, Some(None)) {
                 continue;

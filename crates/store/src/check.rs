@@ -106,7 +106,7 @@ impl Finding {
     }
 
     /// Converts damage, missing files, files of a newer format and read errors of the disk to a
-    /// finding; `of` names the damaged object, and may be empty. Any other error stays an error.
+    /// finding. `of` names the damaged object, and may be empty. Any other error stays an error.
     pub fn of_error(of: &str, error: Error) -> Result<Finding> {
         let colon = if of.is_empty() { "" } else { ": " };
         let (file, what) = match error.as_damage() {

@@ -174,8 +174,8 @@ impl<E: Engine> Journaled<E> {
         self.engine.journal()
     }
 
-    /// Logs a batch that drops the partly unknown trees of a store that is read-only for them;
-    /// `None` if it does not drop all of them.
+    /// Logs a batch that drops the partly unknown trees of a store that is read-only for them.
+    /// Returns `None` if it does not drop all of them.
     #[cold]
     fn drop_unknown(&self, batch: &Batch) -> Option<Result<CommitToken>> {
         let _alone = self.engine.block_commits();

@@ -32,7 +32,7 @@ pub struct EngineOptions {
     /// Log bytes since the last checkpoint from which one is due: the bytes that recovery replays.
     pub checkpoint_bytes: u64,
     /// A tree that shares no 4 KiB of a file, which a disk may lose as one unit, with any other
-    /// tree: it holds copies of what another holds.
+    /// tree. It holds copies of what another holds.
     pub isolated_tree: Option<TreeId>,
 }
 

@@ -8,7 +8,7 @@ use crate::{
     TreeId, Waker,
 };
 
-/// A store over another one, which changes reads, commits or snapshots, and nothing else: the
+/// A store over another one, which changes reads, commits or snapshots, and nothing else. The
 /// implementations of [`Durable`] and [`Maintain`] are those of the store below.
 pub trait Over: Send + Sync {
     /// The store below.

@@ -14,7 +14,7 @@ pub trait Pinned: Read {
     fn logged(&self) -> Logged<'_>;
 
     /// Visits about `nodes` nodes of what the trees of the walk hold, but what several trees share
-    /// only once: the cost of all steps is that of the distinct nodes. `false` when the walk is
+    /// only once. The cost of all steps is that of the distinct nodes. `false` when the walk is
     /// done. The order is undefined, and a key that is in shared and in unshared places may be
     /// visited more than once. The rest omits what caused an error: a caller that must see
     /// everything abandons the walk, a search for damage continues. An engine that cannot stop in
@@ -26,7 +26,7 @@ pub trait Pinned: Read {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<bool>;
 
-    /// The first range of keys of a tree, from `key` on, that cannot be read because of damage;
+    /// The first range of keys of a tree, from `key` on, that cannot be read because of damage.
     /// `None` when there is none, or the engine cannot determine it. It may begin before `key`.
     /// Seek to the end of the range to find what follows.
     fn lost_from(&self, _tree: TreeId, _key: &[u8]) -> Result<Option<LostRange>> {

@@ -16,9 +16,9 @@ pub trait Read: Send + Sync {
     }
 
     /// A cursor over a range, before its first key. It holds no latch between calls. A live cursor
-    /// never skips a key that is present throughout, and never returns a key twice; whether it sees
+    /// never skips a key that is present throughout, and never returns a key twice. Whether it sees
     /// keys that are added or removed meanwhile is undefined. So a live scan over several keys may
-    /// see a part of a concurrently committed batch, as successive lookups may: only a pin
+    /// see a part of a concurrently committed batch, as successive lookups may. Only a pin
     /// ([`crate::Snapshot::pin`]) gives one state of many keys. A pinned cursor sees that state.
     fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>>;
 }
@@ -43,8 +43,8 @@ pub trait Cursor {
     /// before it.
     fn prev(&mut self) -> Result<Option<Item<'_>>>;
 
-    /// Moves to just before the first key of the range that is not less than `key`, so that
-    /// `next` returns it and `prev` the one before.
+    /// Moves to just before the first key of the range that is not less than `key`. So `next`
+    /// returns that key and `prev` the one before.
     fn seek(&mut self, key: &[u8]) -> Result<()>;
 
     /// Restricts values to the keys that `of` selects: for others an engine may return an empty

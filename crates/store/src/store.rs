@@ -12,19 +12,19 @@ use crate::{
 ///
 /// Every method may be called from any thread. Conflicting commits are applied in the order of
 /// their sequence numbers. A batch is atomic to readers of one key, to clones, to pinned states and
-/// to recovery, but not to a live scan of many keys ([`Read::scan`]). Nothing here starts a thread:
-/// background work is done in the steps `flush_if_due`, `checkpoint` and `reclaim_step`, which the
-/// daemon's workers call.
+/// to recovery. It is not atomic to a live scan of many keys ([`Read::scan`]). Nothing here starts
+/// a thread. The daemon's workers call the steps `flush_if_due`, `checkpoint` and `reclaim_step`
+/// for background work.
 pub trait Store: Read + Commit + Snapshot + Durable + Maintain {
     /// Creates `target` with the keys of `source` that match the patterns: BabuDB's partial
     /// snapshot by patterns, as one commit.
     ///
-    /// It holds what `source` holds at the time of the call; commits continue while it is written,
-    /// once and to its final place, as by [`Commit::ingest`], whose bound on the length of a run
-    /// applies. It is an ordinary tree from then on, and shares nothing with `source`. Of `source`,
-    /// it reads the ranges that can contain such keys, and keeps no other key. To make the state
-    /// durable first, at the cost of a clone, clone `source` ([`Batch::clone_tree`]) and use the
-    /// clone as the source. Prefixes alone take O(1): [`Batch::clone_prefixes`].
+    /// It holds what `source` holds at the time of the call. Commits continue while it is written,
+    /// once and to its final place, as by [`Commit::ingest`]. The bound of that call on the length
+    /// of a run applies. It is an ordinary tree from then on, and shares nothing with `source`. Of
+    /// `source`, it reads the ranges that can contain such keys, and keeps no other key. To make
+    /// the state durable first, at the cost of a clone, clone `source` ([`Batch::clone_tree`]) and
+    /// use the clone as the source. Prefixes alone take O(1): [`Batch::clone_prefixes`].
     fn clone_matching(
         &self,
         source: TreeId,
@@ -51,9 +51,9 @@ pub trait Commit {
     /// atomically for readers, clones and recovery. An engine writes the entries once, to their
     /// final place, and logs their addresses instead of their contents. An empty run is no commit.
     ///
-    /// Refused are keys that do not ascend ([`crate::Error::Unsorted`]), keys of the tree between
-    /// the first and the last of the run ([`crate::Error::RangeNotEmpty`]), and a run whose
-    /// addresses do not fit one record ([`crate::Error::RunTooLong`]); then nothing happened.
+    /// Refuses keys that do not ascend ([`crate::Error::Unsorted`]), and a tree with keys between
+    /// the first and the last of the run ([`crate::Error::RangeNotEmpty`]). Also refuses a run
+    /// whose addresses do not fit one record ([`crate::Error::RunTooLong`]). Nothing happened then.
     /// Commits continue while the run is read, so it may be a cursor over this store.
     fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken>;
 
@@ -100,8 +100,8 @@ pub trait Durable {
     /// The last commit that is known to be durable.
     fn durable(&self) -> CommitToken;
 
-    /// Writes and syncs the log when the oldest unwritten record is older than the interval, writes
-    /// what committers left to the caller of this, and returns how long until it is due again.
+    /// Writes and syncs the log when the oldest unwritten record is older than the interval, and
+    /// writes what committers left to the caller of this. Returns how long until it is due again.
     fn flush_if_due(&self) -> Result<Duration>;
 
     /// Sets what must be durable before a log record that names it: called before every write of
@@ -135,7 +135,7 @@ pub trait Durable {
     }
 
     /// Until when answers may be given from memory, by the monotonic clock of the store's
-    /// environment; `None`: always, for no other process can have the store open. Asks the object
+    /// environment. `None`: always, for no other process can have the store open. Asks the object
     /// store if the last proof is too old. [`Replaced`](crate::Error::Replaced): another process
     /// has the store.
     fn granted_until(&self) -> Result<Option<Duration>> {
@@ -163,7 +163,7 @@ pub trait Maintain {
     fn checkpoint_due(&self) -> bool;
 
     /// Sets `wake`, which a committing thread calls when a checkpoint should start before the next
-    /// poll of [`checkpoint_due`](Maintain::checkpoint_due): if none starts, committers eventually
+    /// poll of [`checkpoint_due`](Maintain::checkpoint_due). If none starts, committers eventually
     /// run it themselves.
     fn set_waker(&self, _wake: Waker) {}
 

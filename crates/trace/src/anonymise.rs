@@ -2,8 +2,8 @@
 //!
 //! A name becomes a hash of it under a key, the same one wherever it occurs, so that paths, renames
 //! and links still fit together. Different names stay different: a hash that is taken becomes
-//! another one. Without the key, nobody can find out by trying whether a name was in a trace,
-//! except by its length or extension where these are kept. Numbers of users, groups and processes
+//! another one. Without the key, nobody can find out by trying whether a name was in a trace. Its
+//! length or extension may show that, where these are kept. Numbers of users, groups and processes
 //! become small ones, in the order in which they occur, and the trace begins at the start of 1970.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,9 +3,9 @@
 //! * `hp`: the metadata requests of 21 hours of a time-sharing system of HP, as Table 1 of the
 //!   paper on FPFS counts them.
 //! * `linkedin`: the mix of a day of a LinkedIn HDFS cluster, as section III.B of the paper on
-//!   IndexFS states it: 84 % look-ups, 9 % creations, 7 % updates. The split within a
-//!   class is ours: look-ups are half stats and half opens; one creation in seven makes a
-//!   directory, as the cluster had six files in each; updates are chmod, unlink and rename alike.
+//!   IndexFS states it. It has 84 % look-ups, 9 % creations and 7 % updates. The split within a
+//!   class is ours. Look-ups are half stats and half opens. One creation in seven makes a
+//!   directory, as the cluster had six files in each. Updates are chmod, unlink and rename alike.
 //!
 //! What no paper states is ours too: files are empty, and the popularity of directories and files
 //! falls with the cube of their rank. A name is looked up before it is first used, as a kernel

@@ -1,5 +1,5 @@
-//! A dump in columns: a Parquet file with one row for each line of a dump, in the same order, and a
-//! column for each field.
+//! A dump in columns: a Parquet file with one row for each line of a dump, in the same order. It
+//! has a column for each field.
 //!
 //! Bytes that are no text are in a column `_bytes` beside the text, where the lines have
 //! hexadecimal digits. A mode is a number, and times have a type. A group of rows is in memory

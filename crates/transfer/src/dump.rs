@@ -1,5 +1,5 @@
-//! Metadata of a snapshot as JSON lines: one line a name, in the order of the paths by their names,
-//! so that two equal trees of any volumes have equal dumps.
+//! Metadata of a snapshot as JSON lines: one line a name, in the order of the paths by their names.
+//! So two equal trees of any volumes have equal dumps.
 //!
 //! A line repeats all attributes for each name of a file, so that a program reads the lines one by
 //! one, and so does `Loader`.

@@ -69,9 +69,10 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
 }
 
 /// Looks for a name that an inode has in both states, and returns it in the state in which no
-/// change has one: only where an inode got a name or lost one and nothing else of it shows that.
-/// One of another subvolume may have the same number, so the inode is compared where its node is
-/// known: of a name that stays, the path in the one state is followed to that in the other.
+/// change has one. That happens only where an inode got a name or lost one and nothing else of it
+/// shows that. An inode of another subvolume may have the same number, so the inode is compared
+/// where its node is known. The path of a name that stays is followed from the one state to the
+/// other.
 fn find(
     job: &Job<'_>,
     (old, new): (NodeId, NodeId),
@@ -156,7 +157,7 @@ pub(crate) fn send(
         out.push(&Record::Open { path })?;
         changed((&source(job, &from), &source(job, &to)), path, out)?;
     }
-    // Those of the directory itself last: a receiver keeps them in memory until the end, so a
+    // Those of the directory itself last. A receiver keeps them in memory until the end, so a
     // stream that was cut behind them continues before them.
     let all = || plan.attributes.iter();
     for path in all().filter(|path| !path.is_empty()).chain(all().filter(|path| path.is_empty())) {

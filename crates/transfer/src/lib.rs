@@ -1,7 +1,7 @@
 //! Streams of snapshots: `send` writes one, `Receiver` applies one.
 //!
 //! A stream is a list of steps on paths (`docs/format/stream.md`), so both sides need to remember
-//! nothing of inodes: the receiver keeps one record, and an interrupted stream continues at any
+//! nothing of inodes. The receiver keeps one record, and an interrupted stream continues at any
 //! record. Sending reads a snapshot with the rights of the caller. What is received is built in a
 //! subvolume of its own and becomes visible at once, when the whole stream was verified.
 //!

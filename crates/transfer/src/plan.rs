@@ -191,7 +191,7 @@ impl Gathered {
     }
 
     /// Has files sent again by all of their names, in the old state and in the new one, whatever
-    /// their changes are, and attributes of others.
+    /// their changes are. Has attributes of others sent again.
     pub(crate) fn send_again(&mut self, again: Again) {
         let [old, new] = again.files;
         self.attributes = again.attributes;

@@ -2,8 +2,8 @@
 //! stream was verified.
 //!
 //! The stream is not trusted. Each record is checked by its checksum and applied as a call of the
-//! caller's; names are names, so no path leaves the subvolume, and no link is followed. Permission
-//! bits do not hold inside the subvolume, which is the caller's own; but a user other than root
+//! caller's. Names are names, so no path leaves the subvolume, and no link is followed. Permission
+//! bits do not hold inside the subvolume, which is the caller's own. But a user other than root
 //! changes only inodes that this user owns, and gets no devices, owners and set-id bits.
 
 use std::ops::ControlFlow;

@@ -1,13 +1,13 @@
 //! Where a stream is applied: a subvolume in a private directory beside the destination, which only
 //! the receiver may enter. It is found again by its name, which follows from the destination and
-//! the snapshot that is sent. All that streams to one destination left are found by how their
-//! names begin: the beginning of an increment, and the end of each stream, remove the others.
+//! the snapshot that is sent. All that streams to one destination left are found by how their names
+//! begin. The beginning of an increment, and the end of each stream, remove the others.
 //!
 //! Of a complete stream the subvolume has a record of how much was applied, at least: what is
 //! repeated has the same result. Of an increment that is not so; its stage is copied from time to
 //! time, under a name that is the token. The stream continues in a copy of that copy.
 //!
-//! The subvolume may be a clone, whose root belongs to the owner of the destination: that user
+//! The subvolume may be a clone, whose root belongs to the owner of the destination. That user
 //! could open it, and exchange what is in it. The directory around it belongs to the receiver.
 
 use device::sync::Mutex;

@@ -1,4 +1,4 @@
-//! A digest of the steps of a stream, without the bytes of contents: by it a sender finds that the
+//! A digest of the steps of a stream, without the bytes of contents. By it a sender finds that the
 //! stream it makes now begins as the one that was cut. A sender that leaves steps out does not read
 //! their contents, so these have no part in it.
 //!

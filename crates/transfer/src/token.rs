@@ -1,9 +1,9 @@
-//! The token of a stream that was cut: which snapshot, how much of it was applied, and of an
+//! The token of a stream that was cut: which snapshot, and how much of it was applied. Of an
 //! increment also from which base, and which steps.
 //!
-//! As bytes: the snapshot, the number of records (`u64 LE`), of an increment the base and the
-//! digest of the steps (`u64 LE`), and a checksum of what is before it. It is shown in hexadecimal
-//! digits.
+//! As bytes: the snapshot and the number of records (`u64 LE`). Of an increment the base and the
+//! digest of the steps (`u64 LE`) follow. A checksum of what is before it is last. It is shown in
+//! hexadecimal digits.
 
 use std::fmt::{self, Write as _};
 

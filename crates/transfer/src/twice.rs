@@ -1,13 +1,13 @@
-//! Files of which a rollback changed which names they have: a directory that is rolled back becomes
-//! a subvolume of its own, and a file in it that also had a name outside of it becomes two files
-//! with one number. A comparison pairs files by their numbers within a subvolume, so it does not
-//! name them; an increment sends them again, with all of their names. Where one of the two is gone,
-//! the receiver removes a name of the other, which changes a time: its attributes are sent again.
+//! Files of which a rollback changed which names they have. A directory that is rolled back becomes
+//! a subvolume of its own. A file in it that also had a name outside of it becomes two files with
+//! one number. A comparison pairs files by their numbers within a subvolume, so it does not name
+//! them. An increment sends them again, with all of their names. Where one of the two is gone, the
+//! receiver removes a name of the other, which changes a time: its attributes are sent again.
 //!
-//! Both states are walked for them, which takes time in proportion to the names: only where a
-//! directory is a subvolume in one of the states alone (`Compared::separated`). Memory is for files
-//! with several names, and for directories that wait; it counts with that of the changes. A
-//! directory that contains itself is refused by its path.
+//! Both states are walked for them, which takes time in proportion to the names. That is done only
+//! where a directory is a subvolume in one of the states alone (`Compared::separated`). Memory is
+//! for files with several names, and for directories that wait; it counts with that of the changes.
+//! A directory that contains itself is refused by its path.
 
 use device::{Map, Set};
 use fs::{FileSystem, WalkControl};
@@ -51,8 +51,9 @@ pub(crate) struct Again {
     pub(crate) attributes: Vec<Vec<u8>>,
 }
 
-/// Finds the files with several names in one of the states: those whose number is that of more than
-/// one file in one of them, and of the others those that have other names than before.
+/// Finds the files with several names in one of the states. They are those whose number is that of
+/// more than one file in one of the states. Of the others, they are those that have other names
+/// than before.
 pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId), used: &mut usize) -> Result<Again> {
     let mut numbers = Set::default();
     for root in [old, new] {

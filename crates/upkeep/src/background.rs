@@ -1,10 +1,10 @@
 //! Background work, in bounded steps that the daemon's threads drive.
 //!
 //! One step does the first of these that is due: writing the log, a checkpoint, removing unnamed
-//! inodes that nobody holds, reclaiming what was detached, emptying expired trash. Then freeing the
-//! nodes of dropped trees, freeing space of contents, counting for quotas, upkeep of the index. A
-//! steady load of removals would starve everything later in that list. So every other step begins
-//! with one of the others, in turn.
+//! inodes that nobody holds. Reclaiming what was detached and emptying expired trash follow. Then
+//! come freeing the nodes of dropped trees, freeing space of contents, counting for quotas, and
+//! upkeep of the index. A steady load of removals would starve everything later in that list. So
+//! every other step begins with one of the others, in turn.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl Upkeep {
         WORKS.into_iter().cycle().skip(first).take(WORKS.len())
     }
 
-    /// The part of a step that must not wait for the others, for a dedicated thread: writes the log
+    /// The part of a step that must not wait for the others, for a dedicated thread. Writes the log
     /// if that is due, and returns how long until it next will be.
     pub fn flush_if_due(&self) -> FsResult<Duration> {
         self.store.flush_if_due().map_err(from_store)

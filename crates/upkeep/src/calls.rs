@@ -25,7 +25,7 @@ impl Upkeep {
         self.reclaim.waits(self, detached)
     }
 
-    /// How many of the trees that wait to be reclaimed cannot be, and why one of them cannot;
+    /// How many of the trees that wait to be reclaimed cannot be, and why one of them cannot.
     /// `None` when all can, as far as that was tried. If there is no space to continue, that is all
     /// of them; it may be 0, when only the space of contents waits.
     pub fn stuck(&self) -> Option<(u64, FsError)> {

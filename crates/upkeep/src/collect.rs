@@ -68,9 +68,9 @@ impl Upkeep {
         }
     }
 
-    /// Continues the collection that is in progress or was requested to its end, or until the
-    /// monotonic clock reaches `until`, but at least one step; takes turns with a thread that is at
-    /// it. If a call takes it to its end, more may follow.
+    /// Continues the collection that is in progress or was requested, and takes turns with a thread
+    /// that is at it. Ends with the collection, or when the monotonic clock reaches `until`, but
+    /// does at least one step. If a call takes it to its end, more may follow.
     pub(crate) fn collect_until(&self, until: Duration) -> FsResult<Reclaimed> {
         let mut any = false;
         loop {

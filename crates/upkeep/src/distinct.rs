@@ -1,6 +1,6 @@
 //! Estimates how many distinct values were seen, in a kilobyte regardless of their number. It keeps
-//! the longest run of leading zeros of their hashes, for each of many groups (`HyperLogLog`,
-//! Flajolet and others, 2007, with its correction for small numbers).
+//! the longest run of leading zeros of their hashes, for each of many groups. That is `HyperLogLog`
+//! (Flajolet and others, 2007), with its correction for small numbers.
 //!
 //! Up to a thousand or so the error is a few, then nearly always below a tenth. The values with the
 //! least hashes are kept: a uniform sample of the distinct values, regardless of how often each was

@@ -1,9 +1,9 @@
-//! Reclaims space in the foreground for an operation that finds none (ENOSPC): what was removed
+//! Reclaims space in the foreground for an operation that finds none (ENOSPC). What was removed
 //! before is freed at once, before the background gets to it. Then the oldest hour of a trash is
 //! removed, if there is one.
 //!
 //! A search for space takes a sync and a checkpoint. So it is not repeated if the last one found
-//! nothing and nothing was committed since, and rarely if nothing waits: a write to a full disk is
+//! nothing and nothing was committed since, and rarely if nothing waits. A write to a full disk is
 //! refused at once. An operation searches a bounded number of times, for a bounded time; it retries
 //! while its searches end only by timeout. Meanwhile nothing of a trash is removed, nor for a
 //! thread that merely waits for another's search.
@@ -225,8 +225,8 @@ impl Upkeep {
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
     }
 
-    /// Does the work that frees space, together with other threads and after those that are at it,
-    /// until it is done or the monotonic clock reaches `until`. Failures are logged.
+    /// Does the work that frees space, together with other threads and after those that are at it.
+    /// Ends when it is done or the monotonic clock reaches `until`. Failures are logged.
     pub fn give_back(&self, until: Duration) -> Reclaimed {
         // The index gives up its space.
         succeeded(self.store.keep_log(&[]).map_err(from_store));

@@ -4,10 +4,10 @@
 //!
 //! Promises: no step is needed for a change to be right or durable. Steps return space, make
 //! reading cheaper, and finish counts. They run in any order, beside all operations. A step that a
-//! crash or an error interrupted is continued or begun again, and nothing that a step keeps in
-//! memory is needed for that. Each does a bounded part, in one commit, and holds locks for that
-//! part only. Nothing is removed because a read failed: what is unread may be in use. Front ends
-//! are notified of what is removed, with no lock and no gate held.
+//! crash or an error interrupted is continued or begun again. Nothing that a step keeps in memory
+//! is needed for that. Each does a bounded part, in one commit, and holds locks for that part only.
+//! Nothing is removed because a read failed: what is unread may be in use. Front ends are notified
+//! of what is removed, with no lock and no gate held.
 //!
 //! Where to begin: `background` is the order in which steps take turns; `foreground_reclaim` and
 //! `removal` are what an operation does on a full disk. `reclaim` and `scan` know the volume and

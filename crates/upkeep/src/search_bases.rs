@@ -150,9 +150,9 @@ fn named(fs: &Governed) -> FsResult<BTreeSet<u64>> {
     Ok(named)
 }
 
-/// The commits after which the log is useful: it contains the differences from the bases of
-/// subvolumes that are still in the tree that their base was cloned from, and from those that are
-/// building.
+/// The commits after which the log is useful. It contains the differences from the bases of
+/// subvolumes that are still in the tree that their base was cloned from. It also contains those
+/// from bases that are being built.
 pub(crate) fn wanted_of_log(fs: &Governed) -> FsResult<Vec<CommitToken>> {
     let bases = all(fs)?;
     let behind = |base: &Recorded| CommitToken(Lsn(base.record.commit));

@@ -1,7 +1,7 @@
 //! Extended attributes that were declared searchable: names in the volume's tree. Rows of clusters
 //! that are written from then on carry their values, so that queries skip clusters by them. What is
-//! not declared, or was declared after a cluster was written, is read from the store: a declaration
-//! changes what a query costs, never what it finds.
+//! not declared, or was declared after a cluster was written, is read from the store. So a
+//! declaration changes what a query costs, never what it finds.
 
 use format::cluster_summary::CARRIED_MAX;
 use format::key;

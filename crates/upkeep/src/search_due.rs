@@ -5,10 +5,10 @@
 //! upper bound: how much was given to the store. The next is how many rows the log counts as
 //! changed; a row that is changed repeatedly counts once there (`Distinct`). Names that are
 //! created and removed again do not differ, and there may be any number of those. So a sample of
-//! the rows is looked up in both trees, and a base is due only if half of what makes one due is
-//! likely to differ. Trees are compared if the log does not reach back to the base, or is longer
-//! than a base of so many rows is worth. They are also compared if earlier differences and later
-//! changes are too many together, but neither is alone: they may be the same rows.
+//! the rows is looked up in both trees. A base is due only if half of what makes one due is likely
+//! to differ. Trees are compared if the log does not reach back to the base, or is longer than a
+//! base of so many rows is worth. They are also compared if earlier differences and later changes
+//! are too many together, but neither is alone: they may be the same rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,15 +3,15 @@
 //! Magellan's five conditions (4.1) for writing clusters are here:
 //! 1. the cache is full: what differs from a base is more than is held in memory;
 //! 2. dirty too long: something differs, and the base is older than an age;
-//! 3. the journal is too long: rows that differ are more than a share of the base, which bounds
-//!    both the work of the next query and the space that the base keeps;
+//! 3. the journal is too long: rows that differ are more than a share of the base. That bounds both
+//!    the work of the next query and the space that the base keeps;
 //! 4. on request ([`Upkeep::index_flush`]);
 //! 5. in the background, between two checks.
 //!
-//! A check covers all subvolumes when enough was committed since the last: so many commits, or as
-//! many bytes, or a commit that replaces a whole tree. A check also runs when a base with enough
-//! differences becomes old, even if nothing changes any more. [`search_due`] decides which of them
-//! are due.
+//! A check covers all subvolumes when enough was committed since the last. That is so many commits,
+//! or as many bytes, or a commit that replaces a whole tree. A check also runs when a base with
+//! enough differences becomes old, even if nothing changes any more. [`search_due`] decides which
+//! of them are due.
 //!
 //! A volume is often opened to run a query, and the first query reads the differences, as a check
 //! does. So checks begin a little later, and never run during a query that reads.

@@ -1,5 +1,5 @@
-//! An account of a quota directory, a user, or a group: its limits, what is charged against them,
-//! and what is reserved for batches in progress.
+//! An account of a quota directory, a user, or a group. It has its limits, what is charged against
+//! them, and what is reserved for batches in progress.
 //!
 //! A batch reserves its growth here, where the limits are, before it is committed. So no two
 //! writers can both get the last byte. What shrinks counts once it is committed. An abandoned batch

@@ -3,16 +3,16 @@
 //! `rmr` and `rollback` walk a tree without locks to verify that the caller owns every directory in
 //! it. A batch that changes something behind the walk is noted here before its commit, and is
 //! *under way* until the commit has ended. Nothing is noted while no such walk is in progress, nor
-//! of trees that it has not reached: it reads what was committed by then, and learns of what is
-//! under way.
+//! of trees that it has not reached. The walk reads what was committed by then, and learns of what
+//! is under way.
 //!
 //! Before the thread takes the tree away it *closes* its watch. From then on batches that the watch
-//! must know of wait in [`Arrivals::note`], in the trees that were walked and nowhere else, until
-//! the watch opens: for one commit. Those under way end first. So the thread knows every change,
-//! however many subvolumes the tree has, and holds the gate of none.
+//! must know of wait in [`Arrivals::note`] until the watch opens, for one commit. They wait in the
+//! trees that were walked and nowhere else. Those under way end first. So the thread knows every
+//! change, however many subvolumes the tree has, and holds the gate of none.
 //!
-//! One watch is closed at a time, and a thread that closes one needs no lock afterwards that a
-//! thread may hold which waits here: no gate, no stripe, and not the ledger.
+//! One watch is closed at a time. A thread that closes one needs no lock afterwards that a thread
+//! may hold which waits here: no gate, no stripe, and not the ledger.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

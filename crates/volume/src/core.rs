@@ -1,5 +1,5 @@
-//! What of an open volume all floors share: the store and the contents, the tables of nodes, locks,
-//! subvolumes and numbers, the root, and who is notified of changes.
+//! What of an open volume all floors share. It has the store and the contents, the tables of nodes,
+//! locks, subvolumes and numbers, the root, and who is notified of changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -160,7 +160,7 @@ impl Core {
         }
     }
 
-    /// Refuses changes if opening met damage of the volume's records: a change of an unreadable
+    /// Refuses changes if opening met damage of the volume's records. A change of an unreadable
     /// record would be refused, or would not know its old content.
     pub fn keep_from_damaged_records(&mut self) -> FsResult<()> {
         let usage = key::usage(self.root_subvol()?.id.0);
@@ -265,8 +265,8 @@ impl Core {
                 };
                 let usage = usage.unwrap_or_default();
                 counts.files = counts.files.saturating_add(usage.files);
-                // Sizes of sparse files can add up to more than 63 bits, which only a record that
-                // is not fully counted interprets as less than zero.
+                // Sizes of sparse files can add up to more than 63 bits. Only a record that is not
+                // fully counted interprets that as less than zero.
                 let bytes = if usage.counted { usage.bytes } else { usage.bytes.max(0) };
                 counts.bytes = counts.bytes.saturating_add(bytes as u64);
                 // What is inherited has no counts of its own yet.
@@ -390,9 +390,9 @@ impl Core {
 }
 
 impl Core {
-    /// Notifies front ends that a name points to something else now. Code that changes the volume
-    /// besides a front end that caches calls this after an ordinary change; snapshots, clones and
-    /// the like do it by themselves.
+    /// Notifies front ends that a name points to something else now. Code that changes the volume,
+    /// other than a front end that caches, calls this after an ordinary change. Snapshots, clones
+    /// and the like do it by themselves.
     pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) {
         if let Some(invalidate) = self.invalidate.read().clone() {
             let node = if parent == self.root() { NodeId::ROOT } else { parent };

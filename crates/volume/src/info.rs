@@ -47,8 +47,8 @@ pub enum Layout {
     /// Whole records in sorted runs, which are merged.
     #[default]
     Rows,
-    /// Longer records, such as those of files, in value logs that are not merged; and an index of
-    /// keys, short records and pointers that is merged (IndexFS, II.C).
+    /// Longer records, such as those of files, in value logs that are not merged. An index of keys,
+    /// short records and pointers is merged (IndexFS, II.C).
     Column,
 }
 
@@ -133,8 +133,8 @@ pub struct OpenOptions {
     pub commit_interval: std::time::Duration,
     /// Limits of file contents; the volume's id in them is set by `open`.
     pub data: data::Options,
-    /// By how many records the tree of a snapshot or clone must differ from its source before it is
-    /// pruned to what is reachable in it. A page of contents counts as one.
+    /// The tree of a snapshot or clone is pruned to what is reachable in it when it differs from
+    /// its source by so many records. A page of contents counts as one.
     pub prune_records: usize,
     /// How the index for searches is kept; `None`: there is no index, and searches walk.
     pub index: Option<search::index::IndexOptions>,

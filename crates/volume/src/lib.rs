@@ -1,5 +1,5 @@
-//! What operations on a volume are made of: [`Core`] is an open volume with its store, and the
-//! tables of nodes, locks, numbers and subvolumes; the other modules read records of it.
+//! What operations on a volume are made of. [`Core`] is an open volume with its store, and the
+//! tables of nodes, locks, numbers and subvolumes. The other modules read records of it.
 //!
 //! Nothing here changes a record by itself, except the numbers that are reserved in advance and
 //! the copies of the volume's own records ([`record_copies`]). No operation, no policy and no

@@ -95,8 +95,8 @@ enum Held<'a> {
 }
 
 impl LockSet<'_> {
-    /// Releases the places that are locked shared, if they are many: a directory that moves needs
-    /// those of what is above its target only until it is known that it is none of them.
+    /// Releases the places that are locked shared, if they are many. A directory that moves needs
+    /// those of what is above its target only until it is known that it is not one of them.
     pub fn free_shared_places(&mut self) {
         if let Held::Many(held) = &mut self.held {
             held.retain(|(stripe, guard)| {

@@ -76,8 +76,8 @@ impl Orphan {
     }
 }
 
-// DO NOT ENLARGE: 32 bytes of a key and its node, with the map's overhead, keep a held inode below
-// the 80 bytes of the memory budget. So both are packed to 4 bytes.
+// DO NOT ENLARGE: a key and its node take 32 bytes. With the map's overhead, that keeps a held
+// inode below the 80 bytes of the memory budget. So both are packed to 4 bytes.
 #[derive(Debug, Clone, Copy)]
 #[repr(Rust, packed(4))]
 struct Node {
@@ -157,7 +157,8 @@ pub struct NodeTable {
 }
 
 /// New places of nodes, by the turn. A turn ends when no listing of the previous one is in
-/// progress: all listings in progress have read what moved in the previous turn in its new place.
+/// progress. All listings in progress have then read what moved in the previous turn in its new
+/// place.
 #[derive(Debug, Default)]
 struct Moved {
     by_turn: [Map<NodeId, Location>; 2],

@@ -118,7 +118,7 @@ impl Numbers {
         Ok(first)
     }
 
-    /// Returns the unused rest of the last range: closing, or a volume that is opened for each of
+    /// Returns the unused rest of the last range. Closing, or a volume that is opened for each of
     /// many calls, would otherwise use up a range each time. If that cannot be committed the rest
     /// is skipped, as by a crash.
     pub fn give_back(&self, store: &dyn Store) -> FsResult<()> {

@@ -90,9 +90,9 @@ impl Core {
         }
     }
 
-    /// Asks the object store how many bytes it has of the volume, if it is in one and that may have
-    /// changed: one request for each thousand objects. Status reports the last answer, and so never
-    /// waits for the store.
+    /// If the volume is in an object store and its bytes there may have changed, asks the store how
+    /// many there are. That takes one request for each thousand objects. Status reports the last
+    /// answer, and so never waits for the store.
     pub fn measure_objects(&self) -> FsResult<()> {
         if let Some(objects) = &self.env.objects {
             let changes = objects.store.changes();

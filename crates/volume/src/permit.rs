@@ -44,7 +44,7 @@ pub fn unlocked_directory(
     loop {
         match directory(view, ino, &record, caller, mask) {
             // The list may have been removed, with or without the directory, since the record was
-            // read; and it may have been added again, within one tick of the clock.
+            // read. It may have been added again, within one tick of the clock.
             Err(error @ FsError::Io(_)) => match view.directory(ino)? {
                 None => return Ok(None),
                 Some(again) if again == record => {

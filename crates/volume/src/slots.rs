@@ -6,7 +6,7 @@
 //! 1. No two subvolumes that have a record share a slot. The record is removed when nothing of the
 //!    subvolume is left to reclaim, orphans included, so it is all that occupies a slot on disk.
 //! 2. A slot is not reused while the kernel holds a node of the subvolume that had it last.
-//! 3. The number that has a slot is derived from the records: a number of generation 0 is its slot,
+//! 3. The number that has a slot is derived from the records. A number of generation 0 is its slot,
 //!    and those of later generations are listed once, on first use. Nothing else is stored, and a
 //!    volume that never had 2^23 subvolumes lists nothing.
 

@@ -1,8 +1,8 @@
 //! Subvolumes in memory: the tree of each one, and the gate that its changes pass.
 //!
-//! Every change holds the gate shared from before its first read to after its commit. A thread that
-//! takes the gate exclusively (for a snapshot, a clone, the swap of a tree after pruning) sees a
-//! subvolume in which nothing is half done. Reads do not pass the gate: they read the tree's
+//! Every change holds the gate shared from before its first read to after its commit. A thread
+//! takes the gate exclusively for a snapshot, a clone, or the swap of a tree after pruning. It then
+//! sees a subvolume in which nothing is half done. Reads do not pass the gate: they read the tree's
 //! number, and retry when that tree is gone.
 
 use std::sync::Arc;
@@ -254,8 +254,8 @@ impl SubvolTable {
         Ok(subvol)
     }
 
-    /// The first inode number that was handed out in a subvolume that was used, as any was in
-    /// which something changes: what is below was inherited.
+    /// The first inode number that was handed out in a subvolume that was used, as any was in which
+    /// something changes. Smaller numbers were inherited.
     pub fn first_own_ino(&self, id: u64) -> Option<u64> {
         let loaded = self.loaded.read();
         let subvol = loaded.get(&key::slot(id)).filter(|subvol| subvol.id.0 == id);

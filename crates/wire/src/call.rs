@@ -304,9 +304,8 @@ pub enum Call<'a> {
         /// Whether a directory is imported (otherwise one file, symbolic link or special file,
         /// which is the first item, under any name).
         directory: bool,
-        /// Whether a directory that exists must be the caller's own and closed to others: it is
-        /// what an earlier import left, which becomes visible under another name when it is
-        /// complete.
+        /// Whether a directory that exists must be the caller's own and closed to others. It is
+        /// what an earlier import left, and becomes visible under another name when it is complete.
         staged: bool,
     },
     /// Gives the directory that the import began with another name, which must not exist.

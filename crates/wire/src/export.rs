@@ -1,9 +1,9 @@
-//! The stream of an export: a walk over a directory of the volume, one item per step, relative to
-//! a current directory that `ExportItem::Enter` and `ExportItem::Leave` change.
+//! The stream of an export: a walk over a directory of the volume, one item per step. Items are
+//! relative to a current directory that `ExportItem::Enter` and `ExportItem::Leave` change.
 //!
 //! Every name of a directory is in the stream once, `ExportItem::Unread` if it could not be read.
 //! A file with several names has its contents at the first of them. The daemon remembers it until
-//! its last name, as far as the caller gives memory; attributes of a file that it does not remember
+//! its last name, as far as the caller gives memory. Attributes of a file that it does not remember
 //! have 0 names, and further names of it are files of their own.
 
 use serde::{Deserialize, Serialize};
@@ -91,8 +91,8 @@ pub enum ExportItem<'a> {
     },
 }
 
-/// Bytes of memory that a file with several names takes until its last name: at the daemon, and at
-/// the command, which keeps its path below the exported directory.
+/// Bytes of memory that a file with several names takes until its last name. They are at the
+/// daemon, and at the command, which keeps its path below the exported directory.
 pub fn remembered_bytes(path_bytes: usize) -> usize {
     128 + path_bytes
 }

@@ -81,7 +81,7 @@ impl FailureKind {
 }
 
 /// A message in the operating system's words, without the number that Rust's standard library
-/// appends (`No such file or directory (os error 2)`), which does not help users.
+/// appends. The number, as in `No such file or directory (os error 2)`, does not help users.
 pub fn os_words(text: String) -> String {
     const BEFORE: &str = " (os error ";
     if !text.contains(BEFORE) {

@@ -1,13 +1,13 @@
 //! Messages and framing of the control socket, the protocol between a command and the daemon of a
-//! volume; and of served volumes, between a client and a server ([`remote`]).
+//! volume. Also those of served volumes, between a client and a server ([`remote`]).
 //!
-//! A connection starts with one [`Hello`] and one [`Welcome`]; then the client sends [`Request`]s
+//! A connection starts with one [`Hello`] and one [`Welcome`]. Then the client sends [`Request`]s
 //! and the daemon answers each with any number of parts and one end, all carrying the request's
 //! number. Every message is one frame. This crate only encodes, decodes, reads and writes: the
 //! daemon authorizes requests, by the caller's credentials from the kernel.
 //!
 //! Promises: any bytes are decoded to a message or an error, in memory that the length of the frame
-//! bounds, and a frame has a maximum. The layout of `Hello` and `Welcome` never changes. Everything
+//! bounds. A frame has a maximum. The layout of `Hello` and `Welcome` never changes. Everything
 //! else is sent only between ends of the same [`VERSION`], and `cargo xtask tidy` refuses a type
 //! that changed without it. A [`Failure`] names what failed and what to do.
 //!

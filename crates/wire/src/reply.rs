@@ -302,8 +302,8 @@ pub struct Checked {
     pub data_bytes: u64,
     /// Files of the index that were read.
     pub index_files: u64,
-    /// The first findings: some of those that the disk does not return, then repairable ones before
-    /// others, each in the order in which they were found.
+    /// The first findings. Some of those that the disk does not return come first, then repairable
+    /// ones before others, each in the order in which they were found.
     pub findings: Vec<CheckFinding>,
     /// Number of findings.
     pub findings_count: u64,

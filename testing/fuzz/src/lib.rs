@@ -1,10 +1,10 @@
 //! Fuzzing on stable Rust: seeded, deterministic, for everything that takes bytes or calls.
 //!
-//! A *target* (`target`) makes valid input, damages it (`mutate`), corrects checksums so that the
-//! code behind them is reached, and passes it to the code under test. Targets are the decoders of
-//! `format` (`decoders`), whole clusters, messages of the socket (`messages`, made by `values`) and
-//! of the kernel (`kernel`), queries (`queries`), and random calls of the file system on intact and
-//! damaged volumes (`operations`, `world`).
+//! A *target* (`target`) makes valid input, damages it (`mutate`), and corrects checksums so that
+//! the code behind them is reached. Then it passes the input to the code under test. Targets are
+//! the decoders of `format` (`decoders`), whole clusters, messages of the socket (`messages`, made
+//! by `values`) and of the kernel (`kernel`), and queries (`queries`). Others are random calls of
+//! the file system on intact and damaged volumes (`operations`, `world`).
 //!
 //! A *worker* process runs cases; the *supervisor* detects that it dies or hangs, and records the
 //! input.

@@ -1,7 +1,7 @@
 //! Messages of the control socket and of served volumes, and the items in them.
 //!
-//! A test looks whether each type that `wire` decodes is part of a target's message, and the
-//! compiler whether each kind of frame has a decoder here.
+//! A test checks whether each type that `wire` decodes is part of a target's message. The compiler
+//! checks whether each kind of frame has a decoder here.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};

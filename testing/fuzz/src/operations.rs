@@ -1,7 +1,7 @@
-//! Random calls on four kinds of volumes: an intact one, one whose disk fills up or fails, one
-//! whose files were damaged, and one whose records, or the structures of whose engine, were
-//! falsified with every checksum right. The input of a case is a seed, a number of calls, and the
-//! number of the case, which selects the engine in rotation.
+//! Random calls on four kinds of volumes. One is intact, one's disk fills up or fails, and one's
+//! files were damaged. In one, records or structures of the engine were falsified with every
+//! checksum right. The input of a case is a seed, a number of calls, and the number of the case,
+//! which selects the engine in rotation.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Records of the log that were falsified with every checksum right: other operations, trees, keys,
-//! values, places of leaves and of runs, numbers of records, and payloads of any bytes.
+//! Records of the log that were falsified with every checksum right. They have other operations,
+//! trees, keys, values, places of leaves and of runs, numbers of records, and payloads of any
+//! bytes.
 
 use fastrand::Rng;
 use format::batch::{self, Op, Ops};

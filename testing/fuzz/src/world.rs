@@ -1,6 +1,6 @@
-//! A volume on a simulated disk and a caller that makes random calls: any call, on nodes that
-//! exist, that existed, and that never did, by owners and strangers. An error is a valid answer; a
-//! panic is not, and neither is damage that the test did not cause.
+//! A volume on a simulated disk and a caller that makes random calls. It makes any call, on nodes
+//! that exist, that existed, and that never did, by owners and strangers. An error is a valid
+//! answer; a panic is not, and neither is damage that the test did not cause.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The yardstick of the mount: an in-memory file system that does as little as can be, and the
-//! driver that loads it, ours and ext4 alike through the kernel.
+//! The yardstick of the mount: an in-memory file system that does as little as can be. The driver
+//! loads it, ours and ext4 alike through the kernel.
 
 mod arguments;
 mod driver;

@@ -1,5 +1,5 @@
-//! Requirements for every `Device` and every `Blobs`: one suite for the operating system's files
-//! and for the simulated disk, which shows that the simulation behaves like real files.
+//! Requirements for every `Device` and every `Blobs`. One suite for the operating system's files
+//! and for the simulated disk shows that the simulation behaves like real files.
 
 mod random;
 mod device;

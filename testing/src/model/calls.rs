@@ -1,4 +1,4 @@
-//! The calls of any file system as a subject of the model: paths are walked component by component,
+//! The calls of any file system as a subject of the model. Paths are walked component by component,
 //! as a kernel does, and every look-up is forgotten again. What only verbs do is the caller's.
 
 use std::cell::Cell;
@@ -325,8 +325,8 @@ pub fn allocate(style: AllocateStyle) -> Allocate {
     }
 }
 
-/// Copies a range in as many calls as it takes, as `cp` does: what the source has now, for a copy
-/// within a file may make it longer.
+/// Copies a range in as many calls as it takes, as `cp` does. The range is what the source has now,
+/// for a copy within a file may make it longer.
 pub fn copy_all<F: FileSystem + ?Sized>(
     fs: &F,
     caller: &Caller,

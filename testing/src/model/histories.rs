@@ -1,4 +1,4 @@
-//! What a search among the orders of a history needs of the model: states that are equal have one
+//! What a search among the orders of a history needs of the model. States that are equal have one
 //! fingerprint, and what nothing can reach any more takes no space.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! A model of the file system that is simple enough to be trusted, a generator of random
-//! operations, and a driver that runs both a file system and the model and compares them.
+//! A model of the file system that is simple enough to be trusted, and a generator of random
+//! operations. A driver runs both a file system and the model and compares them.
 //!
 //! The model shares no code with `fs`: inodes in one map, directories as ordered maps, snapshots
 //! and clones as deep copies. If POSIX allows several errors, the model returns all that apply, and

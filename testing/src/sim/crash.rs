@@ -31,8 +31,8 @@ impl CrashPolicy {
     }
 }
 
-/// Probability that a change survives whole, in eighths; drawn again for each file, so that some
-/// runs lose a single write and others keep a single one.
+/// Probability that a change survives whole, in eighths. It is drawn again for each file, so that
+/// some runs lose a single write and others keep a single one.
 fn draw_odds(random: &mut fastrand::Rng) -> u8 {
     *random.choice(&[1, 4, 7]).expect("invariant: there are some")
 }

@@ -1,16 +1,17 @@
 //! `SimDevice`: a disk in memory whose power can be cut at any write or sync.
 //!
-//! From bottom to top: a set of block numbers (`ranges`), the bytes of a file (`content`), files
-//! and directories with their durable and pending state (`disk`), the state after a power cut
-//! (`crash`), faults on order (`fault`), the handles for the code under test (`device`, `file`),
-//! and remote objects, which are stored on the simulated disk as well (`objects`). Beside them,
-//! with the feature `sim`, what a simulation of several machines takes: a scheduler by whose seed
-//! threads run (`scheduler`, `turns`), a network (`net`), and an object store behind it (`store`).
+//! From bottom to top: a set of block numbers (`ranges`), and the bytes of a file (`content`). Then
+//! come files and directories with their durable and pending state (`disk`), and the state after a
+//! power cut (`crash`). Then come faults on order (`fault`), and the handles for the code under
+//! test (`device`, `file`). On top are remote objects, which are stored on the simulated disk as
+//! well (`objects`). With the feature `sim` there is also what a simulation of several machines
+//! takes. A scheduler lets threads run by its seed (`scheduler`, `turns`), and there is a network
+//! (`net`), with an object store behind it (`store`).
 //!
 //! The model of the disk:
 //! * A file's bytes and length are durable after `sync_data`. Of the writes since, any subset may
 //!   survive a power cut, each torn at sectors of 512 bytes. A sector has the bytes of one of the
-//!   writes that covered it, or of none; that covers every order in which a cache may write back.
+//!   writes that covered it, or of none. That covers every order in which a cache may write back.
 //! * A directory's creations, renames and removals are durable after `sync_dir` of it, and not by
 //!   syncing the file. Any subset of those since may survive. A rename between directories may
 //!   leave both names, but never neither.

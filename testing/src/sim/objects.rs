@@ -1,12 +1,12 @@
 //! Objects of a remote store, kept by a simulated disk beside its files.
 //!
 //! Creating or deleting one is one operation: it is executed whole or not at all, and durable when
-//! it is answered. So a power cut of the disk keeps all of them, a copy of the disk has those of
+//! it is answered. So a power cut of the disk keeps all of them. A copy of the disk has those of
 //! that moment, and a full disk accepts no more. If an operation must fail for a reason other than
 //! space, every other time it is executed anyway, and only the answer is lost.
 //!
-//! The bytes may be on a server, each object under its own key. Then the disk has only the keys, so
-//! that copies of it share equal objects, and an object deleted from one copy stays for the others.
+//! The bytes may be on a server, each object under its own key. Then the disk has only the keys. So
+//! copies of it share equal objects, and an object deleted from one copy stays for the others.
 
 use std::io;
 use std::sync::Arc;

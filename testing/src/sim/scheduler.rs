@@ -1,12 +1,12 @@
 //! Runs threads one at a time, in an order that a seed determines.
 //!
 //! Driven threads are threads of the operating system that pass one baton. A thread gives it away
-//! where it takes a lock, waits, sends, starts a thread or gives way (`device::sim`): these are the
-//! only places where the order of threads can be seen, besides atomic numbers. So the seed
-//! determines everything, and the same seed gives the same [`Run`], also in another process.
+//! where it takes a lock, waits, sends, starts a thread or gives way (`device::sim`). Apart from
+//! atomic numbers, the order of threads can be seen only there. So the seed determines everything,
+//! and the same seed gives the same [`Run`], also in another process.
 //!
-//! Time is simulated. It moves when no thread can run, to the next time for which one waits; now
-//! and then also while threads can run, as on a machine that is slow.
+//! Time is simulated. It moves when no thread can run, to the next time for which one waits. Now
+//! and then it moves also while threads can run, as on a machine that is slow.
 //!
 //! Threads belong to a machine, the one of the thread that started them. A test may pause a
 //! machine, as SIGSTOP does: its threads do not run for a time, wherever they are.
@@ -25,7 +25,7 @@ use device::sync::{Mutex, MutexGuard};
 
 use super::turns::{Doing, State};
 
-/// Real time without a change of turns after which a thread must be waiting for something that the
+/// Real time without a change of turns. After it a thread must be waiting for something that the
 /// scheduler does not know, a standard library's lock for example.
 const SILENT: Duration = Duration::from_secs(60);
 
@@ -218,7 +218,7 @@ impl Scheduler {
     }
 
     /// Waits until it is a thread's turn. A wait may end early, for no reason or because of an
-    /// earlier turn, so real time measures how long the turn was given to nobody.
+    /// earlier turn. So real time measures how long the turn was given to nobody.
     #[expect(clippy::disallowed_methods, reason = "driven threads are parked, and nothing else is")]
     fn await_turn(&self, me: Task) {
         // The turn that was seen last, and since when.
@@ -325,7 +325,7 @@ impl device::sim::Scheduler for Scheduler {
 
     fn join(&self, me: Task, other: Task) {
         let mut state = self.state.lock();
-        // Without a panic if the run cannot continue: the thread would then leave a scope whose
+        // Without a panic if the run cannot continue. The thread would then leave a scope whose
         // threads have not ended, and the standard library would block it while it has the turn.
         while state.threads[other].doing != Doing::Ended {
             state.put(me, Doing::Joining(other));

@@ -6,7 +6,7 @@
 //! from it. A [`Watch`] may end the machine at any request: before the request is executed, or
 //! afterwards.
 //!
-//! A machine that has ended gets an error for every change, and rubbish for every object: what it
+//! A machine that has ended gets an error for every change, and rubbish for every object. What it
 //! does from then on has no effect, and its threads end soon.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! The state of a run under a seed: what each thread does, who could run, and simulated time.
 //!
-//! Each change of what a thread does goes through a function here, so the lists of those who could
-//! run, who wait for an address and who wait for a time are always whole: a turn looks through none
+//! Each change of what a thread does goes through a function here. So the lists of those who could
+//! run, who wait for an address and who wait for a time are always whole. A turn looks through none
 //! of them. Their order is a consequence of the turns before, and so of the seed.
 
 use std::collections::{BTreeMap, BTreeSet};

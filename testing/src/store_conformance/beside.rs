@@ -117,8 +117,8 @@ fn number(bytes: Option<&Vec<u8>>) -> u64 {
     bytes.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")))
 }
 
-/// Asserts that a tree holds whole batches of each writer, the first ones, and the given runs, and
-/// the next run whole or not at all; returns the number of batches.
+/// Asserts that a tree holds whole batches of each writer, the first ones, and the given runs. The
+/// next run must be there whole or not at all. Returns the number of batches.
 fn whole_tree(
     read: &dyn Read,
     tree: TreeId,

@@ -43,7 +43,7 @@ pub(super) fn same_item(
 }
 
 /// Which keys a comparison looks up beside its scan: one of so many, and which of these. A look-up
-/// costs a hundred times an entry of a scan, so in the short form it is one in sixteen; each
+/// costs a hundred times an entry of a scan, so in the short form it is one in sixteen. Each
 /// comparison of a test takes the next ones.
 fn looked_up() -> (u64, u64) {
     thread_local!(static NEXT: Cell<u64> = const { Cell::new(0) });

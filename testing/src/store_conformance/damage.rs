@@ -51,9 +51,8 @@ fn subject<E: EngineUnderTest>(seed: u64, closed: bool) -> Subject {
     Subject { device, history, checkpointed }
 }
 
-/// Adds structures that random batches seldom create: a tree of ingested leaves, and a chain of
-/// clones of it, each of which was written to, and one of which was dropped. Returns the last of
-/// them.
+/// Adds structures that random batches seldom create. These are a tree of ingested leaves, and a
+/// chain of clones of it. Each clone was written to, and one was dropped. Returns the last of them.
 fn chain(store: &dyn Store, history: &History, work: &mut Workload) -> TreeId {
     let chain: Vec<TreeId> = (0..4).map(|_| work.new_tree()).collect();
     let push = |fill: &dyn Fn(&mut Batch)| {

@@ -111,8 +111,8 @@ pub fn small(durability: Durability) -> EngineOptions {
     }
 }
 
-/// Declares how a suite creates stores of a type that has `create` and `open`, with the options
-/// from a function of the durability; perhaps with its `SPARED_SHORT`.
+/// Declares how a suite creates stores of a type that has `create` and `open`. The options come
+/// from a function of the durability; the type may have its `SPARED_SHORT`.
 #[macro_export]
 macro_rules! engine_under_test {
     ($name:ident, $what:literal, $store:ty, $options:path) => {

@@ -1,6 +1,6 @@
-//! Partial clones, by prefixes and by patterns (BabuDB II.C): states of a part of a tree that stay
-//! the same across checkpoints, merges and restarts of every kind, whatever happens to their
-//! sources.
+//! Partial clones, by prefixes and by patterns (BabuDB II.C). They are states of a part of a tree
+//! that stay the same across checkpoints, merges and restarts of every kind. That holds whatever
+//! happens to their sources.
 
 use std::collections::BTreeMap;
 

@@ -180,8 +180,8 @@ pub fn a_snapshot_by_patterns_is_of_one_moment<E: EngineUnderTest>() {
     assert!(entries(&*store, PART) == right);
 }
 
-/// Wherever power is cut while snapshots by patterns are created, changed, cloned and dropped, a
-/// store opens with whole ones only, and with those that were synced.
+/// Power is cut while snapshots by patterns are created, changed, cloned and dropped. Wherever that
+/// is, a store opens with whole ones only, and with those that were synced.
 pub fn power_may_be_cut_while_a_snapshot_by_patterns_is_made<E: EngineUnderTest>() {
     E::for_seeds("power cuts and snapshots by patterns", 3, 16, |seed| {
         let sim = sim_env(seed);

@@ -169,8 +169,8 @@ pub fn tokens_are_in_order<E: EngineUnderTest>() {
     assert_eq!(store.stats().trees, 49);
 }
 
-/// Data that a pin reads stays on disk although all of it was dropped, reclaimed and freed
-/// elsewhere, and the file of nodes has shrunk as far as it may.
+/// Data that a pin reads stays on disk. All of it was dropped, reclaimed and freed elsewhere, and
+/// the file of nodes has shrunk as far as it may.
 pub fn a_pin_outlives_the_trees_that_it_shows<E: EngineUnderTest>() {
     const TREE: TreeId = TreeId(20);
     const KEYS: u64 = 600;

@@ -1,6 +1,6 @@
-//! Volumes that earlier programs left behind (`testing/images/`, made by `scripts/image.sh`): each
-//! opens after its crash, passes the check, holds what was put into it, takes changes, and holds
-//! those after a power cut.
+//! Volumes that earlier programs left behind (`testing/images/`, made by `scripts/image.sh`). Each
+//! opens after its crash, passes the check and holds what was put into it. It takes changes, and
+//! holds those after a power cut.
 
 use std::collections::BTreeSet;
 use std::io::Read;

@@ -1,6 +1,6 @@
-//! The oracle passes the suite that it is the measure of, where that needs no disk; behind the
-//! log that engines share it passes all of it. Volumes of earlier programs open. And what
-//! tests are made of: the simulated disk, the models, the search for an order.
+//! The oracle passes the suite that it is the measure of, where that needs no disk. Behind the log
+//! that engines share it passes all of it. Volumes of earlier programs open. And what tests are
+//! made of: the simulated disk, the models, the search for an order.
 
 #[cfg(test)]
 mod images;

@@ -1,7 +1,7 @@
 //! Nodes whose checksums are valid and that break a rule: each is found, and named by its file and
-//! offset. Damage cannot make such nodes, only a buggy program can, so they are forged: a node is
-//! decoded, altered and sealed again, and its new checksum is put into every pointer to it, up to
-//! the catalog and both superblocks. References stay as the map counts them.
+//! offset. Damage cannot make such nodes, only a buggy program can, so they are forged. A node is
+//! decoded, altered and sealed again. Its new checksum is put into every pointer to it, up to the
+//! catalog and both superblocks. References stay as the map counts them.
 
 use std::ops::ControlFlow;
 

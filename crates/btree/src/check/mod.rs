@@ -1,15 +1,15 @@
 //! Checks everything: for tests, and for volume checks.
 //!
-//! The durable state is walked on disk, past the cache (`walk`). Of every node, once, the walk
-//! verifies its checksum, which its parent holds, its own address, the order of its keys, the
-//! bounds that its parent's separators give, its weight, and its level. References are recounted
-//! from the roots and compared with the map, unit by unit (`counts`). Tests also walk the nodes in
-//! memory, for the same structure (`memory`).
+//! The durable state is walked on disk, past the cache (`walk`). The walk verifies each node once:
+//! its checksum, which its parent holds, and its own address. It also verifies the order of its
+//! keys, the bounds that its parent's separators give, its weight, and its level. References are
+//! recounted from the roots and compared with the map, unit by unit (`counts`). Tests also walk the
+//! nodes in memory, for the same structure (`memory`).
 //!
-//! There are three entry points: [`check_all`] for tests, which blocks checkpoints;
-//! [`Core::check_beside`], which pins the state and lets commits and checkpoints continue;
-//! [`inspect`] for a store that no process has open, which changes nothing, not even a torn log.
-//! [`repair()`] rebuilds the counts.
+//! There are three entry points. [`check_all`] is for tests, and blocks checkpoints.
+//! [`Core::check_beside`] pins the state and lets commits and checkpoints continue. [`inspect`] is
+//! for a store that no process has open, and changes nothing, not even a torn log. [`repair()`]
+//! rebuilds the counts.
 
 mod repair;
 mod offline;

@@ -4,12 +4,12 @@
 //! 1. Walk from the newest valid superblock, and count the pointers to each node. Of a node that is
 //!    stored twice, rewrite the damaged copy from the other.
 //! 2. Write each page of the map to its copy that is not current, and a directory behind the end of
-//!    the file: leaves that the log still refers to may be in space that the map calls free.
+//!    the file. Leaves that the log still refers to may be in space that the map calls free.
 //! 3. Sync; write both superblocks, one after the other, and sync each.
 //!
 //! A crash before step 3 is complete leaves the state as it was; so does a failure. Nothing is
 //! known about the space below a node that cannot be read. So units that the old map calls used
-//! stay used, and where the old page cannot be read either, so does the whole group: only space is
+//! stay used. Where the old page cannot be read either, the whole group stays used: only space is
 //! lost.
 
 use std::collections::BTreeMap;
@@ -36,9 +36,9 @@ use crate::two_copies::BadCopy;
 
 /// Recounts the references of a store and writes the new map. Fails, with nothing changed, when no
 /// superblock points to a state. It also fails when one superblock cannot be read but may point to
-/// a later state than the other, for which space of the other one's state was freed. If a
-/// superblock could not be read, and cannot be read after it was rewritten, the error is returned:
-/// nothing else was changed then, because such a store takes no changes.
+/// a later state than the other. In that case, space of the other one's state was freed. If a
+/// superblock could not be read, and cannot be read after it was rewritten, the error is returned.
+/// Nothing else was changed then, because such a store takes no changes.
 pub fn repair(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     let newest = newest_or_none(env, options, &mut Vec::new())?;
     if newest.beside_another && !points_to_nodes(env, &newest.superblock)? {
@@ -102,8 +102,8 @@ fn repair_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
         }
     }
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
-    // A node that a pointer names behind the end of the file cannot be read, and units that the old
-    // map has there were never written.
+    // A node that a pointer names behind the end of the file cannot be read. Units that the old map
+    // has there were never written.
     let groups = nodes.file.len()?.div_ceil(GROUP_BYTES as u64);
     let units = directory_units(groups as usize + 1, 0)?;
     let mut old = match Space::open(&nodes, superblock.directory) {

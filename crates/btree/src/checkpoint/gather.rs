@@ -1,8 +1,8 @@
 //! Empties sparse regions of the file, along with the regular writes of a checkpoint.
 //!
-//! Over time free space in the middle of the file is in short holes: if one leaf in ten changes
+//! Over time free space in the middle of the file is in short holes. If one leaf in ten changes
 //! between two checkpoints, the nine around it stay. So before a checkpoint freezes anything, it
-//! looks for sparse regions, and has the leaves there written again with the changed ones, in key
+//! looks for sparse regions. It has the leaves there written again with the changed ones, in key
 //! order. Then the region is one run.
 //!
 //! 1. `Space::sparse` names the regions, with no more in use than the checkpoint has to write.
@@ -17,10 +17,10 @@
 //!
 //! **Why that is sound.** The moved object is a cell, and only slots that were loosened have it, or
 //! copies of them. They have no pointer of their own (`Child::disk`), nor has a copy that a writer
-//! makes later, so their place is the one in the cell. All nodes that have such a slot are changed
-//! ones. Either the next checkpoint writes them, all with the new place, or a pin has them, and
-//! then the old place is held while it reads. Other cells of the same leaf stay where they are:
-//! clean nodes may have them, in slots without a pointer too, and point to the old place on disk. A
+//! makes later. So their place is the one in the cell. All nodes that have such a slot are changed
+//! ones. Either the next checkpoint writes them, all with the new place. Or a pin has them, and
+//! then the old place is held while it reads. Other cells of the same leaf stay where they are.
+//! Clean nodes may have them, in slots without a pointer too, and point to the old place on disk. A
 //! leaf that is changed meanwhile is copied before or after, as usual. Counts follow from the
 //! written nodes: the old leaf dies because nothing points to it any more, and if something does,
 //! it stays.
@@ -262,8 +262,8 @@ impl Nodes {
 }
 
 impl Looking<'_> {
-    /// Visits the slots of one node of level 1, or skips a part that is shared or not in memory,
-    /// from a key on; returns whether the tree ended. If it needs a count that is not in memory, it
+    /// Visits the slots of one node of level 1 from a key on, or skips a part that is shared or not
+    /// in memory. Returns whether the tree ended. If it needs a count that is not in memory, it
     /// requests the count, and the next look begins where this one did.
     fn look(&mut self, root: &Root, from: &mut Vec<u8>) -> bool {
         let (mut child, mut fence) = (&root.child, None);

@@ -2,10 +2,10 @@
 //!
 //! Punching locks the file against all readers that bypass the page cache, and the disk has to
 //! allocate the space again when it is reused. So freed units are only listed. When many are
-//! listed, long runs alone are punched; when the store is idle, all runs that are worth it; and all
-//! at once when the disk has little space left. Units that are in use again by then are skipped:
-//! whether a unit is free is looked up when it is punched, with the state locked.
-//! The groups of the list (`space::Freed`) are visited in turn, a bounded number in one step.
+//! listed, long runs alone are punched; when the store is idle, all runs that are worth it. All are
+//! punched at once when the disk has little space left. Units that are in use again by then are
+//! skipped. Whether a unit is free is looked up when it is punched, with the state locked. The
+//! groups of the list (`space::Freed`) are visited in turn, a bounded number in one step.
 
 use std::sync::atomic::Ordering;
 
@@ -25,13 +25,13 @@ const BUSY_BYTES_MIN: u64 = 64 << 10;
 const REST_BYTES_MIN: u64 = 8 << 10;
 /// And when the disk is nearly full: the page size of the disk.
 const TIGHT_BYTES_MIN: u64 = 4 << 10;
-/// Freed bytes that may be listed: one in so many of the file, but at least so many, and no more
-/// than one in so many of the free bytes of the disk.
+/// Freed bytes that may be listed: one in so many of the file, but at least so many. They are no
+/// more than one in so many of the free bytes of the disk.
 const LISTED_SHARE: u64 = 4;
 const LISTED_BYTES_MIN: u64 = 16 << 20;
 const LISTED_SHARE_OF_FREE: u64 = 16;
-/// Runs that are punched by one checkpoint while the store is busy, or twice as many as it may have
-/// freed itself; those of the last group are all punched.
+/// Runs that one checkpoint punches while the store is busy, or twice as many as it may have freed
+/// itself. Those of the last group are all punched.
 const BUSY_PUNCHES: usize = 256;
 /// Groups that it visits, each a page of the map, or one in so many of the file's.
 const BUSY_LOOKS: usize = 256;
@@ -183,7 +183,7 @@ fn punch_round(space: &mut Space, file: &dyn File, part: StepLimits) -> Result<(
 }
 
 /// Punches the free runs of at least `least` bytes in the listed blocks, as far as this part and
-/// the round go; lists the shorter ones again, except those that are always too short.
+/// the round go. Lists the shorter ones again, except those that are always too short.
 fn punch(space: &mut Space, file: &dyn File, part: StepLimits) -> Result<()> {
     let least_units = if part.least > REST_BYTES_MIN { part.least / UNIT_BYTES as u64 } else { 0 };
     let (mut punches, mut looks) = (part.punches, part.looks);

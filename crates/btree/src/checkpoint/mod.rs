@@ -13,7 +13,7 @@
 //!    trimmed.
 //!
 //! A crash before the first superblock is durable leaves the old state, of which nothing was
-//! overwritten; after it, the new one. A failure before it, such as a full disk, needs no undo: no
+//! overwritten; after it, the new one. A failure before it, such as a full disk, needs no undo. No
 //! cell has recorded a place, and the new map is discarded, because it is a copy.
 
 mod publish;

@@ -91,7 +91,7 @@ impl Core {
     }
 
     /// Makes the writes to the node file durable. If that fails, for whatever reason, the store
-    /// takes no more changes: pre-flushed leaves may be lost with it, and then only the log has
+    /// takes no more changes. Pre-flushed leaves may be lost with it, and then only the log has
     /// their content.
     pub(crate) fn sync_nodes(&self) -> Result<()> {
         self.nodes.sync().map_err(|error| {
@@ -100,10 +100,10 @@ impl Core {
         })
     }
 
-    /// Steps 2 and 3. If the space turns out to be less than it was when it was checked, they are
-    /// done once more, without moved leaves and with holes of any length. The first attempt's space
-    /// is freed by then, and no cell has recorded it. There is no second attempt if contents were
-    /// dropped as they were written: then the next checkpoint writes what the trees have by then.
+    /// Steps 2 and 3. If there is less space than when it was checked, they are done once more,
+    /// without moved leaves and with holes of any length. The first attempt's space is freed by
+    /// then, and no cell has recorded it. There is no second attempt if contents were dropped as
+    /// they were written: then the next checkpoint writes what the trees have by then.
     pub(super) fn write_state(
         &self,
         state: &mut State,

@@ -6,12 +6,12 @@
 //! the present trees. So its content is dropped once it is written, by the thread that needs the
 //! memory.
 //!
-//! A leaf has no other owner when each node on the path to it from a frozen root has one owner
-//! besides `Written`, which lists the written nodes. That does not change: nodes of a frozen root
-//! are found through their owners alone, because a changed node is not in the map of known cells. A
-//! tree that was not changed since, a clone or a pin of it has the frozen root or a node on the
-//! path, and then nothing below is touched. Pins that may have a version of the frozen state do not
-//! show as owners; while there is such a pin, nothing is dropped.
+//! A leaf has no other owner when each node on the path to it from a frozen root has only one
+//! owner. `Written`, which lists the written nodes, does not count. It gets none later. Nodes of a
+//! frozen root are found through their owners alone, because a changed node is not in the map of
+//! known cells. A tree that was not changed since, a clone or a pin of it has the frozen root or a
+//! node on the path. Then nothing below is touched. Pins that may have a version of the frozen
+//! state do not show as owners; while there is such a pin, nothing is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// Changes everything again while a checkpoint runs, half before it is written and half after
-    /// that; returns the changed bytes before that, and after all droppable contents were dropped.
+    /// that. Returns the changed bytes before that, and after all droppable contents were dropped.
     fn run(end: End, pinned: Option<When>) -> (usize, usize) {
         let sim = testing::sim_env(7);
         let options = Options::with_cache(32 << 20);

@@ -105,7 +105,7 @@ impl<'a> NodeWriter<'a> {
     }
 
     /// The same below a root of a frozen state. If the root has no other owner (`alone`) it serves
-    /// no look-ups, and contents that only it still has are dropped as soon as they are written.
+    /// no look-ups. Then contents that only it still has are dropped as soon as they are written.
     pub(super) fn write_frozen(
         &mut self,
         work: &mut Work<'_>,

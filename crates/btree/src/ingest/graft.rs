@@ -2,12 +2,12 @@
 //!
 //! The range is inside one leaf, or between two. In the first case that leaf is split there. In the
 //! second, the separator between the two leaves, which may be at any level, is raised above the
-//! range, so that all of it belongs to the left leaf. Then the new leaves are inserted behind the
+//! range. So all of the range belongs to the left leaf. Then the new leaves are inserted behind the
 //! left one, one descent each: interior nodes are split on the way down as by insertions. The rest
 //! of the leaf that was split may be underfull, and is rebalanced.
 //!
-//! A leaf whose keys were all removed while no sibling could be read still exists, and may be in
-//! the range with a separator on either side. Such leaves are cut off first.
+//! A leaf whose keys were all removed while no sibling could be read still exists. It may be in the
+//! range with a separator on either side. Such leaves are cut off first.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,11 +1,11 @@
 //! Ingests a sorted run: its leaves are built bottom-up, written to their place once, and put into
 //! the tree as they are.
 //!
-//! 1. `build`: leaves are filled one after the other and written to free units, some MiB at a time,
-//!    with the checkpoint state locked only for that long. Their units are held, so that no
+//! 1. `build`: leaves are filled one after the other and written to free units, some MiB at a time.
+//!    The checkpoint state is locked only for that long. Their units are held, so that no
 //!    checkpoint reuses them. The map on disk does not list them.
 //! 2. The node file is synced.
-//! 3. With the checkpoint state locked and the gate exclusive: the range must hold no key, which is
+//! 3. With the checkpoint state locked and the gate exclusive: the range must hold no key. That is
 //!    checked in memory, because the needed nodes were loaded before. A record that locates the
 //!    leaves is appended to the log, and `graft` puts them into the tree. If they form a tree of
 //!    their own, the same record creates that tree.
@@ -13,8 +13,8 @@
 //!    are no longer reachable (`Work::count_ingested`).
 //!
 //! A crash before the record is durable leaves units that the map calls free, and they are. After
-//! it, the leaves are durable too, because they were synced before the record was appended; replay
-//! puts them into the tree again, and holds their units again, before any checkpoint can run. A
+//! it, the leaves are durable too, because they were synced before the record was appended. Before
+//! any checkpoint can run, replay puts them into the tree again, and holds their units again. A
 //! failure before the record is appended releases the units and punches their space.
 //!
 //! The disk space reserved for checkpoints is checked for runs too: before each part is written.

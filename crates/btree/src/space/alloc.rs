@@ -3,8 +3,8 @@
 //!
 //! The search for a run begins at the front of the file and skips short runs, which would scatter
 //! the writes. If there is no run that is long enough, the file grows, as long as at most half of
-//! it is free; beyond that, shorter runs are used. So contiguous space is found, or made at the
-//! end, and holes are punched meanwhile: the file may be twice as long as its content, but does not
+//! it is free. Beyond that, shorter runs are used. So contiguous space is found, or made at the
+//! end, and holes are punched meanwhile. The file may be twice as long as its content, but does not
 //! occupy as much. Holes become runs as their neighbours die, or are moved (`clean`). When the disk
 //! has hardly any space left, holes of any length are used.
 

@@ -1,8 +1,8 @@
 //! Selects the parts of the file that are worth emptying, so that short holes become long runs.
 //!
-//! As in a log-structured file system, the cleaner takes the parts with the lowest cost per gain:
-//! the **regions**, quarters of a group, in which few units are in use and the free ones are in
-//! short holes.
+//! As in a log-structured file system, the cleaner takes the parts with the lowest cost per gain.
+//! These are **regions**, quarters of a group, in which few units are in use and the free ones are
+//! in short holes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -38,10 +38,10 @@ struct Layout {
 }
 
 impl Space {
-    /// Regions to be emptied by a checkpoint that has `wanted` units to write: none if the file may
-    /// still grow much, or if there are enough long runs. At most `wanted` units are in use in
-    /// them. Regions in `passed` are skipped if as many units are in use as when they could not be
-    /// emptied.
+    /// Regions to be emptied by a checkpoint that has `wanted` units to write. There are none if
+    /// the file may still grow much, or if there are enough long runs. At most `wanted` units are
+    /// in use in them. Regions in `passed` are skipped if as many units are in use as when they
+    /// could not be emptied.
     pub(crate) fn sparse(
         &mut self,
         file: &dyn File,

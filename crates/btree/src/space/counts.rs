@@ -7,13 +7,13 @@
 //!    in turn. Since all additions came first, a node that is found dead stays dead.
 //! 4. `apply` writes the result into the map.
 //!
-//! A count that has reached `COUNT_MAX` stays there: the number of references is no longer known,
-//! so the node is kept whatever happens, until a check of the whole store counts again.
+//! A count that has reached `COUNT_MAX` stays there, because the number of references is no longer
+//! known. The node is kept whatever happens, until a check of the whole store counts again.
 //!
 //! A dead node is read for its pointers, except a leaf without overflow nodes. If a dead node is
 //! damaged, the nodes below it keep their references. Their space is lost, until a check of the
 //! whole store finds that they are unreachable, but that does not prevent the checkpoint. The
-//! number of nodes that one checkpoint frees is bounded: the rest is kept as trash, with a
+//! number of nodes that one checkpoint frees is bounded. The rest is kept as trash, with a
 //! reference of its own, for the next one. The bound counts the references that are subtracted, so
 //! that a bound on interior nodes also bounds the nodes below them.
 
@@ -83,7 +83,7 @@ impl Counts {
     }
 
     /// Finds the dead nodes. Beyond the cost of `most` interior nodes, or eight times as many
-    /// leaves, interior ones are not followed but returned as trash: each then has one reference,
+    /// leaves, interior ones are not followed but returned as trash. Each then has one reference,
     /// which the caller must record.
     pub(crate) fn settle(&mut self, work: &mut Work<'_>, most: usize) -> Result<Vec<Death>> {
         let mut trash = Vec::new();

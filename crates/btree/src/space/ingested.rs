@@ -25,8 +25,8 @@ impl Space {
     }
 
     /// As `hold`, for a leaf that a log record names, in a file of so many groups. Fails when its
-    /// space is held already, because the log continues a later state than this one; and when the
-    /// space is outside the file, or crosses groups.
+    /// space is held already, because the log continues a later state than this one. Also fails
+    /// when the space is outside the file, or crosses groups.
     pub(crate) fn hold_replayed(&mut self, leaf: &Ingested, groups: u64) -> Result<()> {
         let mut space: Vec<(u64, u64)> =
             leaf.pointers().map(|at| (at.unit, at.unit + u64::from(at.units))).collect();

@@ -1,5 +1,5 @@
-//! A map of many more pages than are kept in memory: a file of as many groups as in use takes
-//! 4 GiB of nodes, so the bound is made smaller.
+//! A map of many more pages than are kept in memory. A file of as many groups as in use takes 4 GiB
+//! of nodes, so the bound is made smaller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -32,9 +32,9 @@ pub(crate) struct Space {
     free_page: Page,
     /// Number of pages that are kept between checkpoints.
     pub(super) pages_kept: usize,
-    /// Units that count 0 in the durable state and are not free, because pinned states still read
-    /// them or they contain pages of the map: first unit, number, and the last pin that may read
-    /// them.
+    /// Units that count 0 in the durable state and are not free: pinned states still read them, or
+    /// they contain pages of the map. Each has the first unit, the number, and the last pin that
+    /// may read them.
     pub(crate) held: BTreeMap<u64, (u16, u64)>,
     /// Bounds of the longest free runs of groups that were searched and have not changed since.
     longest: Map<u64, u16>,
@@ -297,7 +297,7 @@ impl<'a> Work<'a> {
     }
 
     /// Drops groups at the end that are free in this state, unless a pin reads them. A group that
-    /// this checkpoint itself empties stays until the next one: a pin may read units that it freed,
+    /// this checkpoint itself empties stays until the next one. A pin may read units that it freed,
     /// and `held` gets those only when the checkpoint is published.
     pub(super) fn give_up_groups(&mut self) {
         let last_held = self.base.held.last_key_value().map(|(&unit, _)| unit);

@@ -1,10 +1,9 @@
 //! Space in the node file: the reference counts of its units.
 //!
 //! The count of a unit is the number of pointers to the node that starts there. It changes only
-//! when a checkpoint replaces the durable state by the next: the new counts are the old ones, plus
-//! one for each pointer in a node that was written, minus one for each in a node that died. So
-//! counts describe exactly the durable state, writers never touch them, and a crash leaves nothing
-//! to repair.
+//! when a checkpoint replaces the durable state by the next. Each pointer in a node that was
+//! written adds one to a count, and each in a node that died subtracts one. So counts describe
+//! exactly the durable state, writers never touch them, and a crash leaves nothing to repair.
 
 mod clean;
 mod alloc;

@@ -1,14 +1,14 @@
 //! Places and writes the pages of the map.
 //!
 //! A checkpoint writes the pages that it changes adjacent to each other, into units like those of
-//! nodes, and the directory behind them: one write or a few, however far apart the groups are. The
-//! space is found before anything is freed. Units of **gathered** pages count 0 in the map: the
-//! directory marks them as used, and the search for space skips them like units that a pin reads
-//! ([`Space::held`]). So moving a page changes no page.
+//! nodes, and the directory behind them. That takes one write or a few, however far apart the
+//! groups are. The space is found before anything is freed. Units of **gathered** pages count 0 in
+//! the map. The directory marks them as used, and the search for space skips them like units that a
+//! pin reads ([`Space::held`]). So moving a page changes no page.
 //!
 //! Each group also has two fixed places for its page. Those are used when the disk has little
-//! space, because they take no new space; and for pages that would keep groups at the end of the
-//! file in use that contain nothing else.
+//! space, because they take no new space. They are also used for pages that would keep groups at
+//! the end of the file in use that contain nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ pub(crate) struct MapSpace {
 
 impl Work<'_> {
     /// Finds space for the map, in which the pages of `groups` may still change. Called after all
-    /// other space was found, because the directory describes all groups, and before anything is
+    /// other space was found, because the directory describes all groups. Called before anything is
     /// freed, because freed units still belong to the durable state.
     pub(crate) fn reserve_map(&mut self, mut groups: BTreeSet<u64>) -> Result<MapSpace> {
         let mut pages = Vec::new();

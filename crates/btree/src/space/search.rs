@@ -1,7 +1,7 @@
 //! Where the search for free units is, which continues from one node to the next.
 
-/// Shortest runs that are used, by how often no longer one was found: 256 KiB are as good as any
-/// longer run for most disks; the last is a node's.
+/// Shortest runs that are used, by how often no longer one was found. For most disks 256 KiB are as
+/// good as any longer run; the last is a node's.
 pub(super) const RUN_UNITS: [u16; 4] = [256, 64, 16, 1];
 /// The longest of them.
 pub(super) const LONG_UNITS: usize = RUN_UNITS[0] as usize;

@@ -1,5 +1,5 @@
-//! Nodes of the catalog are stored twice: whichever copy of whichever is damaged, the store opens
-//! and misses nothing, a check names it, and repairing writes it again.
+//! Nodes of the catalog are stored twice. Whichever copy of whichever node is damaged, the store
+//! opens and misses nothing, a check names it, and repairing writes it again.
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,5 @@
-//! A check finds damage that was done to a volume, and names the place; on a running store, and on
-//! one that nobody has open, which it leaves unchanged.
+//! A check finds damage that was done to a volume, and names the place. It works on a running
+//! store, and on one that nobody has open, which it leaves unchanged.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +20,8 @@ fn inspected(sim: &SimEnv) -> CheckReport {
     inspect(&sim.env(), &options(CACHE_BYTES), &mut proceed).expect("the files are there")
 }
 
-/// A tree of some hundred leaves with long values among them, clones of it, something dropped,
-/// and records in the log; let go of as by a crash.
+/// A tree of some hundred leaves with long values among them, clones of it, something dropped, and
+/// records in the log. The store is left as by a crash.
 fn crashed() -> SimEnv {
     let (sim, store) = store(1, CACHE_BYTES);
     for chunk in 0..30_u32 {

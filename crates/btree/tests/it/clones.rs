@@ -381,8 +381,8 @@ fn commit_to(store: &BtreeStore, history: &History, fill: impl FnOnce(&mut Batch
     assert_eq!(store.commit(&batch).expect("the batch is valid"), expected);
 }
 
-/// Whatever is cut while the links of a chain are dropped in a random order, and reclaimed in
-/// small steps, and the others are written: what is left are whole commits, with exact counts.
+/// The links of a chain are dropped in a random order, and reclaimed in small steps, and the others
+/// are written. Wherever power is cut, whole commits are left, with exact counts.
 #[test]
 fn power_may_be_cut_while_written_clones_of_clones_are_dropped() {
     const CLONES: u64 = 14;

@@ -1,5 +1,5 @@
 //! Structures that were falsified and sealed again, by somebody who can write to the volume's
-//! directory: a repair takes memory and space for what the files hold, not for what a pointer
+//! directory. A repair takes memory and space for what the files hold, not for what a pointer
 //! names.
 
 use btree::{BtreeStore, repair};

@@ -1,5 +1,5 @@
-//! Changes all over a tree that are counted in it, so that what a crash left is known to be the
-//! first of them, all of each and no others.
+//! Changes all over a tree that are counted in it. So a crash is known to leave the first of them,
+//! all of each and no others.
 
 use btree::BtreeStore;
 use store::{Batch, KeyRange, Read};

@@ -1,6 +1,6 @@
 //! What a replay skips because a node is damaged, and nodes that are stored twice, where the disk
-//! fails in other ways than by rot: a sector that does not read, a byte that reads wrong once,
-//! space of a lost node that is used again.
+//! fails in other ways than by rot. A sector does not read, a byte reads wrong once, or space of a
+//! lost node is used again.
 
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ fn leaves(bytes: &[u8]) -> impl Iterator<Item = usize> {
     starts.filter(|&at| bytes[at..at + 4] == format::node::MAGIC && bytes[at + 6] == 1)
 }
 
-/// Replay skips the log's records of a leaf that does not read; wherever in the leaf that
-/// was, nobody is shown what was there before the log.
+/// Replay skips the log's records of a leaf that does not read. Wherever in the leaf that was, no
+/// reader gets what was there before the log.
 #[test]
 fn a_leaf_misread_once_is_not_shown_without_its_log_records() {
     let (sim, whole) = store(1, CACHE_BYTES);
@@ -79,7 +79,7 @@ fn a_leaf_misread_once_is_not_shown_without_its_log_records() {
     assert!(skipped >= 4, "{skipped}");
 }
 
-/// A tree whose leaves are damaged under the log is dropped by the log, which continues with so
+/// A tree whose leaves are damaged under the log is dropped by the log. The log continues with so
 /// much that checkpoints come in the same replay, and use the space of the leaves again.
 #[test]
 fn space_of_lost_nodes_is_reused() {
@@ -123,7 +123,7 @@ fn space_of_lost_nodes_is_reused() {
     }
 }
 
-/// A leaf that the log changes, and takes away after that; and a long value that it adds to, and
+/// A leaf that the log changes, and takes away after that. Also a long value that it adds to, and
 /// replaces; in a tree and a clone of it.
 #[test]
 fn damage_that_later_log_records_remove_is_not_reported() {

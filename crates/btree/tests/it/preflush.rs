@@ -89,7 +89,7 @@ fn pins_keep_the_budget(cache_bytes: usize, keys: u32, rounds: u8) {
     let mut pins: Vec<(Box<dyn Pinned>, Model)> = Vec::new();
     for round in 1..rounds {
         // Nearly as much as may be changed at once, not all of which a checkpoint has written when
-        // the pin is made; then the next round changes it again.
+        // the pin is made. Then the next round changes it again.
         put(&store, &mut model, 0..keys, round);
         pins.push((store.pin().expect("pin"), model.clone()));
     }

@@ -1,5 +1,5 @@
-//! A log that changes more than the cache holds is replayed within the cache's budget, and what is
-//! written meanwhile survives what the power being cut leaves.
+//! A log that changes more than the cache holds is replayed within the cache's budget. What is
+//! written meanwhile survives a power cut.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,8 +60,8 @@ fn a_log_of_more_than_the_cache_is_replayed_within_the_budget() {
     }
 }
 
-/// A process was killed that had synced a part of what it wrote, and the power is cut while the
-/// next one replays all of it, and writes what does not fit into its cache.
+/// A process was killed that had synced a part of what it wrote. Power is cut while the next one
+/// replays all of it, and writes what does not fit into its cache.
 #[test]
 fn power_may_be_cut_while_a_long_log_is_replayed() {
     const CHANGES: u64 = 1500;
@@ -178,10 +178,10 @@ fn long_log(load: Load, changes: u64) -> SimEnv {
     sim
 }
 
-/// Whatever call fails while a long log is replayed, once or from then on, by an error or for lack
-/// of space: nothing is lost by it, neither for a process that continues with what was opened nor
-/// for one that comes after a kill or a power cut. A superblock that could not be written means
-/// that nobody knows which state is on disk, also where the reason was space.
+/// Any call may fail while a long log is replayed, once or from then on, by an error or for lack of
+/// space. Nothing is lost by it, neither for a process that continues with what was opened nor for
+/// one after a kill or a power cut. After a superblock could not be written, nobody knows which
+/// state is on disk, also where the reason was space.
 #[test]
 fn any_call_may_fail_while_a_long_log_is_replayed() {
     const CHANGES: u64 = 800;
@@ -239,9 +239,9 @@ fn any_call_may_fail_while_a_long_log_is_replayed() {
     assert!(opened > 0 && read_only > 0, "{opened}, {read_only}, {refused}");
 }
 
-/// No checkpoint is made where the log changes a node that is rotten, and no leaf was pre-flushed:
-/// all that was replayed after it stayed in memory. What is written is part of no state, so
-/// that an opening which can read the node again misses nothing, whenever the power went.
+/// No checkpoint is made where the log changes a damaged node, and no leaf was pre-flushed. So all
+/// that was replayed after it stayed in memory. What is written is part of no state, so an opening
+/// that can read the node again misses nothing, whenever the power was cut.
 #[test]
 fn a_long_log_over_damage_is_replayed_within_the_budget() {
     const CHANGES: u64 = 3000;

@@ -17,8 +17,8 @@ fn fill(store: &BtreeStore) {
     }
 }
 
-/// Bytes a write of checkpoints that each replace a share of the leaves, once that has gone on
-/// for long; and bytes on disk to bytes of nodes.
+/// Bytes a write of checkpoints that each replace a share of the leaves, after many of them. Also
+/// the ratio of bytes on disk to bytes of nodes.
 fn scattered(seed: u64, changes: usize) -> (u64, f64) {
     let (_sim, store) = store(seed, 64 << 20);
     fill(&store);

@@ -158,8 +158,8 @@ fn power_cuts_while_space_is_freed_leave_a_whole_store() {
     assert!(entries(&*store, TREE) == kept);
 }
 
-/// Which of two states a crash would leave is not known after a superblock that could not be
-/// synced, so nothing that is free in one of them may be punched.
+/// After a superblock that could not be synced, it is not known which of two states a crash would
+/// leave. So nothing that is free in one of them may be punched.
 #[test]
 fn nothing_is_freed_after_a_failed_superblock_write() {
     for close in [false, true] {
@@ -195,8 +195,8 @@ fn nothing_is_freed_after_a_failed_superblock_write() {
     }
 }
 
-/// Space that a checkpoint took before it ran out is free again, also directly after leaves
-/// that the map does not have yet; and those stay.
+/// Space that a checkpoint took before it ran out is free again, also directly after leaves that
+/// the map does not have yet. Those leaves stay.
 #[test]
 fn a_failed_checkpoint_beside_ingested_leaves_frees_only_its_own_space() {
     let (sim, store) = store(9, CACHE_BYTES);

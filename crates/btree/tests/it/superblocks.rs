@@ -19,8 +19,8 @@ pub(crate) const CACHE_BYTES: usize = 8 << 20;
 
 pub(crate) type Model = BTreeMap<TreeId, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// Rewrites a part of the tree, and replaces the clone of it that there is, so that the next
-/// checkpoint frees much of what the last one wrote.
+/// Rewrites a part of the tree, and replaces the clone of it that there is. So the next checkpoint
+/// frees much of what the last one wrote.
 pub(crate) fn change(
     store: &BtreeStore,
     model: &mut Model,

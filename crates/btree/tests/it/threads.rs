@@ -124,7 +124,7 @@ pub(crate) fn expected(writer: u64, count: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// Asserts that of each writer there is a prefix of its batches, each of them whole, and not less
-/// than what must be there; returns how many there are.
+/// than what must be there. Returns how many there are.
 pub(crate) fn whole_batches(store: &BtreeStore, least: &[u64], place: &str) -> Vec<u64> {
     let (found, other) = (entries(store, TREE), entries(store, OTHER));
     let (mut all, mut counts) = (BTreeMap::new(), Vec::new());
@@ -226,8 +226,8 @@ fn cut_power_while_two_threads_write(seed: u64) -> u64 {
     points.load(Ordering::Relaxed)
 }
 
-/// Adds to numbers of a few keys while others put, delete and take the greater one there: what a
-/// replay makes of the log is what was in memory, and where all only add, nothing is missing.
+/// Adds to numbers of a few keys while others put, delete and take the greater one there. What a
+/// replay makes of the log is what was in memory. Where all only add, nothing is missing.
 #[test]
 fn only_commits_that_merely_add_are_applied_in_any_order() {
     const ROUNDS: i64 = 4500;

@@ -1,5 +1,5 @@
-//! What is done where it is not known that the superblock that reads is the newest: nothing is
-//! written, what there is can be read, and the volume opens for writing when it is known again.
+//! What happens where it is not known that the superblock that reads is the newest. Nothing is
+//! written, the content can be read, and the volume opens for writing when it is known again.
 
 use std::collections::BTreeMap;
 
@@ -136,7 +136,7 @@ fn written_in_turns(device: &SimDevice, before: &[Vec<u8>; 2], newer: usize) -> 
     device
 }
 
-/// Once, opening wrote the older superblock over the newer one in which a bit had flipped, although
+/// Once, opening wrote the older superblock over the newer one in which a bit had flipped. Yet
 /// space of the older state had been used again.
 #[test]
 fn a_damaged_superblock_is_not_replaced_by_an_older_one_that_was_written_alternately() {

@@ -1,5 +1,5 @@
-//! Logs of random changes over nodes that are damaged, or read wrong for a moment: what is answered
-//! is right, and what a store takes once it misses nothing is kept. The same while reads fail.
+//! Logs of random changes over nodes that are damaged, or read wrong for a moment. Answers are
+//! right, and what a store takes once it misses nothing is kept. The same while reads fail.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Power cuts before every write, sync, rename and removal of random scripts: what the store kept
+//! Power cuts before every write, sync, rename and removal of random scripts. What the store kept
 //! durable reads back whole, in every tree, and the volume continues. The same when a process was
 //! killed there, and power is cut when the next one has made more durable.
 
@@ -53,8 +53,8 @@ fn check_crash(volume: &Volume, cut: &testing::SimDevice, policy: CrashPolicy, s
     again.verify();
 }
 
-/// Opens what a process left that was killed, all of it readable and none of it durable that was
-/// not synced, makes more durable, and then cuts the power.
+/// Opens what a killed process left: all of it is readable, and nothing is durable that was not
+/// synced. Makes more durable, and then cuts the power.
 fn check_killed(volume: &Volume, left: &testing::SimDevice, seed: u64) {
     let mut second = opened(volume, SimEnv::on(left.copy(), seed));
     let Some(&tree) = second.trees.keys().next() else { return };
@@ -74,8 +74,8 @@ fn enumerate(seed: u64, punches: bool) {
         random_op(&mut volume, &mut random).unwrap();
     }
     for _ in 0..rounds(25, 80) {
-        // The script is run on disk once; each operation's crash points are visited by a
-        // watcher, which has the volume as it was when the operation began.
+        // The script is run on disk once. A watcher visits each operation's crash points, and has
+        // the volume as it was when the operation began.
         let shared = Arc::new(volume.seen_by_watcher());
         let mut visits = 0_u64;
         // Held on to: what the watcher alone holds would be closed while the disk is locked.

@@ -256,8 +256,8 @@ fn a_change_of_overlapping_extents_loses_none() {
     assert!(extents(&volume).is_empty());
 }
 
-/// A record with every checksum right may contain anything: this one starts beyond all that a file
-/// can have, and ends beyond all that there are numbers for.
+/// A record with every checksum right may contain anything. This one starts beyond all that a file
+/// can have, and ends beyond the greatest number.
 #[test]
 fn an_extent_at_an_impossible_offset_is_freed_with_its_file() {
     let mut volume = Volume::new(14);

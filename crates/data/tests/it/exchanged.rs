@@ -1,5 +1,5 @@
-//! Files of segments whose names were exchanged, or that were doubled: nothing of them is given
-//! back, written over or removed that may be all there is, so that the names can be put right.
+//! Files of segments whose names were exchanged, or that were doubled. If one may be the only copy,
+//! nothing of it is reclaimed, overwritten or removed, so that the names can be put right.
 
 use format::segment::MARK_BYTES;
 use testing::SimEnv;

@@ -227,8 +227,8 @@ fn held_by_a_clone(punches: bool) -> Volume {
     volume
 }
 
-/// Marks, and frees at once what nothing names: what was reported before, how much was reported
-/// come free, and by how much less the disk has.
+/// Marks, and frees at once what nothing names. Returns what was reported before, how much was
+/// reported as freed, and by how much less the disk has.
 fn pass(volume: &Volume) -> (u64, u64, u64) {
     let horizon = volume.data.horizon();
     let pinned = volume.store.pin().unwrap();

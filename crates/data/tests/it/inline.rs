@@ -109,8 +109,9 @@ fn inline_bytes_of_a_file_are_bounded_however_often_it_is_fsynced() {
     volume.verify();
 }
 
-/// Many files are written in turn, all over each: their bytes do not stay in the tree, though none
-/// has many, whether there are more than are known at once or not, and also when they are closed.
+/// Many files are written in turn, all over each. Their bytes do not stay in the tree, though none
+/// has many. That holds whether there are more than are known at once or not, and also when they
+/// are closed.
 #[test]
 fn inline_bytes_of_all_files_together_are_bounded() {
     for (closes, files) in [(false, 1100), (true, 1100), (true, 60)] {

@@ -1,5 +1,5 @@
-//! How far around its own range a call looks: what was removed from a file, and a log-structured
-//! store still has a tombstone for, must not make each later call slower.
+//! How far around its own range a call looks. A log-structured store still has a tombstone for what
+//! was removed from a file; that must not make each later call slower.
 
 use data::{FileRef, STORED_BYTES_MAX, Side};
 use device::sync::Mutex;

@@ -68,8 +68,8 @@ fn writes_after_a_lost_segment_outlive_its_pages() {
     }
 }
 
-/// A full segment whose sealing was cut short after its footer was written is sealed again with as
-/// many pages as there may be, and so is one that a footer behind that made too long.
+/// The sealing of a full segment was cut short after its footer was written. It is sealed again
+/// with as many pages as there may be, and so is one that a footer behind that made too long.
 #[test]
 fn a_full_segment_with_a_footer_that_was_not_sealed_is_sealed_as_full() {
     let options = Options { segment_pages: PAGES_MAX, ..crate::support::small_options() };

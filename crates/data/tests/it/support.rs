@@ -432,9 +432,9 @@ pub(crate) fn verify(store: &dyn Read, data: &Data, expected: &Contents) {
     }
 }
 
-/// What records must keep to: extents of a file do not overlap, a page is named by one range
-/// where it is not flagged as shared, and counters are no less than what is named. Returns whether
-/// they are equal.
+/// Rules that records must keep. Extents of a file do not overlap, and one range names a page that
+/// is not flagged as shared. Counters are no less than what is named. Returns whether counters and
+/// named pages are equal.
 pub(crate) fn check_records(store: &MemStore) -> bool {
     let mut pages: BTreeMap<(u64, u32), BTreeSet<(u64, u64)>> = BTreeMap::new();
     for tree in store.trees().into_iter().filter(|tree| tree.0 >= 32) {

@@ -1,4 +1,4 @@
-//! Contents in an object store: the host, with its files, is lost before any request that changes
+//! Contents in an object store. The host, with its files, is lost before any request that changes
 //! something, and what was durable is in the objects. Requests and answers are lost, too.
 
 use std::sync::Arc;
@@ -215,9 +215,9 @@ fn small_files_need_no_object_and_move_out_when_they_grow() {
     assert_eq!(objects.objects().len(), 1);
 }
 
-/// A file that is synced after each small write is few objects, of 1 MiB, whatever the writes are:
-/// those of 4 KiB, and longer ones, one after the other and all over a file; also where no call of
-/// fsync announces it, for every change is durable.
+/// A file that is synced after each small write is few objects, of 1 MiB, whatever the writes are.
+/// Writes of 4 KiB and longer ones come one after the other, and all over a file. That holds also
+/// where no call of fsync announces it, for every change is durable.
 #[test]
 fn many_synced_writes_are_few_objects() {
     for (synced, scattered, length) in [
@@ -282,7 +282,7 @@ fn objects_shrink_when_contents_are_removed() {
 }
 
 /// What was written is acknowledged, so a full disk of the host keeps no segment from becoming an
-/// object: not even its footer needs space there.
+/// object. Not even its footer needs space there.
 #[test]
 fn a_full_disk_of_the_host_delays_no_sync() {
     let mut volume = fresh(7);

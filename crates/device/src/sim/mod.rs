@@ -11,7 +11,7 @@
 //! A thread is driven if a driven thread started it (`thread`), or a scheduler did ([`run`]). One
 //! driven thread runs at a time. So a lock that is found taken stays taken until the thread waits,
 //! and no wake-up is lost between the two. Threads that are not driven use the same types as
-//! ordinary locks, so a test with this feature may do without a scheduler: all tests are built with
+//! ordinary locks. So a test with this feature may do without a scheduler: all tests are built with
 //! it. In a process that has no scheduler a lock costs one more load of a number.
 //!
 //! Without the feature nothing of this is compiled: `sync` re-exports `parking_lot` and the

@@ -69,7 +69,7 @@ fn objects_of_one_process_have_names_in_parts() {
 }
 
 /// At each operation of a creation the power is cut, for the creator and for another process that
-/// creates the same name: what either learned is true afterwards, and every object is whole.
+/// creates the same name. What either learned is true afterwards, and every object is whole.
 #[test]
 fn what_a_process_learned_of_an_object_outlives_a_power_cut() {
     for seed in 0..30 {

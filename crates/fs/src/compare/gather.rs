@@ -1,5 +1,5 @@
-//! Which inodes two trees may differ in: from the differences of the trees, and, below a directory
-//! that is open in one state alone, from a walk.
+//! Which inodes two trees may differ in, from the differences of the trees. Below a directory that
+//! is open in one state alone, they come from a walk.
 //!
 //! Why a walk finds all of those: let a directory be open in one state alone. Among it and those
 //! above it, the lowest one that is open in both has a child on the way that is not. The child's
@@ -7,8 +7,8 @@
 //! under the child's own key; from there the walk descends, and ends where a directory is open in
 //! both. Each directory is reached by one walk only.
 //!
-//! Trees that share nothing are compared directory by directory instead: one was pruned, so that
-//! their difference would read all of the other one, with all that is outside the directory.
+//! Trees that share nothing are compared directory by directory instead. One was pruned, so their
+//! difference would read all of the other one, also what is outside the directory.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -74,8 +74,8 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Takes inodes from a number on, no more than `most` of them: then those of the greater
-    /// numbers are dropped, and the range ends before them.
+    /// Takes inodes from a number on, no more than `most` of them. If there are more, those of the
+    /// greater numbers are dropped, and the range ends before them.
     pub(super) fn new(from: u64, most: usize) -> Notes {
         Notes { inodes: BTreeMap::new(), from, to: None, most: most.max(2) }
     }
@@ -159,9 +159,9 @@ impl Gathering<'_, '_> {
         }
     }
 
-    /// Takes the differences of a range of keys. What is in a directory that is open in neither
-    /// state has no name that is seen, and is skipped: the tree of a subvolume has more than
-    /// the directory that is compared.
+    /// Takes the differences of a range of keys. The tree of a subvolume has more than the
+    /// directory that is compared. What is in a directory that is open in neither state has no
+    /// visible name, and is skipped.
     fn differences(&mut self, mut range: KeyRange) -> FsResult<()> {
         let pin = self.pair.pin;
         let [Some(old), Some(new)] = &self.pair.sides else { return Ok(()) };
@@ -405,8 +405,9 @@ impl Gathering<'_, '_> {
 }
 
 /// Whether two trees share what did not change. A tree that was reduced to one directory shares
-/// only with others that were reduced to it. Which of the two it is if one is whole: the tree of a
-/// directory above that one was cloned from, or what became of a clone of its own directory.
+/// only with others that were reduced to it. If one of the two is whole, it may be the tree of a
+/// directory above, from which the other was cloned. Or it is what became of a clone of the other's
+/// own directory.
 fn is_related(old: &Half, new: &Half) -> bool {
     match (old.extracted, new.extracted) {
         ((one, true), (two, true)) => one == two,

@@ -1,8 +1,8 @@
 //! What differs in one inode, as changes of its names.
 //!
 //! Contents count as changed if what is stored of them differs and so do the length or the time of
-//! the last change. If those are the same, the bytes decide: what is stored may differ in how it is
-//! divided, and a program can set a time back.
+//! the last change. If those are the same, the bytes decide: equal bytes may be stored in different
+//! pieces, and a program can set a time back.
 
 use data::{Data, FileRef};
 use format::acl::{ACCESS, DEFAULT};

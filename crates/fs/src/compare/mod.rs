@@ -2,7 +2,7 @@
 //! cost of what differs.
 //!
 //! 1. `run` pins one state of the store, which holds both trees, and queues the pair of
-//!    directories; subvolumes that are mounted below are pairs of their own (`mounts`).
+//!    directories. Subvolumes that are mounted below are pairs of their own (`mounts`).
 //! 2. `gather` reads the differences of the two trees, and notes the inodes that they are about.
 //!    Where a directory can be reached in one state alone, everything below it is noted.
 //! 3. `judge` looks each noted inode up in both states (`side`), and turns what differs into

@@ -2,8 +2,8 @@
 //! which of the other.
 //!
 //! A copy of a directory has copies of what is mounted in it, under other numbers. So they are
-//! paired by what they are states of, the directory that is their root: first those in the same
-//! entry, then those of one lineage, then any.
+//! paired by their root, the directory that they are states of. Those in the same entry are paired
+//! first, then those of one lineage, then any.
 
 use std::collections::BTreeMap;
 

@@ -33,8 +33,8 @@ impl Fs {
     /// present, or a directory in them. The changes lead from `old` to `new`. They come in the
     /// order of their paths; beyond 32 MiB of them, several such runs follow one another.
     ///
-    /// The cost is that of what differs in the trees of the two subvolumes, unless only one of
-    /// them was pruned: then it is that of the directory.
+    /// The cost is that of the differences between the trees of the two subvolumes. If only one of
+    /// them was pruned, it is that of the directory.
     pub fn compare(
         &self,
         caller: &Caller,
@@ -251,9 +251,8 @@ fn drop_placed(pair: &Pair<'_>, unplaced: &mut Set<u64>) -> FsResult<()> {
     Ok(())
 }
 
-/// Finds the entries of files by their numbers, in the whole new tree: bytes of them were changed
-/// without a change of their attributes, which takes a write within the same tick of the clock as
-/// the snapshot.
+/// Finds the entries of files by their numbers, in the whole new tree. Bytes of these files changed
+/// but their attributes did not, which takes a write within the same clock tick as the snapshot.
 fn names_of(pair: &Pair<'_>, wanted: &Set<u64>) -> FsResult<Vec<(u64, (u64, u64))>> {
     let Some(side) = &pair.sides[NEW] else { return Ok(Vec::new()) };
     let tree = side.half.tree;

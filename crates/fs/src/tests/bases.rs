@@ -72,7 +72,7 @@ fn totals_are_returned_if_a_record_names_a_missing_base() {
     assert!(index.is_lost(bases[0].tree), "another is needed");
 }
 
-/// A query that takes long, or whose matches are not taken, sees the state that it began with,
+/// A query may take long, or its matches may not be taken. It sees the state that it began with,
 /// even if it reaches a subvolume after that got another base.
 #[test]
 fn a_base_named_only_by_an_older_state_is_released() {

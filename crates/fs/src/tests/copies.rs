@@ -9,8 +9,8 @@ use volume::{FormatOptions, OpenOptions, QuotaLimits};
 use super::owned::{owner, set_owner};
 use crate::Fs;
 
-/// A directory that moves below the source takes a subvolume with a limit with it, which is mounted
-/// where it was: the copy would inherit what the limit forbids.
+/// A directory that moves below the source takes a subvolume with a limit with it. That is mounted
+/// where it was, and the copy would inherit what the limit forbids.
 #[test]
 fn a_copy_is_looked_at_again_when_a_directory_moved() {
     let env = sim_env(1).env();

@@ -1,5 +1,5 @@
 //! Operations executed by another executor, which locks nothing while it plans and commits each
-//! tree by itself: it ends in the same state as the product's, alone and beside it.
+//! tree by itself. It ends in the same state as the product's, alone and beside it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -108,9 +108,9 @@ impl Read for Noting<'_> {
     }
 }
 
-/// Another executor. It plans without locks; then it locks, checks that all that was read is still
-/// there, and commits the volume's tree and the subvolume's as two batches, as two stores would.
-/// What the node table has for a place is in the records that are read there, too.
+/// Another executor. It plans without locks. Then it locks, and checks that all that was read is
+/// still there. It commits the volume's tree and the subvolume's as two batches, as two stores
+/// would. What the node table has for a place is in the records that are read there, too.
 fn execute_elsewhere<O: Operation>(fs: &Fs, operation: &mut O) -> FsResult<O::Answer> {
     let subvol = fs.root_subvol()?;
     let (entered, policies) = (fs.enter(&subvol)?, fs.policies());

@@ -165,8 +165,8 @@ fn other_users_directories_wait_for_the_commit_that_detaches_a_tree() {
     assert!(matches!(owned.holds(&mut Plan::new()), Err(FsError::NotPermitted(_))));
 }
 
-/// Another user's directory that is about to move into a tree keeps the top of that where it is, if
-/// the tree is walked: who takes it away waits, and then knows of the directory.
+/// Another user's directory is about to move into a tree. If the tree is walked, its top stays
+/// where it is: a call that takes it away waits, and then knows of the directory.
 #[test]
 fn a_tree_stays_while_a_directory_that_moves_into_it_waits() {
     let (fs, owner) = (volume(), owner());
@@ -228,8 +228,8 @@ fn until_one_waits(fs: &Fs) {
     }
 }
 
-/// A directory that is planned before its tree is removed, and was to be committed after that: the
-/// call fails as if it had come later, in the tree itself and in a subvolume in it.
+/// A directory is planned before its tree is removed, and was to be committed after that. The call
+/// fails as if it had come later, in the tree itself and in a subvolume in it.
 #[test]
 fn a_directory_is_not_made_in_a_tree_that_is_removed_meanwhile() {
     for is_nested in [false, true] {

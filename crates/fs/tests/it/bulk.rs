@@ -426,7 +426,7 @@ fn power_is_cut_while_drafts_become_visible(engine: Engine) {
     assert!(cuts > 3, "{cuts} cuts");
 }
 
-/// The log takes the commit of a flush, and its sync fails: the names may be there after the next
+/// The log takes the commit of a flush, and its sync fails. The names may be there after the next
 /// opening, so their contents must be, too. The builder reports how many drafts are lost.
 fn contents_stay_when_a_commit_is_in_doubt(engine: Engine) {
     for memory in [MEMORY, fs::BULK_MEMORY] {
@@ -492,7 +492,7 @@ fn flush_with_failing_sync(engine: Engine, memory: usize, after: u64) -> Option<
     Some(found.is_ok())
 }
 
-/// A collection and a count of quotas that begin at any operation of the disk during a flush see
+/// A collection and a count of quotas begin at any operation of the disk during a flush. They see
 /// all of it or nothing: extents and charges are stored before they are counted.
 fn counts_wait_for_a_flush(engine: Engine) {
     let mut during = 1;

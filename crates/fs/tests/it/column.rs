@@ -73,9 +73,9 @@ fn contents(fs: &Fs, node: NodeId) -> Result<Vec<u8>, FsError> {
     Ok(buffer)
 }
 
-/// A path is looked up, with the permissions of every directory on it and the attributes of what it
-/// points to, and directories are listed with the attributes of all that is in them, from the runs
-/// alone: every row of the value logs is unreadable. What contents there are is in those.
+/// Every row of the value logs is unreadable, so the runs alone must answer. A path is looked up,
+/// with the permissions of every directory on it and the attributes of its target. Directories are
+/// listed with the attributes of all entries. Contents are in the value logs.
 #[test]
 fn paths_are_looked_up_without_value_logs() {
     let env = sim_env(1);

@@ -1,6 +1,6 @@
-//! Power is cut before every write and sync of a mixed script: namespace, contents, snapshots and
-//! clones are then in a state that the volume went through, at least the last that was synced, and
-//! background work after the crash changes nothing. Queries and totals from the index then equal
+//! Power is cut before every write and sync of a mixed script. Namespace, contents, snapshots and
+//! clones are then in a state that the volume went through, at least the last that was synced.
+//! Background work after the crash changes nothing. Queries and totals from the index then equal
 //! those of walks.
 
 use std::sync::Arc;
@@ -95,9 +95,9 @@ fn check_killed(disk: &SimDevice, op: u64, how: &How, states: &States) {
     check_disk(&cut, how, &found, &format!("killed before operation {op}, later cut"));
 }
 
-/// How many points there were, and how many clusters of the index were read after them. Of every
-/// other script the first half is before that, and then the index gets a base, so that queries
-/// are answered by clusters and by what differs from them.
+/// How many points there were, and how many clusters of the index were read after them. In every
+/// other script the index gets a base after the first half. Queries are then answered by clusters
+/// and by the differences from them.
 fn enumerate(seed: u64, durability: Durability, base: &Base) -> [u64; 2] {
     let device = SimDevice::new(seed);
     let mut script = Script::new(&device, seed, durability, base);

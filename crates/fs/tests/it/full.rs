@@ -1,5 +1,5 @@
-//! The disk is full in the middle of any operation: an operation that finds no space has no effect,
-//! everything can still be read, and once there is space again the volume continues.
+//! The disk is full in the middle of any operation. An operation that finds no space has no effect,
+//! and everything can still be read. Once there is space again the volume continues.
 
 use std::time::Duration;
 
@@ -144,9 +144,9 @@ fn the_contents_of_a_full_disk_can_be_removed_again_and_again_beside_an_index(en
             println!("round {round}: {made} directories");
             first = if round == 0 { made } else { first };
             // The first time there may be no base of the index yet, with which names take two to
-            // three times as much; runs that wait to be merged take some as well. How much is left
-            // on so small a disk varies by a factor of eight from seed to seed: that the space
-            // itself comes back is asked below.
+            // three times as much. Runs that wait to be merged take some as well. On so small a
+            // disk, the space that is left varies by a factor of eight from seed to seed. That the
+            // space itself comes back is checked below.
             assert!(made * 10 > first, "round {round}: {made} directories, {first} at first");
             fs.rmr(&Caller::root(), NodeId::ROOT, name.as_bytes()).expect("removing goes always");
             let mut steps = 0;
@@ -346,8 +346,8 @@ fn a_write_to_a_full_disk_is_refused_without_a_sync_each(engine: Engine) {
     assert!(done < 100, "{done} operations for 1000 refused writes");
 }
 
-/// Pages that a refused write wrote are freed at once, and were taken for new space: the write was
-/// retried until the segment had no page left. `space` does not include a quota.
+/// Pages that a refused write wrote are freed at once, and were taken for new space. So the write
+/// was retried until the segment had no page left. `space` does not include a quota.
 fn a_write_that_is_refused_though_space_is_reported_ends_soon(engine: Engine) {
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);

@@ -1,5 +1,5 @@
-//! Inodes that are found by their numbers alone, like handles after the kernel forgot them, or
-//! after a remount or a crash: found if names lead there, and not otherwise.
+//! Inodes that are found by their numbers alone, like handles that the kernel forgot, or after a
+//! remount or a crash. They are found if names point to them, and not otherwise.
 
 use format::key::{self, Counter};
 use fs::{Engine, FileSystem, Fs, NewNode, RenameMode};

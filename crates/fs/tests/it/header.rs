@@ -1,4 +1,4 @@
-//! The header's two files: damage of either is found and repaired from the other, a file of another
+//! The header's two files. Damage of either is found and repaired from the other. A file of another
 //! volume is never used, and a partial volume is never accepted as one.
 
 use std::sync::Arc;
@@ -256,8 +256,8 @@ fn whole_or_nothing(left: &SimDevice, engine: Engine, place: &str) -> bool {
     false
 }
 
-/// Looks at what each operation of a call leaves, killed or without power; how many points, and how
-/// many of what was left were a volume.
+/// Examines what each operation of a call leaves, killed or without power. Returns how many points
+/// there were, and how many of the results were a volume.
 fn enumerate(device: &SimDevice, engine: Engine, place: &'static str) -> (u64, u64) {
     let counted = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let count = Arc::clone(&counted);

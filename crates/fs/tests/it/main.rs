@@ -1,6 +1,6 @@
-//! Tests of the namespace through its calls: one file per operation over the oracle store, and as a
-//! whole on the simulated disk: against the model of POSIX, and with the power cut, the disk full
-//! or damaged.
+//! Tests of the namespace through its calls, one file per operation over the oracle store. The
+//! whole is tested on the simulated disk: against the model of POSIX, and with the power cut, the
+//! disk full or damaged.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,4 +1,4 @@
-//! Random operations, snapshots and clones among them, on a volume and on the model: every answer
+//! Random operations, snapshots and clones among them, on a volume and on the model. Every answer
 //! and, from time to time, the complete contents must be the same.
 
 use fs::Engine;
@@ -37,7 +37,7 @@ fn random_operations_on_value_logs_agree_with_the_model() {
 }
 
 /// Clones of clones, snapshots and roll-backs of directories with subvolumes in one another, which
-/// are inherited: what is requested, and what changes, has them copied at every moment.
+/// are inherited. Requests and changes cause the inherited ones to be copied at every moment.
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
 fn run_nested(engine: Engine) {
     for seed in 0..scale(24, 400) {

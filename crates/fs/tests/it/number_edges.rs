@@ -1,7 +1,7 @@
-//! The last inode and the last subvolume that a volume can have, and slots that are reused:
-//! counters are set near their ends, because no test can count so far. Anything beyond is refused
-//! as in `docs/limits.md`, and changes nothing: neither the contents, nor the trash, whose
-//! removal would free no number.
+//! The last inode and the last subvolume that a volume can have, and slots that are reused.
+//! Counters are set near their ends, because no test can count so far. Anything beyond is refused
+//! as in `docs/limits.md`, and changes nothing: neither the contents, nor the trash, whose removal
+//! would free no number.
 
 use format::key::{self, Counter};
 use fs::{Engine, FileSystem, Fs, FsResult, NewNode, RenameMode, RestoreOptions};
@@ -160,8 +160,8 @@ fn the_last_subvolume_number_is_used_and_the_next_refused() {
     }
 }
 
-/// Numbers continue where the slots end, and pass over slots that are occupied: on disk and by
-/// number each subvolume is itself, and is found by its slot after the next opening.
+/// Numbers continue where the slots end, and skip occupied slots. On disk and by number each
+/// subvolume is itself, and the next opening finds it by its slot.
 #[test]
 fn slots_are_reused_and_numbers_are_not() {
     for engine in Engine::ALL {
@@ -292,7 +292,7 @@ fn unused_inode_numbers_are_available_after_reopening() {
     }
 }
 
-/// An operation that was refused an inode number searched for space, as if the disk were full, and
+/// An operation that was refused an inode number searched for space, as if the disk were full. So
 /// hour after hour of the trash was deleted for it.
 #[test]
 fn inode_numbers_are_not_searched_in_the_trash() {

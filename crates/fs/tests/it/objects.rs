@@ -1,6 +1,6 @@
 //! A volume in an object store. The host, with everything on its disk, is lost before any request
-//! that changes the store: another host then finds a state that the volume went through, at least
-//! the last that was synced. And: what is refused, and what an outage of the store does.
+//! that changes the store. Another host then finds a state that the volume went through, at least
+//! the last that was synced. Also tests what is refused, and what an outage of the store does.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -183,8 +183,8 @@ fn what_is_synced_is_in_the_store() {
 /// How long a change may be in memory alone (`docs/guide/crash-safety.md`).
 const INTERVAL: u64 = 5;
 
-/// A machine that makes a file each second, without a sync of any, and is lost: what is older than
-/// one interval is in the store, contents included. What is younger is there as a whole, or not.
+/// A machine makes a file each second, syncs none of them, and is lost. What is older than one
+/// interval is in the store, contents included. What is younger is there as a whole, or not.
 #[test]
 fn a_lost_machine_costs_at_most_one_interval() {
     let (far, host) = (formatted(), sim_env(9));

@@ -62,8 +62,8 @@ fn an_outage_makes_changes_wait_and_loses_nothing() {
     assert_eq!(read(&open(&left), "during").expect("synced"), noise(2, 100_000));
 }
 
-/// In an outage a caller that is interrupted waits no longer, in whatever it waits; what it waited
-/// for becomes durable later, and nothing is lost.
+/// In an outage a caller that is interrupted stops waiting, whatever it waits for. That becomes
+/// durable later, and nothing is lost.
 #[test]
 fn an_interrupted_caller_waits_no_longer_in_an_outage() {
     let far = formatted();

@@ -1,5 +1,5 @@
-//! Quotas of users and groups against a model that knows nothing of records: random operations by
-//! several users, in which each answer and all charges must equal the model's.
+//! Quotas of users and groups against a model that knows nothing of records. Several users do
+//! random operations; each answer and all charges must equal the model's.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A quota that is set on a directory that is not empty: all of its contents are charged, once,
+//! A quota that is set on a directory that is not empty. All of its contents are charged, once,
 //! while processes work in it, and through crashes.
 
 use std::sync::Arc;
@@ -307,7 +307,7 @@ fn uncharged_directories_are_not_moved_behind_the_charged_ones() {
     check(&v);
 }
 
-/// A clone that is taken while a nested subvolume is charged has that as it was then: charging it
+/// A clone is taken while a nested subvolume is charged, and has that as it was then. Charging it
 /// is a change, before which the clone gets its copy.
 #[test]
 fn what_a_clone_inherits_is_not_marked_after_it_was_taken() {

@@ -112,8 +112,8 @@ fn a_quota_in_a_nested_subvolume_prevents_copies() {
     check(&v);
 }
 
-/// A user who clones a snapshot that root took could empty the quota's directory, fill it again,
-/// and hold the same amount once more, charged to no one.
+/// A user could clone a snapshot that root took, empty the quota's directory, and fill it again.
+/// The user would hold the same amount once more, charged to no one.
 #[test]
 fn a_snapshot_around_a_quota_is_cloned_by_root_only() {
     let v = volume();

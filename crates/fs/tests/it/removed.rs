@@ -74,8 +74,8 @@ fn a_large_file_that_was_held_open_goes_in_steps(engine: Engine) {
     assert_eq!(found.extents, 0);
 }
 
-/// A directory is emptied in the order of its names, and a process that works in one below may
-/// create names that sort before those already removed.
+/// A directory is emptied in the order of its names. A process that works in one below may create
+/// names that sort before those already removed.
 fn names_made_where_a_removed_directory_was_emptied_go_too(engine: Engine) {
     const FILES: usize = 400;
     let env = sim_env(2);

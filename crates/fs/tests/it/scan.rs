@@ -1,5 +1,5 @@
-//! Indexes of other file systems: the index shows what a scan received, and scans that are
-//! abandoned, crash, or follow one another end in the same state as a fresh one.
+//! Indexes of other file systems. The index shows what a scan received. Scans that are abandoned,
+//! crash, or follow one another end in the same state as a fresh one.
 
 use std::collections::BTreeMap;
 

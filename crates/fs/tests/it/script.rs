@@ -1,5 +1,5 @@
-//! Shared code of the crash, damage and full-disk tests: a random script that runs on a volume and
-//! on the model, and the list of states in which the volume may be found.
+//! Shared code of the crash, damage and full-disk tests. A random script runs on a volume and on
+//! the model, and yields the list of states in which the volume may be found.
 
 use std::sync::Arc;
 use std::time::Duration;

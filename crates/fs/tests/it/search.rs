@@ -1,5 +1,5 @@
-//! Searches through the index equal walks: on random operations with flushes, clones, snapshots,
-//! roll-back, pruning and reopening in any order, and after power cuts and damage.
+//! Searches through the index equal walks, after power cuts and damage too. Operations are random,
+//! with flushes, clones, snapshots, roll-back, pruning and reopening in any order.
 
 use std::cell::Cell;
 use std::ops::{ControlFlow, Range};
@@ -519,7 +519,7 @@ fn clones_with_a_change_each_take_nothing_of_the_index(engine: Engine) {
     assert!(after.delta_bytes < clones * 4096, "{after:?}");
 }
 
-/// The tree of a clone has the names beside it too, of all clones that were made before: they are
+/// The tree of a clone also has the names beside it, of all clones that were made before. They are
 /// no changes of it, and each clone had got a base of its own for them.
 fn names_beside_a_clone_are_no_changes_of_it(engine: Engine) {
     use device::{Clock, Device};

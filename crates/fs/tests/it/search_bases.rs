@@ -1,5 +1,6 @@
 //! What queries of snapshots and clones read of bases. What a base shares with another one that was
-//! searched is not read again; of a base that covers more than the query, only the needed part is.
+//! searched is not read again. Of a base that covers more than the query, only the needed part is
+//! read.
 
 use std::ops::ControlFlow;
 

@@ -1,6 +1,6 @@
 //! In a clone of a directory only the part below that directory is compared with the inherited
-//! base, and searches and totals of it equal those of a walk: whatever was moved into it and out of
-//! it, before it was made and since.
+//! base. Searches and totals of it equal those of a walk, whatever was moved into it and out of it,
+//! before it was made and since.
 
 use std::time::Duration;
 
@@ -219,8 +219,8 @@ fn a_clone_of_most_of_a_tree_is_compared_as_a_whole(engine: Engine) {
     assert_eq!(changing.stats().below, 0);
 }
 
-/// What a user moves out of a directory that was removed is below the clone's root again, and no
-/// name pointed to it when the clone was compared.
+/// A user moves something out of a directory that was removed. It is below the clone's root again,
+/// and no name pointed to it when the clone was compared.
 fn moved_out(engine: Engine, has_plain: bool) {
     let mut changing = Changing::new(engine, 5, 60);
     let (root, node) = (Caller::root(), changing.top);

@@ -1,5 +1,5 @@
-//! Bounds of queries and of totals: the first match is returned before the others are searched, and
-//! sums may exceed 64 bits; from the index and by walking.
+//! Bounds of queries and of totals, from the index and by walking. The first match is returned
+//! before the others are searched, and sums may exceed 64 bits.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

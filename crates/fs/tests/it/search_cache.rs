@@ -1,5 +1,5 @@
-//! The cluster cache keeps its budget of bytes under queries over many more clusters than fit: by
-//! its own count, and by what is read from the disk again.
+//! The cluster cache keeps its budget of bytes under queries over many more clusters than fit. Its
+//! own count shows that, and what is read from the disk again.
 
 use std::ops::ControlFlow;
 

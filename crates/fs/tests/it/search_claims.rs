@@ -1,5 +1,5 @@
-//! The index of a tree whose records are damaged with every checksum right: what a directory claims
-//! about its names does not decide how much is written, and impossible claims are reported.
+//! The index of a tree whose records are damaged with every checksum right. A directory's claims
+//! about its names do not decide how much is written, and impossible claims are reported.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::EntryRecord;

@@ -1,5 +1,5 @@
-//! Counts by the index equal those of a walk: expressions of tests on permission bits, names,
-//! numbers and owners, joined at random, for root and for an ordinary user. The code that compares
+//! Counts by the index equal those of a walk, for root and for an ordinary user. The expressions
+//! join tests on permission bits, names, numbers and owners at random. The code that compares
 //! searches compares them.
 
 use std::ops::ControlFlow;

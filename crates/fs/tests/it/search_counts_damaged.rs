@@ -1,5 +1,5 @@
-//! Counts and totals where files of the index are damaged: the rows of a cluster come from the tree
-//! of its base instead, and equal those of a walk; names of any bytes, inodes with several names,
+//! Counts and totals where files of the index are damaged. The rows of a cluster come from the tree
+//! of its base instead, and equal those of a walk. Names of any bytes, inodes with several names,
 //! and directories that moved are included.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Searches for extended attributes equal walks whatever is declared searchable and when, and
-//! whatever part of the index is damaged, and skip clusters by what is declared.
+//! Searches for extended attributes equal walks, whatever is declared searchable and when, and
+//! whatever part of the index is damaged. They skip clusters by what is declared.
 
 use std::ops::ControlFlow;
 
@@ -236,7 +236,7 @@ fn set_some(fs: &Fs, random: &mut fastrand::Rng, directory: NodeId, count: u32) 
 }
 
 /// A clone keeps a base from before a declaration, or from before its revocation, while its source
-/// has one from after that, and the other way round.
+/// has one from after that. The reverse is tested too.
 #[test]
 fn clones_with_bases_of_before_and_after_a_declaration_answer_as_walks_do() {
     let v = volume();

@@ -1,6 +1,6 @@
 //! A new base of the index is made in the background, before it is requested, after any large
-//! change: also if that took few commits, or few bytes of the log. The tests count the rows that
-//! the first query finds to differ from the base.
+//! change. That holds also if the change took few commits, or few bytes of the log. The tests count
+//! the rows that the first query finds to differ from the base.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -225,8 +225,8 @@ fn what_is_changed_again_and_again_needs_no_base(engine: Engine) {
     check(fs, 1001, "after all");
 }
 
-/// As many changes as make a base due are counted by the log, also by the first look after opening:
-/// to compare trees takes as long as there are leaves in which something differs.
+/// The log counts as many changes as make a base due, also at the first look after opening. To
+/// compare trees takes time for each leaf in which something differs.
 #[test]
 fn the_difference_is_counted_without_comparing_trees() {
     for engine in [Engine::Btree, Engine::Lsm] {
@@ -361,8 +361,7 @@ fn the_log_is_not_read_for_each_of_many_subvolumes() {
 }
 
 /// Looks were made when something happened, or a quarter of an hour after the last if something had
-/// happened by then; a base that was younger at that look was never made again on a volume when
-/// idle.
+/// happened by then. If a base was younger at that look, an idle volume never made it again.
 #[test]
 fn a_base_is_built_by_age_without_further_changes() {
     for engine in [Engine::Btree, Engine::Lsm] {
@@ -425,8 +424,8 @@ fn a_base_of_a_clock_that_was_ahead_is_made_again() {
     }
 }
 
-/// A clock that is set back a little, as clocks are that are set right by the network, makes no
-/// base old at once, and keeps none from becoming old.
+/// The clock is set back a little, as time synchronization does. That makes no base old at once,
+/// and keeps none from becoming old.
 #[test]
 fn a_clock_set_back_a_little_rebuilds_no_base() {
     for engine in [Engine::Btree, Engine::Lsm] {

@@ -1,6 +1,6 @@
-//! A query sees every operation that returned before it began, and nothing that was not begun when
-//! it ended: while threads change names and attributes, one replaces bases of the index, and others
-//! run queries.
+//! A query sees every operation that returned before it began, and nothing that began after it
+//! ended. Threads change names and attributes meanwhile, one replaces bases of the index, and
+//! others run queries.
 //!
 //! What each writer does is planned ahead, and so is every state that its directories go through.
 //! It publishes its progress after each call that returned. A querying thread reads that before and

@@ -1,5 +1,5 @@
-//! The index may be deleted at any time: queries are answered as before at once, and a new base is
-//! made in the background, from which they are answered then.
+//! The index may be deleted at any time: queries are answered as before at once. A new base is made
+//! in the background, and answers them from then on.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Attempts of a user to get wrong answers: times at both ends of the range, sizes up to the
-//! largest, names of any byte, access lists, hard links into clones of clones, roll-backs, and
-//! queries whose bounds are just beside all that. Answers of the index equal a walk, and a walk
-//! equals what the calls of the file system return to the same caller.
+//! A user attempts to get wrong answers, with times at both ends of the range, sizes up to the
+//! largest, and names of any byte. Others are access lists, hard links into clones of clones,
+//! roll-backs, and queries whose bounds are just beside all that. Answers of the index equal a
+//! walk, and a walk equals what the calls of the file system return to the same caller.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,5 +1,5 @@
-//! Clusters of the index keep the limits that the volume sets for them: counted in the files that a
-//! flush wrote, directories and rows of each.
+//! Clusters of the index keep the limits that the volume sets for them. The test counts directories
+//! and rows of each cluster in the files that a flush wrote.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! The first query after opening learns from the log what differs from a base: scattered changes of
-//! every kind, on both engines, with checkpoints between, after a clean end and after a crash.
+//! The first query after opening learns from the log what differs from a base. The changes are
+//! scattered and of every kind, on both engines, with checkpoints between, after a clean end and
+//! after a crash.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -248,8 +249,8 @@ fn without_the_log_the_trees_yield_the_difference() {
     }
 }
 
-/// Where what differs fits into its share of the memory, but not twice, it is put in order where it
-/// is, and answers are the same.
+/// The difference fits into its share of the memory, but not twice. It is sorted where it is, and
+/// answers are the same.
 #[test]
 fn the_log_is_read_if_the_difference_fits_in_memory_once() {
     for engine in [Engine::Btree, Engine::Lsm] {

@@ -1,5 +1,5 @@
 //! The first of Magellan's conditions for writing clusters (4.1): memory is full. Queries hold in
-//! memory what differs from a base, so if that would exceed its limit, a new base is made; no other
+//! memory what differs from a base. If that would exceed its limit, a new base is made; no other
 //! condition is met here.
 
 use std::ops::ControlFlow;

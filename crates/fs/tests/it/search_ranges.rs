@@ -1,7 +1,7 @@
-//! What the log records, and does not record, of directories that were removed with all contents:
-//! after a crash, the first query is answered by it across removed directories, snapshots,
-//! roll-backs and clones, and by trees where those were replaced. Equal to a walk, by seeds, on
-//! both engines.
+//! What the log records, and does not record, of directories that were removed with all contents.
+//! After a crash, the log answers the first query across removed directories, snapshots, roll-backs
+//! and clones; trees answer where those were replaced. Answers equal a walk, by seeds, on both
+//! engines.
 
 use std::sync::Arc;
 
@@ -109,8 +109,8 @@ fn change(fs: &Fs, random: &mut fastrand::Rng) -> Result<(), FsError> {
     })
 }
 
-/// Takes a directory away with all that is in it, brings one back to what it was, makes a copy of
-/// one, or takes a copy away.
+/// Takes a directory away with all that is in it, or rolls one back. Or makes a copy of one, or
+/// takes a copy away.
 fn replace(fs: &Fs, random: &mut fastrand::Rng, round: u32) -> Result<(), FsError> {
     let root = Caller::root();
     let directory = format!("d{}", random.u32(..12));

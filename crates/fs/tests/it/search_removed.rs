@@ -1,6 +1,7 @@
 //! Directories that were removed, with their contents, when a base of the index was made. Contents
-//! can return: by a move out of one, by a clone of one below, or as a roll-back took one away from
-//! a clone that shares its tree with a snapshot. Then searches find them.
+//! can return by a move out of a removed directory, or by a clone of one below. A roll-back may
+//! also have taken one away from a clone that shares its tree with a snapshot. Then searches find
+//! them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Totals of directories by the index equal those of a walk, as answers of `Fs::aggregate` and as
-//! extended attributes, for root and for an ordinary user. The code that compares searches compares
-//! them.
+//! Totals of directories by the index equal those of a walk, for root and for an ordinary user.
+//! They are answers of `Fs::aggregate` and extended attributes. The code that compares searches
+//! compares them.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

@@ -1,5 +1,5 @@
-//! Totals when much changed since the base: they equal those of a walk, for root and for an
-//! ordinary user, whatever was changed, and each change is looked up in the base once.
+//! Totals when much changed since the base. They equal those of a walk, for root and for an
+//! ordinary user, whatever was changed. Each change is looked up in the base once.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -308,8 +308,8 @@ fn counts_by_columns_look_at_no_row_that_did_not_change(engine: Engine) {
     }
 }
 
-/// Its own row, which changes with it, is in the cluster of the directory above: in that of its
-/// names nothing is as before but what came.
+/// The directory's own row, which changes with it, is in the cluster of the directory above. In the
+/// cluster of its names only the new names differ from before.
 fn a_directory_that_only_gained_names_is_reported_with_all_that_it_holds(engine: Engine) {
     let (device, root) = (SimDevice::new(1), Caller::root());
     let mut options = options(64 << 20);
@@ -340,8 +340,8 @@ fn a_directory_that_only_gained_names_is_reported_with_all_that_it_holds(engine:
     }
 }
 
-/// Clusters have more directories than are known of each; many hold as much as others, the largest
-/// get less and others more, come, move and go.
+/// Clusters have more directories than are known of each, and many hold as much as others. The
+/// largest get less and others more; directories come, move and go.
 fn the_largest_are_those_of_a_walk_whatever_changed(engine: Engine) {
     for seed in 0..scale(4, 60) {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -402,8 +402,8 @@ fn the_largest_are_those_of_a_walk_whatever_changed(engine: Engine) {
     }
 }
 
-/// Those of a cluster that are known without reading it hold nothing any more, and what the others
-/// hold, which did not change, is more than what any of another cluster does.
+/// The directories of a cluster that are known without reading it hold nothing any more. The others
+/// did not change, and hold more than any directory of another cluster.
 fn where_the_largest_shrank_the_next_are_reported(engine: Engine) {
     let (device, root) = (SimDevice::new(1), Caller::root());
     let mut options = options(64 << 20);

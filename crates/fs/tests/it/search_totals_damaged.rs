@@ -1,5 +1,5 @@
-//! Totals when part of the volume cannot be read: what a base had at the places that changed is
-//! looked up only for speed, so damage there does not prevent an answer.
+//! Totals when part of the volume cannot be read. The base is looked up at the places that changed
+//! only for speed, so damage there does not prevent an answer.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

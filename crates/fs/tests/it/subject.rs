@@ -52,8 +52,8 @@ pub(crate) enum Base {
     Column,
     /// The log-structured engine, with everything in an object store.
     Objects(Arc<FarBlobs>),
-    /// The oracle behind the log, with the header of the volume that it holds: what fails on the
-    /// engine and not on the oracle is the engine's.
+    /// The oracle behind the log, with the header of the volume that it holds. A test that fails on
+    /// the engine and not on the oracle shows an error of the engine.
     Oracle(Option<VolumeHeader>),
 }
 

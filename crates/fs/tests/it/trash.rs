@@ -1,5 +1,5 @@
-//! Trash: what is removed is stored in `.trash` with its shape, its owners and its charges, is
-//! restored as it was, and is deleted with its hour.
+//! Trash: removed entries are stored in `.trash` with their shape, owners and charges. They are
+//! restored as they were, and are deleted with their hour.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Trash together with quotas, full disks and concurrent users: what it creates is charged to no
-//! one, an hour is deleted only for lack of space, and no name is lost.
+//! Trash together with quotas, full disks and concurrent users. What it creates is charged to no
+//! one. An hour is deleted only for lack of space, and no name is lost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,5 +1,5 @@
-//! Trash against the model: a user who does not look into it sees the same as without it, on both
-//! engines; and with the power cut at every write, what was removed is there or in the trash.
+//! Trash against the model, on both engines: a user who does not look into it sees the same as
+//! without it. With the power cut at every write, removed entries are there or in the trash.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The incremental state equals a full inspection of all trees, after any changes; and the cost of
-//! an update does not depend on the number of trees.
+//! The incremental state equals a full inspection of all trees, after any changes. The cost of an
+//! update does not depend on the number of trees.
 
 use format::run_manifest::RunEntry;
 use store::Maintain;
@@ -109,7 +109,7 @@ fn hides(section: &[Arc<Layer>]) -> Vec<u64> {
     (0..section.len()).map(of).collect()
 }
 
-/// All sections, by their feet, and all stacks, by their tops: a section is a sequence of adjacent
+/// All sections, by their feet, and all stacks, by their tops. A section is a sequence of adjacent
 /// layers that the same number of trees have.
 type Parts = (BTreeMap<LayerId, Vec<Arc<Layer>>>, BTreeMap<LayerId, Vec<Arc<Layer>>>);
 

@@ -1,4 +1,4 @@
-//! Value logs: rows are written once, and their logs stay as long as a run points into them and are
+//! Value logs: rows are written once. Their logs stay as long as a run points into them and are
 //! emptied when less than half of them is live.
 
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ fn small_logs_are_merged_so_that_they_stay_few() {
     checked(&store);
 }
 
-/// Overwritten rows are no longer live once they are merged; their log is emptied and deleted, but
+/// Overwritten rows are no longer live once they are merged. Their log is emptied and deleted, but
 /// not before a clone and a pin that read from it are dropped.
 #[test]
 fn a_mostly_dead_log_is_emptied_once_unused() {

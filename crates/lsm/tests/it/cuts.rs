@@ -317,7 +317,7 @@ fn begin_merge(sim: &SimEnv, store: &LsmStore) {
     assert!(merges(store).ended == 0 && !building(sim).is_empty(), "{:?}", merges(store));
 }
 
-/// A merge does not start if it would take the space that a checkpoint needs, and is aborted if
+/// A merge does not start if it would take the space that a checkpoint needs. It is aborted if
 /// others take the space that it started for.
 #[test]
 fn merges_leave_the_space_that_checkpoints_need() {

@@ -1,6 +1,5 @@
-//! The cost of cursors where much was deleted, counted in visited keys: a cursor visits nothing
-//! behind its range, and what it visited in vain of the active tree the next one does not visit
-//! again.
+//! The cost of cursors where much was deleted, counted in visited keys. A cursor visits nothing
+//! behind its range. What it visited in vain of the active tree the next one does not visit again.
 
 use std::collections::BTreeMap;
 
@@ -133,7 +132,7 @@ fn compare_pins(pins: &[(Box<dyn Pinned>, Model)], seed: u64) {
 }
 
 /// Random changes, and cursors from random positions in both directions that leave ranges, beside
-/// an ordered map; pins and clones keep what they had, and a crash loses nothing that was synced.
+/// an ordered map. Pins and clones keep what they had, and a crash loses nothing that was synced.
 #[test]
 fn ranges_of_cursors_change_nothing() {
     for seed in 0..12 {

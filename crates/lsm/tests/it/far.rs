@@ -64,8 +64,8 @@ fn next_manifest(far: &FarBlobs) -> String {
     format!("manifest-{:016x}", number + 1)
 }
 
-/// Whatever the outcome of a manifest attempt, and whenever it arrives: it does not affect a later
-/// manifest, and the state is one of the two.
+/// Whatever the outcome of a manifest attempt, and whenever it arrives, it does not affect a later
+/// manifest. The state is one of the two.
 #[test]
 fn no_outcome_of_a_manifest_affects_a_later_one() {
     let mishaps = [Mishap::LostRequest, Mishap::LostAnswer, Mishap::Late];
@@ -527,7 +527,7 @@ fn reading_a_run_stops_when_the_store_closes() {
     assert!(!files.iter().any(|path| path.contains("building")), "{files:?}");
 }
 
-/// More of a log is live than a merge may take at once, measured before rows are packed: it is
+/// More of a log is live than a merge may take at once, measured before rows are packed. It is
 /// emptied all the same, and cleaning ends.
 #[test]
 fn a_log_that_packs_well_is_emptied() {
@@ -554,8 +554,8 @@ fn a_log_that_packs_well_is_emptied() {
     inspected(&sim, &far);
 }
 
-/// Whatever the outcome for a value log, or for the run beside it: the state is one of the two, and
-/// in the end no unneeded file exists.
+/// Whatever the outcome for a value log, or for the run beside it, the state is one of the two. In
+/// the end no unneeded file exists.
 #[test]
 fn no_outcome_of_a_value_log_loses_data() {
     let mishaps = [Mishap::LostRequest, Mishap::LostAnswer, Mishap::Late, Mishap::Repeated];
@@ -591,7 +591,7 @@ fn no_outcome_of_a_value_log_loses_data() {
     }
 }
 
-/// Values of ingested runs go to the value log of the merge that meets them, and leave less space
+/// Values of ingested runs go to the value log of the merge that meets them. They leave less space
 /// in it for rows of other logs.
 #[test]
 fn a_value_log_stays_within_its_maximum_length() {

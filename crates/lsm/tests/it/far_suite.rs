@@ -1,6 +1,6 @@
 //! The suite with runs, manifests and value logs in an object store. A test's disk also holds the
 //! objects (`SimObjects`), in a directory that the engine does not know. So power cuts also happen
-//! at requests, failing calls are requests that fail or whose answer is lost, and damage and lack
+//! at requests, and failing calls are requests that fail or whose answer is lost. Damage and lack
 //! of space also affect objects. Other outcomes of a request are tested in `far`.
 
 use std::borrow::Cow;

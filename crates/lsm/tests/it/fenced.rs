@@ -1,4 +1,4 @@
-//! Stores that are wholly in an object store, which several processes open: at every request of one
+//! Stores that are wholly in an object store, which several processes open. At every request of one
 //! of them, another one opens the store, or continues. Whatever any of them acknowledged is found
 //! by the next opening, and a process that was replaced acknowledges nothing.
 //!

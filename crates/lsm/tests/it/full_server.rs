@@ -262,8 +262,8 @@ fn a_log_is_not_truncated_if_the_server_refuses_a_newer_state() {
     assert_eq!(found(&sim, &far), 200);
 }
 
-/// The manifest that arrives after the log was truncated is older than the remaining state,
-/// whatever was committed since under the numbers of the lost records.
+/// The manifest that arrives after the log was truncated is older than the remaining state. That
+/// holds whatever was committed since under the numbers of the lost records.
 #[test]
 fn a_log_is_truncated_only_after_a_state_newer_than_late_requests() {
     let far = FarBlobs::new();

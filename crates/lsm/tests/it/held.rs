@@ -137,7 +137,7 @@ fn no_request_waits_for_a_merge() {
     checked(&store);
 }
 
-/// While a merged run is made durable, which for a long run in an object store takes minutes,
+/// A merged run is made durable, which for a long run in an object store takes minutes. Meanwhile
 /// checkpoints are made, and more is committed than memory may hold.
 #[test]
 fn checkpoints_are_made_beside_the_end_of_a_merge() {
@@ -165,8 +165,8 @@ fn checkpoints_are_made_beside_the_end_of_a_merge() {
     }
 }
 
-/// A thread without space does not get the answer that nothing can be done while another thread is
-/// at a step of a merge that frees space.
+/// Another thread is at a step of a merge that frees space. Meanwhile a thread without space does
+/// not get the answer that nothing can be done.
 #[test]
 fn a_thread_without_space_waits_for_a_merge_that_frees_some() {
     let (sim, store) = store(6);

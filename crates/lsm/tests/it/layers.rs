@@ -1,4 +1,4 @@
-//! The cost of commits, pins and cursors in memory, counted in entries: a tree that is pinned while
+//! The cost of commits, pins and cursors in memory, counted in entries. A tree that is pinned while
 //! it is written has few layers, and entries are copied a few times each.
 
 use std::collections::BTreeMap;

@@ -409,8 +409,8 @@ fn cuts_of_a_checkpoint(
     std::mem::take(&mut *cuts.lock())
 }
 
-/// The opening that skips an unfinished manifest does not delete what it names; if anything
-/// of the state before it is gone, that state is no longer valid.
+/// The opening that skips an unfinished manifest does not delete what it names. If anything of the
+/// state before it is gone, that state is no longer valid.
 #[test]
 fn a_damaged_manifest_that_is_skipped_deletes_nothing() {
     let (sim, store) = store(11);
@@ -522,7 +522,7 @@ fn a_misnamed_manifest_is_ignored() {
     }
 }
 
-/// What may have had the name, or the number in the file, is not given up: the store stays closed,
+/// What may have had the name, or the number in the file, is not given up. The store stays closed,
 /// and the error names the file to remove, or its right name.
 #[test]
 fn no_older_state_is_used_where_a_misnamed_manifest_may_be_newer() {

@@ -8,8 +8,8 @@ use testing::{SimEnv, entries, noise};
 
 use crate::util::{TREE, checked, commit, options, settle, store_with};
 
-/// Most blocks of a kibibyte that a step reads, which may write a quarter of a mebibyte: the blocks
-/// of that, and those in which each run continues.
+/// Most blocks of a kibibyte that a step reads, which may write a quarter of a mebibyte. They are
+/// the blocks of that, and those in which each run continues.
 const STEP_BLOCKS: u64 = 300;
 
 /// Merges all, and returns the number of steps, none of which is long.

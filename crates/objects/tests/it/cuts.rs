@@ -1,5 +1,5 @@
-//! Power cuts at requests: what a server has stays when the power of its client is cut, so a
-//! store is opened from what the cut left of the disk, with the objects as they are then.
+//! Power cuts at requests. What a server has stays when the power of its client is cut. So a store
+//! is opened from what the cut left of the disk, with the objects as they are then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

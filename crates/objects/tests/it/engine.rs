@@ -1,16 +1,16 @@
 //! The suite of every engine on the log-structured one, with its runs and manifests on a server.
 //!
-//! Twice, for a store is asked what it has in two ways. [`Alone`] has a prefix of the server
-//! for itself, and lists, makes, reads and deletes there: what needs no power cut runs so. For the
-//! others the server would have to go back to what it had when the power was cut, with another
-//! store still at it; there the simulated disk has the names of what was there at each moment
-//! (`SimObjects`), the server the bytes, and each request that makes, deletes or reads may be cut
-//! off, fail, or lose its answer.
+//! Twice, because there are two ways to ask a store what it has. [`Alone`] has a prefix of the
+//! server for itself, and lists, makes, reads and deletes there: what needs no power cut runs so.
+//! For the others the server would have to go back to what it had when the power was cut, with
+//! another store still at it. There the simulated disk has the names of what was there at each
+//! moment (`SimObjects`), and the server has the bytes. Each request that makes, deletes or reads
+//! may be cut off, fail, or lose its answer.
 //!
 //! What means nothing here:
-//! * `store_conformance_damaged`: the bytes are the server's, and a test cannot flip one of them;
-//!   what comes of that is tested where the disk has them (`far_suite` of the engine), and of
-//!   bytes that change on their way in `mishaps`.
+//! * `store_conformance_damaged`: the bytes are the server's, and a test cannot flip one of them.
+//!   Damage is tested where the disk has the bytes (`far_suite` of the engine), and bytes that
+//!   change on their way in `mishaps`.
 //! * `store_conformance_bounded`: there a test sets the space of the disk, and a server
 //!   has as much as it has. One that reports that it is full, at each request in turn, is among the
 //!   rest.

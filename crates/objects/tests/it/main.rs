@@ -1,10 +1,10 @@
 //! Objects on a server, and the log-structured engine on them.
 //!
 //! The server is the one that `PANDO_S3_ENDPOINT` names (with `PANDO_S3_BUCKET`, which exists, and
-//! `PANDO_S3_KEY` and `PANDO_S3_SECRET`); else the one that `PANDO_S3_SERVER` names, or one that is
-//! installed, which is started (`outside`); else one that is part of these tests and knows as much
-//! of the protocol as they need (`server`). What orders mishaps is always on the last, and so is
-//! the suite of the engine unless a server is requested.
+//! `PANDO_S3_KEY` and `PANDO_S3_SECRET`). Else it is the one that `PANDO_S3_SERVER` names, or one
+//! that is installed, which is started (`outside`). Else it is part of these tests and knows as
+//! much of the protocol as they need (`server`). Tests that order mishaps always use the last, and
+//! so does the suite of the engine unless a server is requested.
 
 mod cached;
 mod conformance;
@@ -31,8 +31,8 @@ fn open(prefix: &str) -> Arc<S3Blobs> {
     Arc::new(connect(&place(prefix)).expect("a server"))
 }
 
-/// The same for the suite of the engine, which makes many thousands of requests: on a server that
-/// is requested, else on the small one, which answers four times as fast.
+/// The same for the suite of the engine, which makes many thousands of requests. It runs on a
+/// server that is requested, else on the small one, which answers four times as fast.
 fn open_for_engine(prefix: &str) -> Arc<S3Blobs> {
     static SMALL: OnceLock<String> = OnceLock::new();
     let requested =

@@ -1,5 +1,5 @@
-//! Requests that go wrong, on the way and on the server: what may be repeated is, and of
-//! what was made it is known whose it is.
+//! Requests that go wrong, on the way and on the server. What may be repeated is, and of what was
+//! made it is known whose it is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use testing::SimClock;
 use super::server::{self, Mishap, Objects};
 use super::{fresh_prefix, place};
 
-/// Deadline within which there are four tries, whatever the length of the pauses: at most 700 ms
-/// before the fourth, and at least 750 ms before a fifth.
+/// Deadline within which there are four tries, whatever the length of the pauses. They take at most
+/// 700 ms before the fourth, and at least 750 ms before a fifth.
 pub(crate) const FOUR_TRIES: Duration = Duration::from_millis(740);
 
 /// Opens with a clock on which nobody waits.

@@ -1,7 +1,7 @@
-//! A server that knows as much of the protocol of S3 as these tests need: whole objects and ranges
-//! of them, conditions on making them, lists in parts of a thousand. It checks no signatures, but
-//! that there is one, and the sums of what is sent. What goes wrong is ordered by tests
-//! ([`Mishap`]).
+//! A server that knows as much of the protocol of S3 as these tests need. It has whole objects and
+//! ranges of them, conditions on making them, and lists in parts of a thousand. It checks no
+//! signatures, but that there is one, and the sums of what is sent. What goes wrong is ordered by
+//! tests ([`Mishap`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};

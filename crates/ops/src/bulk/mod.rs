@@ -9,8 +9,8 @@
 //! 2. A record names the block as one that nothing reaches (`DetachedRecord::Inodes`).
 //! 3. Both ranges are ingested as sorted runs. The topmost new directories are marked as detached,
 //!    so whatever reads the tree treats them as removed.
-//! 4. One batch puts the names into the directories that existed before (the *bases*), removes the
-//!    mark and the record of step 2, and changes counts and charges.
+//! 4. One batch puts the names into the directories that existed before (the *bases*). It removes
+//!    the mark and the record of step 2, and changes counts and charges.
 //!
 //! The gate of the subvolume is held from step 3 to step 4, so no copy has one without the other.
 //! A crash before step 4 leaves the record of step 2; the next opening removes the block. Few

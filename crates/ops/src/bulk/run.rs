@@ -1,5 +1,6 @@
-//! The records of drafts, as sorted runs: those of new directories in the order of their numbers,
-//! each with its entries in the order of their cookies, and those of extents.
+//! The records of drafts, as sorted runs: those of extents, and those of new directories.
+//! Directories are in the order of their numbers, each with its entries in the order of their
+//! cookies.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};

@@ -1,8 +1,8 @@
-//! `copy_range`: copies bytes of one file into another (or elsewhere in the same), as a reflink if
-//! both are large enough to be extents, else by copying.
+//! `copy_range` copies bytes of one file into another (or elsewhere in the same). It makes a
+//! reflink if both are large enough to be extents, and copies otherwise.
 //!
-//! 1. Both inodes are locked at once, the source's exclusively too if it may change: its extents
-//!    are flagged as shared in the batch that names them from the target.
+//! 1. Both inodes are locked at once, the source's exclusively too if it may change. The batch that
+//!    names its extents from the target also flags them as shared.
 //! 2. The source may be in a snapshot: nothing of it changes, and the caller holds its inode, so
 //!    that the snapshot is not removed meanwhile. It may not be in another writable subvolume: the
 //!    caller copies then, as between file systems.
@@ -32,8 +32,8 @@ enum Progress {
     Again,
 }
 
-/// Copies up to `length` bytes from (file, offset) to (file, offset), and returns how many: none at
-/// the end of the source, fewer than requested if one batch would be too large.
+/// Copies up to `length` bytes from (file, offset) to (file, offset), and returns how many. That is
+/// none at the end of the source, and fewer than requested if one batch would be too large.
 pub fn copy_range(
     fs: &Ops,
     policy: &dyn Policy,

@@ -6,8 +6,8 @@ use volume::nodes::Location;
 
 use crate::Ops;
 
-/// Syncs the log up to the last commit: every change of the node is before it, with its data,
-/// which the log's barrier makes durable first.
+/// Syncs the log up to the last commit. Every change of the node is before it, with its data, which
+/// the log's barrier makes durable first.
 pub fn fsync(fs: &Ops, node: NodeId, _scope: SyncScope) -> FsResult<()> {
     let node = fs.real(node);
     if let Some(Location::Entry { .. } | Location::Linked) = fs.nodes.location(node) {

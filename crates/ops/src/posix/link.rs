@@ -201,8 +201,8 @@ impl Linking<'_> {
         Ok(if follows { Vacancy { predecessor: None, ..vacancy } } else { vacancy })
     }
 
-    /// A file that was created without a name gets its first: it is counted from now on, and what
-    /// was in memory is stored on disk. (It stays under its own number, like a file that had two
+    /// A file that was created without a name gets its first. It is counted from now on, and its
+    /// state in memory is stored on disk. (It stays under its own number, like a file that had two
     /// names and lost one.)
     fn adopt(&mut self, plan: &mut Plan) -> FsResult<()> {
         let (at, subvol) = (self.at, self.at.id());

@@ -93,8 +93,8 @@ impl Ops {
         }
         let (subvol, dir) = self.place(dir)?;
         let hash = self.hash.hash(name);
-        // The name may point to another inode between the reads of its record and of the inode:
-        // then the inode is gone, and the name is looked up again. In a damaged volume it may point
+        // The name may point to another inode between the reads of its record and of the inode.
+        // Then the inode is gone, and the name is looked up again. In a damaged volume it may point
         // to what does not exist.
         for _ in 0..LOOKS_MAX {
             let result = subvol.read(|tree| {

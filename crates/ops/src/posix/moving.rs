@@ -3,14 +3,14 @@
 //! 1. Read, without locks, what the two names point to, and everything above the target when a
 //!    directory changes its parent.
 //! 2. Lock both names, both inodes, and the places of everything above the target (shared) and of
-//!    the directory that moves (exclusively): two renames that together would make a loop exclude
-//!    each other. There is no global lock for renames.
+//!    the directory that moves (exclusively). So two renames that together would make a loop
+//!    exclude each other. There is no global lock for renames.
 //! 3. Read again; if anything differs from what was locked, start over. What is above the target is
-//!    read again only if some directory changed its parent since step 1: one that is above, or
-//!    comes there, has its place locked until that is counted.
-//! 4. When it is known that no loop is made, release the places of what is above the target: a
-//!    rename of one of them below the directory that moves waits for the place of that. While a
-//!    user has a tree checked who owns it, they stay locked: its top is not taken away before the
+//!    read again only if some directory changed its parent since step 1. A directory that is above,
+//!    or comes there, has its place locked until that is counted.
+//! 4. When it is known that no loop is made, release the places of what is above the target. A
+//!    rename of one of them below the directory that moves waits for the place of that. While it is
+//!    checked that a user owns a tree, they stay locked. Its top is not taken away before the
 //!    commit, which is noted.
 //! 5. One batch, then the node table.
 
@@ -386,8 +386,8 @@ impl<'a> Moving<'a> {
         self.relocated(at, plan, &to, (self.from.dir, from.cookie));
     }
 
-    /// An object has another place: the node table learns where what is stored beside its name is,
-    /// and policies and other renames learn that directories moved.
+    /// An object has another place. The node table learns the place of what is stored beside its
+    /// name. Policies and other renames learn that directories moved.
     fn relocated(&self, at: &Context<'_>, plan: &mut Plan, found: &FoundEntry, place: (u64, u64)) {
         if found.is_directory() {
             plan.effect(Effect::DirectoriesMoved);

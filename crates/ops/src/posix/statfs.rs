@@ -1,5 +1,5 @@
 //! `statfs`: space and limits. In a directory with a quota, and below, those of the quota, as XFS
-//! does for projects: a program that queries how much it may write gets the right answer.
+//! does for projects. A program that queries how much it may write gets the right answer.
 
 use device::Space;
 use format::key;

@@ -1,9 +1,9 @@
 //! Virtual extended attributes of directories: totals of everything below that the caller may see,
 //! as of the call. They are not listed: programs that copy attributes would copy them.
 //!
-//! `user.pando.rbytes` sizes, `rfiles` inodes other than directories, `rsubdirs` directories below,
-//! all in decimal; `rctime` the last change below or of the directory itself, in seconds since 1970
-//! with nine decimals. An inode with several names counts once.
+//! All are in decimal: `user.pando.rbytes` sizes, `rfiles` inodes other than directories,
+//! `rsubdirs` directories below. `rctime` is the last change below or of the directory itself, in
+//! seconds since 1970 with nine decimals. An inode with several names counts once.
 
 use inode::{Caller, FsError, Kind, NodeId};
 use search::Start;

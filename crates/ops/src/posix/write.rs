@@ -24,7 +24,7 @@ pub fn write(
     write_from(fs, policy, caller, (node, Some(offset)), bytes)
 }
 
-/// Writes all of `bytes` at the end of a file, as it is when the first piece is written: nothing
+/// Writes all of `bytes` at the end of a file, as it is when the first piece is written. Nothing
 /// else changes the file between the look and that.
 pub fn append(
     fs: &Ops,

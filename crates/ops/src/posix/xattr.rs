@@ -1,8 +1,8 @@
 //! Extended attributes: who may see and set which, and how large they may be.
 //!
-//! `user.` follows the permissions of files and directories, and of sticky directories the
-//! owner; `trusted.` is root's; `security.` is read by all and set by root. Of `system.` there are
-//! the two access control lists, which the owner sets: one list goes with the mode, and is kept
+//! `user.` follows the permissions of files and directories; on a sticky directory it is the
+//! owner's. `trusted.` is root's; `security.` is read by all and set by root. Of `system.` there
+//! are the two access control lists, which the owner sets. One list goes with the mode, and is kept
 //! beside it only where it grants more.
 
 use format::acl::{ACCESS, Acl, BYTES_MAX, DEFAULT};

@@ -102,9 +102,10 @@ impl Ops {
     /// Clones a directory, which may be in a snapshot, with the subvolumes below it, which the
     /// clone inherits.
     ///
-    /// Owners and modes stay as they are, and the way into the clone is the caller's own choice
-    /// of a parent; so a user who could not read a file below the source cannot read it in the
-    /// clone. Only the owner of the source, or root, may: what is cloned outlives its removal.
+    /// Owners and modes stay as they are, so a user who could not read a file below the source
+    /// cannot read it in the clone. The caller chooses the clone's parent, and so the way into it.
+    /// Only the owner of the source, or root, may clone it: the clone outlives the removal of its
+    /// source.
     pub fn clone_dir(
         &self,
         policy: &dyn Policy,
@@ -162,7 +163,7 @@ impl Ops {
     }
 
     /// Clones into a subvolume that the clone inherits. That changes when the clone is mounted, and
-    /// the clone is to have it as it was: so the clone is made first, waiting to be reclaimed as
+    /// the clone is to have it as it was. So the clone is made first, waiting to be reclaimed as
     /// after a removal, and mounted by a second commit. A crash between the two leaves what is
     /// reclaimed.
     fn clone_into_inherited(

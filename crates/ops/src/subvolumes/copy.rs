@@ -3,8 +3,8 @@
 //!
 //! The tree is cloned and a record written. Nothing else is touched, so that the cost depends on
 //! nothing that is in the directory: what is mounted below it is inherited (`inherit`). The root
-//! of a subvolume is known by the subvolume's record, so that not even its own record is
-//! rewritten: a copy shares every node until something in it changes.
+//! of a subvolume is known by the subvolume's record, so that not even its own record is rewritten.
+//! A copy shares every node until something in it changes.
 
 use std::sync::Arc;
 

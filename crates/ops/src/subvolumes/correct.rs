@@ -1,6 +1,6 @@
 //! Points entries of copies to what the copies have, before a comparison reads trees.
 //!
-//! While the tree of an heir could not be read, a change of what it inherits made a copy apart: it
+//! While the tree of an heir could not be read, a change of what it inherits made a copy apart. It
 //! is mounted in the heir's entry, which still points to the original. Copies of the heir have that
 //! entry, too. A look-up corrects an entry that it follows. Two trees with one wrong entry do not
 //! differ in it, so a comparison would not follow it at all.

@@ -8,8 +8,8 @@
 //! The invariant: an inherited subvolume is what it was when the heir was made. So
 //!
 //! 1. before it changes, moves or goes, each heir is given a copy of its own (`give_to_heirs`,
-//!    which is where every change begins): one commit for each that clones one tree and points
-//!    the heir's entry to the clone;
+//!    where every change begins). One commit for each clones one tree and points the heir's entry
+//!    to the clone;
 //! 2. a look-up in the heir copies it first (`nested_at`), for a node is of one
 //!    subvolume;
 //! 3. a step of reclaiming copies what is left, so that heirs are few (`inherit_step`).
@@ -19,9 +19,9 @@
 //! Why an heir is a consistent cut: the copy is counted (`Admin::copies`) after its commit and
 //! before the source's gate opens. A change reads the count with its own subvolume's gate held. One
 //! that sees the new count gives first, so the heir does not see it. One that saw the old count is
-//! waited for by the thread that copies that subvolume, so the heir sees all of it; and all that it
-//! depends on ended before it began, thus before the count: in the source before its gate was
-//! taken, elsewhere with the old count. So nothing is seen that depends on something unseen.
+//! waited for by the thread that copies that subvolume, so the heir sees all of it. All that it
+//! depends on ended before it began, thus before the count. In the source that was before its gate
+//! was taken, elsewhere with the old count. So nothing is seen that depends on something unseen.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -341,8 +341,8 @@ impl Ops {
         given
     }
 
-    /// Makes the copy of a subvolume for an heir whose tree is damaged: its entry is pointed to the
-    /// copy when it can be read and changed again. So what the heir inherits never changes.
+    /// Makes the copy of a subvolume for an heir whose tree is damaged. The heir's entry is pointed
+    /// to the copy when it can be read and changed again. So what the heir inherits never changes.
     fn give_after_damage(
         &self,
         ledger: &mut Ledger,
@@ -456,8 +456,8 @@ impl Ops {
         Ok(given.max(1))
     }
 
-    /// Copies for heirs until one more copy of a directory keeps the bound: it becomes an heir of
-    /// the homes of its source, and of the source.
+    /// Makes copies for heirs until one more copy of a directory keeps the bound. That copy becomes
+    /// an heir of the homes of its source, and of the source.
     pub(super) fn spare_heirs(&self, source: &Subvol, directory: u64) -> FsResult<()> {
         let mut damaged = BTreeSet::new();
         loop {

@@ -1,9 +1,9 @@
 //! The directories that snapshots are of: whether each is there, and where.
 //!
 //! A snapshot is named under the lineage and number of its directory. The directory is there as
-//! long as a live subvolume of the lineage points to it. No record has where a removed one was:
-//! the snapshot's own tree does, which is a copy of the source's tree with all that was above the
-//! directory, until it is pruned.
+//! long as a live subvolume of the lineage points to it. No record has where a removed one was, but
+//! the snapshot's own tree does. Until it is pruned, it is a copy of the source's tree with all
+//! that was above the directory.
 
 use format::entry_record::Target;
 use format::key;

@@ -1,6 +1,6 @@
 //! When the ledger learns what it keeps in memory of all subvolumes. The first caller that needs it
-//! after opening reads the record of every subvolume (`learn`), in parts and without the ledger's
-//! lock, so that nobody waits for that.
+//! after opening reads the record of every subvolume (`learn`). It does that in parts and without
+//! the ledger's lock, so that nobody waits for it.
 //!
 //! Meanwhile the ledger notes each subvolume whose record changes. Those are read again, until few
 //! are left; the last few with the ledger locked. A record that was not noted since the first part

@@ -1,6 +1,6 @@
-//! What the ledger keeps in memory of all subvolumes, as it is read from their records: where each
-//! is mounted, what copies inherit, who made how many. Records are read in parts; those that change
-//! meanwhile are read again (`know`).
+//! What the ledger keeps in memory of all subvolumes, as it is read from their records. It has
+//! where each is mounted, what copies inherit, and who made how many. Records are read in parts;
+//! those that change meanwhile are read again (`know`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -41,8 +41,8 @@ pub struct Ledger {
     next_subvolume: u64,
     next_tree: u64,
     next_detached: u64,
-    /// What was counted to in commits that were made, or may have been: a caller that is refused
-    /// after it took numbers, as for lack of space, has not used them up.
+    /// What was counted to in commits that were made, or may have been. A caller that is refused
+    /// after it took numbers, for example for lack of space, has not used them up.
     committed: Cell<[u64; 3]>,
     /// What is in the store of that; `None`: it is not known.
     stored: Cell<Option<[u64; 3]>>,
@@ -149,8 +149,8 @@ impl Admin {
         self.ledger.is_locked()
     }
 
-    /// The ledger, for a caller that makes subvolumes: bounds hold for it, and in an outage of the
-    /// object store it waits before it holds anything.
+    /// The ledger, for a caller that makes subvolumes. Bounds hold for the caller, and in an outage
+    /// of the object store it waits before it holds anything.
     pub(crate) fn lock_for(&self, fs: &Core, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
         fs.wait_for_objects()?;
         if !caller.is_root() {

@@ -1,6 +1,6 @@
-//! Lists the snapshots of a volume, those of removed directories too, one after the other: what is
-//! kept of each until its turn is its time, its number and those of its directory. Its path is
-//! built when its turn comes.
+//! Lists the snapshots of a volume, those of removed directories too, one after the other. Until
+//! its turn comes, only its time, its number and those of its directory are kept of each. Its path
+//! is built then.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -25,8 +25,8 @@ use crate::Ops;
 const KNOWN_MAX: usize = 4096;
 const KNOWN_BYTES_MAX: usize = 4 << 20;
 
-/// Most snapshots, and bytes of their paths, that are found before they are passed on: while a
-/// receiver is waited for, no state of the volume is kept.
+/// Most snapshots, and bytes of their paths, that are found before they are passed on. While the
+/// call waits for a receiver, it keeps no state of the volume.
 const FOUND_MAX: usize = 16_384;
 const FOUND_BYTES_MAX: usize = 4 << 20;
 

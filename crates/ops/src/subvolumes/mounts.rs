@@ -6,11 +6,11 @@ use std::ops::Bound;
 
 use format::inherited_record::{HOMES_MAX, Home};
 
-/// Most heirs of a subvolume, and homes of a heir, when another copy is made: a writer gives to
+/// Most heirs of a subvolume, and homes of a heir, when another copy is made. A writer gives to
 /// each of them, and a caller that copies more often waits until the oldest has all.
 pub(super) const HEIRS_MAX: usize = 32;
 const _: () = assert!(HEIRS_MAX < HOMES_MAX);
-/// With so many heirs a subvolume delays copies of those that it is mounted in, too: each copy that
+/// With so many heirs a subvolume delays copies of those that it is mounted in, too. Each copy that
 /// one of their heirs is given of it is one more heir.
 const CROWD: usize = 2 * HEIRS_MAX;
 
@@ -39,8 +39,8 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    /// Notes that each entry of an heir may point to something else than what is mounted there, and
-    /// each entry that it has from a copy to something else than what it inherits there.
+    /// Notes that each entry of an heir may point to something else than what is mounted there.
+    /// Each entry that it has from a copy may point to something else than what it inherits there.
     pub(super) fn doubt_all(&mut self, is_copy: &dyn Fn(u64) -> bool) {
         let of_heirs = |place: &&MountPoint| self.homes.contains_key(&place.0);
         let mut doubted: BTreeSet<MountPoint> =

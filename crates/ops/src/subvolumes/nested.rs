@@ -149,7 +149,7 @@ fn directly_inside(
 
 /// Adds those that are mounted in a subvolume itself, in the order of their numbers.
 ///
-/// Each directory in which others are mounted is looked at once: clones are often in one directory,
+/// Each directory in which others are mounted is looked at once. Clones are often in one directory,
 /// and making the next must not cost more the more there are.
 fn directly(
     fs: &Ops,
@@ -176,10 +176,10 @@ fn directly(
 /// what the entry points to, where it can be read.
 ///
 /// Usually the entry points to it. It does not where the heir was copied from a home whose own
-/// entry was damaged, and which had a copy apart: its entry, and so the heir's, still points to the
+/// entry was damaged, and which had a copy apart. Its entry, and so the heir's, still points to the
 /// original, which has changed since. So the homes are followed from the nearest one, the source of
 /// the heir. What is mounted at the place there was there when the heir was made, if its number is
-/// smaller: before it is moved or removed, the heir gets a copy. If the entry can be read, that is
+/// smaller. Before it is moved or removed, the heir gets a copy. If the entry can be read, that is
 /// also a copy of what the entry points to.
 pub(super) fn inherited_at(
     fs: &Ops,

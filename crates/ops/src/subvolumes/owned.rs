@@ -1,14 +1,14 @@
-//! Who owns a tree: `rmr` and `rollback` take away what only its owner may, so every directory
+//! Who owns a tree: `rmr` and `rollback` take away what only its owner may. So every directory
 //! below must belong to the caller when the tree is detached, in nested subvolumes too.
 //!
 //! 1. From the start of the check on, directories that change or arrive are noted (`arrivals.rs`).
 //! 2. The tree is walked without locks. Before a subvolume is walked its gate is passed once
-//!    exclusively, so that each change that was under way by then is in the tree, or noted.
-//! 3. The caller takes its locks, and [`OwnedTree::holds`] closes the watch and looks at what was
-//!    noted: other users' changes of directories in the subvolumes that were walked wait. Where
-//!    that takes few reads, its answer is true of the state that the caller detaches, with whose
-//!    commit the watch opens. Where it takes many, the watch opens at once. The caller releases
-//!    what it holds, has [`OwnedTree::catch_up`] look at what was noted, and repeats step 3.
+//!    exclusively. So each change that was under way by then is in the tree, or noted.
+//! 3. The caller takes its locks. [`OwnedTree::holds`] closes the watch and checks what was noted:
+//!    other users' changes of directories in the subvolumes that were walked wait. Where that takes
+//!    few reads, its answer is true of the state that the caller detaches, with whose commit the
+//!    watch opens. Where it takes many, the watch opens at once. The caller releases what it holds,
+//!    has [`OwnedTree::catch_up`] look at what was noted, and repeats step 3.
 //!
 //! Writers wait for step 3 alone. Its cost depends on none of the size of the tree, the number
 //! of subvolumes in it, and how much changed during the walk.
@@ -297,8 +297,8 @@ fn points_to(
     }))
 }
 
-/// The directory that a directory is in, and the cookie of its entry there, from its record, or
-/// as that of its subvolume does when it was reached from another.
+/// The directory that a directory is in, and the cookie of its entry there. They come from its
+/// record, or from that of its subvolume if it was reached from another.
 fn place_of(
     fs: &Ops,
     (id, dir): (SubvolId, u64),

@@ -1,5 +1,5 @@
-//! What names reach from the volume's root, and paths of directories: of those that exist, and of
-//! removed ones, as a snapshot of them shows the way.
+//! What names reach from the volume's root, and paths of directories. Directories may exist, or be
+//! removed; then a snapshot of them shows the way.
 //!
 //! A path is built from its end, in one buffer, up to [`super::way::PATH_BYTES_MAX`]: a way up may
 //! be of any length. Each step of a way is counted ([`StepBudget`]), and ends when the caller has
@@ -129,8 +129,8 @@ impl<'a> Reachable<'a> {
         Ok(roots)
     }
 
-    /// The path that the directory of a snapshot had when it was taken, as far as it is known, and
-    /// of at most so many names.
+    /// The path that the directory of a snapshot had when it was taken. It is returned as far as it
+    /// is known, and has at most so many names.
     pub(super) fn path_then(
         &self,
         (id, record): (u64, &SubvolumeRecord),
@@ -251,8 +251,8 @@ impl<'a> Reachable<'a> {
     /// Whether the removal of a snapshot's directory opened nothing to the caller. Permissions of
     /// directories that were removed are not known: their owners may have changed them since the
     /// snapshot was taken. So those that were removed with it, as the snapshot shows the path, must
-    /// have been the caller's own, and the rest of the path must be open. Where the path is not
-    /// known, because the snapshot was pruned or a whole subvolume was removed, it is not open.
+    /// have been the caller's own. The rest of the path must be open. Where the path is not known,
+    /// because the snapshot was pruned or a whole subvolume was removed, it is not open.
     pub(super) fn was_open(
         &self,
         id: SubvolId,
@@ -295,7 +295,7 @@ impl<'a> Reachable<'a> {
         })
     }
 
-    /// Adds the names above a directory of a subvolume, up to one that is sought; `None` when they
+    /// Adds the names above a directory of a subvolume, up to one that is sought. `None` when they
     /// do not point to one, or it is more than so many names above.
     fn names_above(
         &self,

@@ -1,5 +1,5 @@
-//! Snapshots that were received from elsewhere: which snapshot each one equals, by which the base
-//! of an increment is found, and how far a stream was applied that has not ended.
+//! Snapshots that were received from elsewhere: which snapshot each one equals, and how far an
+//! unfinished stream was applied. The base of an increment is found by these.
 //!
 //! What is received is built in a subvolume of its own, the *stage*. A complete one becomes a
 //! snapshot of its directory in one commit, which also records where it came from.
@@ -105,9 +105,9 @@ impl Ops {
         )
     }
 
-    /// Takes a snapshot of a stage under a directory: the stage is a copy of one of the
-    /// directory's snapshots that was changed, or the directory itself. Records in the same commit
-    /// where it was received from.
+    /// Takes a snapshot of a stage under a directory. The stage is the directory itself, or a copy
+    /// of one of its snapshots that was changed. Records in the same commit where it was received
+    /// from.
     pub fn snapshot_received(
         &self,
         policy: &dyn Policy,

@@ -115,9 +115,9 @@ impl Ops {
         Ok(there.map(|there| node_of(there.subvol, of.directory)))
     }
 
-    /// Takes a snapshot that a schedule requests, with the rights of the user who set it (with the
-    /// groups of that user), and notes in the same commit that this was done. `Stale`: the schedule
-    /// is another one by now.
+    /// Takes a snapshot that a schedule requests, with the rights and groups of the user who set
+    /// it. Records in the same commit that this was done. `Stale`: the schedule is another one by
+    /// now.
     pub fn snapshot_scheduled(
         &self,
         policy: &dyn Policy,
@@ -135,7 +135,7 @@ impl Ops {
         })
     }
 
-    /// Removes the schedule of a directory that was removed and cannot come back: a rollback to any
+    /// Removes the schedule of a directory that was removed and cannot come back. A rollback to any
     /// snapshot of its lineage may bring it back, with its number. One in a trash counts as
     /// present.
     pub fn schedule_forget(&self, of: &ScheduleInfo) -> FsResult<()> {

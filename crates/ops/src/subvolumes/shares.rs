@@ -2,8 +2,8 @@
 //! a bound one user could take them from everybody.
 //!
 //! The superuser and the owner of the volume's root directory are not bound. All others have a
-//! rate, a share of the subvolumes that exist, and a bound on all of them together, which leaves
-//! the rest to those who are not bound. What exists is counted once, before the first bound
+//! rate, a share of the subvolumes that exist, and a bound on all of them together. The bound
+//! leaves the rest to those who are not bound. What exists is counted once, before the first bound
 //! user makes one (`learn`), and kept in memory from then on.
 
 use std::time::Duration;
@@ -107,8 +107,8 @@ impl Shares {
         Ok(())
     }
 
-    /// What was copied for a maker makes more in the background, or because somebody looks at it:
-    /// the maker's share bounds that, and not the rate.
+    /// What was copied for a maker makes more in the background, or because somebody looks at it.
+    /// The maker's share bounds that, and not the rate.
     pub(super) fn begin_as(&mut self, fs: &Core, maker: u32, is_bound: bool) -> FsResult<Makes> {
         let Shares { maker: had, is_bound: was_bound, is_rated, .. } = *self;
         let caller = Makes { maker: had, is_bound: was_bound, is_rated };

@@ -121,9 +121,9 @@ impl Ops {
         Ok(found)
     }
 
-    /// The root of a snapshot, by the snapshot's number: for callers that may search the directory,
-    /// and where it was removed for its owner, unless directories of others above it were removed
-    /// with it. Takes one look-up.
+    /// The root of a snapshot, by the snapshot's number, for callers that may search the directory.
+    /// Where the directory was removed, its owner may too, unless directories of others above it
+    /// were removed with it. Takes one look-up.
     pub fn snapshot_entry(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<Entry> {
         let entry = self.snapshot_entry_of(caller, snapshot)?;
         if !caller.is_root() {
@@ -167,7 +167,7 @@ impl Ops {
         self.delete_snapshot(&key, meant, Some((subvol.node(ino), name)))
     }
 
-    /// Refuses to keep a snapshot from being deleted to a user for whom a limit is in force: what
+    /// Refuses to keep a snapshot from being deleted to a user for whom a limit is in force. What
     /// it holds is charged to nobody, so only root decides how long that lasts.
     pub(super) fn check_keeps_snapshot(
         &self,

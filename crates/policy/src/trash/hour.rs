@@ -8,7 +8,7 @@ const HOUR: i64 = 3_600_000_000_000;
 const CROWDED: u64 = 1000;
 /// The greatest number of a batch: its name has no more digits.
 const NUMBER_MAX: u64 = 999_999_999;
-/// Hours that a batch may be ahead of the clock and still be the present one: a larger difference
+/// Hours that a batch may be ahead of the clock and still be the present one. A larger difference
 /// is not explained by a clock that was set back.
 const AHEAD_MAX: i64 = 1;
 /// Digits of a number that a name may have: more than any hour's.

@@ -144,7 +144,7 @@ impl Keeping {
     }
 
     /// Where a name goes in the mirror. `None`: not there. A name of the same hash would have to be
-    /// locked with its inode; that is as rare as a name that was removed before, and goes the same
+    /// locked with its inode. That is as rare as a name that was removed before, and goes the same
     /// way.
     fn vacancy(&self, view: View<'_>, hash: u64, name: &[u8]) -> FsResult<Option<Vacancy>> {
         Ok(match view.find(self.mirror, hash, name)? {

@@ -92,8 +92,8 @@ pub(super) fn take_over(
 }
 
 /// The mirrors of a way in a batch, made where they are not there. `None`: something else has one
-/// of the names, or a directory that was made when its original had another owner or other rights,
-/// or for another directory of that path.
+/// of the names. Or a directory was made when its original had another owner or other rights, or
+/// for another directory of that path.
 fn mirrors(
     fs: &Governed,
     subvol: &Subvol,

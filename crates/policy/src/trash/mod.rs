@@ -1,11 +1,11 @@
 //! Trash: if it is on, removed objects move into a hidden directory instead.
 //!
-//! A directory that has a trash keeps in `.trash` what is removed in it and below, in its subvolume
-//! and in those mounted below it: `.trash/HOUR/path/of/the/name`. These are ordinary directories
-//! and names, created by ordinary batches, so that everything else (snapshots, quotas, checks,
-//! searches) handles them already.
+//! A directory that has a trash keeps in `.trash` what is removed in it and below, as
+//! `.trash/HOUR/path/of/the/name`. That includes its subvolume and those mounted below it. These
+//! are ordinary directories and names, created by ordinary batches, so that everything else
+//! (snapshots, quotas, checks, searches) handles them already.
 //!
-//! 1. `place` finds where a directory's names go, climbing to the directory that has the trash, and
+//! 1. `place` finds where a directory's names go, climbing to the directory that has the trash.
 //!    `mirror` creates the directories that mirror the path there; both are remembered.
 //! 2. `keep` adds to the batch of a removal that the removed object moves there.
 //! 3. `purge` removes whole hours, when they are old and when the disk is full.
@@ -45,7 +45,7 @@ pub use self::state::{Trash, Version};
 pub const NAME: &[u8] = b".trash";
 
 impl Governed {
-    /// Gives a directory a trash that keeps for so many seconds what is removed in it and below;
+    /// Gives a directory a trash that keeps for so many seconds what is removed in it and below.
     /// `None`: it has none from now on, and what is in it stays, as ordinary files. Only root may.
     pub fn trash_set(&self, caller: &Caller, dir: NodeId, keep: Option<u64>) -> FsResult<()> {
         if !caller.is_root() {

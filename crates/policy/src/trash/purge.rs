@@ -2,10 +2,9 @@
 //! disk is full, and on request.
 //!
 //! A batch is removed like any tree: detached in one commit, reclaimed in steps. An operation that
-//! finds no space although nothing waits to be freed (`foreground_reclaim`) removes the oldest
-//! hour, reclaims its space, and is tried again, until there is space or the trash is empty. A
-//! removal that finds no space for the trash then deletes, once it found itself that nothing is
-//! left.
+//! finds no space although nothing waits to be freed (`foreground_reclaim`) removes the oldest hour
+//! and reclaims its space. It is tried again, until there is space or the trash is empty. A removal
+//! that finds no space for the trash then deletes, once it found itself that nothing is left.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +22,7 @@ use super::hour::Batch;
 use super::place::{self, Climb};
 use crate::Governed;
 
-/// How long the background does not check the trash after it found nothing to do: batches are of
+/// How long the background does not check the trash after it found nothing to do. Batches are of
 /// hours, and operations that fill a disk search for space themselves.
 const LOOK_EVERY: i64 = 60_000_000_000;
 /// The part of the disk that the background keeps free of the trash.
@@ -127,8 +126,8 @@ impl Governed {
 }
 
 impl Governed {
-    /// The directories of the volume that have a trash of their own, the roots of subvolumes below
-    /// one among them, and whether anything is in it.
+    /// The directories of the volume that have a trash of their own, and whether anything is in it.
+    /// The roots of subvolumes below one are among them.
     pub fn trash_places(&self) -> FsResult<Vec<(NodeId, bool)>> {
         let mut places = Vec::new();
         for home in homes(self)? {

@@ -2,10 +2,10 @@
 //!
 //! 1. The newest object that was removed under the name is restored by one rename, with everything
 //!    below. Missing directories above it are created after their mirrors.
-//! 2. A restored or existing directory gets what was removed from it before: in the same hour and
-//!    the hour before, or since a time that the caller gives. So a removal that continued over the
-//!    end of an hour, or that met a name which had been removed before, is restored completely. If
-//!    two objects have one name the newer one wins.
+//! 2. A restored or existing directory gets what was removed from it before. That is what was
+//!    removed in the same hour and the hour before, or since a time that the caller gives. So a
+//!    removal that continued over the end of an hour, or that met a name which had been removed
+//!    before, is restored completely. If two objects have one name the newer one wins.
 //! 3. Nothing is overwritten: an object whose name is taken stays in the trash, and is counted. An
 //!    empty directory whose name another one has is refused, because nothing can come of it.
 //!
@@ -142,8 +142,8 @@ impl Work<'_> {
         View::new(&*self.fs.store, self.subvol.tree())
     }
 
-    /// Returns why nothing came out of a directory of the trash into the one that has its name:
-    /// that is another one, or there was nothing.
+    /// Returns why nothing came out of a directory of the trash into the one that has its name.
+    /// Either that is another one, or there was nothing.
     fn check_came(&self, newest: &Candidate, there: u64) -> FsResult<()> {
         if self.made.get() {
             return Ok(());
@@ -268,7 +268,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Moves one name back, or recreates a directory that is charged to no one, with others in it,
+    /// Moves one name back. Or recreates a directory that is charged to no one, with others in it,
     /// into which its contents are to be merged. Returns what the name points to now.
     fn bring(
         &self,

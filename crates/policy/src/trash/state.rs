@@ -22,8 +22,8 @@ const VERSIONS_MAX: u32 = 1000;
 /// Most of what has batches begin that is counted; then counting begins again, and more is kept.
 const COUNTED_MAX: usize = 1 << 16;
 
-/// What causes batches to begin, and is counted for that: by its identity and its owner, so that no
-/// user causes the removed files of others to be deleted.
+/// What causes batches to begin, and is counted for that. It is counted by its identity and its
+/// owner, so that no user causes the removed files of others to be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Version {
     subvol: u64,

@@ -1,4 +1,4 @@
-//! `rmr` into the trash: a directory with all below it moves there by one change, if the caller
+//! `rmr` into the trash. A directory with all below it moves there by one change, if the caller
 //! owns all of it when that change is made (`ops::subvolumes::owned`).
 
 use format::entry_record::Target;
@@ -114,7 +114,7 @@ impl Governed {
     }
 }
 
-/// A move of a tree, if the caller owns all of it; its answer is `None` where so much changed in it
+/// A move of a tree, if the caller owns all of it. Its answer is `None` where so much changed in it
 /// that this is to be checked first.
 struct OwnedMove<'m, 'o, 't> {
     moving: Moving<'m>,

@@ -81,8 +81,8 @@ pub enum Proof {
     /// By its certificate.
     Tls(ClientTls),
     /// By its user on this machine, so only on a loopback address. The function gets the server's
-    /// address and the client's, of an open connection, and returns why the server's user is not
-    /// trusted, if that is so: any user may listen on the port while no server runs.
+    /// address and the client's, of an open connection. It returns why the server's user is not
+    /// trusted, if that is so. Any user may listen on the port while no server runs.
     Local(fn(SocketAddr, SocketAddr) -> Result<(), String>),
 }
 
@@ -178,7 +178,7 @@ impl Purpose<'_> {
     }
 }
 
-/// Connects to the server that has the volume: each place is asked in turn, and a server that does
+/// Connects to the server that has the volume. Each place is asked in turn, and a server that does
 /// not have it may name the one that has. Places that did not answer just now are asked only if
 /// there is no other.
 pub(super) fn connect(

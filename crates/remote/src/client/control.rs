@@ -49,8 +49,8 @@ pub fn control(
     Ok(Control { stream: ours })
 }
 
-/// From the server to the verb. If another server may take over, nothing counts before a pong
-/// to a ping that was sent after it arrived: the server owned the volume then.
+/// From the server to the verb. If another server may take over, nothing counts before a pong to a
+/// ping that was sent after it arrived. The server owned the volume then.
 fn receive(channel: &Channel, mut stream: &UnixStream, is_of_several: bool) {
     use std::io::Write;
     let mut frame = Vec::new();

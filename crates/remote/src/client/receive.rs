@@ -17,7 +17,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(25);
 /// The same if another server may take over.
 const SILENCE_MAX_OF_SEVERAL: Duration = Duration::from_secs(5);
 /// An answer that takes longer counts only if the server that sent it still owned the volume when
-/// it arrived: a server waits so long for answers of the one before it.
+/// it arrived. A server waits so long for answers of the one before it.
 const DRAIN: Duration = Duration::from_secs(1);
 
 impl Remote {
@@ -55,8 +55,8 @@ impl Remote {
         }
     }
 
-    /// Whether an answer took so long that another server may own the volume since: one that was
-    /// stopped between its decision to answer and the sending does not know that.
+    /// Whether an answer took so long that another server may own the volume since. A server that
+    /// was stopped between its decision to answer and the sending does not know that.
     fn took_long(&self, id: u64) -> bool {
         if !self.has_several() {
             return false;

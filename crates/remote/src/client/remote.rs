@@ -1,7 +1,7 @@
 //! `Remote`: calls over a connection that is made again when it is lost.
 //!
-//! A call has a number and waits for its answer. When the connection is lost and the server still
-//! has the session, every call without an answer is sent again with its number, and the server
+//! A call has a number and waits for its answer. The connection may be lost while the server still
+//! has the session. Then every call without an answer is sent again with its number, and the server
 //! executes none twice. If the server has lost the session, calls that change nothing are sent
 //! again; the others fail, for they may have been executed. A call that finds no server waits for a
 //! bounded time.

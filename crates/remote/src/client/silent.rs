@@ -1,4 +1,4 @@
-//! Places whose machines did not answer a short while ago: a standby server names the dead one that
+//! Places whose machines did not answer a short while ago. A standby server names the dead one that
 //! it replaces until that one's lease has ended, and each attempt there takes seconds.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use device::sync::Mutex;
 
 /// For how long such a place is skipped, unless there is no other.
 const SKIPPED_FOR: Duration = Duration::from_secs(5);
-/// The same if it accepted a connection, and did not answer the hello: it may hang, or wait for the
+/// The same if it accepted a connection, and did not answer the hello. It may hang, or wait for the
 /// store of a volume that it has just taken over.
 const SKIPPED_FOR_CONNECTED: Duration = Duration::from_secs(1);
 /// An attempt that failed sooner shows that the machine lives, and costs little.

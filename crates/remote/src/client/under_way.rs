@@ -1,6 +1,6 @@
 //! What a client's connection has to do: calls without an answer, and reports that are owed.
 //!
-//! An end of locks, and a close, is never dropped while the session lives: the server would keep
+//! An end of locks, and a close, is never dropped while the session lives. The server would keep
 //! the lock, or the rights of the open file, as long as the mount.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,8 +20,8 @@ use wire::{decode, encode};
 const UNANSWERED_CHANGES_MAX: u64 = 512;
 
 /// A client that makes no call acknowledges soon, and not with its next ping, if answers which the
-/// server keeps have so many bytes: those of all clients share its memory. (Short ones of all calls
-/// that may be under way have less.)
+/// server keeps have so many bytes. The answers of all clients share the server's memory. (Short
+/// ones of all calls that may be under way have less.)
 const KEPT_BYTES: usize = 16 << 10;
 
 /// What most messages fit in.
@@ -47,8 +47,8 @@ pub(super) struct Call {
     pub(super) once: u64,
     /// It only reports what its client does not hold any more.
     pub(super) is_report: bool,
-    /// The owner whose locks on a file it ends: it is sent until it is answered, whether or not
-    /// its caller still waits, or the lock would stay as long as the mount.
+    /// The owner whose locks on a file it ends. It is sent until it is answered, whether or not its
+    /// caller still waits, or the lock would stay as long as the mount.
     pub(super) ends: Option<LocksOf>,
 }
 

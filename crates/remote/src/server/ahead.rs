@@ -1,6 +1,6 @@
-//! Reads ahead what the daemon sends to a command of another machine, while what was read before
-//! waits until everything is durable that it depends on. So a stream passes on a lot with each
-//! wait.
+//! Reads ahead what the daemon sends to a command of another machine. Meanwhile, what was read
+//! before waits until everything is durable that it depends on. So a stream passes on much with
+//! each wait.
 //!
 //! What was read and not passed on is bounded, for one command and, with answers of all kinds, for
 //! all clients.

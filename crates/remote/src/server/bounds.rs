@@ -22,7 +22,7 @@ pub struct Bounds {
     pub searches_of_client: usize,
     /// Bytes of answers that are kept for a client; a session that needs more then ends.
     pub kept_bytes_of_client: usize,
-    /// Bytes, and number, of requests that wait or run for a client: two of its sessions with as
+    /// Bytes, and number, of requests that wait or run for a client. Two of its sessions with as
     /// many of the longest requests as they may have fit.
     pub request_bytes_of_client: usize,
     /// See above.

@@ -2,8 +2,8 @@
 //!
 //! Permissions: every call that has a rule is checked by the file system for the caller that the
 //! client's grant makes of the asker (`Enforce::Here`). There is one exception, and it is that of
-//! every kernel: contents of a file that the session has open, or that it made, with a right are
-//! used by that right, whatever the mode became since.
+//! every kernel. If the session has a file open, or made it, with a right, that right applies to
+//! the contents, whatever the mode became since.
 
 use inode::permissions::{EXECUTE, READ, WRITE};
 use inode::{Attr, Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr};

@@ -32,8 +32,8 @@ const HELLO_BYTES_MAX: usize = 16 << 10;
 
 /// Finds out who is at the other end of a connection, and serves it to its end.
 ///
-/// A session has a thread of its own, which this one starts: what it takes to find out who it is
-/// stays with a thread until that ends, and a session lasts.
+/// A session has a thread of its own, which this one starts. A thread keeps until its end the
+/// memory that finding out the client takes, and a session lasts.
 pub(super) fn serve(
     shared: &Arc<Shared>,
     link: Arc<dyn Link>,
@@ -123,7 +123,7 @@ fn greet(
     let known = match &shared.settings.security {
         Security::Tls(_) => channel.granted(),
         // (If the connection was reset before this, another process may have the other end's
-        // address by now; then the welcome cannot be sent, and no request is read.)
+        // address by now. Then the welcome cannot be sent, and no request is read.)
         Security::Local(who) => who(from, shared.listener.address()),
     };
     let Some((client, grant)) = known else {
@@ -470,8 +470,8 @@ fn claim(
     }
 }
 
-/// Shows a client now and then that the server works for it, while no ping is answered: by a pong
-/// to no ping, which shows nothing else.
+/// Shows a client now and then that the server works for it, while no ping is answered. It sends a
+/// pong to no ping, which shows nothing else.
 fn alive<'a>(clock: &'a Arc<dyn Clock>, connection: &'a Arc<Connection>) -> impl FnMut() + use<'a> {
     let mut last = clock.monotonic();
     move || {

@@ -60,8 +60,8 @@ pub(super) fn carry(
     received
 }
 
-/// From the daemon to the client. What it read from memory may be out of date by now, or rest on
-/// changes that are not durable yet: then it is no answer.
+/// From the daemon to the client. What the daemon read from memory may be out of date by now, or
+/// rest on changes that are not durable yet. Then it is no answer.
 fn send(volume: &Served, to: (&Channel, &Term), stream: &UnixStream, usage: &Arc<Usage>) {
     let ahead = Ahead::default();
     let is_whole = device::scope(|scope| {

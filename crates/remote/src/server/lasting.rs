@@ -1,10 +1,11 @@
 //! What of sessions outlives the process that serves a volume: another one, or the same one after a
 //! restart, continues them.
 //!
-//! The volume keeps the sessions and which requests were executed ([`Lasting`]). What a session
-//! holds, its client claims again, with proofs that the server gave it: a code over the node, its
-//! generation and the rights, by a key of the volume and of the session. For a time after the
-//! beginning ([`Grace`]) locks are given only to those who had them, and inodes without names stay.
+//! The volume keeps the sessions and which requests were executed ([`Lasting`]). A client claims
+//! again what its session holds, with proofs that the server gave it. A proof is a code over the
+//! node, its generation and the rights, by a key of the volume and of the session. For a time after
+//! the beginning ([`Grace`]) locks are given only to those who had them, and inodes without names
+//! stay.
 
 use std::collections::BTreeSet;
 use std::hash::Hasher;

@@ -1,13 +1,13 @@
 //! Memory that clients make a server keep: pots that all clients of all volumes share.
 //!
 //! A client may take half as much of a pot of bytes as is left to all others, and no more. So one
-//! client has at most a third, and each of `n` that take what they can in turn gets an equal part,
-//! with twice as much left for the next one. Those that come one after the other and give nothing
-//! back get less and less: a third of what is left. Of what is counted in number, nodes and locks,
-//! a client may take as much as it leaves. The sum never exceeds the pot, except for what is taken
-//! without a question. These are short answers, which are owed already; the answers of a session a
-//! second time, on a new connection; and files and locks that a client proves it had before a
-//! take-over.
+//! client has at most a third. Each of `n` that take what they can in turn gets an equal part, with
+//! twice as much left for the next one. Those that come one after the other and give nothing back
+//! get less and less: a third of what is left. Of what is counted in number, nodes and locks, a
+//! client may take as much as it leaves. The sum never exceeds the pot, except for what is taken
+//! without a question. These are short answers, which are owed already, and the answers of a
+//! session a second time, on a new connection. So are files and locks that a client proves it had
+//! before a take-over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,8 +54,8 @@ pub(super) const LEAVES_BYTES: usize = 2;
 /// The same of what is counted in number.
 pub(super) const LEAVES_NUMBER: usize = 1;
 
-/// Whether one that has `own` of a pot may have `more`, of which so much is left to all, if it must
-/// leave so many times as much.
+/// Whether a client that has `own` of a pot may have `more`. `left` is what is left to all, and
+/// must be at least `leaves` times what the client then has.
 pub(super) fn is_fair(leaves: usize, own: usize, more: usize, left: usize) -> bool {
     own.saturating_add(more).saturating_mul(leaves) <= left
 }
@@ -254,8 +254,8 @@ impl Drop for Reserved {
     }
 }
 
-/// What the answer of a call takes while it is made and passed on: what was read, its message, and
-/// that of a listing a second time, to be kept.
+/// What the answer of a call takes while it is made and passed on. That is what was read, its
+/// message, and that of a listing a second time, to be kept.
 fn answer_bytes(call: &FsCall<'_>) -> usize {
     match *call {
         FsCall::Read { length, .. } => 2 * (length as usize).min(PAYLOAD_BYTES_MAX),

@@ -2,8 +2,8 @@
 //! connection sends them. Nobody else waits for a client that does not read. The thread ends when
 //! there was nothing to send for a while, and begins again: idle sessions have one thread less.
 //!
-//! The outbox is bounded: requests of a client begin only while it and its other connections have
-//! little unread, and a connection with more frames than an honest client can be owed is closed.
+//! The outbox is bounded. Requests of a client begin only while it and its other connections have
+//! little unread. A connection with more frames than an honest client can be owed is closed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Pings of all clients of a volume that wait for a proof of its owner: a thread of its own asks
+//! Pings of all clients of a volume that wait for a proof of its owner. A thread of its own asks
 //! the store, once for all that came before it begins. Requests that wait for the store occupy the
 //! pool's threads, and a client that hears no pong hangs up.
 

@@ -1,5 +1,5 @@
 //! Threads that execute requests. No client occupies all of them. No client has more waiting than a
-//! bounded number of bytes, nor more than it leaves to others: a thread that puts more waits, so
+//! bounded number of bytes, nor more than it leaves to others. A thread that puts more waits, so
 //! that the network holds it.
 //!
 //! Work begins only if it may: answers that a client does not read keep its next requests waiting.

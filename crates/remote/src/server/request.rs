@@ -1,9 +1,9 @@
 //! A request from its arrival to its answer: what it waits for, and its execution by a thread of
 //! the pool.
 //!
-//! Each part of a message is decoded once: what is before the call by the thread that receives it,
-//! the call by the one that executes it. Only calls with long answers, and locks, are decoded
-//! twice: their space, and what they wait for, is known before a thread has them.
+//! Each part of a message is decoded once. The thread that receives it decodes what is before the
+//! call, and the one that executes it decodes the call. Only calls with long answers, and locks,
+//! are decoded twice. Their space, and what they wait for, is known before a thread has them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

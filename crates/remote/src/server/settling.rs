@@ -57,7 +57,7 @@ impl Settling {
     }
 
     /// Sends an answer of a client, whose bytes count in its usage already, when everything up to a
-    /// position is durable; returns before that if others can wait for it.
+    /// position is durable. Returns before that if others can wait for it.
     pub(super) fn put(
         self: &Arc<Settling>,
         position: u64,

@@ -1,4 +1,4 @@
-//! What a client claims on two connections: the first is lost before it has claimed all, and the
+//! What a client claims on two connections. The first is lost before it has claimed all, and the
 //! client gives some of it back before it connects again.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Each kind of change is executed once, also if its repeat arrives at a process that continues the
-//! session: a list of changes with every call that changes something, and every mode of it.
+//! session. The list of changes has every call that changes something, and every mode of it.
 
 use std::collections::BTreeSet;
 

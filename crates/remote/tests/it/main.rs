@@ -1,5 +1,5 @@
-//! A server and its clients in one process, over loopback connections: against the model of POSIX,
-//! with connections that are cut, and with clients that mean harm.
+//! A server and its clients in one process, over loopback connections. They run against the model
+//! of POSIX, with connections that are cut, and with clients that mean harm.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

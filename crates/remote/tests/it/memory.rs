@@ -1,5 +1,5 @@
-//! What clients make a server keep is bounded for all of them together, and each gets its part:
-//! many clients that read slowly and write, with small maxima.
+//! What clients make a server keep is bounded for all of them together, and each gets its part.
+//! Many clients read slowly and write, with small maxima.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -193,7 +193,7 @@ fn repeats_of_a_long_listing_take_no_more_than_the_memory() {
     assert!(most <= BYTES && replies <= 2, "{most} bytes, {replies} answers");
 }
 
-/// A connection whose message waits for memory is not deaf: its client hears that the server is
+/// A connection whose message waits for memory is not deaf. Its client hears that the server is
 /// there, and a newer connection of the session ends it.
 #[test]
 fn a_connection_that_waits_for_memory_shows_that_it_lives_and_ends() {

@@ -1,6 +1,6 @@
-//! Random operations over the network and on the model of POSIX: every answer and, now and then,
-//! the whole state must be the same; also while connections are cut, when every change must be
-//! made once.
+//! Random operations over the network and on the model of POSIX. Every answer and, now and then,
+//! the whole state must be the same. That holds also while connections are cut, when every change
+//! must be made once.
 
 use fs::Engine;
 use testing::model::{Comparison, Driver, Generator};

@@ -1,4 +1,4 @@
-//! Clients that write all the time, over TLS, to a server with the least memory: each has its part,
+//! Clients that write all the time, over TLS, to a server with the least memory. Each has its part,
 //! acknowledges in time, and keeps its connection.
 
 use std::io;

@@ -1,5 +1,5 @@
-//! A served volume as the subject of the model: what POSIX has goes over the network, what only
-//! verbs do is done by the volume itself.
+//! A served volume as the subject of the model. What POSIX has goes over the network; the volume
+//! itself does what only verbs do.
 
 use device::Timestamp;
 use inode::Caller;

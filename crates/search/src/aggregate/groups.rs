@@ -13,8 +13,8 @@ pub(crate) const EXTENSION_BYTES_MAX: usize = 12;
 /// An extension padded with zero bytes, which no extension contains.
 pub(crate) type Extension = [u8; EXTENSION_BYTES_MAX];
 
-/// The extension of a name, in ASCII lower case: the part after its last dot, if the dot is not its
-/// first byte, and the part has at most twelve letters, digits, `_`, `-` and `+`. Empty: it has
+/// The extension of a name, in ASCII lower case: the part after its last dot. The dot must not be
+/// its first byte, and the part has at most twelve letters, digits, `_`, `-` and `+`. Empty: it has
 /// none.
 pub fn extension(name: &[u8]) -> Vec<u8> {
     unpadded(&padded_extension(name)).to_vec()

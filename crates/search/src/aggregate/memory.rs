@@ -1,7 +1,7 @@
 //! How much memory an answer takes while it is counted, beside the directories that it lists
-//! (`tree`): inodes with several names that were seen, groups, directories that may be among the
-//! largest, and mounted subvolumes that wait. For callers other than root it is bounded: several
-//! ask at a time.
+//! (`tree`). It holds inodes with several names that were seen, and groups. It also holds
+//! directories that may be among the largest, and mounted subvolumes that wait. For callers other
+//! than root it is bounded, because several ask at a time.
 
 use device::Map;
 use format::cluster_groups::Groups;

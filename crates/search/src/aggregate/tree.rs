@@ -15,8 +15,8 @@ use crate::Error;
 const MEMORY: usize = 256 << 20;
 /// What an entry of the map takes, when the map is a little more than half full.
 const ENTRY_BYTES: usize = 2 * size_of::<(DirectoryId, u32)>();
-/// What a directory takes, without its name, which counts twice: as a node and, at the end, also in
-/// the answer, in lists of the order, and in the list of its parent.
+/// What a directory takes, without its name, which counts twice. It is a node and, at the end, also
+/// in the answer, in lists of the order, and in the list of its parent.
 const NODE_BYTES: usize = size_of::<Node>() + size_of::<Directory>() + size_of::<Totals>() + 128;
 
 /// How much of the end of a long path is built.

@@ -72,9 +72,9 @@ pub struct ClusterBuilder {
     carried: Vec<Vec<u8>>,
 }
 
-/// Attributes that rows are split by besides extended ones, those of likelier queries first: owner,
-/// times and size (the paper's query sets), the directory, and the rest of its Table 1. The name is
-/// not possible.
+/// Attributes that rows are split by besides extended ones, those of likelier queries first. These
+/// are owner, times and size (the paper's query sets), the directory, and the rest of its Table 1.
+/// The name is not possible.
 const DIMENSIONS: [ColumnId; 10] = [
     ColumnId::Uid,
     ColumnId::Mtime,

@@ -1,5 +1,5 @@
-//! Clusters: the rows of a sub-tree as one immutable blob of columns, in balanced K-D order, with a
-//! summary by which a query skips it (Magellan, 4.1 to 4.3).
+//! Clusters: the rows of a sub-tree as one immutable blob of columns, in balanced K-D order. Each
+//! has a summary by which a query skips it (Magellan, 4.1 to 4.3).
 //!
 //! [`ClusterBuilder`] builds the bytes. [`Cluster`] opens them, reads a column when a query first
 //! needs it, and keeps it until the caller releases it. This module does not know what the rows

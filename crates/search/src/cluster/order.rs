@@ -1,8 +1,8 @@
 //! Balanced K-D order: rows are split at the median of one attribute after another until each part
 //! is one block.
 //!
-//! The inner nodes of the tree are replaced by the bounds of each attribute in each block; a search
-//! tests those instead of descending (decision 0021).
+//! The bounds of each attribute in each block replace the inner nodes of the tree. A search tests
+//! those instead of descending (decision 0021).
 //!
 //! Extended attributes alternate with the others (decision 0095). Most rows have none, or one of
 //! few values. They are split between values, not in the middle of equal ones.

@@ -1,4 +1,4 @@
-//! Searches a cluster: bounds, which are the inner nodes of the K-D tree, exclude blocks; the
+//! Searches a cluster. Bounds, which are the inner nodes of the K-D tree, exclude blocks. The
 //! columns of the remaining ones are tested block by block.
 //!
 //! Columns are read in the order of the conditions, and only while blocks remain.

@@ -1,5 +1,5 @@
-//! The summary of a cluster, by which queries skip it unread (Magellan, 4.3): bounds of every
-//! attribute, and Bloom filters of values, of ranges of sizes and times, and of names.
+//! The summary of a cluster, by which queries skip it unread (Magellan, 4.3). It has bounds of
+//! every attribute, and Bloom filters of values, of ranges of sizes and times, and of names.
 //!
 //! Filters contain exactly what the cluster was built from and never change, so a "no" is always
 //! correct. Each is sized to its members, up to a bound.

@@ -23,9 +23,9 @@ const READS_PER_THREAD: usize = 4;
 /// How far beyond the next subvolume to search for more candidates.
 const LOOKED_AT: usize = 64;
 
-/// Reads the first of the remaining subvolumes in parallel with similar ones, if nothing is cached
-/// for it and it has no base or little below it. Leaves the others to the query: their differences
-/// may take much memory.
+/// Reads the first of the remaining subvolumes in parallel with similar ones. Does so if nothing is
+/// cached for it and it has no base or little below it. Leaves the others to the query: their
+/// differences may take much memory.
 pub(super) fn look(
     index: &Index,
     pinned: &Arc<dyn Pinned>,

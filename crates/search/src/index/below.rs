@@ -1,8 +1,8 @@
-//! Finds differences below one directory of a tree that holds much more: a clone of a directory
+//! Finds differences below one directory of a tree that holds much more. A clone of a directory
 //! shares everything its source had, and most of that is irrelevant.
 //!
 //! The directories below the root are those that were there in the base, and those that arrived
-//! since. A name that differs points to each arrival or to one of its ancestors, or the arrival is
+//! since. A name that differs points to each arrival or to one of its ancestors. Or the arrival is
 //! in a removed directory whose names a user may still move out. For each directory, the entries of
 //! the two trees are compared. The cost depends on what is below, not on differences elsewhere. If
 //! a large part of the tree is below, comparing everything is cheaper.

@@ -52,8 +52,8 @@ impl Changes {
         self.at.push(at);
     }
 
-    /// Memory that it takes now, and until it is part of a fold: while changes are sorted, and
-    /// while the single list of places is copied to grow.
+    /// Memory that it takes now, and until it is part of a fold. Changes are sorted, and the single
+    /// list of places is copied to grow.
     pub(super) fn memory_bytes(&self) -> usize {
         let grown = self.keys.len() + next_space(self.keys.len()).max(LEAST);
         self.keys.capacity() * (PLACED_BYTES + ORDER_BYTES)
@@ -110,7 +110,7 @@ impl Changes {
 
     /// The rows in order of places, the places to read, and the separate directories. If memory
     /// allows a second copy, rows are copied in that order too, so that a scan reads memory
-    /// sequentially; otherwise they stay where they are.
+    /// sequentially. Otherwise they stay where they are.
     pub(super) fn finish(mut self, bytes_max: usize) -> (Layer, Vec<(u64, u64)>, DirectoryRanges) {
         self.apart.settle();
         let copied = self.rows.memory_bytes() + self.keys.len() * PLACED_BYTES + CHUNK_BYTES;

@@ -1,6 +1,6 @@
-//! Classifies every directory of a base for one query, in one pass over the table. If the store has
-//! a newer record of a directory, or the directory is inside one that the table does not have, the
-//! scope of the query decides.
+//! Classifies every directory of a base for one query, in one pass over the table. The scope of the
+//! query decides where the store has a newer record of a directory. It also decides for a directory
+//! inside one that the table does not have.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -122,7 +122,7 @@ impl Classified {
     }
 
     /// For every directory, the position of the directory that its sums go to, if directories down
-    /// to a depth are reported one by one; `NOWHERE`: the table does not determine it.
+    /// to a depth are reported one by one. `NOWHERE`: the table does not determine it.
     pub(crate) fn counted_with(&self, base: &Base, deepest: u32) -> Vec<u32> {
         let mut with = vec![NOWHERE; self.verdicts.len()];
         let mut done = vec![false; self.verdicts.len()];

@@ -207,10 +207,10 @@ fn touched(
     Ok(Some((units, kept.map(|cluster| old.entry(cluster)).collect())))
 }
 
-/// Adds clusters that are less than a quarter full to those to rewrite, smallest first, so that
-/// clusters that shrank without their neighbours are eventually merged. It adds at least two, so
-/// that there is something to merge, and no more than the flush writes anyway plus one cluster, so
-/// that the cost of a flush stays proportional to the changes.
+/// Adds clusters that are less than a quarter full to those to rewrite, smallest first. So clusters
+/// that shrank without their neighbours are eventually merged. It adds at least two, so that there
+/// is something to merge, and no more than the flush writes anyway plus one cluster. So the cost of
+/// a flush stays proportional to the changes.
 fn take_small(old: &Base, limits: ClusterLimits, stale: &mut [bool]) {
     let directories = old.table.directories_of_clusters(stale.len());
     let size =

@@ -34,7 +34,7 @@ pub(super) const PLACE_BYTES: usize = 16;
 /// Places to prefetch before the first of them is read.
 pub(super) const PLACES_AHEAD: usize = 512;
 
-/// After this many differences in an irrelevant directory, skip its remaining ones: a clone of a
+/// After this many differences in an irrelevant directory, skip its remaining ones. A clone of a
 /// directory also has the names beside it, in any number.
 const OUTSIDE_MAX: u32 = 16;
 

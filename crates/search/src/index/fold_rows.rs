@@ -17,7 +17,7 @@ struct RowBudget<'a> {
     /// What all parts take.
     together: &'a Together,
     bytes_max: usize,
-    /// Bytes per place besides its row: places are copied once while parts are merged, and once
+    /// Bytes per place besides its row. Places are copied once while parts are merged, and once
     /// more while the result is joined with the known rows.
     place_bytes: usize,
 }

@@ -9,13 +9,13 @@
 //! Directories that were removed with all their contents, and those that came as a run of an
 //! import, are compared separately. Other log entries for them are ignored.
 //!
-//! Memory stays within the fold's bound, plus a chunk of rows and a segment of the log: rows are
+//! Memory stays within the fold's bound, plus a chunk of rows and a segment of the log. Rows are
 //! never copied if they would not fit twice.
 //!
-//! The log is not used where it may be incomplete: a batch that installs a whole tree, a run or a
-//! removed range that is not of directories, or a tree that the base is not a clone of.
-//! Then the trees are compared. The log may report too much: a place that was changed back does not
-//! differ, but has its row here, which is as valid as the base's.
+//! The log is not used where it may be incomplete. That is so for a batch that installs a whole
+//! tree or a run, or removes a range that is not of directories. It is also so for a tree that the
+//! base is not a clone of. Then the trees are compared. The log may report too much. A place that
+//! was changed back does not differ, but has its row here, which is as valid as the base's.
 
 use std::sync::atomic::Ordering;
 

@@ -127,8 +127,8 @@ pub struct FlushPolicy {
     pub commits: u64,
     /// Time between two checks.
     pub interval: Duration,
-    /// Free disk space, in 1/1024, below which bases are dropped: well above the space that the
-    /// store keeps for its checkpoints, which the index must never take.
+    /// Free disk space, in 1/1024, below which bases are dropped. It is well above the space that
+    /// the store keeps for its checkpoints, which the index must never take.
     pub space_min: u32,
     /// Free space that is enough however large the disk is, in bytes.
     pub space_max: u64,

@@ -347,7 +347,7 @@ impl<'a> Run<'a> {
         match near {
             Some(like) => plan::nearest_first(base, &like, &mut chosen),
             // A query that reads more than the cache holds would never hit it if clusters were
-            // always read in the same order: each would be evicted just before its turn.
+            // always read in the same order. Each would be evicted just before its turn.
             None => self.index.cached_first(base, &mut chosen),
         }
         let farthest = Arc::clone(&self.farthest);

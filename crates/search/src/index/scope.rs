@@ -17,7 +17,7 @@ const DEPTH_MAX: usize = 1 << 20;
 /// Maximum remembered directories, and bytes of their paths.
 const REMEMBERED_MAX: usize = 1 << 18;
 const PATH_BYTES_MAX: usize = 16 << 20;
-/// Paths up to this length are remembered for every directory on the way; for longer ones, only the
+/// Paths up to this length are remembered for every directory on the way. For longer ones, only the
 /// path of the directory itself, and of one in so many above it.
 const PATH_KEPT_MAX: usize = 4096;
 const CHAIN_STEP: usize = 64;
@@ -25,7 +25,7 @@ const CHAIN_STEP: usize = 64;
 /// The classification of a directory for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// Whether its names are searched: it is the start or below it, nothing prunes it, and the
+    /// Whether its names are searched. It is the start or below it, and nothing prunes it. The
     /// caller may list and search it and every directory from the start to it.
     pub(crate) open: bool,
     /// Whether its names are skipped for lack of permission on this very directory.

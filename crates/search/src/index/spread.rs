@@ -1,4 +1,4 @@
-//! Runs independent pieces of work on several threads: each thread takes the next free piece, and
+//! Runs independent pieces of work on several threads. Each thread takes the next free piece, and
 //! the results are returned in the order of the pieces.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
 //! Totals from the index: the sums of the base's clusters (`totals_base`), and the differences from
-//! the base, row by row; then the same for the subvolumes mounted below.
+//! the base, row by row. Then the same for the subvolumes mounted below.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

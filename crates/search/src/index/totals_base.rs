@@ -5,7 +5,7 @@
 //!
 //! If directories are reported one by one, a cluster whose directories are all below one reported
 //! directory is counted with that one. For other clusters, the sums of their directories are read.
-//! The last change cannot be subtracted: if it came from a row that changed, and nothing else that
+//! The last change cannot be subtracted. If it came from a row that changed, and nothing else that
 //! counts is as late, all rows are read.
 
 use std::ops::ControlFlow;

@@ -79,7 +79,7 @@ pub(crate) struct Known {
     pub(crate) base_tree: u64,
     /// The last commit it was brought up to.
     pub(crate) commit: CommitToken,
-    /// That state, to find later differences from; `None` after it was released, so that it does
+    /// That state, to find later differences from. `None` after it was released, so that it does
     /// not hold the space of deleted data while no query runs.
     pub(crate) pinned: Option<Arc<dyn Pinned>>,
     /// Its base, loaded.

@@ -290,7 +290,7 @@ impl Index {
     }
 
     /// Calls `run` with a cluster of a base. An unreadable cluster is rebuilt in memory from the
-    /// tree of the base, and marked for the next flush; `run` may then be called a second time.
+    /// tree of the base, and marked for the next flush. `run` may then be called a second time.
     pub(crate) fn with_cluster(
         &self,
         view: &View,

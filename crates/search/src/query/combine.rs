@@ -58,7 +58,7 @@ fn reached_in(parts: &[Expr], leaf: &dyn Fn(&Expr) -> bool, passes: impl Fn(Expr
         let reached = reached(part, leaf);
         let passed = passes(part.outcome());
         // In `a -print -o b -print`, the conditions to reach the first action and to continue
-        // exclude each other, so the second one need not repeat that.
+        // exclude each other. So the second one need not repeat that.
         let repeated = passed == not(reached.clone());
         if reached != Expr::no() {
             let before: Vec<Expr> = before.clone();

@@ -370,7 +370,7 @@ fn folded(letter: u32, source: &Source) -> u32 {
 }
 
 /// Reads the sets of one pattern, in time linear in its length. The parse after a position in a set
-/// depends on the position alone, so if one set is not closed from there, no other set is.
+/// depends on the position alone. So if one set is not closed from there, no other set is.
 #[derive(Default)]
 struct Sets {
     /// Positions from which a set is never closed, as the number of bytes that follow.

@@ -1,5 +1,5 @@
-//! The query language: the expressions that test every row, their syntax (GNU find's arguments, or
-//! a search box), and the conditions by which clusters are skipped.
+//! The query language: the expressions that test every row, and their syntax (GNU find's arguments,
+//! or a search box). Also the conditions by which clusters are skipped.
 //!
 //! Which module decides what:
 //! * `parse`, `search_box`, `format`: syntax

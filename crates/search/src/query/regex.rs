@@ -1,6 +1,6 @@
-//! Regular expressions that match a whole name or path, in the dialects of GNU find's `-regextype`,
-//! translated to the syntax of the `regex` crate: matching takes time linear in the text whatever
-//! the expression. Back references, which no such engine supports, are rejected.
+//! Regular expressions that match a whole name or path, in the dialects of GNU find's `-regextype`.
+//! They are translated to the syntax of the `regex` crate. Matching takes time linear in the text
+//! whatever the expression. Back references, which no such engine supports, are rejected.
 
 mod steps;
 
@@ -50,7 +50,7 @@ impl Dialect {
 /// A regular expression.
 ///
 /// An expression from a message is compiled only after the whole message is known to be within
-/// bounds (`Regex::compile`): compiling takes a thousand times as long as sending.
+/// bounds (`Regex::compile`). Compiling takes a thousand times as long as sending.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(from = "Source", into = "Source")]
 pub struct Regex {

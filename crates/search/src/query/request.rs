@@ -36,8 +36,9 @@ pub struct Request<'a> {
     pub prune: Option<&'a Expr>,
     /// Whether subvolumes that are mounted below are not descended into.
     pub alone: bool,
-    /// The user whose permissions apply. A row other than the start's is visible if the caller may
-    /// read and search its directory and search every directory from the start to there.
+    /// The user whose permissions apply. A row other than the start's is visible under two
+    /// conditions. The caller may read and search its directory, and may search every directory
+    /// from the start to there.
     pub caller: &'a Caller,
     /// Rows less deep do not match; the start has [`Start::depth`].
     pub min_depth: u32,
@@ -46,8 +47,8 @@ pub struct Request<'a> {
     /// A directory follows its contents. Ignored if `order` is given.
     pub contents_first: bool,
     /// The order of the matches; `None`: any. If the first matches exceed the bytes that are kept,
-    /// they are emitted in several runs, each in order, and the caller takes the first of all:
-    /// [`Rank`](crate::Rank) determines which those are.
+    /// they are emitted in several runs, each in order. The caller then takes the first of all,
+    /// which [`Rank`](crate::Rank) determines.
     pub order: Option<Sort>,
     /// Maximum number of matches; for an ordered query, of each run.
     pub limit: Option<u64>,

@@ -1,6 +1,6 @@
-//! The part of an expression that the columns of clusters decide alone: all tests on a row's own
-//! numbers and on its name, in any combination. There are no columns for paths, depths, inode
-//! numbers as users see them, link targets, extended attributes and access lists.
+//! The part of an expression that the columns of clusters decide alone. These are all tests on a
+//! row's own numbers and on its name, in any combination. There are no columns for paths, depths,
+//! inode numbers as users see them, link targets, extended attributes and access lists.
 
 use format::inode_record::FileKind;
 use inode::permissions::MODE_BITS;

@@ -4,7 +4,7 @@
 //! Disk space for the record is allocated before it gets a number. So a full disk is reported here,
 //! before anything is applied, and never by the later write. Invariants of [`State`]: the records
 //! `next - n .. next`, which are `buffered` bytes, are staged, or will be when their threads
-//! release their stages; each entry of `cuts` names the record with which a new segment begins;
+//! release their stages. Each entry of `cuts` names the record with which a new segment begins.
 //! `space` is the space left in the segment that contains the last of them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,7 +75,7 @@ const ON_ITS_OWN: &str = "the log, on a device of its own";
 /// Bytes of records that a log in objects takes: more than any has.
 const OBJECT_SPACE: u64 = 1 << 62;
 
-/// A number with a cache line of its own: it changes once in many appends, and reading it must not
+/// A number with a cache line of its own. It changes once in many appends, and reading it must not
 /// fetch a line that each append writes.
 #[derive(Default)]
 #[repr(align(128))]
@@ -441,7 +441,7 @@ impl Log {
     }
 
     /// Makes the next record begin a segment, so that the next checkpoint makes the present one
-    /// unnecessary: records in it that recovery needs were found damaged.
+    /// unnecessary. In the present one, records that recovery needs were found damaged.
     pub(super) fn renew(&self) {
         self.state.lock().renew = true;
     }

@@ -2,12 +2,12 @@
 //!
 //! All fields of a header are also stored elsewhere. The volume's secret seeds the checksum of each
 //! record, so records of other volumes fail it. The file's name and the first record give the first
-//! record's number. The file's length gives the segment's. So where the header is damaged, but the
-//! first record is intact with the number in the name, the records are as good as with a header.
-//! Only the header reveals whether the file lost its end: unless the next segment begins with the
-//! next record, other evidence must confirm the length.
+//! record's number. The file's length gives the segment's. So a damaged header does not matter if
+//! the first record is intact and has the number in the name. Only the header reveals whether the
+//! file lost its end: unless the next segment begins with the next record, other evidence must
+//! confirm the length.
 //!
-//! An intact header is always trusted: one of another volume, of a record that its name does not
+//! An intact header is always trusted. One of another volume, of a record that its name does not
 //! give, or of a newer version refuses the file. A reused segment gets its header before its name,
 //! so the records under a name are those written under it.
 
@@ -101,8 +101,8 @@ pub(super) fn begins_with(seed: u32, bytes: &[u8], first: u64) -> bool {
         .is_ok_and(|record| !record.header.is_mark() && record.header.lsn == first)
 }
 
-/// Whether there is evidence that a segment with a damaged header, whose records end at `end`,
-/// before `next`, has its original length: most segments have the `usual` length; the rest of the
+/// Whether there is evidence that a segment with a damaged header has its original length. Its
+/// records end at `end`, before `next`. Most segments have the `usual` length; the rest of the
 /// header may state it; or a mark shows that no record followed.
 pub(super) fn has_its_length(
     seed: u32,

@@ -2,8 +2,8 @@
 //!
 //! It reads only what was durable when it began: writers work behind that. A checkpoint that frees
 //! a segment meanwhile takes it out of the writer's list before the file is renamed or reused. So
-//! data read from a segment that is no longer in the list is discarded, and a segment still in the
-//! list existed the whole time.
+//! data read from a segment that is no longer in the list is discarded. A segment still in the list
+//! existed the whole time.
 
 use format::batch::Ops;
 use format::log_record::Record;

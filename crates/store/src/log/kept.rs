@@ -1,7 +1,7 @@
-//! Segments that recovery no longer needs, kept for readers of the changes since a record: the log
+//! Segments that recovery no longer needs, kept for readers of the changes since a record. The log
 //! is the only list of changes, and is not written twice.
 //!
-//! They are a convenience, not authoritative, and have names that recovery ignores: a segment that
+//! They are a convenience, not authoritative, and have names that recovery ignores. A segment that
 //! a checkpoint made unnecessary must not seem to lead up to the state before it. They take a
 //! bounded part of the disk and are freed before a commit is refused for lack of space. A reader
 //! learns whether it saw every record it requested, and otherwise uses another way to find the

@@ -15,7 +15,7 @@
 //! * `ended` is set whenever a thread holds the lock, and while there is no loan.
 //! * A thread that an ended loan refused takes the lock before it tries again, and each lock holder
 //!   sets the word again. So no more additions follow the end of a loan than there are threads, of
-//!   [`RECORD_BYTES_MAX`] each: not enough to carry once more and clear `ended`.
+//!   [`RECORD_BYTES_MAX`] each. That is not enough to carry once more and clear `ended`.
 //! * A loan is so short that it reaches none of the bounds at which a thread must act.
 
 use std::ops::{Deref, DerefMut};
@@ -49,7 +49,7 @@ const UNKNOWN: u64 = u64::MAX;
 /// with any lock.
 const LOOKS: u32 = 200;
 
-/// State shared by appenders. What each append writes is in one cache line: when two threads append
+/// State shared by appenders. What each append writes is in one cache line. When two threads append
 /// alternately, the line moves between processors each time, which is most of the cost of sharing a
 /// log.
 #[repr(C, align(128))]
@@ -74,7 +74,7 @@ pub(super) struct Locked<'a> {
     guard: MutexGuard<'a, State>,
 }
 
-/// The number in a word. `near` is close enough that 31 bits suffice: it is of the same loan, or of
+/// The number in a word. `near` is close enough that 31 bits suffice. It is of the same loan, or of
 /// one before later loans, which the size of the buffer bounds.
 #[inline]
 fn number(word: u64, near: u64) -> u64 {
@@ -95,8 +95,8 @@ impl Shared {
         }
     }
 
-    /// Takes the number of a record of this length from the loan; `None` where there is no loan, or
-    /// too little of it left: the caller then takes the lock.
+    /// Takes the number of a record of this length from the loan. Returns `None` where there is no
+    /// loan, or too little of it left; the caller then takes the lock.
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> Option<u64> {
         // Long records are refused at once, lest additions that take nothing carry far.

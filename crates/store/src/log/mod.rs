@@ -1,11 +1,11 @@
 //! The log that engines share: records in order, group commit, recovery, trimming.
 //!
-//! The path of a record: [`append`](Log::append) (a number, mostly from a `loan`, and bytes in a
-//! `stage`) -> `write` (one leader at a time takes all threads' bytes, in LSN order, reaches the
-//! barrier, writes, syncs) -> `segment` (files). In an object store several threads write an object
-//! each instead (`objects`). It is read back through `recover`, or, by readers of changes, through
-//! `kept`. `docs/format/log.md` and `log-object.md` have the bytes, and
-//! `docs/guide/crash-safety.md` the argument.
+//! The path of a record has three parts. [`append`](Log::append) gives it a number, mostly from a
+//! `loan`, and puts its bytes in a `stage`. In `write` one leader at a time takes all threads'
+//! bytes, in LSN order, reaches the barrier, writes and syncs. `segment` has the files. In an
+//! object store several threads write an object each instead (`objects`). It is read back through
+//! `recover`, or, by readers of changes, through `kept`. `docs/format/log.md` and `log-object.md`
+//! have the bytes, and `docs/guide/crash-safety.md` the argument.
 //!
 //! Which module decides what:
 //! * `append`, `loan`, `stage`: numbers, space, buffers

@@ -11,7 +11,7 @@
 //!
 //! Spares hold old records, numbered lower than any that recovery looks for, so they match nothing.
 //!
-//! The data read may be only in the page cache: the previous process was killed, or a sync in it
+//! The data read may be only in the page cache. The previous process was killed, or a sync in it
 //! failed, after which a second sync has nothing to write. So before anything relies on the log,
 //! recovery syncs its names and rewrites the records that are not proved durable. Segments before
 //! the last one need neither: each was synced, without an error, before the next got its name.
@@ -79,8 +79,8 @@ impl Log {
     }
 
     /// Opens a log and replays the records after `from`, which is that of the newest durable
-    /// checkpoint. The caller synced the log up to there before it wrote the checkpoint, which must
-    /// be durable on disk, because segments before it are freed here.
+    /// checkpoint. The caller synced the log up to there before it wrote the checkpoint. The
+    /// checkpoint must be durable on disk, because segments before it are freed here.
     pub fn open(
         env: &Env,
         directory: &str,
@@ -107,8 +107,8 @@ impl Log {
     }
 
     /// Makes durable what [`Log::open`] is about to replay, or is replaying, and passes it to
-    /// `visit`: for an engine that writes a checkpoint of a part of it, before which the log must
-    /// be durable at least as far. `from` is the one passed to `open`.
+    /// `visit`. An engine that writes a checkpoint of a part of it calls this, because the log must
+    /// be durable at least as far before that. `from` is the one passed to `open`.
     pub fn settle(
         env: &Env,
         directory: &str,
@@ -380,7 +380,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The last record that a segment proves durable: a record states which one was durable when it was
+/// The last record that a segment proves durable. A record states which one was durable when it was
 /// written, and a mark after the last record states that all were.
 fn proved(seed: u32, bytes: &[u8], end: usize) -> u64 {
     let mark = Record::decode(seed, &bytes[end..]).ok().filter(|mark| mark.header.is_mark());

@@ -16,7 +16,7 @@
 //! segment.
 //!
 //! The spares are removed before anything else, and so are the segments kept for other readers than
-//! recovery: the discarded numbers are used again, and these files may hold records with the same
+//! recovery. The discarded numbers are used again, and these files may hold records with the same
 //! numbers.
 //!
 //! If a file is not the segment of its name (`stray`), the log is not truncated before that file is
@@ -53,9 +53,9 @@ pub struct Cut {
     pub last: Lsn,
     /// The last record known to have been discarded; `last` where none is.
     pub known: Lsn,
-    /// Upper bound of the discarded bytes of records: everything after the last one that is left,
-    /// up to the end of the last intact one, of all segments, plus a partial record at the end of a
-    /// file. Bytes between intact records may never have been records.
+    /// Upper bound of the discarded bytes of records. It is everything after the last one that is
+    /// left, up to the end of the last intact one, of all segments. A partial record at the end of
+    /// a file is added. Bytes between intact records may never have been records.
     pub bytes: u64,
     /// Bytes missing from segments that became shorter, from the one with the last record on, and
     /// from a missing one. Their contents are unknown.
@@ -439,8 +439,8 @@ fn given_up(
     // A number that no record can reach is the name of another kind of file.
     for &(first, ref path) in gone.iter().filter(|(first, _)| *first <= COUNTED_MAX) {
         let there = look(files, path, RECORDS_START, first.max(last.0 + 1))?;
-        // A segment has all records from the one in its name to the next one's; but a file without
-        // evidence in itself is not proved a segment by its name.
+        // A segment has all records from the one in its name to the next one's. But its name alone
+        // does not prove a file without evidence in itself to be a segment.
         let is_one = there.last > 0 || has_its_name(files, path, first)?;
         let before = if is_one { first - 1 } else { 0 };
         add(There { last: there.last.max(before), ..there });

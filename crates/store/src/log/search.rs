@@ -47,7 +47,7 @@ pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> TailScan {
             let length = header.as_ref().map_or(rest.len(), |head| head.length as usize);
             let (from, to) = (at + HEADER_BYTES, at + HEADER_BYTES + length);
             found.stale = found.stale.max(to.min(rest.len()));
-            // Not summed byte by byte: an apparent record may be user data, and there may be
+            // Not summed byte by byte. An apparent record may be user data, and there may be
             // millions of such places, each with a length of megabytes.
             if let Ok(header) = header
                 && to <= rest.len()

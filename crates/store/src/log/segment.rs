@@ -1,10 +1,10 @@
 //! Segments: the files of the log, and how one is created, used, and reused.
 //!
 //! A segment is created as `spare-N`: fully allocated, with arbitrary content. To be used, it gets
-//! a header, is synced, and only then renamed to `<first LSN in hex>.log`, which `sync_dir` makes
-//! durable before the first record is written. So a named segment has an intact header and a
+//! a header, is synced, and only then renamed to `<first LSN in hex>.log`. `sync_dir` makes that
+//! name durable before the first record is written. So a named segment has an intact header and a
 //! predecessor that was synced to its end. Trimming removes a segment, renames it back to a spare,
-//! or renames it to `<first LSN in hex>.kept` where readers need its records: files that recovery
+//! or renames it to `<first LSN in hex>.kept` where readers need its records. Files that recovery
 //! must not use have names that it ignores.
 
 use std::collections::VecDeque;
@@ -174,7 +174,7 @@ impl Writer {
     }
 
     /// Writes a mark after the last record, which states that everything before was synced. The
-    /// mark is not synced itself, and the next record overwrites it: it helps recovery after a
+    /// mark is not synced itself, and the next record overwrites it. It helps recovery after a
     /// crash of the process, and later bit rot, not after power loss. Without it, damage to the
     /// last records could go unnoticed.
     pub(super) fn mark(&mut self, seed: u32) -> device::Result<()> {

@@ -1,12 +1,12 @@
 //! Stages: the bytes of numbered records that wait to be written, in one stage per thread (threads
 //! beyond their number share).
 //!
-//! So appending writes no bytes to cache lines that another thread has just written: the only
+//! So appending writes no bytes to cache lines that another thread has just written. The only
 //! shared line that moves between processors is the one with the next number. A thread locks its
 //! stage, takes a number, and releases the stage when its bytes are there. The writer notes the
-//! last number first and then reads the stages, so it finds all records up to that one, and merges
+//! last number first and then reads the stages. So it finds all records up to that one, and merges
 //! them by number. A thread that has made space for its record gets the number while it still holds
-//! the log's lock, and uses a stage separate from the threads'.
+//! the log's lock. It uses a stage separate from the threads'.
 //!
 //! Invariant: the records of a stage ascend, and each ends where the next one begins.
 
@@ -20,8 +20,8 @@ const OWN_STAGES: usize = 8;
 /// The last one is for threads that get their number after making space.
 const STAGES: usize = OWN_STAGES + 1;
 
-/// Bytes of several threads that are merged before they are written: few enough to be still in the
-/// processor's cache, and not to evict its earlier working set.
+/// Bytes of several threads that are merged before they are written. They are few enough to be
+/// still in the processor's cache, and not to evict its earlier working set.
 const MERGED_BYTES: usize = 64 << 10;
 
 /// A stage with cache lines of its own.

@@ -1,8 +1,8 @@
 //! Files that have a segment's name but are not that segment: a user copied, created or renamed
 //! them.
 //!
-//! A name proves nothing. The file's own contents count, and those of the segment before it: a
-//! segment gets its name after the one before it ended, so if that one contains the record in the
+//! A name proves nothing. The file's own contents count, and those of the segment before it. A
+//! segment gets its name after the one before it ended. So if that one contains the record in the
 //! name, or a later one, no segment ever began there. Also, a segment that begins before the one
 //! from which the log is read is not needed. Such a file is left in place and reported. If neither
 //! is known, the file may be a destroyed segment: the log is damaged there.
@@ -90,7 +90,7 @@ pub(super) fn take_strays(
     Ok(strays)
 }
 
-/// What a file is that is not the segment of its name: its header is of another, or it has neither
+/// What a file is that is not the segment of its name. Its header is of another, or it has neither
 /// a header nor the record in its name.
 fn what_is(files: &Files, name: u64) -> Result<Option<Is>> {
     let file = files.device.open(&files.segment_path(name))?;

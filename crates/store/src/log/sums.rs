@@ -1,12 +1,12 @@
 //! Checksums of any part of a long buffer, each in constant time regardless of its length.
 //!
-//! The search of a torn tail checks at every byte whether a record begins there. A user who fills
-//! the log with bytes that look like headers of long records could make the search sum megabytes
+//! The search of a torn tail checks at every byte whether a record begins there. A user could fill
+//! the log with bytes that look like headers of long records. The search would then sum megabytes
 //! for each of millions of places. But CRC32C is linear: the state for bytes `a..b` follows from
-//! the states after `..a` and `..b`, which are stored every `STRIDE` bytes, in one pass.
+//! the states after `..a` and `..b`. These are stored every `STRIDE` bytes, in one pass.
 //!
-//! A state is the content of the CRC's register, without the inversions at either end: it is 0
-//! after no bytes, and is `shift`ed by the number of following bytes, whatever they are, before
+//! A state is the content of the CRC's register, without the inversions at either end. It is 0
+//! after no bytes. It is `shift`ed by the number of following bytes, whatever they are, before
 //! their own state is added. A shift by n bytes multiplies by x^(8n) modulo the polynomial.
 
 use format::log_record::sum_payload;

@@ -344,8 +344,8 @@ fn no_spare_segment_survives_truncation() {
     assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 300);
 }
 
-/// Syncs of a log with a small buffer after committers have filled the first segment and continued
-/// until enough is buffered, or a thread has synced; and what is buffered then.
+/// Syncs of a log with a small buffer, and what is buffered then. Committers have filled the first
+/// segment and continued until enough is buffered, or a thread has synced.
 fn fill_one_segment(log: &Log, most: u64) -> (u64, u64) {
     let first = payload(0).len() as u64;
     loop {
@@ -501,8 +501,8 @@ fn adding_threads_do_not_take_space_made_for_a_deleting_one() {
     log.close().unwrap();
 }
 
-/// A sync fails, the process ends, the log is opened again and the records are there: then they
-/// must survive a power cut too, although the kernel considered them written. The same where they
+/// A sync fails, the process ends, the log is opened again and the records are there. They must
+/// then survive a power cut too, although the kernel considered them written. The same where they
 /// are made durable during a replay.
 #[test]
 fn data_of_a_failed_sync_is_durable_after_reopening() {

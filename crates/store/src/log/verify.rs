@@ -1,8 +1,8 @@
 //! Checks a log that no process has open, and rewrites headers of its segments.
 //!
-//! A check judges as an opening does, and continues where only a header is damaged, of a segment
+//! A check judges as an opening does. It continues where only a header is damaged, of a segment
 //! whose other fields are all known (`beginning`). Such a header is rewritten in place, by one
-//! write and a sync: until that completes, it is as damaged as before, and nothing else is changed.
+//! write and a sync. Until that completes, it is as damaged as before, and nothing else is changed.
 
 use std::sync::Arc;
 

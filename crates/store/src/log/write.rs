@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Only step 2 enforces the order "data before the record that names it"; a log of objects
-//! (`objects/send.rs`) does so before it sends one. A failure anywhere latches: after a failed
+//! (`objects/send.rs`) does so before it sends one. A failure anywhere latches. After a failed
 //! write or sync the on-disk state is unknown, and a retry could report as durable what the kernel
 //! has discarded.
 
@@ -87,8 +87,8 @@ impl Log {
     }
 
     /// The thread that will sync for others waits until as many threads want to sync as the last
-    /// sync served. The threads that the last sync woke are about to append their next records, and
-    /// a leader that begins without them makes them wait for two syncs.
+    /// sync served. The threads that the last sync woke are about to append their next records. A
+    /// leader that begins without them makes them wait for two syncs.
     pub(super) fn gather(&self, state: &mut Locked<'_>) {
         if self.options.window.is_zero() || state.waiters >= state.group {
             return;
@@ -103,7 +103,7 @@ impl Log {
     }
 
     /// Syncs when the oldest unsynced record is older than the interval, and writes what committers
-    /// left to the caller of this; returns how long until the next call is due.
+    /// left to the caller of this. Returns how long until the next call is due.
     pub fn flush_if_due(&self) -> Result<Duration> {
         let mut state = self.state.lock();
         state.check_written()?;
@@ -164,9 +164,9 @@ impl Log {
         self.options.buffer_bytes_max / 2
     }
 
-    /// Where the buffered records end a segment, which syncs it, or become an object, leaves that
-    /// to the thread that calls `flush_if_due`: no commit waits for the disk or the store then,
-    /// unless too much is buffered. Returns whether it was left.
+    /// Leaves a write to the thread that calls `flush_if_due` where the buffered records end a
+    /// segment, which syncs it, or become an object. No commit waits for the disk or the store
+    /// then, unless too much is buffered. Returns whether it was left.
     fn leave(&self, state: &mut State) -> bool {
         let most = self.left_bytes_max();
         let waits = !state.cuts.is_empty() || self.objects.is_some();

@@ -1,5 +1,5 @@
-//! Power is cut before every operation of a script: what was synced comes back, in order and
-//! whole, and nothing comes back that was not appended - also after a second crash.
+//! Power is cut before every operation of a script. What was synced comes back, in order and whole,
+//! and nothing comes back that was not appended - also after a second crash.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -67,8 +67,8 @@ fn every_flipped_bit_is_named_or_harmless_when_the_tail_is_torn() {
         let promised = promises();
         run(&log, 1, seed, 60, &promised).unwrap();
         drop(log);
-        // The mark behind the last sync may be among what the crash lost, and then the last
-        // records look like a torn tail when they are damaged: it is kept here.
+        // The mark behind the last sync may be among what the crash lost, and then damaged last
+        // records look like a torn tail. So the mark is kept here.
         let disk = device.after_crash(CrashPolicy::KeepAll, seed);
         let from = promised.checkpoint.load(Ordering::SeqCst);
         let last = open(&disk.copy(), from).unwrap().recovery.replayed + from;

@@ -1,5 +1,5 @@
 //! One suite for the log in every place: segment files on the simulated disk, objects in memory,
-//! and objects in a directory of the operating system.
+//! and objects in a local directory.
 //!
 //! The place keeps what a manifest keeps: the last record of the checkpoint, and for objects the
 //! epoch and where the log continues.

@@ -132,8 +132,8 @@ fn a_link_that_changes_no_time_is_found() {
     );
 }
 
-/// A rollback brings numbers back that a directory had before, beside those that it got since, and
-/// what is made then may get those again that were used meanwhile.
+/// A rollback brings numbers back that a directory had before, beside those that it got since. What
+/// is made then may get those again that were used meanwhile.
 #[test]
 fn numbers_return_that_were_used_before() {
     after(
@@ -173,7 +173,7 @@ fn numbers_return_that_were_used_before() {
     );
 }
 
-/// A directory that is rolled back becomes a subvolume of its own, so a file that left it before is
+/// A directory that is rolled back becomes a subvolume of its own. So a file that left it before is
 /// there twice with one number, and two names of one file become two files.
 #[test]
 fn a_file_that_left_a_directory_is_also_in_it_after_its_rollback() {

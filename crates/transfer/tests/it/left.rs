@@ -57,8 +57,8 @@ fn crashed(world: &World, policy: testing::CrashPolicy) -> World {
     World { fs, env }
 }
 
-/// The next increment from the same base takes the place of one that was cut, or that a crash
-/// ended before anything of it was kept, but not of one that is under way.
+/// The next increment from the same base replaces one that was cut, or that a crash ended before
+/// anything of it was kept. It does not replace one that is under way.
 #[test]
 fn an_increment_removes_what_others_to_its_destination_left() {
     for engine in Engine::ALL {
@@ -106,8 +106,8 @@ fn an_increment_removes_what_others_to_its_destination_left() {
     }
 }
 
-/// The power fails after the snapshot is there, and before what is kept of its stream is removed:
-/// no token is of it, and the next stream of it removes that.
+/// The power fails after the snapshot is there, and before what is kept of its stream is removed.
+/// No token is of it, and the next stream of it removes that.
 #[test]
 fn what_is_left_of_a_stream_that_was_received_has_no_token() {
     for engine in Engine::ALL {

@@ -1,5 +1,5 @@
-//! Random histories of a directory on both engines: what is received, complete and by increments
-//! from any older snapshot, equals the source in every attribute, and is sent on to a third volume.
+//! Random histories of a directory on both engines. What is received, complete and by increments
+//! from any older snapshot, equals the source in every attribute. It is sent on to a third volume.
 
 use fastrand::Rng;
 use fs::{Allocate, Engine, FileSystem, NewNode, RenameMode, SetXattr};
@@ -120,7 +120,7 @@ impl History<'_> {
         self.world.tick();
     }
 
-    /// Rolls a directory back to a snapshot of it, or takes that: numbers of inodes return that the
+    /// Rolls a directory back to a snapshot of it, or takes one. Numbers of inodes return that the
     /// directory had before, beside those that were given since. Not where a file has several
     /// names. The rollback divides it (`cases`), and not each history after that is sent as it is.
     fn roll_back(&mut self) {

@@ -157,7 +157,7 @@ fn the_rest_of_another_increment_is_neither_sent_nor_received() {
     assert!(error.contains("was received already"), "{error}");
 }
 
-/// The power fails after a part of the rest was applied: what is continued is the copy that was
+/// The power fails after a part of the rest was applied. What is continued is the copy that was
 /// kept, and not what the rest has made of the stage.
 #[test]
 fn an_increment_continues_after_a_crash_from_the_copy_that_was_kept() {

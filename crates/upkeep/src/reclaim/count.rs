@@ -1,5 +1,5 @@
-//! Counts the initial contents of a copy of a directory, so that the volume reports exact numbers
-//! of files and bytes although a copy is made without reading its contents.
+//! Counts the initial contents of a copy of a directory. So the volume reports exact numbers of
+//! files and bytes although a copy is made without reading its contents.
 //!
 //! From its first operation on a copy's usage record gathers what is created and removed. One walk
 //! over a pinned state counts what exists. That count, minus the record in that same state, is what

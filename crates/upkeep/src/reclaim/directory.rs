@@ -7,7 +7,7 @@
 //! Processes that work in a directory below may still change it, and move things out of it. So each
 //! removal locks the places of all directories above, and verifies that they are still nested as
 //! they were. The counts are updated, because what is moved out stays in use. Front ends are
-//! notified of changes of what they hold: other names of a file show a link less, and a process
+//! notified of changes of what they hold. Other names of a file show a link less, and a process
 //! that works in a directory below sees its names disappear.
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) struct Emptying {
 }
 
 /// A directory, and how far it is empty. An engine may have to skip everything that was removed to
-/// reach the rest, so the same part is not read again for each few names.
+/// reach the rest. So the same part is not read again for each few names.
 #[derive(Debug, Clone, Copy)]
 struct Level {
     directory: u64,
@@ -419,8 +419,8 @@ fn plan_names(
     Ok(gone)
 }
 
-/// Plans the notices of names (cookie, inode) of a directory that go: of the names if the directory
-/// is held, otherwise none was looked up, and one of each inode.
+/// Plans the notices of names (cookie, inode) of a directory that go. Each name gets one if the
+/// directory is held; otherwise no name was looked up. Each inode gets one.
 fn notify_of(
     at: &Context<'_>,
     plan: &mut Plan,

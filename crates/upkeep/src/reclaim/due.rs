@@ -2,12 +2,12 @@
 //!
 //! A snapshot or clone keeps everything alive that it shares with its source. Garbage are records
 //! outside of its directory that the source has changed or removed, and the contents that they
-//! point to; a page of contents weighs as much as a record. Pruning costs as much as the directory
+//! point to. A page of contents weighs as much as a record. Pruning costs as much as the directory
 //! has records, and frees contents. It is due when the garbage weighs more than the directory has
 //! records, or when the source is gone. Contents that the source still has are no garbage, even if
 //! the file was moved or its attributes changed. Both are counted up to a limit that doubles while
-//! neither count ends. They are counted again only after changes in proportion to what was read (a
-//! removed source is noticed at once), and after a rest in proportion to the time that took. It
+//! neither count ends. They are counted again only after changes in proportion to what was read,
+//! and after a rest in proportion to the time that took. A removed source is noticed at once. It
 //! does not matter that other snapshots keep the same garbage alive: they are due as well, and
 //! pruned snapshots of one directory still share.
 

@@ -1,10 +1,10 @@
 //! Extraction: makes a tree hold exactly what is reachable from a directory of another tree.
 //!
-//! The source must not change meanwhile (a snapshot's tree, or a clone taken for the purpose).
-//! The target is empty, or holds an earlier or a similar state: then only differences are
-//! written, so that it keeps sharing nodes with whatever it was cloned from. The work is a walk
-//! from the root in bounded steps. Nothing is remembered on disk, and after a crash it starts
-//! again with a new target.
+//! The source must not change meanwhile (a snapshot's tree, or a clone taken for the purpose). The
+//! target is empty, or holds an earlier or a similar state. Then only differences are written, so
+//! that it keeps sharing nodes with whatever it was cloned from. The work is a walk from the root
+//! in bounded steps. Nothing is remembered on disk, and after a crash it starts again with a new
+//! target.
 
 use device::Set;
 use format::entry_record::{EntryRecord, Target};
@@ -272,7 +272,7 @@ fn extents_task(ino: u64) -> Task {
 /// Records, sorted by key.
 pub(super) type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The records of a linked inode with only its reachable names; none when no name is reachable,
+/// The records of a linked inode with only its reachable names. None when no name is reachable,
 /// unless it has no names at all: such an inode is held.
 pub(crate) fn linked_records(store: &dyn Store, reach: &mut Reach, ino: u64) -> FsResult<Records> {
     let tree = reach.tree();

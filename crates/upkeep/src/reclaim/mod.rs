@@ -1,5 +1,5 @@
-//! Reclaims the space of what nothing points to, in bounded steps: detached directories entry by
-//! entry, subvolumes and trees whole, and, by pruning, what a snapshot or clone shares but cannot
+//! Reclaims the space of what nothing points to, in bounded steps. Detached directories go entry by
+//! entry, subvolumes and trees whole. Pruning reclaims what a snapshot or clone shares but cannot
 //! reach.
 //!
 //! Which module decides what:

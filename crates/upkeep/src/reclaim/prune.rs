@@ -95,7 +95,7 @@ pub(super) fn step(
         // Done, or abandoned; or the subvolume was removed meanwhile, and its trees wait under
         // their records.
         Ok(false) | Err(inode::FsError::Stale) => pruner.watch.rest(fs, job.subvol),
-        // What the step had taken is lost with it, so the job begins again after a rest: to
+        // What the step had taken is lost with it, so the job begins again after a rest. To
         // continue would install a tree that lacks what could not be read.
         Err(error) => {
             pruner.watch.rest_long(fs, job.subvol);
@@ -263,9 +263,9 @@ fn matches_caught(outcome: Outcome) -> bool {
     }
 }
 
-/// Puts the new tree in place and detaches the old one, in one commit; with the gate held, and
-/// after it caught up with what changed in `trees`, where a writable subvolume is pruned. `false`:
-/// too much changed.
+/// Puts the new tree in place and detaches the old one, in one commit. Where a writable subvolume
+/// is pruned, that is done with the gate held, and after it caught up with what changed in `trees`.
+/// `false`: too much changed.
 fn swap(
     fs: &Governed,
     leaving: &mut Leaving,

@@ -38,8 +38,8 @@ const LINKS_AT_ONCE: usize = 1024;
 /// A directory of a subvolume.
 type DirectoryId = (u64, u64);
 
-/// Where a round begins: in a shard of the table of nodes, at a node and, where that has several
-/// names, at the one that a directory has by a cookie.
+/// Where a round begins: in a shard of the table of nodes, at a node. If that has several names,
+/// also at the one that a directory has by a cookie.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     shard: usize,

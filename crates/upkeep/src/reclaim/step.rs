@@ -2,11 +2,11 @@
 //! it. When nothing is detached, it counts copies, and then continues pruning.
 //!
 //! What was detached is read a batch at a time, in the order in which it was detached, and from the
-//! first again: a step costs the same however much waits. What a step must know of the whole
-//! volume - which subvolumes front ends hold, which trees subvolumes have - is looked up once a
-//! batch, after the batch was read. That suffices: no name points to what waits, so that nobody
-//! takes hold of it later; and a subvolume gets a tree that waits only by pruning, which removes
-//! the record of the wait.
+//! first again. A step costs the same however much waits. A step must know of the whole volume
+//! which subvolumes front ends hold, and which trees subvolumes have. That is looked up once a
+//! batch, after the batch was read. That suffices: no name points to what waits, so nobody takes
+//! hold of it later. A subvolume gets a tree that waits only by pruning, which removes the record
+//! of the wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -174,8 +174,8 @@ fn step((fs, reclaim): (&Governed, &Reclaim), work: &mut Work, budget: usize) ->
     Ok(done)
 }
 
-/// A detached object that is not held: the one that the last step had a part of, or one behind it,
-/// and from the first again.
+/// A detached object that is not held. It is the one that the last step had a part of, or one
+/// behind it, and from the first again.
 fn next(
     fs: &Governed,
     reclaim: &Reclaim,

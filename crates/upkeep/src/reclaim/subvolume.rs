@@ -1,6 +1,6 @@
-//! Removes a whole subvolume, or a tree without a subvolume: one commit, after those that are
-//! mounted in it were detached in commits of bounded size, beside which writers continue. The store
-//! frees the nodes in steps of its own, and marking finds contents without references.
+//! Removes a whole subvolume, or a tree without a subvolume, in one commit. Before it, those that
+//! are mounted in it are detached in commits of bounded size, beside which writers continue. The
+//! store frees the nodes in steps of its own, and marking finds contents without references.
 
 use std::sync::Arc;
 
@@ -32,9 +32,9 @@ enum Way {
     Whole(Vec<u64>),
 }
 
-/// Removes a detached subvolume that is not held; returns how much was done, whether it is gone,
-/// and the numbers of those mounted in it that were detached, once those who inherit them have
-/// theirs.
+/// Removes a detached subvolume that is not held. Returns how much was done, and whether it is
+/// gone. Also returns the numbers of those mounted in it that were detached, once those who inherit
+/// them have theirs.
 pub(super) fn remove(fs: &Governed, sequence: u64, id: u64) -> FsResult<(u64, bool, Vec<u64>)> {
     let mut ledger = fs.admin.lock_known(fs);
     if let Some(given) = fs.give_to_one_heir(&mut ledger, id)? {

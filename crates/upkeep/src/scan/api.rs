@@ -75,8 +75,8 @@ pub(super) trait InRecords {
     /// What a directory's record holds of it.
     fn directory(&self) -> DirectoryElsewhere;
 
-    /// Permission bits that a record can hold, and whether the extended attributes, where they are
-    /// kept, have an access list: the group bits are its mask then.
+    /// Permission bits that a record can hold. If the extended attributes, where they are kept,
+    /// have an access list, the group bits are its mask.
     fn mode(&self, xattrs: &XattrRecord) -> u32;
 }
 

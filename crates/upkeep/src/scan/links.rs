@@ -24,7 +24,7 @@ pub(super) struct Link {
     /// Our number.
     pub(super) ino: u64,
     /// A hash of the last scanned state, so that the same state is not compared and written for
-    /// every name; `None` before the scan met it.
+    /// every name. `None` before the scan met it.
     pub(super) hash: Option<u64>,
 }
 

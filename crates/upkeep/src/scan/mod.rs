@@ -6,8 +6,8 @@
 //! until then. An abandoned or crashed scan changes nothing, and the next one continues in the same
 //! clone.
 //!
-//! [The beginning](crate::Upkeep::scan_begin) and the end are in `run`; `rows` writes the names of
-//! a directory; `vanish` removes what no longer exists; `links` records inodes with several names;
+//! [The beginning](crate::Upkeep::scan_begin) and the end are in `run`. `rows` writes the names of
+//! a directory; `vanish` removes what no longer exists; `links` records inodes with several names.
 //! `skeleton` returns the previous state of directories; `notify` is for front ends.
 
 mod vanish;

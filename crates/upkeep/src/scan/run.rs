@@ -1,9 +1,9 @@
 //! A scan from its beginning to its end.
 //!
-//! Crash argument: the clone's number is in the scan record in the commit that creates it, and
-//! every commit of a scan changes only that clone and the record. The commit at the end names the
-//! clone as the subvolume's tree and the old tree as detached, in one batch. So after a crash
-//! either the old state is in force and the next scan finds the clone, or the new one is.
+//! Crash argument: the clone's number is in the scan record in the commit that creates it. Every
+//! commit of a scan changes only that clone and the record. The commit at the end names the clone
+//! as the subvolume's tree and the old tree as detached, in one batch. So after a crash either the
+//! old state is in force and the next scan finds the clone, or the new one is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,9 @@ use super::links::Links;
 use super::notify::Notify;
 use super::{ScanInfo, ScanOptions};
 
-/// A scan commits when its batch is this long, in bytes: large, so that a commit's own cost
-/// vanishes; well below the greatest batch, which the names of one part of a directory may fill.
+/// A scan commits when its batch is this long, in bytes. It is large, so that a commit's own cost
+/// vanishes. It is well below the greatest batch, which the names of one part of a directory may
+/// fill.
 const FLUSH_BYTES: usize = 512 << 10;
 
 /// What a volume keeps between scans.

@@ -3,7 +3,7 @@
 //!
 //! A damaged copy must not prevent changes of what is whole. If a commit to both is refused for
 //! damage, the copies are abandoned. The commit records that in the counter of the root, in both
-//! trees, so that outdated copies are not used; a repair, or the next opening, rebuilds them.
+//! trees, so that outdated copies are not used. A repair, or the next opening, rebuilds them.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The volume's own records, which are stored twice (decision 0079): in the volume's own tree, and
-//! in a second one with separate nodes, runs and blocks.
+//! The volume's own records, which are stored twice (decision 0079). They are in the volume's own
+//! tree, and in a second one with separate nodes, runs and blocks.
 //!
 //! Everything that reads or changes them - the namespace, data, searches, checks - uses a store. So
 //! one layer over the engine's store handles both trees:
@@ -90,9 +90,9 @@ pub fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Corrupt(_) | Error::Missing { .. } | Error::NoTree(VOLUME | COPY))
 }
 
-/// Whether the copies can answer despite an error: damage, or a read that the operating system
-/// failed for any reason but a resource shortage of the process. Nothing is abandoned, removed or
-/// rebuilt for it, unlike for damage.
+/// Whether the copies can answer despite an error. The error is damage, or a read that the
+/// operating system failed for any reason but a resource shortage of the process. Nothing is
+/// abandoned, removed or rebuilt for it, unlike for damage.
 ///
 /// A request to an object store that has no answer, or an error of the service, has no number of
 /// the operating system. It proves nothing about what the store has: a volume that opened despite

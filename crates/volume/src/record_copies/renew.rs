@@ -11,9 +11,9 @@
 //! 3. The tree is rebuilt with all of that, in one commit.
 //! 4. The records without a copy are removed from beside the copies.
 //!
-//! If the log has changes of a tree that could not be replayed into it, step 1 and dropping the
-//! tree are one record of the log. Then the volume is opened again: the next replay ends without
-//! that tree, and lacks nothing (`drop_unknown`).
+//! The log may have changes of a tree that could not be replayed into it. Then step 1 and dropping
+//! the tree are one record of the log. The volume is opened again after it: the next replay ends
+//! without that tree, and lacks nothing (`drop_unknown`).
 //!
 //! The copies: dropped, together with the note that they exist, and created as for a volume that
 //! has none. After a crash anywhere the next repair continues.
@@ -51,9 +51,9 @@ pub fn renew(engine: &dyn Store) -> std::result::Result<(), OpenError> {
     }
 }
 
-/// Has the log drop the one of the two trees that is not fully known since it was replayed, if that
-/// alone keeps the store from accepting changes, and the other tree is complete. Returns whether to
-/// open the store again.
+/// Has the log drop the one of the two trees that is not fully known since it was replayed. Does so
+/// if that tree alone keeps the store from accepting changes, and the other tree is complete.
+/// Returns whether to open the store again.
 pub fn drop_unknown(engine: &dyn Store) -> std::result::Result<bool, OpenError> {
     let mut batch = Batch::new();
     match engine.unknown()[..] {

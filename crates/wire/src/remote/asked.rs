@@ -1,5 +1,5 @@
-//! Reads a request in two parts, by two threads: the one that receives it needs what is before its
-//! call, the one that executes it the call. So each part is decoded once.
+//! Reads a request in two parts, by two threads. The one that receives it needs what is before its
+//! call; the one that executes it needs the call. So each part is decoded once.
 
 use serde::Deserialize;
 
@@ -24,7 +24,7 @@ pub struct AskedHead {
 
 impl AskedHead {
     /// Takes what it acknowledges. Of the groups it keeps one more than `groups_max`, which shows
-    /// that they are too many: a request may wait, and then holds no more than its message counts
+    /// that they are too many. A request may wait, and then holds no more than its message counts
     /// for. (Lists have several times the bytes of their encoding.)
     pub fn shorten(&mut self, groups_max: usize) -> Vec<u64> {
         self.who.groups.truncate(groups_max + 1);

@@ -36,7 +36,7 @@ pub struct Resume {
     /// What only its client knows.
     pub secret: [u8; 16],
     /// A number that the client raises with each connection that it makes for the session, from 0
-    /// for the first: a hello that arrives late does not replace a newer connection.
+    /// for the first. So a hello that arrives late does not replace a newer connection.
     pub attempt: u64,
 }
 

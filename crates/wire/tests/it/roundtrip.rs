@@ -46,7 +46,7 @@ fn items_round_trip() {
     assert_eq!(Items::next(&mut rest), None);
 }
 
-/// Contents that are not copied: the pieces together are the message that a copy would be, and the
+/// Contents that are not copied. The pieces together are the message that a copy would be, and the
 /// contents in them are the caller's own memory.
 #[test]
 fn contents_apart_are_where_a_copy_would_be() {

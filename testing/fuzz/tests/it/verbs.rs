@@ -1,5 +1,5 @@
 //! Every method of a volume that the daemon, mounts, streams or servers call is called on falsified
-//! volumes, too: a new one without fuzzing fails the test.
+//! volumes, too. A new one without fuzzing fails the test.
 
 use std::collections::BTreeSet;
 use std::path::Path;

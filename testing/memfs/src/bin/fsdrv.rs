@@ -1,5 +1,5 @@
 //! `fsdrv DIRECTORY [--threads N] [--files N] [--layout own|shared] [--phases create,list]
-//! [--server PID]`: runs the load in a directory and prints a line of JSON for each phase. What is
+//! [--server PID]` runs the load in a directory. It prints a line of JSON for each phase. What is
 //! created stays where unlinking is not the last of the phases.
 
 use std::path::PathBuf;

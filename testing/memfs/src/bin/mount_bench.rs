@@ -1,9 +1,10 @@
 //! `mount-bench --pando PROGRAM --memfs PROGRAM --scratch DIRECTORY [--rounds N] [--files N]
-//! [--threads 1,4] [--server-threads N]`: our mount, the yardstick and the disk below both, under
-//! the same load in one run, in turn; prints a line of JSON for each phase and number of threads.
+//! [--threads 1,4] [--server-threads N]` compares our mount, the yardstick and the disk below both.
+//! They are under the same load in one run, in turn. It prints a line of JSON for each phase and
+//! number of threads.
 //!
-//! Wall time is compared round by round and the median of the ratios is what counts, so that a
-//! machine that does other work too harms both alike. The order within a round rotates.
+//! Wall time is compared round by round and the median of the ratios is what counts. So a machine
+//! that does other work too harms both alike. The order within a round rotates.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};

@@ -30,8 +30,8 @@ where
     checker.assert_properties();
 }
 
-/// Explores a broken variant until it violates each of these properties: in breadth, so that the
-/// violations printed are the shortest, and in the short form in depth, which finds one sooner.
+/// Explores a broken variant until it violates each of these properties. Exploring in breadth
+/// prints the shortest violations; the short form explores in depth, which finds one sooner.
 fn breaks<M>(name: &str, model: M, properties: &[&'static str])
 where
     M: Model<State: Value, Action: Value> + Send + Sync + 'static,

@@ -1,5 +1,6 @@
-//! A coordinator of servers in memory, as etcd is one: leases by a clock of its own, calls that are
-//! slow, lost before or after they are executed, or cut off, and a state that may be yesterday's.
+//! A coordinator of servers in memory, as etcd is one. It has leases by a clock of its own, and a
+//! state that may be yesterday's. Calls are slow, lost before or after they are executed, or cut
+//! off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Servers, clients, and the log in an object store, in a simulated world that a seed determines:
-//! the real code of all of them under one scheduler (`testing::sim`), with faults, and checkers.
+//! Servers, clients, and the log in an object store, in a simulated world that a seed determines.
+//! The real code of all of them runs under one scheduler (`testing::sim`), with faults, and
+//! checkers.
 
 #[cfg(test)]
 mod calls;

@@ -171,7 +171,7 @@ fn serve_by_campaign(world: &Arc<World>, plan: &Arc<Plan>) -> (Host, Vec<ServerM
     (last, all)
 }
 
-/// Keeps a server running until the clients are done; returns the last, and those before it: some
+/// Keeps a server running until the clients are done. Returns the last, and those before it: some
 /// do not know that they are not the last.
 fn serve_all(world: &Arc<World>, plan: &Arc<Plan>) -> (Host, Vec<ServerMachine>) {
     let mut random = fastrand::Rng::with_seed(world.seed ^ 0x7365_7276);

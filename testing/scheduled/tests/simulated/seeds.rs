@@ -1,4 +1,4 @@
-//! Many seeds: whatever goes wrong, every call has its place in an order, what was answered is
+//! Many seeds. Whatever goes wrong, every call has its place in an order, what was answered is
 //! found after the last crash, and clients get on.
 
 use std::process::Stdio;

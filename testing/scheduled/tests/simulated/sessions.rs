@@ -1,6 +1,6 @@
 //! Whether sessions of clients outlive the servers that they began at.
 //!
-//! A single one may end: its client, its server or the store may have been out of reach for longer
+//! A single one may end. Its client, its server or the store may have been out of reach for longer
 //! than a server waits for earlier sessions. Most do not, so they are counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! Files of segments whose names were exchanged, or that were duplicated, when a volume was
-//! restored from copies: all of it is reported, nothing is freed or overwritten, and once the names
+//! restored from copies. All of it is reported, and nothing is freed or overwritten. Once the names
 //! are corrected everything can be read.
 
 use std::ops::ControlFlow;
@@ -157,7 +157,7 @@ fn background_work_gives_nothing_back_of_files_whose_names_were_exchanged(engine
 
 fn a_second_file_of_a_segment_is_reported_and_both_are_kept(engine: Engine) {
     let made = made(engine, 64);
-    // An open segment gets a file that is none in its place; a sealed one gets a copy of
+    // An open segment gets a file that does not belong in its place. A sealed one gets a copy of
     // another under the name of its next generation.
     let crashed = made.crashed.copy();
     let files = crashed.files();

@@ -1,6 +1,6 @@
-//! Collections on a volume with an index: a failed read, at each possible place, deletes nothing
-//! that is named, and once the disk reads again everything is found and reads back. Files of the
-//! index that no base names are deleted, the others stay, whichever of them are damaged.
+//! Collections on a volume with an index. A failed read, at each possible place, deletes nothing
+//! that is named. Once the disk reads again everything is found and reads back. Files of the index
+//! that no base names are deleted, the others stay, whichever of them are damaged.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

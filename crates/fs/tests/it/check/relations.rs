@@ -1,5 +1,5 @@
-//! Relations of records that are each right by themselves: subvolumes that contain each other, or
-//! that have one tree, numbers of two objects, epochs; and what prevents a comparison.
+//! Relations of records that are each right by themselves: subvolumes that contain each other or
+//! share one tree, numbers of two objects, epochs. Also what prevents a comparison.
 
 use std::ops::ControlFlow;
 

@@ -96,8 +96,8 @@ fn is_at_the_inode(store: &dyn Store, bytes: &[u8]) -> bool {
     bulk.is_some_and(|bulk| bulk == bytes)
 }
 
-/// Attributes that only one of the names has are kept; where two have one name the newest wins, and
-/// what would let others in is not taken over.
+/// Attributes that only one of the names has are kept. Where two have one name the newest wins. An
+/// attribute that would let others in is not taken over.
 fn attributes_of_all_names_are_kept(engine: Engine) {
     use format::entry_record::Target;
     use format::xattr_record::XattrRecord;

@@ -1,5 +1,5 @@
-//! A disk begins to fail while a volume is repaired, after the preceding check, or during it:
-//! nothing is removed or rebuilt because of a read error. Once the disk reads again the next repair
+//! A disk begins to fail while a volume is repaired, after the preceding check, or during it.
+//! Nothing is removed or rebuilt because of a read error. Once the disk reads again the next repair
 //! reaches the result that the first would have.
 
 use std::ops::ControlFlow;
@@ -22,9 +22,9 @@ on_each_engine!(a_disk_that_fails_after_the_check_costs_nothing);
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
-/// Much is to be repaired, in several rounds, and all comes back: a subvolume whose record only the
-/// copy has, one and a directory that are marked as removed, contents that an inode does not
-/// know of.
+/// Much is to be repaired, in several rounds, and all comes back. The copy alone has the record of
+/// one subvolume. Another subvolume and a directory are marked as removed. An inode does not know
+/// of contents.
 fn hurt(made: &Made) -> SimDevice {
     let device = falsified(&made.device, |store, batch| {
         let clone = |(_, record): &(u64, SubvolumeRecord)| {

@@ -1,5 +1,6 @@
-//! A small volume with one of everything: directories, small and large files, hard links, symbolic
-//! links, attributes short and long, a subvolume, a snapshot, a clone, an index, a log.
+//! A small volume with one of everything. It has directories, small and large files, hard and
+//! symbolic links, and short and long attributes. It also has a subvolume, a snapshot, a clone, an
+//! index and a log.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

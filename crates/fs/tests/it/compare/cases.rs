@@ -384,8 +384,8 @@ fn what_is_no_pair_of_states_is_refused(engine: Engine) {
     refused(&v.fs, &root(), (d, snapshots), &FsError::Stale);
 }
 
-/// More inodes than there is memory for are compared part by part; what cannot be divided ends the
-/// comparison, which then has no more changes than it reported.
+/// If there are more inodes than there is memory for, they are compared part by part. What cannot
+/// be divided ends the comparison, which then has no more changes than it reported.
 fn memory_is_bounded(engine: Engine) {
     let v = fresh(engine);
     let d = v.dir(ROOT, "d").node;

@@ -69,8 +69,8 @@ fn a_comparison_reads_what_differs(engine: Engine) {
     assert!(many <= few + few / 4 + 16, "{many} reads, and {few} with a few files");
 }
 
-/// Reads of comparisons of a directory in a volume that also has much else: of its snapshot with
-/// the present, before and after the snapshot was pruned, and of two pruned snapshots.
+/// Reads of comparisons of a directory in a volume that also has much else. Its snapshot is
+/// compared with the present, before and after pruning, and two pruned snapshots with each other.
 fn reads_of_pruned(engine: Engine, files: usize, outside: usize) -> [u64; 3] {
     let device = SimDevice::new(2);
     let options = OpenOptions { prune_records: 64, ..options() };
@@ -258,8 +258,8 @@ fn reads_between(
     device.counts().of(Op::Read) - before
 }
 
-/// Reads of a comparison of a snapshot with the present, of 200 changes, with runs that were merged
-/// since the snapshot: those below it, and those of the changes.
+/// Reads of a comparison of a snapshot with the present, of 200 changes. Runs were merged since the
+/// snapshot: those below it, and those of the changes.
 fn reads_after_merges(engine: Engine, files: usize) -> u64 {
     let device = SimDevice::new(4);
     let mut subject = with_files(&device, engine, files);
@@ -284,8 +284,8 @@ fn merged_runs_cost_what_differs(engine: Engine) {
 }
 
 /// Reads of comparisons of each snapshot of a chain with the present, and how many merges there
-/// were: each snapshot shares other runs with it, and a stack that is too deep has runs of
-/// different sharers merged.
+/// were. Each snapshot shares other runs with it. In a stack that is too deep, runs of different
+/// sharers are merged.
 fn reads_of_chain(engine: Engine, files: usize) -> (Vec<u64>, u64) {
     let device = SimDevice::new(5);
     let mut subject = with_files(&device, engine, files);
@@ -303,9 +303,9 @@ fn reads_of_chain(engine: Engine, files: usize) -> (Vec<u64>, u64) {
     (reads.collect(), merged)
 }
 
-/// A merge of runs that a state shares with runs that it does not is of eight runs of about one
-/// size, so a comparison reads at most what changed since the oldest of them, and not the large
-/// run below.
+/// A merge of runs that a state shares with runs that it does not takes eight runs of about one
+/// size. So a comparison reads at most what changed since the oldest of them, and not the large run
+/// below.
 fn a_chain_of_snapshots_costs_what_changed_along_it(engine: Engine) {
     let ((few, merged), (many, _)) = (reads_of_chain(engine, 4000), reads_of_chain(engine, 40_000));
     println!(

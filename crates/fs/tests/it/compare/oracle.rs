@@ -1,5 +1,5 @@
 //! A full comparison of two directories through the calls of the file system, which must agree with
-//! what `Fs::compare` reports: the changes, applied to the old listing, must give the new one, each
+//! what `Fs::compare` reports. The changes, applied to the old listing, must give the new one. Each
 //! must be true, and none may be left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -233,9 +233,8 @@ fn is_true(old: &Node, new: &Node, mut right: Fields, reported: Fields) -> bool 
     old.attr.kind == new.attr.kind && right == reported
 }
 
-/// Whether each name that is created or removed is one of an inode that the other listing has just
-/// if it is marked so, and each that is renamed is of one inode. For directories without
-/// subvolumes.
+/// Checks inodes of changes. A created or removed name is marked as a link if and only if the other
+/// listing has its inode too. A renamed one is of one inode. For directories without subvolumes.
 pub(super) fn check_inodes(fs: &fs::Volume, (old, new): (NodeId, NodeId), found: &[Difference]) {
     let listings = [list(fs, &Caller::root(), old), list(fs, &Caller::root(), new)];
     let inodes = listings

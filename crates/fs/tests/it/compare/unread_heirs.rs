@@ -12,8 +12,8 @@ fn root() -> Caller {
     Caller::root()
 }
 
-/// `/d` with the nested `n` and the directory `other`, each with a file, and a snapshot of `/d` in
-/// which the entry of `n` is damaged. `n` was changed since.
+/// `/d` with the nested `n` and the directory `other`, each with a file. In a snapshot of `/d` the
+/// entry of `n` is damaged. `n` changed since then.
 struct Damaged {
     v: Volume,
     snapshot: SubvolId,

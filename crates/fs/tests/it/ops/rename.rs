@@ -332,8 +332,9 @@ fn what_is_above_a_target_is_read_once_unless_a_directory_changes_its_parent() {
     assert!((many - few).abs_diff(3 * once) < 20, "{few} reads, {many} with {once} levels more");
 }
 
-/// A directory moves below another one, while the top of what is above its target moves into it:
-/// before each record that the first one reads. The other one ends meanwhile, or waits for it.
+/// A directory moves below another one, while the root of the tree that holds its target moves into
+/// it. The second move comes before each record that the first one reads. The other one ends
+/// meanwhile, or waits for it.
 #[test]
 fn of_two_renames_that_together_make_a_loop_one_is_refused() {
     const LEVELS: u64 = 8;
@@ -392,8 +393,8 @@ fn loop_error() -> FsError {
     FsError::InvalidArgument("")
 }
 
-/// A directory moves below another one, the top of which is removed with all below it, before each
-/// record that the move reads: it moved before that, or stays where it was.
+/// A directory moves below another one. Before each record that the move reads, the top of its
+/// target is removed with all below it. The directory moved before that, or stays where it was.
 #[test]
 fn nothing_moves_into_what_was_removed() {
     const LEVELS: u64 = 8;

@@ -358,8 +358,8 @@ fn the_heirs_of_a_home_are_few_through_generations() {
     }
 }
 
-/// Two subvolumes are written to in turn, one step after the other, while clones are made: a clone
-/// has never a step without the one before it, and all that ended before it began.
+/// Two subvolumes are written to in turn, one step after the other, while clones are made. A clone
+/// never has a step without the one before it, and has all that ended before it began.
 fn changes_beside_clones_are_in_them_in_their_order(engine: Engine) {
     const CLONES: u64 = 40;
     let v = volume_on(engine, inode::NameHash::BITS);

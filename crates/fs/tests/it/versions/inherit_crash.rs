@@ -1,5 +1,5 @@
 //! Power is cut before every write and sync while subvolumes that a clone inherits change, move and
-//! are removed: the clone has them as they were, and nothing is damaged.
+//! are removed. The clone has them as they were, and nothing is damaged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,6 @@
-//! Inheritance of nested subvolumes concerns those that inherit, and nobody else: copies of other
-//! directories, searches elsewhere, users with quotas, older programs, and damage in a copy.
+//! Inheritance of nested subvolumes concerns those that inherit, and nobody else. Tested are copies
+//! of other directories, searches elsewhere, users with quotas, older programs, and damage in a
+//! copy.
 
 use format::entry_record::{EntryRecord, Target};
 use format::inherited_record::{INHERITED_PREFIX, InheritedRecord};
@@ -78,8 +79,8 @@ fn a_copy_inherits_only_what_is_mounted_below_the_copied_directory() {
     assert_whole(&v.fs);
 }
 
-/// A copy does not read without end to learn what it inherits: then it inherits from the whole
-/// subvolume, and is given nothing that is not below it.
+/// A copy bounds its reads to learn what it inherits. Beyond the bound it inherits from the whole
+/// subvolume, and gets nothing that is not below it.
 #[test]
 fn a_copy_beside_very_many_mount_points_inherits_from_the_subvolume() {
     let v = volume();
@@ -273,9 +274,9 @@ struct OfDamaged {
     reopened: bool,
 }
 
-/// A subvolume changes while the tree of a snapshot cannot be read, so that the snapshot has it
-/// apart, and its entry points to the original. A copy of the snapshot has the same tree, and shows
-/// what the snapshot does.
+/// A subvolume changes while the tree of a snapshot cannot be read. So the snapshot has it apart,
+/// and its entry points to the original. A copy of the snapshot has the same tree, and shows what
+/// the snapshot does.
 #[test]
 fn a_copy_of_a_snapshot_that_could_not_be_read_has_what_the_snapshot_has() {
     for bits in 0..16_u32 {

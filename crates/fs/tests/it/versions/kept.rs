@@ -191,8 +191,8 @@ fn the_owner_of_its_contents_manages_a_removed_directorys_snapshot() {
     assert!(listed(&v, &root(), SnapshotsOf::All).is_empty());
 }
 
-/// By number a user reaches no more than by the names while the directory exists: not the snapshot,
-/// not the present contents of the directory, and nothing is deleted.
+/// While the directory exists, a user reaches no more by number than by the names. That is neither
+/// the snapshot nor the present contents of the directory, and nothing is deleted.
 #[test]
 fn an_inode_number_bypasses_no_closed_directory() {
     let v = volume();
@@ -385,8 +385,9 @@ fn a_list_is_narrowed_to_a_name_and_a_way_and_ended() {
     assert_eq!(visited, 1);
 }
 
-/// Directories that were rolled back are climbed from to find the paths of removed ones, each way
-/// once: with all of each way, one user's rollbacks took the steps of everybody's searches.
+/// To find the paths of removed directories, the search climbs from directories that were rolled
+/// back, each way once. When it climbed all of each way, one user's rollbacks took the steps of
+/// everybody's searches.
 #[test]
 fn rollbacks_in_a_deep_directory_cost_few_steps() {
     const DEEP: usize = 300;

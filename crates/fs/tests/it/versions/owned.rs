@@ -119,8 +119,8 @@ fn rollback_keeps_other_users_concurrent_files() {
     race(&v, snapshot, |_, top| v.fs.rollback(&user(OWNER), top, b"one"));
 }
 
-/// A directory that belongs to the caller comes into the tree with one below that does not, and a
-/// subvolume is mounted in it: both are looked at whole.
+/// A directory that belongs to the caller comes into the tree with one below that does not. Also a
+/// subvolume is mounted in it. Both are checked whole.
 #[test]
 fn a_directory_moved_into_a_tree_is_checked_whole() {
     let v = volume();

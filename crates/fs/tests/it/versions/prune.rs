@@ -40,8 +40,8 @@ fn a_snapshot_releases_a_removed_sibling() {
     assert_eq!(contents(&v, dir), before);
 }
 
-/// It was looked at again only after as many commits as could have made it due by what they
-/// change: on an idle volume what its source had was kept for ever.
+/// It was looked at again only after as many commits as could make it due by their changes. So an
+/// idle volume kept for ever what its source had.
 #[test]
 fn a_clone_frees_shared_space_after_its_source_is_gone() {
     let v = volume();
@@ -182,8 +182,8 @@ fn settle_through_errors(v: &Volume) {
     panic!("background work never ends");
 }
 
-/// Pruning continued after a read error without what it had been about to copy, and then gave up
-/// the only tree that was whole: files of a snapshot read as zeros.
+/// Pruning continued after a read error without what it had been about to copy. It then gave up the
+/// only tree that was whole: files of a snapshot read as zeros.
 #[test]
 fn a_read_error_anywhere_loses_nothing_and_blocks_nothing() {
     let mut counts = None;
@@ -237,8 +237,8 @@ fn extents(v: &Volume, node: NodeId) -> usize {
     count
 }
 
-/// Only records were counted: contents of any size were kept for ever by a snapshot or clone of
-/// something else, if they were those of few files.
+/// Only records were counted. So a snapshot or clone of something else kept contents of any size
+/// for ever, if few files had them.
 #[test]
 fn a_copy_releases_large_contents_of_few_removed_files() {
     let fill = |v: &Volume, node: NodeId, byte: u8| {

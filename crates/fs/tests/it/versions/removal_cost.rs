@@ -1,5 +1,5 @@
-//! What the removal of very many nested subvolumes costs, in records that are read, and how much
-//! one commit of it writes: a writer waits for that.
+//! What the removal of very many nested subvolumes costs, in records read. Also how much one commit
+//! of it writes, for which a writer waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +17,8 @@ use crate::support::{Volume, assert_whole, user, volume};
 #[derive(Debug)]
 struct Cost {
     reads: u64,
-    /// Most that was read without a commit while the ledger was locked, for which every snapshot,
-    /// clone, rollback and removal waits; and most commits of a step.
+    /// Most records read without a commit while the ledger was locked, and most commits of a step.
+    /// Every snapshot, clone, rollback and removal waits for that lock.
     locked_reads: u64,
     step_commits: u64,
     /// Most bytes that one step wrote.
@@ -273,8 +273,8 @@ fn others_wait_as_long_for_a_user_with_any_number_of_nested_subvolumes() {
     }
 }
 
-/// What the first callers after an opening have others wait for, each on a volume of its own: one
-/// is bound by the share of its user, one changes what a clone inherits, one looks at that.
+/// What the first callers after an opening make others wait for, each on a volume of its own. One
+/// is bound by the share of its user. One changes what a clone inherits, and one looks at that.
 fn blocking_after_opening(count: u64) -> Vec<(&'static str, Blocking)> {
     let owner = user(OWNER);
     let first = |what, work: &dyn Fn(&Volume, NodeId)| {

@@ -1,4 +1,4 @@
-//! Schedules of snapshots belong to a lineage and act with the rights of the user who set them; a
+//! Schedules of snapshots belong to a lineage and act with the rights of the user who set them. A
 //! hold survives every way to delete a snapshot.
 
 use fs::{FileSystem, FsResult, Keep, QuotaLimits, Schedule};

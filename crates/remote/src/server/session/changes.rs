@@ -1,6 +1,6 @@
 //! Changes of a session that the volume keeps: each has a number, and is executed once.
 //!
-//! * The volume keeps the answers of the numbers above the confirmed one, 1,024 of them at most: a
+//! * The volume keeps the answers of the numbers above the confirmed one, 1,024 of them at most. A
 //!   change with another number is refused, whichever process began the session.
 //! * A session ends in the volume when no change of it runs.
 

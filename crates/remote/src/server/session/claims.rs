@@ -1,12 +1,12 @@
 //! What a client claims that it held before this process served the volume.
 //!
-//! What it proves is given again without a question about what clients share: another order of
+//! What it proves is given again without a question about what clients share. Another order of
 //! arrival must not take open files or locks from a client. A lock that cannot be set again ends
 //! the session, so that its programs learn of it.
 //!
-//! * What counts is what one connection claimed, the last whose welcome requires it: a client gives
-//!   back what it likes between two connections, and claims the rest from the beginning.
-//! * A node that was claimed on an earlier connection stays until that one has claimed all: a file
+//! * Only what the last connection claimed counts, the last whose welcome requires it. A client
+//!   gives back what it likes between two connections, and claims the rest from the beginning.
+//! * A node that was claimed on an earlier connection stays until that one has claimed all. A file
 //!   without a name would be removed in between.
 
 use std::collections::BTreeMap;

@@ -107,8 +107,8 @@ fn mismatched_attribute_columns_are_damage() {
     assert!(!found(&others, &rare(None)).unwrap().is_empty());
 }
 
-/// Whatever is carried, and however rows are ordered by it, a search finds the same as a list;
-/// values are both shorter and longer than a column carries.
+/// Whatever is carried, and however rows are ordered by it, a search finds the same as a list.
+/// Values are both shorter and longer than a column carries.
 #[test]
 fn searches_by_any_number_of_attributes_agree_with_a_list() {
     for seed in 0..12 {

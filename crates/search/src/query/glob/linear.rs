@@ -3,7 +3,7 @@
 //!
 //! The part between two stars has a fixed number of letters, so its first match is the best one. A
 //! literal is found by the algorithm of Knuth, Morris and Pratt. For any other part, a bit mask
-//! tracks, for all start positions at once, how much of the part each one has matched before the
+//! tracks all start positions at once. It has how much of the part each one has matched before the
 //! current letter.
 
 use std::collections::BTreeMap;

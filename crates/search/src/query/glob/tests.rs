@@ -48,7 +48,7 @@ fn patterns_match_bytes_or_characters() {
     assert!(Glob::new(b"A[B]*", true, Letters::Bytes).unwrap().matches(b"aBc"));
 }
 
-/// As GNU find 4.9 does with `-iname`: both ends of a range ignore case, but items named in a set -
+/// As GNU find 4.9 does with `-iname`. Both ends of a range ignore case, but items named in a set -
 /// a class, or a letter as `[=a=]` or `[.a.]` - do not.
 #[test]
 fn sets_ignore_the_case_of_ranges_and_not_of_what_is_named() {

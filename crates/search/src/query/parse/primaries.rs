@@ -43,8 +43,8 @@ impl Parser<'_> {
                 self.warn_late(word);
                 self.contents_first = true;
             }
-            // These could change nothing: a volume is one file system, and file systems mounted
-            // over it are not visible here; link counts are not relied on; warnings are few; a
+            // These could change nothing. A volume is one file system, and file systems mounted
+            // over it are not visible here. Link counts are not relied on, warnings are few, and a
             // query sees one state.
             b"-xdev"
             | b"-mount"

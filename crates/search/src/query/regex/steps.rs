@@ -1,7 +1,7 @@
-//! Matches a regular expression in counted steps, so that a match of a long text can be cancelled:
-//! all states that the automaton may be in after each byte, as by Thompson. Each byte that is read
-//! is a step, and each state that is entered; all other work is in proportion to these. `regex`
-//! matches faster, and cannot be interrupted.
+//! Matches a regular expression in counted steps, so that a match of a long text can be cancelled.
+//! It keeps all states that the automaton may be in after each byte, as by Thompson. Each byte that
+//! is read is a step, and each state that is entered; all other work is in proportion to these.
+//! `regex` matches faster, and cannot be interrupted.
 
 use regex_automata::nfa::thompson::{NFA, State};
 use regex_automata::util::primitives::StateID;

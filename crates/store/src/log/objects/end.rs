@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! * The owner gives its grant up before it sends the seal, and gets no other.
-//! * It has waited for the grants of openings before its own: an owner that ends earlier leaves the
+//! * It has waited for the grants of openings before its own. An owner that ends earlier leaves the
 //!   log without a seal, and the next opening waits as after a crash.
 //! * All records are acknowledged, so the seal is at the first absent number.
 //!

@@ -1,17 +1,17 @@
 //! Grants: when answers may be given from memory.
 //!
 //! A read from memory is right only while no other opening serves the store. A process cannot know
-//! that of this moment, only of one that has passed: when it sent a request that succeeded only
-//! because there was no seal. From that moment it may answer for the length of a grant. The next
-//! opening seals the log, and waits for that length and for a drain, for answers on their way
+//! that of this moment, only of one that has passed. That is when it sent a request that succeeded
+//! only because there was no seal. From that moment it may answer for the length of a grant. The
+//! next opening seals the log, and waits for that length and for a drain, for answers on their way
 //! ([`Log::serve_from`]). So an answer within a grant is older than any change of the next opening.
 //! An owner that ends in order gives its grant up and seals its log itself (`end`): then the next
-//! opening waits for the drain alone.
-//! This needs clocks that run at the same rate, and nothing else.
+//! opening waits for the drain alone. This needs clocks that run at the same rate, and nothing
+//! else.
 //!
-//! A proof is an acknowledged object, counted from when its first request was sent; or the next
-//! number, requested and found absent, counted from when that was sent. An object behind a missing
-//! one proves nothing: the seal may be between them.
+//! A proof is an acknowledged object, counted from when its first request was sent. Or it is the
+//! next number, requested and found absent, counted from when that was sent. An object behind a
+//! missing one proves nothing: the seal may be between them.
 
 use std::sync::Arc;
 use std::time::Duration;

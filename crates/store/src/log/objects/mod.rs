@@ -11,8 +11,9 @@
 //! * Nothing is written before the opening's manifest names this log ([`ObjectLog::announce`]).
 //! * Only objects that a listed manifest made superfluous are deleted, and no seal ever (`trim`).
 //!
-//! `recover` seals and reads the log of an earlier opening, `read` reads this one, `grant` proves
-//! that this opening still owns the store, `end` seals this log when its owner ends in order.
+//! `recover` seals and reads the log of an earlier opening, and `read` reads this one. `grant`
+//! proves that this opening still owns the store. `end` seals this log when its owner ends in
+//! order.
 
 mod end;
 mod grant;

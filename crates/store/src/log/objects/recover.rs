@@ -4,8 +4,8 @@
 //! acknowledges nothing more, whenever it continues. Objects are never changed, so what is before
 //! the seal can be read at leisure.
 //!
-//! An object behind the end was never acknowledged, except where the store lost one: records state
-//! how far the log was durable when they were numbered, and if that contradicts the end, the log is
+//! An object behind the end was never acknowledged, except where the store lost one. Records state
+//! how far the log was durable when they were numbered. If that contradicts the end, the log is
 //! damaged.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -25,8 +25,8 @@ use super::super::{LogOptions, Recovery, Replay};
 use super::{LogPosition, ObjectLog, Opening, bytes_of, decode, object_name};
 use crate::{Error, LogObjects, Lsn, Result};
 
-/// How far ahead of an owner that is at work a seal is put: more objects than it makes while that
-/// is on its way, so that one is enough.
+/// How far ahead of an owner that is at work a seal is put. These are more objects than the owner
+/// makes while the seal is on its way, so that one is enough.
 const FAR: u64 = 64;
 /// Objects that are read at a time. Each waits for a request, and has at most some MiB.
 const READ_AHEAD: u64 = 8;

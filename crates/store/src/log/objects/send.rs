@@ -1,10 +1,10 @@
 //! Writing objects: each by the thread that took its records, several at the same time.
 //!
-//! A thread that waits for a record takes the buffered records as the next object, makes the data
-//! durable that they name, and creates the object. Meanwhile other threads do the same with later
-//! records. If a request fails, the object stays, and is sent again: by this thread for as long as
-//! the settings allow, then by the next one that waits. Nothing is latched by a failed request: the
-//! same bytes under the same name have the same effect however often they are sent.
+//! A thread that waits for a record takes the buffered records as the next object. It makes the
+//! data durable that they name, and creates the object. Meanwhile other threads do the same with
+//! later records. If a request fails, the object stays, and is sent again. This thread does that
+//! for as long as the settings allow, then the next one that waits. A failed request latches
+//! nothing: the same bytes under the same name have the same effect however often they are sent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

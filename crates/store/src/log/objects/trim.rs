@@ -56,8 +56,8 @@ impl ObjectLog {
         self.inner.lock().doomed.extend(names.map(|&number| object_name(epoch, number)));
     }
 
-    /// Searches once for objects of records that openings before the last one left: one that ended
-    /// before it deleted them, or whose request was carried out late.
+    /// Searches once for objects of records that openings before the last one left. Such an opening
+    /// ended before it deleted them, or its request was carried out late.
     fn sweep(&self) {
         if std::mem::replace(&mut self.inner.lock().swept, true) {
             return;

@@ -269,8 +269,8 @@ fn a_misnamed_segment_is_reported() {
     }
 }
 
-/// If the file of its name is damaged, a copy may be all that is left: the report advised removing
-/// it, and a cut removed it.
+/// If the file of its name is damaged, a copy may be all that is left. The report advised removing
+/// it, and truncating the log removed it.
 #[test]
 fn a_copy_beside_a_damaged_segment_is_kept_for_the_administrator() {
     let (whole, segments) = made(28);

@@ -1,6 +1,6 @@
-//! What only an opening reads - superblocks, manifests, heads of blobs, the log - is also checked
-//! while a volume is in use: the daemon that has it open does not need it, but after a crash the
-//! volume would not open. And no problem is reported for concurrent writes.
+//! Only an opening reads superblocks, manifests, heads of blobs and the log; they are also checked
+//! while a volume is in use. The daemon that has it open does not need them, but after a crash the
+//! volume would not open. No problem is reported for concurrent writes.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -183,8 +183,8 @@ impl Target<'_> {
         random.choice(&others).copied()
     }
 
-    /// Other bytes that were at a place earlier, or at the same place of an earlier file of the
-    /// same kind, where files are never written over.
+    /// Other bytes that were at a place earlier. Where files are never written over, those at the
+    /// same place of an earlier file of the same kind.
     fn older(&self, place: &DamageSite, now: &[u8]) -> Option<Vec<u8>> {
         if !self.were.is_empty() {
             return self.same_kind(place, now);
@@ -215,8 +215,8 @@ impl Target<'_> {
 }
 
 impl Target<'_> {
-    /// What was a whole structure of the same kind at this place, or in an earlier file of the
-    /// same kind where files are never written over.
+    /// A whole structure of the same kind that was at this place earlier. Where files are never
+    /// written over, it is one of an earlier file of the same kind.
     pub(super) fn same_kind(&self, place: &DamageSite, now: &[u8]) -> Option<Vec<u8>> {
         let DamageSite { path, offset, length, structure, .. } = place;
         let here = &now[*offset as usize..place.end() as usize];

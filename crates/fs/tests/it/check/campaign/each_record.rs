@@ -1,6 +1,6 @@
 //! A crash before each record of the log: the state that is found then existed before, in order,
-//! and each state that existed is found. So what a user may find after a crash is known for each
-//! record, and not only for each call: a call of more than one record is marked in `made`.
+//! and each state that existed is found. So the test knows what a user may find after a crash for
+//! each record, not only for each call. `made` marks the calls of more than one record.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Power is cut at a write of a repair: the state then is as before it or repaired, in whole or in
-//! part, never worse; and another repair reaches the result that the first would have.
+//! Power is cut at a write of a repair. The state then is as before it or repaired, in whole or in
+//! part, never worse. Another repair reaches the result that the first would have.
 
 use std::sync::Arc;
 

@@ -86,9 +86,9 @@ pub(super) fn made(seed: u64, base: &Base, log_elsewhere: bool) -> Volume {
     Volume { closed: media.copy(), crashed, olds, right, states }
 }
 
-/// The state between two records of one removal. Where the trash has no directory yet that a name
-/// goes into, that is made first, in a record of its own: what a crash leaves then is all as it was
-/// before, and the directory, empty.
+/// The state between two records of one removal. If the trash has no directory yet for a name, a
+/// record of its own makes it first. A crash then leaves everything as it was before, and the
+/// directory, empty.
 fn with_a_place_to_keep(before: &Dump, after: &Dump) -> Option<Dump> {
     const TRASH: &[u8] = b".trash";
     let is_made = |path: &&OpPath| {
@@ -107,8 +107,9 @@ fn with_a_place_to_keep(before: &Dump, after: &Dump) -> Option<Dump> {
     Some(between)
 }
 
-/// Makes a volume of which places were used again: files that are changed, made and removed, each
-/// time up to a checkpoint, and one that grows within its last page; and what was there after each.
+/// Makes a volume whose places were used again. Files are changed, made and removed, each time up
+/// to a checkpoint, and one grows within its last page. Also returns what was there after each
+/// step.
 pub(super) fn made_worn(seed: u64, base: &Base) -> Volume {
     let media = Media::new(seed, false);
     let options = opened_with(Durability::Async);

@@ -146,8 +146,8 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
     }
 }
 
-/// What may come of a damage, by all that it struck: the least of it is as bad as the least that
-/// comes of any, the worst as bad as the worst.
+/// The outcomes that a damage may have, by all that it struck. The least bad one is the worst of
+/// the structures' least bad ones; the worst is the worst of any.
 pub(super) fn permitted(struck: &[&DamageSite], damage: Damage) -> (Outcome, Outcome) {
     let each = || struck.iter().map(|place| of_one(place.structure, damage));
     let least = each().map(|(least, _)| least).max();

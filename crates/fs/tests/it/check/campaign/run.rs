@@ -1,10 +1,11 @@
 //! The campaign itself.
 //!
-//! For each damage: nothing panics; every answer is right or an I/O error, never wrong; if a call
-//! is refused the error and the check name the place of the damage; after the repair the volume is
-//! clean and answers everything as before, or the check names what is lost, and the rest is as
-//! before. The possible effects of damage of each structure are in `permitted`. Only what the state
-//! points to is damaged (`anatomy`), so nothing except what is listed there may go unnoticed.
+//! For each damage nothing panics, and every answer is right or an I/O error, never wrong. If a
+//! call is refused, the error and the check name the place of the damage. After the repair the
+//! volume is clean and answers everything as before. Otherwise the check names what is lost, and
+//! the rest is as before. The possible effects of damage of each structure are in `permitted`. Only
+//! what the state points to is damaged (`anatomy`), so nothing except what is listed there may go
+//! unnoticed.
 //!
 //! A short run damages one place of each structure in each way; with `PANDO_SLOW`, all of them, or
 //! a part (`part`). The table that it prints is in `docs/fsck.md`.
@@ -206,7 +207,7 @@ impl Case<'_> {
     }
 
     /// Whether all that points to the damage in files that are not named is itself damaged, and
-    /// named: with that as it was, they are named.
+    /// named. With those pointers as they were, the files are named.
     fn is_hidden(&self, media: &Media, unnamed: &BTreeSet<&str>) -> bool {
         if self.damage != Damage::Other || unnamed.len() == self.files().len() {
             return false;
@@ -250,9 +251,9 @@ impl Case<'_> {
         unnamed
     }
 
-    /// Each path that is refused is named, or a directory above it, or another name of the same, or
-    /// that so many records of a subvolume cannot be read for what it is refused for. Of contents
-    /// that are lost the names can be listed.
+    /// Each path that is refused is named, or a directory above it, or another name of the same
+    /// inode. Or the check names that many unreadable records of a subvolume, which is why the path
+    /// is refused. Of contents that are lost the names can be listed.
     fn assert_named(&self, seen: &Seen, report: &VolumeReport) {
         let Case { what, volume, .. } = self;
         let named: BTreeSet<&[u8]> =

@@ -1,5 +1,5 @@
-//! Which cases of a campaign are run: all of them, or, with `PANDO_PART=3/8`, the third eighth of
-//! them, or, with `PANDO_CASE=WORDS`, those whose names contain these words. A case is the same
+//! Which cases of a campaign are run: by default all of them. `PANDO_PART=3/8` runs the third
+//! eighth; `PANDO_CASE=WORDS` runs those whose names contain these words. A case is the same
 //! regardless of which others are run.
 
 /// What is requested.

@@ -1,6 +1,6 @@
 //! A read error of the disk (`Input/output error`) is a separate kind of finding, at any place of a
-//! volume: it is reported with file and byte, the rest is checked, and nothing is removed or
-//! rebuilt for it.
+//! volume. It is reported with file and byte; the rest is checked. Nothing is removed or rebuilt
+//! for it.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

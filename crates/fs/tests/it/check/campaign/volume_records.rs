@@ -1,4 +1,4 @@
-//! The volume's own records, which are stored twice: whatever is damaged in either tree, the volume
+//! The volume's own records, which are stored twice. Whatever is damaged in either tree, the volume
 //! opens, everything else can be read, and a repair rebuilds the damaged tree.
 
 use std::collections::BTreeMap;
@@ -240,8 +240,8 @@ fn damage_of_both_is_reported_and_nothing_changed() {
     }
 }
 
-/// If the volume opens although places of both are damaged, because opening does not read them,
-/// a repair reports both as damaged, and does not promise to rewrite them.
+/// Opening does not read all places, so the volume may open although places of both are damaged. A
+/// repair then reports both as damaged, and does not promise to rewrite them.
 #[test]
 fn an_impossible_repair_does_not_recommend_itself() {
     let mut opened = 0;

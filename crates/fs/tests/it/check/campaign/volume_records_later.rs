@@ -1,6 +1,6 @@
-//! The volume's own records after first damage: abandoned copies are never used, what only the
-//! copies have is not abandoned, a bad sector counts as damage for reading but removes nothing, and
-//! what an interrupted repair left is reported.
+//! The volume's own records after first damage. Abandoned copies are never used, and what only the
+//! copies have is not abandoned. A bad sector counts as damage for reading but removes nothing.
+//! What an interrupted repair left is reported.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use crate::check::volume::opened_with;
 use crate::script::scale;
 use crate::subject::{Base, FsSubject};
 
-/// A volume with so many snapshots that each of both trees has several leaves; and the key
-/// of the record of the last, and of one in the middle.
+/// A volume with so many snapshots that each of both trees has several leaves. Also returns the key
+/// of the last record, and of one in the middle.
 pub(super) fn with_snapshots(seed: u64, on: Engine) -> (Media, Vec<u8>, Vec<u8>) {
     let media = Media::new(seed, false);
     let base = Base::Engine(on);

@@ -1,5 +1,5 @@
-//! The volume's own records, with one of the two trees damaged where the log has changes of it: the
-//! volume opens read-only, by the other tree, and a repair loses nothing of what the log has.
+//! The volume's own records, with one of the two trees damaged where the log has changes of it. The
+//! volume opens read-only, by the other tree. A repair loses nothing of what the log has.
 
 use std::collections::BTreeSet;
 
