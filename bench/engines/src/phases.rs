@@ -1,9 +1,9 @@
 //! One engine, all rows, in one process: so that its highest memory is its own.
 //!
 //! 1. Entries are inserted in ascending order into a fresh store, which is then removed.
-//! 2. They are inserted in random order into another; or, where fewer updates were requested, in
-//!    ascending order, not measured, and then so many more at random. It settles, and its size is
-//!    taken.
+//! 2. They are inserted in random order into another. Where fewer updates were requested, they are
+//!    inserted in ascending order, not measured, and then so many more at random. It settles, and
+//!    its size is taken.
 //! 3. On that one: look-ups that hit and that miss, scans of whole directories; half of the entries
 //!    are deleted; snapshots and durable copies are taken.
 //!
