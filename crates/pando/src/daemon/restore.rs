@@ -1,5 +1,5 @@
-//! Restores one file or directory out of a snapshot, as the caller: a directory as a clone, a file
-//! as a new file that shares its contents with the snapshot's. Nothing is overwritten, and the
+//! Restores one file or directory out of a snapshot, as the caller. A directory becomes a clone, a
+//! file a new file that shares its contents with the snapshot's. Nothing is overwritten, and the
 //! name appears when what it names is complete.
 
 use fs::{Entry, FileSystem, Follow, FsResult, SetXattr, Volume};
@@ -9,8 +9,8 @@ use wire::{Failure, FailureKind};
 use super::about::{Answered, about};
 use super::held::{Held, below, names, split};
 
-/// Names that are looked up in snapshots of the directories above a path: each may have one of the
-/// name, so that their number grows with the square of the path's length.
+/// Names that are looked up in snapshots of the directories above a path. Each may have one of the
+/// name, so their number grows with the square of the path's length.
 const LOOKED_UP_MAX: usize = 1 << 20;
 
 /// As of access(2).

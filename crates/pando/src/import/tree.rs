@@ -4,10 +4,10 @@
 //! anything may still be made below them; until then they are closed to other users. For each of
 //! them one record is kept in memory, and for each that existed before, the names in it.
 //!
-//! What existed before the import began is a conflict, unless it is the same by kind, length, time
-//! and target: then an earlier run has imported it. A directory over a directory is none, either.
-//! What is below a hidden directory may be of another archive with the same names, lengths and
-//! times: there a file is the same only if its contents are.
+//! An entry that existed before the import began is a conflict, unless it is the same by kind,
+//! length, time and target. Then an earlier run has imported it. A directory over a directory is
+//! none, either. Entries below a hidden directory may be of another archive with the same names,
+//! lengths and times. There a file is the same only if its contents are.
 
 mod end;
 

@@ -87,7 +87,7 @@ struct Walk<'a> {
 }
 
 /// Walks a path. Refuses what the kernel would, and a link that another user left in a directory
-/// like `/tmp`, whatever the machine has set: root too would be led elsewhere by it.
+/// like `/tmp`, whatever the machine has set. Such a link would misdirect root, too.
 pub(super) fn walk(argument: &Path, last: Last, signs: Signs) -> Result<Walked> {
     let mut rest = Vec::new();
     push(&mut rest, argument);
