@@ -1,5 +1,5 @@
-//! What a volume keeps of the clients of the server that serves it, and what of that another
-//! process, which serves the volume later, asks for.
+//! What a volume keeps of the clients of the server that serves it. Another process that serves the
+//! volume later requests parts of it.
 
 use inode::NodeId;
 

@@ -3,7 +3,7 @@
 //!
 //! Invariants: a layer that defines nothing changes no argument and no result. Each call that can
 //! fail or take time passes [`Layer::around`] once, unless the layer defines the call. A method
-//! that is added to [`FileSystem`] is added here too, or does not reach what is below a layer: a
+//! that is added to [`FileSystem`] is added here too, or does not reach what is below a layer. A
 //! test compares the two lists.
 
 use std::sync::Arc;

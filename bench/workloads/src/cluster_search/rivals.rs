@@ -1,6 +1,6 @@
 //! Other ways to search the rows of one cluster, each in memory and uncompressed. They are a K-D
-//! tree with a node for each row, a scan of plain columns, a sorted index of each attribute, a scan
-//! of rows.
+//! tree with a node a row, scans of plain columns and of rows, and a sorted index of each
+//! attribute.
 
 use search::Attribute;
 

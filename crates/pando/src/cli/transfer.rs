@@ -77,8 +77,8 @@ pub(crate) struct ExportArgs {
     /// What to make
     #[arg(long, value_enum, default_value = "dir")]
     pub(crate) format: ExportFormat,
-    /// Memory for files with several names until the last; names beyond it become files of their
-    /// own, with a report [default: 256M, of a server 64M]
+    /// Memory for files with several names until the last; names beyond it become separate files,
+    /// with a report [default: 256M, of a server 64M]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<u64>,
 }

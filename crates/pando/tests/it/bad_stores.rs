@@ -1,5 +1,5 @@
-//! A volume on an S3 server with which something is wrong: each verb prints what, where and what to
-//! do, nothing is written, and nothing that was acknowledged is lost.
+//! A volume on an S3 server with which something is wrong. Each verb prints what, where and what to
+//! do. Nothing is written, and nothing that was acknowledged is lost.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

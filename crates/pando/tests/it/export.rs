@@ -14,7 +14,7 @@ use crate::other_users::Nobody;
 use crate::world::{NOBODY, World, is_root};
 
 /// What [`sample`] does not have: names that are long or not UTF-8, links to them, times before
-/// 1970, owners of seven digits, access lists, a device.
+/// 1970, owners of seven digits, ACLs, a device.
 pub(crate) fn odd(root: &Path) {
     let long = "l".repeat(120);
     let deep = root.join(&long);

@@ -414,8 +414,8 @@ fn however_an_import_ended_no_directory_stays_closed() {
     }
 }
 
-/// A store that has lost an object answers with a failure each time: only the object is left out,
-/// if that is wanted, and nothing is left out while the store does not answer at all.
+/// A store that has lost an object answers with a failure each time. Only the object is left out,
+/// if the option requests that. Nothing is left out while the store does not answer at all.
 #[test]
 fn a_lost_object_is_left_out_and_an_outage_is_not() {
     let import = Import::on("lsm");

@@ -282,7 +282,7 @@ fn seen(dump: &str) -> (Vec<u64>, Vec<String>) {
 }
 
 /// A program makes numbered files in ten directories in turn, removes the one of fifty before, and
-/// moves a token: at each moment the numbers are in a row, and one directory has the token.
+/// moves a token. At each moment the numbers are in a row, and one directory has the token.
 #[test]
 fn a_dump_is_of_one_moment_while_a_program_writes() {
     let world = World::new();

@@ -272,7 +272,7 @@ const GIVEN: &str = "writing.given_bytes";
 /// Files of the tree that is removed between `opened` and `now`.
 const REMOVED: u64 = 40;
 
-/// Requests of an opening, a few commits, and a sign of life each second at most: one for each file
+/// Requests of an opening, a few commits, and a sign of life each second at most. One for each file
 /// that was removed would be more.
 fn is_of_few(truth: &Truth, value: &Value) -> bool {
     number(value) < REMOVED + truth.seconds
