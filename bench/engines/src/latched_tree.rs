@@ -97,7 +97,7 @@ struct Leaf {
     /// Where the value of each key is.
     places: Vec<u8>,
     values: Vec<Value>,
-    /// Counts changes, for who copied it and comes back.
+    /// Counts changes, for a thread that copied it and comes back.
     changes: u64,
 }
 

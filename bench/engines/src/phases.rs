@@ -172,7 +172,7 @@ fn random(options: &Options, sheet: &mut Sheet) -> Result<()> {
 
 fn reads(options: &Options, engine: &mut dyn Engine, sheet: &mut Sheet) -> Result<()> {
     let order = Shuffle::new(options.entries, SEED + 2);
-    // What was read is added up, so that it has to be read; and it is checked.
+    // The bytes read are added up, so that they have to be read; and the sum is checked.
     let mut sum = 0_u64;
     for (name, kind) in [("get_hit", Kind::There), ("get_miss", Kind::Absent)] {
         // Not counted: what brings the cache to what this kind of reading keeps in it.

@@ -41,7 +41,7 @@ pub(crate) fn start() {
 }
 
 fn leave() {
-    // What the main thread has is static, and goes with the process.
+    // The main thread's memory is static, and ends with the process.
     if rustix::thread::gettid() == rustix::process::getpid() {
         return;
     }

@@ -8,7 +8,7 @@ use crate::{Entry, FsResult, Request};
 /// The secret of a session, by which the volume knows it.
 pub type SessionId = [u8; 16];
 
-/// What a request did that was executed before.
+/// The effect of a request that was executed before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Executed {
     /// The node that it made, or gave a name.

@@ -79,7 +79,7 @@ macro_rules! layer {
         reported { $($kind:ident $around:ident($($arg:ident: $type:ty),*) -> $result:ty;)* }
         passed { $($passed:ident($($field:ident: $of:ty),*) -> $returned:ty;)* }
     ) => {
-        /// A file system over another one. What a layer does not define is passed on.
+        /// A file system over another one. Calls that a layer does not define are passed on.
         pub trait Layer: Send + Sync {
             /// The file system below.
             fn below(&self) -> &(dyn FileSystem + 'static);

@@ -15,7 +15,7 @@ const EXTEND: &str = "docs/guide/extend.md";
 const PAGES: [&str; 4] = ["docs/guide/tour.md", WHERE, EXTEND, "ARCHITECTURE.md"];
 /// Fewest questions that the page of places answers.
 const QUESTIONS_MIN: usize = 30;
-/// What the page of extensions has a section for.
+/// Subjects of the sections that the page of extensions has.
 const EXTENSIONS: [&str; 8] = [
     "A mount option",
     "A verb",

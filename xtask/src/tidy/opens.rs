@@ -20,7 +20,7 @@ const TYPED: &str = "the caller typed the path, and uses it with the caller's ri
 const NEW: &str = "makes what is not there, which follows no link, in a directory that was typed";
 /// A directory below which only this user makes files.
 const OWN: &str = "below a directory of this user alone";
-/// What is opened is checked before anything is done with it.
+/// The opened file is checked before anything is done with it.
 const CHECKED: &str = "what was opened is checked, or only named, before it is used";
 
 /// Files that use paths, how often, and why that is harmless. MAY ONLY SHRINK.

@@ -119,7 +119,7 @@ fn a_removed_socket_is_created_again() {
     std::fs::remove_file(volume.join(client::SOCKET)).unwrap();
     assert!(matches!(Connection::open(&volume), Ok(Opened::NoDaemon)));
     let second = first.restored().unwrap().unwrap();
-    // What the first one knows of is not there.
+    // The socket that the first listener knows is not there.
     first.remove().unwrap();
     let server = device::spawn("server", move || serve_one(&second, VERSION)).unwrap();
     assert!(matches!(Connection::open(&volume), Ok(Opened::Connected(_))));

@@ -386,7 +386,7 @@ fn answer<'a>(
         }
         (Call::Export { path, memory }, _) => {
             let send = &mut |body| replies.part(body);
-            // What a client may take is reserved (`sessions/reserved.rs`).
+            // The memory that a client may take is reserved (`sessions/reserved.rs`).
             let of = (path, memory, share_of_links((server, id), work.is_far));
             answer_export(server, caller, of, (send, &mut || server.end_turn(id)))
         }

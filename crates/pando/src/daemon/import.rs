@@ -541,7 +541,7 @@ fn noted(shown: FsResult<()>) {
 impl Drop for Import<'_> {
     fn drop(&mut self) {
         self.drop_begun();
-        // What is complete is there when the same import is run again.
+        // Complete entries are there when the same import is run again.
         if let Err(error) = self.builder.flush() {
             tracing::warn!(%error, "the last part of an interrupted import is missing");
         }

@@ -130,8 +130,8 @@ fn too_many(path: &[u8]) -> Failure {
         .hint("copy it out of the snapshot: `pando export DIR/.snapshots/NAME/PATH`")
 }
 
-/// What a path was in a snapshot. No symbolic link is followed, neither to the directory that has
-/// the snapshot nor in the snapshot: what is found is in it.
+/// What a path was in a snapshot. It follows no symbolic link, neither to the directory that has
+/// the snapshot nor in the snapshot. So every entry that it finds is in the snapshot.
 fn find<'a>(fs: &'a Volume, caller: &Caller, snapshot: &[u8], path: &[u8]) -> Answered<Held<'a>> {
     let none = |message: String| {
         let failure = Failure::new(FailureKind::NotFound, message).at(path);

@@ -205,7 +205,7 @@ fn run(
     }
     let is_taken = is_due && taken.is_ok();
     let pruned = prune(fs, (info, groups), dir, at);
-    // What was taken is durable even if something could not be deleted.
+    // A snapshot that was taken is durable even if something could not be deleted.
     let synced = fs.sync();
     volume.settle();
     taken?;

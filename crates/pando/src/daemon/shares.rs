@@ -18,7 +18,7 @@ pub(super) enum Taker {
     Client(Arc<str>),
 }
 
-/// What requests under way have taken, by who sent them.
+/// What requests under way have taken, by sender.
 pub(super) struct Shares {
     of_one_max: usize,
     of_all_max: usize,

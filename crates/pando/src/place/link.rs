@@ -163,7 +163,7 @@ impl Walk<'_> {
         if target.is_absolute() {
             self.at = PathBuf::from("/");
         }
-        // What it points to is looked at by the next step, or is the directory `at`.
+        // Its target is the subject of the next step, or is the directory `at`.
         Ok(self.at.symlink_metadata())
     }
 

@@ -259,7 +259,7 @@ fn an_export_to_where_another_user_can_write_is_refused() {
     assert_eq!(fs::metadata(archive).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// What is remembered of files with several names is bounded, at the command as at the daemon.
+/// The memory for files with several names is bounded, at the command as at the daemon.
 #[test]
 fn names_beyond_the_memory_are_files_of_their_own() {
     const FILES: usize = 9000;

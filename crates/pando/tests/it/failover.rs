@@ -434,7 +434,7 @@ fn etcd_may_be_gone_and_empty_and_nothing_is_lost() {
     let mut writer = Writer::new(&one.join("work"));
     (0..5).for_each(|_| writer.step());
     cluster.stop_etcd();
-    // What is served stays served, longer than the lease.
+    // Served volumes stay served, longer than the lease.
     for _ in 0..5 {
         writer.step();
         SystemClock::new().sleep(Duration::from_secs(1));

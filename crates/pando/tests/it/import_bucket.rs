@@ -404,7 +404,7 @@ fn however_an_import_ended_no_directory_stays_closed() {
         } else {
             assert_eq!(modes("/part")[2].as_deref(), Some("4700"), "it is marked");
         }
-        // What was there before is no import's, and stays closed.
+        // A directory that was there before belongs to no import, and stays closed.
         import.world.ok(&["import", import.closed().to_str().unwrap(), &format!("{to}/d/own")]);
         import.put("p/d/own/file", b"contents");
         import.done(&["--verify", "s3://bucket/p", &to]);

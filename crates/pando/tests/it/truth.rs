@@ -216,7 +216,7 @@ const STATUS: &[(&str, Check)] = &[
     ("store.url", Is(|it| json!(it.world.vol()))),
     (
         "store.requests.create",
-        // What is there and was not before was created, and each commit is an object.
+        // An object that was not there before was created, and each commit is an object.
         Holds(|it, value| {
             let [before, now] = it.objects;
             it.is_stored() && number(value) >= MADE.max(now.saturating_sub(before))
@@ -227,7 +227,8 @@ const STATUS: &[(&str, Check)] = &[
     ("store.requests.head", Holds(is_of_few)),
     (
         "store.requests.delete",
-        // What was created and is not there was deleted, but for signs of life under way.
+        // An object that was created and is not there was deleted, except for signs of life under
+        // way.
         Holds(|it, value| {
             let [before, now] = it.objects;
             number(value) + now + 2 >= before + it.now("store.requests.create")

@@ -1,6 +1,6 @@
 //! The virtual directory `.search` at the root of a mount. A directory in it is a query in the
 //! syntax of a search box. It contains the matches as symbolic links, so that any program can use a
-//! query. What the mount does not show is not searched.
+//! query. It searches only what the mount shows.
 //!
 //! Nothing of it is stored. A query's directory belongs to the caller who named it. Another user
 //! with the same words gets a separate directory, with what that user may see. The search runs when
