@@ -1,7 +1,8 @@
 //! Lines of code by crate, of the product and of tests apart: `cargo xtask lines`.
 //!
-//! Tests are files in `tests/`, `examples/` and `benches/`, files called `tests.rs` or `*_tests.rs`
-//! and those in folders `tests`, the end of a file from its `mod tests` on, and all of `testing`.
+//! Tests are files in `tests/`, `examples/` and `benches/`, files called `tests.rs` or
+//! `*_tests.rs`, and those in folders `tests`. Also the end of a file from its `mod tests` on, and
+//! all of `testing`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

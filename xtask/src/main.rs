@@ -1,6 +1,6 @@
 //! Checks of the repository that no compiler makes: `cargo xtask tidy`, also run by `cargo test`.
 //!
-//! `cargo xtask ci` runs all that CI runs; `cargo xtask layouts` prints the tables that the pages
+//! `cargo xtask ci` runs all that CI runs. `cargo xtask layouts` prints the tables that the pages
 //! in `docs/format/` must show, `cargo xtask lines` the lines of code by crate.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports")]
 

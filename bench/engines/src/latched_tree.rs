@@ -1,18 +1,19 @@
 //! One B+-tree in memory with different latches, and nothing else that differs: same nodes, same
 //! search, same splits. No log, no gate, no clones, nothing is evicted.
 //!
-//! * `Coupling`: lock coupling as in Rodeh's section 4. A node's latch is let go of when the next
-//!   one below is held; look-ups take latches shared, changes exclusive from the root on, since
-//!   with shadowing every node on the way changes. Full interior nodes are split on the way down.
-//! * `Shared`: the same, but a change takes interior nodes shared and only its leaf exclusive, and
-//!   begins again from the root as above where the leaf is full (Bayer and Schkolnick): the best
-//!   that coupling can do where nodes on the way are the tree's own already.
+//! * `Coupling`: lock coupling as in Rodeh's section 4. A thread releases a node's latch when it
+//!   holds the next one below. Look-ups take latches shared. Changes take them exclusive from the
+//!   root on, since with shadowing every node on the way changes. Full interior nodes are split on
+//!   the way down.
+//! * `Shared`: the same, but a change takes interior nodes shared and only its leaf exclusive.
+//!   Where the leaf is full, it begins again from the root as above (Bayer and Schkolnick). That is
+//!   the best that coupling can do where nodes on the way are the tree's own already.
 //! * `Ours`: a latch for the tree, shared by descents, and one a leaf; interior nodes have none.
-//!   A full leaf is split ahead, with the tree shared, and put in with it exclusive; what that
-//!   cannot do is done from the root down with the tree exclusive (decision 0006).
+//!   A full leaf is split ahead, with the tree shared, and put in with it exclusive. Where that is
+//!   not possible, the split goes from the root down with the tree exclusive (decision 0006).
 //!
-//! Nodes stay where they are made, so that a child's latch can be held without its parent's in
-//! plain references: coupling counts no owners, which our engine's nodes have to.
+//! Nodes stay where they are made, so that plain references can hold a child's latch without its
+//! parent's. Coupling counts no owners; our engine has to count those of its nodes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -96,7 +97,7 @@ struct Leaf {
     /// Where the value of each key is.
     places: Vec<u8>,
     values: Vec<Value>,
-    /// Counts changes, for who copied it and comes back.
+    /// Counts changes, for a thread that copied it and comes back.
     changes: u64,
 }
 
@@ -411,8 +412,8 @@ mod tests {
 
     const ENTRIES: u64 = 60_000;
 
-    /// Three threads insert what is theirs, each with keys between the others', and change it
-    /// again while others insert; nothing is lost, and nothing is there that was not put.
+    /// Three threads insert their entries, each with keys between the others', and change them
+    /// again while others insert. Nothing is lost, and nothing is there that was not put.
     #[test]
     fn threads_insert_without_loss_under_any_latching() {
         let number_key = |number| key_of(&key(number, Kind::There));

@@ -1,11 +1,11 @@
 //! `latches`: lock coupling beside our latches (decision 0006), in one tree in memory of which
 //! nothing else differs (`latched_tree`).
 //!
-//! A round, for each layout of the keys: with a tree a thread, and with one tree, each way of
-//! latching alternately, two threads insert, then change, then look up, in random orders; and once
-//! a round one thread does so alone. The ratio of a round is the rate of two threads in one tree
-//! over that of two with a tree each. Who comes first changes from round to round. The first round
-//! only warms up.
+//! A round goes through each layout of the keys, with a tree a thread and with one tree, and each
+//! way of latching alternately. Two threads insert, then change, then look up, in random orders.
+//! Once a round one thread does so alone. The ratio of a round is the rate of two threads in one
+//! tree over that of two with a tree each. Who comes first changes from round to round. The first
+//! round only warms up.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -1,8 +1,8 @@
-//! Ordered stores side by side: ours, redb, fjall, RocksDB, and the ordered map of the standard
-//! library as the limit of what memory alone can do.
+//! Ordered stores side by side: ours, redb, fjall and RocksDB. The ordered map of the standard
+//! library is the limit of what memory alone can do.
 //!
 //! `pando-engines run ENGINE [OPTIONS]` measures one engine in a process of its own and prints one
-//! JSON object; `pando-engines table FILE` makes a Markdown table of many such objects, with the
+//! JSON object. `pando-engines table FILE` makes a Markdown table of many such objects, with the
 //! median of the rounds. `bench/engines.sh` does both. `pando-engines latches` measures ways to
 //! latch one tree in memory (decision 0006).
 

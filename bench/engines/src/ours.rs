@@ -1,5 +1,5 @@
-//! Ours, both of them. Background work is what the daemon of a volume does: one thread keeps the
-//! log's interval, another makes checkpoints and reclaims (the log-structured engine merges there).
+//! Ours, both of them. Background work is that of a volume's daemon. One thread keeps the log's
+//! interval, another makes checkpoints and reclaims (the log-structured engine merges there).
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Keeping the operating system's page cache empty for a directory: not all engines can read past
-//! it, so a thread makes the kernel forget every few milliseconds the files' clean pages.
-//! Between two rounds an engine reads a few dozen blocks, so that hardly any is found there again.
+//! Keeps the operating system's page cache empty for a directory. Not all engines can read past it,
+//! so a thread makes the kernel forget the files' clean pages every few milliseconds. Between two
+//! rounds an engine reads a few dozen blocks, so that hardly any is found there again.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

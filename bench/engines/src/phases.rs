@@ -1,9 +1,9 @@
 //! One engine, all rows, in one process: so that its highest memory is its own.
 //!
 //! 1. Entries are inserted in ascending order into a fresh store, which is then removed.
-//! 2. They are inserted in random order into another; or, where fewer updates were requested, in
-//!    ascending order, not measured, and then so many more at random. It settles, and its size is
-//!    taken.
+//! 2. They are inserted in random order into another. Where fewer updates were requested, they are
+//!    inserted in ascending order, not measured, and then so many more at random. It settles, and
+//!    its size is taken.
 //! 3. On that one: look-ups that hit and that miss, scans of whole directories; half of the entries
 //!    are deleted; snapshots and durable copies are taken.
 //!
@@ -172,7 +172,7 @@ fn random(options: &Options, sheet: &mut Sheet) -> Result<()> {
 
 fn reads(options: &Options, engine: &mut dyn Engine, sheet: &mut Sheet) -> Result<()> {
     let order = Shuffle::new(options.entries, SEED + 2);
-    // What was read is added up, so that it has to be read; and it is checked.
+    // The bytes read are added up, so that they have to be read; and the sum is checked.
     let mut sum = 0_u64;
     for (name, kind) in [("get_hit", Kind::There), ("get_miss", Kind::Absent)] {
         // Not counted: what brings the cache to what this kind of reading keeps in it.

@@ -1,7 +1,7 @@
 //! redb. It has no log: what is to be durable is written in its place by a commit that syncs.
 //!
 //! A commit for every operation costs it more than the operation, so it is also measured with
-//! transactions of 1,000 operations, which promises less than the others do: a crash, and a reader
+//! transactions of 1,000 operations. Those promise less than the others do: a crash, and a reader
 //! beside the writer, see whole thousands. Commits do not sync, but every five seconds one does.
 
 use std::path::Path;

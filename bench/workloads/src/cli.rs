@@ -392,8 +392,8 @@ pub(crate) struct RodehArgs {
     /// rodeh: how much of the tree the cache holds (default 5)
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) in_memory_percent: Option<u64>,
-    /// rodeh: operations that are measured (default 20000); lookup, stat: the same (default all);
-    /// two-threads: those of a thread in a round (default as many as there are entries)
+    /// rodeh: measured operations (default 20000); lookup, stat: the same (default all);
+    /// two-threads: those of a thread in a round (default the number of entries)
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) operations: Option<u64>,
     /// rodeh: what the base tree and the operations are drawn from (default 7)

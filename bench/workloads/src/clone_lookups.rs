@@ -1,5 +1,5 @@
-//! `clone-lookups`: the time of lookups in a tree with very many clones, and in the clones, beside
-//! a tree of as many records that was never cloned. On a bare store.
+//! `clone-lookups`: the time of lookups in a tree with very many clones, and in the clones. Beside
+//! them is a tree of as many records that was never cloned. On a bare store.
 //!
 //! Clones are created one by one. With each, a record is written into the clone and another into
 //! the tree, so that all states differ. Due background work is done meanwhile. Lookups are

@@ -3,8 +3,8 @@
 //! batch here, with one record written into it.
 //!
 //! Four phases, each reported in tenths: create the clones, write into them in any order, write
-//! into the source that they all share, drop them in any order. Due background work runs in the
-//! same thread and is timed separately, so that the later cost of a clone is visible as well.
+//! into their common source, drop them in any order. Due background work runs in the same thread
+//! and is timed separately, so that the later cost of a clone is visible as well.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! `column-style`: rows in runs, beside rows in value logs with pointers in the runs (IndexFS,
 //! II.C and III.D).
 //!
-//! As in the paper, entries with keys of 20 bytes are put into an empty store, in the order of
-//! their keys or at random, until nothing is left to merge (Fig. 10). Then entries drawn at random
-//! are looked up, among all of them and among the first hundredth (Table III). Beside that, ranges
-//! of a thousand keys are scanned with their values: `readdir` with `stat`. The cache holds a part
-//! of the data, as the paper's memory does; everything else is read from the disk. In column style
-//! all values go to value logs, however short, which shows from which length on that pays.
+//! As in the paper (Fig. 10), it puts entries with keys of 20 bytes into an empty store, in the
+//! order of their keys or at random. It ends when nothing is left to merge. Then entries drawn at
+//! random are looked up, among all of them and among the first hundredth (Table III). Beside that,
+//! ranges of a thousand keys are scanned with their values: `readdir` with `stat`. The cache holds
+//! a part of the data, as the paper's memory does; everything else is read from the disk. In column
+//! style all values go to value logs, however short, which shows from which length on that pays.
 
 use std::time::Duration;
 

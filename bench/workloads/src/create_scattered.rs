@@ -1,6 +1,5 @@
 //! `create-scattered`: files created in directories drawn at random, beside files created in one
-//! directory after the other, on a volume that has many files already; with a daemon's background
-//! work.
+//! directory after the other. The volume has many files already; a daemon's background work runs.
 //!
 //! The volume is filled first, directory by directory. Then each round creates as many files in
 //! order as scattered, alternately; the result is the median of the rounds' ratios.

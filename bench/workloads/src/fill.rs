@@ -1,5 +1,5 @@
 //! Fills a bare store of the log-structured engine with entries of keys of 20 bytes and
-//! incompressible values, in order or at random, with all background work that becomes due
+//! incompressible values, in order or at random. It does all background work that becomes due
 //! meanwhile.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! `import`: names of a list in JSON lines, in directories of 1,000, from parsing until they are
-//! durable: by a builder that makes many at once, and by single calls. One thread parses, as the
+//! durable. A builder makes many at once; single calls make the others. One thread parses, as the
 //! command does in an import, and another one makes what it read, as the daemon does.
 
 use std::io::Write as _;

@@ -1,9 +1,9 @@
 //! `pando-bench`: workloads in process, without a mount; one JSON object per run.
 //!
 //! A run creates a volume (or uses the given one), fills it as the workload needs, runs the
-//! workload in rounds, and reports. With a yardstick, every round is followed by the same record
-//! operations on an ordered map: `tap` records every request to the store, byte for byte, and
-//! `yardstick` replays them.
+//! workload in rounds, and reports. With a yardstick, the same record operations on an ordered map
+//! follow every round. `tap` records every request to the store, byte for byte, and `yardstick`
+//! replays them.
 
 // Workloads on a volume.
 mod counts;

@@ -1,5 +1,5 @@
-//! The median of the rounds' results: of an even number of rounds the mean of the two in the
-//! middle, so that the better of two does not represent both.
+//! The median of the rounds' results. Of an even number of rounds it is the mean of the two in the
+//! middle, so the better of two does not represent both.
 
 /// The median; 0 if there are no values.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {

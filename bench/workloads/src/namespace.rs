@@ -1,12 +1,12 @@
 //! A namespace like those of large file systems, generated from a seed.
 //!
 //! What is modelled, and after which studies:
-//! * the tree: each new directory's parent is drawn with a weight of its sub-directories plus two,
-//!   and the files of a directory follow an inverse polynomial of degree 2 with offset 2.36
-//!   (Agrawal et al., "A five-year study of file-system metadata", FAST '07; "Generating realistic
+//! * the tree: each new directory's parent is drawn with a weight of its sub-directories plus two.
+//!   The files of a directory follow an inverse polynomial of degree 2 with offset 2.36. (Agrawal
+//!   et al., "A five-year study of file-system metadata", FAST '07; "Generating realistic
 //!   Impressions", FAST '09);
-//! * sizes: lognormal (mu 9.48, sigma 2.46), with a Pareto tail above 512 MiB (the same; the shape
-//!   is that of Douceur and Bolosky, "A large-scale study of file-system contents", 1999);
+//! * sizes: lognormal (mu 9.48, sigma 2.46), with a Pareto tail above 512 MiB (the same). The shape
+//!   is that of Douceur and Bolosky, "A large-scale study of file-system contents", 1999;
 //! * owners: by sub-tree, with few strangers (Leung et al., "Measurement and analysis of
 //!   large-scale network file system workloads", 2008; "Spyglass", FAST '09: namespace locality);
 //! * extensions and common names: Zipf, with a favourite of each directory;

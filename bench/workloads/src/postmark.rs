@@ -1,7 +1,7 @@
 //! `postmark`: the mix of Postmark (J. Katcher, TR-3022, NetApp 1997), which has a row in Table 3
-//! of the paper: small files in many directories; transactions that create or delete one file and
-//! read or append to another; all are removed at the end. Calls of the file system are counted,
-//! including lookups.
+//! of the paper. It makes small files in many directories. Transactions create or delete one file
+//! and read or append to another; all files are removed at the end. Calls of the file system are
+//! counted, including lookups.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! `reopen`: how long opening takes after a clean close, with nothing of the volume in the page
-//! cache, and the first lookup after it, which may read what opening left unread.
+//! cache. It also measures the first lookup, which may read data that opening left unread.
 
 use device::{Clock, SystemClock};
 use fs::FileSystem;

@@ -1,6 +1,6 @@
 //! `recover-scattered`: how long opening takes after a crash, when the changes are scattered over
-//! many directories, so that a replay has to read a leaf for nearly every record, and nothing of
-//! the volume is in the page cache.
+//! many directories. So a replay has to read a leaf for nearly every record. Nothing of the volume
+//! is in the page cache.
 //!
 //! 1. Create the files, in `--directories` directories, with a daemon's background work; close.
 //! 2. Open without background work. Change the mode of random files until a checkpoint is due, and

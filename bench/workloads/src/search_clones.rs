@@ -1,5 +1,5 @@
-//! `search-clones`: clones of one directory with a change each, and the index space of each: on
-//! disk and in memory, with the time of a query over all of them.
+//! `search-clones`: clones of one directory with a change each. It measures the index space of
+//! each, on disk and in memory, and the time of a query over all of them.
 
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 //! rounds alternate. Clients and server are in this process, and talk over loopback connections. As
 //! in `pando serve`, the volume keeps sessions: each create has a record that it was executed.
 //!
-//! The bar of a round with slow creations is the smaller of two rates: that of the rounds without,
-//! and as many creates as are in flight every `--put-ms`.
+//! The bar of a round with slow creations is the smaller of two rates. One is that of the rounds
+//! without; the other is as many creates as are in flight every `--put-ms`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

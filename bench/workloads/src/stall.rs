@@ -4,7 +4,7 @@
 //! Each round updates until every leaf is changed again, which is the normal time. Then it starts
 //! a checkpoint in another thread and continues updating until the checkpoint has ended. Keys are
 //! random, and each update is one commit. Meanwhile a thread only spins for about as long as an
-//! update takes and records how long it really took: that meter shows the delays of the machine,
+//! update takes, and records how long it really took. That meter shows the delays of the machine,
 //! not of the store.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Two threads (or more) on one tree beside threads on a store each: the cost of latches, gate and
-//! log when the data is not shared.
+//! Two threads (or more) on one tree beside threads on a store each. The difference is the cost of
+//! latches, gate and log when the data is not shared.
 //!
 //! Each thread has keys of its own, shaped like directory entries. In one layout each thread has a
 //! range. In another their keys alternate, so that the threads share leaves. In a third each
@@ -9,10 +9,10 @@
 //! rate on one store over the rate on many; the medians are reported.
 //!
 //! Insertions begin with empty stores, new ones for each round, so that a round may be as long as
-//! others are; the other workloads begin with the requested number of entries. Rounds of less than
-//! a second mean little: their length depends on which thread runs first, and on a log segment
-//! that one thread ends while the other continues. `shortest_ms` reports how long the shortest
-//! was. If the log must be in memory too, `--volume` names a directory there.
+//! others are. The other workloads begin with the requested number of entries. Rounds of less than
+//! a second mean little. Their length depends on which thread runs first, and on a log segment that
+//! one thread ends while the other continues. `shortest_ms` reports how long the shortest was. If
+//! the log must be in memory too, `--volume` names a directory there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! `write-amplification`: how much the log-structured engine writes per byte it is given, by its
-//! merge policy: BabuDB's full merges, tiers, and tiers of an index over value logs (IndexFS
-//! II.C).
+//! `write-amplification`: how much the log-structured engine writes per byte that a caller puts, by
+//! its merge policy. Policies are BabuDB's full merges, tiers, and tiers of an index over value
+//! logs (IndexFS II.C).
 //!
 //! Entries are put at random, in commits of a hundred; checkpoints run when they are due, and
 //! merges run at once. Bytes are those of the engine's own counters.

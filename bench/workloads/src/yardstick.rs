@@ -1,5 +1,5 @@
-//! The yardstick: the ordered map of the standard library, which replays the record operations
-//! that a tap recorded, with the product's allocator, without a log, clones, or anything else.
+//! The yardstick: the ordered map of the standard library. It replays the record operations that a
+//! tap recorded, with the product's allocator, without a log, clones, or anything else.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

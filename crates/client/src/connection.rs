@@ -15,7 +15,7 @@ use wire::{
 use crate::{Peer, Result, Timed, peer, peer_process, socket};
 
 /// How long a daemon of another user may take to accept a connection, and then to send its whole
-/// welcome. A daemon of root or of the caller has no limit: it may be recovering a long log, and it
+/// welcome. A daemon of root or of the caller has no limit. It may be recovering a long log, and it
 /// can do the caller no harm that its user cannot.
 const WELCOME_WITHIN: Duration = Duration::from_secs(60);
 

@@ -1,4 +1,4 @@
-//! Connects a command to the daemon of a volume: finds its socket or spawns a daemon, sends the
+//! Connects a command to the daemon of a volume. It finds the socket or spawns a daemon, sends the
 //! hello and requests, and reads the parts of an answer.
 //!
 //! Promises: any number of commands may connect at once, and one daemon answers them all. If the

@@ -53,8 +53,8 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 /// The error: the process is gone, or out of sight.
 ///
 /// A kernel before 6.5 has no descriptor with the socket. Then the process with the peer's number
-/// is opened, if it is the peer's user's: a number that was assigned again meanwhile is at worst
-/// another process of that user.
+/// is opened, if it belongs to the peer's user. A number that was assigned again meanwhile is at
+/// worst another process of that user.
 pub fn peer_process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut descriptor: libc::c_int = -1;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
@@ -92,8 +92,8 @@ fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups = vec![0_u32; 64];
     loop {
         let mut length = (groups.len() * size_of::<u32>()) as libc::socklen_t;
-        // SAFETY: the descriptor is borrowed, so it is open; the buffer is live and `length` is
-        // its size in bytes, which the kernel does not exceed.
+        // SAFETY: the descriptor is borrowed, so it is open. The buffer is live and `length` is its
+        // size in bytes, which the kernel does not exceed.
         let status = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),

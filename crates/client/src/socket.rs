@@ -1,5 +1,5 @@
-//! The daemon's socket in the volume directory, at any path length: a socket address holds only 108
-//! bytes, so the socket is addressed through a descriptor of its directory.
+//! The daemon's socket in the volume directory, at any path length. A socket address holds only 108
+//! bytes, so clients address the socket through a descriptor of its directory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Reading from a socket with one limit for all that is read, however it comes: a peer that sends a
+//! Reads from a socket with one limit for all that is read, however it arrives. A peer that sends a
 //! byte at a time gets no more time than one that sends nothing.
 
 use std::io::{self, ErrorKind, Read};

@@ -194,9 +194,9 @@ impl Adapter {
         self.root_shown.load()
     }
 
-    /// The rights for an operation. The kernel has checked permissions: of names and attributes
-    /// with each request, of an open file when it was opened (the descriptor may since have been
-    /// passed to another process).
+    /// The rights for an operation. The kernel has checked permissions. It checks those of names
+    /// and attributes with each request, and those of a file at its opening. The descriptor may
+    /// since have been passed to another process.
     ///
     /// A server on another machine checks them once more, and needs all groups for that.
     fn caller(&self, who: Who) -> Caller {

@@ -46,8 +46,8 @@ pub(crate) fn number(error: &FsError) -> Errno {
     })
 }
 
-/// The number for an error of an operation. The kernel's caller sees only the number, so details
-/// (which file of the volume is damaged, and where; what latched the store) go to the log.
+/// The number for an error of an operation. The kernel's caller sees only the number, so details go
+/// to the log: which file of the volume is damaged where, what latched the store.
 pub(crate) fn report(operation: &'static str, node: u64, error: &FsError) -> Errno {
     match error {
         FsError::Io(_) => tracing::error!(operation, node, %error, "answered with EIO"),

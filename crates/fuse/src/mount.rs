@@ -209,8 +209,8 @@ impl Mount {
         }
     }
 
-    /// Unmounts. A mount in use is detached lazily, with a warning in the log: it is out of sight
-    /// at once and ends when the last user leaves, which `wait` reports.
+    /// Unmounts. A mount in use is detached lazily, with a warning in the log. It is out of sight
+    /// at once, and ends when the last user leaves, which `wait` reports.
     pub fn unmount(&self) -> Result<Unmounted, MountError> {
         let present = mountinfo::on_top(&self.place).map(|record| record.device);
         // If serving failed, no unmount has happened.
@@ -221,14 +221,14 @@ impl Mount {
         detach::detach(&self.place)
     }
 
-    /// Waits until all requests that had been taken from the kernel are answered, so that a command
-    /// acts on the data that [`crate::write_back()`] made the kernel write. `false` if that takes
-    /// longer than `patience`. Must not be called from within a call of the file system.
+    /// Waits until all requests that had been taken from the kernel are answered. So a command acts
+    /// on the data that [`crate::write_back()`] made the kernel write. `false` if that takes longer
+    /// than `patience`. Must not be called from within a call of the file system.
     pub fn catch_up(&self, clock: &dyn Clock, patience: Duration) -> bool {
         self.turns.wait(clock, patience)
     }
 
-    /// Waits until the kernel has dropped everything that changed behind its back so far, so that a
+    /// Waits until the kernel has dropped everything that changed behind its back so far. So a
     /// command can promise that its effect is visible through the mount. `false` if that takes
     /// longer than `patience`. Must not be called from within a call of the file system.
     pub fn settle(&self, patience: Duration) -> bool {

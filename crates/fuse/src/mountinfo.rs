@@ -1,9 +1,9 @@
 //! Parses `/proc/self/mountinfo`: finds our mount that contains a path, and where a volume is
 //! mounted.
 //!
-//! A path is followed as the kernel follows it: from the root mount down, through the mount on the
-//! shortest prefix, then on through the mounts on top of it. Comparing prefixes alone would mistake
-//! a mount hidden below another for the visible one.
+//! It follows a path as the kernel does, from the root mount down. It goes through the mount on the
+//! shortest prefix, then through the mounts on top of it. Comparing prefixes alone would mistake a
+//! mount hidden below another for the visible one.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -101,8 +101,8 @@ fn maps(list: &[u8], place: &Path) -> bool {
     })
 }
 
-/// Processes that work in a mount or have files of it open or mapped, as far as we may see them:
-/// numbers and names, at most `most`.
+/// Processes that work in a mount or have files of it open or mapped, as far as this process may
+/// see them. Returns numbers and names, at most `most`.
 pub fn users_of(mount_point: &Path, most: usize) -> Vec<(u32, String)> {
     let Some(place) = resolve(mount_point) else { return Vec::new() };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -191,7 +191,7 @@ pub(crate) fn on_top(mount_point: &Path) -> Option<Record> {
     covering(&records, mount_point).filter(|record| record.mount_point == mount_point).cloned()
 }
 
-/// Makes a path absolute and free of symbolic links, as far as it can be followed: a part that does
+/// Makes a path absolute and free of symbolic links, as far as it can be followed. A part that does
 /// not exist, or is in a dead mount, is used as written.
 pub(crate) fn resolve(path: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(path).ok()?;

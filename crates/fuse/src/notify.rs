@@ -2,7 +2,7 @@
 //!
 //! The namespace reports a change and continues; the report enters a set, and the thread
 //! `fuse-notify` sends it. It must be a thread that serves no requests. To drop a name the kernel
-//! takes the directory's lock, and the holder of that lock may be waiting for its own request to be
+//! takes the directory's lock. The holder of that lock may be waiting for its own request to be
 //! served.
 //!
 //! A name is first expired, which takes the kernel no time: it looks the name up again at the next
@@ -11,17 +11,17 @@
 //! skips a name whose new target the kernel has already looked up: then the old one is dropped
 //! already.
 //!
-//! Reporting never blocks. The set of names is bounded: beyond the bound it is replaced by "all
-//! names", which makes the kernel look up every name again at its next use. A kernel without that
-//! feature gets only the directories: it reads their listings and attributes again, and keeps names
-//! that it looked up for as long as `entry-timeout` allows. The sets of nodes are bounded by the
-//! number of inodes that the kernel holds.
+//! Reporting never blocks. The set of names is bounded. Beyond the bound "all names" replaces it,
+//! which makes the kernel look up every name again at its next use. A kernel without that feature
+//! gets only the directories. It reads their listings and attributes again, and keeps names that it
+//! looked up for as long as `entry-timeout` allows. The sets of nodes are bounded by the number of
+//! inodes that the kernel holds.
 //!
-//! The notifier ends when the mount is closed: it keeps the connection open, and on an open
+//! The notifier ends when the mount is closed. It keeps the connection open, and on an open
 //! connection that no thread reads, every access to the mount waits forever.
 //!
-//! Code that changes something on behalf of a command calls [`Queue::settle`] before it answers, so
-//! that the change is visible through the mount when the command returns.
+//! Code that changes something on behalf of a command calls [`Queue::settle`] before it answers. So
+//! the change is visible through the mount when the command returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -1,9 +1,10 @@
 //! `mount -o remount`: changes the flags of an existing mount, as mount(8) requests it.
 //!
-//! Only what the kernel itself keeps of a mount can change while mounted: whether it takes changes,
-//! and what may be run, opened or become root on it. The settings the daemon was started with (a
-//! cache, threads, time-outs) stay, so options about them are refused rather than dropped. Options
-//! that mount(8) repeats from the table of mounts already apply to the mount, and are skipped.
+//! Only the kernel's own flags of a mount can change while mounted. They are whether it takes
+//! changes, and what may be run, opened or become root on it. The settings the daemon was started
+//! with (a cache, threads, time-outs) stay, so options about them are refused rather than dropped.
+//! Options that mount(8) repeats from the table of mounts already apply to the mount, and are
+//! skipped.
 
 use std::path::Path;
 

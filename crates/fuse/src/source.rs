@@ -1,8 +1,8 @@
 //! The source of a mount, as `mount` shows it: the volume's directory, and `subdir` after `:/`.
 //!
-//! The kernel keeps nothing else about a mount of ours, so the source must name the volume and the
-//! directory in it, and be parsed unambiguously. The last `:/` divides the two: in the part after
-//! it a colon is written `%3A` and a percent sign `%25`, and a volume directory that contains `:/`
+//! The kernel keeps nothing else about a mount of ours. So the source must name the volume and the
+//! directory in it, and be parsed unambiguously. The last `:/` divides the two. In the part after
+//! it a colon is written `%3A` and a percent sign `%25`. A volume directory that contains `:/`
 //! itself always gets the divider.
 
 use std::ffi::OsString;

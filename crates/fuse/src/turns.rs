@@ -1,7 +1,7 @@
 //! Waits until the requests that were taken from the kernel are answered.
 //!
 //! A serving thread increments a counter before it takes a request, and again as soon as it has
-//! one. Between the two it sleeps, or it has received a request and has not yet counted it: only
+//! one. Between the two it sleeps, or it has received a request and has not yet counted it. Only
 //! the kernel knows which, and reports it as the state of the thread. So serving itself costs two
 //! additions, and the waiting thread does the rest.
 

@@ -17,9 +17,9 @@ use crate::{MountError, MountInfo};
 pub enum WriteBack {
     /// The process that serves the mount has received everything stored before the call.
     Taken,
-    /// The same, but the process refused some of what was stored since the last such call: for lack
-    /// of space, by a quota, in a snapshot. `msync`, `fsync` or `close` report whose it was, and
-    /// the file does not have it either.
+    /// The same, but the process refused some of the data stored since the last such call: for
+    /// space, by a quota, in a snapshot. `msync`, `fsync` or `close` report whose it was, and the
+    /// file does not have it either.
     Refused(MountError),
     /// The caller may not open anything of the mount, and so cannot request it.
     NotPermitted,

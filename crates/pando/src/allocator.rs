@@ -17,16 +17,16 @@ unsafe extern "C" {
     fn mi_thread_init();
 }
 
-/// At the end of a thread the allocator reads what it had noted for it, by a key of the system that
-/// only the next allocation sets again: after `mi_thread_done` it names memory that may be another
-/// thread's by now. So a thread that has rested begins again before that; destructors of
+/// At the end of a thread the allocator reads what it had noted for it, by a key of the system.
+/// Only the next allocation sets that key again. After `mi_thread_done` it names memory that may be
+/// another thread's by now. So a thread that has rested begins again before that; destructors of
 /// thread-local values run before those of keys.
 struct BeginsAgain;
 
 impl Drop for BeginsAgain {
     fn drop(&mut self) {
-        // SAFETY: it may be called at any time by a thread that is not in the allocator, and does
-        // nothing if the thread has allocated since.
+        // SAFETY: a thread that is not in the allocator may call it at any time. It does nothing if
+        // the thread has allocated since.
         unsafe { mi_thread_init() };
     }
 }
@@ -41,7 +41,7 @@ pub(crate) fn start() {
 }
 
 fn leave() {
-    // What the main thread has is static, and goes with the process.
+    // The main thread's memory is static, and ends with the process.
     if rustix::thread::gettid() == rustix::process::getpid() {
         return;
     }
@@ -105,7 +105,8 @@ mod tests {
     }
 
     /// Threads that rested end without another allocation, beside threads that rest and begin
-    /// again: what the allocator noted for the former is used for the latter by then.
+    /// again. By then the allocator uses for these the memory that it noted for the threads that
+    /// ended.
     #[test]
     fn threads_end_after_they_rested() {
         const ENDED: usize = 3000;

@@ -271,7 +271,7 @@ fn certificate(refusal: CertificateRefusal) -> (&'static str, &'static str) {
     }
 }
 
-/// The user for whom this process asks.
+/// The user for whom this process sends requests.
 fn asker() -> Asker {
     let groups = rustix::process::getgroups().unwrap_or_default();
     Asker {

@@ -5,9 +5,9 @@
 //! A failure is one message on standard error with what failed, where, and the next step, and an
 //! exit code by its kind (`program::exit`). With `--json` it is an object. Standard output has
 //! results only. A verb that is interrupted or killed leaves the volume as after some of its
-//! changes, each whole. A verb never opens a volume that a daemon has open: it asks the daemon
-//! (`daemon`), which checks the caller's rights by what the kernel reports of the caller. Sizes in
-//! output are bytes, in units of 1024 where a letter follows.
+//! changes, each whole. A verb never opens a volume that a daemon has open. It sends requests to
+//! the daemon (`daemon`), which checks the caller's rights by what the kernel reports of the
+//! caller. Sizes in output are bytes, in units of 1024 where a letter follows.
 //!
 //! Which module decides what:
 //! * `cli`, `cli_totals`, `environment`: verbs, options, variables

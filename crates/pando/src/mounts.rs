@@ -1,9 +1,9 @@
 //! Decides whether a mount really belongs to the volume that its source names.
 //!
 //! Any user may mount a FUSE file system of their own with any source (`-o fsname=`). If root ran a
-//! verb on a path below that mount, the verb would act on the volume that the source names. So a
-//! mount is trusted only in two cases: the kernel reports that root or the caller made it, or the
-//! daemon of the volume confirms that it serves a mount of that device number.
+//! verb on a path below that mount, the verb would act on the volume that the source names. So this
+//! module trusts a mount only in two cases. The kernel reports that root or the caller made it, or
+//! the volume's daemon confirms that it serves a mount of that device number.
 
 use std::path::Path;
 
@@ -56,9 +56,9 @@ pub(crate) fn is_here(volume: &Path, mount_point: &Path) -> bool {
         || fuse::mount_at(mount_point).is_some_and(|found| serves(volume, &found.device))
 }
 
-/// Its mounts in other mount namespaces: those with the volume as source or, if there are none,
-/// the one that its daemon made, which may have another. (The number of a device is used again, so
-/// its place counts, too.)
+/// Its mounts in other mount namespaces: those with the volume as source. If there are none, it is
+/// the one that its daemon made, which may have another source. (The number of a device is used
+/// again, so its place counts, too.)
 pub(crate) fn copies(volume: &Path, mount_point: &Path) -> Vec<fuse::Copy> {
     let found = fuse::copies_of(volume);
     if !found.is_empty() {

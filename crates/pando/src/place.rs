@@ -106,8 +106,8 @@ impl VolumePath {
         Some(far.map(|(volume, inner)| VolumePath { volume, inner, typed }))
     }
 
-    /// Finds the volume that an argument names, for a verb that acts on the whole volume: a path
-    /// in it would suggest that the verb is limited to that path.
+    /// Finds the volume that an argument names, for a verb that acts on the whole volume. A path in
+    /// it would suggest that the verb is limited to that path.
     pub(crate) fn whole_volume(argument: &Path, verb: &str) -> Result<PathBuf> {
         refuse_path(argument, verb)?;
         VolumePath::volume(argument)

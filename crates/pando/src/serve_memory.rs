@@ -133,7 +133,7 @@ mod tests {
             let own = divided(None, (None, None), memory).unwrap();
             assert_eq!(own, parts);
         }
-        // What was requested by its own name is no more than half.
+        // A part that was requested by its own name is no more than half.
         let cache = divided(None, (Some(6 << 30), Some(1 << 30)), 1 << 30).unwrap();
         assert_eq!((cache.cache, cache.index), (6 << 30, 1 << 30));
         assert!(sum(&cache) <= 14 << 30);

@@ -1,5 +1,5 @@
 //! How much memory a daemon gives to cached nodes: the requested size, or a quarter of the
-//! machine's memory, or of what the process's control group may use if that is less.
+//! machine's memory. If the process's control group may use less, it is a quarter of that.
 
 use std::path::{Path, PathBuf};
 

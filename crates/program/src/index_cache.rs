@@ -1,5 +1,5 @@
-//! How much memory a daemon gives to the search index: the requested size, or 256 MiB, or a
-//! quarter of the node cache if that is less. With no memory, searches walk the tree.
+//! How much memory a daemon gives to the search index: the requested size, or 256 MiB. If a quarter
+//! of the node cache is less, it is that. With no memory, searches walk the tree.
 
 use search::index::IndexOptions;
 

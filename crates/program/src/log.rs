@@ -2,9 +2,9 @@
 //! `--json` they are objects, one per line, so that a program can parse everything on standard
 //! error.
 //!
-//! The log of a daemon is on the disk of its volume, and users cause lines of it: without
-//! `PANDO_LOG` it takes `LINES_AT_ONCE` lines, and then one each `LINE_EVERY`; the next line
-//! counts those that were left out.
+//! The log of a daemon is on the disk of its volume, and users cause lines of it. Without
+//! `PANDO_LOG` it takes `LINES_AT_ONCE` lines, and then one each `LINE_EVERY`. The next line counts
+//! those that were left out.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;

@@ -122,7 +122,7 @@ pub fn hold(volume: &Path, clock: &dyn Clock, claim: Claim) -> Result<Option<Log
 }
 
 /// As the superuser, refuses to follow a link in another user's volume to a directory that this
-/// user does not own: the user could have files created anywhere.
+/// user does not own. The user could have files created anywhere.
 fn is_theirs(volume: &Path, log: &Path, found: &Metadata) -> Result<()> {
     let of_volume = volume.metadata().map_err(|error| failure::io("open", volume, &error))?;
     let (theirs, owner) = (of_volume.uid(), found.uid());

@@ -350,7 +350,7 @@ pub trait FileSystem: Send + Sync {
     /// Makes everything durable.
     fn sync_all(&self) -> FsResult<()>;
 
-    /// How far changes have got that calls may have seen, while they are not durable; `None`: all
+    /// How far changes that calls may have seen have got, while they are not durable. `None`: all
     /// are, or callers do not expect that of an answer. A crash may undo them. So a server passes
     /// this to [`FileSystem::settle`] after each call, and answers when that has returned.
     fn unsettled(&self) -> Option<u64> {
@@ -430,8 +430,9 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
-    /// As [`FileSystem::opened`], for a front end that caches contents from one open to the next:
-    /// whether what it cached since the last open of the node is still what the file has.
+    /// As [`FileSystem::opened`], for a front end that caches contents from one open to the next.
+    /// Returns whether the contents that it cached since the last open of the node are still those
+    /// of the file.
     fn open(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<bool> {
         self.opened(caller, node, flags).map(|()| true)
     }
@@ -457,7 +458,7 @@ pub trait FileSystem: Send + Sync {
     /// The last descriptor of an open was closed.
     fn released(&self, _caller: &Caller, _node: NodeId) {}
 
-    /// A number that changes when what was opened before is not open any more: a front end then
+    /// A number that changes when files opened before are not open any more. A front end then
     /// refuses uses of what it opened at another number.
     fn epoch(&self) -> u64 {
         0
@@ -499,14 +500,14 @@ pub trait FileSystem: Send + Sync {
     /// announces the new one by [`Invalidate::root`].
     fn set_shown_root(&self, _root: NodeId) {}
 
-    /// Whether what a node holds may be another thing at every call: a front end that caches must
+    /// Whether what a node holds may be another thing at every call. A front end that caches must
     /// ask again at every use, and a look-up may take as long as a search.
     fn is_volatile(&self, _node: NodeId) -> bool {
         false
     }
 
-    /// What calls may now wait for that takes much longer than a disk: a front end serves those
-    /// by threads of their own, so that others are answered meanwhile.
+    /// What calls may now wait for that takes much longer than a disk. A front end serves those by
+    /// threads of their own, so that others are answered meanwhile.
     fn waits(&self) -> Waits {
         Waits::No
     }
@@ -517,7 +518,7 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Whether the value of an extended attribute of this name is computed when it is read, from
-    /// what the caller may see: it may take as long as a search, and needs all groups of the
+    /// what the caller may see. It may take as long as a search, and needs all groups of the
     /// caller.
     fn is_computed(&self, _xattr: &[u8]) -> bool {
         false

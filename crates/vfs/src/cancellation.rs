@@ -1,4 +1,4 @@
-//! Cancels the work of a thread whose caller no longer waits: a search that a program began by
+//! Cancels the work of a thread whose caller no longer waits. A search that a program began by
 //! opening a directory, or by reading an attribute, ends when the program is interrupted.
 //!
 //! The flag is thread-local, because the calls in between have nothing to do with it.

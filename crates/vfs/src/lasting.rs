@@ -1,5 +1,5 @@
-//! What a volume keeps of the clients of the server that serves it, and what of that another
-//! process, which serves the volume later, asks for.
+//! What a volume keeps of the clients of the server that serves it. Another process that serves the
+//! volume later requests parts of it.
 
 use inode::NodeId;
 
@@ -8,7 +8,7 @@ use crate::{Entry, FsResult, Request};
 /// The secret of a session, by which the volume knows it.
 pub type SessionId = [u8; 16];
 
-/// What a request did that was executed before.
+/// The effect of a request that was executed before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Executed {
     /// The node that it made, or gave a name.

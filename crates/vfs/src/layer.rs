@@ -3,7 +3,7 @@
 //!
 //! Invariants: a layer that defines nothing changes no argument and no result. Each call that can
 //! fail or take time passes [`Layer::around`] once, unless the layer defines the call. A method
-//! that is added to [`FileSystem`] is added here too, or does not reach what is below a layer: a
+//! that is added to [`FileSystem`] is added here too, or does not reach what is below a layer. A
 //! test compares the two lists.
 
 use std::sync::Arc;
@@ -79,7 +79,7 @@ macro_rules! layer {
         reported { $($kind:ident $around:ident($($arg:ident: $type:ty),*) -> $result:ty;)* }
         passed { $($passed:ident($($field:ident: $of:ty),*) -> $returned:ty;)* }
     ) => {
-        /// A file system over another one. What a layer does not define is passed on.
+        /// A file system over another one. Calls that a layer does not define are passed on.
         pub trait Layer: Send + Sync {
             /// The file system below.
             fn below(&self) -> &(dyn FileSystem + 'static);

@@ -1,8 +1,8 @@
 //! Observes the calls of a front end: what was called, for how long, and how it ended.
 //!
-//! Invariants: [`Observed`] changes no argument and no result, and every call that reaches the file
-//! system and can fail or take time is reported once, after it ends. Without an observer there is
-//! no wrapper, so unobserved mounts pay nothing.
+//! Invariants: [`Observed`] changes no argument and no result. It reports every call that reaches
+//! the file system and can fail or take time once, after the call ends. Without an observer there
+//! is no wrapper, so unobserved mounts pay nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The request of a client for which a thread changes something, so that it is executed once: the
-//! batch of the change records that it was.
+//! The request of a client for which a thread changes something, so that it is executed once. The
+//! batch of the change records that the request was executed.
 //!
 //! The executor of a change takes it ([`take_request`]) and puts it into the first batch that has
 //! the whole change. What a policy changes before that, on behalf of the same request, finds none.

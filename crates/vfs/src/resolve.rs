@@ -105,7 +105,7 @@ impl<F: FileSystem + ?Sized> Walk<'_, F> {
     }
 
     /// Refuses a link that another user left in a directory like `/tmp`, as the kernel does where
-    /// `fs.protected_symlinks` is set: root too would be led elsewhere by it.
+    /// `fs.protected_symlinks` is set. Such a link would misdirect root, too.
     fn may_follow(&self, directory: &Entry, link: &Entry) -> FsResult<()> {
         let (mode, owner) = (directory.attr.mode, link.attr.uid);
         let is_open = mode & OPEN_TO_ALL == OPEN_TO_ALL;

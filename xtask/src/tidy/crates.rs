@@ -102,8 +102,8 @@ const KNOW_ONLY: [(&str, &[&str]); 30] = [
     ("format", &[]),
 ];
 
-/// Crates of the repository beside the layers: what is measured against, what fuzzes all
-/// of them, models of protocols, and threads in orders that a seed determines.
+/// Crates of the repository beside the layers: yardsticks, a fuzzer of all of them, models of
+/// protocols, and threads in orders that a seed determines.
 const BESIDE: [&str; 6] = [
     "testing/fuzz/",
     "testing/memfs/",
@@ -140,8 +140,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// What a row of the code map forbids a crate to know is checked by a rule: the
-/// crates that it knows are listed here, or (`device`) its words in `knowledge.rs`.
+/// A rule checks what a row of the code map forbids a crate to know. The crates that it knows are
+/// listed here, or (`device`) its words in `knowledge.rs`.
 fn ruled(map: &str, problems: &mut Vec<String>) {
     for row in map.lines().filter_map(|line| line.strip_prefix("| `")) {
         let mut cells = row.split('|').map(str::trim);

@@ -1,10 +1,10 @@
 //! Import cycles inside a crate: which files can only be understood together.
 //!
-//! A file imports another one where a path in it (`use`, or `crate::`, `super::` and child modules
-//! in code) points to an item of that file, through re-exports. Files that import each other, over
-//! however many others, form a cycle. A cycle never spans folders. Those that are left inside
-//! folders are counted in [`LEFT`]; the counts may only shrink: more is a problem, and fewer is one
-//! until the table has the new count.
+//! A file imports another one where a path in it points to an item of that file, through
+//! re-exports. Paths are `use`, and `crate::`, `super::` and child modules in code. Files that
+//! import each other, over however many others, form a cycle. A cycle never spans folders. [`LEFT`]
+//! counts those that are left inside folders. The counts may only shrink: more is a problem, and
+//! fewer is one until the table has the new count.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! Methods of the floors of a volume. Each floor dereferences to the one below, so a method of a
-//! higher floor hides one of the same name below it, which the compiler does not report. A name is
+//! higher floor hides one of the same name below it. The compiler does not report that. A name is
 //! therefore defined on one floor. Verbs of `Fs` are the exception: they add the policies to a verb
 //! of `Ops`, which callers of a volume must not reach without them.
 

@@ -1,7 +1,7 @@
-//! Pages of `docs/format/` against the code: each structure's table shows the fields that its
-//! `LAYOUT` has, in order, without gaps, and every module of `format` has a page.
+//! Pages of `docs/format/` against the code. Each structure's table shows the fields that its
+//! `LAYOUT` has, in order, without gaps. Every module of `format` has a page.
 //!
-//! A page names the file that its tables describe (``source: `crates/format/src/x.rs` ``); the
+//! A page names the file that its tables describe (``source: `crates/format/src/x.rs` ``). The
 //! tables up to the next such line show the layouts of that file, in the order of the file. A
 //! field whose size varies has a word in the size column; what follows it has no fixed offset.
 

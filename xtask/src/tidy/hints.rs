@@ -1,4 +1,4 @@
-//! Failures that users read contain the next step: each `Failure::new` has a `.hint` in its
+//! Failures that users read contain the next step. Each `Failure::new` has a `.hint` in its
 //! statement, or the value that it is bound to has one in the same block.
 //!
 //! Failures of the kind `Protocol` have their hint from `Failure::new`. `Interrupted` is what the

@@ -187,7 +187,7 @@ pub(crate) fn check(path: &str, text: &str, problems: &mut Vec<String>) {
     }
 }
 
-/// The lists above are complete: a new module of `format` is in one of them, and every crate that
+/// The lists above are complete. A new module of `format` is in one of them. Every crate that
 /// implements the trait of engines is among those that know no keys.
 pub(crate) fn check_lists(tree: &Tree) -> Vec<String> {
     let mut problems = Vec::new();

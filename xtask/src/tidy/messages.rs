@@ -1,10 +1,10 @@
 //! Messages of the control socket: when their types change, so does their version.
 //!
-//! Both sides of a connection compare `VERSION`, because messages have no field names: with
-//! changed types and an equal version, one side would misread the other. [`FINGERPRINT`] is the
-//! checksum of all types that cross the socket, without comments; a change of it must come with a
-//! new version. And the daemon answers every call: its `match` has a default, so no compiler
-//! reports that one was forgotten.
+//! Both sides of a connection compare `VERSION`, because messages have no field names. With changed
+//! types and an equal version, one side would misread the other. [`FINGERPRINT`] is the checksum of
+//! all types that cross the socket, without comments; a change of it must come with a new version.
+//! And the daemon answers every call: its `match` has a default, so no compiler reports that one
+//! was forgotten.
 
 use super::Tree;
 

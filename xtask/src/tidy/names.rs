@@ -1,9 +1,9 @@
 //! Rules for the pages that lead a newcomer through the code (`docs/guide/tour.md`, `where.md`,
 //! `extend.md`, `ARCHITECTURE.md`): every function, type and constant that they name exists.
 //!
-//! `path.rs::item` is checked in every document (`documents`). Here also names without a path are
-//! checked, if they can only be names of code: with an underscore, in camel case, with `::` or with
-//! parentheses. `Type::part` is there if a file that defines the type has the word.
+//! `path.rs::item` is checked in every document (`documents`). This module also checks names
+//! without a path, if they can only be names of code: with an underscore, in camel case, with `::`
+//! or parentheses. `Type::part` is there if a file that defines the type has the word.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const EXTEND: &str = "docs/guide/extend.md";
 const PAGES: [&str; 4] = ["docs/guide/tour.md", WHERE, EXTEND, "ARCHITECTURE.md"];
 /// Fewest questions that the page of places answers.
 const QUESTIONS_MIN: usize = 30;
-/// What the page of extensions has a section for.
+/// Subjects of the sections that the page of extensions has.
 const EXTENSIONS: [&str; 8] = [
     "A mount option",
     "A verb",

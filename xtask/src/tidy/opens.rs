@@ -1,11 +1,11 @@
 //! What opens, makes or removes files by their paths, outside of `device`.
 //!
 //! A name in a directory that another user controls may be a symbolic link, a hard link, a FIFO or
-//! a device at any moment, and the directory itself may be renamed. The files of a volume are
-//! reached through `device` (`crates/device/src/guarded.rs`), which checks what it opens. Each file
-//! that uses a path otherwise is listed in [`LEFT`] with the reason why this gives no user anything
-//! of another. The counts may only shrink: more is a problem, and fewer is one until the table has
-//! the new count.
+//! a device at any moment. The directory itself may be renamed. The files of a volume are reached
+//! through `device` (`crates/device/src/guarded.rs`), which checks what it opens. Each file that
+//! uses a path otherwise is listed in [`LEFT`] with the reason why this gives no user anything of
+//! another. The counts may only shrink: more is a problem, and fewer is one until the table has the
+//! new count.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use super::Tree;
 /// The kernel's own files, or a device of its own: no user makes them.
 const KERNEL: &str = "a file of the kernel, or of the system";
 /// A path that the caller typed, used in the caller's own process with the caller's rights, as by
-/// any program; what is below it is reached by descriptors.
+/// any program. Descriptors reach what is below it.
 const TYPED: &str = "the caller typed the path, and uses it with the caller's rights";
 /// A name that is not there before: `O_EXCL` follows no link, and fails if something is there.
 const NEW: &str = "makes what is not there, which follows no link, in a directory that was typed";
 /// A directory below which only this user makes files.
 const OWN: &str = "below a directory of this user alone";
-/// What is opened is checked before anything is done with it.
+/// The opened file is checked before anything is done with it.
 const CHECKED: &str = "what was opened is checked, or only named, before it is used";
 
 /// Files that use paths, how often, and why that is harmless. MAY ONLY SHRINK.

@@ -1,8 +1,8 @@
-//! The order in which a file lists its modules: users first, so that a reader who goes down the
-//! list meets them as a request does.
+//! The order in which a file lists its modules: users first. So a reader who goes down the list
+//! meets them as a request does.
 //!
 //! Blank lines divide a list into groups. In a group a module is listed before those that it
-//! imports, over however many others; modules that import each other may be in any order. Of two
+//! imports, over however many others. Modules that import each other may be in any order. Of two
 //! groups, the one that imports more of the other is listed first. Tests do not count. `format` is
 //! a dictionary: its modules are in alphabetical order.
 

@@ -1,7 +1,7 @@
 //! Every crate has tests of its own, which need no crate above it, and every test runs.
 //!
-//! A library that is not built once more for tests (`test = false`) has no tests that nobody runs:
-//! a file of it with tests is a module of some test program, which names it by `#[path]`.
+//! A library that is not built once more for tests (`test = false`) has no tests that nobody runs.
+//! A file of it with tests is a module of some test program, which names it by `#[path]`.
 
 use std::collections::BTreeSet;
 

@@ -40,7 +40,7 @@ const OWN: [(&str, usize); 10] = [
     // A volume that is created has no operations yet.
     ("crates/opening/src/create.rs", 1),
     // The second copies of the volume's own records follow each batch, or are rebuilt while the
-    // volume is opened: they are the store's, and operations do not see them.
+    // volume is opened. They are the store's, and operations do not see them.
     ("crates/volume/src/record_copies/complete.rs", 4),
     ("crates/volume/src/record_copies/mirrored.rs", 8),
     ("crates/volume/src/record_copies/renew.rs", 4),

@@ -1,5 +1,5 @@
-//! What the root file of each crate begins with, as ARCHITECTURE.md has it: a paragraph of
-//! promises, and a list that names each of its modules.
+//! The root file of each crate begins as ARCHITECTURE.md has it: with a paragraph of promises, and
+//! a list that names each of its modules.
 //!
 //! The two are found by their first words. A module of tests is not named.
 

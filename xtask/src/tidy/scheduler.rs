@@ -1,7 +1,7 @@
 //! The scheduler of tests stays in `device` and the tests' own packages. All tests are built with
-//! the feature `sim` of `device`, and the program without it: what names the scheduler anywhere
-//! else would compile in the tests and not in the program, or would be another program in the
-//! tests.
+//! the feature `sim` of `device`, and the program without it. Code elsewhere that names the
+//! scheduler would compile in the tests and not in the program. Or it would be another program in
+//! the tests.
 
 use super::Tree;
 

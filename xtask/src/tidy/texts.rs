@@ -100,8 +100,8 @@ fn line(lines: &[(usize, usize)], at: usize) -> usize {
     before.checked_sub(1).map_or(1, |last| lines[last].1)
 }
 
-/// The code of a file in one line, without comments, tests and functions that are marked; and where
-/// each of its lines begins, with its number.
+/// The code of a file in one line, without comments, tests and functions that are marked. Also
+/// where each of its lines begins, with its number.
 fn product(text: &str) -> (String, Vec<(usize, usize)>) {
     let (mut code, mut begins) = (String::new(), Vec::new());
     let mut lines = text.lines().enumerate();

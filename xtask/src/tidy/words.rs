@@ -1,6 +1,6 @@
 //! Words and phrases that slow a reader down, and for which the field has a word.
 //!
-//! They are refused in prose, code, names of files, and as parts of names: `_` and a capital letter
+//! They are refused in prose, code, names of files, and as parts of names. `_` and a capital letter
 //! separate words, and so does the end of a line in a paragraph. A line that must keep one, a
 //! quotation for example, ends with `tidy: keep` and the reason.
 

@@ -1,10 +1,10 @@
-//! A declared extended attribute of the rows of one cluster: the cost of queries for it where rows
-//! are split by it and where they are not, where each row has a record of its own as before there
-//! were columns of attributes, and with an index and a plain column of that attribute alone. Also
-//! the cost of all other queries then, and that of disk, memory and building.
+//! A declared extended attribute of the rows of one cluster, and the cost of queries for it. The
+//! rows are split by it, or not, or each row has a record of its own, as before there were columns
+//! of attributes. Other queries use an index and a plain column of that attribute alone. Also the
+//! cost of all other queries then, and that of disk, memory and building.
 //!
-//! The attribute is one of three: *scattered* over a tenth of all files, with one common value and
-//! rare ones; of *directories*, half of which pass theirs on to all their files; and *unique*, a
+//! The attribute is one of three. *Scattered*: over a tenth of all files, with one common value and
+//! rare ones. Of *directories*: half of them pass theirs on to all their files. *Unique*: a
 //! different value on each file, like a checksum.
 
 use std::collections::BTreeMap;
@@ -212,8 +212,8 @@ fn asked(class: &str, rows: &[(u32, &[u8])], counts: &[(usize, &[u8])], keys: &[
     Asked { value, bounds, narrow }
 }
 
-/// The times of each of several ways for each of several queries, the ways in turn, the fastest of
-/// several runs: median, 99th percentile, rows found.
+/// The times of each of several ways for each of several queries: median, 99th percentile, rows
+/// found. The ways take turns, and the fastest of several runs counts.
 fn in_turn(queries: usize, ways: &mut [&mut dyn FnMut(usize) -> usize]) -> Vec<(f64, f64, usize)> {
     let clock = SystemClock::new();
     let mut times = vec![Vec::new(); ways.len()];

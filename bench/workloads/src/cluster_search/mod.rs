@@ -1,7 +1,7 @@
 //! `cluster-search`: one cluster by itself, at sizes from 500 to 200,000 rows (the paper's Fig.
 //! 3): how it is built, its size, and the cost of queries beside other ways to search the same
-//! rows. One JSON object for each size, and one for each size, query class and way; and the same
-//! for a declared extended attribute, at two sizes.
+//! rows. It prints one JSON object for each size, and one for each size, query class and way. The
+//! same follows for a declared extended attribute, at two sizes.
 
 mod attributes;
 mod rivals;

@@ -1,6 +1,6 @@
-//! Other ways to search the rows of one cluster, each in memory and uncompressed: a K-D tree with
-//! a node for each row, a scan of plain columns, an index sorted by each attribute, and a scan of
-//! the rows.
+//! Other ways to search the rows of one cluster, each in memory and uncompressed. They are a K-D
+//! tree with a node a row, scans of plain columns and of rows, and a sorted index of each
+//! attribute.
 
 use search::Attribute;
 
@@ -171,7 +171,7 @@ impl Columns {
     }
 }
 
-/// For each attribute the rows sorted by it, like the indexes of a database: a query scans the one
+/// For each attribute the rows sorted by it, like the indexes of a database. A query scans the one
 /// with the fewest rows in its range.
 pub(super) struct Sorted {
     rows: Vec<Key>,

@@ -1,8 +1,9 @@
-//! The same operations by a client of a server, over a loopback connection, and those of the
-//! volume itself in the durability of a served volume: what the two sides of the network add.
+//! The same operations by a client of a server, over a loopback connection. Those of the volume
+//! itself have the durability of a served volume, so the difference is what the two sides of the
+//! network add.
 //!
-//! The server is a process of its own, which callgrind counts apart: `counts --volume VOLDIR`
-//! serves that volume, ends a part at each line of its standard input, and ends with that.
+//! The server is a process of its own, which callgrind counts apart. `counts --volume VOLDIR`
+//! serves that volume, ends a part at each line of its standard input, and ends with that input.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

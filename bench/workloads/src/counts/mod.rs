@@ -1,8 +1,8 @@
 //! `counts`: operations, each done `--files` times and then twice as often, between marks.
 //!
 //! The instructions of an operation are the difference of the two parts, divided by the number of
-//! times: what is done once for all of them is in both parts and cancels. `bench/counts.sh` runs
-//! this under callgrind, which writes a profile at each mark, and compares with
+//! times. Work that is done once for all of them is in both parts and cancels. `bench/counts.sh`
+//! runs this under callgrind, which writes a profile at each mark, and compares with
 //! `bench/counts.txt`. Clock and entropy are counters (`steady`), there is one thread, and nothing
 //! runs in the background, so that two runs execute the same instructions.
 

@@ -3,7 +3,7 @@
 //!
 //! The ideal structure finds a leaf without an index, keeps only leaves in its cache, and takes no
 //! processor time. With a part `x` of it in memory, a lookup costs `(1 - x)` reads of a random
-//! leaf, and an update `(1 - x)` times reading and writing one. If everything is in memory, the
+//! leaf. An update costs `(1 - x)` times reading and writing one. If everything is in memory, the
 //! limit is an ordered map of the standard library, one per thread.
 
 use std::collections::BTreeMap;

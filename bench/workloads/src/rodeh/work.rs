@@ -113,9 +113,9 @@ impl Work {
         self.operations * (thread + 1) / self.threads - self.operations * thread / self.threads
     }
 
-    /// Runs the work on the clones: each thread has one of them, and a single thread does an equal
-    /// part on each, one after the other; with locality the threads draw a clone for each run of
-    /// keys. A checkpoint begins after the given number of operations.
+    /// Runs the work on the clones. Each thread has one of them; a single thread does an equal part
+    /// on each, one after the other. With locality the threads draw a clone for each run of keys. A
+    /// checkpoint begins after the given number of operations.
     pub(super) fn run(
         &self,
         run: &Run<'_>,

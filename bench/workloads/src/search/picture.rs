@@ -1,5 +1,5 @@
-//! The distribution of times as a text chart: a line for every tenth of the queries, as long as
-//! the logarithm of the time at that quantile.
+//! The distribution of times as a text chart. It has a line for every tenth of the queries, as long
+//! as the logarithm of the time at that quantile.
 
 use std::time::Duration;
 

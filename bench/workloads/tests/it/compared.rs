@@ -1,6 +1,6 @@
-//! Our side of the comparison with other engines. Its package, `bench/engines`, is built with
-//! nothing else, because the others take longer than all of ours; so what it calls of ours is
-//! compiled and run here.
+//! Our side of the comparison with other engines. Its package, `bench/engines`, is built apart,
+//! because the other engines take longer to build than all of our code. So this file compiles and
+//! runs what it calls of ours.
 
 use std::path::Path;
 

@@ -39,7 +39,8 @@ fn serve_one(listener: &Listening, version: u32) {
 }
 
 /// Pieces of a message that are sent from where they are arrive as one message, however many there
-/// are and however slowly the daemon reads; one that is too long is refused, and nothing is sent.
+/// are and however slowly the daemon reads. A message that is too long is refused, and nothing is
+/// sent.
 #[test]
 fn a_message_in_pieces_arrives_whole() {
     let temporary = tempfile::tempdir().unwrap();
@@ -118,7 +119,7 @@ fn a_removed_socket_is_created_again() {
     std::fs::remove_file(volume.join(client::SOCKET)).unwrap();
     assert!(matches!(Connection::open(&volume), Ok(Opened::NoDaemon)));
     let second = first.restored().unwrap().unwrap();
-    // What the first one knows of is not there.
+    // The socket that the first listener knows is not there.
     first.remove().unwrap();
     let server = device::spawn("server", move || serve_one(&second, VERSION)).unwrap();
     assert!(matches!(Connection::open(&volume), Ok(Opened::Connected(_))));
@@ -148,7 +149,7 @@ fn another_daemons_socket_is_not_removed() {
 }
 
 /// The owner of the directory may put a link in the place of the socket while the superuser makes
-/// it: a symbolic link, or another name of a socket of the superuser's.
+/// it. It may be a symbolic link, or another name of a socket of the superuser's.
 #[test]
 fn the_target_of_a_link_at_the_sockets_path_is_not_opened_to_all() {
     let temporary = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -2,18 +2,17 @@
 //!
 //! The kernel asks for attributes with every listing (`kernel/session.rs` has the reason), and
 //! makes an inode of each entry that has them. In a directory with millions of entries that costs
-//! memory in the kernel and in this process, which a reader of names alone does not need. So a
-//! reader of a large directory gets names alone, unless a process looks its names up while it is
-//! read. The table is lossy: a collision or a race costs look-ups, or unneeded attributes, and
-//! nothing else.
+//! memory in the kernel and in this process. A reader of names alone does not need it. So a reader
+//! of a large directory gets names alone, unless a process looks its names up while it is read. The
+//! table is lossy: a collision or a race costs look-ups, or unneeded attributes, and nothing else.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Number of entries from which a directory is large.
 pub(super) const LARGE: u64 = 1 << 20;
 /// Requests of a listing that carry attributes after a look-up. A request for names returns some
-/// 700 entries and one with attributes some 180, so if every entry of a listing is looked at, one
-/// in 20 is looked up.
+/// 700 entries and one with attributes some 180. So if a program looks at every entry of a listing,
+/// one in 20 is looked up.
 const REQUESTS_AFTER_LOOKUP: u32 = 64;
 const SLOTS: usize = 16;
 

@@ -33,7 +33,7 @@ pub(crate) struct AttrChanges {
 pub(crate) struct Setting {
     /// Those of setxattr(2).
     pub(crate) flags: i32,
-    /// Whether the caller is in the group of the file, or may act as if; the kernel passes this for
+    /// Whether the caller is in the group of the file, or may act as if. The kernel passes this for
     /// a caller that sets an access control list.
     pub(crate) in_group: bool,
 }
@@ -75,9 +75,9 @@ impl Adapter {
 
     /// An extended attribute. `size` is the caller's buffer; 0 asks for the length.
     ///
-    /// A file without a label, in a kernel without SELinux, has no support for one: `ls -l` asks
-    /// each file for its label, until a file system reports that. The kernel caches no answer to
-    /// that question, so each would be a message.
+    /// A file without a label, in a kernel without SELinux, has no support for one. `ls -l`
+    /// requests the label of each file, until a file system reports that. The kernel caches no
+    /// answer to that question, so each would be a message.
     pub(crate) fn getxattr(
         &self,
         who: Who,

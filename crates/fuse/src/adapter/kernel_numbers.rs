@@ -2,10 +2,10 @@
 //!
 //! A node has 24 bits of slot and 64 of inode; the kernel's number has 64. A narrow inode is in
 //! the lower 40 bits, and needs no memory here. Of a wide one, the lower 40 bits are there, XORed
-//! with a mix of the upper 24, which the generation in handles has; such nodes are in a table while
+//! with a mix of the upper 24, which the generation in handles has. Such nodes are in a table while
 //! the kernel holds them. If two held nodes would have one number, the second gets one of slot 0,
 //! which no subvolume has, for the session. The kernel also holds narrow inodes that are not in the
-//! table: so a wide one takes a number only if the narrow inode of that number is not held.
+//! table. So a wide one takes a number only if the narrow inode of that number is not held.
 //!
 //! Order: a look-up marks its node as held, then asks here. A wide node is entered here first, and
 //! then the narrow one is looked at. So of two threads at least one sees the other's.

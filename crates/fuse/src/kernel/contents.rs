@@ -115,10 +115,10 @@ pub(super) fn open(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply)
     Ok(())
 }
 
-/// How the kernel treats an open file. What is appended to a file that others append to is placed
-/// by the file system: the kernel would keep it in pages at a place of its own. So a descriptor
-/// with O_APPEND bypasses pages. Whether those that are there stay is another matter: they serve
-/// other descriptors of the file, and stay if the file is as it was at its last open.
+/// How the kernel treats an open file. The file system chooses the place of data appended to a file
+/// that others append to, too. The kernel would keep it in pages at a place of its own. So a
+/// descriptor with O_APPEND bypasses pages. Pages that are there serve other descriptors of the
+/// file. They stay if the file is as it was at its last open.
 pub(super) fn flags_of_open(adapter: &Adapter, flags: i32, keeps: bool) -> u32 {
     if !adapter.is_remote {
         return OPEN_KEEP_CACHE | OPEN_NO_FLUSH;

@@ -115,7 +115,7 @@ pub(super) const OPEN_NO_FLUSH: u32 = 1 << 5;
 pub(super) const WRITE_CACHE: u32 = 1;
 /// A write ends the rights that the file gives to users who execute it.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// The caller that sets an access control list is not in the file's group, which ends the rights
+/// The caller that sets an access control list is not in the file's group. That ends the rights
 /// that the file gives to users who execute it.
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `fsync` of contents only.

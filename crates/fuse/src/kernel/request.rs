@@ -1,7 +1,7 @@
 //! A request: the header, the caller, and a cursor over the arguments.
 //!
-//! The kernel is trusted to send whole structures, but not blindly: a request that is too short is
-//! answered with EIO, as the kernel itself does with a short answer.
+//! The code trusts the kernel to send whole structures, but not blindly. It answers a request that
+//! is too short with EIO, as the kernel itself does with a short answer.
 
 use crate::adapter::Who;
 use crate::errno::Errno;

@@ -2,9 +2,9 @@
 //!
 //! 1. `negotiate` answers the first message, INIT; nothing else comes before that.
 //! 2. Each thread reads one request at a time into a buffer of its own, answers it, and reads the
-//!    next: the kernel passes every request to one reader.
-//!    What may take as long as a search is handed to threads of its own (`slow`), and so is what
-//!    waits until the kernel has written dirty pages, or for an object store.
+//!    next. The kernel passes every request to one reader. A request that may take as long as a
+//!    search goes to threads of its own (`slow`). So does one that waits for an object store, or
+//!    until the kernel has written dirty pages.
 //! 3. ENODEV means that the file system is unmounted and that the last request was answered.
 
 use std::io::{self, IoSlice};
@@ -33,7 +33,7 @@ const PAGES_MAX: u16 = 256;
 const MESSAGE_HEAD_BYTES: usize = 64 << 10;
 /// How many background requests (read-ahead, late writes) make the kernel hold back.
 const CONGESTED: u16 = 48;
-/// How many of them it sends at once, if it may not hold back: more than there are, because
+/// How many of them it sends at once, if it may not hold back. It is more than there are, because
 /// [`crate::write_back()`] could not wait for requests that the kernel kept.
 const BACKGROUND_MAX: u16 = u16::MAX;
 
@@ -41,9 +41,9 @@ const BACKGROUND_MAX: u16 = u16::MAX;
 /// `stat` after every close a request. Atomic truncation: a truncating open then arrives as a
 /// change of size, and open itself as nothing. Automatic invalidation: the daemon invalidates; a
 /// remote mount has time-outs of 0 and decides at each open. Locks: one kernel has all users of a
-/// mount, and a volume has one mount, so the kernel keeps them by itself; for others see `LOCKS`.
-/// The kernel's own choice of listings with attributes: a program that reads all names before it
-/// looks at the first file, as find, du, tar and Go do, pays a look-up for each.
+/// mount, and a volume has one mount, so the kernel keeps them by itself. For others see `LOCKS`.
+/// The kernel's own choice of listings with attributes: find, du, tar and Go read all names before
+/// they look at the first file. They would pay a look-up for each.
 pub(super) const FEATURES: u64 = feature::ASYNC_READ
     | feature::EXPORT_SUPPORT
     | feature::BIG_WRITES

@@ -1,6 +1,6 @@
 //! How many of the threads that serve a mount may be busy with requests of users that may take
-//! long: the others are left to everybody's short requests. What is beyond that goes to the threads
-//! for requests that take long, of which one user has a few.
+//! long. The others are left to everybody's short requests. Further requests go to the threads for
+//! requests that take long. One user has a few of those.
 //!
 //! The bound is one for all users together: two users must not take every thread either.
 
@@ -31,7 +31,7 @@ impl Shares {
         request: &Request<'_>,
         takes_snapshots: impl FnOnce(u64) -> bool,
     ) -> Option<Share<'_>> {
-        // What the kernel writes back by itself is root's, and waits for nothing.
+        // Writes that the kernel makes by itself are root's, and wait for nothing.
         if request.who.uid == 0 || !may_take_long(request, takes_snapshots) {
             return Some(Share(None));
         }
@@ -49,9 +49,10 @@ impl Drop for Share<'_> {
     }
 }
 
-/// Whether a request takes time in proportion to the file that it is about, or to the depth of the
-/// directory that a directory moves to or that has a trash far above it, or to the subvolumes below
-/// a directory of which a snapshot is taken, or waits for a disk.
+/// Whether a request may take long. Its time may be proportional to the file that it is about. Or
+/// it is proportional to the depth of a directory: one that a directory moves to, or that has a
+/// trash far above it. It may be proportional to the subvolumes below a directory of which a
+/// snapshot is taken. Or it waits for a disk.
 fn may_take_long(request: &Request<'_>, takes_snapshots: impl FnOnce(u64) -> bool) -> bool {
     match request.opcode {
         op::SETATTR

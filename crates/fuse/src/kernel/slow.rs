@@ -171,8 +171,8 @@ impl Queue {
     /// Cancels the request with the number in an interruption. A waiting request is still served,
     /// and at once: it finds that no caller waits for it. The number of a request that is not here
     /// is remembered, because the kernel sends it once. (The kernel would send it again if it were
-    /// answered with EAGAIN. But it does so only on the channel that the request was read from, and
-    /// over and over for every request that is being served elsewhere, until that is done.)
+    /// answered with EAGAIN. But it does so only on the channel that the request was read from. It
+    /// repeats that for every request that is being served elsewhere, until that is done.)
     pub(super) fn interrupt(&self, request: &Request<'_>) {
         let mut arguments = request.arguments;
         let Ok(unique) = arguments.u64() else { return };

@@ -1,7 +1,7 @@
 //! The table of mount options: the one place that lists them.
 //!
-//! An option is a row of [`TABLE`]. Parsing, the message about an unknown or incomplete option,
-//! `pando mount --help` and its man page, and what a remount may change derive from the rows. The
+//! An option is a row of [`TABLE`]. The rows determine parsing, the message about an unknown or
+//! incomplete option, `pando mount --help` and its man page, and what a remount may change. The
 //! tests below refuse a row without a line in `docs/guide/mounting.md`, and the reverse.
 
 use std::path::PathBuf;

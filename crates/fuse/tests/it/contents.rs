@@ -32,8 +32,8 @@ fn opening_and_listing_again_cost_no_request_where_the_kernel_checks() {
         assert_eq!(rig.read("f"), b"one");
         assert_eq!(std::fs::read_dir(rig.path("")).unwrap().count(), 1);
     };
-    // The first time the kernel learns that it need not ask, and reads; a read invalidates the time
-    // of last read, so that it asks for attributes a second time.
+    // The first time the kernel learns that it need not ask, and reads. A read invalidates the time
+    // of last read, so the kernel requests attributes a second time.
     use_it();
     use_it();
     let stopped = rig.fs.gate.lock();

@@ -1,8 +1,8 @@
-//! Tar archives: members with everything that this program keeps, written in the pax format of
-//! POSIX, and read in the forms that are in use (pax, GNU, ustar, v7).
+//! Tar archives: members with everything that this program keeps. They are written in the pax
+//! format of POSIX, and read in the forms that are in use (pax, GNU, ustar, v7).
 //!
-//! The crate `tar` was not enough: it does not read GNU's sparse formats of pax archives, nor times
-//! before 1970, and it bounds the memory of a hostile header by nothing.
+//! The crate `tar` was not enough. It does not read GNU's sparse formats of pax archives, nor times
+//! before 1970, and does not bound the memory of a hostile header.
 
 pub(crate) mod read;
 pub(crate) mod pax;

@@ -1,8 +1,8 @@
 //! Reads members of any archive: pax, GNU, ustar, v7; sparse files of all formats of GNU tar.
 //!
 //! The input may be hostile. Whatever it is, a read ends with a member, the end of the archive, or
-//! an error with its place; memory is bounded by [`EXTENDED_MAX`] and [`pax::RANGES_MAX`]. The
-//! contents of a member are exactly as many bytes as its ranges have together.
+//! an error with its place. [`EXTENDED_MAX`] and [`pax::RANGES_MAX`] bound the memory. The contents
+//! of a member are exactly as many bytes as its ranges have together.
 
 use std::io::{self, ErrorKind, Read};
 

@@ -1,5 +1,5 @@
 //! Writes members in the pax format. A member whose attributes fit into a ustar header has no pax
-//! header; times of nanoseconds, long names, extended attributes and large numbers are pax records.
+//! header. Times of nanoseconds, long names, extended attributes and large numbers are pax records.
 //! A file with holes is stored as GNU tar's sparse format 1.0, which bsdtar reads too.
 
 use std::borrow::Cow;

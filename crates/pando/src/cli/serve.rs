@@ -53,8 +53,8 @@ pub(crate) struct ServeArgs {
     /// The certificate of the authority from which certificates of clients must come
     #[arg(long, value_name = "FILE", requires_all = ["cert", "key"])]
     pub(crate) ca: Option<PathBuf>,
-    /// Memory of the server, such as 4G, for caches, changes that are not durable yet, and what
-    /// clients make it keep; default: half of all memory
+    /// Memory of the server, such as 4G, for caches, changes that are not durable yet, and clients;
+    /// default: half of all memory
     #[arg(long, value_name = "SIZE", value_parser = serve_memory::parse)]
     pub(crate) memory: Option<u64>,
     /// Part of it for cached nodes of all volumes, such as 512M; default: 7/16

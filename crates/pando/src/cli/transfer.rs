@@ -77,8 +77,8 @@ pub(crate) struct ExportArgs {
     /// What to make
     #[arg(long, value_enum, default_value = "dir")]
     pub(crate) format: ExportFormat,
-    /// Memory for files with several names, until the last name; names of files beyond it become
-    /// files of their own, which is reported [default: 256M, of a server 64M]
+    /// Memory for files with several names until the last; names beyond it become separate files,
+    /// with a report [default: 256M, of a server 64M]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<u64>,
 }
@@ -145,7 +145,7 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "PREFIX")]
     pub(crate) strip: Option<OsString>,
     /// Leave out malformed lines of a list, and objects that a store never returns; with --appear
-    /// whole, show the rest although part of it cannot be made
+    /// whole, show the rest without what failed
     #[arg(long)]
     pub(crate) keep_going: bool,
 }

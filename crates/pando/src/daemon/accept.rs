@@ -154,7 +154,7 @@ impl Server {
         }
     }
 
-    /// After the mount is gone: answers as a daemon without a mount until no request that
+    /// After the mount is gone, answers as a daemon without a mount. It ends when no request that
     /// continues is under way, or an event ends the daemon.
     pub(super) fn keep_serving(self: &Arc<Server>, inbox: &Receiver<Event>) {
         self.unmounted.store(true, Ordering::Relaxed);

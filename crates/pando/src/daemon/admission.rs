@@ -1,9 +1,9 @@
 //! Who may use the socket of a volume that is mounted: it gives nobody more than the mount does.
 //!
 //! Root, the user of the daemon and the owner of the volume's directory may do all
-//! (`Server::trusts`). Everybody else is let in where the mount lets them in: it was mounted with
-//! `allow_other`, it shows the whole volume, and they may search every directory above the mount
-//! point. Inside the volume each request has the rights of its caller in any case.
+//! (`Server::trusts`). Others may use it where the mount lets them in. The mount must have
+//! `allow_other` and show the whole volume, and they must be able to search every directory above
+//! the mount point. Inside the volume each request has the rights of its caller in any case.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

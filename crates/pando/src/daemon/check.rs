@@ -44,7 +44,7 @@ pub(super) fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
     Err(refused("root, or the user whose daemon has the volume open", what))
 }
 
-/// The same, but also allows the user that owns the volume's directory: that user may do it anyway
+/// The same, but also allows the user that owns the volume's directory. That user may do it anyway
 /// when no daemon has the volume open, and can read its files.
 fn only_for_user(server: &Server, caller: &Caller, what: &str) -> Result<()> {
     if server.trusts(caller.uid) {
@@ -171,7 +171,7 @@ impl Sort {
 }
 
 /// Selects the findings for an answer of limited size. No repairable finding is left out in favor
-/// of one that is not, except for the first of the findings about the disk: those keep a repair
+/// of one that is not, except for the first finding about the disk. Such findings keep a repair
 /// from repairing anything.
 fn kept(sorts: &[Sort], most: usize) -> Vec<usize> {
     let those = |sort: Sort| (0..sorts.len()).filter(move |&at| sorts[at] == sort);

@@ -42,7 +42,7 @@ const SILENT_IMPORT_MAX: Duration = Duration::from_secs(300);
 /// The same of a stream: its sender may compare large trees before it sends anything.
 const SILENT_STREAM_MAX: Duration = Duration::from_secs(3600);
 
-/// How soon the other side has to read what it requested: a pager that is left open must not keep
+/// How soon the other side has to read what it requested. A pager that is left open must not keep
 /// the volume from being mounted for ever.
 const READ_WITHIN: Duration = Duration::from_secs(300);
 
@@ -386,7 +386,7 @@ fn answer<'a>(
         }
         (Call::Export { path, memory }, _) => {
             let send = &mut |body| replies.part(body);
-            // What a client may take is reserved (`sessions/reserved.rs`).
+            // The memory that a client may take is reserved (`sessions/reserved.rs`).
             let of = (path, memory, share_of_links((server, id), work.is_far));
             answer_export(server, caller, of, (send, &mut || server.end_turn(id)))
         }

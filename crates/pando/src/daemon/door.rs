@@ -52,8 +52,8 @@ impl Door {
         Ok(Some(Arc::clone(&listening)))
     }
 
-    /// Whether the lock file is gone, and with it the volume: no client can find this daemon, and
-    /// the lock on the directory keeps the daemon of what takes the volume's place waiting.
+    /// Whether the lock file is gone, and with it the volume. No client can find this daemon, and
+    /// its lock on the directory blocks the daemon of a volume that takes its place.
     pub(super) fn is_lost(&self) -> bool {
         let lock = self.lock.lock();
         lock.as_ref().is_some_and(|lock| matches!(lock.is_there(), Ok(false)))

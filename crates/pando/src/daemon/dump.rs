@@ -89,7 +89,7 @@ impl Drop for Taken<'_> {
 fn delete_left(server: &Server, caller: &Caller, dir: NodeId) -> BTreeSet<u64> {
     let fs = server.fs();
     let listed = fs.snapshot_list(caller, dir).unwrap_or_default();
-    // What is listed was reserved before.
+    // Dumps in the list were reserved before.
     let under_way = server.staged().dumps().lock().clone();
     let (mut taken, mut deleted) = (BTreeSet::new(), 0);
     for one in &listed {

@@ -208,7 +208,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Sends the next entries of a directory, in the order of their inodes: files that were made
+    /// Sends the next entries of a directory, in the order of their inodes. Files that were made
     /// one after the other are near each other on the disk.
     fn entries(&mut self, directory: NodeId, cookie: u64) -> Result<(), Failure> {
         let most = if self.waiting_bytes < WAITING_BYTES_MAX { ENTRIES_AT_ONCE } else { 1 };

@@ -7,9 +7,9 @@ use wire::{Answer, Call, Failure, FailureKind, FoundOutcome};
 use super::about::Answered;
 use super::stream_terms::MEMORY_OF_USERS;
 
-/// Refuses what only commands on the daemon's own machine may ask: they name its processes, its
-/// mounts and its directories, or keep it busy for everybody.
-/// `stream`: most memory of a stream of theirs.
+/// Refuses requests that only commands on the daemon's own machine may send. They name its
+/// processes, its mounts and its directories, or keep it busy for everybody. `stream`: most memory
+/// of a stream of theirs.
 pub(super) fn check(call: &mut Call<'_>, caller: &Caller, stream: u64) -> Answered<()> {
     let what = match call {
         Call::HandOver | Call::ServesMount { .. } => "ending or asking about its daemon",
@@ -40,8 +40,9 @@ pub(super) fn check(call: &mut Call<'_>, caller: &Caller, stream: u64) -> Answer
     Err(Failure::new(FailureKind::NotSupported, message).hint(hint))
 }
 
-/// An answer as users of other machines may see it. What a search read reveals what exists: to the
-/// user of this process that is no secret, but no client is that user by the number alone.
+/// An answer as users of other machines may see it. The entries that a search read reveal what
+/// exists. To the user of this process that is no secret, but no client is that user by the number
+/// alone.
 pub(super) fn shown(answer: Answer, caller: &Caller) -> Answer {
     match answer {
         Answer::Found(total) if !caller.is_root() => Answer::Found(FoundOutcome {

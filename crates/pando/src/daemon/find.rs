@@ -1,8 +1,8 @@
 //! Searching: rows go out as they are found, in messages of bounded size, and a search ends when
 //! nobody reads on.
 //!
-//! A second thread (`watch`) sends what has waited for a moment, so that rare matches are seen at
-//! once, and notices when the other side goes away.
+//! A second thread (`watch`) sends rows that have waited for a moment, so rare matches are seen at
+//! once. It also notices when the other side goes away.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};

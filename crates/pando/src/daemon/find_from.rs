@@ -13,8 +13,8 @@ use super::about::about;
 /// Signs of a path that are tried, from its end.
 const SIGNS_MAX: usize = 8;
 
-/// Names that are walked in search of what `DIR@SNAPSHOT` in one path means: each directory above
-/// is tried, so that their number grows with the square of the path's length.
+/// Names that are walked in search of what `DIR@SNAPSHOT` in one path means. Each directory above
+/// is tried, so their number grows with the square of the path's length.
 const WALKED_MAX: usize = 1 << 20;
 
 /// Most names of a path that is looked for in all snapshots: each directory on it is asked.
@@ -237,8 +237,8 @@ fn snapshot_that_exists(
     Ok(None)
 }
 
-/// The snapshots of a name of removed directories that were on a way, or at its end, with the
-/// number of names of each one's directory, the oldest first. Those that cannot be listed are as
+/// The snapshots with a name, of removed directories that were on a way, or at its end, the oldest
+/// first. Each comes with the number of names of its directory. Those that cannot be listed are as
 /// if there were none, except where that takes too many steps.
 fn removed_on(
     fs: &Volume,
@@ -282,9 +282,9 @@ fn in_removed(fs: &Volume, snapshot: SubvolId, below: &[&[u8]]) -> Vec<u8> {
     path
 }
 
-/// Every snapshot of a path and of the directories above, and every snapshot of a removed directory
-/// that was there, above or below, from the oldest. A directory that the path passes more than once
-/// is asked once, so that there are no more than snapshots in the volume.
+/// Every snapshot of a path and of the directories above, from the oldest. It includes every
+/// snapshot of a removed directory that was there, above or below. A directory that the path passes
+/// more than once is asked once, so that there are no more than snapshots in the volume.
 fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) -> Vec<InSnapshot> {
     let directory = components(path);
     let is_cancelled = || cancel.load(Ordering::Relaxed);
@@ -328,8 +328,9 @@ fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) 
     found
 }
 
-/// How a path in a snapshot is shown: as one that can be used in turn, by other programs too but
-/// for those by number, where the names below the directory that has the snapshot were `typed`.
+/// How a path in a snapshot is shown: as one that can be used in turn. Other programs can use it,
+/// too, except for paths by number. The names below the directory that has the snapshot were
+/// `typed`.
 fn shown_in(
     fs: &Volume,
     shown: &[u8],
@@ -420,8 +421,8 @@ mod tests {
         assert!(matches!(found(0), Err(FsError::Busy(_))));
     }
 
-    /// Each place was built in full for each snapshot of each directory on the way, and there were
-    /// as many of a directory as the path passed it: 10 GB for one request.
+    /// Each place was built in full for each snapshot of each directory on the way. A directory
+    /// counted as often as the path passed it: 10 GB for one request.
     #[test]
     fn a_path_in_all_snapshots_asks_each_directory_once_and_builds_one_path_at_a_time() {
         let fs = fresh::volume();

@@ -32,8 +32,8 @@ const ERROR_PATHS_BYTES_MAX: usize = 64 << 10;
 /// Permission bits until an item has its own.
 const MODE_MEANWHILE: u32 = 0o600;
 const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
-/// With the mark of a directory that an import made and has not finished: the bit means nothing on
-/// a directory, and no attributes of a source are needed to recognise it after a crash. In a
+/// With the mark of a directory that an import made and has not finished. The bit means nothing on
+/// a directory. After a crash, it identifies the directory without attributes of a source. In a
 /// directory that gives its group to what is made in it, it has that bit, too.
 const UNFINISHED_MODE: u32 = 0o4700;
 
@@ -541,7 +541,7 @@ fn noted(shown: FsResult<()>) {
 impl Drop for Import<'_> {
     fn drop(&mut self) {
         self.drop_begun();
-        // What is complete is there when the same import is run again.
+        // Complete entries are there when the same import is run again.
         if let Err(error) = self.builder.flush() {
             tracing::warn!(%error, "the last part of an interrupted import is missing");
         }

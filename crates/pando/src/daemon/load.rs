@@ -65,8 +65,8 @@ pub(super) fn load(call: &Call<'_>) -> Load {
     if is_brief && is_looked_up() { Load::Search } else { own }
 }
 
-/// Whether all snapshots of removed directories may be read for a path: with `@` in one that
-/// nothing is called, or with the number of a snapshot.
+/// Whether all snapshots of removed directories may be read for a path. That is so with the number
+/// of a snapshot, or with `@` in a path that names nothing.
 fn is_looked_up(path: &[u8]) -> bool {
     path.contains(&b'@') || names(path).any(|name| number_in_name(name).is_some())
 }
@@ -117,9 +117,9 @@ fn of_kind(call: &Call<'_>) -> Load {
         | Call::Restore { .. }
         | Call::RestoreFrom { .. }
         | Call::SnapshotList { .. } => Load::Search,
-        // A status and what waits to be reclaimed read what is recorded of each subvolume or tree,
-        // and so does who looks for the directory of a snapshot, or for the snapshots of one. Where
-        // copies inherit what is mounted below, those get it before the next one is made; where a
+        // A status and the list of what waits to be reclaimed read the record of each subvolume or
+        // tree. So does a search for the directory of a snapshot, or for the snapshots of one.
+        // Copies that inherit what is mounted below get it before the next copy is made. Where a
         // quota has a limit, each subvolume below is read.
         Call::Info { .. }
         | Call::Status
@@ -167,8 +167,8 @@ fn of_kind(call: &Call<'_>) -> Load {
     }
 }
 
-/// Most names of a path in a request: what is done with a path takes time in proportion to them,
-/// and where each directory on it is looked into, to their square.
+/// Most names of a path in a request. Work on a path takes time in proportion to them or, where
+/// each directory on it is searched, to their square.
 const NAMES_MAX: usize = 4096;
 
 /// Refuses paths of too many names.

@@ -25,7 +25,7 @@
 //! * `watch`: whether the caller still waits
 //! * `snapshots`, `schedules`, `schedule_calls`, `trash`, `quota`, `restore`: verbs on these
 //! * `import`, `export`, `scan`, `streams`, `dump`, `sent`, `staged`, `shares`, `stream_terms`:
-//!   streams in and out, what they stage and hold, and how much of it a user has
+//!   streams in and out, what they stage and hold, and each user's part
 //! * `check`, `clusters`: checks, collections, the index
 //! * `far`, `far_calls`: served volumes: sessions, who owns the volume, what clients may request
 //! * `record`, `reported`: traces and metrics

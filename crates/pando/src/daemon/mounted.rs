@@ -1,8 +1,8 @@
 //! Checks for mounts below a directory of a mounted volume. When a command removes or rolls back a
-//! directory, the kernel drops the names from its cache, and with them every mount below: mounts
-//! of other file systems, and what was written there. So the daemon refuses the command, as
+//! directory, the kernel drops the names from its cache, and with them every mount below. Mounts of
+//! other file systems would go, and the data written there. So the daemon refuses the command, as
 //! `rmdir` and `rename` are refused through the mount. The root of a mount is not removed, nor
-//! rolled back with a directory above it: the mount would continue with a directory that no path
+//! rolled back with a directory above it. The mount would continue with a directory that no path
 //! reaches any more. A root that is rolled back by itself stays the root.
 
 use std::os::unix::ffi::OsStrExt;
@@ -44,7 +44,7 @@ enum Top {
 }
 
 /// Refuses if something is mounted at or below a path of the volume, as far as this process can
-/// see: mounts in other mount namespaces are not visible here.
+/// see. Mounts in other mount namespaces are not visible here.
 fn refuse_below(
     server: &Server,
     caller: &Caller,

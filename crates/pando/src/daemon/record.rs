@@ -33,7 +33,7 @@ pub(super) struct Recording {
     recorder: Arc<Recorder>,
 }
 
-/// The file of a trace, and the directory that it was made in: a user who may rename directories
+/// The file of a trace, and the directory that it was made in. So a user who may rename directories
 /// above it cannot direct its removal to another file.
 struct Made {
     parent: OwnedFd,

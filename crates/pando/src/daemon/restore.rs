@@ -1,5 +1,5 @@
-//! Restores one file or directory out of a snapshot, as the caller: a directory as a clone, a file
-//! as a new file that shares its contents with the snapshot's. Nothing is overwritten, and the
+//! Restores one file or directory out of a snapshot, as the caller. A directory becomes a clone, a
+//! file a new file that shares its contents with the snapshot's. Nothing is overwritten, and the
 //! name appears when what it names is complete.
 
 use fs::{Entry, FileSystem, Follow, FsResult, SetXattr, Volume};
@@ -9,8 +9,8 @@ use wire::{Failure, FailureKind};
 use super::about::{Answered, about};
 use super::held::{Held, below, names, split};
 
-/// Names that are looked up in snapshots of the directories above a path: each may have one of the
-/// name, so that their number grows with the square of the path's length.
+/// Names that are looked up in snapshots of the directories above a path. Each may have one of the
+/// name, so their number grows with the square of the path's length.
 const LOOKED_UP_MAX: usize = 1 << 20;
 
 /// As of access(2).
@@ -130,8 +130,8 @@ fn too_many(path: &[u8]) -> Failure {
         .hint("copy it out of the snapshot: `pando export DIR/.snapshots/NAME/PATH`")
 }
 
-/// What a path was in a snapshot. No symbolic link is followed, neither to the directory that has
-/// the snapshot nor in the snapshot: what is found is in it.
+/// What a path was in a snapshot. It follows no symbolic link, neither to the directory that has
+/// the snapshot nor in the snapshot. So every entry that it finds is in the snapshot.
 fn find<'a>(fs: &'a Volume, caller: &Caller, snapshot: &[u8], path: &[u8]) -> Answered<Held<'a>> {
     let none = |message: String| {
         let failure = Failure::new(FailureKind::NotFound, message).at(path);

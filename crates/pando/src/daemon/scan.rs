@@ -12,8 +12,8 @@ use wire::{
 use super::replies::Replies;
 use super::server::Server;
 
-/// Bytes of directories that are sent as one part, plus at most one more name; then the
-/// approximate bytes of a directory without its names, and of a name without its letters.
+/// Bytes of directories that are sent as one part, plus at most one more name. Then the approximate
+/// bytes of a directory without its names, and of a name without its letters.
 const PART_BYTES: usize = 64 << 10;
 const DIRECTORY_BYTES: usize = 64;
 const CHILD_BYTES: usize = 12;

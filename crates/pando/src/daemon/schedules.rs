@@ -1,9 +1,9 @@
 //! Schedules of snapshots: takes those that are due, and deletes those that are no longer kept.
 //!
 //! The daemon looks every few seconds. A schedule that became due while no daemon ran is due once
-//! when one runs again. What fails is tried again after a rest, and `snapshot schedule` shows why:
-//! a snapshot that was not taken, and as well what follows one (old ones are deleted, all of it
-//! becomes durable). Old ones are deleted also after one that could not be taken: on a full disk
+//! when one runs again. A step that fails is tried again after a rest, and `snapshot schedule`
+//! shows why. That is the snapshot itself, or what follows it: old ones are deleted, and all
+//! becomes durable. Old ones are deleted also after one that could not be taken: on a full disk
 //! that makes the space for it. A daemon that starts does not know what failed to follow the last
 //! snapshot; the next one makes up for it.
 
@@ -160,9 +160,10 @@ impl From<FsError> for Failed {
     }
 }
 
-/// Takes the snapshot of a schedule if it is due, and deletes what it no longer keeps: also if
-/// that `is_unfinished` since the last snapshot, whether or not one is due, and if the snapshot
-/// could not be taken. Deleting may be what it needs, and never goes below what is kept.
+/// Takes the snapshot of a schedule if it is due, and deletes what it no longer keeps. It also
+/// deletes if that `is_unfinished` since the last snapshot, whether or not one is due. It does so
+/// even if the snapshot could not be taken. Deleting may be what it needs, and never goes below
+/// what is kept.
 fn run(
     volume: &dyn FrontEnd,
     info: &ScheduleInfo,
@@ -204,7 +205,7 @@ fn run(
     }
     let is_taken = is_due && taken.is_ok();
     let pruned = prune(fs, (info, groups), dir, at);
-    // What was taken is durable even if something could not be deleted.
+    // A snapshot that was taken is durable even if something could not be deleted.
     let synced = fs.sync();
     volume.settle();
     taken?;
@@ -327,8 +328,8 @@ mod tests {
         fs.forget(dir, 1);
     }
 
-    /// If old snapshots cannot be deleted after one was taken, the schedule reports it, rests, and
-    /// deletes them then, long before the next one is due.
+    /// If old snapshots cannot be deleted after one was taken, the schedule reports it and rests.
+    /// Then it deletes them, long before the next one is due.
     #[test]
     fn a_deletion_that_fails_is_reported_and_tried_again() {
         let store = Arc::new(MemStore::new());

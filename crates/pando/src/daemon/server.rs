@@ -38,8 +38,8 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 /// clients would find no daemon meanwhile.
 pub(super) const SHORT: Duration = Duration::from_secs(1);
 
-/// How often the bytes of a volume in an object store are measured, if it changed: this for each
-/// request that the last time took, which is one for each thousand objects.
+/// How often the bytes of a volume in an object store are measured, if it changed. The interval is
+/// this for each request of the last time, which is one for each thousand objects.
 const MEASURE_EVERY: Duration = Duration::from_secs(60);
 /// The same after an opening; each time doubles it.
 const MEASURE_FIRST: Duration = Duration::from_secs(4);
@@ -245,8 +245,8 @@ impl Server {
         }
     }
 
-    /// Makes the daemon leave, unless a long request is under way: then it returns that request
-    /// and its duration, and the daemon stays for all clients. It waits for short requests.
+    /// Makes the daemon leave, unless a long request is under way. Then it returns that request and
+    /// its duration, and the daemon stays for all clients. It waits for short requests.
     pub(super) fn hand_over(&self) -> std::result::Result<(), (u64, Who, Busy, Duration)> {
         let mut registry = self.registry.lock();
         registry.pausing += 1;
@@ -355,8 +355,8 @@ impl Server {
     }
 
     /// Accepts no more connections, closes those whose peers do not read and the idle ones, and
-    /// waits for requests under way: first until short ones end, then until cancelled long ones
-    /// have ended, but no longer than [`LAZY_PATIENCE`].
+    /// waits for requests under way. It waits first until short ones end, then until cancelled long
+    /// ones have ended, but no longer than [`LAZY_PATIENCE`].
     pub(super) fn leave(&self) {
         let mut registry = self.registry.lock();
         registry.leaving = true;

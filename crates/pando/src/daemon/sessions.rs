@@ -3,7 +3,7 @@
 //!
 //! Each connection costs a thread, four descriptors and up to 2 MiB, so their number is bounded.
 //! One user gets a part of them. All users together leave some to root and to the user that owns
-//! the volume: those two can always look at the volume, unmount it and end the sessions of others.
+//! the volume. Those two can always look at the volume, unmount it and end the sessions of others.
 
 mod reserved;
 

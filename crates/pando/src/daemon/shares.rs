@@ -1,5 +1,5 @@
-//! What requests under way keep in memory, counted by who sent them: one user or client has a share
-//! of it, and all together have a bound. Requests of root and of the user of the volume are not
+//! The memory that requests under way keep, counted by sender. One user or client has a share of
+//! it, and all together have a bound. Requests of root and of the user of the volume are not
 //! counted.
 //!
 //! What a request took it gives back when it ends ([`Taken`]), however it ends.
@@ -18,7 +18,7 @@ pub(super) enum Taker {
     Client(Arc<str>),
 }
 
-/// What requests under way have taken, by who sent them.
+/// What requests under way have taken, by sender.
 pub(super) struct Shares {
     of_one_max: usize,
     of_all_max: usize,

@@ -1,5 +1,5 @@
-//! What work under way has staged and will remove: the hidden directories that imports fill,
-//! one import each, the snapshots of dumps, and the holds of streams.
+//! What work under way has staged and will remove. That is the hidden directories that imports
+//! fill, one import each, the snapshots of dumps, and the holds of streams.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

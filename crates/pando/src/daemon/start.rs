@@ -63,7 +63,7 @@ impl Start {
         Start { take_over: TakeOver::Agreed, serve, ..self }
     }
 
-    /// What the volume is opened for, if that takes it for itself.
+    /// The purpose for which the volume is opened, if that needs the volume alone.
     pub(super) fn uses_alone(&self) -> Option<&'static str> {
         match (&self.mount, &self.serve) {
             (Some(_), _) => Some("a mount"),

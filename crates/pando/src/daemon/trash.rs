@@ -1,4 +1,4 @@
-//! Requests about the trash. A path may name something that no longer exists: the directories that
+//! Requests about the trash. A path may name something that no longer exists. The directories that
 //! exist are resolved, and the names behind them are looked up in the trash.
 
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! An export to a new directory of another file system.
 //!
 //! Everything is made below descriptors of directories that this export made itself, under names
-//! that did not exist: what another process puts there is neither followed nor replaced. No other
+//! that did not exist. So it neither follows nor replaces what another process puts there. No other
 //! user can move them, because only the caller and root can change the directories above. What is
 //! not complete is in a hidden directory (`staging.rs`), which is closed to others.
 

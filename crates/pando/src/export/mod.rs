@@ -1,5 +1,5 @@
-//! The command's side of an export: takes the items that the daemon sends, and hands each with its
-//! path to what stores them, a directory or an archive.
+//! The command's side of an export. It takes the items that the daemon sends, and hands each with
+//! its path to a directory or an archive.
 
 mod archive;
 mod directory;

@@ -1,4 +1,4 @@
-//! Removes what is in a directory of an export: by descriptor, so that nothing is followed, and
+//! Removes what is in a directory of an export. It works by descriptor, so it follows nothing, and
 //! without recursion, as a tree may have any depth. Subdirectories are moved up before what is in
 //! them is removed, so that no more than three descriptors are open. Below what is mounted nothing
 //! is removed.

@@ -1,5 +1,5 @@
-//! What an expression refers to outside of the volume, where the command runs: the clock and the
-//! local day, users and groups, files to compare with.
+//! What an expression refers to outside of the volume, where the command runs. That is the clock
+//! and the local day, users and groups, and files to compare with.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -79,8 +79,8 @@ fn before(text: &str, now: i64, zone: &TimeZone) -> Option<i64> {
     now.checked_sub(number.checked_mul(seconds)?.checked_mul(SECOND)?)
 }
 
-/// The time a given number of months before now, as GNU's tools count: at the same clock time,
-/// regardless of summer time, and the 31st of a shorter month becomes a day of the next month.
+/// The time a given number of months before now, as GNU's tools count. It is at the same clock
+/// time, regardless of summer time. The 31st of a shorter month becomes a day of the next month.
 fn months_before(months: i64, now: i64, zone: &TimeZone) -> Option<i64> {
     let now = zoned(now, zone)?;
     let clock = now.with_time_zone(TimeZone::fixed(now.offset()));

@@ -129,7 +129,7 @@ fn withdraw(presence: &Presence) {
     }
 }
 
-/// Fails if another host opens the volume at the same time; otherwise deletes the signs of daemons
+/// Fails if another host opens the volume at the same time. Otherwise deletes the signs of daemons
 /// that are gone, which would make later openings wait.
 fn alone(store: &Store, presence: &Presence, before: &BTreeSet<[u8; 16]>) -> Result<()> {
     let failed = |error| of_store(&store.location, &error);

@@ -1,5 +1,5 @@
 //! Volumes in object stores, as this host sees them. Such a volume is named by a URL. On each host
-//! it has its own directory, the *host directory*, with what a volume directory has besides the
+//! it has its own directory, the *host directory*. That has what a volume directory has besides the
 //! volume's files: the lock, the socket and the daemon's log. It also has a cache. Every verb finds
 //! that directory by the URL, and continues as with a volume directory.
 //!
@@ -54,8 +54,8 @@ pub(crate) fn shown(volume: &Path) -> String {
     host().map_or_else(|| volume.display().to_string(), |host| host.url)
 }
 
-/// File of a host directory while its daemon only reads the volume: which host has it open, and of
-/// when the state is that verbs show.
+/// File of a host directory while its daemon only reads the volume. It has the host that has the
+/// volume open, and the time of the state that verbs show.
 const OBSERVED: &str = "observed";
 
 /// Notes that the daemon of a host directory only reads, or that it does not.

@@ -65,7 +65,7 @@ pub(crate) fn of_store(location: &Location, error: &device::Error) -> Failure {
 /// Opens the object store of a volume whose directory is a host directory; any other environment is
 /// returned as it is.
 pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
-    // What is wrong with a header is reported when the volume is opened.
+    // The opening of the volume reports faults of a header.
     let Ok(Some(host)) = fs::host_directory(&*env.device) else { return Ok((env, None)) };
     let location = parse(&host.url)?;
     is_own(volume, &location)?;

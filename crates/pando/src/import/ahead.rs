@@ -1,11 +1,11 @@
 //! Reads the source ahead of the walk: one thread lists directories, depth first, and several look
 //! at what is in them and read small files. The walk gets everything in the order of the list.
 //!
-//! What is read ahead is bounded: [`BATCHES`] batches of [`BATCH_NAMES`] files of up to
+//! Reading ahead is bounded by [`BATCHES`] batches of [`BATCH_NAMES`] files of up to
 //! [`SMALL_BYTES`], and the names of one list that are sorted together (`source`). Names of
 //! subdirectories wait until the walk is through with their directory; they count in the memory of
 //! the import. Contents of files are in one piece of memory a batch, which is used again when the
-//! message that has them is sent: fresh memory for each file is a page fault each, and that took as
+//! message that has them is sent. Fresh memory for each file is a page fault each, and that took as
 //! long as reading. The threads end
 //! when the walk drops its end; nothing waits for them, as a read of a source that hangs may never
 //! return.

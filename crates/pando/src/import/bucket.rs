@@ -1,10 +1,10 @@
 //! Imports the objects below a prefix of a bucket: contents are copied, and what is between the
 //! slashes of a key are names.
 //!
-//! A key that is no path is left out and named: one with an empty part (`a//b`), with `.` or `..`,
-//! with a part of more than 255 bytes, or one below another object (`a/b`, where `a` is an object
-//! too). An empty object whose key ends in `/` is a directory. Objects get the time of their last
-//! change, by which the same import continues.
+//! A key that is no path is left out and named. It has an empty part (`a//b`), `.` or `..`, or a
+//! part of more than 255 bytes. Or it is below another object (`a/b`, where `a` is an object too).
+//! An empty object whose key ends in `/` is a directory. Objects get the time of their last change,
+//! by which the same import continues.
 //!
 //! The server is asked ahead ([`fetch`](super::fetch)). In a new destination, that goes over all
 //! objects of a page of the list. In another one, it goes over those of one directory, because only
@@ -339,8 +339,9 @@ impl Import<'_, '_> {
         Ok(())
     }
 
-    /// What to do about a part of an object that could not be read: its bytes, if a store that
-    /// failed is back; `None`: the object is left out, because the store answers other requests.
+    /// What to do about a part of an object that could not be read. The result is its bytes, if a
+    /// store that failed is back. `None`: the object is left out, because the store answers other
+    /// requests.
     fn read_again(
         &mut self,
         error: &device::Error,
@@ -387,8 +388,8 @@ impl Import<'_, '_> {
     }
 }
 
-/// Whether others may be read although this one may not: it is in an archive, has rules of its
-/// own, or keys of its own encrypt it.
+/// Whether others may be read although this one may not. It is in an archive, has rules of its own,
+/// or keys of its own encrypt it.
 fn is_of_one_object(error: &device::Error) -> bool {
     matches!(error.kind, ErrorKind::PermissionDenied | ErrorKind::Unsupported)
 }

@@ -1,7 +1,7 @@
 //! Reads objects ahead: several requests at a time, whose answers come in the order of the objects.
 //!
-//! What was requested and not taken is bounded in bytes. Threads end when the other end is dropped;
-//! nothing waits for them, because a request may take long to fail.
+//! The bytes of objects that were requested and not taken are bounded. Threads end when the other
+//! end is dropped; nothing waits for them, because a request may take long to fail.
 
 use std::collections::VecDeque;
 use std::io;

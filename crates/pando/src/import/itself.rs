@@ -1,7 +1,7 @@
 //! Detects a tree that would be copied into itself, and so a part of the copy into the copy. That
 //! happens if the source is in a mount of the destination's volume, and is the destination or
-//! above it; or if that mount is below the source. The volume itself identifies both, however
-//! their paths are spelled.
+//! above it. It also happens if that mount is below the source. The volume itself identifies both,
+//! however their paths are spelled.
 
 use std::path::Path;
 

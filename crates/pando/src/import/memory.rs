@@ -1,8 +1,8 @@
-//! The memory of an import that grows with what is imported: names of subdirectories that wait,
-//! what directories of the destination had, attributes that directories get at the end, files with
-//! several names, digests to verify. The thread that lists the source counts in the same.
-//! What is counted is what the collections hold, with the size of their entries; an import that
-//! needs more ends, with what it made.
+//! The memory of an import that grows with what is imported. That is names of subdirectories that
+//! wait, what directories of the destination had, and attributes that directories get at the end.
+//! It is also files with several names, and digests to verify. The thread that lists the source
+//! counts its memory here, too. Counted is what the collections hold, with the size of their
+//! entries. An import that needs more ends, with what it made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The command's side of an import: walks the source with the caller's own rights and streams it
+//! The command's side of an import. It walks the source with the caller's own rights and streams it
 //! to the daemon, reading ahead while the daemon writes.
 //!
 //! The walk waits for no single file. For a directory that existed before, the daemon first

@@ -91,7 +91,7 @@ impl Stream {
         self.sent_items = Some(Sent::new(single));
     }
 
-    /// Whether what is sent is kept.
+    /// Whether sent items are kept.
     pub(super) fn keeps(&self) -> bool {
         self.sent_items.is_some()
     }

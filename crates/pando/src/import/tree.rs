@@ -4,10 +4,10 @@
 //! anything may still be made below them; until then they are closed to other users. For each of
 //! them one record is kept in memory, and for each that existed before, the names in it.
 //!
-//! What existed before the import began is a conflict, unless it is the same by kind, length, time
-//! and target: then an earlier run has imported it. A directory over a directory is none, either.
-//! What is below a hidden directory may be of another archive with the same names, lengths and
-//! times: there a file is the same only if its contents are.
+//! An entry that existed before the import began is a conflict, unless it is the same by kind,
+//! length, time and target. Then an earlier run has imported it. A directory over a directory is
+//! none, either. Entries below a hidden directory may be of another archive with the same names,
+//! lengths and times. There a file is the same only if its contents are.
 
 mod end;
 
@@ -57,7 +57,7 @@ pub(super) struct Tree<'a> {
     existing: BTreeMap<Parts, Names>,
     /// Whether everything was sent, and directories get their attributes.
     finishing: bool,
-    /// Paths that cannot be entered; what is below is left out.
+    /// Paths that cannot be entered; everything below is left out.
     blocked: BTreeSet<Parts>,
     bar: &'a ProgressBar,
     interrupted: &'a AtomicBool,
@@ -72,7 +72,7 @@ pub(super) struct Tree<'a> {
 /// Most bytes of a target, or of extended attributes: with others they must fit into a message.
 const ITEM_BYTES_MAX: usize = 256 << 10;
 
-/// What a digest takes that is kept to be verified.
+/// Bytes of a digest that is kept for verification.
 const DIGEST_BYTES: usize = 16;
 
 /// The names that a directory had before the import, and has still.
@@ -349,7 +349,7 @@ impl<'a> Tree<'a> {
     }
 
     /// What to do about a name of the current directory that existed before: whether to replace
-    /// it. What is kept is still there for a later member of the same name.
+    /// it. A kept entry is still there for a later member of the same name.
     fn replace(&mut self, path: &[Vec<u8>], kind: Kind) -> Result<bool> {
         let shown = path.join(&b'/');
         match self.on_conflict {

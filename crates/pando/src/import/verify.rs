@@ -2,9 +2,9 @@
 //!
 //! A digest of each name is kept, 16 bytes by the hash of its path. It covers kind, length,
 //! contents, mode, owner as far as the import sets it, time of last change, targets and device
-//! numbers, and extended attributes of files, except for access lists. Contents are hashed in
-//! chunks by their offset, and chunks of zeros not at all: so a hole and zeros are equal, and a
-//! huge hole costs nothing.
+//! numbers. It also covers extended attributes of files, except for access lists. Contents are
+//! hashed in chunks by their offset, and chunks of zeros not at all. So a hole and zeros are equal,
+//! and a huge hole costs nothing.
 
 use std::hash::Hasher;
 

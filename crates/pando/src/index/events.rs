@@ -1,5 +1,5 @@
-//! Collects changes at the source from the kernel until the follower takes them: by fanotify for
-//! the whole file system, or by inotify for each directory.
+//! Collects changes at the source from the kernel until the follower takes them. It uses fanotify
+//! for the whole file system, or inotify for each directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -144,7 +144,7 @@ impl Follower {
             self.announcement.renew(index.volume, (by, refused), self.clock.monotonic());
             let taken = self.gatherer.take(&mut || self.clock.sleep(SETTLE));
             let taken = taken.map_err(|error| failure::io("cannot watch", index.source, &error))?;
-            // After an unmount the path points to the directory below the mount: its mode is not
+            // After an unmount the path points to the directory below the mount. Its mode is not
             // the source's, and it has none of the source's files.
             if identity(index.source)? != self.source {
                 let message = format!(

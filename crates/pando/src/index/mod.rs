@@ -1,8 +1,8 @@
 //! `pando index`: the command's side. Reads a tree of any file system with the caller's own
 //! rights, in parallel, and streams the results to the daemon of the index's volume.
 //!
-//! `walk` has the threads, `read` reads one directory, `tree` holds directories open, `known`
-//! decides which need no reading, `feed` passes items to this thread, which talks to the daemon.
+//! `walk` has the threads, `read` reads one directory, `tree` holds directories open, and `known`
+//! decides which need no reading. `feed` passes items to this thread, which talks to the daemon.
 
 mod follow;
 mod read;

@@ -1,5 +1,5 @@
 //! Reads one directory: its names by `getdents64` into a large buffer, their attributes by `statx`
-//! relative to it, in the order of inode numbers, which is the order on disk.
+//! relative to it. The order is that of inode numbers, which is the order on disk.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -30,8 +30,8 @@ const ITEM_BYTES: usize = 128 << 10;
 /// Approximate bytes of a row without its name.
 const ROW_BYTES: usize = 96;
 
-/// File systems with only the kernel's own files, by their magic numbers: the scan does not
-/// descend into them where they are mounted below a source.
+/// File systems with only the kernel's own files, by their magic numbers. The scan does not descend
+/// into them where they are mounted below a source.
 const KERNELS_OWN: [u64; 16] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs

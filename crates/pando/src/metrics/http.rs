@@ -1,7 +1,7 @@
 //! Answers scrapes over HTTP/1.1: one request a connection.
 //!
 //! Invariants: a peer that sends or reads slowly is cut off after [`PATIENCE`], and at most
-//! [`PEERS_MAX`] are served at once, so no peer costs the daemon more than that. Nothing that a
+//! [`PEERS_MAX`] are served at once. So no peer costs the daemon more than that. Nothing that a
 //! peer sends changes anything.
 
 use std::io::{self, Read, Write};

@@ -1,5 +1,5 @@
-//! Metrics of a server: those of each of its volumes, by the label `volume`, whether it is served
-//! here now or by another server, and of its clients.
+//! Metrics of a server: those of its clients, and those of each of its volumes, by the label
+//! `volume`, served here or by another server.
 //!
 //! Each volume has a registry of its own, made at each scrape, and their texts are merged: a format
 //! of metrics has each family once.

@@ -4,9 +4,9 @@
 //! address ends the mount with nothing done. From then on [`calls`] counts the calls of the mount,
 //! [`volume`] reads the volume's counters at each scrape, and [`http`] answers the scraper.
 //!
-//! Invariants: a scrape never changes the volume, and the counters are read at most once in
-//! [`KEPT_FOR`], so that many scrapes cost as little as one. Names carry the prefix `pando_` and
-//! base units (seconds, bytes); `docs/guide/metrics.md` lists them, and a test compares that list.
+//! Invariants: a scrape never changes the volume. The counters are read at most once in
+//! [`KEPT_FOR`], so many scrapes cost as little as one. Names carry the prefix `pando_` and base
+//! units (seconds, bytes); `docs/guide/metrics.md` lists them, and a test compares that list.
 
 mod hub;
 mod calls;

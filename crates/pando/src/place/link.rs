@@ -87,7 +87,7 @@ struct Walk<'a> {
 }
 
 /// Walks a path. Refuses what the kernel would, and a link that another user left in a directory
-/// like `/tmp`, whatever the machine has set: root too would be led elsewhere by it.
+/// like `/tmp`, whatever the machine has set. Such a link would misdirect root, too.
 pub(super) fn walk(argument: &Path, last: Last, signs: Signs) -> Result<Walked> {
     let mut rest = Vec::new();
     push(&mut rest, argument);
@@ -163,7 +163,7 @@ impl Walk<'_> {
         if target.is_absolute() {
             self.at = PathBuf::from("/");
         }
-        // What it points to is looked at by the next step, or is the directory `at`.
+        // Its target is the subject of the next step, or is the directory `at`.
         Ok(self.at.symlink_metadata())
     }
 

@@ -1,7 +1,7 @@
 //! One call of a trace, as system calls.
 //!
-//! What is measured is the system call that replaces the recorded one. Opening a file or a
-//! directory that the trace does not show is measured as `open`, apart.
+//! It measures the system call that replaces the recorded one. It measures the opening of a file or
+//! directory that the trace does not show as `open`, apart.
 
 use std::cell::RefCell;
 use std::ffi::CString;

@@ -1,9 +1,9 @@
 //! Directories and files of a replay, below one directory and never outside of it.
 //!
-//! Invariants: the directory that the user named is opened once, and everything else from there,
-//! one name at a time, without following symbolic links and without entering other mounts. Names
-//! come from a trace, which may be hostile: what is not a name of an entry is refused before any
-//! call. Nothing but a regular file or a directory is ever opened for reading or writing.
+//! Invariants: the directory that the user named is opened once. Everything else is opened from
+//! there, one name at a time, without following symbolic links and without entering other mounts.
+//! Names come from a trace, which may be hostile: what is not a name of an entry is refused before
+//! any call. Nothing but a regular file or a directory is ever opened for reading or writing.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -70,7 +70,7 @@ fn certs(args: &CertsArgs, output: &mut Output) -> Result<()> {
 }
 
 /// Refuses a directory or a file of the authority that another user could have put there, or could
-/// change: what that authority signs, servers and clients trust. A key must not be readable either.
+/// change. Servers and clients trust what that authority signs. A key must not be readable either.
 fn own_alone(path: &Path, others_may_read: bool) -> Result<()> {
     let found = match std::fs::symlink_metadata(path) {
         Ok(found) => found,

@@ -112,7 +112,7 @@ fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
 }
 
 /// Closes a new index to other users if a directory above the source hides the source from some of
-/// them: the index records the modes from the source down, and nothing in it limits access to the
+/// them. The index records the modes from the source down, and nothing in it limits access to the
 /// source itself.
 fn close_if_hidden(source: &Path, volume: &Path, output: &mut Output) -> Result<()> {
     let Some(closed) = source.ancestors().skip(1).find(|above| !is_open_to_all(above)) else {

@@ -85,9 +85,9 @@ fn waiting(volume: &Path, removed: &mut Vec<u64>) -> Result<(u64, u64, u64)> {
     Ok(all)
 }
 
-/// Asks until the daemon answers, for a while: other requests of the user may be under way, as many
-/// as one user may have, and the removal continues all the same. A volume that another daemon has
-/// open now stays busy, and that is the error.
+/// Repeats the request for a while, until the daemon answers. The user may have as many other
+/// requests under way as one user may have. The removal continues all the same. A volume that
+/// another daemon has open now stays busy, and that is the error.
 fn ask(volume: &Path, call: &Call<'_>) -> Result<Answer> {
     let clock = SystemClock::new();
     let until = clock.monotonic() + BUSY_PATIENCE;

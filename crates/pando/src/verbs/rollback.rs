@@ -23,8 +23,8 @@ pub(crate) fn run(args: &RollbackArgs, output: &mut Output) -> Result<()> {
     output.line(&format!("{} is again {}", printable(place.typed()), printable(snapshot)))
 }
 
-/// For a snapshot of a directory above: only that directory can be rolled back, but a clone of
-/// this directory inside the snapshot restores its contents next to it.
+/// For a snapshot of a directory above, only that directory can be rolled back. But a clone of this
+/// directory inside the snapshot restores its contents next to it.
 fn with_clone(failure: Failure, place: &VolumePath, snapshot: &[u8]) -> Failure {
     if failure.kind != FailureKind::NotFound {
         return failure;

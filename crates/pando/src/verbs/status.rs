@@ -16,7 +16,7 @@ pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
     let volume = VolumePath::whole_volume(&args.path, "status")?;
     match session::ask(&volume, &Call::Status)? {
         Answer::Status(status) => {
-            // What is known of a damaged volume is printed, also if this part is not.
+            // The verb prints what is known of a damaged volume, also if this part is not.
             let index = index(&volume).unwrap_or_else(|failure| {
                 output.remark(&format!("the record of the index cannot be read: {failure}"));
                 None

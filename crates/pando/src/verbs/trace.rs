@@ -44,7 +44,7 @@ fn info(path: &Path, output: &mut Output) -> Result<()> {
         summary.add(event);
         Ok::<(), TraceError>(())
     });
-    // What was read is shown also if the rest is damaged.
+    // It shows the part that was read even if the rest is damaged.
     let header = *reader.header();
     let name = end.as_ref().map_or("damaged", |end| end.name());
     let (first, last) = summary.span.unwrap_or_default();

@@ -302,8 +302,8 @@ fn mounting_daemon(volume: &Path) -> Option<Daemon> {
     }
 }
 
-/// Waits until a daemon has closed the volume. The daemon continues while an import is under way:
-/// the command reports its user, and waits less long for imports of other users than for the
+/// Waits until a daemon has closed the volume. The daemon continues while an import is under way.
+/// The command reports its user, and waits less long for imports of other users than for the
 /// caller's. Nor does it wait for a daemon that still serves the volume in another mount
 /// namespace.
 fn wait_for_end(

@@ -41,8 +41,8 @@ fn a_newer_format_is_named() {
     world.fails(8, &["fsck", "--repair", world.vol()]);
 }
 
-/// For a volume that lost its header, the message names the repair, and `fsck` does it; but not if
-/// only a copy of the header remains of a volume that was never finished.
+/// For a volume that lost its header, the message names the repair, and `fsck` does it. That is not
+/// so if only a copy of the header remains of a volume that was never finished.
 #[test]
 fn a_header_is_repaired_from_its_copy() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! A volume on an S3 server with which something is wrong: each verb prints what, where and what to
-//! do, nothing is written, and nothing that was acknowledged is lost.
+//! A volume on an S3 server with which something is wrong. Each verb prints what, where and what to
+//! do. Nothing is written, and nothing that was acknowledged is lost.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -196,7 +196,7 @@ fn a_server_is_found_at_any_address_of_its_name_and_a_name_without_any_is_named(
         within.env("AWS_ENDPOINT_URL", format!("http://{host}:{port}")).stdin(Stdio::null());
         let answer = answer(&within.output().unwrap());
         bucket.world.close();
-        // What a host knows of the server is by the server's name.
+        // A host stores what it knows of the server by the server's name.
         bucket.world.lose_host();
         answer
     };
@@ -237,7 +237,7 @@ fn an_outage_of_the_server_costs_nothing() {
     assert!(sync.try_wait().unwrap().is_none(), "it waits");
     bucket.objects.always(&[], None);
     assert!(sync.wait().unwrap().success());
-    // What was synced is in the store: this host is lost.
+    // Synced data is in the store: this host is lost.
     bucket.world.lose_host();
     assert!(bucket.mount());
     assert_eq!(std::fs::read(path).unwrap(), vec![7; 100_000]);

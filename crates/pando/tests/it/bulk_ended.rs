@@ -1,5 +1,5 @@
-//! Bulk operations that end early, or whose source is damaged: nothing or what continues is left,
-//! and what is damaged is named.
+//! Bulk operations that end early, or whose source is damaged. They leave nothing, or what the same
+//! command continues, and name what is damaged.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,5 +1,5 @@
 //! The short form of `make cluster-demo`: etcd, an S3 server, two servers and two mounts, each in a
-//! network namespace of its own; one server is killed, one loses its network. The script itself
+//! network namespace of its own. One server is killed, one loses its network. The script itself
 //! compares what is there with what was written.
 
 use std::process::{Command, Stdio};

@@ -123,8 +123,8 @@ fn garbage_on_the_socket_harms_nobody() {
     assert_eq!(world.daemon(), Some(pid));
 }
 
-/// Regression: such a daemon ended before the command that started it connected, which then started
-/// another one, for as long as the command lost the race.
+/// Regression: such a daemon ended before the command that started it connected. Then the command
+/// started another one, for as long as it lost the race.
 #[test]
 fn a_daemon_without_an_idle_time_serves_the_command_that_started_it() {
     let world = World::new();
@@ -148,7 +148,7 @@ fn a_silent_connection_is_closed() {
     assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "the daemon ends the connection");
 }
 
-/// A volume may be created where another was removed or moved away while its daemon ran: that
+/// A volume may be created where another was removed or moved away while its daemon ran. That
 /// daemon does not touch the new volume's socket, and its writes stay with its own volume.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a user moves a volume")]

@@ -1,11 +1,11 @@
 //! What `make demo` prints, against what is known of a small tree and of a clock that only the
 //! measured commands advance.
 //!
-//! The script runs with a program in front of each of `pando`, `cp`, `find`, `du` and `rm`: it runs
+//! The script runs with a program in front of each of `pando`, `cp`, `find`, `du` and `rm`. It runs
 //! the real one, adds an amount to the clock that no other call adds, and notes its arguments.
 //! `date` prints that clock. So each row of the table has one right value, on any machine.
 //!
-//! Each of them may take long, so each runs until a line is printed meanwhile: the program in front
+//! Each of them may take long, so each runs until a line is printed meanwhile. The program in front
 //! of `sleep` shortens the eight seconds between the lines of a step, and counts them. One during
 //! which no line is printed is noted.
 
@@ -90,8 +90,8 @@ fn instruments(directory: &Path) {
     }
 }
 
-/// A tree, and what the demo must find in it: the number of entries with the top, and of files over
-/// 8 KiB with an `a` in their names.
+/// A tree, and what the demo must find in it. Returns the number of entries with the top, and that
+/// of files over 8 KiB with an `a` in the name.
 fn tree(top: &Path) -> (usize, usize) {
     let write = |name: &str, bytes: usize| {
         let path = top.join(name);

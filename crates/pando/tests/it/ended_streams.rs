@@ -1,4 +1,4 @@
-//! Streams, dumps and archives whose disk fills up, or whose command or daemon is killed: nothing
+//! Streams, dumps and archives whose disk fills up, or whose command or daemon is killed. Nothing
 //! of them is visible, and the same command, or one with its token, completes them.
 
 use std::fmt::Write as _;

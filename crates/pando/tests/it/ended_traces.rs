@@ -55,7 +55,7 @@ fn a_trace_that_does_not_fit_is_not_there() {
     fs::remove_file(disk.path().join("ballast")).unwrap();
     world.ok(&["trace", "anonymise", &trace, to]);
     assert_eq!(world.json(&["trace", "info", to]).remove(0)["end"], "whole");
-    // What is there is not replaced.
+    // An existing file is not replaced.
     let refused = world.fails(6, &["trace", "anonymise", &trace, to]);
     assert!(refused.contains("exists"), "{refused}");
 }
@@ -112,7 +112,7 @@ fn slow(world: &World) -> String {
     trace
 }
 
-/// What was made stays, in a volume too, and the rest is replayed nowhere.
+/// Entries that were made stay, in a volume too, and the rest is replayed nowhere.
 #[test]
 fn a_replay_that_is_killed_leaves_what_it_made() {
     let world = World::new();

@@ -14,7 +14,7 @@ use crate::other_users::Nobody;
 use crate::world::{NOBODY, World, is_root};
 
 /// What [`sample`] does not have: names that are long or not UTF-8, links to them, times before
-/// 1970, owners of seven digits, access lists, a device.
+/// 1970, owners of seven digits, ACLs, a device.
 pub(crate) fn odd(root: &Path) {
     let long = "l".repeat(120);
     let deep = root.join(&long);
@@ -259,7 +259,7 @@ fn an_export_to_where_another_user_can_write_is_refused() {
     assert_eq!(fs::metadata(archive).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// What is remembered of files with several names is bounded, at the command as at the daemon.
+/// The memory for files with several names is bounded, at the command as at the daemon.
 #[test]
 fn names_beyond_the_memory_are_files_of_their_own() {
     const FILES: usize = 9000;

@@ -197,7 +197,7 @@ fn hidden_directories_of_others_stay() {
     assert!(place.join(".copy.pando-export/mine").exists() && source.join("file").exists());
 }
 
-/// What a killed export of a user leaves has the modes of what was exported.
+/// Entries that a killed export of a user leaves have the modes of their sources.
 #[test]
 fn read_only_directories_of_a_killed_export_are_removed() {
     if !is_root() {

@@ -33,9 +33,9 @@ pub(crate) const DEAD: Duration = Duration::from_millis(8800);
 pub(crate) const STORE_HANGS: Duration = Duration::from_millis(15_600);
 
 /// Prints a wait, and in a slow run (`make soak-failover`) refuses one that is longer than the
-/// budget allows: twice the budget, and as much again as this process was late. On a machine that
-/// runs all other tests meanwhile, each step of the budget takes as long as it waits for a
-/// processor, so there the time shows nothing.
+/// budget allows. That is twice the budget, and as much again as this process was late. On a
+/// machine that runs all other tests meanwhile, each step of the budget takes as long as it waits
+/// for a processor. So there the time shows nothing.
 pub(crate) fn check_wait(waited: Duration, budget: Duration, late: Duration) {
     let most = 2 * budget + late;
     let line = format!(
@@ -434,7 +434,7 @@ fn etcd_may_be_gone_and_empty_and_nothing_is_lost() {
     let mut writer = Writer::new(&one.join("work"));
     (0..5).for_each(|_| writer.step());
     cluster.stop_etcd();
-    // What is served stays served, longer than the lease.
+    // Served volumes stay served, longer than the lease.
     for _ in 0..5 {
         writer.step();
         SystemClock::new().sleep(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Verbs over the network that move data, or that administer: each has the effect that it has on
+//! Verbs over the network that move data, or that administer. Each has the effect that it has on
 //! the server's machine, and the rights of the client's certificate.
 
 use std::fs;

@@ -278,9 +278,9 @@ fn in_order<'a>(program: &[&'a OsStr]) -> Vec<&'a OsStr> {
 }
 
 /// Asserts that both find the same; returns whether they found anything. A file may pass the age
-/// limit of a test between two runs, and a run changes access times, those of links too: a result
-/// must equal that of `find` before it, or after it. Where several files passed one, each run may
-/// be right and equal no other: then both run again.
+/// limit of a test between two runs, and a run changes access times, those of links too. So a
+/// result must equal that of `find` before it, or after it. Where several files passed one, each
+/// run may be right and equal no other: then both run again.
 pub(crate) fn compare(
     theirs: &[&OsStr],
     ours: &[&OsStr],

@@ -173,8 +173,8 @@ fn a_search_stops_at_its_limit_from_any_number_of_paths() {
         all.into_iter().filter(|record| !record.is_empty()).collect::<Vec<_>>()
     };
     for _ in 0..20 {
-        // The order of rows below a path is not defined, but that of the paths is; with one row
-        // per path, the results are the same.
+        // The order of rows below a path is not defined, but that of the paths is. With one row per
+        // path, the results are the same.
         let starts: Vec<OsString> = (0..5).map(|_| scene.start()).collect();
         let words = [
             &split("-maxdepth 0 -printf %p|\\0 ( -type d -o -size +1k ) -quit")[..],

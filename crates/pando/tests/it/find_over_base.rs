@@ -1,8 +1,8 @@
 //! Compares `pando find` with the machine's `find` where the index has a base and the tree differs
-//! from it: moved directories, clones, rollbacks, removals, other owners and modes, more names.
-//! The rows must be the same, byte for byte, on both engines; also those that the kernel caches.
-//! The search's own statistics must show that the rows came from clusters of the base and not from
-//! a walk. The totals must equal those of a walk (`totals_over_base`).
+//! from it. It differs by moved directories, clones, rollbacks, removals, other owners and modes,
+//! and more names. The rows must be the same, byte for byte, on both engines; also those that the
+//! kernel caches. The search's own statistics must show that the rows came from clusters of the
+//! base and not from a walk. The totals must equal those of a walk (`totals_over_base`).
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

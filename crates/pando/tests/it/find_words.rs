@@ -1,5 +1,5 @@
 //! Words for random expressions that depend on the tree, and their form for GNU find, which does
-//! not know all of them: tests that it lacks become inode numbers that were looked up here.
+//! not know all of them. Tests that it lacks become inode numbers that were looked up here.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -76,8 +76,8 @@ pub(crate) fn newer(
     vec![test.into(), dotted(&other)]
 }
 
-/// A point in time in one of many forms; most are within the times of the files of a tree, and
-/// none that is relative to now is near one of them.
+/// A point in time in one of many forms. Most are within the times of the files of a tree, and none
+/// that is relative to now is near one of them.
 fn moment(random: &mut fastrand::Rng) -> String {
     let ago = random.i64(0..200);
     let zone = TimeZone::get(ZONE).unwrap();

@@ -180,8 +180,8 @@ fn a_mount_point_inside_the_volume_is_refused() {
 /// Regression: it waited forever without a message, and nothing reported why.
 ///
 /// The records of what is removed alternate with those of what stays, so that the removal changes
-/// every leaf. The checkpoint that frees space first writes all leaves that stay to other places:
-/// far more than the free nodes that the volume's own files may have.
+/// every leaf. The checkpoint that frees space first writes all leaves that stay to other places.
+/// They are far more than the free nodes that the volume's own files may have.
 #[test]
 fn waiting_for_a_removal_ends_when_there_is_no_space_to_continue() {
     const DIRECTORIES: usize = 1500;

@@ -45,8 +45,8 @@ fn a_deep_chain_takes_no_memory_for_the_paths_above() {
     assert!(more < 50, "{more} MiB more");
 }
 
-/// A daemon keeps the rows of a sorted search in bounded memory, however long their paths are, and
-/// the order is still right: from the index and by walking.
+/// A daemon keeps the rows of a sorted search in bounded memory, however long their paths are. The
+/// order is still right, from the index and by walking.
 #[test]
 fn sorting_long_paths_takes_bounded_memory() {
     const LEVELS: usize = 1600;
@@ -96,8 +96,8 @@ fn too_long_a_path_is_reported_and_ends_nothing() {
     assert!(ends(world.at("/beside")) && ends(format!("\t{}", world.at("/"))));
 }
 
-/// Creates directories in one another on a mount, each with a directory beside the next one, of
-/// which a file was removed into the trash; and snapshots of the deepest one.
+/// Creates directories in one another on a mount, and snapshots of the deepest one. Each has a
+/// directory beside the next one, of which a file was removed into the trash.
 fn deep_trash(world: &World, levels: usize, snapshots: usize) {
     use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
     let name = "n".repeat(250);
@@ -118,8 +118,8 @@ fn deep_trash(world: &World, levels: usize, snapshots: usize) {
     }
 }
 
-/// Paths were kept whole for each directory that waited to be listed, and for each snapshot; and
-/// one that no message holds ended the list, for root too.
+/// Paths were kept whole for each directory that waited to be listed, and for each snapshot. A path
+/// that no message holds ended the list, for root too.
 #[test]
 fn lists_of_deep_trees_take_bounded_memory_and_show_the_rest() {
     /// Counts the lines of a list, and those of which only the end is shown.

@@ -1,5 +1,5 @@
-//! What sessions that rest take of a server: as many as greet it and do nothing more, and after all
-//! of them pinged and wrote, with and without TLS.
+//! The memory that idle sessions take of a server, with and without TLS. They greet it and do
+//! nothing more; then all of them have pinged and written.
 
 #![expect(clippy::print_stdout, reason = "prints what it measured")]
 
@@ -22,8 +22,8 @@ use crate::far::Served;
 use crate::world::{World, is_root};
 
 /// How many sessions there are, and what each of them takes at most: 1,000 take 64 MiB. In a short
-/// run fewer share what the server and the volume take beside them, which varies on a busy machine;
-/// without rest they took 310 KiB and more, and megabytes after they wrote.
+/// run fewer share what the server and the volume take beside them, which varies on a busy machine.
+/// Without rest they took 310 KiB and more, and megabytes after they wrote.
 fn sessions_and_bytes() -> (usize, usize) {
     if testing::run::slow() { (1000, (64 << 20) / 1000) } else { (300, 256 << 10) }
 }

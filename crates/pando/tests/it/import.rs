@@ -356,7 +356,8 @@ fn a_stalled_import_does_not_hold_the_volume() {
     assert_eq!(world.names("/copy").len(), 4000);
 }
 
-/// What is new is made many names at once, also below what exists, and with the same result.
+/// An import makes many new names at once, also below existing directories, and with the same
+/// result.
 #[test]
 fn new_directories_are_imported_with_few_commits() {
     const FILES: usize = 1500;

@@ -404,7 +404,7 @@ fn however_an_import_ended_no_directory_stays_closed() {
         } else {
             assert_eq!(modes("/part")[2].as_deref(), Some("4700"), "it is marked");
         }
-        // What was there before is no import's, and stays closed.
+        // A directory that was there before belongs to no import, and stays closed.
         import.world.ok(&["import", import.closed().to_str().unwrap(), &format!("{to}/d/own")]);
         import.put("p/d/own/file", b"contents");
         import.done(&["--verify", "s3://bucket/p", &to]);
@@ -414,8 +414,8 @@ fn however_an_import_ended_no_directory_stays_closed() {
     }
 }
 
-/// A store that has lost an object answers with a failure each time: only the object is left out,
-/// if that is wanted, and nothing is left out while the store does not answer at all.
+/// A store that has lost an object answers with a failure each time. Only the object is left out,
+/// if the option requests that. Nothing is left out while the store does not answer at all.
 #[test]
 fn a_lost_object_is_left_out_and_an_outage_is_not() {
     let import = Import::on("lsm");

@@ -122,8 +122,8 @@ fn a_killed_import_of_a_directory_continues(engine: &str) {
     }
 }
 
-/// A file that grows, or is written in place, while it is read may be a mixture: it is named, and
-/// the same command reads it again.
+/// A file that grows, or is written in place, while it is read may be a mixture. The import names
+/// it, and the same command reads it again.
 #[test]
 fn a_source_that_changes_is_named_and_read_again() {
     let world = World::on("btree");

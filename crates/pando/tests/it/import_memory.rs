@@ -61,7 +61,7 @@ fn a_directory_keeps_within_its_memory() {
     let from = source.to_str().unwrap();
     let plain = world.at("/plain");
     world.ok(&["import", "--memory", "1M", from, &plain]);
-    // What the destination has is kept while its directory is compared.
+    // The names that a directory of the destination has are kept while it is compared.
     at_the_edge(&world, &[from, &plain], 13_000);
     for file in 0..13_000 {
         fs::hard_link(source.join(format!("{file}")), source.join(format!("{file}+"))).unwrap();

@@ -507,7 +507,7 @@ fn what_was_imported_is_verified() {
         assert_eq!(verified(&["--appear", "whole"], &source, "/whole"), names);
         assert_eq!(verified(&["--format", "tar"], &archive, "/tar"), names);
         assert_eq!(verified(&[], &source.join("d/big"), "/file"), 1);
-        // What is there already is not read; directories are.
+        // Files that are there already are not read; directories are.
         assert!(verified(&[], &source, "/dir") < 8);
         let other = world.path().join("other");
         fs::create_dir(&other).unwrap();

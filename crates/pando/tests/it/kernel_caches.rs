@@ -1,6 +1,6 @@
 //! What the kernel caches of a mount after commands or background work have changed names without
-//! its knowledge: it is notified, and does not show the old state for long. Each mount here lets
-//! it cache everything for an hour, so that no result is right only because a cache expired.
+//! its knowledge. The kernel is notified, and does not show the old state for long. Each mount here
+//! lets it cache everything for an hour, so that no result is right only because a cache expired.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -259,7 +259,7 @@ fn cpu_of(world: &World, thread: &str) -> u64 {
 }
 
 /// A rollback is answered when the kernel has been notified of the one name that changed. Dropping
-/// what it caches below that takes it time in proportion, in another thread: an answer that waited
+/// what it caches below that takes it time in proportion, in another thread. An answer that waited
 /// for it took 30 to 100 times as long as a clone.
 #[test]
 fn a_rollback_does_not_wait_until_the_kernel_drops_what_it_cached() {

@@ -1,7 +1,7 @@
 //! The daemon is killed under random operations while the next base of the index is requested and
-//! written, at random moments and in the middle of its files. After each kill, `pando find` must
-//! find over the mount what GNU `find` finds by walking it, and must use clusters.
-//! `PANDO_KILL_ROUNDS` sets the number of rounds.
+//! written. The moments are random, and in the middle of the base's files. After each kill,
+//! `pando find` must find over the mount what GNU `find` finds by walking it, and must use
+//! clusters. `PANDO_KILL_ROUNDS` sets the number of rounds.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

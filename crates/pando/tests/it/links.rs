@@ -1,6 +1,6 @@
-//! A symbolic link with an absolute target as the last name of a path: each verb that takes a path
-//! acts on the link itself or follows it, below a mount as every other program does, and in
-//! `VOLDIR:/path` from the root of the volume.
+//! A symbolic link with an absolute target as the last name of a path. Each verb that takes a path
+//! acts on the link itself or follows it. Below a mount it does so as every other program does, and
+//! in `VOLDIR:/path` from the root of the volume.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -8,8 +8,8 @@ use std::path::Path;
 
 use crate::world::{NOBODY, World, answer, is_root};
 
-/// A mounted volume, with a directory and a file of these names at its root, and a link to each:
-/// `here` leads there for a path below the mount, `there` for `VOLDIR:/path`. `out` leads out of
+/// A mounted volume, with a directory and a file of these names at its root, and a link to each.
+/// `here` points to it for a path below the mount, `there` for `VOLDIR:/path`. `out` leads out of
 /// the volume for the one, and for the other to a directory of the volume.
 fn linked() -> Option<World> {
     let world = World::on("btree");
@@ -32,7 +32,7 @@ fn linked() -> Option<World> {
     Some(world)
 }
 
-/// Verbs that follow a link at the end, in an order in which each can succeed: `{}` is the path of
+/// Verbs that follow a link at the end, in an order in which each can succeed. `{}` is the path of
 /// the link, and `{new}` a path that does not exist.
 const FOLLOW: &[&[&str]] = &[
     &["ls", "{}"],
@@ -184,8 +184,8 @@ fn verbs_on_a_name_act_on_the_link_in_both_spellings() {
     assert_eq!(fs::read_to_string(world.path().join("outside/f")).unwrap(), "outside");
 }
 
-/// Another user's link in a directory like `/tmp` leads no verb elsewhere: not at the end of a
-/// path, and not on the way, in both spellings.
+/// Another user's link in a directory like `/tmp` misdirects no verb, neither at the end of a path
+/// nor on the way, in both spellings.
 #[test]
 fn a_link_of_another_user_in_a_shared_directory_is_not_followed() {
     let Some(world) = linked() else { return };
@@ -306,7 +306,7 @@ fn a_path_has_at_most_40_links() {
 }
 
 /// Verbs on a name do not follow a link for the slash behind it, as rmdir(2), rename(2) and
-/// mkdir(2) do not; those that show it do, as lstat(2).
+/// mkdir(2) do not. Those that show it do, as lstat(2).
 #[test]
 fn a_slash_behind_a_link_leads_no_verb_on_a_name_to_its_target() {
     let Some(world) = linked() else { return };
@@ -334,8 +334,8 @@ fn a_slash_behind_a_link_leads_no_verb_on_a_name_to_its_target() {
     world.ok(&["rmr", &below(&world, "copy/")]);
 }
 
-/// In a user namespace, all users without a number there have the same: that does not make the
-/// link of one of them a link of the directory's owner.
+/// In a user namespace, all users without a number there have the same. That does not make the link
+/// of one of them a link of the directory's owner.
 #[test]
 fn users_without_a_number_are_not_taken_for_one() {
     let Some(world) = linked() else { return };

@@ -33,7 +33,7 @@ fn put(world: &World, name: &str) {
     world.ok(&["import", file.to_str().unwrap(), &world.at(&format!("/{name}"))]);
 }
 
-/// Durable changes survive a crash through the log that is stored elsewhere; without the log the
+/// Durable changes survive a crash through the log that is stored elsewhere. Without the log the
 /// volume is not opened, and no new log is created.
 #[test]
 fn the_log_may_be_on_another_disk() {

@@ -1,5 +1,5 @@
-//! Data that programs have stored into mapped files, and that the kernel has not written yet:
-//! commands that act on the contents of a volume include it.
+//! Data that programs have stored into mapped files, and that the kernel has not written yet.
+//! Commands that act on the contents of a volume include it.
 
 #![expect(unsafe_code, reason = "a mapping is memory that the file system changes")]
 

@@ -210,7 +210,7 @@ fn each_verb_is_tested_with_a_missing_path_or_takes_none() {
     });
 }
 
-/// Each verb is tested with a path, or takes none: what is tested is in a list.
+/// Each verb is tested with a path, or takes none: the tested verbs are in a list.
 pub(crate) fn each_verb_is_in_one_list(is_tested: impl Fn(&str) -> bool) {
     let world = World::without_volume();
     let mut all = Vec::new();

@@ -141,7 +141,7 @@ fn variables(text: &str) -> BTreeSet<&str> {
     names.filter(|name| !name.starts_with("__")).collect()
 }
 
-/// What Grafana needs of a dashboard, by its documentation of the JSON model: without some of these
+/// What Grafana needs of a dashboard, by its documentation of the JSON model. Without some of these
 /// it refuses the file, or shows a panel without data.
 #[test]
 fn the_dashboard_has_the_fields_that_grafana_needs() {

@@ -172,7 +172,7 @@ fn a_mount_in_use_stays_unless_asked_otherwise() {
 }
 
 /// Regression: as long as the daemon of a mount that was gone had not ended, the volume could not
-/// be mounted ("is mounted there already"), and not be unmounted either.
+/// be mounted ("is mounted there already"). Nor could it be unmounted.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a file of the mount, held open")]
 fn a_mount_that_is_gone_is_waited_for_or_ended() {

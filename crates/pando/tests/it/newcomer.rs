@@ -1,5 +1,6 @@
-//! What a newcomer types first, and the messages: paths where a volume is expected, variables that
-//! cannot be parsed, trees copied into themselves, units, names that do not exist.
+//! What a newcomer types first, and the messages. That is paths where a volume is expected,
+//! variables that cannot be parsed, trees copied into themselves, units, and names that do not
+//! exist.
 
 use std::fs;
 use std::path::Path;

@@ -348,7 +348,7 @@ fn a_process_that_waits_for_the_store_can_be_killed() {
 }
 
 /// With a store that accepts nothing `umount` ends all the same, and prints what is not durable and
-/// who waits; that is durable once the store accepts objects again.
+/// who waits. All is durable once the store accepts objects again.
 #[test]
 fn an_unmount_reports_that_the_store_accepts_nothing() {
     let world = World::in_store();

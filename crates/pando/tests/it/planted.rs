@@ -1,4 +1,4 @@
-//! Files that a user plants in the directory of their volume, for root to open: nothing of root's
+//! Files that a user plants in the directory of their volume, for root to open. Nothing of root's
 //! is given away or overwritten, and no verb of root's blocks on it.
 
 use std::fs;
@@ -172,8 +172,8 @@ fn roots_directories_are_not_given_away_or_filled_through_another_users_volume()
     }
 }
 
-/// What root and nobody do, in a mount namespace where every user may open the device: nobody
-/// mounts a volume of theirs as root's, `$volume`, and root runs verbs on paths below it.
+/// What root and nobody do, in a mount namespace where every user may open the device. Nobody
+/// mounts a volume of their own as root's, `$volume`, and root runs verbs on paths below it.
 const FORGED: &str = r#"
 mount --bind "$place/fuse" /dev/fuse
 nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }

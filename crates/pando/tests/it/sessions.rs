@@ -1,4 +1,4 @@
-//! Limits on what one user may take of a daemon, and who may end sessions: other users, root and
+//! Limits on what one user may take of a daemon, and who may end sessions. Other users, root and
 //! the user that owns the volume always get an answer, can unmount, and mount again.
 
 use std::fs;

@@ -176,7 +176,7 @@ fn an_increment_takes_the_place_of_one_that_was_cut() {
     assert!(sending.wait().unwrap().success(), "{} bytes", stream.len());
     assert!(held(auto[1]).is_empty());
     assert_eq!((held(auto[0]), held(auto[2])), (vec!["sent".into()], vec!["sent".into()]));
-    // What was reported stays, whatever is cut later.
+    // A reported hold stays, whatever is cut later.
     cut(auto[1]);
     assert_eq!(held(auto[2]), ["sent"]);
 }
@@ -282,7 +282,7 @@ fn seen(dump: &str) -> (Vec<u64>, Vec<String>) {
 }
 
 /// A program makes numbered files in ten directories in turn, removes the one of fifty before, and
-/// moves a token: at each moment the numbers are in a row, and one directory has the token.
+/// moves a token. At each moment the numbers are in a row, and one directory has the token.
 #[test]
 fn a_dump_is_of_one_moment_while_a_program_writes() {
     let world = World::new();
@@ -347,8 +347,8 @@ fn a_dump_is_of_one_moment_while_a_program_writes() {
     world.ok(&["fsck", world.vol()]);
 }
 
-/// What has the names of dumps, and is held, prevents neither a dump nor that what is left is
-/// deleted.
+/// Snapshots that have the names of dumps, and are held, prevent neither a dump nor the deletion of
+/// what dumps left.
 #[test]
 fn held_snapshots_do_not_prevent_a_dump() {
     let world = World::new();
@@ -393,7 +393,7 @@ fn a_directory_moves_to_an_object_store_and_back() {
     world.ok(&["snapshot", "create", name, "two"]);
     pipe(&format!("--from {name}@one {name}@two"), &there);
     assert_eq!(store.names("/copy"), ["long", "new", "renamed"]);
-    // What the host had is gone: the copy is in the store.
+    // The host's files are gone: the copy is in the store.
     store.lose_host();
     pipe(&format!("{there}@one"), &home);
     pipe(&format!("--from {there}@one {there}@two"), &home);

@@ -1,4 +1,4 @@
-//! Matches are sent as they are found: the first arrives while a search continues, a daemon waits
+//! Matches are sent as they are found. The first arrives while a search continues. A daemon waits
 //! for a slow reader instead of buffering results, and a search ends when its caller leaves.
 
 use std::fs;

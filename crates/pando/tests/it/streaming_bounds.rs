@@ -1,5 +1,5 @@
-//! The cost of a search that finds very much, and of one that finds nothing: the memory of the
-//! daemon and of the command is bounded, however much is found and however slowly it is read, and
+//! The cost of a search that finds very much, and of one that finds nothing. The memory of the
+//! daemon and of the command is bounded, however much is found and however slowly it is read.
 //! Ctrl-C ends a search without results.
 
 use std::fs;

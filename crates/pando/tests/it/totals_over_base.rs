@@ -1,5 +1,5 @@
-//! Compares totals with those of a walk of the mount, as root and as an ordinary user: those of
-//! `pando du` and `pando summary`, and those that directories have as extended attributes.
+//! Compares totals with those of a walk of the mount, as root and as an ordinary user. Totals are
+//! those of `pando du` and `pando summary`, and those that directories have as extended attributes.
 //! `find_over_base` calls this, where an index has a base and the tree differs much from it.
 
 use std::collections::{BTreeMap, BTreeSet};

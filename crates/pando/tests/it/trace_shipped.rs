@@ -1,4 +1,4 @@
-//! The traces of this repository can be read and replayed, and a replay obeys its options: memory,
+//! The traces of this repository can be read and replayed. A replay obeys its options: memory,
 //! time, the report by call, and traces that ended early.
 
 use std::fs;

@@ -216,7 +216,7 @@ const STATUS: &[(&str, Check)] = &[
     ("store.url", Is(|it| json!(it.world.vol()))),
     (
         "store.requests.create",
-        // What is there and was not before was created, and each commit is an object.
+        // An object that was not there before was created, and each commit is an object.
         Holds(|it, value| {
             let [before, now] = it.objects;
             it.is_stored() && number(value) >= MADE.max(now.saturating_sub(before))
@@ -227,7 +227,8 @@ const STATUS: &[(&str, Check)] = &[
     ("store.requests.head", Holds(is_of_few)),
     (
         "store.requests.delete",
-        // What was created and is not there was deleted, but for signs of life under way.
+        // An object that was created and is not there was deleted, except for signs of life under
+        // way.
         Holds(|it, value| {
             let [before, now] = it.objects;
             number(value) + now + 2 >= before + it.now("store.requests.create")
@@ -272,7 +273,7 @@ const GIVEN: &str = "writing.given_bytes";
 /// Files of the tree that is removed between `opened` and `now`.
 const REMOVED: u64 = 40;
 
-/// Requests of an opening, a few commits, and a sign of life each second at most: one for each file
+/// Requests of an opening, a few commits, and a sign of life each second at most. One for each file
 /// that was removed would be more.
 fn is_of_few(truth: &Truth, value: &Value) -> bool {
     number(value) < REMOVED + truth.seconds

@@ -1,5 +1,5 @@
-//! Every key that `info`, `search list` and `trash list` print, and every line of `info` and `trash
-//! list`, against a volume of which the truth is known.
+//! Every key that `info`, `search list` and `trash list` print, against a volume of which the truth
+//! is known. So is every line of `info` and `trash list`.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

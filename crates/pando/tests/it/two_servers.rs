@@ -1,6 +1,6 @@
 //! An etcd and two servers of one volume, real processes, and mounts that know both.
 //!
-//! Invariants: each server has a host directory of its own, as on a machine of its own; what is
+//! Invariants: each server has a host directory of its own, as on a machine of its own. What is
 //! started is ended, and the logs of a failed test are printed.
 
 #![expect(clippy::disallowed_methods, reason = "the test keeps files as any program does")]

@@ -1,9 +1,8 @@
 //! Results name paths as the user typed them, by `VOLDIR:/path` and through a mount, in text and
-//! with `--json`: each verb that takes a path, in a list that a test compares with the program's
-//! verbs.
+//! with `--json`. A test compares the list of verbs that take a path with the program's verbs.
 //!
-//! A path that nobody typed (the directory of a quota, the source of a clone) is printed as the
-//! user would type it after that argument; the next verb would refuse one inside the volume.
+//! A path that nobody typed (a quota's directory, a clone's source) is printed as the user would
+//! type it after that argument. The next verb would refuse one inside the volume.
 
 use std::fs;
 use std::path::Path;

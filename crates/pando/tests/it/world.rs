@@ -19,7 +19,7 @@ pub(crate) const OBJECTS: &str = "objects";
 /// Longest run time of a command in seconds, on a slow and busy machine.
 const LONGEST_SECONDS: &str = "900";
 
-/// How long a daemon stays without a request, in seconds: a test that asks for its process ID must
+/// How long a daemon stays without a request, in seconds. A test that asks for its process ID must
 /// not pause for this long between two commands. The daemon is ended with its world.
 pub(crate) const IDLE_SECONDS: &str = "600";
 
@@ -155,7 +155,7 @@ impl World {
         command
     }
 
-    /// Runs the binary, which must end at some time: if one waits forever, its test fails with the
+    /// Runs the binary, which must end at some time. If one waits forever, its test fails with the
     /// daemon's log, and the whole run does not hang silently.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Answer {
         let mut command = Command::new("timeout");
@@ -347,9 +347,9 @@ pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// A copy of the binary that other users can reach. Another process creates it: a file that this
-/// process has open for writing is also open in any process that another test starts just then,
-/// and such a file cannot be executed.
+/// A copy of the binary that other users can reach. Another process creates it. A file that this
+/// process has open for writing is also open in any process that another test starts just then.
+/// Such a file cannot be executed.
 pub(crate) fn copy_program(to: &Path) {
     assert!(Command::new("cp").arg(PANDO).arg(to).status().unwrap().success());
     std::fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();

@@ -1,8 +1,8 @@
 //! Lines as `rsync --list-only` prints them: type and permissions, length, time, name.
 //!
 //! The time is that of the local time zone, and there are no owners and no numbers of inodes or
-//! devices. What such a line does not determine is refused: a device, a link without its target, a
-//! link whose line has more than one arrow, a length that was rounded.
+//! devices. The parser refuses what such a line does not determine: a device, a link without its
+//! target or with several arrows, a rounded length.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;

@@ -1,5 +1,5 @@
-//! The links of one query of `.search`: what the last search found, with the names and numbers that
-//! links keep from one search to the next.
+//! The links of one query of `.search`: what the last search found. Links keep their names and
+//! numbers from one search to the next.
 //!
 //! * A number never points to another path: the kernel caches its target.
 //! * A path that still matches keeps its number and its name.

@@ -109,8 +109,8 @@ impl<F: Snapshots> VirtualDirs<F> {
     /// Walks a path from the root, as [`crate::resolve()`].
     ///
     /// `/.snapshots/#17` points to the snapshot of that number, of any directory, for root and the
-    /// owner of what it shows: it reaches snapshots of removed directories. The kernel has no such
-    /// name: it would admit any user where another user was before.
+    /// owner of what it shows. So they reach snapshots of removed directories. The kernel has no
+    /// such name: it would admit any user where another user was before.
     pub fn resolve(&self, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<Entry> {
         // The root of a snapshot that was reached by its number.
         let mut by_number = None;

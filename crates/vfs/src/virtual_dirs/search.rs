@@ -1,14 +1,14 @@
 //! The virtual directory `.search` at the root of a mount. A directory in it is a query in the
-//! syntax of a search box, and contains the matches as symbolic links, so that any program can use
-//! a query. What the mount does not show is not searched.
+//! syntax of a search box. It contains the matches as symbolic links, so that any program can use a
+//! query. It searches only what the mount shows.
 //!
-//! Nothing of it is stored. A query's directory belongs to the caller who named it: another user
+//! Nothing of it is stored. A query's directory belongs to the caller who named it. Another user
 //! with the same words gets a separate directory, with what that user may see. The search runs when
 //! the directory is listed from its start, and when a name is looked up and the last search is not
 //! fresh. Front ends must not cache its contents (`is_volatile`). Times are of the moment when a
-//! query was named: programs such as tar treat a changed status time at the end of reading as a
-//! concurrent change. Only the time of the last change of a query's directory is that of the call:
-//! the kernel keeps a listing as long as that is the same.
+//! query was named. Programs such as tar treat a changed status time at the end of reading as a
+//! concurrent change. Only the time of the last change of a query's directory is that of the call.
+//! The kernel keeps a listing as long as that is the same.
 //!
 //! A link is named like its match; of several alike, in the order of paths, the second ends in
 //! `~2`, and so on. Its target is a path relative to the root.
@@ -49,8 +49,8 @@ const BYTES_MAX: usize = 64 << 20;
 const KEPT: Duration = Duration::from_secs(600);
 /// Greatest number of a query.
 const QUERY_MAX: u64 = (1 << (40 - LINK_BITS)) - 1;
-/// How long a search stays valid for look-ups of the names that it found, at least; and as a
-/// multiple of the time that it took.
+/// How long a search stays valid, at least, for look-ups of the names that it found. Then the same
+/// as a multiple of the time that it took.
 const FRESH: Duration = Duration::from_secs(2);
 const FRESH_TIMES: u32 = 10;
 /// How often a thread that waits for another one's search checks whether it still has to.

@@ -40,8 +40,8 @@ pub trait Snapshots: FileSystem {
     /// The root of the snapshot with a number, of any directory. Takes one look-up.
     fn find_numbered_snapshot(&self, caller: &Caller, number: SubvolId) -> FsResult<Entry>;
 
-    /// The snapshots of a directory that the caller may read: at most so many, of those with
-    /// greater numbers than one the first ones, by number.
+    /// The snapshots of a directory that the caller may read, by number. It returns at most so
+    /// many, the first ones with greater numbers than one.
     fn list_snapshots(
         &self,
         caller: &Caller,
@@ -71,8 +71,8 @@ pub(super) fn is_virtual(node: NodeId) -> bool {
     node.slot().0 & VIRTUAL != 0
 }
 
-/// The name by which a snapshot is found by its number in the virtual directory of the root, in
-/// paths that the kernel does not walk. No other snapshot is found there by such a name.
+/// The name by which the virtual directory of the root has a snapshot by its number, in paths that
+/// the kernel does not walk. No other snapshot is found there by such a name.
 pub fn name_of_number(number: SubvolId) -> Vec<u8> {
     format!("#{}", number.0).into_bytes()
 }

@@ -174,7 +174,7 @@ fn a_listing_of_many_snapshots_continues_where_it_was() {
     let made = (0..5000).map(|number| format!("{number:04}").into_bytes());
     assert!(all.iter().cloned().eq([b"one".to_vec()].into_iter().chain(made)));
     assert_eq!(part(0, usize::MAX).len(), 5001, "in one call, too");
-    // What is deleted is not in a listing that begins later, whatever was read before.
+    // A deleted snapshot is not in a listing that begins later, whatever was read before.
     let (_, third) = part(0, 3)[2];
     rig.fs.rmdir(&root, snapshots, b"0002").expect("it is deleted");
     assert_eq!(part(part(0, 2)[1].1, 2)[1].0, b"0003");

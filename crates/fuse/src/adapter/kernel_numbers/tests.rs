@@ -107,7 +107,7 @@ fn number_and_generation_name_one_inode() {
     }
 }
 
-/// What was forgotten is found by its number alone, if it had its natural one.
+/// A forgotten node is found by its number alone, if it had its natural one.
 #[test]
 fn candidates_of_a_number_have_the_node() {
     let numbers = KernelNumbers::new(Timestamp(1), mix);

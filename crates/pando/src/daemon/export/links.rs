@@ -1,5 +1,5 @@
-//! Files with several names that an export has sent, until their last name. Their memory is bounded
-//! by what the caller gives; exports of one user, and of all users, share it, but for those of root
+//! Files with several names that an export has sent, until their last name. The caller gives the
+//! bound of their memory. Exports of one user, and of all users, share it, except for those of root
 //! and of the user of the volume.
 
 use std::collections::BTreeMap;

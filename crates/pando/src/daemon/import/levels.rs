@@ -1,6 +1,6 @@
 //! The directories that an import is in, from its destination down to the current one.
 //!
-//! A directory that this import made is closed: it belongs to the caller and has mode 0700, until
+//! A directory that this import made is closed. It belongs to the caller and has mode 0700, until
 //! the import leaves it and gives it its own attributes. Nobody but the caller and root reaches
 //! what is in it. Only there drafts are made, and all of them are visible before it is opened.
 
@@ -107,8 +107,8 @@ impl Import<'_> {
         levels.next() == Some(true) && levels.next() != Some(true)
     }
 
-    /// Whether only the caller and root reach a directory of the current one: the current one is
-    /// closed, or this import made the directory just now, and it is closed itself. Where others
+    /// Whether only the caller and root reach a directory of the current one. That is so if the
+    /// current one is closed, or if this import made the directory just now, closed. Where others
     /// may remove it while it looks empty, that would end the import for all that is beside it.
     /// Only a destination may be there.
     pub(super) fn is_closed(&self, node: NodeId, made: bool) -> bool {

@@ -1,5 +1,5 @@
-//! Names that an import gives to what exists: hard links, and the final name of a directory that
-//! was imported under another one, which it gets only if nothing is lost.
+//! Names that an import gives to existing inodes: hard links, and the final name of a directory
+//! that was imported under another one. It gets that name only if nothing is lost.
 
 use fs::{BulkNode, FileSystem, FsResult, RenameMode, Volume};
 use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
@@ -134,7 +134,7 @@ impl Import<'_> {
     }
 
     /// Refuses a link to a file of another user, as the kernel does through a mount where
-    /// `fs.protected_hardlinks` is set: the other user could not remove what the link keeps.
+    /// `fs.protected_hardlinks` is set. The other user could not remove what the link keeps.
     fn may_link(&self, target: NodeId) -> FsResult<()> {
         let attr = self.fs.getattr(&self.caller, target)?;
         if self.caller.is_root() || attr.uid == self.caller.uid {

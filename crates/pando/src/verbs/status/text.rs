@@ -1,5 +1,5 @@
-//! The status for people: rows of a label and a text. What is idle, zero or unknown has words; a
-//! row is left out where there is no such thing (no object store, no merges, no damage).
+//! The status for people: rows of a label and a text. A value that is idle, zero or unknown has
+//! words. A row is left out where there is no such thing (no object store, no merges, no damage).
 
 use std::path::Path;
 
