@@ -14,53 +14,9 @@ use super::Tree;
 
 /// Most words of a sentence.
 const WORDS_MAX: usize = 25;
-/// Long sentences by folder. MAY ONLY SHRINK.
-const LEFT: [(&str, usize); 44] = [
-    (".", 5),
-    ("bench/engines", 12),
-    ("bench/workloads", 36),
-    ("crates/btree", 132),
-    ("crates/check", 23),
-    ("crates/client", 8),
-    ("crates/cluster", 1),
-    ("crates/data", 63),
-    ("crates/device", 30),
-    ("crates/format", 25),
-    ("crates/fs", 138),
-    ("crates/fuse", 39),
-    ("crates/inode", 12),
-    ("crates/lsm", 85),
-    ("crates/objects", 20),
-    ("crates/opening", 3),
-    ("crates/ops", 73),
-    ("crates/pando", 150),
-    ("crates/policy", 27),
-    ("crates/program", 5),
-    ("crates/remote", 41),
-    ("crates/rpc", 2),
-    ("crates/search", 47),
-    ("crates/standby", 2),
-    ("crates/store", 69),
-    ("crates/trace", 3),
-    ("crates/transfer", 25),
-    ("crates/upkeep", 37),
-    ("crates/vfs", 21),
-    ("crates/volume", 25),
-    ("crates/wire", 13),
-    ("docs", 65),
-    ("docs/benchmarks", 128),
-    ("docs/decisions", 725),
-    ("docs/format", 82),
-    ("docs/guide", 52),
-    ("docs/protocol", 8),
-    ("testing/fuzz", 7),
-    ("testing/memfs", 4),
-    ("testing/models", 2),
-    ("testing/scheduled", 5),
-    ("testing/src", 27),
-    ("testing/tests", 2),
-    ("xtask/src", 23),
-];
+/// Long lists that read as one sentence, by folder: damage in a generated table, numbers without a
+/// page, the failures in their order. MAY ONLY SHRINK.
+const LEFT: [(&str, usize); 3] = [("docs", 10), ("docs/decisions", 1), ("docs/protocol", 1)];
 /// How many fewer there may be before the table has to be lowered.
 const SLACK: usize = 20;
 
