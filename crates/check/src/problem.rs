@@ -243,7 +243,7 @@ pub enum Fix {
     Directory(TreeId, u64, (u64, u64)),
     /// Gives an object a name, in `lost+found` if it has none: subvolume, tree.
     Keep(u64, TreeId, Stray),
-    /// Gives an inode that is stored beside several names a record of its own, to which they lead:
+    /// Gives an inode that is stored beside several names a record of its own, which they name:
     /// subvolume, tree, inode.
     Join(u64, TreeId, u64),
     /// Notes in an inode beside a name that it has extents: tree, inode.

@@ -164,8 +164,8 @@ impl Default for IndexOptions {
 }
 
 impl IndexOptions {
-    /// Memory for differences from bases. A base is due long before this limit (`fs::search_due`);
-    /// the rest is for changes while it is built.
+    /// Memory for differences from bases. A base is due long before this limit
+    /// (`upkeep::search_due`); the rest is for changes while it is built.
     pub(crate) fn differences_bytes(&self) -> usize {
         self.cache_bytes / 4 * 3
     }
