@@ -168,8 +168,9 @@ impl Data {
         let picked = {
             let mut garbage = self.garbage.lock();
             garbage.mature(store.durable(), now);
-            let put_off = self.can_punch().then(|| age.saturating_mul(PUT_OFF_AGES));
-            garbage.pick(&self.options, now, Age { punch: age, put_off }, skipped)
+            let put_off = age.saturating_mul(PUT_OFF_AGES);
+            let age = Age { punch: age, put_off, punches: self.can_punch() };
+            garbage.pick(&self.options, now, age, skipped)
         };
         if let Some(pick) = picked {
             match self.clean_segment(store, pick) {

@@ -73,8 +73,11 @@ struct Dead {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Age {
     pub(crate) punch: Duration,
-    /// For deferred pages; `None` where they can only be rewritten.
-    pub(crate) put_off: Option<Duration>,
+    /// For deferred pages, and those of a segment whose cleaning failed.
+    pub(crate) put_off: Duration,
+    /// Whether pages can be punched. Where they cannot, age frees no deferred page: the segment is
+    /// rewritten once enough of it is dead.
+    pub(crate) punches: bool,
 }
 
 /// A segment to clean.
@@ -191,8 +194,9 @@ impl Garbage {
     }
 
     /// The segment to clean next: the one with the most dead pages, if it has enough of them, or
-    /// one whose dead pages are old. Old is older than `age`, or much older where they were
-    /// deferred. It is none of those that are skipped.
+    /// one whose dead pages are old. Enough is what they were deferred until, or else what is worth
+    /// a punch. Old is older than `age`, or much older where they were deferred. It is none of
+    /// those that are skipped.
     pub(crate) fn pick(
         &self,
         options: &Options,
@@ -201,14 +205,11 @@ impl Garbage {
         skipped: &BTreeSet<u64>,
     ) -> Option<Pick> {
         let least = options.punch_bytes_min / u64::from(CHUNK_BYTES);
-        let ready = |dead: &Dead| dead.pages >= dead.put_off.unwrap_or(0).max(least);
-        let is_old = |dead: &Dead| {
-            let limit = match (dead.put_off, age.put_off) {
-                (None, _) => age.punch,
-                (Some(_), Some(limit)) => limit,
-                (Some(_), None) => return false,
-            };
-            now.saturating_sub(dead.since) >= limit
+        let ready = |dead: &Dead| dead.pages >= dead.put_off.unwrap_or(least);
+        let age_of = |dead: &Dead| now.saturating_sub(dead.since);
+        let is_old = |dead: &Dead| match dead.put_off {
+            None => age_of(dead) >= age.punch,
+            Some(_) => (age.punches || dead.failed) && age_of(dead) >= age.put_off,
         };
         let all = || self.dead.iter().filter(|(segment, _)| !skipped.contains(segment));
         let most = all().filter(|(_, dead)| ready(dead));
@@ -218,8 +219,7 @@ impl Garbage {
         let (&segment, dead) = found?;
         // Where punching is slow, pages wait longer: meanwhile enough of them may die to copy the
         // rest.
-        let age_of = now.saturating_sub(dead.since);
-        let old = age.put_off.is_some_and(|limit| age_of >= limit);
+        let old = age.punches && age_of(dead) >= age.put_off;
         Some(Pick { segment, since: dead.since, old })
     }
 

@@ -281,6 +281,55 @@ fn objects_shrink_when_contents_are_removed() {
     opened(&volume, volume.store.after_crash(), objects.copy(), 2).verify();
 }
 
+/// Regression: an object of less than `punch_bytes_min` was never rewritten if it was once deferred,
+/// however much of it died later.
+#[test]
+fn a_small_object_that_was_deferred_is_rewritten_when_more_of_it_dies() {
+    let options = Options { punch_bytes_min: 8 << 20, segment_pages: 32, ..options(1) };
+    let mut volume = Volume::over(testing::sim_env(9), options, false, Some(FarBlobs::new()));
+    let objects = volume.objects.clone().unwrap();
+    // The last one is never deleted: its number is not to be used again.
+    for files in [1..=3, 4..=4] {
+        for ino in files {
+            volume.write(32, ino, 0, &pattern(ino, 20_000 * ino as usize)).unwrap();
+        }
+        volume.sync().unwrap();
+    }
+    let bytes = || objects.objects().values().map(|it| it.len()).sum::<usize>();
+    let before = bytes();
+    for (ino, freed) in [(1, 0), (2, 60_000), (3, 120_000)] {
+        volume.release(32, ino).unwrap();
+        volume.sync().unwrap();
+        volume.clean(true).unwrap();
+        volume.verify();
+        let left = bytes();
+        let (least, most) = (before - freed - 12_000, before - freed);
+        assert!((least..=most).contains(&left), "{left} of {before}: {:?}", volume.data.stats());
+    }
+}
+
+/// Regression: an object whose rewriting failed was not tried again before the next opening.
+#[test]
+fn an_object_that_could_not_be_rewritten_is_tried_again() {
+    let mut volume = fresh(10);
+    let objects = volume.objects.clone().unwrap();
+    for ino in 1..=3 {
+        volume.write(32, ino, 0, &pattern(ino, 20_000)).unwrap();
+    }
+    volume.sync().unwrap();
+    let bytes = |objects: &FarBlobs| objects.objects().values().map(|it| it.len()).sum::<usize>();
+    let before = bytes(&objects);
+    volume.release(32, 1).unwrap();
+    volume.release(32, 2).unwrap();
+    volume.sync().unwrap();
+    objects.order(Call::Make, "", Mishap::LostRequest);
+    volume.clean(true).unwrap_err();
+    assert_eq!(bytes(&objects), before);
+    volume.clean(true).unwrap();
+    volume.verify();
+    assert!(bytes(&objects) < before, "{} of {before} bytes are left", bytes(&objects));
+}
+
 /// What was written is acknowledged, so a full disk of the host keeps no segment from becoming an
 /// object. Not even its footer needs space there.
 #[test]
