@@ -215,4 +215,9 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 pub trait Barrier: Send + Sync {
     /// Makes everything durable that a commit made before this call may name.
     fn reach(&self) -> std::result::Result<(), device::Error>;
+
+    /// Whether it can never be reached again, so that waiting for it is in vain.
+    fn has_failed(&self) -> bool {
+        false
+    }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use device::{Blobs, Clock};
 use format::log_object::{Kind, LogObject};
-use store::{Error, Log, LogObjects, LogSpace, Lsn, ObjectLogSettings, ObjectPlace, Opening};
+use store::{
+    Barrier, Error, Log, LogObjects, LogSpace, Lsn, ObjectLogSettings, ObjectPlace, Opening,
+};
 use testing::{Call, FarBlobs, Mishap};
 
 use crate::objects_kit::{
@@ -442,6 +444,52 @@ fn an_object_behind_a_hole_is_no_proof() {
         let refused = refused.expect_err("the seal is before that object");
         assert!(matches!(refused, Error::Replaced(_)), "{refused}");
     });
+}
+
+/// Regression: a read that failed hid the proof of a lost record, and the proof was deleted.
+#[test]
+fn a_failed_read_hides_no_lost_record() {
+    let (far, blobs) = far();
+    let (opened, mut state) = create(&blobs, settings());
+    for lsn in 1..=2 {
+        append(&opened.log, 1);
+        opened.log.sync(Lsn(lsn)).expect("sync");
+    }
+    far.delete(&name(1, 1)).expect("deleted");
+    let lost = crate::objects_kit::State { ..state };
+    far.order(Call::Read, &name(1, 2), Mishap::LostRequest);
+    let failed = open(&blobs, settings(), &mut state).err().expect("it cannot be read");
+    assert_eq!(far.take_back(), 0, "{failed}");
+    assert!(far.objects().contains_key(&name(1, 2)), "the proof is there: {failed}");
+    let failed = open(&blobs, settings(), &mut { lost }).err().expect("a record is missing");
+    assert!(failed.to_string().contains("record"), "{failed}");
+    assert!(far.objects().contains_key(&name(1, 2)));
+}
+
+/// What commits name can never be made durable.
+struct LostContents;
+
+impl Barrier for LostContents {
+    fn reach(&self) -> Result<(), device::Error> {
+        Err(device::Error::new("sync", "data", std::io::Error::other("it failed before")))
+    }
+
+    fn has_failed(&self) -> bool {
+        true
+    }
+}
+
+/// Regression: a thread waited for contents that were lost as long as for a store that is away.
+#[test]
+fn nobody_waits_for_contents_that_are_lost() {
+    let (_, blobs) = far();
+    let patient = ObjectLogSettings { patience: Duration::from_secs(600), ..settings() };
+    let (opened, _) = create(&blobs, patient);
+    opened.log.set_barrier(Arc::new(LostContents));
+    append(&opened.log, 1);
+    let before = opened.sim.clock.monotonic();
+    opened.log.sync(Lsn(1)).expect_err("the contents are lost");
+    assert_eq!(opened.sim.clock.monotonic(), before);
 }
 
 /// Records of a log that no manifest names would be lost: they are not written.

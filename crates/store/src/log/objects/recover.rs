@@ -259,8 +259,12 @@ impl<'a> Older<'a> {
             _ => lsn.0 + 1,
         };
         for &number in listed.iter().filter(|&&number| number > end) {
-            // What cannot be read there proves nothing.
-            let Ok(Some((_, bytes))) = self.object(number) else { continue };
+            let bytes = match self.object(number) {
+                Ok(Some((_, bytes))) => bytes,
+                // What is damaged proves nothing. A read that failed may, when it is repeated.
+                Ok(None) | Err(Error::Corrupt(_)) => continue,
+                Err(error) => return Err(error),
+            };
             let durable = records(self.seed, &bytes).filter_map(|record| record.header.durable());
             if let Some(durable) = durable.max().filter(|&durable| durable >= missing) {
                 let name = object_name(self.from.epoch, end);

@@ -141,7 +141,8 @@ impl Log {
             let waited = self.env.clock.monotonic().saturating_sub(begun);
             let left = objects.settings.patience.saturating_sub(waited);
             let gave_up = state.check_written().err();
-            if left.is_zero() || gave_up.is_some() {
+            let is_lost = self.barrier.get().is_some_and(|barrier| barrier.has_failed());
+            if left.is_zero() || gave_up.is_some() || is_lost {
                 objects.progress(number, Progress::Idle);
                 self.turn.notify_all();
                 return Err(gave_up.unwrap_or_else(|| unreachable_store(error)));
