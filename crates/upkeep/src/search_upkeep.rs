@@ -165,6 +165,10 @@ impl Upkeep {
 fn begin(fs: &Upkeep, work: &mut Work, id: u64) -> FsResult<()> {
     let given = fs.store.stats().given_bytes;
     if let Some((base, record)) = search_bases::begin(fs, id)? {
+        if fs.env.objects.is_some() {
+            // The base's number names its objects: another owner must not assign it again.
+            fs.sync()?;
+        }
         work.changes.begun(base.tree, given, record.tree);
         let flush = Flush::new(base.tree, record.clone());
         tracing::debug!(
@@ -247,7 +251,7 @@ fn is_short_of_space(fs: &Upkeep, index: &Index, times: u64) -> bool {
 fn make_space(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<u64> {
     work.asked.clear();
     fs.store.keep_log(&[]).map_err(from_store)?;
-    let files = index.sweep(&[]).map_err(from_search)?;
+    let files = index.sweep(&[], &|| fs.store.prove_owner()).map_err(from_search)?;
     Ok(files + search_bases::remove_all(fs)?)
 }
 
@@ -260,7 +264,7 @@ fn sweep(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<()> {
     }
     let bases = search_bases::all(fs)?;
     let kept: Vec<_> = bases.iter().map(|base| (base.tree, base.record.complete)).collect();
-    if let Err(error) = index.sweep(&kept) {
+    if let Err(error) = index.sweep(&kept, &|| fs.store.prove_owner()) {
         tracing::warn!(%error, "cannot delete unneeded index files");
     }
     fs.store.keep_log(&search_bases::wanted_of_log(fs)?).map_err(from_store)
@@ -290,6 +294,7 @@ pub fn delete_unnamed(fs: &Upkeep, name: &str) -> FsResult<bool> {
     if !index.unnamed(&known).map_err(from_search)?.iter().any(|other| other == name) {
         return Ok(false);
     }
+    fs.store.prove_owner().map_err(from_store)?;
     index.delete(name).map_err(from_search)?;
     Ok(true)
 }

@@ -40,6 +40,7 @@ mod model;
 mod number_edges;
 mod objects;
 mod objects_back;
+mod objects_index;
 mod objects_outage;
 mod once;
 mod open;

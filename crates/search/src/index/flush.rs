@@ -282,11 +282,20 @@ fn all_directories(records: Records<'_>, root: u64) -> Result<Vec<Unit>> {
 
 impl Index {
     /// Deletes blobs that no base names. `bases` lists all bases: the tree, and whether it is
-    /// complete. Deletes nothing if a manifest cannot be read. Returns the number of deleted blobs.
-    pub fn sweep(&self, bases: &[(u64, bool)]) -> Result<u64> {
+    /// complete. Deletes nothing if a manifest cannot be read, or if `proves` fails. That is called
+    /// once the blobs are listed, and proves that this process still owns the store: the blobs of
+    /// another owner are no leftovers. Returns the number of deleted blobs.
+    pub fn sweep(
+        &self,
+        bases: &[(u64, bool)],
+        proves: &dyn Fn() -> store::Result<()>,
+    ) -> Result<u64> {
         // A base that only an older state names need not be rebuilt.
         self.lost.lock().retain(|lost| bases.iter().any(|(tree, _)| tree == lost));
         let doubtful = self.unnamed(bases)?;
+        if !doubtful.is_empty() {
+            proves()?;
+        }
         for name in &doubtful {
             self.files.delete(name)?;
         }
