@@ -7,6 +7,7 @@
 //! they are not part of what a volume's users see.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use device::Set;
 use format::entry_record::{EntryRecord, Target};
@@ -23,12 +24,16 @@ use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::subvol::{VOLUME, read_record};
 
+use super::step::REST_AFTER_FAILURE;
+
 /// Copies that are to be counted, and how far the present one is.
 #[derive(Default)]
 pub(super) struct Counting {
     /// Copies that were not counted when that was looked at last.
     waiting: VecDeque<u64>,
     present: Option<Count>,
+    /// When it goes on after a failure. Until then pruning has its turn.
+    rests_until: Duration,
 }
 
 /// A copy that is being counted.
@@ -59,10 +64,11 @@ pub(super) fn step(fs: &Governed, counting: &mut Counting, budget: usize) -> FsR
         }
         if walked.is_err() {
             fs.queue.note_uncounted();
+            counting.rests_until = fs.env.clock.monotonic() + REST_AFTER_FAILURE;
         }
         return walked.map(|(done, _)| done.max(1));
     }
-    if !fs.queue.take_uncounted() {
+    if fs.env.clock.monotonic() < counting.rests_until || !fs.queue.take_uncounted() {
         return Ok(0);
     }
     let picked = pick(fs, &mut counting.waiting).and_then(|picked| match picked {
@@ -73,7 +79,10 @@ pub(super) fn step(fs: &Governed, counting: &mut Counting, budget: usize) -> FsR
         // There may be more, or this one could not be read.
         fs.queue.note_uncounted();
     }
-    let Some(((subvol, record), pin)) = picked? else { return Ok(0) };
+    let picked = picked.inspect_err(|_| {
+        counting.rests_until = fs.env.clock.monotonic() + REST_AFTER_FAILURE;
+    })?;
+    let Some(((subvol, record), pin)) = picked else { return Ok(0) };
     counting.present = Some(Count {
         subvol,
         tree: TreeId(record.tree),

@@ -34,7 +34,7 @@ use super::subvolume;
 use crate::search_bases;
 
 /// How long an object rests that could not be removed.
-const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+pub(super) const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// The same if the disk was full: other work may free space at any time.
 const REST_WITHOUT_SPACE: Duration = Duration::from_secs(1);
 
