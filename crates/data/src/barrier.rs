@@ -21,6 +21,10 @@ use crate::Data;
 const UNSYNCED_TIMES: u64 = 4;
 
 impl Barrier for Data {
+    fn has_failed(&self) -> bool {
+        self.failed.lock().is_some()
+    }
+
     fn reach(&self) -> std::result::Result<(), device::Error> {
         // First: bytes whose sync failed may be counted as synced.
         if let Some(error) = self.failed.lock().as_ref() {

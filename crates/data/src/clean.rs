@@ -153,9 +153,11 @@ impl Data {
             Ok(true) => return Ok(true),
             sealed => sealed.err(),
         };
-        let audited = std::mem::replace(&mut self.garbage.lock().audited, true);
-        if !audited {
-            match self.audit(store) {
+        let now = self.env.clock.monotonic();
+        if self.garbage.lock().is_audit_due(now) {
+            let audited = self.audit(store);
+            self.garbage.lock().audited(audited.is_ok(), now);
+            match audited {
                 Ok(()) => return Ok(true),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -262,7 +264,7 @@ impl Data {
         let now = self.env.clock.monotonic();
         let mut garbage = self.garbage.lock();
         if done.is_err() && self.segments.get(segment).is_some() {
-            garbage.put_off_all(&runs, now);
+            garbage.put_off_all(segment, &runs, now);
         }
         garbage.end_of_freeing();
         drop(garbage);
@@ -380,12 +382,27 @@ impl Data {
         }
         let durable = store.durable();
         dying.retain(|(_, token)| *token <= durable);
-        let Some(&(segment, _)) = dying.first() else { return Ok(false) };
-        self.garbage.lock().dying.remove(&segment);
+        let mut failed = None;
+        for (segment, _) in dying {
+            let buried = self.bury(store, segment);
+            if buried.is_ok() || self.segments.get(segment).is_none() {
+                self.garbage.lock().dying.remove(&segment);
+            }
+            match buried {
+                Ok(()) => return Ok(true),
+                // It stays for a later step; others are tried in this one.
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(false), Err)
+    }
+
+    /// Deletes a segment if none of its pages is live.
+    fn bury(&self, store: &dyn Store, segment: u64) -> Result<()> {
         if self.is_deletable(segment) && live_pages(store, segment)? == 0 {
             self.delete_segment(store, segment)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Whether a segment could be deleted if none of its pages were live.

@@ -41,6 +41,9 @@ pub struct Stats {
     pub leaked_bytes: u64,
 }
 
+/// How long the look at segments of an earlier opening rests after a failure.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+
 #[derive(Default)]
 pub(crate) struct Garbage {
     /// Freed by commits, approximately in the order of the tokens.
@@ -53,7 +56,9 @@ pub(crate) struct Garbage {
     at_hand: u64,
     /// Segments that had no live page when the commit was the last one.
     pub(crate) dying: BTreeMap<u64, CommitToken>,
-    pub(crate) audited: bool,
+    /// Whether the segments of an earlier opening were looked at.
+    is_audited: bool,
+    audit_rests_until: Duration,
     reclaimed_pages: u64,
     pub(crate) leaked_pages: u64,
 }
@@ -156,12 +161,23 @@ impl Garbage {
         (dead.put_off, dead.failed) = (None, false);
     }
 
-    /// Takes back the pages of a segment that could not be cleaned.
-    pub(crate) fn put_off_all(&mut self, runs: &[PageRun], now: Duration) {
+    /// Takes back the pages of a segment that could not be cleaned. It is tried again also if it
+    /// has none, because it is wholly dead.
+    pub(crate) fn put_off_all(&mut self, segment: u64, runs: &[PageRun], now: Duration) {
         self.put_back(runs, Some(u64::MAX), now);
-        if let Some(first) = runs.first() {
-            self.touch(first.segment, now).failed = true;
-        }
+        let dead = self.touch(segment, now);
+        (dead.put_off, dead.failed) = (Some(u64::MAX), true);
+    }
+
+    /// Whether the segments of an earlier opening are to be looked at.
+    pub(crate) fn is_audit_due(&self, now: Duration) -> bool {
+        !self.is_audited && now >= self.audit_rests_until
+    }
+
+    /// Notes how that look ended. One that failed is repeated after a rest.
+    pub(crate) fn audited(&mut self, is_done: bool, now: Duration) {
+        self.is_audited = is_done;
+        self.audit_rests_until = now + REST_AFTER_FAILURE;
     }
 
     /// Takes a segment's dead pages to free them. They count as dead until they are.

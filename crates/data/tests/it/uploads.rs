@@ -2,6 +2,7 @@
 //! something, and what was durable is in the objects. Requests and answers are lost, too.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use data::Options;
 use store::{Durable, TreeId};
@@ -328,6 +329,34 @@ fn an_object_that_could_not_be_rewritten_is_tried_again() {
     volume.clean(true).unwrap();
     volume.verify();
     assert!(bytes(&objects) < before, "{} of {before} bytes are left", bytes(&objects));
+}
+
+/// Regression: a dead object whose deletion failed once stayed until the next opening.
+#[test]
+fn the_deletion_of_a_dead_object_is_tried_again() {
+    let mut volume = fresh(11);
+    let objects = volume.objects.clone().unwrap();
+    for ino in 1..=2 {
+        volume.write(32, ino, 0, &pattern(ino, 60_000)).unwrap();
+        volume.sync().unwrap();
+    }
+    volume.release(32, 1).unwrap();
+    volume.sync().unwrap();
+    for finds_it in [true, false] {
+        let objects = objects.copy();
+        // Another host finds it when it opens the volume.
+        let again = opened(&volume, volume.store.after_crash(), Arc::clone(&objects), 2);
+        let volume = if finds_it { &again } else { &volume };
+        let objects = volume.objects.clone().unwrap();
+        let before = objects.objects().len();
+        objects.order(Call::Delete, "", Mishap::LostRequest);
+        volume.clean(true).unwrap_err();
+        assert_eq!((objects.objects().len(), objects.take_back()), (before, 0));
+        volume.sim.clock.advance(Duration::from_secs(120));
+        volume.clean(true).unwrap();
+        assert_eq!(objects.objects().len(), before - 1);
+        volume.verify();
+    }
 }
 
 /// What was written is acknowledged, so a full disk of the host keeps no segment from becoming an
