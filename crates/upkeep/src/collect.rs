@@ -23,13 +23,12 @@ use volume::subvol::VOLUME;
 
 use crate::Upkeep;
 use crate::foreground_reclaim::Reclaimed;
+use crate::rest::REST_AFTER_FAILURE;
 
 /// Nodes that one step marks.
 const NODES_A_STEP: usize = 64;
 /// Segments that one step sweeps.
 const SEGMENTS_A_STEP: usize = 16;
-/// How long a collection rests after a read error.
-const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
 /// The collection in progress; none of it needs to survive a crash.
 #[derive(Default)]

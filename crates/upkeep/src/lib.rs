@@ -23,6 +23,7 @@
 //! * `scan`: indexes of other file systems
 //! * `upkeep`, `calls`: a volume with its steps; calls that need them
 //! * `distinct`: how many differ, about
+//! * `rest`: how long a step rests that failed
 
 // The index.
 pub mod search_declared;
@@ -45,6 +46,7 @@ pub mod scan;
 pub mod collect;
 pub mod reclaim;
 pub mod distinct;
+mod rest;
 
 pub use reclaim::Waiting;
 pub use scan::{

@@ -34,6 +34,7 @@ use volume::error::{from_search, from_store, malformed};
 use volume::subvol::VOLUME;
 
 use crate::Upkeep;
+use crate::rest::REST_AFTER_FAILURE;
 use crate::search_bases::{self, Recorded};
 use crate::search_due::{self, Changes, Due};
 
@@ -42,8 +43,6 @@ const LOOKED_AT_ONCE: usize = 64;
 /// The size of a typical commit in bytes: larger ones count as several, because an import or a scan
 /// puts thousands of files into one.
 const COMMIT_BYTES: u64 = 128;
-/// Rest of a subvolume whose flush failed.
-const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// Most rounds within the age of a base that are only made because bases become old.
 const ROUNDS_IN_AGE: u32 = 16;
 /// Checks after opening before the first that reads what differs.

@@ -282,8 +282,8 @@ fn objects_shrink_when_contents_are_removed() {
     opened(&volume, volume.store.after_crash(), objects.copy(), 2).verify();
 }
 
-/// Regression: an object of less than `punch_bytes_min` was never rewritten if it was once deferred,
-/// however much of it died later.
+/// Regression: an object of less than `punch_bytes_min` was never rewritten if it was once
+/// deferred, however much of it died later.
 #[test]
 fn a_small_object_that_was_deferred_is_rewritten_when_more_of_it_dies() {
     let options = Options { punch_bytes_min: 8 << 20, segment_pages: 32, ..options(1) };

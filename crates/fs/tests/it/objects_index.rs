@@ -1,5 +1,5 @@
-//! The index of a volume in an object store: numbers that name its objects, and what a replaced host
-//! leaves alone.
+//! The index of a volume in an object store: numbers that name its objects, and what a replaced
+//! host leaves alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

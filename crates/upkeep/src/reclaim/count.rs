@@ -24,7 +24,7 @@ use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::subvol::{VOLUME, read_record};
 
-use super::step::REST_AFTER_FAILURE;
+use crate::rest::REST_AFTER_FAILURE;
 
 /// Copies that are to be counted, and how far the present one is.
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub(super) struct Counting {
     /// Copies that were not counted when that was looked at last.
     waiting: VecDeque<u64>,
     present: Option<Count>,
-    /// When it goes on after a failure. Until then pruning has its turn.
+    /// When it continues after a failure. Until then pruning has its turn.
     rests_until: Duration,
 }
 

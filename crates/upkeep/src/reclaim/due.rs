@@ -27,6 +27,8 @@ use vfs::FsResult;
 use volume::error::{from_store, malformed};
 use volume::subvol::VOLUME;
 
+use crate::rest::REST_AFTER_FAILURE;
+
 /// Most subvolumes that are measured in one step.
 const MEASURED_AT_ONCE: usize = 64;
 /// How much one commit changes at most, about: the removal of many names or extents.
@@ -35,8 +37,6 @@ const WEIGHT_A_COMMIT: u64 = 256 * 32;
 const SEEN_A_COMMIT: u64 = 64;
 /// Least rest between two measurements of a subvolume.
 const REST: Duration = Duration::from_secs(1);
-/// Rest of a subvolume whose pruning failed.
-const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// Rest after a measurement, as a multiple of the time that it took.
 const REST_FACTOR: u32 = 50;
 /// An extent has so many bytes, at most.

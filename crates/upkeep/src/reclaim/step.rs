@@ -31,10 +31,9 @@ use super::prune::Pruner;
 use super::release::Release;
 use super::stuck::Failures;
 use super::subvolume;
+use crate::rest::REST_AFTER_FAILURE;
 use crate::search_bases;
 
-/// How long an object rests that could not be removed.
-pub(super) const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// The same if the disk was full: other work may free space at any time.
 const REST_WITHOUT_SPACE: Duration = Duration::from_secs(1);
 
