@@ -1,5 +1,5 @@
-//! The index of a small volume: clusters of a few rows, and new bases after a few changes. The tests
-//! of `fs` include this file, too.
+//! The index of a small volume: clusters of a few rows, and new bases after a few changes. The
+//! tests of `fs` include this file, too.
 
 use std::time::Duration;
 

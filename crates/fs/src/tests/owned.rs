@@ -257,7 +257,8 @@ fn make_in_removed(is_nested: bool) {
     in_removed(is_nested, |fs, caller, below| fs.mkdir(caller, below, b"new", 0o755).map(drop));
 }
 
-/// Has another user make directories in one that is below a tree which is removed before the commit.
+/// Has another user make directories in one that is below a tree, which is removed before the
+/// commit.
 fn in_removed(is_nested: bool, make: impl Fn(&Fs, &Caller, NodeId) -> FsResult<()> + Sync) {
     let (fs, root, owner) = (volume(), Caller::root(), owner());
     let other = Caller { uid: OWNER + 1, gid: OWNER + 1, ..self::owner() };

@@ -184,7 +184,7 @@ fn index_options() -> IndexOptions {
     }
 }
 
-/// The same with room for larger volumes, and bases that come when they are requested.
+/// The same for larger volumes, with bases that come when they are requested.
 pub(crate) fn options_without_due_bases(index_cache_bytes: usize) -> OpenOptions {
     let mut options = options(Durability::Async);
     (options.cache_bytes, options.checkpoint_bytes) = (8 << 20, 4 << 20);

@@ -2,8 +2,10 @@
 //! same. Decision 0323 has what each costs, counted by instructions:
 //!
 //! `PANDO_CHANGED_ROWS="layers 50 200" valgrind --tool=callgrind --callgrind-out-file=/dev/null
-//! UNIT_TESTS layer_rivals` makes 50 times 200 changes as layers, with three searches after each;
-//! `clusters` makes them as clusters, and `nothing` the changes alone.
+//! UNIT_TESTS layer_rivals`
+//!
+//! This makes 50 times 200 changes as layers, with three searches after each. `clusters` makes them
+//! as clusters, and `nothing` the changes alone.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,9 +17,9 @@ use super::layer::{Delta, Layer};
 use crate::cluster::{Cluster, ClusterBuilder, ClusterOptions, Fields};
 use crate::{Attribute, Condition, Row, RowBuf};
 
-type Place = (u64, u64);
+type Key = (u64, u64);
 /// What is at places now.
-type Changes = BTreeMap<Place, Option<RowBuf>>;
+type Changes = BTreeMap<Key, Option<RowBuf>>;
 
 fn hash() -> NameHash {
     NameHash::new([9; 16])
@@ -27,7 +29,7 @@ fn hash() -> NameHash {
 trait Rival {
     fn change(&mut self, changes: &Changes);
     /// The places of the rows that meet a condition.
-    fn search(&self, wanted: &Condition) -> Vec<Place>;
+    fn search(&self, wanted: &Condition) -> Vec<Key>;
     fn memory_bytes(&self) -> usize;
 }
 
@@ -44,7 +46,7 @@ impl Rival for Layers {
         self.0 = self.0.with(layer);
     }
 
-    fn search(&self, wanted: &Condition) -> Vec<Place> {
+    fn search(&self, wanted: &Condition) -> Vec<Key> {
         let mut found = Vec::new();
         self.0.each(&mut |row| {
             if meets(row, wanted) {
@@ -62,13 +64,13 @@ impl Rival for Layers {
 
 /// As small clusters, merged like layers so that they are few.
 #[derive(Default)]
-struct Clusters(Vec<(Vec<Place>, Option<Cluster>)>);
+struct Clusters(Vec<(Vec<Key>, Option<Cluster>)>);
 
 /// As of layers.
 const MERGE_FACTOR: usize = 4;
 
 impl Clusters {
-    fn built(changes: &Changes) -> (Vec<Place>, Option<Cluster>) {
+    fn built(changes: &Changes) -> (Vec<Key>, Option<Cluster>) {
         let mut builder = ClusterBuilder::new(ClusterOptions::new(hash()));
         changes.values().flatten().for_each(|row| builder.push(&row.as_row()));
         let cluster = (!builder.is_empty()).then(|| {
@@ -105,7 +107,7 @@ impl Rival for Clusters {
         self.0.push(Clusters::built(&newest));
     }
 
-    fn search(&self, wanted: &Condition) -> Vec<Place> {
+    fn search(&self, wanted: &Condition) -> Vec<Key> {
         let mut found = Vec::new();
         for (depth, (_, cluster)) in self.0.iter().enumerate() {
             let Some(cluster) = cluster else { continue };
@@ -125,7 +127,7 @@ impl Rival for Clusters {
     }
 
     fn memory_bytes(&self) -> usize {
-        let of = |(places, cluster): &(Vec<Place>, Option<Cluster>)| {
+        let of = |(places, cluster): &(Vec<Key>, Option<Cluster>)| {
             size_of_val(&**places) + cluster.as_ref().map_or(0, Cluster::memory_bytes)
         };
         self.0.iter().map(of).sum()
