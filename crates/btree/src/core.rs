@@ -14,7 +14,7 @@ use store::{Error, Journal, Log, Result, TreeId};
 
 use crate::cell::Node;
 use crate::changed_trees::Changed;
-use crate::checkpoint::{Shedding, State};
+use crate::checkpoint::{CheckpointState, Shedding};
 use crate::gate::Gate;
 use crate::lost_nodes::LostTrees;
 use crate::nodes::Nodes;
@@ -60,7 +60,7 @@ pub struct Core {
     pub(crate) pinned_trees: Mutex<PinnedTrees>,
     /// Cells that are no longer reachable, to be dropped step by step.
     pub(crate) graveyard: Mutex<Vec<Node>>,
-    pub(crate) checkpoint: Mutex<State>,
+    pub(crate) checkpoint: Mutex<CheckpointState>,
     /// The state that the running checkpoint froze, once it is written completely.
     pub(crate) shedding: Mutex<Option<Shedding>>,
     /// Where the search for changed leaves to pre-flush continues.
@@ -98,7 +98,7 @@ impl Core {
         nodes: Nodes,
         superblocks: [Arc<dyn File>; 2],
         catalog: Root,
-        (state, journal): (State, Journal),
+        (state, journal): (CheckpointState, Journal),
     ) -> Core {
         let dirty_max = options.dirty_bytes_max();
         let map_groups = AtomicU64::new(state.space.groups.len() as u64);

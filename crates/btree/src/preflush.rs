@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 use store::{Result, TreeId, Writer};
 
 use crate::cell::{LeafCell, Node};
-use crate::checkpoint::{NodeWriter, State};
+use crate::checkpoint::{CheckpointState, NodeWriter};
 use crate::core::Core;
 use crate::preflush_place::{Preflush, TreeKey};
 use crate::space::{Counts, Ingested, Work};
@@ -70,14 +70,14 @@ impl Core {
 
     /// The same for a caller that may make checkpoints. Where there is no space, nothing is
     /// written: a checkpoint, for which space is reserved, must do.
-    pub(crate) fn write_early_locked(&self, state: &mut State) -> Result<bool> {
+    pub(crate) fn write_early_locked(&self, state: &mut CheckpointState) -> Result<bool> {
         match self.try_write_early(state) {
             Err(error) if error.is_no_space() => Ok(false),
             done => done,
         }
     }
 
-    fn try_write_early(&self, state: &mut State) -> Result<bool> {
+    fn try_write_early(&self, state: &mut CheckpointState) -> Result<bool> {
         let cache = self.options.common.cache_bytes;
         let enough = (cache / 32).min(RUN_BYTES_MAX);
         let most = (cache / LEAF_SHARE).max(LEAVES_MIN);

@@ -25,7 +25,7 @@ use format::catalog::{CatalogKey, RootRecord};
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock, VERSION};
 use store::{Error, Journal, Lsn, Result};
 
-use crate::checkpoint::{FREED_MAX, Gather, SUPERBLOCK_FILES, State};
+use crate::checkpoint::{CheckpointState, FREED_MAX, Gather, SUPERBLOCK_FILES};
 use crate::checkpoint::{create_superblocks, write_superblocks};
 use crate::copied::{Copied, copy_forward};
 use crate::core::Core;
@@ -43,7 +43,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     let journal = Journal::create(env, &options.common)?;
     let nodes = Nodes::new(env.device.create(NODES_FILE)?);
     let catalog = Root::empty(&nodes.budget);
-    let state = State {
+    let state = CheckpointState {
         space: Space::empty(),
         generation: 0,
         lsn: Lsn(0),
@@ -89,7 +89,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         return Err(damaged(NODES_FILE, format!("{} groups", superblock.groups), found).into());
     }
     let catalog = Root::on_disk(superblock.catalog, superblock.catalog_level);
-    let state = State {
+    let state = CheckpointState {
         space,
         generation: superblock.generation,
         lsn: Lsn(superblock.lsn),

@@ -11,7 +11,7 @@ use store::{
 };
 
 use crate::check::{check_all, closed_log};
-use crate::checkpoint::{FREED_MAX, State};
+use crate::checkpoint::{CheckpointState, FREED_MAX};
 use crate::core::Core;
 use crate::cursor::TreeCursor;
 use crate::diff::{Pins, TreeDiff};
@@ -62,7 +62,7 @@ impl Core {
 impl Engine for Core {
     const NAME: &'static str = "btree";
     type Options = Options;
-    type State = State;
+    type State = CheckpointState;
 
     fn create(env: &Env, options: &Options) -> Result<Core> {
         recover::create(env, options)
@@ -81,7 +81,7 @@ impl Engine for Core {
         &self.journal
     }
 
-    fn state(&self) -> &Mutex<State> {
+    fn state(&self) -> &Mutex<CheckpointState> {
         &self.checkpoint
     }
 
@@ -134,7 +134,7 @@ impl Engine for Core {
         Ok(Box::new(TreeDiff::new(Pins::Own(Pin::new(self)), old, new, KeyRange::all())?))
     }
 
-    fn checkpoint_locked(&self, state: &mut State) -> Result<()> {
+    fn checkpoint_locked(&self, state: &mut CheckpointState) -> Result<()> {
         Core::checkpoint_locked(self, state, FREED_MAX)
     }
 
@@ -170,7 +170,7 @@ impl Engine for Core {
         self.lost_trees.lock().keys().copied().collect()
     }
 
-    fn give_back_all(&self, state: &mut State) {
+    fn give_back_all(&self, state: &mut CheckpointState) {
         Core::give_back_all(self, state);
     }
 

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::Timestamp;
-use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
+use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId, VersionChange};
 use vfs::{Entry, FileSystem, Follow, FsResult};
 use volume::{SnapshotInfo, SnapshotQuery, SnapshotsOf};
 
@@ -25,49 +25,26 @@ pub struct Version {
     /// What was there; `None`: nothing.
     pub attr: Option<Attr>,
     /// How that differs from the version before.
-    pub change: Change,
+    pub change: VersionChange,
 }
 
-/// How a version differs from the one before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// There is nothing, as before, or this is the first.
-    Absent,
-    /// It exists, and did not before, or this is the first snapshot with information.
-    Appeared,
-    /// It exists, and no snapshot shows what was before.
-    Present,
-    /// It is unchanged.
-    Same,
-    /// Its contents changed: size or mtime.
-    Contents,
-    /// Its attributes changed and its contents did not: ctime.
-    Attributes,
-    /// Another object is there: another inode, or of another kind.
-    Replaced,
-    /// It is gone.
-    Vanished,
-}
-
-impl Change {
-    /// How two versions differ. A directory that has the snapshots itself is the root of each.
-    fn between(before: Option<&Attr>, after: Option<&Attr>, root: bool) -> Change {
-        let (before, after) = match (before, after) {
-            (None, None) => return Change::Absent,
-            (None, Some(_)) => return Change::Appeared,
-            (Some(_), None) => return Change::Vanished,
-            (Some(before), Some(after)) => (before, after),
-        };
-        let other = !root && before.node.ino() != after.node.ino();
-        if other || before.kind != after.kind {
-            Change::Replaced
-        } else if before.size != after.size || before.mtime != after.mtime {
-            Change::Contents
-        } else if before.ctime != after.ctime {
-            Change::Attributes
-        } else {
-            Change::Same
-        }
+/// How two versions differ. A directory that has the snapshots itself is the root of each.
+fn change_between(before: Option<&Attr>, after: Option<&Attr>, root: bool) -> VersionChange {
+    let (before, after) = match (before, after) {
+        (None, None) => return VersionChange::Absent,
+        (None, Some(_)) => return VersionChange::Appeared,
+        (Some(_), None) => return VersionChange::Vanished,
+        (Some(before), Some(after)) => (before, after),
+    };
+    let other = !root && before.node.ino() != after.node.ino();
+    if other || before.kind != after.kind {
+        VersionChange::Replaced
+    } else if before.size != after.size || before.mtime != after.mtime {
+        VersionChange::Contents
+    } else if before.ctime != after.ctime {
+        VersionChange::Attributes
+    } else {
+        VersionChange::Same
     }
 }
 
@@ -157,7 +134,7 @@ impl Subject<'_> {
             return Ok(());
         }
         let change =
-            if alone { Change::Present } else { self.change(before.as_ref(), now.as_ref()) };
+            if alone { VersionChange::Present } else { self.change(before.as_ref(), now.as_ref()) };
         match visit(&Version { snapshot: None, attr: now, change }) {
             ControlFlow::Continue(()) | ControlFlow::Break(()) => Ok(()),
         }
@@ -174,7 +151,8 @@ impl Subject<'_> {
                 Err(FsError::NotFound | FsError::Stale) => continue,
                 snapshot => (snapshot?, self.directory(witness.above)),
             };
-            let version = Version { snapshot: Some(snapshot), attr: None, change: Change::Absent };
+            let version =
+                Version { snapshot: Some(snapshot), attr: None, change: VersionChange::Absent };
             if visit(&version).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -196,9 +174,9 @@ impl Subject<'_> {
     }
 
     /// How a version differs from the one before.
-    fn change(&self, before: Option<&Attr>, after: Option<&Attr>) -> Change {
+    fn change(&self, before: Option<&Attr>, after: Option<&Attr>) -> VersionChange {
         let root = before.is_some_and(|before| before.node == NodeId::ROOT);
-        Change::between(before, after, root || self.names.is_empty())
+        change_between(before, after, root || self.names.is_empty())
     }
 
     /// The path of the directory of the first names.

@@ -49,7 +49,7 @@ pub use find::{Find, Matches};
 pub use format::owner_quota::Owner;
 pub use format::retention::Keep;
 pub use front_end::Volume;
-pub use history::{Change, Version};
+pub use history::Version;
 pub use open_volume::Fs;
 pub use opening::engine::{LOG_DIRECTORY, volume_files};
 pub use opening::header::{HostDirectory, host_directory, is_volume, make_host};

@@ -88,3 +88,40 @@ impl Field {
         }
     }
 }
+
+/// How the object at a path differs from the one that was there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VersionChange {
+    /// There is nothing, as before, or this is the first.
+    Absent,
+    /// It exists, and did not before, or this is the first snapshot with information.
+    Appeared,
+    /// It exists, and no snapshot shows what was before.
+    Present,
+    /// It is unchanged.
+    Same,
+    /// Its contents changed: size or mtime.
+    Contents,
+    /// Its attributes changed and its contents did not: ctime.
+    Attributes,
+    /// Another object is there: another inode, or of another kind.
+    Replaced,
+    /// It is gone.
+    Vanished,
+}
+
+impl VersionChange {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            VersionChange::Absent => "absent",
+            VersionChange::Appeared => "appeared",
+            VersionChange::Present => "present",
+            VersionChange::Same => "same",
+            VersionChange::Contents => "contents",
+            VersionChange::Attributes => "attributes",
+            VersionChange::Replaced => "replaced",
+            VersionChange::Vanished => "vanished",
+        }
+    }
+}

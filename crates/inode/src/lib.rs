@@ -31,7 +31,7 @@ mod units;
 
 pub use attr::{Attr, Kind, SetAttr, SetTime};
 pub use caller::{Caller, Ends, Enforce};
-pub use change::{ChangeKind, Field};
+pub use change::{ChangeKind, Field, VersionChange};
 pub use errors::{FsError, IoFailure};
 pub use id::{AtomicNode, Ino, NodeId, Slot, SubvolId};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, SYMLINK_BYTES_MAX};

@@ -306,9 +306,13 @@ pub fn execute_gathered(fs: &Ops, plan: &mut Plan) -> FsResult<()> {
 /// Commits the batch of a plan, and settles what it freed.
 #[inline]
 pub fn commit(fs: &Ops, plan: &mut Plan) -> FsResult<CommitToken> {
-    let waited = |plan: &Plan| match plan.made_in() {
-        Some(directory) if reach::is_taken_away(&*fs.store, directory)? => Err(FsError::NotFound),
-        _ => Ok(()),
+    let waited = |plan: &Plan| {
+        for directory in plan.made_in() {
+            if reach::is_taken_away(&*fs.store, *directory)? {
+                return Err(FsError::NotFound);
+            }
+        }
+        Ok(())
     };
     let committed = plan.commit_after(&*fs.store, &fs.arrivals, waited);
     if let Some(freed) = plan.take_freed() {

@@ -45,6 +45,8 @@ struct Scratch {
     batch: Batch,
     effects: Vec<Effect>,
     value: Vec<u8>,
+    /// Directories, each a subvolume and a number, in which the plan makes directories.
+    makes_in: Vec<(u64, u64)>,
 }
 
 /// Most memory that a thread keeps between plans.
@@ -65,8 +67,6 @@ pub struct Plan {
     frees_ancestors: bool,
     /// The watch that was closed for it, and opens after the commit.
     closed: Option<usize>,
-    /// The directory, a subvolume and a number, in which it makes one.
-    makes_in: Option<(u64, u64)>,
     /// Where a policy has what is removed go.
     redirect: Option<Box<dyn Any>>,
     /// A directory whose times stay as they are; 0: none.
@@ -232,6 +232,7 @@ impl Plan {
         scratch.batch.clear();
         scratch.locks.clear();
         scratch.effects.clear();
+        scratch.makes_in.clear();
         Plan {
             scratch,
             has: Has::default(),
@@ -239,7 +240,6 @@ impl Plan {
             freed: None,
             frees_ancestors: false,
             closed: None,
-            makes_in: None,
             redirect: None,
             untimed: 0,
             is_part: false,
@@ -277,18 +277,18 @@ impl Plan {
         self.scratch.effects.clear();
         (self.has, self.redirect, self.untimed) = (Has::default(), None, 0);
         (self.closed, self.is_part, self.frees_ancestors) = (None, false, false);
-        self.makes_in = None;
+        self.scratch.makes_in.clear();
     }
 
     /// It makes a directory in another one: not if that is taken away while the commit waits for a
     /// removal by its owner. What is made in a tree that was removed before goes with that tree.
     pub(crate) fn makes_in(&mut self, directory: (u64, u64)) {
-        self.makes_in = Some(directory);
+        self.scratch.makes_in.push(directory);
     }
 
-    /// The directory in which it makes one.
-    pub(crate) fn made_in(&self) -> Option<(u64, u64)> {
-        self.makes_in
+    /// The directories in which it makes directories.
+    pub(crate) fn made_in(&self) -> &[(u64, u64)] {
+        &self.scratch.makes_in
     }
 
     /// More batches of the same change follow this one.
@@ -325,6 +325,7 @@ impl Plan {
         self.scratch.locks.clear();
         self.scratch.batch.clear();
         self.scratch.effects.clear();
+        self.scratch.makes_in.clear();
         self.has = Has::default();
     }
 
@@ -450,14 +451,7 @@ impl Plan {
         self.scratch.batch.is_empty()
     }
 
-    /// Applies the batch, after what must be noted before it. The caller settles what it freed
-    /// (`take_freed`).
-    #[inline]
-    pub fn commit(&mut self, store: &dyn Store, arrivals: &Arrivals) -> FsResult<CommitToken> {
-        self.commit_after(store, arrivals, |_| Ok(()))
-    }
-
-    /// The same for an executor that commits the batch in another way.
+    /// As `commit_after`, for an executor that commits the batch in another way.
     #[inline]
     pub fn commit_by<T>(
         &mut self,
@@ -467,8 +461,9 @@ impl Plan {
         self.commit_noted(arrivals, |_| Ok(()), commit)
     }
 
-    /// As `commit`. `waited` is called before if the batch waited for a walk that took a tree away:
-    /// with an error nothing is committed.
+    /// Applies the batch, after what must be noted before it. `waited` is called before if the
+    /// batch waited for a walk that took a tree away: with an error nothing is committed. The
+    /// caller settles what the batch freed (`take_freed`).
     #[inline]
     pub(crate) fn commit_after(
         &mut self,

@@ -13,7 +13,7 @@ use device::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, Ino, NodeId, Slot, SubvolId};
-use store::{Store, TreeId};
+use store::{Read, Store, TreeId};
 use vfs::FsResult;
 
 use crate::error::{from_store, inconsistent, malformed};
@@ -287,7 +287,7 @@ impl SubvolTable {
 }
 
 /// The record of a subvolume. One that no node could name is damage.
-pub fn read_record(store: &dyn Store, id: SubvolId) -> FsResult<Option<SubvolumeRecord>> {
+pub fn read_record(store: &dyn Read, id: SubvolId) -> FsResult<Option<SubvolumeRecord>> {
     let bytes = store.get(VOLUME, &key::subvolume(id.0)).map_err(from_store)?;
     let Some(bytes) = bytes else { return Ok(None) };
     let record = SubvolumeRecord::decode(&bytes).map_err(|error| malformed(VOLUME, &error))?;

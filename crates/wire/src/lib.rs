@@ -58,7 +58,7 @@ pub use export::{ExportItem, remembered_bytes};
 pub use failure::{Failure, FailureKind, QUOTA_HINT, os_words};
 pub use find::{Find, FindFrom, Found, FoundOutcome, ORDERED_MAX, Snapshots};
 pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, write_frame};
-pub use history::{Change, Version};
+pub use history::Version;
 pub use import::{ImportAttr, ImportStop, Item, ItemError, Items};
 pub use reply::{
     Answer, Body, CheckAction, CheckFinding, Checked, Collected, Garbage, Info, LimitChange,

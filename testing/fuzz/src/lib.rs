@@ -24,6 +24,7 @@ mod kernel;
 mod verbs;
 mod verbs_rare;
 mod world;
+mod small_index;
 mod random;
 pub mod target;
 mod mutate;

@@ -15,11 +15,11 @@ use fs::{
     WalkControl,
 };
 use inode::{Attr, Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
-use search::index::{ClusterLimits, FlushPolicy, IndexOptions};
 use store::Durability;
 use testing::{SimDevice, SimEnv};
 
 use crate::random::{bytes, name, number, signed};
+use crate::small_index::small_index;
 
 const SNAPSHOTS: &[u8] = b".snapshots";
 const NAMES: [&[u8]; 9] =
@@ -46,20 +46,7 @@ fn options() -> OpenOptions {
         log_segment_bytes: 256 << 10,
         checkpoint_bytes: 24 << 10,
         prune_records: 8,
-        index: Some(IndexOptions {
-            limits: ClusterLimits { directories: 4, rows: 10 },
-            rows_without_base: 20,
-            flush: FlushPolicy {
-                share_percent: 25,
-                rows_min: 8,
-                commits: 10,
-                interval: Duration::from_millis(100),
-                space_min: 0,
-                space_max: 0,
-                ..FlushPolicy::default()
-            },
-            ..IndexOptions::default()
-        }),
+        index: Some(small_index()),
         ..OpenOptions::default()
     };
     options.data.segment_pages = 24;

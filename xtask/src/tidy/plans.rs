@@ -32,10 +32,10 @@ const OWN: [(&str, usize); 10] = [
     // end could know of them. The commit that gives the tree to a subvolume is a plan.
     ("crates/upkeep/src/reclaim/catch_up.rs", 1),
     ("crates/upkeep/src/reclaim/extract.rs", 1),
-    // What an interrupted or failed flush of many inodes left: no name reaches it.
-    // And the flush itself, which gives many inodes to a tree: its policies and locks are the
-    // builder's.
-    ("crates/ops/src/bulk/flush.rs", 2),
+    // Records of a flush of many inodes that nothing reaches, as a sorted run. The plan that
+    // gives the inodes their names is committed as any other.
+    ("crates/ops/src/bulk/flush.rs", 1),
+    // What an interrupted flush left, while a volume is opened: no name reaches it.
     ("crates/ops/src/unfinished.rs", 1),
     // A volume that is created has no operations yet.
     ("crates/opening/src/create.rs", 1),

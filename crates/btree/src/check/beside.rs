@@ -4,12 +4,16 @@
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
 use store::{Finding, FindingKind, Remedy, Result};
 
-use crate::checkpoint::{SUPERBLOCK_FILES, State};
+use crate::checkpoint::{CheckpointState, SUPERBLOCK_FILES};
 use crate::core::Core;
 
 /// Compares both superblocks with the state that the last checkpoint made. The caller blocks
 /// checkpoints.
-pub(super) fn superblocks(core: &Core, state: &State, found: &mut Vec<Finding>) -> Result<()> {
+pub(super) fn superblocks(
+    core: &Core,
+    state: &CheckpointState,
+    found: &mut Vec<Finding>,
+) -> Result<()> {
     if core.journal.read_only().is_some() || core.log().check().is_err() {
         // A superblock that could not be written, or that opening left alone, may differ.
         return Ok(());
@@ -42,7 +46,7 @@ pub(super) fn superblocks(core: &Core, state: &State, found: &mut Vec<Finding>) 
 /// What is wrong with a superblock.
 fn wrong(
     core: &Core,
-    state: &State,
+    state: &CheckpointState,
     decoded: std::result::Result<Decoded, format::Malformed>,
 ) -> Option<String> {
     let superblock = match decoded {

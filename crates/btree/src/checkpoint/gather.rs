@@ -36,7 +36,7 @@ use format::Pointer;
 use format::node::UNIT_BYTES;
 use store::TreeId;
 
-use super::state::State;
+use super::state::CheckpointState;
 use crate::cell::{Child, Interior, LeafCell, Node};
 use crate::core::Core;
 use crate::nodes::Nodes;
@@ -85,7 +85,7 @@ struct Looking<'a> {
 impl Core {
     /// Chooses the leaves that the next checkpoint moves, and marks the paths to them changed.
     /// Cannot fail: if something cannot be read or queried, fewer leaves are moved.
-    pub(super) fn gather(&self, state: &mut State) {
+    pub(super) fn gather(&self, state: &mut CheckpointState) {
         state.gather.moves.clear();
         let dirty = (self.nodes.budget.dirty() / UNIT_BYTES) as u64;
         let wanted = dirty + state.space.uncounted();
@@ -138,8 +138,12 @@ impl Core {
     }
 
     /// Looks for nodes in sparse regions, from where the last search ended.
-    fn look_for_nodes(&self, state: &mut State, sparse: &BTreeSet<u64>) -> Vec<SparseNode> {
-        let State { space, gather, .. } = state;
+    fn look_for_nodes(
+        &self,
+        state: &mut CheckpointState,
+        sparse: &BTreeSet<u64>,
+    ) -> Vec<SparseNode> {
+        let CheckpointState { space, gather, .. } = state;
         let mut looking = Looking {
             nodes: &self.nodes,
             space,

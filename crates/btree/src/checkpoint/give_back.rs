@@ -14,7 +14,7 @@ use format::node::UNIT_BYTES;
 use format::space_map::{GROUP_BYTES, GROUP_UNITS};
 use store::Result;
 
-use super::state::State;
+use super::state::CheckpointState;
 use crate::core::Core;
 use crate::space::{Freed, Space, blocks};
 use crate::units::unit_offset;
@@ -51,7 +51,7 @@ struct StepLimits {
 
 impl Core {
     /// Punches free space, or lists it to be punched later. A failure costs space and nothing else.
-    pub(crate) fn give_back(&self, state: &mut State, groups: u64, free: &[(u64, u16)]) {
+    pub(crate) fn give_back(&self, state: &mut CheckpointState, groups: u64, free: &[(u64, u16)]) {
         if self.may_be_two_states() {
             return;
         }
@@ -84,7 +84,7 @@ impl Core {
     }
 
     /// Punches the space that a failed checkpoint has written, down to one page: it is needed now.
-    pub(super) fn give_back_attempt(&self, state: &mut State, free: &[(u64, u16)]) {
+    pub(super) fn give_back_attempt(&self, state: &mut CheckpointState, free: &[(u64, u16)]) {
         if self.may_be_two_states() {
             return;
         }
@@ -105,7 +105,7 @@ impl Core {
     }
 
     /// Punches everything that is listed.
-    pub(crate) fn give_back_all(&self, state: &mut State) {
+    pub(crate) fn give_back_all(&self, state: &mut CheckpointState) {
         if self.may_be_two_states() {
             return;
         }
@@ -244,7 +244,7 @@ mod tests {
     use testing::{Fault, FaultOn, Op, SimEnv};
 
     use super::BUSY_PUNCHES;
-    use crate::checkpoint::State;
+    use crate::checkpoint::CheckpointState;
     use crate::core::Core;
     use crate::space::{Space, blocks};
     use crate::{BtreeStore, Options};
@@ -275,7 +275,7 @@ mod tests {
         (sim, store, free)
     }
 
-    fn give(core: &Core, state: &mut State, free: &[(u64, u16)]) {
+    fn give(core: &Core, state: &mut CheckpointState, free: &[(u64, u16)]) {
         let groups = state.space.groups.len() as u64;
         core.give_back(state, groups, free);
     }

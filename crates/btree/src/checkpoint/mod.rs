@@ -31,5 +31,5 @@ mod gather_tests;
 pub(crate) use freeze::Frozen;
 pub(crate) use publish::{SUPERBLOCK_FILES, create_superblocks, write_superblocks};
 pub(crate) use run::FREED_MAX;
-pub(crate) use state::{Gather, Shedding, State};
+pub(crate) use state::{CheckpointState, Gather, Shedding};
 pub(crate) use write::{Manner, NodeWriter};

@@ -14,7 +14,7 @@ use store::{Result, Writer};
 
 use super::Frozen;
 use super::run::Written;
-use super::state::State;
+use super::state::CheckpointState;
 use crate::cell::Node;
 use crate::core::Core;
 
@@ -44,7 +44,7 @@ pub(crate) fn write_superblocks(
 impl Core {
     pub(super) fn publish(
         &self,
-        state: &mut State,
+        state: &mut CheckpointState,
         frozen: Frozen,
         written: Written,
         released: Vec<(u64, u16)>,
@@ -104,7 +104,7 @@ impl Core {
     }
 
     /// Makes the new state the one for look-ups.
-    fn switch(&self, state: &mut State, frozen: &Frozen, written: &Written) {
+    fn switch(&self, state: &mut CheckpointState, frozen: &Frozen, written: &Written) {
         {
             let _gate = self.gate.write();
             *self.catalog.state.write() = written.catalog_root.clone();
@@ -131,7 +131,7 @@ impl Core {
 impl Core {
     /// Punches the space that a failed checkpoint took. None of it is in the durable map, and while
     /// it keeps the disk full, the next checkpoint fails too.
-    pub(super) fn take_back(&self, state: &mut State, changed: Vec<u64>) {
+    pub(super) fn take_back(&self, state: &mut CheckpointState, changed: Vec<u64>) {
         let groups = state.space.groups.len() as u64;
         let mut free = Vec::new();
         for group in changed.into_iter().filter(|&group| group < groups) {

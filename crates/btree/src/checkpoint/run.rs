@@ -8,7 +8,7 @@ use format::Pointer;
 use format::catalog::{CatalogKey, RootRecord};
 use store::{Lsn, Result, TreeId};
 
-use super::state::State;
+use super::state::CheckpointState;
 use super::write;
 use super::{Frozen, Manner, NodeWriter};
 use crate::cell::LeafCell;
@@ -57,7 +57,7 @@ struct Failed {
 
 impl Core {
     /// Runs a checkpoint with the state locked; also frees up to `most` nodes of trash.
-    pub(crate) fn checkpoint_locked(&self, state: &mut State, most: usize) -> Result<()> {
+    pub(crate) fn checkpoint_locked(&self, state: &mut CheckpointState, most: usize) -> Result<()> {
         self.journal.check_log()?;
         let released = state.space.release(self.pins.lock().oldest());
         self.gather(state);
@@ -106,7 +106,7 @@ impl Core {
     /// they were written: then the next checkpoint writes what the trees have by then.
     pub(super) fn write_state(
         &self,
-        state: &mut State,
+        state: &mut CheckpointState,
         frozen: &Frozen,
         most: usize,
     ) -> Result<Written> {
@@ -127,7 +127,7 @@ impl Core {
 
     fn try_write_state(
         &self,
-        state: &mut State,
+        state: &mut CheckpointState,
         frozen: &Frozen,
         most: usize,
         Attempt { moves, frugal }: Attempt,

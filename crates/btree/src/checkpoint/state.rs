@@ -13,7 +13,7 @@ use crate::tree::States;
 
 /// State that the checkpointing thread keeps from one checkpoint to the next.
 #[derive(Debug)]
-pub struct State {
+pub struct CheckpointState {
     pub(crate) space: Space,
     /// Number of the last durable checkpoint.
     pub(crate) generation: u64,

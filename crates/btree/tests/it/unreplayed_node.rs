@@ -75,17 +75,18 @@ fn crashed() -> (SimDevice, Model) {
 }
 
 /// Whether an error is damage of a node.
-fn is_damage(error: &Error) -> bool {
+pub(crate) fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Corrupt(bad) if bad.file == NODES)
 }
 
-/// Reads each key, and all in order: each answer is right. Returns how many keys do not read.
-fn ask(read: &dyn Read, model: &Model, place: &str) -> usize {
+/// Reads the keys of so many numbers, and all in order: each answer is right. Returns how many keys
+/// do not read.
+pub(crate) fn ask_all(read: &dyn Read, model: &Model, keys: u32, place: &str) -> usize {
     let mut unknown = 0;
     for (&tree, right) in model {
-        for n in 0..KEYS {
+        for n in 0..keys {
             match read.get(tree, &key(n)) {
-                Ok(found) => assert_eq!(found.as_ref(), right.get(&key(n)[..]), "{place}: {n}"),
+                Ok(found) => assert!(found.as_ref() == right.get(&key(n)[..]), "{place}: {n}"),
                 Err(error) => {
                     assert!(is_damage(&error), "{place}: {error}");
                     unknown += 1;
@@ -97,11 +98,10 @@ fn ask(read: &dyn Read, model: &Model, place: &str) -> usize {
         loop {
             match cursor.next() {
                 Ok(item) => {
-                    let item = item.map(|item| (item.key.to_vec(), item.value.to_vec()));
-                    let ended = item.is_none();
-                    let wanted = left.next().map(|(key, value)| (key.clone(), value.clone()));
-                    assert_eq!(item, wanted, "{place}: in order");
-                    if ended {
+                    let item = item.map(|item| (item.key, item.value));
+                    let wanted = left.next().map(|(key, value)| (&key[..], &value[..]));
+                    assert!(item == wanted, "{place}: {tree:?} in order");
+                    if wanted.is_none() {
                         break;
                     }
                 }
@@ -113,6 +113,10 @@ fn ask(read: &dyn Read, model: &Model, place: &str) -> usize {
         }
     }
     unknown
+}
+
+fn ask(read: &dyn Read, model: &Model, place: &str) -> usize {
+    ask_all(read, model, KEYS, place)
 }
 
 /// A store that misses something changes nothing, and takes nothing but that what it misses goes.

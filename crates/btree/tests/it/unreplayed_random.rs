@@ -16,6 +16,7 @@ use testing::{CrashPolicy, Fault, FaultOn, MemStore, Op, SimDevice, SimEnv, entr
 
 use crate::reads::{NODES, through};
 use crate::superblocks::Model;
+use crate::unreplayed_node::{ask_all, is_damage};
 use crate::util::{TREE, options, store};
 
 const KEYS: u32 = 900;
@@ -158,43 +159,8 @@ fn made(seed: u64, cache: usize, faulty: bool) -> (SimDevice, Model) {
     (sim.device.after_crash(CrashPolicy::LoseAll, seed), model)
 }
 
-fn is_damage(error: &Error) -> bool {
-    matches!(error, Error::Corrupt(bad) if bad.file == NODES)
-}
-
-/// Reads each key, and all in order: each answer is right. Returns how many keys do not read.
 fn ask(read: &dyn Read, model: &Model, place: &str) -> usize {
-    let mut unknown = 0;
-    for (&tree, right) in model {
-        for n in 0..KEYS {
-            match read.get(tree, &key(n)) {
-                Ok(found) => assert!(found.as_ref() == right.get(&key(n)[..]), "{place}: {n}"),
-                Err(error) => {
-                    assert!(is_damage(&error), "{place}: {error}");
-                    unknown += 1;
-                }
-            }
-        }
-        let mut left = right.iter();
-        let mut cursor = read.scan(tree, KeyRange::all()).expect("the tree is there");
-        loop {
-            match cursor.next() {
-                Ok(item) => {
-                    let item = item.map(|item| (item.key, item.value));
-                    let wanted = left.next().map(|(key, value)| (&key[..], &value[..]));
-                    assert!(item == wanted, "{place}: {tree:?} in order");
-                    if wanted.is_none() {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    assert!(is_damage(&error), "{place}: {error}");
-                    break;
-                }
-            }
-        }
-    }
-    unknown
+    ask_all(read, model, KEYS, place)
 }
 
 /// What of the trees that the log changes cannot be read goes, where that is in the way; the rest

@@ -30,22 +30,29 @@ impl Accounts for Nobody {
     }
 }
 
-/// For a state without space for the commit that removes references to a base, as in
-/// `remove_all`.
-#[test]
-fn totals_are_returned_if_a_record_names_a_missing_base() {
+fn make(fs: &Fs, number: u32) -> NodeId {
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let name = format!("f{number}");
+    fs.mknod(&Caller::root(), NodeId::ROOT, name.as_bytes(), &new).expect("space").node
+}
+
+/// A volume with 300 files, and a base that has them.
+fn with_base() -> (Arc<Fs>, Vec<NodeId>) {
     let env = SimEnv::on(SimDevice::new(1), 1).env();
     Fs::format(&env, &FormatOptions::default()).expect("an empty disk");
     let options = OpenOptions { index: Some(IndexOptions::default()), ..OpenOptions::default() };
     let fs = Fs::open(env, &options).expect("it was made just now");
-    let root = Caller::root();
-    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-    let make = |number: u32| {
-        let name = format!("f{number}");
-        fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("space").node
-    };
-    let files: Vec<NodeId> = (0..300).map(make).collect();
+    let files = (0..300).map(|number| make(&fs, number)).collect();
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+    (fs, files)
+}
+
+/// For a state without space for the commit that removes references to a base, as in
+/// `remove_all`.
+#[test]
+fn totals_are_returned_if_a_record_names_a_missing_base() {
+    let (fs, files) = with_base();
+    let root = Caller::root();
     let ask = || {
         let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
         let question = Question {
@@ -76,20 +83,10 @@ fn totals_are_returned_if_a_record_names_a_missing_base() {
 /// even if it reaches a subvolume after that got another base.
 #[test]
 fn a_base_named_only_by_an_older_state_is_released() {
-    let env = SimEnv::on(SimDevice::new(1), 1).env();
-    Fs::format(&env, &FormatOptions::default()).expect("an empty disk");
-    let options = OpenOptions { index: Some(IndexOptions::default()), ..OpenOptions::default() };
-    let fs = Fs::open(env, &options).expect("it was made just now");
+    let (fs, _) = with_base();
     let root = Caller::root();
-    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-    let make = |number: u32| {
-        let name = format!("f{number}");
-        fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("space");
-    };
-    (0..300).for_each(make);
-    fs.index_flush(NodeId::ROOT).expect("a flush goes well");
     let pinned: Arc<dyn Pinned> = Arc::from(fs.store.pin().expect("a state"));
-    make(300);
+    make(&fs, 300);
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");
     let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
     let request = Request {

@@ -13,7 +13,7 @@ use format::directory_record::DirectoryRecord;
 use ops::execute::commit;
 use ops::plan::Plan;
 use ops::subvolumes::owned::{NOTES_MAX, OwnedTree, READS_MAX};
-use vfs::{FileSystem, NewNode, RenameMode};
+use vfs::{FileSystem, FsResult, NewNode, RenameMode};
 use volume::arrivals::Arrival;
 use volume::locks::{Lock, Mode};
 use volume::view::View;
@@ -237,7 +237,29 @@ fn a_directory_is_not_made_in_a_tree_that_is_removed_meanwhile() {
     }
 }
 
+/// An import's directories, few in one batch or many in a sorted run.
+#[test]
+fn an_import_is_not_flushed_into_a_tree_that_is_removed_meanwhile() {
+    for (is_nested, count) in [(false, 1), (true, 1), (false, 100), (true, 100)] {
+        in_removed(is_nested, |fs, caller, below| {
+            let import = fs.bulk(caller, below, 0)?;
+            let base = import.base(below).expect("it is there");
+            for number in 0..count {
+                let name = format!("new {number}");
+                import.mkdir(base, name.as_bytes(), 0o755).expect("others may write");
+            }
+            import.flush()
+        });
+    }
+}
+
 fn make_in_removed(is_nested: bool) {
+    in_removed(is_nested, |fs, caller, below| fs.mkdir(caller, below, b"new", 0o755).map(drop));
+}
+
+/// Has another user make directories in one that is below a tree, which is removed before the
+/// commit.
+fn in_removed(is_nested: bool, make: impl Fn(&Fs, &Caller, NodeId) -> FsResult<()> + Sync) {
     let (fs, root, owner) = (volume(), Caller::root(), owner());
     let other = Caller { uid: OWNER + 1, gid: OWNER + 1, ..self::owner() };
     let inodes = || fs.status().expect("it is open").files;
@@ -256,7 +278,7 @@ fn make_in_removed(is_nested: bool) {
     let made = device::scope(|scope| {
         // Its commit waits for the watch.
         assert!(owned.holds(&mut Plan::new()).expect("its own"));
-        let making = scope.spawn(|| fs.mkdir(&other, below, b"new", 0o755));
+        let making = scope.spawn(|| make(&fs, &other, below));
         until_one_waits(&fs);
         // Root's removal closes no watch.
         fs.rmr(&root, NodeId::ROOT, b"t").expect("root may");

@@ -80,6 +80,8 @@ mod search_removed;
 mod search_totals;
 mod search_totals_changed;
 mod search_totals_damaged;
+#[path = "../../../../testing/fuzz/src/small_index.rs"]
+mod small_index;
 mod subject;
 mod subject_versions;
 mod support;

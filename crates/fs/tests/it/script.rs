@@ -8,13 +8,14 @@ use device::Timestamp;
 use device::sync::Mutex;
 use fs::{FileSystem, OpenOptions};
 use inode::Caller;
-use search::index::{ClusterLimits, FlushPolicy, IndexOptions};
+use search::index::{ClusterLimits, IndexOptions};
 use store::Durability;
 use testing::SimDevice;
 use testing::model::{
     Dump, Effect, ErrorKind, FsModel, Generator, Op, Stat, Subject, Target, Verdict, blame,
 };
 
+use crate::small_index::small_index;
 use crate::subject::{Base, FsSubject};
 
 /// Name of the virtual directory of snapshots.
@@ -173,25 +174,26 @@ pub(crate) fn options(durability: Durability) -> OpenOptions {
     }
 }
 
-/// Clusters of a few rows, and new bases after a few changes.
+/// Queries use several threads at once, and read the log however long it is.
 fn index_options() -> IndexOptions {
     IndexOptions {
-        limits: ClusterLimits { directories: 4, rows: 10 },
         alone: Duration::ZERO,
         fold_alone: 3,
         logged_row_bytes: u64::MAX,
-        rows_without_base: 20,
-        flush: FlushPolicy {
-            share_percent: 25,
-            rows_min: 8,
-            commits: 10,
-            interval: Duration::from_millis(100),
-            space_min: 0,
-            space_max: 0,
-            ..FlushPolicy::default()
-        },
-        ..IndexOptions::default()
+        ..small_index()
     }
+}
+
+/// The same for larger volumes, with bases that come when they are requested.
+pub(crate) fn options_without_due_bases(index_cache_bytes: usize) -> OpenOptions {
+    let mut options = options(Durability::Async);
+    (options.cache_bytes, options.checkpoint_bytes) = (8 << 20, 4 << 20);
+    let index = options.index.as_mut().expect("an index");
+    index.cache_bytes = index_cache_bytes;
+    index.limits = ClusterLimits { directories: 8, rows: 250 };
+    index.flush.rows_min = 1 << 30;
+    index.flush.age = Duration::from_secs(1 << 30);
+    options
 }
 
 /// Checks that a volume is in one of the states that it may be in, and returns which.

@@ -8,7 +8,6 @@ use device::Clock;
 use fs::{Engine, FileSystem, Fs, NewNode, OpenOptions, RenameMode, WalkControl};
 use inode::{Caller, Kind, NodeId, SetAttr};
 use search::index;
-use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{self, scale};
@@ -25,16 +24,8 @@ on_each_engine!(
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
-/// Bases come when they are requested.
 fn options() -> OpenOptions {
-    let mut options = script::options(Durability::Async);
-    (options.cache_bytes, options.checkpoint_bytes) = (8 << 20, 4 << 20);
-    let index = options.index.as_mut().expect("an index");
-    index.cache_bytes = 64 << 20;
-    index.limits = index::ClusterLimits { directories: 8, rows: 250 };
-    index.flush.rows_min = 1 << 30;
-    index.flush.age = Duration::from_secs(1 << 30);
-    options
+    script::options_without_due_bases(64 << 20)
 }
 
 /// A tree that changes.

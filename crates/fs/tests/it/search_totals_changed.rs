@@ -5,15 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use device::{Clock, Timestamp};
-use fs::{Engine, FileSystem, Fs, NewNode, OpenOptions, RenameMode};
+use fs::{Engine, FileSystem, Fs, NewNode, RenameMode};
 use inode::{Caller, Kind, NodeId, SetAttr, SetTime};
 use search::aggregate::Question;
 use search::query::Test;
 use search::{Attribute, Start, index};
-use store::Durability;
 use testing::SimDevice;
 
-use crate::script::{self, scale};
+use crate::script::{options_without_due_bases, scale};
 use crate::search::{Everybody, Query, caller, directories};
 use crate::search_counts::{check_counts, count_by};
 use crate::search_totals::check_totals;
@@ -34,18 +33,6 @@ const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 const DIRECTORIES: usize = 40;
 const FILES: usize = 25;
 
-/// Bases come when they are requested.
-fn options(cache_bytes: usize) -> OpenOptions {
-    let mut options = script::options(Durability::Async);
-    (options.cache_bytes, options.checkpoint_bytes) = (8 << 20, 4 << 20);
-    let index = options.index.as_mut().expect("an index");
-    index.cache_bytes = cache_bytes;
-    index.limits = index::ClusterLimits { directories: 8, rows: 250 };
-    index.flush.rows_min = 1 << 30;
-    index.flush.age = Duration::from_secs(1 << 30);
-    options
-}
-
 /// A volume with directories in one another, and files in them, that changes at random.
 struct Changing {
     subject: FsSubject,
@@ -61,7 +48,11 @@ struct Changing {
 impl Changing {
     fn new(engine: Engine, seed: u64, cache_bytes: usize, links: bool) -> Changing {
         let device = SimDevice::new(seed);
-        let subject = FsSubject::format(&device, &options(cache_bytes), &Base::Engine(engine));
+        let subject = FsSubject::format(
+            &device,
+            &options_without_due_bases(cache_bytes),
+            &Base::Engine(engine),
+        );
         let mut changing = Changing {
             subject,
             random: fastrand::Rng::with_seed(seed),
@@ -312,7 +303,7 @@ fn counts_by_columns_look_at_no_row_that_did_not_change(engine: Engine) {
 /// cluster of its names only the new names differ from before.
 fn a_directory_that_only_gained_names_is_reported_with_all_that_it_holds(engine: Engine) {
     let (device, root) = (SimDevice::new(1), Caller::root());
-    let mut options = options(64 << 20);
+    let mut options = options_without_due_bases(64 << 20);
     let index = options.index.as_mut().expect("an index");
     index.limits = index::ClusterLimits { directories: 64, rows: 2000 };
     let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
@@ -346,7 +337,7 @@ fn the_largest_are_those_of_a_walk_whatever_changed(engine: Engine) {
     for seed in 0..scale(4, 60) {
         let mut random = fastrand::Rng::with_seed(seed);
         let (device, root) = (SimDevice::new(seed), Caller::root());
-        let mut options = options(64 << 20);
+        let mut options = options_without_due_bases(64 << 20);
         let index = options.index.as_mut().expect("an index");
         index.limits = index::ClusterLimits { directories: 50, rows: 2000 };
         let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
@@ -406,7 +397,7 @@ fn the_largest_are_those_of_a_walk_whatever_changed(engine: Engine) {
 /// did not change, and hold more than any directory of another cluster.
 fn where_the_largest_shrank_the_next_are_reported(engine: Engine) {
     let (device, root) = (SimDevice::new(1), Caller::root());
-    let mut options = options(64 << 20);
+    let mut options = options_without_due_bases(64 << 20);
     let index = options.index.as_mut().expect("an index");
     index.limits = index::ClusterLimits { directories: 70, rows: 2000 };
     let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
@@ -439,7 +430,7 @@ fn what_bases_had_is_kept_in_the_memory_for_differences(engine: Engine) {
     let mut kept = 0;
     for cache_bytes in (64 << 10..=160 << 10).step_by(16 << 10) {
         let root = Caller::root();
-        let mut options = options(cache_bytes);
+        let mut options = options_without_due_bases(cache_bytes);
         options.index.as_mut().expect("an index").limits.rows = 1000;
         let subject = FsSubject::format(&SimDevice::new(1), &options, &Base::Engine(engine));
         let fs = subject.fs();

@@ -21,7 +21,7 @@ use super::draft::{Chunk, DirId, Draft, Intent};
 use super::run::Records;
 use super::state::{Bulk, Maker};
 use crate::Ops;
-use crate::execute::{Context, apply, notify};
+use crate::execute::{Context, apply, commit, execute_alone, notify};
 use crate::plan::{Effect, Plan};
 use crate::subvolumes::execute_with;
 use crate::unfinished::plan_removal;
@@ -228,7 +228,7 @@ impl Bulk {
         }
         let too_much = |_| FsError::LimitReached("the changes of one commit exceed 16 MiB");
         plan.batch().check().map_err(too_much)?;
-        let committed = plan.commit(&*fs.store, &fs.arrivals);
+        let committed = commit(fs, plan);
         self.chunk.in_doubt |= committed.as_ref().is_err_and(is_in_doubt);
         let token = committed?;
         plan.apply(|effect| apply(fs, effect));
@@ -323,6 +323,7 @@ impl Bulk {
                 let is_dir = |child: &&(u64, Draft)| matches!(child.1, Draft::Directory(_));
                 let below = dir.children.iter().filter(is_dir).count() as i64;
                 plan.touch_directory(tree, dir.ino, dir.children.len() as i64, below);
+                plan.makes_in((at.id(), dir.ino));
                 if at.fs.has_front_end() {
                     self.notify_of(at, plan, n);
                 }
@@ -375,16 +376,19 @@ fn put_all<'a>(
     records.for_each(|(key, value)| batch.put(tree, key, value));
 }
 
-/// Whether what failed may be there after the next opening: without space nothing was written.
+/// Whether what failed may be there after the next opening. Nothing was written without space, nor
+/// where a base is gone.
 fn is_in_doubt(error: &FsError) -> bool {
-    !matches!(error, FsError::NoSpace)
+    !matches!(error, FsError::NoSpace | FsError::NotFound)
 }
 
+/// Nothing reaches the inodes, and no other flush has the record: nothing is locked.
 fn withdraw(fs: &Ops, tree: Option<TreeId>, intent: Intent) -> FsResult<()> {
-    let mut batch = Batch::new();
-    if let Some(tree) = tree {
-        plan_removal(&mut batch, tree, (intent.first, intent.end));
-    }
-    batch.delete(VOLUME, &key::detached(intent.sequence));
-    fs.store.commit(&batch).map(drop).map_err(from_store)
+    execute_alone(fs, |plan| {
+        if let Some(tree) = tree {
+            plan_removal(plan.batch(), tree, (intent.first, intent.end));
+        }
+        plan.batch().delete(VOLUME, &key::detached(intent.sequence));
+        Ok(())
+    })
 }

@@ -15,7 +15,7 @@ use volume::subvol::{Subvol, VOLUME, node_of};
 use volume::view::{Search, Vacancy, View};
 use volume::{CloneInfo, permit};
 
-use super::access::directory_of;
+use super::access::{directory_in, directory_of};
 use super::copy::{self, Purpose};
 use super::execute::{Through, execute_step};
 use super::ledger::Ledger;
@@ -55,8 +55,17 @@ impl<'a> Mount<'a> {
 
     /// Space for the name, if the caller may make it. The locks are held.
     pub(super) fn vacancy(&self, fs: &Ops, caller: &Caller) -> FsResult<Vacancy> {
-        let record = directory_of(fs, &self.subvol, self.dir)?;
-        let view = self.view(fs);
+        self.vacancy_in(fs, self.view(fs), caller)
+    }
+
+    /// The same in a view of the subvolume.
+    pub(super) fn vacancy_in(
+        &self,
+        fs: &Ops,
+        view: View<'_>,
+        caller: &Caller,
+    ) -> FsResult<Vacancy> {
+        let record = directory_in(fs, &self.subvol, view, self.dir)?;
         permit::directory(view, self.dir, &record, caller, inode::permissions::EXECUTE)?;
         match view.find(self.dir, self.hash, self.name)? {
             Search::Found(_) => Err(FsError::Exists),
@@ -83,11 +92,22 @@ impl<'a> Mount<'a> {
         fs: &Ops,
         plan: &mut Plan,
         vacancy: &Vacancy,
+        subvol: (u64, u64),
+    ) -> FsResult<()> {
+        self.plan_in(self.view(fs), plan, vacancy, subvol)
+    }
+
+    /// The same in a view of the subvolume.
+    pub(super) fn plan_in(
+        &self,
+        view: View<'_>,
+        plan: &mut Plan,
+        vacancy: &Vacancy,
         (subvol, root): (u64, u64),
     ) -> FsResult<()> {
         let target = Target::Subvolume(subvol);
         let entry = EntryRecord { chained: false, ino: root, name: self.name, target };
-        plan.insert_entry(self.view(fs), self.dir, vacancy, &entry)?;
+        plan.insert_entry(view, self.dir, vacancy, &entry)?;
         plan.touch_directory(self.subvol.tree(), self.dir, 1, 1);
         plan.effect(Effect::NameChanged(self.subvol.node(self.dir), self.name.into()));
         Ok(())

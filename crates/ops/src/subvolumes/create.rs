@@ -10,11 +10,10 @@ use vfs::{Entry, FsResult};
 use volume::nodes::Location;
 use volume::permit;
 use volume::subvol::{VOLUME, node_of};
-use volume::view::View;
 
-use super::access::directory_of;
+use super::access::directory_in;
 use super::clone::Mount;
-use super::execute::{Through, execute};
+use super::execute::{Through, Verb, VerbContext, execute_verb};
 use super::ledger::Ledger;
 use crate::Ops;
 use crate::plan::{Effect, Plan};
@@ -30,40 +29,57 @@ impl Ops {
         name: &[u8],
         mode: u32,
     ) -> FsResult<Entry> {
-        let mount = Mount::new(self, policy, parent, name)?;
-        let ino = self.numbers.next_ino(&*self.store)?;
+        let verb = CreateSubvolume::new(self, policy, caller, (parent, name), mode)?;
         let ledger = self.admin.lock_for(self, caller)?;
-        let through = Through { changed: Some(&mount.subvol), ..Through::default() };
-        execute(
-            self,
-            ledger,
-            through,
-            |plan| {
-                mount.lock(plan);
-                Ok(())
-            },
-            |ledger, plan| {
-                self.plan_subvolume((ledger, plan), (policy, caller), &mount, (ino, mode))
-            },
-        )
+        execute_verb(&VerbContext::new(self, policy), ledger, &verb)
+    }
+}
+
+/// The creation of an empty subvolume.
+pub struct CreateSubvolume<'a> {
+    caller: &'a Caller,
+    mount: Mount<'a>,
+    ino: u64,
+    mode: u32,
+}
+
+impl<'a> CreateSubvolume<'a> {
+    /// Under a name, with a new number for its root.
+    pub fn new(
+        fs: &Ops,
+        policy: &dyn Policy,
+        caller: &'a Caller,
+        (parent, name): (NodeId, &'a [u8]),
+        mode: u32,
+    ) -> FsResult<CreateSubvolume<'a>> {
+        let mount = Mount::new(fs, policy, parent, name)?;
+        let ino = fs.numbers.next_ino(&*fs.store)?;
+        Ok(CreateSubvolume { caller, mount, ino, mode })
+    }
+}
+
+impl Verb for CreateSubvolume<'_> {
+    type Answer = Entry;
+
+    fn through(&self) -> Through<'_> {
+        Through { changed: Some(&self.mount.subvol), ..Through::default() }
     }
 
-    fn plan_subvolume(
-        &self,
-        (ledger, plan): (&mut Ledger, &mut Plan),
-        (policy, caller): (&dyn Policy, &Caller),
-        mount: &Mount<'_>,
-        (ino, mode): (u64, u32),
-    ) -> FsResult<Entry> {
-        let vacancy = mount.vacancy(self, caller)?;
-        let above = directory_of(self, &mount.subvol, mount.dir)?;
+    fn aim(&self, plan: &mut Plan) {
+        self.mount.lock(plan);
+    }
+
+    fn plan(&self, at: &VerbContext<'_>, ledger: &mut Ledger, plan: &mut Plan) -> FsResult<Entry> {
+        let CreateSubvolume { caller, mount, ino, mode } = self;
+        let (fs, view, ino) = (at.fs, at.view(&mount.subvol), *ino);
+        let vacancy = mount.vacancy_in(fs, view, caller)?;
+        let above = directory_in(fs, &mount.subvol, view, mount.dir)?;
         let from = (mount.dir, &above);
-        let view = View::new(&*self.store, mount.subvol.tree());
         let inherited = permit::inherit(view, caller, from, mode & 0o1777, FileKind::Directory)?;
-        let id = ledger.new_subvolume(self)?;
+        let id = ledger.new_subvolume(fs)?;
         plan.on_behalf(caller);
         let share = ((caller.uid, inherited.gid), 0);
-        let charge = policy.creates(plan, id, &above, share)?;
+        let charge = at.policy.creates(plan, id, &above, share)?;
         let record = DirectoryRecord {
             entries: 0,
             subdirectories: 0,
@@ -110,7 +126,7 @@ impl Ops {
         plan.batch().put(VOLUME, &key::subvolume(id), &subvolume.encode());
         let usage = UsageRecord { files: 1, bytes: 0, counted: true };
         plan.batch().put(VOLUME, &key::usage(id), &usage.encode());
-        mount.plan(self, plan, &vacancy, (id, ino))?;
+        mount.plan_in(view, plan, &vacancy, (id, ino))?;
         plan.effect(Effect::Mounted(id, Some(subvolume.parent)));
         let node = node_of(id, ino);
         plan.effect(Effect::LookUp(node, Location::Directory));

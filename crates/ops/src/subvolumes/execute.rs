@@ -6,18 +6,24 @@
 //!
 //! A thread that has the gate exclusively keeps the subvolume as it is. So what a verb reads of it
 //! then still holds when its plan is committed: nothing is guessed.
+//!
+//! A [`Verb`] is a value that plans over any records, so a test looks at its plan without a store.
+//! Verbs that read for long, or with several commits, are functions over `execute` and its parts.
 
 use std::sync::Arc;
 
 use device::sync::{MutexGuard, RwLockWriteGuard};
 use inode::FsError;
+use store::Read;
 use vfs::FsResult;
 use volume::subvol::{Entered, Subvol};
+use volume::view::View;
 
 use super::ledger::Ledger;
 use crate::Ops;
 use crate::execute::{apply, commit, notify, sign};
 use crate::plan::{Effect, Plan};
+use crate::policy::Policy;
 
 /// The gates that a verb passes: exclusively those of `quiet`, shared that of `changed`.
 #[derive(Clone, Copy, Default)]
@@ -26,6 +32,62 @@ pub struct Through<'a> {
     pub quiet: &'a [Arc<Subvol>],
     /// What gets a name, or loses one.
     pub changed: Option<&'a Arc<Subvol>>,
+}
+
+/// What a verb reads from, and who sees its plan.
+#[derive(Clone, Copy)]
+pub struct VerbContext<'a> {
+    /// Tables and numbers.
+    pub fs: &'a Ops,
+    /// What sees the plan.
+    pub policy: &'a dyn Policy,
+    /// The records of all trees.
+    pub reads: &'a dyn Read,
+}
+
+impl<'a> VerbContext<'a> {
+    /// Of the records that the volume has now.
+    pub fn new(fs: &'a Ops, policy: &'a dyn Policy) -> VerbContext<'a> {
+        VerbContext { fs, policy, reads: &*fs.store }
+    }
+
+    /// The records of a subvolume.
+    pub fn view(&self, subvol: &Subvol) -> View<'a> {
+        View::new(self.reads, subvol.tree())
+    }
+}
+
+/// A verb with one commit. What it reads holds until then: it passes the gates, or has the locks.
+pub trait Verb {
+    /// The answer to the caller.
+    type Answer;
+
+    /// The gates that it passes.
+    fn through(&self) -> Through<'_>;
+
+    /// Names the locks.
+    fn aim(&self, plan: &mut Plan);
+
+    /// Reads, and describes the change.
+    fn plan(
+        &self,
+        at: &VerbContext<'_>,
+        ledger: &mut Ledger,
+        plan: &mut Plan,
+    ) -> FsResult<Self::Answer>;
+}
+
+/// Executes a verb.
+pub(super) fn execute_verb<V: Verb>(
+    at: &VerbContext<'_>,
+    ledger: MutexGuard<'_, Ledger>,
+    verb: &V,
+) -> FsResult<V::Answer> {
+    let aim = |plan: &mut Plan| {
+        verb.aim(plan);
+        Ok(())
+    };
+    execute(at.fs, ledger, verb.through(), aim, |ledger, plan| verb.plan(at, ledger, plan))
 }
 
 /// Executes a verb: `aim` names the locks, `change` reads under them and plans.

@@ -1,14 +1,18 @@
 //! The name of a subvolume in the directory where it is mounted.
 
+use std::sync::Arc;
+
 use format::entry_record::Target;
 use inode::{Caller, FsError, NodeId, SubvolId};
 use vfs::FsResult;
 use volume::locks::{Lock, Mode};
 use volume::permit;
+use volume::subvol::Subvol;
 use volume::view::{FoundEntry, View};
 
-use super::execute::{Through, execute};
-use super::snapshot::plan_detach;
+use super::execute::{Through, Verb, VerbContext, execute_verb};
+use super::ledger::Ledger;
+use super::snapshot::plan_detach_in;
 use crate::Ops;
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -23,38 +27,76 @@ pub fn remove_link(
     parent: NodeId,
     name: &[u8],
 ) -> FsResult<()> {
-    let (subvol, dir) = fs.place(parent)?;
-    let hash = fs.hash.hash(name);
     let mut ledger = fs.admin.lock_to_give(fs);
-    let view_of = |tree| View::new(&*fs.store, tree);
-    let seen = view_of(subvol.tree()).find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
-    let FoundEntry { target: Target::Subvolume(_), cookie, .. } = seen else {
-        return Err(FsError::Busy("the name was changed concurrently; try again"));
-    };
-    let child = fs.nested_with(&mut ledger, &subvol, (dir, cookie))?;
-    let quiet = [fs.subvol(SubvolId(child))?];
-    fs.give_to_heirs(&mut ledger, &quiet[0])?;
-    let through = Through { quiet: &quiet, changed: Some(&subvol) };
-    let aim = |plan: &mut Plan| {
-        plan.lock(Lock::Object { subvol: subvol.id.0, ino: dir }, Mode::Shared);
-        plan.lock(Lock::Name { subvol: subvol.id.0, dir, hash }, Mode::Exclusive);
-        Ok(())
-    };
-    execute(fs, ledger, through, aim, |ledger, plan| {
-        let view = view_of(subvol.tree());
-        let directory = parent_directory(fs, &subvol, view, caller, dir)?;
-        let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
-        if found.target != Target::Subvolume(child) {
-            return Err(FsError::Busy("the name was changed concurrently; try again"));
+    let verb = RemoveSubvolume::new(fs, &mut ledger, caller, (parent, name))?;
+    fs.give_to_heirs(&mut ledger, &verb.child[0])?;
+    execute_verb(&VerbContext::new(fs, policy), ledger, &verb)
+}
+
+/// The removal of an empty subvolume.
+pub struct RemoveSubvolume<'a> {
+    caller: &'a Caller,
+    subvol: Arc<Subvol>,
+    dir: u64,
+    hash: u64,
+    name: &'a [u8],
+    /// What has the name, alone.
+    child: [Arc<Subvol>; 1],
+}
+
+impl<'a> RemoveSubvolume<'a> {
+    /// Of the subvolume that has a name now.
+    pub fn new(
+        fs: &Ops,
+        ledger: &mut Ledger,
+        caller: &'a Caller,
+        (parent, name): (NodeId, &'a [u8]),
+    ) -> FsResult<RemoveSubvolume<'a>> {
+        let (subvol, dir) = fs.place(parent)?;
+        let hash = fs.hash.hash(name);
+        let seen = View::new(&*fs.store, subvol.tree()).find_entry(dir, hash, name)?;
+        let FoundEntry { target: Target::Subvolume(_), cookie, .. } =
+            seen.ok_or(FsError::NotFound)?
+        else {
+            return Err(CHANGED);
+        };
+        let child = fs.nested_with(ledger, &subvol, (dir, cookie))?;
+        let child = [fs.subvol(SubvolId(child))?];
+        Ok(RemoveSubvolume { caller, subvol, dir, hash, name, child })
+    }
+}
+
+const CHANGED: FsError = FsError::Busy("the name was changed concurrently; try again");
+
+impl Verb for RemoveSubvolume<'_> {
+    type Answer = ();
+
+    fn through(&self) -> Through<'_> {
+        Through { quiet: &self.child, changed: Some(&self.subvol) }
+    }
+
+    fn aim(&self, plan: &mut Plan) {
+        let subvol = self.subvol.id.0;
+        plan.lock(Lock::Object { subvol, ino: self.dir }, Mode::Shared);
+        plan.lock(Lock::Name { subvol, dir: self.dir, hash: self.hash }, Mode::Exclusive);
+    }
+
+    fn plan(&self, at: &VerbContext<'_>, ledger: &mut Ledger, plan: &mut Plan) -> FsResult<()> {
+        let RemoveSubvolume { caller, subvol, dir, hash, name, child: [child] } = self;
+        let (view, dir) = (at.view(subvol), *dir);
+        let directory = parent_directory(at.fs, subvol, view, caller, dir)?;
+        let found = view.find_entry(dir, *hash, name)?.ok_or(FsError::NotFound)?;
+        if found.target != Target::Subvolume(child.id.0) {
+            return Err(CHANGED);
         }
-        let root_view = view_of(quiet[0].tree());
-        let root = root_view.directory(quiet[0].root)?.ok_or(FsError::Stale)?;
+        let root_view = at.view(child);
+        let root = root_view.directory(child.root)?.ok_or(FsError::Stale)?;
         permit::removal(view, dir, &directory, caller, root.uid)?;
-        if root.entries != 0 && !policy.is_empty((&quiet[0], root_view), &root)? {
+        if root.entries != 0 && !at.policy.is_empty((child, root_view), &root)? {
             return Err(FsError::NotEmpty);
         }
         plan.erase_entry(view, dir, &found, false)?;
         plan.touch_directory(view.tree, dir, -1, -1);
-        plan_detach(fs, ledger, plan, child).map(drop)
-    })
+        plan_detach_in(at.reads, ledger, plan, child.id.0).map(drop)
+    }
 }

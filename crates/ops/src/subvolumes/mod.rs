@@ -56,9 +56,10 @@ pub mod access;
 
 pub use above::parent_of_root;
 pub use copied::Copied;
-pub use execute::{Gates, Through, execute, execute_through, execute_with};
+pub use create::CreateSubvolume;
+pub use execute::{Gates, Through, Verb, VerbContext, execute, execute_through, execute_with};
 pub use ledger::{Admin, Ledger};
-pub use link::remove_link;
+pub use link::{RemoveSubvolume, remove_link};
 pub use nested::{Access, Inside, Member, inside};
-pub use rename::rename_across;
+pub use rename::{RenameAcross, Side, rename_across};
 pub use snapshot::plan_detach;

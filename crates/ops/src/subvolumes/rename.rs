@@ -8,16 +8,16 @@ use format::entry_record::{EntryRecord, Target};
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
+use store::Read;
 use vfs::{FsResult, RenameMode};
 use volume::error::inconsistent;
 use volume::locks::{Lock, Mode};
 use volume::permit;
-use volume::subvol::{Subvol, VOLUME};
+use volume::subvol::{Subvol, VOLUME, read_record};
 use volume::view::{FoundEntry, Search, View};
 
-use super::execute::{Through, execute};
+use super::execute::{Through, Verb, VerbContext, execute_verb};
 use super::ledger::Ledger;
-use super::nested::Member;
 use crate::Ops;
 use crate::execute::Context;
 use crate::plan::{Effect, Plan};
@@ -25,7 +25,7 @@ use crate::policy::Policy;
 use crate::posix::mknod::{check_write, parent_directory};
 
 /// One side: directory and name.
-struct Side<'a> {
+pub struct Side<'a> {
     subvol: Arc<Subvol>,
     dir: u64,
     hash: u64,
@@ -33,17 +33,27 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn new(fs: &Ops, parent: NodeId, name: &'a [u8]) -> FsResult<Side<'a>> {
+    /// A name that something has.
+    pub fn old(fs: &Ops, (parent, name): (NodeId, &'a [u8])) -> FsResult<Side<'a>> {
+        fs.old_name(name)?;
         let (subvol, dir) = fs.place(parent)?;
         Ok(Side { hash: fs.hash.hash(name), subvol, dir, name })
     }
 
-    fn view<'v>(&self, fs: &'v Ops) -> View<'v> {
-        View::new(&*fs.store, self.subvol.tree())
+    /// A name that something is to have.
+    pub fn new(
+        fs: &Ops,
+        policy: &dyn Policy,
+        (parent, name): (NodeId, &'a [u8]),
+    ) -> FsResult<Side<'a>> {
+        fs.new_name(name)?;
+        let (subvol, dir) = fs.place(parent)?;
+        policy.makes_name(&Context::new(fs, policy, &subvol, subvol.tree()), dir, name)?;
+        Ok(Side { hash: fs.hash.hash(name), subvol, dir, name })
     }
 
-    fn find(&self, fs: &Ops) -> FsResult<Search> {
-        self.view(fs).find(self.dir, self.hash, self.name)
+    fn find(&self, view: View<'_>) -> FsResult<Search> {
+        view.find(self.dir, self.hash, self.name)
     }
 
     fn same(&self, other: &Side<'_>) -> bool {
@@ -60,94 +70,113 @@ pub fn rename_across(
     to: (NodeId, &[u8]),
     mode: RenameMode,
 ) -> FsResult<()> {
-    let source = Side::new(fs, from.0, fs.old_name(from.1)?.as_bytes())?;
-    let target = Side::new(fs, to.0, fs.new_name(to.1)?.as_bytes())?;
-    let at = Context::new(fs, policy, &target.subvol, target.subvol.tree());
-    policy.makes_name(&at, target.dir, to.1)?;
+    let ends = (Side::old(fs, from)?, Side::new(fs, policy, to)?);
     let mut ledger = fs.admin.lock_to_give(fs);
-    // Both gates exclusively: renames of subvolumes are rare, and nothing below moves meanwhile.
-    let quiet = [Arc::clone(&source.subvol), Arc::clone(&target.subvol)];
-    for side in &quiet {
-        side.check_changes()?;
-    }
-    let child = nested_of(fs, &mut ledger, &source)?;
-    for subvol in quiet.iter().chain(&child) {
+    let verb = RenameAcross::new(fs, &mut ledger, caller, ends, mode)?;
+    for subvol in verb.quiet.iter().chain(&verb.child) {
         fs.give_to_heirs(&mut ledger, subvol)?;
     }
-    let through = Through { quiet: &quiet, changed: None };
-    let aim = |plan: &mut Plan| {
-        for Side { subvol, dir, hash, .. } in [&source, &target] {
+    execute_verb(&VerbContext::new(fs, policy), ledger, &verb)
+}
+
+/// The rename of a subvolume's name.
+pub struct RenameAcross<'a> {
+    caller: &'a Caller,
+    source: Side<'a>,
+    target: Side<'a>,
+    /// Both gates exclusively: renames of subvolumes are rare, and nothing below moves meanwhile.
+    quiet: [Arc<Subvol>; 2],
+    /// What has the name; `None`: no subvolume.
+    child: Option<Arc<Subvol>>,
+    mode: RenameMode,
+}
+
+impl<'a> RenameAcross<'a> {
+    /// Of the subvolume that has the name now.
+    pub fn new(
+        fs: &Ops,
+        ledger: &mut Ledger,
+        caller: &'a Caller,
+        (source, target): (Side<'a>, Side<'a>),
+        mode: RenameMode,
+    ) -> FsResult<RenameAcross<'a>> {
+        let quiet = [Arc::clone(&source.subvol), Arc::clone(&target.subvol)];
+        for side in &quiet {
+            side.check_changes()?;
+        }
+        let child = nested_of(fs, ledger, &source)?;
+        Ok(RenameAcross { caller, source, target, quiet, child, mode })
+    }
+}
+
+impl Verb for RenameAcross<'_> {
+    type Answer = ();
+
+    fn through(&self) -> Through<'_> {
+        Through { quiet: &self.quiet, changed: None }
+    }
+
+    fn aim(&self, plan: &mut Plan) {
+        for Side { subvol, dir, hash, .. } in [&self.source, &self.target] {
             let name = Lock::Name { subvol: subvol.id.0, dir: *dir, hash: *hash };
             plan.lock(name, Mode::Exclusive);
         }
-        Ok(())
-    };
-    let child = child.map(|child| child.id.0);
-    execute(fs, ledger, through, aim, |_, plan| {
-        plan_rename((fs, policy), plan, caller, (&source, &target), (child, mode))
-    })
-}
+    }
 
-fn plan_rename(
-    (fs, policy): (&Ops, &dyn Policy),
-    plan: &mut Plan,
-    caller: &Caller,
-    (source, target): (&Side<'_>, &Side<'_>),
-    (child, mode): (Option<u64>, RenameMode),
-) -> FsResult<()> {
-    let source_dir = parent_directory(fs, &source.subvol, source.view(fs), caller, source.dir)?;
-    let target_dir = parent_directory(fs, &target.subvol, target.view(fs), caller, target.dir)?;
-    policy.may_move_mount(&source_dir, &target_dir)?;
-    let Search::Found(found) = source.find(fs)? else { return Err(FsError::NotFound) };
-    let Target::Subvolume(id) = found.target else {
-        return Err(FsError::CrossSubvolume("only whole subvolumes are renamed into others"));
-    };
-    if child.is_none_or(|child| child != id) {
-        return Err(FsError::Busy("the name was changed concurrently; try again"));
-    }
-    let child = id;
-    if mode.leaves_whiteout() {
-        return Err(FsError::CrossSubvolume("a rename of a subvolume cannot leave a whiteout"));
-    }
-    let vacancy = match target.find(fs)? {
-        Search::Vacant(vacancy) => vacancy,
-        Search::Found(_) if mode.keeps_target() => return Err(FsError::Exists),
-        Search::Found(_) if source.same(target) => return Ok(()),
-        Search::Found(_) => {
-            return Err(FsError::CrossSubvolume("a subvolume replaces nothing"));
+    fn plan(&self, at: &VerbContext<'_>, _ledger: &mut Ledger, plan: &mut Plan) -> FsResult<()> {
+        let RenameAcross { caller, source, target, child, mode, .. } = self;
+        let views = (at.view(&source.subvol), at.view(&target.subvol));
+        let source_dir = parent_directory(at.fs, &source.subvol, views.0, caller, source.dir)?;
+        let target_dir = parent_directory(at.fs, &target.subvol, views.1, caller, target.dir)?;
+        at.policy.may_move_mount(&source_dir, &target_dir)?;
+        let Search::Found(found) = source.find(views.0)? else { return Err(FsError::NotFound) };
+        let Target::Subvolume(id) = found.target else {
+            return Err(FsError::CrossSubvolume("only whole subvolumes are renamed into others"));
+        };
+        let Some(child) = child.as_ref().filter(|child| child.id.0 == id) else {
+            return Err(FsError::Busy("the name was changed concurrently; try again"));
+        };
+        if mode.leaves_whiteout() {
+            return Err(FsError::CrossSubvolume("a rename of a subvolume cannot leave a whiteout"));
         }
-    };
-    if mode == RenameMode::Exchange {
-        return Err(FsError::NotFound);
+        let vacancy = match target.find(views.1)? {
+            Search::Vacant(vacancy) => vacancy,
+            Search::Found(_) if mode.keeps_target() => return Err(FsError::Exists),
+            Search::Found(_) if source.same(target) => return Ok(()),
+            Search::Found(_) => {
+                return Err(FsError::CrossSubvolume("a subvolume replaces nothing"));
+            }
+        };
+        if *mode == RenameMode::Exchange {
+            return Err(FsError::NotFound);
+        }
+        let mut record = read_record(at.reads, child.id)?.ok_or(FsError::Stale)?;
+        let child_view = at.view(child);
+        let mut root = child_view.directory(child.root)?.ok_or(FsError::Stale)?;
+        permit::removal(views.0, source.dir, &source_dir, caller, root.uid)?;
+        check_write(views.1, caller, target.dir, &target_dir)?;
+        if source.dir != target.dir || source.subvol.id != target.subvol.id {
+            check_write(child_view, caller, child.root, &root)?;
+            check_no_loop(at.reads, child.id, target)?;
+        }
+        plan_names(plan, (source, views.0, &found), (target, views.1, &vacancy), id)?;
+        record.parent = (target.subvol.id.0, target.dir, vacancy.cookie);
+        plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+        root.ctime = plan.now;
+        plan.put_directory(child_view.tree, child.root, &root);
+        plan.effect(Effect::Mounted(id, Some(record.parent)));
+        plan.effect(Effect::DirectoriesMoved);
+        plan.effect(Effect::DirectoryChanged(source.subvol.node(source.dir)));
+        plan.effect(Effect::DirectoryChanged(target.subvol.node(target.dir)));
+        Ok(())
     }
-    let moved = Member::get(fs, child)?;
-    let root = View::new(&*fs.store, moved.subvol.tree()).directory(moved.subvol.root)?;
-    let mut root = root.ok_or(FsError::Stale)?;
-    permit::removal(source.view(fs), source.dir, &source_dir, caller, root.uid)?;
-    check_write(target.view(fs), caller, target.dir, &target_dir)?;
-    let elsewhere = source.dir != target.dir || source.subvol.id != target.subvol.id;
-    if elsewhere {
-        let view = View::new(&*fs.store, moved.subvol.tree());
-        check_write(view, caller, moved.subvol.root, &root)?;
-        check_no_loop(fs, child, target)?;
-    }
-    plan_names(fs, plan, (source, &found), (target, &vacancy), child)?;
-    let mut record = moved.record;
-    record.parent = (target.subvol.id.0, target.dir, vacancy.cookie);
-    plan.batch().put(VOLUME, &key::subvolume(child), &record.encode());
-    root.ctime = plan.now;
-    plan.put_directory(moved.subvol.tree(), moved.subvol.root, &root);
-    plan.effect(Effect::Mounted(child, Some(record.parent)));
-    plan.effect(Effect::DirectoriesMoved);
-    plan.effect(Effect::DirectoryChanged(source.subvol.node(source.dir)));
-    plan.effect(Effect::DirectoryChanged(target.subvol.node(target.dir)));
-    Ok(())
 }
 
 /// The subvolume that is renamed, the volume's own and no inherited one; `None`: it is something
 /// else that is renamed.
 fn nested_of(fs: &Ops, ledger: &mut Ledger, side: &Side<'_>) -> FsResult<Option<Arc<Subvol>>> {
-    let Search::Found(found) = side.find(fs)? else { return Ok(None) };
+    let view = View::new(&*fs.store, side.subvol.tree());
+    let Search::Found(found) = side.find(view)? else { return Ok(None) };
     if !matches!(found.target, Target::Subvolume(_)) {
         return Ok(None);
     }
@@ -157,16 +186,15 @@ fn nested_of(fs: &Ops, ledger: &mut Ledger, side: &Side<'_>) -> FsResult<Option<
 
 /// Both entries. When the two names share a chain of one hash, the removal must leave a mark.
 fn plan_names(
-    fs: &Ops,
     plan: &mut Plan,
-    (source, found): (&Side<'_>, &FoundEntry),
-    (target, vacancy): (&Side<'_>, &volume::view::Vacancy),
+    (source, source_view, found): (&Side<'_>, View<'_>, &FoundEntry),
+    (target, target_view, vacancy): (&Side<'_>, View<'_>, &volume::view::Vacancy),
     child: u64,
 ) -> FsResult<()> {
     let one_chain = source.subvol.id == target.subvol.id
         && source.dir == target.dir
         && source.hash == target.hash;
-    plan.erase_entry(source.view(fs), source.dir, found, one_chain)?;
+    plan.erase_entry(source_view, source.dir, found, one_chain)?;
     let entry = EntryRecord {
         chained: false,
         ino: found.ino,
@@ -178,22 +206,22 @@ fn plan_names(
         !(one_chain && *cookie == found.cookie)
     });
     let vacancy = volume::view::Vacancy { predecessor, ..*vacancy };
-    plan.insert_entry(target.view(fs), target.dir, &vacancy, &entry)?;
-    plan.touch_directory(source.subvol.tree(), source.dir, -1, -1);
-    plan.touch_directory(target.subvol.tree(), target.dir, 1, 1);
+    plan.insert_entry(target_view, target.dir, &vacancy, &entry)?;
+    plan.touch_directory(source_view.tree, source.dir, -1, -1);
+    plan.touch_directory(target_view.tree, target.dir, 1, 1);
     Ok(())
 }
 
 /// A subvolume cannot be mounted below itself.
-fn check_no_loop(fs: &Ops, child: u64, target: &Side<'_>) -> FsResult<()> {
+fn check_no_loop(reads: &dyn Read, child: SubvolId, target: &Side<'_>) -> FsResult<()> {
     let mut at = target.subvol.id;
     // Damaged records may form a circle.
     let mut seen = BTreeSet::new();
-    while seen.insert(at.0) {
-        if at.0 == child {
+    while seen.insert(at) {
+        if at == child {
             return Err(FsError::InvalidArgument("a directory cannot be moved below itself"));
         }
-        match Member::get(fs, at.0)?.record {
+        match read_record(reads, at)?.ok_or(FsError::Stale)? {
             SubvolumeRecord { parent: (0, ..), .. } => return Ok(()),
             record => at = SubvolId(record.parent.0),
         }

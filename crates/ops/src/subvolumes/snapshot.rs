@@ -13,7 +13,7 @@ use format::detached_record::DetachedRecord;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, Ino, NAME_BYTES_MAX, NodeId, SubvolId};
-use store::KeyRange;
+use store::{KeyRange, Read};
 use vfs::{Entry, FsResult};
 use volume::SnapshotInfo;
 use volume::error::{from_store, inconsistent, malformed};
@@ -339,9 +339,21 @@ impl Ops {
 }
 
 /// Takes a subvolume out of everything and has it wait to be reclaimed. Its heirs were given
-/// theirs; [`Ledger::moved`] to nowhere follows the commit.
-pub fn detach(fs: &Ops, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
-    let mut record = read_record(&*fs.store, SubvolId(id))?.ok_or(FsError::Stale)?;
+/// theirs.
+pub fn plan_detach(fs: &Ops, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
+    plan_detach_in(&*fs.store, ledger, plan, id)
+}
+
+/// The same in the volume's records.
+pub(super) fn plan_detach_in(
+    reads: &dyn Read,
+    ledger: &mut Ledger,
+    plan: &mut Plan,
+    id: u64,
+) -> FsResult<u64> {
+    plan.effect(Effect::Mounted(id, None));
+    plan.effect(Effect::Detached);
+    let mut record = read_record(reads, SubvolId(id))?.ok_or(FsError::Stale)?;
     record.parent = (0, 0, 0);
     record.detached = true;
     if record.inherits {
@@ -351,13 +363,6 @@ pub fn detach(fs: &Ops, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResu
     }
     plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
     Ok(ledger.detach(plan.batch(), DetachedRecord::Subvolume { subvolume: id }))
-}
-
-/// As `detach`, with what follows the commit.
-pub fn plan_detach(fs: &Ops, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
-    plan.effect(Effect::Mounted(id, None));
-    plan.effect(Effect::Detached);
-    detach(fs, ledger, plan, id)
 }
 
 /// A directory of a live subvolume whose snapshots the caller may change.

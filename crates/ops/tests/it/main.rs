@@ -3,6 +3,7 @@
 mod opening;
 mod plans;
 mod support;
+mod verbs;
 #[expect(dead_code, reason = "a part of the crate, with the tests that it ends with")]
 #[path = "../../src/subvolumes/way.rs"]
 mod way;

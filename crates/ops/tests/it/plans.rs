@@ -34,7 +34,7 @@ use ops::Ops;
 
 /// Records that are in no store.
 #[derive(Default)]
-struct Records(BTreeMap<Vec<u8>, Vec<u8>>);
+pub(crate) struct Records(pub(crate) BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl Read for Records {
     fn get_with(
@@ -55,7 +55,7 @@ impl Read for Records {
     }
 }
 
-fn directory() -> DirectoryRecord {
+pub(crate) fn directory() -> DirectoryRecord {
     DirectoryRecord {
         entries: 1,
         subdirectories: 0,
@@ -76,7 +76,7 @@ fn directory() -> DirectoryRecord {
 }
 
 /// Three directories of the tests: 70, which has a file, and 71, which has 72.
-fn records(fs: &Ops) -> Records {
+pub(crate) fn records(fs: &Ops) -> Records {
     let mut records = Records::default();
     for (dir, entries) in [(70, 1), (71, 1), (72, 0)] {
         let key = key::directory(dir, Part::Attributes).to_vec();
@@ -94,12 +94,12 @@ fn records(fs: &Ops) -> Records {
 }
 
 /// The cookie of a name.
-fn cookie(fs: &Ops, name: &[u8]) -> u64 {
+pub(crate) fn cookie(fs: &Ops, name: &[u8]) -> u64 {
     key::cookie(fs.hash.hash(name), 0)
 }
 
 /// The key of a name.
-fn entry_key(fs: &Ops, dir: u64, name: &[u8]) -> Vec<u8> {
+pub(crate) fn entry_key(fs: &Ops, dir: u64, name: &[u8]) -> Vec<u8> {
     key::entry(dir, cookie(fs, name), Part::Attributes).to_vec()
 }
 
@@ -146,8 +146,8 @@ fn put_inode(fs: &Ops, plan: &mut Plan) -> InodeRecord {
     }
 }
 
-/// Keys that a plan puts and deletes in the tree of the subvolume.
-fn changed_keys(plan: &mut Plan) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+/// Keys that a plan puts and deletes, of all trees.
+pub(crate) fn changed_keys(plan: &mut Plan) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut put, mut deleted) = (Vec::new(), Vec::new());
     for op in plan.batch().ops() {
         match op.expect("it was encoded just now") {

@@ -18,7 +18,7 @@ use wire::{
 use super::import::Import;
 use super::load;
 use super::replies::{Replies, too_long};
-use super::scan::{self, Scan};
+use super::scan::{self, ScanSession};
 use super::server::Server;
 use super::sessions::Task;
 use super::shares::Taken;
@@ -54,7 +54,7 @@ const READ_AHEAD_BYTES: usize = 16 << 10;
 #[derive(Default)]
 struct Work<'a> {
     import: Option<Import<'a>>,
-    scan: Option<Scan<'a>>,
+    scan: Option<ScanSession<'a>>,
     receive: Option<Receive<'a>>,
     /// It is for another machine, whose users are those of this one by their numbers alone.
     is_far: bool,
@@ -447,7 +447,7 @@ fn answer_scan<'a>(
     server: &'a Server,
     caller: &Caller,
     call: &Call<'_>,
-    open: &mut Option<Scan<'a>>,
+    open: &mut Option<ScanSession<'a>>,
     replies: &mut Replies,
 ) -> Result<Answer, Failure> {
     let none = || Failure::new(FailureKind::Protocol, "no scan is open");
@@ -457,7 +457,7 @@ fn answer_scan<'a>(
             *open = None;
             let source = source.to_vec();
             let options = fs::ScanOptions { source, started, crosses_mounts, keeps_xattrs };
-            let (scan, answer) = Scan::open(server, caller, &options)?;
+            let (scan, answer) = ScanSession::open(server, caller, &options)?;
             *open = Some(scan);
             Ok(answer)
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fs::{FsResult, Listed, Names, Scan as FsScan, ScanDirectory, ScanOptions};
+use fs::{FsResult, Listed, Names, Scan, ScanDirectory, ScanOptions};
 use inode::{Caller, FsError};
 use wire::{
     Answer, Body, Failure, FailureKind, Followed, ScanInfo, ScanItem, ScanRow, ScanWatch,
@@ -19,8 +19,8 @@ const DIRECTORY_BYTES: usize = 64;
 const CHILD_BYTES: usize = 12;
 
 /// A scan under way on one connection.
-pub(super) struct Scan<'a> {
-    volume: FsScan<'a>,
+pub(super) struct ScanSession<'a> {
+    volume: Scan<'a>,
     directories: BTreeMap<u64, ScanDirectory>,
     /// Directories that were found by their paths: the scan reports only what changed in them.
     followed: BTreeSet<u64>,
@@ -70,20 +70,20 @@ fn to_wire(info: fs::ScanInfo, followed: Option<Followed>) -> ScanInfo {
     }
 }
 
-impl<'a> Scan<'a> {
+impl<'a> ScanSession<'a> {
     /// Begins a scan.
     pub(super) fn open(
         server: &'a Server,
         caller: &Caller,
         options: &ScanOptions,
-    ) -> Result<(Scan<'a>, Answer), Failure> {
+    ) -> Result<(ScanSession<'a>, Answer), Failure> {
         may_scan(caller)?;
         let scan = server.fs().scan_begin(options).map_err(|error| refuse(server, error))?;
         let answer = Answer::ScanOpened {
             root: scan.root_ino(),
             info: to_wire(scan.info(), server.followed()),
         };
-        let scan = Scan {
+        let scan = ScanSession {
             volume: scan,
             directories: BTreeMap::new(),
             followed: BTreeSet::new(),
@@ -207,7 +207,7 @@ impl<'a> Scan<'a> {
             .collect();
         let followed = self.followed.contains(&directory);
         let mut known = Vec::new();
-        let Scan { volume, directories, fresh, .. } = self;
+        let ScanSession { volume, directories, fresh, .. } = self;
         volume.names(&mut dir, &listed, &mut |index, child| {
             let row = &rows[index];
             let is = (row.attr.device, row.attr.number, row.attr.btime);

@@ -1,7 +1,8 @@
 //! `pando history`: in which snapshots a path existed, and when it changed or vanished.
 
+use inode::VersionChange;
 use serde_json::{Value, json};
-use wire::{Body, Call, Change, Version};
+use wire::{Body, Call, Version};
 
 use super::attr_text;
 use crate::cli_totals::HistoryArgs;
@@ -32,7 +33,8 @@ pub(crate) fn run(args: &HistoryArgs, output: &mut Output) -> Result<()> {
 
 /// Whether something changed, or this is the current version.
 fn is_news(version: &Version) -> bool {
-    version.snapshot.is_none() || !matches!(version.change, Change::Same | Change::Absent)
+    version.snapshot.is_none()
+        || !matches!(version.change, VersionChange::Same | VersionChange::Absent)
 }
 
 fn line(version: &Version, directory: &[u8]) -> String {
@@ -44,14 +46,14 @@ fn line(version: &Version, directory: &[u8]) -> String {
         }
     };
     let what = match version.change {
-        Change::Absent => "not there",
-        Change::Appeared => "appeared",
-        Change::Present => "there, in no snapshot",
-        Change::Same => "unchanged",
-        Change::Contents => "contents changed",
-        Change::Attributes => "attributes changed",
-        Change::Replaced => "replaced by another",
-        Change::Vanished => "vanished",
+        VersionChange::Absent => "not there",
+        VersionChange::Appeared => "appeared",
+        VersionChange::Present => "there, in no snapshot",
+        VersionChange::Same => "unchanged",
+        VersionChange::Contents => "contents changed",
+        VersionChange::Attributes => "attributes changed",
+        VersionChange::Replaced => "replaced by another",
+        VersionChange::Vanished => "vanished",
     };
     let how = version.attr.as_ref().map_or_else(String::new, |attr| {
         let (letters, size) = (attr_text::mode_letters(attr), attr_text::size_or_device(attr));

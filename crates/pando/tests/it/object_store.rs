@@ -309,6 +309,14 @@ fn rubbish_in_the_host_directory_changes_no_contents() {
     assert!(std::fs::read(&out).unwrap() == noise(1, 300_000), "the contents are another's");
 }
 
+/// Has the store accept nothing until this file is removed: no object can be staged.
+fn stage_nothing(world: &World) -> std::path::PathBuf {
+    let staged = world.path().join("store/.staged");
+    std::fs::remove_dir_all(&staged).unwrap();
+    std::fs::write(&staged, b"").unwrap();
+    staged
+}
+
 /// While the store accepts nothing, a process that waits for it can be killed, in an `fsync` or in
 /// a change, and everybody else continues.
 #[test]
@@ -318,10 +326,7 @@ fn a_process_that_waits_for_the_store_can_be_killed() {
         return;
     }
     write_synced(&world.below_mount("/before"), b"before");
-    // No file can be staged any more.
-    let staged = world.path().join("store/.staged");
-    std::fs::remove_dir_all(&staged).unwrap();
-    std::fs::write(&staged, b"").unwrap();
+    let staged = stage_nothing(&world);
     let of = format!("of={}", world.below_mount("/large").display());
     let dd = ["if=/dev/zero", &of, "bs=64k", "count=64", "conv=fsync"];
     let mut waiting: Vec<_> =
@@ -356,9 +361,7 @@ fn an_unmount_reports_that_the_store_accepts_nothing() {
         return;
     }
     write_synced(&world.below_mount("/before"), b"before");
-    let staged = world.path().join("store/.staged");
-    std::fs::remove_dir_all(&staged).unwrap();
-    std::fs::write(&staged, b"").unwrap();
+    let staged = stage_nothing(&world);
     std::fs::write(world.below_mount("/last"), b"last").unwrap();
     let unmounted = world.run(&["umount", world.mnt()]);
     let failure = unmounted.err;

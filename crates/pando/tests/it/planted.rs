@@ -58,23 +58,30 @@ fn root_runs(arguments: &[&str]) -> i32 {
     output.status.code().unwrap_or(-1)
 }
 
+fn ok(nobody: &Nobody, arguments: &[&str]) {
+    let answer = nobody.run(arguments);
+    assert_eq!(answer.code, 0, "{arguments:?}: {}", answer.err);
+}
+
+/// Another user's volume with a subvolume, which no daemon has.
+fn nobodys_volume(engine: &str) -> (World, Nobody) {
+    let world = World::without_volume();
+    let nobody = Nobody::new(&world);
+    fs::create_dir(&world.volume).unwrap();
+    chown(&world.volume, Some(NOBODY), Some(NOBODY)).unwrap();
+    ok(&nobody, &["format", "--engine", engine, world.vol()]);
+    ok(&nobody, &["subvolume", "create", &world.at("/d")]);
+    world.kill_daemon();
+    (world, nobody)
+}
+
 #[test]
 fn root_files_are_not_given_away_or_overwritten_through_another_users_volume() {
     if !is_root() {
         return;
     }
     for engine in ["btree", "lsm"] {
-        let world = World::without_volume();
-        let nobody = Nobody::new(&world);
-        fs::create_dir(&world.volume).unwrap();
-        chown(&world.volume, Some(NOBODY), Some(NOBODY)).unwrap();
-        let ok = |arguments: &[&str]| {
-            let answer = nobody.run(arguments);
-            assert_eq!(answer.code, 0, "{arguments:?}: {}", answer.err);
-        };
-        ok(&["format", "--engine", engine, world.vol()]);
-        ok(&["subvolume", "create", &world.at("/d")]);
-        world.kill_daemon();
+        let (world, nobody) = nobodys_volume(engine);
         let secret = world.path().join("secret");
         fs::write(&secret, "secret").unwrap();
         fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
@@ -110,7 +117,7 @@ fn root_files_are_not_given_away_or_overwritten_through_another_users_volume() {
             }
         }
         assert!(world.ok(&["fsck", world.vol()]).contains("clean"));
-        ok(&["ls", &world.at("/d")]);
+        ok(&nobody, &["ls", &world.at("/d")]);
     }
 }
 
@@ -121,18 +128,7 @@ fn roots_directories_are_not_given_away_or_filled_through_another_users_volume()
         return;
     }
     for engine in ["btree", "lsm"] {
-        let world = World::without_volume();
-        let nobody = Nobody::new(&world);
-        fs::create_dir(&world.volume).unwrap();
-        chown(&world.volume, Some(NOBODY), Some(NOBODY)).unwrap();
-        for arguments in [
-            &["format", "--engine", engine, world.vol()][..],
-            &["subvolume", "create", &world.at("/d")],
-        ] {
-            let answer = nobody.run(arguments);
-            assert_eq!(answer.code, 0, "{arguments:?}: {}", answer.err);
-        }
-        world.kill_daemon();
+        let (world, _) = nobodys_volume(engine);
         let secret = world.path().join("secret");
         fs::create_dir(&secret).unwrap();
         fs::write(secret.join("file"), "secret").unwrap();

@@ -59,6 +59,8 @@ mod directory_ranges;
 mod view;
 mod layer;
 mod packed;
+#[cfg(test)]
+mod layer_rivals;
 
 // A base in memory, and its files.
 mod cache;

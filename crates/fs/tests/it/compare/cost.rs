@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
-use fs::{Engine, FileSystem, NewNode, OpenOptions};
+use fs::{Engine, FileSystem, NewNode, OpenOptions, Volume};
 use inode::{Caller, Kind, NodeId, SetAttr};
 use store::Durability;
 use testing::{Op, SimDevice};
@@ -27,12 +27,9 @@ fn options() -> OpenOptions {
     }
 }
 
-/// Reads of the disk that a comparison makes with cold caches.
-fn reads(engine: Engine, files: usize) -> u64 {
-    let device = SimDevice::new(1);
-    let mut subject = FsSubject::format(&device, &options(), &Base::Engine(engine));
+/// Makes directories of so many files.
+fn fill(fs: &Volume, files: usize) {
     let root = Caller::root();
-    let fs = subject.fs();
     for directory in 0..files / WIDTH {
         let above = fs.mkdir(&root, NodeId::ROOT, format!("{directory}").as_bytes(), 0o755);
         let above = above.unwrap().node;
@@ -42,6 +39,15 @@ fn reads(engine: Engine, files: usize) -> u64 {
             fs.forget(made.node, 1);
         }
     }
+}
+
+/// Reads of the disk that a comparison makes with cold caches.
+fn reads(engine: Engine, files: usize) -> u64 {
+    let device = SimDevice::new(1);
+    let mut subject = FsSubject::format(&device, &options(), &Base::Engine(engine));
+    let root = Caller::root();
+    let fs = subject.fs();
+    fill(fs, files);
     fs.snapshot_create(&root, NodeId::ROOT, b"s").unwrap();
     for directory in 0..CHANGES / WIDTH {
         for file in 0..WIDTH {
@@ -213,16 +219,7 @@ fn path_of(file: usize) -> String {
 /// A volume with directories of files, that was closed.
 fn with_files(device: &SimDevice, engine: Engine, files: usize) -> FsSubject {
     let mut subject = FsSubject::format(device, &options(), &Base::Engine(engine));
-    let (root, fs) = (Caller::root(), subject.fs());
-    for directory in 0..files / WIDTH {
-        let above = fs.mkdir(&root, NodeId::ROOT, format!("{directory}").as_bytes(), 0o755);
-        let above = above.unwrap().node;
-        for file in 0..WIDTH {
-            let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-            let made = fs.mknod(&root, above, format!("{file}").as_bytes(), &new).unwrap();
-            fs.forget(made.node, 1);
-        }
-    }
+    fill(subject.fs(), files);
     subject.cycle().unwrap();
     subject
 }

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
-use fs::{Change, FileSystem, Paths};
-use inode::{Caller, FsError};
+use fs::{FileSystem, Paths};
+use inode::{Caller, FsError, VersionChange};
 
 use super::{forget, home, root, settle};
 use crate::support::{Volume, user, volume};
@@ -18,7 +18,7 @@ fn history(v: &Volume, caller: &Caller, path: &[u8]) -> fs::FsResult<Vec<fs::Ver
     Ok(versions)
 }
 
-fn changes(v: &Volume, path: &[u8]) -> Vec<(String, Change)> {
+fn changes(v: &Volume, path: &[u8]) -> Vec<(String, VersionChange)> {
     let versions = history(v, &root(), path).expect("a history");
     let name = |version: &fs::Version| match &version.snapshot {
         Some((snapshot, _)) => String::from_utf8_lossy(&snapshot.name).into_owned(),
@@ -52,16 +52,16 @@ fn history_reports_creation_change_and_removal_of_a_file() {
     v.dir(dir, "f");
     settle(&v);
     let want = [
-        ("before", Change::Absent),
-        ("made", Change::Appeared),
-        ("from above", Change::Same),
-        ("written", Change::Contents),
-        ("private", Change::Attributes),
-        ("gone", Change::Vanished),
-        ("now", Change::Appeared),
+        ("before", VersionChange::Absent),
+        ("made", VersionChange::Appeared),
+        ("from above", VersionChange::Same),
+        ("written", VersionChange::Contents),
+        ("private", VersionChange::Attributes),
+        ("gone", VersionChange::Vanished),
+        ("now", VersionChange::Appeared),
     ];
     assert_eq!(changes(&v, b"/d/f"), want.map(|(name, change)| (name.to_owned(), change)));
-    assert_eq!(changes(&v, b"d//f/")[1].1, Change::Appeared);
+    assert_eq!(changes(&v, b"d//f/")[1].1, VersionChange::Appeared);
 }
 
 #[test]
@@ -73,12 +73,12 @@ fn history_covers_removed_files_and_directories() {
     v.fs.rmr(&root(), home(), b"d").expect("a directory");
     settle(&v);
     let all = |name: &str, change| (name.to_owned(), change);
-    let want = [all("one", Change::Appeared), all("now", Change::Vanished)];
+    let want = [all("one", VersionChange::Appeared), all("now", VersionChange::Vanished)];
     assert_eq!(changes(&v, b"/d/f"), want);
     assert_eq!(changes(&v, b"/d"), want);
     let root_itself = changes(&v, b"/");
-    assert_eq!(root_itself[0], all("one", Change::Appeared));
-    assert_eq!(root_itself[1], all("now", Change::Contents));
+    assert_eq!(root_itself[0], all("one", VersionChange::Appeared));
+    assert_eq!(root_itself[1], all("now", VersionChange::Contents));
     let above = history(&v, &root(), b"/d/../d");
     assert!(matches!(above, Err(FsError::InvalidArgument(_))), "{above:?}");
     // What never existed is not found, whether snapshots are above it or not.
@@ -103,7 +103,7 @@ fn history_covers_the_path_of_a_removed_directory_with_snapshots() {
     v.fs.rmr(&root(), home(), b"a").expect("a directory");
     settle(&v);
     let all = |name: &str, change| (name.to_owned(), change);
-    let want = [all("one", Change::Appeared), all("now", Change::Vanished)];
+    let want = [all("one", VersionChange::Appeared), all("now", VersionChange::Vanished)];
     assert_eq!(changes(&v, b"/a/d/f"), want);
     assert_eq!(changes(&v, b"/a/d"), want);
     let reported = history(&v, &root(), b"/a/d/f").expect("a history");
@@ -117,7 +117,7 @@ fn history_covers_the_path_of_a_removed_directory_with_snapshots() {
     // Another directory of that path is another one.
     let above = v.dir(home(), "a").node;
     v.dir(above, "d");
-    let want = [all("one", Change::Appeared), all("now", Change::Replaced)];
+    let want = [all("one", VersionChange::Appeared), all("now", VersionChange::Replaced)];
     assert_eq!(changes(&v, b"/a/d"), want);
 }
 
@@ -152,13 +152,13 @@ fn a_link_has_a_history_of_its_own() {
     snapshot(&v, home(), "one");
     let all = |name: &str, change| (name.to_owned(), change);
     for path in [&b"/dangling"[..], b"/to", b"/way"] {
-        let want = [all("one", Change::Appeared), all("now", Change::Same)];
+        let want = [all("one", VersionChange::Appeared), all("now", VersionChange::Same)];
         assert_eq!(changes(&v, path), want, "{}", path.escape_ascii());
     }
     // A snapshot of the directory that has the link does not know what was at its end.
-    assert_eq!(changes(&v, b"/way/f"), [all("now", Change::Present)]);
+    assert_eq!(changes(&v, b"/way/f"), [all("now", VersionChange::Present)]);
     snapshot(&v, dir, "two");
-    let want = [all("two", Change::Appeared), all("now", Change::Same)];
+    let want = [all("two", VersionChange::Appeared), all("now", VersionChange::Same)];
     assert_eq!(changes(&v, b"/way/f"), want);
 }
 
@@ -198,7 +198,7 @@ fn a_directory_that_links_reach_again_is_asked_once() {
     let reported = history(&v, &root(), b"/d/again/again/f").expect("a history");
     let seen: Vec<_> = reported.iter().map(|version| version.snapshot.is_some()).collect();
     assert_eq!(seen, [true, false]);
-    assert_eq!(reported[0].change, Change::Appeared);
+    assert_eq!(reported[0].change, VersionChange::Appeared);
     forget(&v, link);
     forget(&v, dir);
 }
