@@ -224,16 +224,16 @@ fn what_is_above_a_mounted_directory_is_not_printed_as_if_it_were_below_the_moun
         return;
     }
     let world = World::new();
-    for inner in ["/top", "/top/mnt"] {
-        world.ok(&["subvolume", "create", &world.at(inner)]);
-    }
-    assert!(world.mnt().ends_with("/mnt"), "{}", world.mnt());
-    world.ok(&["quota", "set", &world.at("/top"), "--files", "100"]);
-    if !world.mount_with(&["-o", "subdir=top/mnt"]) {
+    if !world.mount() {
         return;
     }
-    let quota = world.json(&["quota", "get", world.mnt()]).remove(0);
-    assert_eq!(quota["quota"], world.at("/top"), "{quota}");
+    fs::create_dir_all(world.below_mount("top/mnt")).unwrap();
+    world.umount();
+    assert!(world.mnt().ends_with("/mnt"), "{}", world.mnt());
+    world.ok(&["quota", "set", &world.at("/top"), "--files", "100"]);
+    assert!(world.mount_with(&["-o", "subdir=top/mnt"]));
+    let quota = world.ok(&["quota", "get", world.mnt()]);
+    assert!(quota.contains(&world.at("/top")), "{quota}");
     world.umount();
 }
 

@@ -211,7 +211,7 @@ fn names_of_a_file_become_files_when_a_directory_is_rolled_back() {
 #[test]
 fn a_directory_with_a_trash_is_received_below_a_trash() {
     let (world, other) = (World::new(Engine::Btree, 1), World::new(Engine::Lsm, 2));
-    other.fs.trash_set(&root(), NodeId::ROOT, Some(3600)).unwrap();
+    other.fs.trash_set(&root(), inode::NodeId::ROOT, Some(3600)).unwrap();
     let top = world.mkdir("/top");
     world.mkdir("/top/d");
     world.file("/top/d/f", b"f");

@@ -118,14 +118,14 @@ fn no_symbolic_link_points_to_a_snapshot_by_its_number() {
     for (name, target) in [(b"l1", &targets[0]), (b"l2", &targets[1])] {
         v.fs.symlink(&root(), NodeId::ROOT, name, target).expect("a link");
         let path = [b"/", &name[..]].concat();
-        refused(v.fs.resolve(&root(), &path, fs::Follow::Yes), &FsError::NotFound);
+        refused(v.fs.resolve(&root(), &path, Follow::Yes), &FsError::NotFound);
         let below = [&path[..], b"/../#1"].concat();
-        refused(v.fs.resolve(&root(), &below, fs::Follow::Yes), &FsError::NotFound);
+        refused(v.fs.resolve(&root(), &below, Follow::Yes), &FsError::NotFound);
     }
     // A number that the caller gives is one, also behind a link.
     v.fs.symlink(&root(), NodeId::ROOT, b"all", b".snapshots").expect("a link");
     let path = [b"/all/", &number[..]].concat();
-    assert!(v.fs.resolve(&root(), &path, fs::Follow::Yes).is_ok());
+    assert!(v.fs.resolve(&root(), &path, Follow::Yes).is_ok());
 }
 
 #[test]
