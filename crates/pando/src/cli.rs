@@ -35,7 +35,7 @@ pub(crate) use program::EngineArg;
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 use serve::{CLUSTER_HELP, SERVE_HELP};
-pub(crate) use serve::{CertsArgs, ClusterVerb, EtcdArgs, PORT, ServeArgs};
+pub(crate) use serve::{CertsArgs, ClusterVerb, EtcdArgs, FarMountArgs, PORT, ServeArgs};
 pub(crate) use session::SessionVerb;
 pub(crate) use stream::{DumpArgs, DumpFormat, LoadArgs, ReceiveArgs, SendArgs};
 pub(crate) use trace::{MixArg, ReplayArgs, Timing, TraceVerb};
@@ -551,17 +551,6 @@ pub(crate) enum SubvolumeVerb {
 pub(crate) struct GenerateArgs {
     /// The directory
     pub(crate) dir: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct FarMountArgs {
-    /// URL of the volume
-    pub(crate) volume: PathBuf,
-    /// Where to mount it
-    pub(crate) mnt: PathBuf,
-    /// Mount options
-    #[arg(long, short = 'o', value_delimiter = ',')]
-    pub(crate) options: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -33,6 +33,9 @@ pub(crate) struct VolumePath {
     pub(crate) inner: Vec<u8>,
     /// The argument.
     typed: PathBuf,
+    /// The directory that is the root of the mount that the argument goes through; the volume's
+    /// root if there is none. What is not below it cannot be typed that way.
+    top: Vec<u8>,
 }
 
 impl Target for VolumePath {
@@ -65,6 +68,11 @@ impl Target for [&VolumePath; 2] {
 }
 
 impl VolumePath {
+    /// A place that an argument names without a mount.
+    fn new(volume: PathBuf, inner: Vec<u8>, typed: PathBuf) -> VolumePath {
+        VolumePath { volume, inner, typed, top: Vec::new() }
+    }
+
     /// Resolves an argument for a verb that changes the place: refuses a path through a read-only
     /// mount.
     pub(crate) fn to_change(argument: &Path, last: Last) -> Result<VolumePath> {
@@ -103,7 +111,7 @@ impl VolumePath {
     fn spelled(argument: &Path) -> Option<Result<VolumePath>> {
         let Some(far) = far::split(argument) else { return VolumePath::split(argument) };
         let typed = argument.to_owned();
-        Some(far.map(|(volume, inner)| VolumePath { volume, inner, typed }))
+        Some(far.map(|(volume, inner)| VolumePath::new(volume, inner, typed)))
     }
 
     /// Finds the volume that an argument names, for a verb that acts on the whole volume. A path in
@@ -138,7 +146,7 @@ impl VolumePath {
     pub(crate) fn split(argument: &Path) -> Option<Result<VolumePath>> {
         let (volume, inner) = split(argument)?;
         let typed = argument.to_owned();
-        Some(directory_of(&volume).map(|volume| VolumePath { volume, inner, typed }))
+        Some(directory_of(&volume).map(|volume| VolumePath::new(volume, inner, typed)))
     }
 
     /// A path inside the volume in the style in which the user typed this place; `None` if that is
@@ -156,7 +164,8 @@ impl VolumePath {
             let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
             names.map(<[u8]>::to_vec).collect()
         };
-        let (own, other) = (names(&self.inner), names(rest));
+        let (own, other, top) = (names(&self.inner), names(rest), names(&self.top));
+        other.strip_prefix(&top[..])?;
         if let Some(below) = other.strip_prefix(&own[..]) {
             let below = below.iter().map(|name| OsStr::from_bytes(name));
             let path: PathBuf = [self.typed.as_os_str()].into_iter().chain(below).collect();
@@ -187,7 +196,7 @@ impl VolumePath {
             return VolumePath::locate(argument, Last::Target);
         }
         let typed = [argument.as_os_str().as_bytes(), b":/"].concat();
-        Ok(VolumePath { volume, inner: b"/".to_vec(), typed: OsString::from_vec(typed).into() })
+        Ok(VolumePath::new(volume, b"/".to_vec(), OsString::from_vec(typed).into()))
     }
 
     fn volume_by(argument: &Path, locate: impl Fn(&Path) -> Result<VolumePath>) -> Result<PathBuf> {
@@ -281,6 +290,8 @@ fn split(argument: &Path) -> Option<(PathBuf, Vec<u8>)> {
 /// A place below a mount.
 struct Found {
     mount: fuse::MountInfo,
+    /// What is mounted, in the volume: its root, or a directory (`subdir`, a bind mount).
+    top: Vec<u8>,
     /// What follows its path: the sign and the name of a snapshot, and the path in it.
     snapshot: Vec<u8>,
 }
@@ -292,7 +303,7 @@ impl Found {
         let volume = std::fs::canonicalize(&volume).unwrap_or(volume);
         let mut inner = self.mount.inner_path.into_os_string().into_vec();
         inner.extend_from_slice(&self.snapshot);
-        VolumePath { volume, inner, typed: argument.to_owned() }
+        VolumePath { volume, inner, typed: argument.to_owned(), top: self.top }
     }
 
     /// Refuses a read-only mount: the daemon would make the changes anyway, as it does for others.
@@ -314,7 +325,13 @@ fn below_mount(argument: &Path, last: Last, signs: Signs) -> Result<Option<Found
     }
     let walked = link::walk(argument, last, signs)?;
     match (mounts::at(&walked.path)?, walked.link) {
-        (Some(mount), _) => Ok(Some(Found { mount, snapshot: walked.snapshot })),
+        (Some(mount), _) => {
+            let below = walked.path.strip_prefix(&mount.mount_point);
+            let below = below.map_or(0, |below| below.components().count());
+            let top = mount.inner_path.ancestors().nth(below).unwrap_or(Path::new("/"));
+            let top = top.as_os_str().as_bytes().to_vec();
+            Ok(Some(Found { mount, top, snapshot: walked.snapshot }))
+        }
         (None, Some(link)) if mounts::at(&link)?.is_some() => Err(link::leads_out(argument, &link)),
         (None, _) => Ok(None),
     }
@@ -451,6 +468,7 @@ mod tests {
             volume: PathBuf::from("/v"),
             inner: inner.to_vec(),
             typed: PathBuf::from(typed),
+            top: Vec::new(),
         };
         let typed = |place: &VolumePath, path: &str| {
             let failure =
@@ -469,5 +487,13 @@ mod tests {
         // path.
         let other = place("mnt/link", b"/a/b");
         assert_eq!((typed(&other, "/a/b"), typed(&other, "/a")), ("mnt/link".into(), "/a".into()));
+        // A mount of `/a/b`, on a directory that is called so, too.
+        let mut mounted = place("/x/a/b/c", b"/a/b/c");
+        mounted.top = b"/a/b".to_vec();
+        assert_eq!(typed(&mounted, "/a/b/d"), "/a/b/d");
+        for (path, shown) in [("/a/b/c/e", "/x/a/b/c/e"), ("/a/b", "/x/a/b"), ("/a", "/a")] {
+            assert_eq!(typed(&mounted, path), shown);
+        }
+        assert_eq!(mounted.shown(b"/a"), b"/v:/a");
     }
 }

@@ -45,7 +45,7 @@ pub use outcome::ended_by;
 pub use reader::{End, TraceReader};
 pub use record_call::Traced;
 pub use recorder::{Limits, Recorder, Sink};
-pub use summary::{OfCall, Percentiles, Summary};
+pub use summary::{Distinct, OfCall, Percentiles, Summary};
 pub use writer::TraceWriter;
 
 /// What can be wrong with a trace.

@@ -85,22 +85,62 @@ impl OfCall {
     }
 }
 
-/// Counts of a trace.
+/// What a number in a set takes, by an upper estimate: leaves of the set are half full at least.
+const NUMBER_BYTES: usize = 2 * size_of::<u64>() + 8;
+
+/// Numbers that a trace has, each counted once, as far as the memory for them goes.
 #[derive(Debug, Default)]
+pub struct Distinct {
+    seen: BTreeSet<u64>,
+    /// Whether there are more than were counted.
+    pub is_more: bool,
+}
+
+impl Distinct {
+    /// How many were counted: all, or the least that there are.
+    pub fn count(&self) -> u64 {
+        self.seen.len() as u64
+    }
+
+    fn add(&mut self, number: u64, left: &mut usize) {
+        if self.seen.contains(&number) {
+            return;
+        }
+        match left.checked_sub(NUMBER_BYTES) {
+            Some(rest) => {
+                *left = rest;
+                self.seen.insert(number);
+            }
+            None => self.is_more = true,
+        }
+    }
+}
+
+/// Counts of a trace. Its memory is bounded: of the calls there are as many kinds as the format
+/// has, and numbers are counted within what [`Summary::within`] was given.
+#[derive(Debug)]
 pub struct Summary {
+    /// Bytes of memory left for numbers.
+    left: usize,
     /// By kind of call.
     pub calls: BTreeMap<Call, OfCall>,
     /// Start of the first event and end of the last, in nanoseconds.
     pub span: Option<(u64, u64)>,
     /// Users.
-    pub users: BTreeSet<u32>,
+    pub users: Distinct,
     /// Processes.
-    pub processes: BTreeSet<u32>,
+    pub processes: Distinct,
     /// Inodes that were returned or used.
-    pub nodes: BTreeSet<u64>,
+    pub nodes: Distinct,
 }
 
 impl Summary {
+    /// Counts within so many bytes of memory for numbers of users, processes and inodes.
+    pub fn within(memory: usize) -> Summary {
+        let [users, processes, nodes] = [(); 3].map(|()| Distinct::default());
+        Summary { left: memory, calls: BTreeMap::new(), span: None, users, processes, nodes }
+    }
+
     /// Counts an event.
     pub fn add(&mut self, event: &Event<'_>) {
         let of = self.calls.entry(event.call).or_default();
@@ -117,11 +157,11 @@ impl Summary {
         let (first, last) = self.span.unwrap_or((u64::MAX, 0));
         let end = event.at.saturating_add(event.took);
         self.span = Some((first.min(event.at), last.max(end)));
-        self.users.insert(event.uid);
-        self.processes.insert(event.pid);
-        self.nodes.insert(event.node);
+        self.users.add(event.uid.into(), &mut self.left);
+        self.processes.add(event.pid.into(), &mut self.left);
+        self.nodes.add(event.node, &mut self.left);
         if event.found.node != 0 {
-            self.nodes.insert(event.found.node);
+            self.nodes.add(event.found.node, &mut self.left);
         }
     }
 
@@ -134,6 +174,24 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A trace may have as many inodes as it has events.
+    #[test]
+    fn numbers_are_counted_within_their_memory() {
+        for (fits, counted) in [(7, 5), (5, 3), (2, 0), (0, 0)] {
+            let mut summary = Summary::within(fits * NUMBER_BYTES);
+            for node in [1, 2, 3, 4, 5, 1, 2, 5] {
+                summary.add(&Event { uid: 7, pid: 9, node, ..Event::new(Call::Getattr) });
+            }
+            assert_eq!(summary.nodes.count(), counted, "{fits}");
+            assert_eq!(summary.nodes.is_more, counted < 5, "{fits}");
+            assert_eq!(
+                (summary.users.count(), summary.users.is_more),
+                (fits.min(1) as u64, fits == 0)
+            );
+            assert_eq!(summary.events(), 8, "calls are counted all the same");
+        }
+    }
 
     #[test]
     fn a_histogram_has_each_latency_below_the_next_power_of_two() {

@@ -98,8 +98,6 @@ pub(crate) struct Gathered {
     gone: Vec<(Vec<u8>, bool)>,
     /// Names of what is in the new state alone.
     fresh: Vec<Vec<u8>>,
-    /// Further names in the new state of which attributes are sent.
-    attributes: Vec<Vec<u8>>,
     bytes: u64,
 }
 
@@ -191,10 +189,8 @@ impl Gathered {
     }
 
     /// Has files sent again by all of their names, in the old state and in the new one, whatever
-    /// their changes are. Has attributes of others sent again.
-    pub(crate) fn send_again(&mut self, again: Again) {
-        let [old, new] = again.files;
-        self.attributes = again.attributes;
+    /// their changes are.
+    pub(crate) fn send_again(&mut self, [old, new]: Again) {
         for (known, named) in self.known.iter().zip([&old, &new]) {
             for at in named.iter().filter_map(|(node, _)| known.get(node)) {
                 self.groups[*at] = Group::default();
@@ -239,7 +235,6 @@ impl Gathered {
             touched.extend(translate(&self.moved, crate::walk::split(path).0));
         }
         plan.attributes.extend(touched);
-        plan.attributes.extend(self.attributes);
         plan.attributes.insert(Vec::new());
         Ok(plan)
     }

@@ -1,13 +1,14 @@
-//! Files of which a rollback changed which names they have. A directory that is rolled back becomes
-//! a subvolume of its own. A file in it that also had a name outside of it becomes two files with
-//! one number. A comparison pairs files by their numbers within a subvolume, so it does not name
-//! them. An increment sends them again, with all of their names. Where one of the two is gone, the
-//! receiver removes a name of the other, which changes a time: its attributes are sent again.
+//! Files of which a rollback changed which names they have: a directory that is rolled back becomes
+//! a subvolume of its own, and a file in it that also had a name outside of it becomes two files
+//! with one number. A comparison pairs files by their numbers within a subvolume, so it does not
+//! name them; an increment sends them again, with all of their names. It does so with each file of
+//! several names that has other names than before. A comparison may have found these as names of
+//! several files.
 //!
-//! Both states are walked for them, which takes time in proportion to the names. That is done only
-//! where a directory is a subvolume in one of the states alone (`Compared::separated`). Memory is
-//! for files with several names, and for directories that wait; it counts with that of the changes.
-//! A directory that contains itself is refused by its path.
+//! Both states are walked for them, which takes time in proportion to the names: only where a
+//! rollback may have divided files (`Compared::separated`). Memory is for files with several names,
+//! and for directories that wait; it counts with that of the changes. A directory that contains
+//! itself is refused by its path.
 
 use device::{Map, Set};
 use fs::{FileSystem, WalkControl};
@@ -42,18 +43,11 @@ struct Found {
 /// What is done with a name: it, the path of its directory, and the memory that is used.
 type Take<'a> = dyn FnMut(&Found, &[u8], &mut usize) -> Result<()> + 'a;
 
-/// What an increment sends besides what a comparison names.
-#[derive(Default)]
-pub(crate) struct Again {
-    /// The names, in the old state and in the new one, of files that are sent again.
-    pub(crate) files: [Named; 2],
-    /// Names in the new state of which attributes are sent.
-    pub(crate) attributes: Vec<Vec<u8>>,
-}
+/// The names, in the old state and in the new one, of files that are sent again.
+pub(crate) type Again = [Named; 2];
 
-/// Finds the files with several names in one of the states. They are those whose number is that of
-/// more than one file in one of the states. Of the others, they are those that have other names
-/// than before.
+/// Finds the files with several names in one of the states that are sent again. Their number is
+/// that of more than one file in one of the states, or they have other names than before.
 pub(crate) fn find(job: &Job<'_>, (old, new): (NodeId, NodeId), used: &mut usize) -> Result<Again> {
     let mut numbers = Set::default();
     for root in [old, new] {
@@ -90,12 +84,11 @@ fn sorted_out(names: Map<Ino, [Named; 2]>) -> Again {
         }
         let is_one = |named: &Named| named.windows(2).all(|pair| pair[0].0 == pair[1].0);
         let paths = |named: &Named| named.iter().map(|(_, path)| path.clone()).collect::<Vec<_>>();
-        if !named.iter().all(is_one) {
-            for (files, named) in again.files.iter_mut().zip(named) {
+        let is_as_before = named.iter().all(is_one) && paths(&named[0]) == paths(&named[1]);
+        if !is_as_before {
+            for (files, named) in again.iter_mut().zip(named) {
                 files.extend(named);
             }
-        } else if paths(&named[0]) != paths(&named[1]) {
-            again.attributes.extend(named[1].first().map(|(_, path)| path.clone()));
         }
     }
     again

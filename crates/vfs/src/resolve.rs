@@ -20,7 +20,7 @@ pub fn resolve<F: FileSystem + ?Sized>(
     path: &[u8],
     follow: Follow,
 ) -> FsResult<Entry> {
-    resolve_by(fs, caller, (path, follow), &mut |at, name| fs.lookup(caller, at.node, name))
+    resolve_by(fs, caller, (path, follow), &mut |at, name| fs.lookup(caller, at.node, name.bytes))
 }
 
 /// The same, with another look-up of names. The caller may search the directory.
@@ -36,7 +36,15 @@ pub(crate) fn resolve_by<F: FileSystem + ?Sized>(
 }
 
 /// Finds a name in a directory, and takes one look-up of what it finds.
-pub(crate) type Lookup<'a> = &'a mut dyn FnMut(Entry, &[u8]) -> FsResult<Entry>;
+pub(crate) type Lookup<'a> = &'a mut dyn FnMut(Entry, Name<'_>) -> FsResult<Entry>;
+
+/// A name that is looked up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Name<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Whether the caller gave it. Otherwise it is in the target of a symbolic link.
+    pub(crate) is_given: bool,
+}
 
 struct Walk<'a, F: ?Sized> {
     fs: &'a F,
@@ -55,10 +63,14 @@ impl<F: FileSystem + ?Sized> Walk<'_, F> {
         // Components left to walk, the next one last; targets of links are pushed on top.
         let mut rest: Vec<Vec<u8>> = Vec::new();
         push(&mut rest, path);
+        // Those of the path are below those of targets.
+        let mut given = rest.len();
         let mut directory = path.ends_with(b"/");
         let mut at = start;
         while let Some(name) = rest.pop() {
-            let result = self.step(at, &name);
+            let is_given = rest.len() < given;
+            given = given.min(rest.len());
+            let result = self.step(at, Name { bytes: &name, is_given });
             let next = match result {
                 Ok(next) => next,
                 Err(error) => {
@@ -96,7 +108,7 @@ impl<F: FileSystem + ?Sized> Walk<'_, F> {
         Ok(at)
     }
 
-    fn step(&mut self, at: Entry, name: &[u8]) -> FsResult<Entry> {
+    fn step(&mut self, at: Entry, name: Name<'_>) -> FsResult<Entry> {
         if at.attr.kind != Kind::Directory {
             return Err(FsError::NotDirectory);
         }

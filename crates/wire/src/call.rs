@@ -13,7 +13,13 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: daemon and command are nearly always
 /// the same program, and otherwise the error names the one to restart.
-pub const VERSION: u32 = 31;
+pub const VERSION: u32 = 32;
+
+/// Bytes of memory of a stream or dump whose caller names none.
+pub const STREAM_MEMORY: u64 = 256 << 20;
+
+/// The same of a comparison.
+pub const DIFF_MEMORY: u64 = 64 << 20;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,8 +214,9 @@ pub enum Call<'a> {
         old: &'a [u8],
         /// The directory in the new state.
         new: &'a [u8],
-        /// Bytes of memory at the daemon.
-        memory: u64,
+        /// Most bytes of memory at the daemon; `None`: [`DIFF_MEMORY`], or half of what the
+        /// caller's share has left.
+        memory: Option<u64>,
     },
     /// Sends a snapshot as a stream of `pando send`, as `Data`.
     Send {
@@ -219,8 +226,9 @@ pub enum Call<'a> {
         snapshot: &'a [u8],
         /// The token of a stream that was cut.
         token: Option<&'a str>,
-        /// Most bytes of memory.
-        memory: u64,
+        /// Most bytes of memory; `None`: [`STREAM_MEMORY`], or half of what the caller's share has
+        /// left.
+        memory: Option<u64>,
         /// Whether the stream is only measured.
         dry_run: bool,
         /// The name of the hold that keeps the snapshot as the next base; `None`: none is set.
@@ -230,8 +238,8 @@ pub enum Call<'a> {
     Dump {
         /// The directory.
         path: &'a [u8],
-        /// Most bytes of memory.
-        memory: u64,
+        /// Most bytes of memory, as of a stream.
+        memory: Option<u64>,
     },
     /// Begins to receive a stream on this connection.
     ReceiveOpen {

@@ -51,7 +51,7 @@ mod bytes;
 
 pub use attr::{Attr, Kind};
 pub use bytes::Bytes;
-pub use call::{Call, HELLO_MAGIC, Hello, Request, VERSION, Welcome};
+pub use call::{Call, DIFF_MEMORY, HELLO_MAGIC, Hello, Request, STREAM_MEMORY, VERSION, Welcome};
 pub use codec::{DecodeError, decode, encode};
 pub use difference::Difference;
 pub use export::{ExportItem, remembered_bytes};

@@ -152,7 +152,8 @@ pub struct Merges {
     pub under_way: Option<(u64, u64)>,
     /// For the next planned one: its runs and their bytes.
     pub next: Option<(u64, u64)>,
-    /// Runs of the deepest tree.
+    /// Runs of the deepest tree of the durable state. A file has all runs that one checkpoint or
+    /// compaction wrote, so there may be more runs than files.
     pub depth: u64,
     /// Maximum bytes per second; 0: no bound.
     pub rate: u64,

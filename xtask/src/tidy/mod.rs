@@ -28,6 +28,7 @@ mod queries;
 mod records;
 mod scheduler;
 mod scripts;
+mod steps;
 mod tree;
 mod wrappers;
 
@@ -74,6 +75,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(queries::check(&tree));
     problems.extend(records::check(&tree));
     problems.extend(scheduler::check(&tree));
+    problems.extend(steps::check(&tree));
     problems.extend(wrappers::check(&tree));
     problems.extend(knowledge::check_lists(&tree));
     problems.extend(format_pages::check(&tree));

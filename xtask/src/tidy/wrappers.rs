@@ -17,6 +17,56 @@ const WRAPPERS: [(&str, &str); 2] = [
     ("crates/vfs/src/virtual_dirs/mod.rs", "FileSystem for VirtualDirs"),
 ];
 
+/// Wrappers that leave some methods to the body in the trait, or to what is below: the file, where
+/// their methods begin, and the methods that they inherit.
+const INHERITING: [(&str, &str, &[&str]); 2] = [
+    (
+        "crates/remote/src/client/filesystem.rs",
+        "FileSystem for RemoteFs",
+        // A mount of a server has no nodes of its own, and its virtual directories are the
+        // server's.
+        &[
+            "find_by_number",
+            "may_be_held",
+            "inode_uppers",
+            "unsettled",
+            "settle",
+            "holds_name",
+            "set_shown_root",
+            "is_volatile",
+            "takes_snapshots",
+            "is_computed",
+        ],
+    ),
+    (
+        "crates/trace/src/traced.rs",
+        "Layer for Traced",
+        // They cannot fail and take no time, or are no calls of programs on files.
+        &[
+            "generation",
+            "may_be_held",
+            "inode_uppers",
+            "forget",
+            "unsettled",
+            "settle",
+            "now",
+            "set_invalidate",
+            "is_in_snapshot",
+            "holds_name",
+            "epoch",
+            "keeps_locks",
+            "lock",
+            "test_lock",
+            "unlock",
+            "set_shown_root",
+            "is_volatile",
+            "waits",
+            "takes_snapshots",
+            "is_computed",
+        ],
+    ),
+];
+
 /// All rules about wrappers.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
     let methods = methods(tree.text(TRAIT).unwrap_or_default());
@@ -35,6 +85,20 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
             }
         }
     }
+    for (wrapper, begins, inherited) in INHERITING {
+        let text = tree.text(wrapper).unwrap_or_default();
+        let block = text.split_once(begins).map_or("", |(_, from)| from);
+        let block = block.split("\n}\n").next().unwrap_or_default();
+        for method in &methods {
+            let is_defined = block.contains(&format!(" {method}("));
+            if is_defined == inherited.contains(method) {
+                problems.push(format!(
+                    "{wrapper}: `{method}` of {TRAIT} is to be defined there, or to be inherited \
+                     by the list in xtask/src/tidy/wrappers.rs"
+                ));
+            }
+        }
+    }
     problems
 }
 
@@ -49,7 +113,7 @@ fn methods(code: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::super::Tree;
-    use super::check;
+    use super::{INHERITING, check};
 
     #[test]
     fn method_that_is_not_forwarded_is_reported() {
@@ -64,15 +128,37 @@ mod tests {
         let tree = |layer: &str, dirs: &str| {
             let other = "impl Other {\n    fn call_0(&self) {}\n}\n";
             let dirs = format!("impl FileSystem for VirtualDirs {{\n{dirs}}}\n{other}");
+            let [remote, traced] =
+                INHERITING.map(|(path, begins, _)| (path, format!("impl {begins} {{\n{all}}}\n")));
             check(&Tree::of(&[
                 ("crates/vfs/src/api.rs", &api),
                 ("crates/vfs/src/layer.rs", layer),
                 ("crates/vfs/src/virtual_dirs/mod.rs", &dirs),
+                (remote.0, &remote.1),
+                (traced.0, &traced.1),
             ]))
         };
         assert!(tree(&all, &all).is_empty());
         for problems in [tree(&fewer, &all), tree(&all, &fewer)] {
             assert!(problems.len() == 1 && problems[0].contains("`call_0`"), "{problems:?}");
         }
+    }
+
+    /// A method that a wrapper neither defines nor is known to inherit, and one that it does both.
+    #[test]
+    fn method_that_is_inherited_unseen_is_reported() {
+        let lines = |names: &[String]| -> String {
+            names.iter().map(|name| format!("    fn {name}(&self) {{}}\n")).collect()
+        };
+        let (path, begins, inherited) = INHERITING[0];
+        let mut names: Vec<String> = (0..30).map(|at| format!("call_{at}")).collect();
+        names.push(inherited[0].to_owned());
+        let api = format!("pub trait FileSystem: Send {{\n{}}}\n", lines(&names));
+        let of = |names: &[String]| {
+            let block = format!("impl {begins} {{\n{}}}\n", lines(names));
+            let found = check(&Tree::of(&[("crates/vfs/src/api.rs", &api), (path, &block)]));
+            found.iter().filter(|one| one.starts_with(path)).count()
+        };
+        assert_eq!((of(&names[..30]), of(&names[1..30]), of(&names)), (0, 1, 1));
     }
 }

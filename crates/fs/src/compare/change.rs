@@ -68,8 +68,8 @@ pub struct Compared {
     pub changes: u64,
     /// Whether the receiver of the changes ended it.
     pub is_cut: bool,
-    /// Directories that are the root of a subvolume in one of the states alone, as after a
-    /// rollback. One file with a name in the directory and one outside may then be two files, or
-    /// the reverse, and no change names that.
+    /// Directories that are, or may be, the root of a subvolume in one of the states alone, as by a
+    /// rollback. What was one file with a name in the directory and one outside may be two files
+    /// then, or the reverse, and no change names that.
     pub separated: u64,
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use device::Set;
+use device::{Map, Set};
 use format::entry_record::Target;
 use format::subvolume_record::SubvolumeRecord;
 use search::NamedEntry;
@@ -24,6 +24,40 @@ pub(super) struct Task {
     pub(super) halves: [Option<Half>; 2],
     /// Whether it has another name, or is in another directory.
     pub(super) is_moved: bool,
+}
+
+/// Lineages of the subvolumes that were compared. A rollback gives the subvolume that it makes the
+/// lineage of the one that the directory was in. No other two of one state have one lineage.
+#[derive(Default)]
+pub(super) struct Lineages {
+    /// Of subvolumes that are in both states.
+    paired: Set<u64>,
+    /// How many subvolumes are in one state alone, by lineage.
+    alone: Map<u64, u64>,
+}
+
+impl Lineages {
+    /// Adds a subvolume that is in both states.
+    pub(super) fn pair(&mut self, [old, new]: [u64; 2]) {
+        if old == new {
+            self.paired.insert(old);
+        } else {
+            self.alone(old);
+            self.alone(new);
+        }
+    }
+
+    fn alone(&mut self, lineage: u64) {
+        *self.alone.entry(lineage).or_default() += 1;
+    }
+
+    /// How many subvolumes of one state alone were, or became, a directory of another one: that has
+    /// their lineage.
+    pub(super) fn separated(&self) -> u64 {
+        let is_other =
+            |(lineage, count): &(&u64, &u64)| **count > 1 || self.paired.contains(*lineage);
+        self.alone.iter().filter(is_other).map(|(_, count)| count).sum()
+    }
 }
 
 /// What pairs the mounts of two states.
@@ -121,7 +155,7 @@ impl Mounts {
     }
 
     /// What is to be compared.
-    pub(super) fn pair(self) -> Vec<Task> {
+    pub(super) fn pair(self, lineages: &mut Lineages) -> Vec<Task> {
         let Mounts { found, over, mut tasks, .. } = self;
         let mut which = 0;
         let [mut old, mut new] = found.map(|mounts| {
@@ -144,7 +178,10 @@ impl Mounts {
             let mut left = Vec::new();
             for mount in old {
                 match by_key.get_mut(&key(&mount)).and_then(Vec::pop) {
-                    Some(other) => tasks.push(task(mount, other)),
+                    Some(other) => {
+                        lineages.pair([mount.lineage, other.lineage]);
+                        tasks.push(task(mount, other));
+                    }
                     None => left.push(mount),
                 }
             }
@@ -152,6 +189,7 @@ impl Mounts {
         }
         for (which, mounts) in [(OLD, old), (NEW, new)] {
             for mount in mounts {
+                lineages.alone(mount.lineage);
                 let mut halves = [None, None];
                 halves[which] = Some(mount.half);
                 tasks.push(Task { halves, is_moved: false });

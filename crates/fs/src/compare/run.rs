@@ -18,7 +18,7 @@ use super::bounds::Bounds;
 use super::change::{Compared, Difference};
 use super::gather::{Gathering, Noted, Notes, Pair};
 use super::judge::{Judge, Verdict};
-use super::mounts::{Mounts, Task, half};
+use super::mounts::{Lineages, Mounts, Task, half};
 use super::side::{NEW, Side};
 use crate::Fs;
 
@@ -82,10 +82,11 @@ impl Fs {
         let tops = [&places[0], &places[1]].map(|(subvol, ino)| (subvol.id.0, *ino));
         let pin = self.pin_corrected(&tops)?;
         let records = Records { read: &*pin, tree: VOLUME, searchable: &CARRY_NOTHING };
-        let mut halves = [None, None];
+        let (mut halves, mut lineages) = ([None, None], [0; 2]);
         for (which, (subvol, ino)) in places.into_iter().enumerate() {
             let record = records.subvolume(subvol.id.0).map_err(from_search)?;
             let record = record.ok_or(FsError::Stale)?;
+            lineages[which] = record.lineage;
             let mut half = half(subvol.id.0, &record, Vec::new());
             half.root = ino;
             let mut side = Side::new(records, half.clone(), (caller, bounds));
@@ -111,14 +112,17 @@ impl Fs {
             records,
             bounds,
             cancel,
+            lineages: Lineages::default(),
             sorted: Sorted::new(emit, bounds.sorted_bytes),
         };
+        run.lineages.pair(lineages);
         let mut tasks = vec![Task { halves, is_moved: false }];
         while let Some(task) = tasks.pop() {
             if run.task(task, &mut tasks)?.is_break() {
                 break;
             }
         }
+        run.sorted.compared.separated += run.lineages.separated();
         Ok(run.sorted.finish())
     }
 }
@@ -131,6 +135,7 @@ struct Run<'a, 'e> {
     records: Records<'a>,
     bounds: Bounds,
     cancel: &'a AtomicBool,
+    lineages: Lineages,
     sorted: Sorted<'e>,
 }
 
@@ -158,7 +163,7 @@ impl Run<'_, '_> {
             if let Some(mut mounts) = mounts.take() {
                 mounts.drop_separate(&mut pair.sides)?;
                 self.sorted.compared.separated += mounts.separated();
-                tasks.extend(mounts.pair());
+                tasks.extend(mounts.pair(&mut self.lineages));
             }
             from = notes.next_range();
             let how = (task.is_moved, has_passed);

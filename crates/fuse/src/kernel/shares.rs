@@ -74,7 +74,7 @@ fn may_take_long(request: &Request<'_>, takes_snapshots: impl FnOnce(u64) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::slow::message;
+    use crate::kernel::slow::{is_change, message};
 
     fn take_in(
         shares: &Shares,
@@ -88,6 +88,74 @@ mod tests {
 
     fn take(shares: &Shares, opcode: u32, user: u32) -> Option<Share<'_>> {
         take_in(shares, opcode, user, false)
+    }
+
+    /// Requests that change something, in a short time.
+    const CHANGES: [&str; 8] =
+        ["SYMLINK", "MKNOD", "LINK", "WRITE", "SETXATTR", "REMOVEXATTR", "CREATE", "TMPFILE"];
+
+    /// Requests that change something, and may take long.
+    const LONG_CHANGES: [&str; 8] = [
+        "SETATTR",
+        "MKDIR",
+        "UNLINK",
+        "RMDIR",
+        "RENAME",
+        "FALLOCATE",
+        "RENAME2",
+        "COPY_FILE_RANGE",
+    ];
+
+    /// Requests that change nothing, and may take long.
+    const LONG: [&str; 3] = ["FSYNC", "FSYNCDIR", "LSEEK"];
+
+    /// All others.
+    const SHORT: [&str; 23] = [
+        "LOOKUP",
+        "FORGET",
+        "GETATTR",
+        "READLINK",
+        "OPEN",
+        "READ",
+        "STATFS",
+        "RELEASE",
+        "GETXATTR",
+        "LISTXATTR",
+        "FLUSH",
+        "INIT",
+        "OPENDIR",
+        "READDIR",
+        "RELEASEDIR",
+        "GETLK",
+        "SETLK",
+        "SETLKW",
+        "INTERRUPT",
+        "DESTROY",
+        "BATCH_FORGET",
+        "READDIRPLUS",
+        "STATX",
+    ];
+
+    /// Both have a default: a new request is added to one of the lists, and so decided.
+    #[test]
+    fn each_request_is_decided() {
+        let numbers = include_str!("numbers.rs");
+        let block = numbers.split("mod op {").nth(1).expect("the numbers");
+        let lines = block.split("\n}").next().unwrap_or_default().lines();
+        let constants = lines.filter_map(|line| line.trim().strip_prefix("pub(crate) const "));
+        let mut count = 0;
+        for (name, number) in constants.filter_map(|rest| rest.split_once(": u32 = ")) {
+            let opcode = number.trim_end_matches(';').parse().expect("a number");
+            let is = |list: &[&str]| list.contains(&name);
+            let lists = [is(&CHANGES), is(&LONG_CHANGES), is(&LONG), is(&SHORT)];
+            assert_eq!(lists.iter().filter(|is| **is).count(), 1, "{name} is in one of the lists");
+            assert_eq!(is_change(opcode), lists[0] || lists[1], "{name}");
+            let message = message(opcode, 2, 7, 0);
+            let request = Request::parse(&message).expect("a request");
+            assert_eq!(may_take_long(&request, |_| true), lists[1] || lists[2], "{name}");
+            count += 1;
+        }
+        assert_eq!(count, CHANGES.len() + LONG_CHANGES.len() + LONG.len() + SHORT.len());
     }
 
     #[test]

@@ -108,7 +108,8 @@ pub(super) fn may_wait(adapter: &Adapter, request: &Request<'_>) -> bool {
     }
 }
 
-fn is_change(opcode: u32) -> bool {
+/// Whether a request changes something.
+pub(super) fn is_change(opcode: u32) -> bool {
     matches!(
         opcode,
         op::SETATTR

@@ -40,9 +40,10 @@ pub(crate) struct DiffArgs {
     /// Print unified diffs of text files, too
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) patch: bool,
-    /// Memory at the daemon, and for changes that -p keeps; at most 256M unless as root
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = memory)]
-    pub(crate) memory: u64,
+    /// Memory at the daemon, and for changes that -p keeps; at most 256M unless as root [default:
+    /// 64M, or half of what other requests of this user leave]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<u64>,
     /// Exit with 1 if anything differs
     #[arg(long)]
     pub(crate) exit_code: bool,

@@ -1,4 +1,4 @@
-//! Serving volumes to other machines, and certificates for that.
+//! Serving volumes to other machines, certificates for that, and mounts of such volumes.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -143,4 +143,21 @@ pub(crate) struct CertsArgs {
     /// How long certificates of servers and clients are valid
     #[arg(long, value_name = "DAYS", default_value_t = 365)]
     pub(crate) days: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FarMountArgs {
+    /// URL of the volume
+    pub(crate) volume: PathBuf,
+    /// Where to mount it
+    pub(crate) mnt: PathBuf,
+    /// Record all calls of the mount there
+    #[arg(long)]
+    pub(crate) trace: Option<PathBuf>,
+    /// Longest trace
+    #[arg(long, requires = "trace")]
+    pub(crate) trace_limit: Option<u64>,
+    /// Mount options
+    #[arg(long, short = 'o', value_delimiter = ',')]
+    pub(crate) options: Vec<String>,
 }

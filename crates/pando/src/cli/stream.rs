@@ -88,9 +88,10 @@ pub(crate) struct SendArgs {
     /// Print the size of the stream only
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
-    /// Memory for changes and for files with several names; at most 256M unless as root
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
-    pub(crate) memory: u64,
+    /// Memory for changes and for files with several names; at most 256M unless as root [default:
+    /// 256M, or half of what other streams of this user leave]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<u64>,
     /// The name of the hold on the snapshot: one for each receiver
     #[arg(long, value_name = "NAME", default_value = "sent")]
     pub(crate) hold: OsString,
@@ -134,8 +135,9 @@ pub(crate) struct DumpArgs {
     #[arg(long, value_enum, default_value = "lines")]
     pub(crate) format: DumpFormat,
     /// Memory for names of directories and files with several names; at most 256M unless as root
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
-    pub(crate) memory: u64,
+    /// [default: 256M, or half of what other streams of this user leave]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<u64>,
 }
 
 #[derive(Debug, Args)]

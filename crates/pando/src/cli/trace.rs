@@ -37,6 +37,10 @@ pub(crate) enum TraceVerb {
     Info {
         /// The trace
         file: PathBuf,
+        /// Memory for the numbers of users, processes and inodes; beyond it the counts of these
+        /// are the least that there are
+        #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
+        memory: u64,
     },
     /// Convert a trace to lines of JSON, or such lines to a trace
     #[command(after_help = "Example:\n  pando trace convert build.trace - | jq .call")]

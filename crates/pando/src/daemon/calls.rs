@@ -120,7 +120,7 @@ pub(super) fn answer(
 fn diff(
     server: &Server,
     caller: &Caller,
-    (old, new, memory): (&[u8], &[u8], u64),
+    (old, new, memory): (&[u8], &[u8], Option<u64>),
     replies: &mut Replies,
 ) -> Answered<Answer> {
     // A change that returned before this call is in the present state.
@@ -133,7 +133,7 @@ fn diff(
     }
     let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
     let entries = (&from.entry, &to.entry);
-    let entries = (entries, stream_terms::bounded(caller, memory));
+    let entries = (entries, stream_terms::given(caller, memory));
     let done = diff::diff(fs, caller, entries, &peer, &mut |body| replies.part(body));
     done.map(|()| Answer::Nothing).map_err(|failure| match failure.kind {
         FailureKind::Interrupted => failure,

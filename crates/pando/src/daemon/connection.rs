@@ -165,7 +165,8 @@ fn try_serve(
             request.call,
             Call::ImportOpen { .. } | Call::ScanOpen { .. } | Call::ReceiveOpen { .. }
         );
-        let load = (load::load(&request.call), load::memory(&request.call, is_far));
+        let load =
+            (load::load(&request.call), load::memory(&request.call, is_far.then_some(stream)));
         let task = name(&request.call).map(|what| Task { what, continues });
         let was_idle = work.is_none();
         if was_idle && task.is_some() && !server.set_busy(id, task) {
@@ -182,8 +183,11 @@ fn try_serve(
                 let ended = settled(server, ended);
                 replies.send(ended.map_or_else(Body::Failed, Body::Done))?;
             }
-            call => match load::bounded(&call).and_then(|()| server.begin(id, load)) {
-                Ok(()) => answer((server, id), &caller, call, &mut work, &mut replies)?,
+            mut call => match load::bounded(&call).and_then(|()| server.begin(id, load)) {
+                Ok(memory) => {
+                    load::give(&mut call, memory);
+                    answer((server, id), &caller, call, &mut work, &mut replies)?;
+                }
                 Err(failure) => replies.send(Body::Failed(failure))?,
             },
         }
@@ -254,7 +258,51 @@ fn name(call: &Call<'_>) -> Option<&'static str> {
         Call::QuotaSet { .. } | Call::OwnerQuotaSet { .. } | Call::QuotaCheck => {
             "a count for a quota"
         }
-        _ => "a request",
+        Call::Status
+        | Call::Info { .. }
+        | Call::Stat { .. }
+        | Call::SnapshotCreate { .. }
+        | Call::SnapshotList { .. }
+        | Call::SnapshotsOfVolume { .. }
+        | Call::SnapshotDeleteNumber { .. }
+        | Call::SnapshotDelete { .. }
+        | Call::SnapshotRename { .. }
+        | Call::ScheduleSet { .. }
+        | Call::ScheduleGet { .. }
+        | Call::Schedules
+        | Call::SnapshotHold { .. }
+        | Call::Clone { .. }
+        | Call::Rollback { .. }
+        | Call::Remove { .. }
+        | Call::Reclaiming { .. }
+        | Call::SubvolumeCreate { .. }
+        | Call::Receive { .. }
+        | Call::ReceiveClose
+        | Call::ReceiveToken { .. }
+        | Call::Searchable
+        | Call::Declare { .. }
+        | Call::ClusterLimits { .. }
+        | Call::IndexFlush { .. }
+        | Call::Sync
+        | Call::ImportPublish { .. }
+        | Call::Import { .. }
+        | Call::ImportEnter { .. }
+        | Call::ImportFlush
+        | Call::ImportClose
+        | Call::ScanInfo
+        | Call::ScanFollow { .. }
+        | Call::ScanDirectories
+        | Call::Scan { .. }
+        | Call::ScanFlush
+        | Call::ScanClose { .. }
+        | Call::QuotaGet { .. }
+        | Call::OwnerQuotaGet { .. }
+        | Call::QuotaList
+        | Call::TrashSet { .. }
+        | Call::TrashList { .. }
+        | Call::TrashEmpty { .. }
+        | Call::Restore { .. }
+        | Call::RestoreFrom { .. } => "a request",
     })
 }
 

@@ -61,8 +61,10 @@ fn failed(error: FsError) -> Failure {
                  of a directory above; `diff -r` compares any two",
             )
         }
-        FsError::LimitReached(what) => Failure::new(FailureKind::Other, what.to_owned())
-            .hint("raise --memory, or compare a directory below"),
+        FsError::LimitReached(what) => Failure::new(FailureKind::Other, what.to_owned()).hint(
+            "raise --memory (without it, other requests of a user leave less), or compare a \
+                 directory below",
+        ),
         FsError::NotPermitted(what) => {
             Failure::new(FailureKind::Invalid, format!("{what} is not a state of a directory"))
                 .hint("name a directory, a clone of it, or DIR@SNAPSHOT")

@@ -124,7 +124,7 @@ fn of_a_dump(name: &[u8]) -> Option<u64> {
 pub(super) fn dump(
     server: &Server,
     caller: &Caller,
-    (path, memory): (&[u8], u64),
+    (path, memory): (&[u8], Option<u64>),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {
@@ -153,10 +153,10 @@ pub(super) fn dump(
 fn lines(
     fs: &Volume,
     caller: &Caller,
-    (node, path, memory): (NodeId, &[u8], u64),
+    (node, path, memory): (NodeId, &[u8], Option<u64>),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
 ) -> Answered<Answer> {
-    let memory = stream_terms::bounded(caller, memory);
+    let memory = stream_terms::given(caller, memory);
     let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
     let mut emit = |part: &[u8]| {
         let failed = send(Body::Data(part.into())).err();

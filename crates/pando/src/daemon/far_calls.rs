@@ -26,14 +26,71 @@ pub(super) fn check(call: &mut Call<'_>, caller: &Caller, stream: u64) -> Answer
         // It names a directory of this machine and a process.
         Call::ScanInfo if !caller.is_root() => "the source of an index",
         // The memory is this machine's: root of another one has as much as users.
-        Call::Send { memory, .. }
-        | Call::Dump { memory, .. }
-        | Call::Export { memory, .. }
-        | Call::Diff { memory, .. } => {
+        Call::Export { memory, .. } => {
             *memory = (*memory).min(MEMORY_OF_USERS).min(stream);
             return Ok(());
         }
-        _ => return Ok(()),
+        // (What one gets that names none is decided when it begins: `load.rs`.)
+        Call::Send { memory, .. } | Call::Dump { memory, .. } | Call::Diff { memory, .. } => {
+            *memory = memory.map(|memory| memory.min(MEMORY_OF_USERS).min(stream));
+            return Ok(());
+        }
+        // Each call is named: whether a new one is for this machine alone is decided here.
+        Call::Declare { .. }
+        | Call::ClusterLimits { .. }
+        | Call::IndexFlush { .. }
+        | Call::Check
+        | Call::Collect { .. }
+        | Call::ScanInfo
+        | Call::ScanFollow { .. }
+        | Call::Status
+        | Call::Info { .. }
+        | Call::Stat { .. }
+        | Call::List { .. }
+        | Call::Find(_)
+        | Call::Read { .. }
+        | Call::SnapshotCreate { .. }
+        | Call::SnapshotList { .. }
+        | Call::SnapshotsOfVolume { .. }
+        | Call::SnapshotDeleteNumber { .. }
+        | Call::SnapshotDelete { .. }
+        | Call::SnapshotRename { .. }
+        | Call::ScheduleSet { .. }
+        | Call::ScheduleGet { .. }
+        | Call::Schedules
+        | Call::SnapshotHold { .. }
+        | Call::Clone { .. }
+        | Call::Rollback { .. }
+        | Call::Remove { .. }
+        | Call::Reclaiming { .. }
+        | Call::SubvolumeCreate { .. }
+        | Call::Totals { .. }
+        | Call::History { .. }
+        | Call::ReceiveOpen { .. }
+        | Call::Receive { .. }
+        | Call::ReceiveClose
+        | Call::ReceiveToken { .. }
+        | Call::Searchable
+        | Call::Sync
+        | Call::ImportOpen { .. }
+        | Call::ImportPublish { .. }
+        | Call::Import { .. }
+        | Call::ImportEnter { .. }
+        | Call::ImportFlush
+        | Call::ImportClose
+        | Call::ScanDirectories
+        | Call::ScanClose { .. }
+        | Call::QuotaSet { .. }
+        | Call::QuotaGet { .. }
+        | Call::OwnerQuotaSet { .. }
+        | Call::OwnerQuotaGet { .. }
+        | Call::QuotaList
+        | Call::QuotaCheck
+        | Call::TrashSet { .. }
+        | Call::TrashList { .. }
+        | Call::TrashEmpty { .. }
+        | Call::Restore { .. }
+        | Call::RestoreFrom { .. } => return Ok(()),
     };
     let message = format!("{what}: not over a network");
     let hint = "run the command on the server; some take a certificate with --keep-root";
@@ -100,19 +157,25 @@ mod tests {
             assert_eq!(refused.kind, FailureKind::NotSupported, "{call:?}");
             assert!(check(&mut call.clone(), &root, u64::MAX).is_ok(), "{call:?}");
         }
-        let mut dump = Call::Dump { path, memory: u64::MAX };
+        let mut dump = Call::Dump { path, memory: Some(u64::MAX) };
         check(&mut dump, &root, u64::MAX).unwrap();
-        assert_eq!(dump, Call::Dump { path, memory: MEMORY_OF_USERS });
+        assert_eq!(dump, Call::Dump { path, memory: Some(MEMORY_OF_USERS) });
         check(&mut dump, &root, 32 << 20).unwrap();
-        assert_eq!(dump, Call::Dump { path, memory: 32 << 20 });
+        assert_eq!(dump, Call::Dump { path, memory: Some(32 << 20) });
         let mut export = Call::Export { path, memory: u64::MAX };
         check(&mut export, &root, u64::MAX).unwrap();
         assert_eq!(export, Call::Export { path, memory: MEMORY_OF_USERS });
         let (base, token, hold) = (None, None, None);
-        let mut send =
-            Call::Send { base, snapshot: path, token, memory: u64::MAX, dry_run: false, hold };
+        let mut send = Call::Send {
+            base,
+            snapshot: path,
+            token,
+            memory: Some(u64::MAX),
+            dry_run: false,
+            hold,
+        };
         check(&mut send, &root, u64::MAX).unwrap();
-        assert!(matches!(send, Call::Send { memory: MEMORY_OF_USERS, .. }));
+        assert!(matches!(send, Call::Send { memory: Some(MEMORY_OF_USERS), .. }));
         check(&mut Call::Stat { path }, &user, u64::MAX).unwrap();
     }
 

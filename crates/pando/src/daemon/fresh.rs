@@ -2,11 +2,18 @@
 
 use std::sync::Arc;
 
-use fs::{FormatOptions, Fs, OpenOptions, Volume};
-use testing::{MemStore, sim_env};
+use fs::{Engine, FormatOptions, Fs, OpenOptions, Volume};
+use testing::{MemStore, SimEnv, sim_env};
 
 pub(super) fn volume() -> Volume {
     volume_on(Arc::new(MemStore::new()))
+}
+
+/// The same with an engine, on a simulated disk that the test has.
+pub(super) fn volume_of(engine: Engine, env: &SimEnv) -> Volume {
+    let options = FormatOptions { engine, ..FormatOptions::default() };
+    Fs::format(&env.env(), &options).unwrap();
+    Fs::open(env.env(), &OpenOptions::default()).unwrap().with_virtual_dirs()
 }
 
 /// The same over a store that the test keeps, to have its reads fail.

@@ -1,7 +1,7 @@
 //! What each request costs the daemon, by which requests of one user are bounded (`sessions.rs`).
 
 use vfs::number_in_name;
-use wire::{Call, Failure, FailureKind};
+use wire::{Call, DIFF_MEMORY, Failure, FailureKind, STREAM_MEMORY};
 
 use super::held::names;
 
@@ -65,21 +65,55 @@ pub(super) fn load(call: &Call<'_>) -> Load {
     if is_brief && is_looked_up() { Load::Search } else { own }
 }
 
-/// Whether all snapshots of removed directories may be read for a path. That is so with the number
-/// of a snapshot, or with `@` in a path that names nothing.
+/// Whether all snapshots of removed directories may be read for a path: with `@` in one that
+/// nothing is called, or with the number of a snapshot. (In the target of a symbolic link neither
+/// of them means a snapshot.)
 fn is_looked_up(path: &[u8]) -> bool {
     path.contains(&b'@') || names(path).any(|name| number_in_name(name).is_some())
 }
 
-/// Most memory that a request takes until it ends, as its caller states. An export of a user of
-/// this machine takes of that user's share what it needs (`export/links.rs`).
-pub(super) fn memory(call: &Call<'_>, is_far: bool) -> u64 {
-    match call {
-        Call::Send { memory, .. } | Call::Dump { memory, .. } | Call::Diff { memory, .. } => {
-            *memory
+/// Least memory of a stream, dump or comparison whose caller names none: with less, changes of
+/// some thousand files do not fit.
+pub(super) const MEMORY_LEAST: u64 = 16 << 20;
+
+/// Memory that a request takes until it ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// With less it is not begun.
+    pub(super) least: u64,
+    /// More it does not take.
+    pub(super) most: u64,
+}
+
+impl Memory {
+    /// So much, as its caller states.
+    pub(super) fn of(bytes: u64) -> Memory {
+        Memory { least: bytes, most: bytes }
+    }
+}
+
+/// How much memory a request takes until it ends. An export of a user of this machine takes of
+/// that user's share what it needs (`export/links.rs`).
+/// `far`: most memory of one for another machine.
+pub(super) fn memory(call: &Call<'_>, far: Option<u64>) -> Memory {
+    let most_of_far = far.unwrap_or(u64::MAX);
+    let up_to =
+        |most: u64| Memory { least: MEMORY_LEAST.min(most_of_far), most: most.min(most_of_far) };
+    match *call {
+        Call::Send { memory, .. } | Call::Dump { memory, .. } => {
+            memory.map_or(up_to(STREAM_MEMORY), Memory::of)
         }
-        Call::Export { memory, .. } if is_far => *memory,
-        _ => 0,
+        Call::Diff { memory, .. } => memory.map_or(up_to(DIFF_MEMORY), Memory::of),
+        Call::Export { memory, .. } if far.is_some() => Memory::of(memory),
+        _ => Memory::default(),
+    }
+}
+
+/// Writes into a request how much memory it was given, if its caller named none.
+pub(super) fn give(call: &mut Call<'_>, bytes: u64) {
+    if let Call::Send { memory, .. } | Call::Dump { memory, .. } | Call::Diff { memory, .. } = call
+    {
+        memory.get_or_insert(bytes);
     }
 }
 
@@ -187,7 +221,7 @@ pub(super) fn bounded(call: &Call<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The paths of a request.
+/// The paths of a request. Each call is named: the paths of a new one are bounded, too.
 fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
     match *call {
         Call::Info { path }
@@ -222,7 +256,41 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         Call::Restore { path, to, .. } | Call::RestoreFrom { path, to, .. } => {
             [path, to.unwrap_or_default()]
         }
-        _ => [b"", b""],
+        Call::Status
+        | Call::Find(_)
+        | Call::SnapshotsOfVolume { .. }
+        | Call::SnapshotDeleteNumber { .. }
+        | Call::Schedules
+        | Call::SnapshotHold { .. }
+        | Call::Reclaiming { .. }
+        | Call::Receive { .. }
+        | Call::ReceiveClose
+        | Call::Searchable
+        | Call::Declare { .. }
+        | Call::ClusterLimits { .. }
+        | Call::Sync
+        | Call::HandOver
+        | Call::Sessions
+        | Call::SessionEnd { .. }
+        | Call::Check
+        | Call::Collect { .. }
+        | Call::ImportPublish { .. }
+        | Call::Import { .. }
+        | Call::ImportEnter { .. }
+        | Call::ImportFlush
+        | Call::ImportClose
+        | Call::ScanInfo
+        | Call::ScanFollow { .. }
+        | Call::ScanOpen { .. }
+        | Call::ScanDirectories
+        | Call::Scan { .. }
+        | Call::ScanFlush
+        | Call::ScanClose { .. }
+        | Call::OwnerQuotaSet { .. }
+        | Call::OwnerQuotaGet { .. }
+        | Call::QuotaList
+        | Call::QuotaCheck
+        | Call::ServesMount { .. } => [b"", b""],
     }
 }
 
@@ -346,6 +414,23 @@ mod tests {
             for call in calls {
                 assert_eq!(bounded(&call).is_err(), is_refused, "{} bytes", path.len());
             }
+        }
+    }
+
+    #[test]
+    fn a_request_that_names_no_memory_is_given_some() {
+        let path = &b"/"[..];
+        let named = |memory| Call::Dump { path, memory };
+        let diff = |memory| Call::Diff { old: path, new: path, memory };
+        assert_eq!(memory(&named(Some(5)), None), Memory::of(5));
+        let given = |least: u64, most: u64| Memory { least: least << 20, most: most << 20 };
+        assert_eq!(memory(&named(None), None), given(16, 256));
+        assert_eq!(memory(&diff(None), None), given(16, 64));
+        assert_eq!(memory(&diff(None), Some(32 << 20)), given(16, 32));
+        assert_eq!(memory(&named(None), Some(8 << 20)), given(8, 8), "a small server");
+        for (mut call, now) in [(named(None), named(Some(7))), (diff(Some(9)), diff(Some(9)))] {
+            give(&mut call, 7);
+            assert_eq!(call, now);
         }
     }
 

@@ -115,7 +115,7 @@ use door::Door;
 use elect::Elected;
 pub(crate) use elect::alone;
 use event::Event;
-pub(crate) use record::TraceStart;
+pub(crate) use record::{TraceStart, wrapped as traced};
 use server::{Server, Silent};
 use start::LAZY_PATIENCE;
 pub(crate) use start::{MountStart, ServeStart, Start};
@@ -260,7 +260,8 @@ fn own(
     let served = answered.and_then(|()| match options {
         None => Ok(None),
         Some(options) => {
-            let (front, started) = record::wrapped(start.trace.as_ref(), &options, observed, env)?;
+            let by = (Arc::clone(&env.clock), &*env.random);
+            let (front, started) = record::wrapped(start.trace.as_ref(), &options, observed, by)?;
             recording = started;
             mount(front, &options, events.clone()).map(Some)
         }

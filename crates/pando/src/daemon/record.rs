@@ -1,5 +1,5 @@
-//! The trace of a mount: created after the volume is open and before it is mounted, ended when the
-//! mount is gone.
+//! The trace of a mount: created after the volume is open, or its server reached, and before it is
+//! mounted; ended when the mount is gone.
 //!
 //! Names are in a trace, so its file can be read by its owner alone.
 
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use device::{Clock, Env};
+use device::{Clock, Random};
 use fs::FileSystem;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -27,8 +27,30 @@ pub(crate) struct TraceStart {
     pub(crate) limit: Option<u64>,
 }
 
+impl TraceStart {
+    /// The trace at a path, which must not exist: no trace is overwritten.
+    pub(crate) fn at(path: &Path, limit: Option<u64>) -> Result<TraceStart> {
+        let file = std::path::absolute(path);
+        let file = file.map_err(|error| failure::io("record a trace in", path, &error))?;
+        if file.symlink_metadata().is_ok() {
+            let message = format!("cannot record a trace in {}: it exists", path.display());
+            return Err(Failure::new(FailureKind::Exists, message)
+                .hint("remove it, or choose another name with --trace"));
+        }
+        Ok(TraceStart { file, limit })
+    }
+
+    /// The options that pass it on to the process in the background.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let mut arguments = vec!["--trace".into(), self.file.clone().into()];
+        let limit = self.limit.into_iter();
+        arguments.extend(limit.flat_map(|n| ["--trace-limit".into(), n.to_string().into()]));
+        arguments
+    }
+}
+
 /// A trace that is being recorded.
-pub(super) struct Recording {
+pub(crate) struct Recording {
     made: Made,
     recorder: Arc<Recorder>,
 }
@@ -61,15 +83,18 @@ impl Made {
 
 impl Recording {
     /// Creates the file, which must not exist, and starts the thread that writes it.
-    fn start(trace: &TraceStart, env: &Env, opens: bool) -> Result<Recording> {
+    fn start(
+        trace: &TraceStart,
+        (clock, random): (Arc<dyn Clock>, &dyn Random),
+        opens: bool,
+    ) -> Result<Recording> {
         let path = trace.file.as_path();
         let made = Made::create(path);
         let (made, file) =
             made.map_err(|error| failure::io("record a trace in", path, &error.into()))?;
-        let clock: Arc<dyn Clock> = Arc::clone(&env.clock);
         let file_bytes = trace.limit.unwrap_or(u64::MAX);
         let limits = Limits { file_bytes, ..Limits::default() };
-        let recorder = Recorder::start(Box::new(file), (clock, &*env.random), limits, opens);
+        let recorder = Recorder::start(Box::new(file), (clock, random), limits, opens);
         let recorder = recorder.map_err(|error| {
             let message = format!("cannot record a trace in {}: {error}", path.display());
             Failure::new(FailureKind::Other, message)
@@ -88,7 +113,7 @@ impl Recording {
     }
 
     /// Writes what is left, and ends the trace. A trace of a mount that was not made is removed.
-    pub(super) fn end(self, was_made: bool) {
+    pub(crate) fn end(self, was_made: bool) {
         self.recorder.end();
         if !was_made {
             self.made.remove();
@@ -97,14 +122,15 @@ impl Recording {
 }
 
 /// A file system to mount: one whose calls are recorded, if that is requested.
-pub(super) fn wrapped(
+pub(crate) fn wrapped(
     trace: Option<&TraceStart>,
     options: &fuse::MountOptions,
     inner: Arc<dyn FileSystem>,
-    env: &Env,
+    by: (Arc<dyn Clock>, &dyn Random),
 ) -> Result<(Arc<dyn FileSystem>, Option<Recording>)> {
     let Some(trace) = trace else { return Ok((inner, None)) };
-    let recording = Recording::start(trace, env, options.trace_opens)?;
+    // The kernel reports opens of what others may change.
+    let recording = Recording::start(trace, by, options.trace_opens || options.remote)?;
     let traced = Traced::new(inner, Arc::clone(&recording.recorder));
     Ok((Arc::new(traced), Some(recording)))
 }

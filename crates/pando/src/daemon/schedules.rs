@@ -271,7 +271,7 @@ pub(super) fn wire_keep(keep: &fs::Keep) -> Keep {
 mod tests {
     use std::sync::Arc;
 
-    use fs::{FileSystem, Schedule};
+    use fs::{FileSystem, NewNode, Schedule};
     use inode::{NodeId, SetAttr};
     use store::{Batch, Commit, TreeId};
     use testing::{MemStore, SimClock};
@@ -401,6 +401,58 @@ mod tests {
         assert_eq!(count(), 1, "the newest is kept");
         assert_eq!((step(61), count()), (None, 1), "it is taken, and replaces the other one");
         fs.forget(dir, 1);
+    }
+
+    /// A full disk: no part of a snapshot is there, it is reported, and with space it is taken.
+    #[test]
+    fn a_schedule_on_a_full_disk_takes_nothing_in_part_and_continues() {
+        for engine in fs::Engine::ALL {
+            let env = testing::sim_env(7);
+            let front = Front(fresh::volume_of(engine, &env));
+            let (schedules, clock) = (Schedules::default(), SimClock::new());
+            let (fs, root) = (&front.0, Caller::root());
+            let dir = hourly(fs);
+            let file = NewNode { kind: inode::Kind::File, mode: 0o600, rdev: 0 };
+            let file = fs.mknod(&root, NodeId::ROOT, b"f", &file).unwrap().node;
+            fs.write(&root, file, 0, &vec![7; 8 << 20]).unwrap();
+            fs.sync().unwrap();
+            let step = |seconds| {
+                clock.advance(Duration::from_secs(seconds));
+                schedules.step(&front, &clock).unwrap();
+                schedules.failure_of(&fs.schedules().unwrap()[0])
+            };
+            let taken = || {
+                let listed = fs.snapshot_list(&root, dir).unwrap();
+                listed.into_iter().map(|one| one.subvol).collect::<Vec<_>>()
+            };
+            assert_eq!((step(3600), taken().len()), (None, 1), "{engine:?}");
+            let first = taken();
+            env.device.set_capacity(Some(env.device.used_bytes()));
+            // Until what the volume has in reserve is used up.
+            let mut refused = None;
+            for number in 0..100_000_u32 {
+                let name = format!("{number:0200}");
+                if let Err(error) = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755) {
+                    refused = Some(error);
+                    break;
+                }
+                if number % 256 == 0 && fs.sync().is_err() {
+                    break;
+                }
+            }
+            assert!(refused.is_none_or(|error| matches!(error, FsError::NoSpace)), "{engine:?}");
+            let failed = step(3600);
+            assert!(failed.as_ref().is_some_and(|why| why.contains("space")), "{failed:?}");
+            assert_eq!(taken(), first, "{engine:?}: the last one stays, and no other is there");
+            assert_eq!((step(30), taken()), (failed, first.clone()), "it rests");
+            env.device.set_capacity(None);
+            assert_eq!((step(31), taken().len()), (None, 1), "{engine:?}: it is taken");
+            assert!(taken() != first, "{engine:?}: it replaces the first");
+            let mut proceed = |_, _| std::ops::ControlFlow::Continue(());
+            let problems = fs.check_volume(&mut proceed).unwrap().problems;
+            assert!(problems.is_empty(), "{engine:?}: {problems:?}");
+            fs.forget(dir, 1);
+        }
     }
 
     /// One that cannot be deleted keeps no other.

@@ -19,7 +19,7 @@ use wire::{Followed, ScanWatch};
 use super::clients::Clients;
 use super::door::Door;
 use super::event::Event;
-use super::load::Load;
+use super::load::{Load, Memory};
 use super::peer_wait::Outgoing;
 use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Sessions, Task, Who};
@@ -307,8 +307,9 @@ impl Server {
         !registry.leaving
     }
 
-    /// Begins a request of a connection, as soon as few enough of its kind are under way.
-    pub(super) fn begin(&self, id: u64, load: (Load, u64)) -> Result<()> {
+    /// Begins a request of a connection, as soon as few enough of its kind are under way. Returns
+    /// how much memory it may take.
+    pub(super) fn begin(&self, id: u64, load: (Load, Memory)) -> Result<u64> {
         let mut registry = self.registry.lock();
         let deadline = self.clock.monotonic() + LOAD_PATIENCE;
         loop {

@@ -5,9 +5,15 @@ use transfer::Error;
 use wire::{Failure, FailureKind};
 
 use super::about::about;
+use super::load::MEMORY_LEAST;
 
 /// Most memory that a user other than root has the daemon use for a stream or a dump.
 pub(super) const MEMORY_OF_USERS: u64 = 256 << 20;
+
+/// The memory of a request to which `load::give` gave some.
+pub(super) fn given(caller: &Caller, memory: Option<u64>) -> usize {
+    bounded(caller, memory.unwrap_or(MEMORY_LEAST))
+}
 
 /// The memory that a caller may have used.
 pub(super) fn bounded(caller: &Caller, memory: u64) -> usize {
@@ -26,9 +32,12 @@ pub(super) fn failed(error: Error, path: &[u8]) -> Failure {
             let failure = Failure::new(FailureKind::Invalid, what).at(path);
             if hint.is_empty() { failure } else { failure.hint(hint) }
         }
-        Error::Memory { .. } => Failure::new(FailureKind::Invalid, error.to_string())
-            .at(path)
-            .hint("`--memory` allows more; `send` without `--from` needs less than an increment"),
+        Error::Memory { .. } => {
+            Failure::new(FailureKind::Invalid, error.to_string()).at(path).hint(
+                "`--memory` allows more (without it, other streams of a user leave less); `send` \
+                 without `--from` needs less than an increment",
+            )
+        }
         Error::Malformed(_) | Error::Cut => {
             let failure = Failure::new(FailureKind::Invalid, error.to_string()).at(path);
             failure.hint("send the snapshot again")

@@ -16,7 +16,7 @@ use super::held::{Held, split};
 use super::sent::Holds;
 use super::server::Server;
 use super::staged::Staged;
-use super::stream_terms::{bounded, failed};
+use super::stream_terms::{failed, given};
 use super::watch;
 
 const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
@@ -46,7 +46,7 @@ pub(super) fn send(
     let snapshot = resolve(snapshot_path)?;
     found();
     let token = token.map(parse).transpose()?;
-    let memory = bounded(caller, memory);
+    let memory = given(caller, memory);
     let expected = expected(fs, caller, snapshot.entry.node).unwrap_or_default();
     let options = SendOptions { memory, token, dry_run, expected };
     let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);

@@ -108,7 +108,17 @@ impl<'a> Planner<'a> {
             | Call::Readdirplus
             | Call::Open
             | Call::Release => handle = Some(self.handle(event.node)),
-            _ => {}
+            Call::Lookup
+            | Call::Getattr
+            | Call::Access
+            | Call::Readlink
+            | Call::Mknod
+            | Call::Mkdir
+            | Call::Rmdir
+            | Call::Tmpfile
+            | Call::Sync
+            | Call::Statfs
+            | Call::Listxattr => {}
         }
         // The job outlives the trace's buffer.
         let event = numbers(event);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use inode::{ChangeKind, Field};
 use serde_json::{Value, json};
 use similar::TextDiff;
-use wire::{Attr, Body, Bytes, Call, Difference, Failure, FailureKind, Kind};
+use wire::{Attr, Body, Bytes, Call, DIFF_MEMORY, Difference, Failure, FailureKind, Kind};
 
 use super::attr_text;
 use crate::cli::DiffArgs;
@@ -35,8 +35,8 @@ pub(crate) fn run(args: &DiffArgs, output: &mut Output) -> Result<()> {
     let mut sums = Sums::default();
     let mut skipped: Option<Failure> = None;
     let mut kept = Vec::new();
-    let (mut kept_bytes, memory) = (0, args.memory);
-    let call = Call::Diff { old: &old.inner, new: &new.inner, memory };
+    let (mut kept_bytes, memory) = (0, args.memory.unwrap_or(DIFF_MEMORY));
+    let call = Call::Diff { old: &old.inner, new: &new.inner, memory: args.memory };
     session::call(&[&old, &new], &call, &mut |body| {
         match body {
             Body::Differences(differences) => {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
 use transfer::{COLUMNS_MAGIC, ColumnWriter, Loader};
-use wire::{Answer, Body, Call, Failure, FailureKind, Received};
+use wire::{Answer, Body, Call, Failure, FailureKind, Received, STREAM_MEMORY};
 
 use super::stream::report_received;
 use crate::cli::{DumpArgs, DumpFormat, LoadArgs};
@@ -57,7 +57,7 @@ impl Columns {
             return Err(Failure::new(FailureKind::Invalid, message)
                 .hint("`pando dump --format parquet DIR > FILE`"));
         }
-        let memory = usize::try_from(args.memory).unwrap_or(usize::MAX);
+        let memory = usize::try_from(args.memory.unwrap_or(STREAM_MEMORY)).unwrap_or(usize::MAX);
         let writer = ColumnWriter::new(memory).map_err(|error| dump_failed(&error))?;
         Ok(Columns { writer, begun: Vec::new() })
     }

@@ -11,6 +11,7 @@ use serde_json::json;
 use wire::{Answer, Call, Failure, FailureKind};
 
 use crate::cli::MountArgs;
+use crate::daemon::TraceStart;
 use crate::failure::{self, Result};
 use crate::host::{self, TakeOver};
 use crate::output::Output;
@@ -39,7 +40,8 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     }
     let mut options = args.options.clone();
     options.extend(subdir(args, inner, &mut checked)?);
-    let trace = args.trace.as_deref().map(trace_file).transpose()?;
+    let trace = args.trace.as_deref().map(|file| TraceStart::at(file, args.trace_limit));
+    let trace = trace.transpose()?;
     let launched = if args.foreground {
         let start = daemon::Start {
             volume: volume.clone(),
@@ -48,7 +50,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
             index_bytes: args.index_cache,
             idle: None,
             metrics: args.metrics,
-            trace: trace.map(|file| daemon::TraceStart { file, limit: args.trace_limit }),
+            trace,
             take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
             serve: None,
         };
@@ -69,11 +71,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         if let Some(address) = args.metrics {
             extra.extend(["--metrics".into(), address.to_string().into()]);
         }
-        if let Some(trace) = trace {
-            extra.extend(["--trace".into(), trace.into()]);
-            let limit = args.trace_limit.into_iter();
-            extra.extend(limit.flat_map(|n| ["--trace-limit".into(), n.to_string().into()]));
-        }
+        extra.extend(trace.iter().flat_map(TraceStart::arguments));
         extra.extend(args.take_over.then(|| "--take-over".into()));
         for option in options {
             extra.extend(["-o".into(), OsString::from(option)]);
@@ -106,18 +104,6 @@ fn mount_point(args: &MountArgs) -> Result<PathBuf> {
             _ => failure::io("mount on", &args.mnt, &error),
         })
         .or_else(|failure| dead_mount(&args.mnt).ok_or(failure))
-}
-
-/// The absolute path of a trace, which must not exist yet: no trace is overwritten.
-fn trace_file(path: &Path) -> Result<PathBuf> {
-    let absolute = std::path::absolute(path);
-    let absolute = absolute.map_err(|error| failure::io("record a trace in", path, &error))?;
-    if absolute.symlink_metadata().is_ok() {
-        let message = format!("cannot record a trace in {}: it exists", path.display());
-        return Err(Failure::new(FailureKind::Exists, message)
-            .hint("remove it, or choose another name with --trace"));
-    }
-    Ok(absolute)
 }
 
 /// The directory that `VOLDIR:/inner` names; `None` for the root, and for an argument that names

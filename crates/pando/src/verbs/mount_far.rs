@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Launch, LaunchReport};
-use device::{Clock, SystemClock, SystemNet};
+use device::{Clock, SystemClock, SystemNet, SystemRandom};
 use remote::{Remote, RemoteFs};
 use serde_json::json;
 use vfs::FileSystem;
 use wire::{Failure, FailureKind};
 
 use crate::cli::{FarMountArgs, MountArgs};
-use crate::daemon::detach;
+use crate::daemon::{self, TraceStart, detach};
 use crate::failure::{self, Result};
 use crate::far;
 use crate::output::Output;
@@ -47,8 +47,10 @@ pub(crate) fn run(
         options.push(format!("subdir={}", inner.trim_matches('/')));
     }
     options_of(&volume, mount_point, &options)?;
+    let trace = args.trace.as_deref().map(|file| TraceStart::at(file, args.trace_limit));
+    let trace = trace.transpose()?;
     if args.foreground {
-        return serve(&volume, mount_point, &options, &mut |pid| {
+        return serve((&volume, mount_point), &options, trace.as_ref(), &mut |pid| {
             print_mounted(output, &volume, mount_point, pid).and_then(|()| output.flush())
         });
     }
@@ -56,6 +58,7 @@ pub(crate) fn run(
     for option in &options {
         arguments.extend(["-o".into(), OsString::from(option)]);
     }
+    arguments.extend(trace.iter().flat_map(TraceStart::arguments));
     arguments.extend(["--".into(), volume.clone().into(), mount_point.into()]);
     let (log, log_path) = log(mount_point);
     let program = std::env::current_exe().map_err(|error| Launch::not_started(&error))?;
@@ -88,7 +91,8 @@ pub(crate) fn run(
 pub(crate) fn background(args: &FarMountArgs) -> Result<()> {
     detach::leave_session();
     let mut report = LaunchReport::new(std::io::stdout());
-    let ended = serve(&args.volume, &args.mnt, &args.options, &mut |pid| {
+    let trace = args.trace.clone().map(|file| TraceStart { file, limit: args.trace_limit });
+    let ended = serve((&args.volume, &args.mnt), &args.options, trace.as_ref(), &mut |pid| {
         report.send(&Launch::Ready { pid });
         detach::close_report();
         Ok(())
@@ -109,11 +113,7 @@ fn refuse(args: &MountArgs, arguments: impl Iterator<Item = OsString>) -> Result
     };
     let given: Vec<OsString> = arguments.take_while(|argument| argument != "--").collect();
     let of_caches = sizes.map(|size| (size, given.iter().any(|one| is_size(one, size))));
-    let others = [
-        ("--take-over", args.take_over),
-        ("--metrics", args.metrics.is_some()),
-        ("--trace", args.trace.is_some()),
-    ];
+    let others = [("--take-over", args.take_over), ("--metrics", args.metrics.is_some())];
     let mut all = of_caches.into_iter().chain(others);
     let Some((option, _)) = all.find(|(_, given)| *given) else { return Ok(()) };
     let message = format!("{option} does not apply to a volume of a server");
@@ -143,7 +143,6 @@ fn options_of(volume: &Path, mount_point: &Path, lists: &[String]) -> Result<fus
         ("small-files", options.small_file_bytes.is_some()),
         ("commit-interval", options.commit_interval.is_some()),
         ("noatime", options.atime != defaults.atime),
-        ("trace_opens", options.trace_opens),
     ];
     let Some((option, _)) = changed.into_iter().find(|(_, changed)| *changed) else {
         return Ok(options);
@@ -154,26 +153,37 @@ fn options_of(volume: &Path, mount_point: &Path, lists: &[String]) -> Result<fus
 
 /// Connects, mounts, and serves until it is unmounted.
 fn serve(
-    volume: &Path,
-    mount_point: &Path,
+    (volume, mount_point): (&Path, &Path),
     options: &[String],
+    trace: Option<&TraceStart>,
     ready: &mut dyn FnMut(u32) -> Result<()>,
 ) -> Result<()> {
     let mut options = options_of(volume, mount_point, options)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let target = far::target(volume)?;
-    let remote = Remote::connect(Arc::new(SystemNet), clock, target, None)
+    let remote = Remote::connect(Arc::new(SystemNet), Arc::clone(&clock), target, None)
         .map_err(|error| far::unreachable(volume, &error))?;
     options.read_only |= remote.is_read_only();
     let fs: Arc<dyn FileSystem> = Arc::new(RemoteFs::new(Arc::clone(&remote)));
+    let recorded = daemon::traced(trace, &options, fs, (clock, &SystemRandom));
+    let recorded = recorded.inspect_err(|_| remote.end());
+    let (fs, recording) = recorded?;
     let mount = fuse::mount(fs, &options).map_err(|error| failure::mount(&error));
-    let mount = match mount {
-        Ok(mount) => Arc::new(mount),
-        Err(failure) => {
-            remote.end();
-            return Err(failure);
-        }
-    };
+    let was_made = mount.is_ok();
+    let ended = mount.and_then(|mount| until_unmounted(Arc::new(mount), mount_point, ready));
+    if let Some(recording) = recording {
+        recording.end(was_made);
+    }
+    remote.end();
+    ended
+}
+
+/// Reports that the mount is there, and waits until it is not, or a signal ends it.
+fn until_unmounted(
+    mount: Arc<fuse::Mount>,
+    mount_point: &Path,
+    ready: &mut dyn FnMut(u32) -> Result<()>,
+) -> Result<()> {
     let watched = Arc::clone(&mount);
     let signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGTERM,
@@ -199,9 +209,7 @@ fn serve(
     };
     device::spawn("signals", unmounting).map_err(|error| Launch::not_started(&error))?;
     ready(std::process::id())?;
-    let ended = mount.wait().map_err(|error| failure::mount(&error));
-    remote.end();
-    ended
+    mount.wait().map_err(|error| failure::mount(&error))
 }
 
 fn print_mounted(output: &mut Output, volume: &Path, mount_point: &Path, pid: u32) -> Result<()> {
@@ -255,14 +263,22 @@ mod tests {
     /// Each option of `pando mount` is decided here: a new one fails until it is in a list.
     #[test]
     fn each_option_is_used_or_refused() {
-        let used = ["voldir", "mnt", "foreground", "options", "json", "quiet", "help"];
-        let refused: [(&str, &[&str]); 6] = [
+        let used = [
+            "voldir",
+            "mnt",
+            "foreground",
+            "options",
+            "trace",
+            "trace_limit",
+            "json",
+            "quiet",
+            "help",
+        ];
+        let refused: [(&str, &[&str]); 4] = [
             ("take_over", &["--take-over"]),
             ("cache_size", &["--cache-size=512M"]),
             ("index_cache", &["--index-cache", "80M"]),
             ("metrics", &["--metrics", "127.0.0.1:9478"]),
-            ("trace", &["--trace", "/file"]),
-            ("trace_limit", &["--trace", "/file", "--trace-limit", "1G"]),
         ];
         let command = Cli::command();
         let mount = command.find_subcommand("mount").unwrap();
@@ -276,7 +292,7 @@ mod tests {
             let failure = refuse(&args, line.into_iter()).expect_err(name);
             assert!(failure.message.contains("does not apply to a volume of a server"), "{name}");
         }
-        let (args, line) = parsed(&["-f", "-o", "ro"]);
+        let (args, line) = parsed(&["-f", "-o", "ro", "--trace", "/file", "--trace-limit", "1G"]);
         refuse(&args, line.into_iter()).unwrap();
     }
 
@@ -304,6 +320,7 @@ mod tests {
             "noclone_fd",
             "snapshot-inodes=alike",
             "fsname=x",
+            "trace_opens",
         ];
         let refused = [
             "noatime",
@@ -315,7 +332,6 @@ mod tests {
             "merge-rate=1M",
             "small-files=4K",
             "commit-interval=1",
-            "trace_opens",
         ];
         let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
         let listed: Vec<String> = used.iter().chain(&refused).map(|option| name(option)).collect();

@@ -8,7 +8,7 @@ use device::{Random, SystemRandom};
 use format::trace::Header;
 use serde_json::{Value, json};
 use trace::generate::{Mix, Plan, generate};
-use trace::{Anonymiser, Keep, OfCall, Summary, TraceError, TraceReader, TraceWriter};
+use trace::{Anonymiser, Distinct, Keep, OfCall, Summary, TraceError, TraceReader, TraceWriter};
 use wire::{Failure, FailureKind};
 
 use crate::cli::{MixArg, TraceVerb};
@@ -20,7 +20,9 @@ use crate::verbs::replay::histogram;
 
 pub(crate) fn run(verb: &TraceVerb, output: &mut Output) -> Result<()> {
     match verb {
-        TraceVerb::Info { file } => info(file, output),
+        TraceVerb::Info { file, memory } => {
+            info(file, usize::try_from(*memory).unwrap_or(usize::MAX), output)
+        }
         TraceVerb::Convert { input, output: to } => convert(input, to),
         TraceVerb::Anonymise { input, output: to, keep_lengths, keep_extensions, key, memory } => {
             let keep = Keep { lengths: *keep_lengths, extensions: *keep_extensions };
@@ -37,9 +39,9 @@ pub(crate) fn run(verb: &TraceVerb, output: &mut Output) -> Result<()> {
     }
 }
 
-fn info(path: &Path, output: &mut Output) -> Result<()> {
+fn info(path: &Path, memory: usize, output: &mut Output) -> Result<()> {
     let mut reader = open(path)?;
-    let mut summary = Summary::default();
+    let mut summary = Summary::within(memory);
     let end = reader.read_all(|event| {
         summary.add(event);
         Ok::<(), TraceError>(())
@@ -64,9 +66,12 @@ fn info(path: &Path, output: &mut Output) -> Result<()> {
         "dropped": reader.dropped(),
         "end": name,
         "seconds": seconds,
-        "users": summary.users.len(),
-        "processes": summary.processes.len(),
-        "inodes": summary.nodes.len(),
+        "users": summary.users.count(),
+        "processes": summary.processes.count(),
+        "inodes": summary.nodes.count(),
+        "users_are_more": summary.users.is_more,
+        "processes_are_more": summary.processes.is_more,
+        "inodes_are_more": summary.nodes.is_more,
         "bytes": reader.position(),
         "calls": calls,
     }))?;
@@ -89,9 +94,9 @@ fn show(
     output.line(&format!("events    {}, {} dropped", number(summary.events()), number(dropped)))?;
     output.line(&format!(
         "by        {}, {}; {}",
-        output::count(summary.users.len() as u64, "user", "users"),
-        output::count(summary.processes.len() as u64, "process", "processes"),
-        output::count(summary.nodes.len() as u64, "inode", "inodes"),
+        distinct(&summary.users, "user", "users"),
+        distinct(&summary.processes, "process", "processes"),
+        distinct(&summary.nodes, "inode", "inodes"),
     ))?;
     for (call, of) in &summary.calls {
         let share = of.count() as f64 * 100.0 / (summary.events() as f64).max(1.0);
@@ -107,6 +112,12 @@ fn show(
         ))?;
     }
     Ok(())
+}
+
+/// How many there are, or the least, where the memory was too small to count all.
+fn distinct(found: &Distinct, one: &str, many: &str) -> String {
+    let counted = output::count(found.count(), one, many);
+    if found.is_more { format!("at least {counted}") } else { counted }
 }
 
 fn of_call(of: &OfCall, all: u64) -> Value {

@@ -2,7 +2,7 @@
 //! same import continues, and a volume's own objects are refused.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::bad_stores::server::{self, Mishap, Objects};
 use crate::export::new_file;
+use crate::full_disk::SmallDisk;
 use crate::world::{Answer, World, answer, wait_until};
 
 /// A volume on this disk, and a bucket beside it.
@@ -25,6 +26,14 @@ impl Import {
     fn on(engine: &str) -> Import {
         let (endpoint, objects) = server::start_ordered();
         Import { world: World::on(engine), endpoint, objects }
+    }
+
+    /// On a disk of its own.
+    fn below(disk: &Path, engine: &str) -> Import {
+        let (endpoint, objects) = server::start_ordered();
+        let world = World::below(disk);
+        world.format(engine);
+        Import { world, endpoint, objects }
     }
 
     fn put(&self, key: &str, bytes: &[u8]) {
@@ -214,6 +223,47 @@ fn a_store_that_fails_leaves_what_continues() {
 }
 
 /// An import of which one request is not answered.
+/// A disk that is full meanwhile: what is there is whole, and the same command completes the rest.
+#[test]
+fn a_full_disk_ends_an_import_which_continues_with_space() {
+    for engine in ["btree", "lsm"] {
+        let Some(disk) = SmallDisk::of(32) else { return };
+        let import = Import::below(disk.path(), engine);
+        for number in 0..48_u64 {
+            import.put(&format!("p/f{number:02}"), &noise(number, 1 << 20));
+        }
+        let to = import.world.at("/d");
+        let words = ["s3://bucket/p", &to];
+        let full = import.run(&words);
+        assert_eq!(full.code, 7, "{engine}: {} {}", full.out, full.err);
+        assert!(full.err.contains("space"), "{engine}: {}", full.err);
+        let copy = disk.path().with_extension("copy");
+        let export = |complete: bool| {
+            import.world.ok(&["export", &to, copy.to_str().unwrap()]);
+            let mut there = 0;
+            for entry in std::fs::read_dir(&copy).unwrap() {
+                let path = entry.unwrap().path();
+                let number = path.file_name().unwrap().to_str().unwrap()[1..].parse().unwrap();
+                let bytes = std::fs::read(&path).unwrap();
+                assert!(bytes == noise(number, 1 << 20), "{engine}: {}", path.display());
+                there += 1;
+            }
+            std::fs::remove_dir_all(&copy).unwrap();
+            assert!(if complete { there == 48 } else { there < 48 }, "{engine}: {there}");
+        };
+        if import.world.names("/").contains(&"d".to_owned()) {
+            export(false);
+        }
+        let grown = ["-o", "remount,size=400m"];
+        let grown = Command::new("mount").args(grown).arg(disk.path()).status().unwrap();
+        assert!(grown.success());
+        wait_until("there is space again", || import.run(&words).code == 0);
+        export(true);
+        import.world.close();
+        import.world.ok(&["fsck", import.world.vol()]);
+    }
+}
+
 fn slow(import: &Import, to: &str) -> Child {
     import.objects.silent.lock().insert("/bucket/p/20".to_owned());
     let mut command = Command::new(crate::world::PANDO);

@@ -311,6 +311,22 @@ fn the_mount_helper_accepts_an_fstab_line() {
     world.umount();
 }
 
+/// What the kernel does of them is in its list of mounts.
+#[test]
+fn options_of_the_kernel_reach_it() {
+    let world = World::new();
+    if !world.mount_with(&["-o", "dirsync,nodev,nosuid,noexec,relatime,noclone_fd"]) {
+        return;
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = mounts.lines().find(|line| line.contains(&format!(" {} ", world.mnt()))).unwrap();
+    let has = |option: &str| line.split([' ', ',']).any(|word| word == option);
+    for option in ["dirsync", "nodev", "nosuid", "noexec", "relatime"] {
+        assert!(has(option), "{option}: {line}");
+    }
+    world.umount();
+}
+
 #[test]
 fn a_mount_shows_a_directory_of_the_volume_or_nothing_to_write() {
     let world = World::new();

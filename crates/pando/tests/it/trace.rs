@@ -10,6 +10,7 @@ use std::time::Duration;
 use device::{Clock, SystemClock};
 use serde_json::{Value, json};
 
+use crate::far::{Served, may_mount};
 use crate::world::{PANDO, World, is_root, signal, wait_until};
 
 on_each_engine!(a_replay_makes_the_tree_that_was_recorded, a_tree_that_was_there_is_prepared);
@@ -128,6 +129,67 @@ fn a_replay_makes_the_tree_that_was_recorded(engine: &str) {
         inside.to_str().unwrap(),
     ]);
     assert_eq!(tree(&inside), recorded);
+}
+
+/// Every inode of a trace was kept in memory, however many there are.
+#[test]
+fn the_memory_of_trace_info_is_bounded() {
+    let world = World::new();
+    let trace = world.path().join("many.trace");
+    let trace = trace.to_str().unwrap();
+    let operations = ["--operations", "100000", "--files", "90000"];
+    let generate = [&["trace", "generate", "--mix", "hp"], &operations[..], &[trace]].concat();
+    world.ok(&generate);
+    let all = world.json(&["trace", "info", trace]).remove(0);
+    let few = world.json(&["trace", "info", "--memory", "1M", trace]).remove(0);
+    assert_eq!((&all["inodes_are_more"], &few["inodes_are_more"]), (&json!(false), &json!(true)));
+    let counted = few["inodes"].as_u64().unwrap();
+    assert!(counted > 10_000 && counted < all["inodes"].as_u64().unwrap(), "{counted}");
+    assert_eq!((&all["events"], &all["calls"]), (&few["events"], &few["calls"]));
+    let text = world.ok(&["trace", "info", "--memory", "1M", trace]);
+    assert!(text.contains("; at least "), "{text}");
+}
+
+/// `--trace` was refused for a volume of a server.
+#[test]
+fn a_remote_mount_is_recorded_as_one_of_this_machine() {
+    if !may_mount() {
+        return;
+    }
+    let world = World::new();
+    let served = Served::start(&world, &[]);
+    let place = world.path().join("remote");
+    fs::create_dir(&place).unwrap();
+    let trace = world.path().join("remote.trace");
+    let (at, trace) = (place.to_str().unwrap(), trace.to_str().unwrap());
+    world.ok(&["mount", "--trace", trace, "--trace-limit", "1G", &served.url, at]);
+    let _mounted = crate::far::Mounted(place.clone());
+    work(&place);
+    let recorded = tree(&place);
+    world.ok(&["umount", at]);
+    let info = || world.json(&["trace", "info", trace]).remove(0);
+    wait_until("the trace is complete", || info()["end"] == "whole");
+    let info = info();
+    assert_eq!((&info["dropped"], &info["opens"]), (&json!(0), &json!(true)));
+    let count = |call: &str| info["calls"][call]["count"].as_u64().unwrap_or(0);
+    assert_eq!((count("rename"), count("link"), count("symlink")), (3, 1, 1));
+    assert_eq!((count("mkdir"), count("rmdir")), (3, 2));
+    assert!(count("open") > 3 && count("release") > 40 && count("write") >= 41);
+    assert_eq!(fs::metadata(trace).unwrap().mode() & 0o777, 0o600);
+    for threads in ["1", "4"] {
+        let name = format!("replayed-{threads}");
+        let (dir, report) = replay(&world, trace, &name, &["--strict", "--threads", threads]);
+        assert_eq!(tree(&dir), recorded, "{threads} threads");
+        assert_eq!(report["unknown"], 0, "{report}");
+    }
+    // No trace is overwritten, and none is left of a mount that was not made.
+    let refused = world.fails(6, &["mount", "--trace", trace, &served.url, at]);
+    assert!(refused.contains("it exists"), "{refused}");
+    let other = world.path().join("other.trace");
+    drop(served);
+    let gone =
+        world.run(&["mount", "--trace", other.to_str().unwrap(), "pando://127.0.0.1:1/vol", at]);
+    assert!(gone.code != 0 && !other.exists(), "{}", gone.err);
 }
 
 fn a_tree_that_was_there_is_prepared(engine: &str) {

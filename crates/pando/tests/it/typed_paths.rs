@@ -215,6 +215,27 @@ fn results_are_a_line_with_the_typed_path() {
     world.umount();
 }
 
+/// A directory above what is mounted was printed as the one above the mount point, where the two
+/// have one name.
+#[test]
+fn what_is_above_a_mounted_directory_is_not_printed_as_if_it_were_below_the_mount() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    fs::create_dir_all(world.below_mount("top/mnt")).unwrap();
+    world.umount();
+    assert!(world.mnt().ends_with("/mnt"), "{}", world.mnt());
+    world.ok(&["quota", "set", &world.at("/top"), "--files", "100"]);
+    assert!(world.mount_with(&["-o", "subdir=top/mnt"]));
+    let quota = world.ok(&["quota", "get", world.mnt()]);
+    assert!(quota.contains(&world.at("/top")), "{quota}");
+    world.umount();
+}
+
 /// The lists have every verb: a new one is in one of them.
 #[test]
 fn the_result_of_each_verb_is_tested() {

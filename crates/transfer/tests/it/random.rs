@@ -120,15 +120,12 @@ impl History<'_> {
         self.world.tick();
     }
 
-    /// Rolls a directory back to a snapshot of it, or takes one. Numbers of inodes return that the
-    /// directory had before, beside those that were given since. Not where a file has several
-    /// names. The rollback divides it (`cases`), and not each history after that is sent as it is.
+    /// Rolls a directory back to a snapshot of it, or takes that: numbers of inodes return that the
+    /// directory had before, beside those that were given since. A file with a name in it and one
+    /// outside becomes two.
     fn roll_back(&mut self) {
         let fs = std::sync::Arc::clone(&self.world.fs);
         let Some((_, _, node, _)) = self.any(|attr| attr.kind == Kind::Directory) else { return };
-        if self.all().iter().any(|there| there.3.kind != Kind::Directory && there.3.nlink > 1) {
-            return;
-        }
         if fs.rollback(&root(), node, b"earlier").is_err() {
             fs.snapshot_create(&root(), node, b"earlier").unwrap();
         }

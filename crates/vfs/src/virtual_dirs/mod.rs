@@ -21,7 +21,7 @@ pub use search::{Query, Search};
 pub use snapshots::{ListedSnapshot, Snapshots, name_of_number, number_in_name};
 
 use self::search::Searches;
-use crate::resolve::resolve_by;
+use crate::resolve::{Name, resolve_by};
 use crate::{
     Allocate, DirEntry, Entry, FileLock, FileSystem, Follow, FsResult, Invalidate, Locked, NewNode,
     RenameMode, Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl,
@@ -109,18 +109,18 @@ impl<F: Snapshots> VirtualDirs<F> {
     /// Walks a path from the root, as [`crate::resolve()`].
     ///
     /// `/.snapshots/#17` points to the snapshot of that number, of any directory, for root and the
-    /// owner of what it shows. So they reach snapshots of removed directories. The kernel has no
-    /// such name: it would admit any user where another user was before.
+    /// owner of what it shows. It reaches snapshots of removed directories. No symbolic link points
+    /// there, and the kernel has no such name: it would admit any user where another one was.
     pub fn resolve(&self, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<Entry> {
         // The root of a snapshot that was reached by its number.
         let mut by_number = None;
-        resolve_by(self, caller, (path, follow), &mut |at, name| {
+        resolve_by(self, caller, (path, follow), &mut |at, Name { bytes: name, is_given }| {
             if name == b".." && by_number == Some(at.node) {
                 // Its directory may be where the caller has no access, or be removed.
                 return snapshots::enter(&*self.inner, caller, NodeId::ROOT);
             }
             // Any snapshot with such a name, from before such names were refused.
-            if let Some(number) = number_in_name(name)
+            if let Some(number) = number_in_name(name).filter(|_| is_given)
                 && self.is_of_root(at.node)?
             {
                 let entry = self.inner.find_numbered_snapshot(caller, number)?;

@@ -123,7 +123,7 @@ fn run_block(bytes: &[u8]) -> bool {
 fn run_events(payload: &[u8], count: u32) -> bool {
     let (mut expected, mut names) = (Expected::default(), Names::default());
     let mut anonymiser = Anonymiser::new([1; 16], Keep { lengths: true, extensions: true });
-    let mut summary = Summary::default();
+    let mut summary = Summary::within(1 << 20);
     let mut writing = Writing::default();
     let mut events = Vec::new();
     for event in Events::new(payload, count) {

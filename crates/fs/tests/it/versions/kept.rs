@@ -107,6 +107,27 @@ fn the_kernel_cannot_look_up_snapshots_by_number() {
     assert!(by_number(&v, &root(), taken.subvol).is_ok());
 }
 
+/// What such a look-up costs is decided by the path of a request: a link hid it.
+#[test]
+fn no_symbolic_link_points_to_a_snapshot_by_its_number() {
+    let v = volume();
+    let dir = filled(&v, NodeId::ROOT, "d", 1);
+    let taken = v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    let number = fs::name_of_number(taken.subvol);
+    let targets = [[b"/.snapshots/", &number[..]].concat(), [b".snapshots/", &number[..]].concat()];
+    for (name, target) in [(b"l1", &targets[0]), (b"l2", &targets[1])] {
+        v.fs.symlink(&root(), NodeId::ROOT, name, target).expect("a link");
+        let path = [b"/", &name[..]].concat();
+        refused(v.fs.resolve(&root(), &path, Follow::Yes), &FsError::NotFound);
+        let below = [&path[..], b"/../#1"].concat();
+        refused(v.fs.resolve(&root(), &below, Follow::Yes), &FsError::NotFound);
+    }
+    // A number that the caller gives is one, also behind a link.
+    v.fs.symlink(&root(), NodeId::ROOT, b"all", b".snapshots").expect("a link");
+    let path = [b"/all/", &number[..]].concat();
+    assert!(v.fs.resolve(&root(), &path, Follow::Yes).is_ok());
+}
+
 #[test]
 fn snapshots_orphaned_by_a_rollback_are_listed() {
     let v = volume();

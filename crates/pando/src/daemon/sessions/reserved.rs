@@ -11,7 +11,7 @@ use std::sync::Arc;
 use wire::{Failure, FailureKind};
 
 use super::{Session, Sessions};
-use crate::daemon::load::Load;
+use crate::daemon::load::{Load, Memory};
 use crate::daemon::shares::Taker;
 use crate::daemon::stream_terms::MEMORY_OF_USERS;
 
@@ -74,42 +74,45 @@ impl Sessions {
         self.most.0 / 4
     }
 
-    /// Begins a request of a connection that may take so much memory.
+    /// Begins a request of a connection, and returns how much memory it may take.
     pub(in crate::daemon) fn begin_with(
         &mut self,
         id: u64,
-        (load, memory): (Load, u64),
-    ) -> Result<(), Failure> {
-        let memory = self.reservable(id, memory)?;
+        (load, memory): (Load, Memory),
+    ) -> Result<u64, Failure> {
+        let reserved = self.reservable(id, memory)?;
         self.begin(id, load)?;
-        if let Some(open) = self.open.get_mut(&id) {
-            open.reserved = memory;
+        if let (Some(open), Some(reserved)) = (self.open.get_mut(&id), reserved) {
+            open.reserved = reserved;
         }
-        Ok(())
+        Ok(reserved.unwrap_or(memory.most))
     }
 
-    /// How much a connection reserves for a request that may take so much memory.
-    fn reservable(&self, id: u64, memory: u64) -> Result<u64, Failure> {
-        let Some(open) = self.open.get(&id).filter(|open| memory > 0 && !open.is_of_here()) else {
-            return Ok(0);
-        };
+    /// How much a connection reserves for a request; `None`: nothing. One that does with less gets
+    /// half of what is left, so that another one gets something, too.
+    fn reservable(&self, id: u64, memory: Memory) -> Result<Option<u64>, Failure> {
+        let is_counted = |open: &&Session| memory.most > 0 && !open.is_of_here();
+        let Some(open) = self.open.get(&id).filter(is_counted) else { return Ok(None) };
         let is_far = open.far.is_some();
-        // (What a client states was bounded before.)
-        let memory = if is_far { memory } else { memory.min(MEMORY_OF_USERS) };
         let most = if is_far { self.most } else { Most::default() };
-        let (mut of_one, mut of_all) = (memory, memory);
+        // (What a client may have was bounded before.)
+        let bounded = |bytes: u64| if is_far { bytes } else { bytes.min(MEMORY_OF_USERS) };
+        let [least, wanted] = [memory.least, memory.most].map(bounded);
+        let (mut of_one, mut of_all) = (0, 0);
         for (other, of) in &self.open {
             if *other == id || of.far.is_some() != is_far {
                 continue;
             }
-            of_all = of_all.saturating_add(of.reserved);
+            of_all = of.reserved.saturating_add(of_all);
             if of.counts_with(open) {
-                of_one = of_one.saturating_add(of.reserved);
+                of_one = of.reserved.saturating_add(of_one);
             }
         }
-        if of_one <= most.of_one() && of_all <= most.0 {
-            return Ok(memory);
+        let left = most.of_one().saturating_sub(of_one).min(most.0.saturating_sub(of_all));
+        if least <= left {
+            return Ok(Some(wanted.min(least.max(left / 2))));
         }
+        let [of_one, of_all] = [of_one, of_all].map(|taken| least.saturating_add(taken));
         let (name, kind) = open.counted_as();
         let what = if is_far { "dumps, comparisons and exports" } else { "dumps and comparisons" };
         let message = format!(
@@ -121,7 +124,7 @@ impl Sessions {
             most.0 >> 20
         );
         Err(Failure::new(FailureKind::Busy, message)
-            .hint("try again when another one has ended, or give it less --memory"))
+            .hint("try again when another one has ended, or give them less by --memory"))
     }
 }
 
@@ -140,13 +143,22 @@ mod tests {
         sessions: &mut Sessions,
         client: Option<&str>,
         uid: u32,
-    ) -> (u64, Result<(), Failure>) {
+    ) -> (u64, Result<u64, Failure>) {
+        begin_with(sessions, client, uid, Memory::of(STREAM))
+    }
+
+    fn begin_with(
+        sessions: &mut Sessions,
+        client: Option<&str>,
+        uid: u32,
+        memory: Memory,
+    ) -> (u64, Result<u64, Failure>) {
         let (ours, _) = UnixStream::pair().unwrap();
         let who = Who { uid, pid: 0, trusted: uid == 0 };
         let id = sessions.add(ours, who, client.map(Into::into), NOW).unwrap();
         let task = Task { what: "sending a snapshot", continues: false };
         sessions.set_busy(id, Some(task), NOW);
-        let begun = sessions.begin_with(id, (Load::Search, STREAM));
+        let begun = sessions.begin_with(id, (Load::Search, memory));
         // It waits for its client from here on, and is no search any more.
         sessions.end_turn(id);
         (id, begun)
@@ -159,7 +171,9 @@ mod tests {
             let (ours, _) = UnixStream::pair().unwrap();
             let who = Who { uid, pid: 0, trusted: false };
             let id = sessions.add(ours, who, client.map(Into::into), NOW).unwrap();
-            sessions.begin_with(id, (Load::Search, 0)).map_err(|failure| failure.message)
+            sessions
+                .begin_with(id, (Load::Search, Memory::default()))
+                .map_err(|failure| failure.message)
         };
         let begun = (0..32).filter(|uid| search(Some("one"), 1000 + uid % 4).is_ok()).count();
         assert_eq!(begun, 8);
@@ -191,7 +205,7 @@ mod tests {
         let (ours, _) = UnixStream::pair().unwrap();
         let who = Who { uid: 7, pid: 0, trusted: false };
         let id = sessions.add(ours, who, Some("two".into()), NOW).unwrap();
-        assert!(sessions.begin_with(id, (Load::Search, 0)).is_ok());
+        assert!(sessions.begin_with(id, (Load::Search, Memory::default())).is_ok());
     }
 
     /// A user had as many streams as connections, of 256 MiB each.
@@ -203,7 +217,7 @@ mod tests {
             for _ in 0..3 {
                 let (id, outcome) = begin(&mut sessions, None, uid);
                 match outcome {
-                    Ok(()) => begun.push((uid, id)),
+                    Ok(_) => begun.push((uid, id)),
                     Err(failure) => refused.push(failure),
                 }
             }
@@ -218,10 +232,43 @@ mod tests {
         assert!(begin(&mut sessions, None, 0).1.is_ok());
         assert!(begin(&mut sessions, Some("one"), 1).1.is_ok());
         let id = refused_once(&mut sessions, 5);
-        assert!(sessions.begin_with(id, (Load::Search, 0)).is_ok());
+        assert!(sessions.begin_with(id, (Load::Search, Memory::default())).is_ok());
         sessions.set_busy(begun[0].1, None, NOW);
         sessions.set_busy(id, None, NOW);
-        assert!(sessions.begin_with(id, (Load::Search, u64::MAX)).is_ok(), "256 MiB at most");
+        assert!(
+            sessions.begin_with(id, (Load::Search, Memory::of(u64::MAX))).is_ok(),
+            "256 MiB at most"
+        );
+    }
+
+    /// The third stream of a user failed after 10 s: each took 256 MiB of 512.
+    #[test]
+    fn streams_that_name_no_memory_share_what_is_left() {
+        let memory = Memory { least: 16 << 20, most: STREAM };
+        let mut sessions = Sessions::default();
+        for client in [None, Some("one")] {
+            let (mut given, mut ids) = (Vec::new(), Vec::new());
+            let refused = loop {
+                match begin_with(&mut sessions, client, 1, memory) {
+                    (id, Ok(bytes)) => {
+                        given.push(bytes >> 20);
+                        ids.push(id);
+                    }
+                    (_, Err(failure)) => break failure,
+                }
+            };
+            assert_eq!(given, [256, 128, 64, 32, 16, 16], "{client:?}");
+            assert_eq!(refused.kind, FailureKind::Busy);
+            assert!(refused.message.contains("take 528 MiB with this one"), "{}", refused.message);
+            assert!(refused.message.contains("the most is 512 MiB"), "{}", refused.message);
+            assert!(refused.hint.contains("give them less by --memory"), "{}", refused.hint);
+            // One that names its memory gets that, or nothing.
+            let named = begin(&mut sessions, client, 1).1.unwrap_err();
+            assert_eq!(named.kind, FailureKind::Busy);
+            ids.iter().for_each(|id| sessions.set_busy(*id, None, NOW));
+            assert_eq!(begin(&mut sessions, client, 1).1.unwrap(), STREAM);
+        }
+        assert_eq!(begin_with(&mut sessions, None, 0, memory).1.unwrap(), STREAM, "root");
     }
 
     /// A connection whose request was refused for its memory: it counts as no search.
@@ -230,7 +277,7 @@ mod tests {
             let (ours, _) = UnixStream::pair().unwrap();
             let who = Who { uid, pid: 0, trusted: false };
             let id = sessions.add(ours, who, None, NOW).unwrap();
-            (id, sessions.begin_with(id, (Load::Search, memory)))
+            (id, sessions.begin_with(id, (Load::Search, Memory::of(memory))))
         };
         let (id, outcome) = search(STREAM);
         assert_eq!(outcome.unwrap_err().kind, FailureKind::Busy);
@@ -251,7 +298,7 @@ mod tests {
             let id = sessions.add(ours, who, client.map(Into::into), NOW).unwrap();
             let task = Task { what: "it", continues: false };
             sessions.set_busy(id, Some(task), NOW);
-            sessions.begin_with(id, (load, 0)).map_err(|failure| failure.message)
+            sessions.begin_with(id, (load, Memory::default())).map_err(|failure| failure.message)
         };
         for (load, far) in [(Load::Search, 24), (Load::Import, 0)] {
             let clients = ["one", "two", "three", "four"];
@@ -272,7 +319,7 @@ mod tests {
             let (ours, _) = UnixStream::pair().unwrap();
             let who = Who { uid, pid: 0, trusted: false };
             let id = sessions.add(ours, who, None, NOW).unwrap();
-            sessions.begin_with(id, (load, 0)).map_err(|failure| failure.message)
+            sessions.begin_with(id, (load, Memory::default())).map_err(|failure| failure.message)
         };
         for uid in 1..=4 {
             assert!((0..8).all(|_| begin(uid, Load::Search).is_ok()));

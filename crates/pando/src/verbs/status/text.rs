@@ -174,7 +174,11 @@ fn merges_text(merges: Merges) -> String {
         (None, Some((runs, bytes))) => format!("next {runs} runs of {}", size(bytes)),
         (None, None) => "none to do".to_owned(),
     };
-    format!("{now}, {} done, {} runs deep", number(merges.ended), merges.depth)
+    format!(
+        "{now}, {} done, the deepest tree has {}",
+        number(merges.ended),
+        output::count(merges.depth, "run", "runs")
+    )
 }
 
 /// The background work.
@@ -246,7 +250,8 @@ mod tests {
              prune, 1,021,021 records reclaimed since the start, 1,022,022 a second now, 994.16 \
              KiB to give back (995.14 KiB given back since the start), looking for what nothing \
              names",
-            "merges      at 985.36 KiB of 986.34 KiB, 1,007,007 done, 1013013 runs deep",
+            "merges      at 985.36 KiB of 986.34 KiB, 1,007,007 done, the deepest tree has \
+             1,013,013 runs",
             "value logs  1,002,002 of 979.50 KiB, 981.45 KiB of 980.47 KiB live, 1,006,006 to \
              empty, 1,008,008 runs rewritten for that",
             "store       s3://bucket",
@@ -297,7 +302,7 @@ mod tests {
             &checkpoint,
             "written     50.00 MiB of metadata since the daemon started, for 1000 B in 1 commit",
             "background  none",
-            "merges      none to do, 3 done, 2 runs deep",
+            "merges      none to do, 3 done, the deepest tree has 2 runs",
         ];
         assert_eq!(printed, expected);
         // Of a store that was not measured yet.
@@ -320,7 +325,10 @@ mod tests {
         let collecting = Background { collecting: true, reclaimed: 9, ..Background::default() };
         assert_eq!(work_text(&collecting), "looking for what nothing names");
         let next = Merges { next: Some((3, 5 << 20)), ..Merges::default() };
-        assert_eq!(merges_text(next), "next 3 runs of 5.00 MiB, 0 done, 0 runs deep");
+        assert_eq!(
+            merges_text(next),
+            "next 3 runs of 5.00 MiB, 0 done, the deepest tree has 0 runs"
+        );
     }
 
     #[test]
