@@ -113,7 +113,7 @@ impl Side {
         let seconds = self.busy.as_secs_f64();
         let mut object = json!({
             "seconds": seconds,
-            "ops_per_second": (self.latencies.len() as f64 / seconds.max(1e-9)).round(),
+            "ops_per_second": shown(self.latencies.len() as f64 / seconds.max(1e-9)),
             "mean_us": self.latencies.mean() / 1e3,
             "stdev_us": self.latencies.stdev() / 1e3,
             "p50_us": at(&self.latencies, 0.5),
@@ -128,6 +128,11 @@ impl Side {
         object[what] = json!(self.latencies.len());
         object
     }
+}
+
+/// A rate as it is reported: in whole numbers, unless it has only few digits before the point.
+fn shown(rate: f64) -> f64 {
+    if rate < 100.0 { (rate * 1000.0).round() / 1000.0 } else { rate.round() }
 }
 
 /// The upper bound for the 99th percentile while other work runs, by its normal value: BabuDB
@@ -154,4 +159,15 @@ pub(super) fn text(name: &str, side: &Value) -> String {
         micros("meter_p999_us"),
         micros("meter_max_us"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a busy machine a kind of time may have a single operation, which takes long.
+    #[test]
+    fn low_rates_keep_their_digits() {
+        assert_eq!([0.4, 3.4567, 99.9, 100.4].map(shown), [0.4, 3.457, 99.9, 100.0]);
+    }
 }
