@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests in two parallel lanes. The first one mostly waits for daemons, the kernel and clocks:
-# the Rust tests of the program, which mount volumes, then the POSIX suites. The second one computes:
+# the POSIX suites, then the Rust tests of the program, which mount volumes. The suites come first, because
+# they leave a processor idle half of the time, which the second lane then uses. That one computes:
 # a queue of the Rust tests of everything else, fuzzing and instruction counts, of which as many run
 # at a time as there are processors. Each program of Rust
 # tests runs in the directory of its package, as under `cargo test`; their lines of output begin with
@@ -42,7 +43,7 @@ run() {
 }
 
 # The tests of the program make and remove a million files, which takes the kernel ten times as long on a
-# disk as in memory (docs/decisions/0306). The suites after them use a disk, and so do tests of crates below.
+# disk as in memory (docs/decisions/0306). The suites before them use a disk, and so do tests of crates below.
 in_memory() {
   local available limit kept
   available=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
@@ -103,13 +104,13 @@ part() {
   return "$code"
 }
 
-# Suites run also after tests that failed: one run names all that is wrong.
+# Tests run also after suites that failed: one run names all that is wrong.
 first_lane() {
   local code=0
   set +e
-  (part "tests of the program" of_program)
-  code=$?
   (part "POSIX suites" posix)
+  code=$?
+  (part "tests of the program" of_program)
   [ $? -eq 0 ] || code=1
   set -e
   return "$code"

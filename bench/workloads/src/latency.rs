@@ -187,6 +187,7 @@ fn creates(
         }
     }
     side.busy += clock.monotonic().saturating_sub(start);
+    meter.end_of_pulse(clock);
     run.bar.inc(run.args.files);
     until_done(run, CHECKPOINT, creator, clock, beside, meter, found)
 }

@@ -113,7 +113,7 @@ impl Side {
         let seconds = self.busy.as_secs_f64();
         let mut object = json!({
             "seconds": seconds,
-            "ops_per_second": (self.latencies.len() as f64 / seconds.max(1e-9)).round(),
+            "ops_per_second": shown(self.latencies.len() as f64 / seconds.max(1e-9)),
             "mean_us": self.latencies.mean() / 1e3,
             "stdev_us": self.latencies.stdev() / 1e3,
             "p50_us": at(&self.latencies, 0.5),
@@ -130,9 +130,14 @@ impl Side {
     }
 }
 
-/// The upper bound for the 99th percentile while other work runs, by its normal value. BabuDB
-/// claims "up to 30 %" on calls of 200 us, so calls of a few microseconds may take a tenth of a
-/// millisecond more.
+/// A rate as it is reported: in whole numbers, unless it has only few digits before the point.
+fn shown(rate: f64) -> f64 {
+    if rate < 100.0 { (rate * 1000.0).round() / 1000.0 } else { rate.round() }
+}
+
+/// The upper bound for the 99th percentile while other work runs, by its normal value: BabuDB
+/// claims "up to 30 %" on calls of 200 us, so calls of a few microseconds are allowed a tenth of a
+/// millisecond.
 pub(super) fn p99_bound(normal: f64) -> f64 {
     (normal * 1.3).max(normal + 100.0)
 }
@@ -154,4 +159,15 @@ pub(super) fn text(name: &str, side: &Value) -> String {
         micros("meter_p999_us"),
         micros("meter_max_us"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a busy machine a kind of time may have a single operation, which takes long.
+    #[test]
+    fn low_rates_keep_their_digits() {
+        assert_eq!([0.4, 3.4567, 99.9, 100.4].map(shown), [0.4, 3.457, 99.9, 100.0]);
+    }
 }

@@ -248,15 +248,9 @@ fn failure_text(failure: &Failure) -> String {
 
 /// Bytes in a form safe for a terminal: control characters and invalid UTF-8 are escaped.
 pub fn printable(bytes: &[u8]) -> String {
-    let mut text = String::new();
+    let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            if letter.is_control() {
-                text.extend(letter.escape_default());
-            } else {
-                text.push(letter);
-            }
-        }
+        text.push_str(&escaped(chunk.valid(), &[], |letter| letter.escape_default().to_string()));
         text.push_str(&chunk.invalid().escape_ascii().to_string());
     }
     text
@@ -264,36 +258,55 @@ pub fn printable(bytes: &[u8]) -> String {
 
 /// Escapes terminal control characters in a text, except newlines and tabs.
 fn harmless(text: &str) -> Cow<'_, str> {
-    let controls = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
-    if !text.contains(controls) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for letter in text.chars() {
-        if controls(letter) {
-            shown.extend(letter.escape_default());
-        } else {
-            shown.push(letter);
-        }
-    }
-    Cow::Owned(shown)
+    escaped(text, &['\n', '\t'], |letter| letter.escape_default().to_string())
 }
 
 /// The same for JSON, which has such characters in strings only; the program that parses it gets
 /// them back.
 fn harmless_json(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for letter in text.chars() {
-        if letter.is_control() {
-            shown.extend(format!("\\u{:04x}", u32::from(letter)).chars());
-        } else {
-            shown.push(letter);
+    escaped(text, &[], |letter| format!("\\u{:04x}", u32::from(letter)))
+}
+
+/// Escapes control characters in a text, except those that are kept. What is between them is
+/// copied in one piece: lists of long paths are mostly that.
+fn escaped<'a>(text: &'a str, kept: &[char], escape: fn(char) -> String) -> Cow<'a, str> {
+    let mut shown = String::new();
+    // What is in `shown` already, and what was looked at.
+    let (mut done, mut at) = (0, 0);
+    while let Some(length) = before_control(&text.as_bytes()[at..]) {
+        let here = at + length;
+        let letter = text[here..].chars().next().expect("invariant: a letter begins here");
+        at = here + letter.len_utf8();
+        if letter.is_control() && !kept.contains(&letter) {
+            shown.push_str(&text[done..here]);
+            shown.push_str(&escape(letter));
+            done = at;
         }
     }
+    if done == 0 {
+        return Cow::Borrowed(text);
+    }
+    shown.push_str(&text[done..]);
     Cow::Owned(shown)
+}
+
+/// How many bytes of UTF-8 come before the first that may begin a control character: one of ASCII,
+/// or the first byte of those from U+0080 on. Eight bytes at a time.
+fn before_control(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGHEST: u64 = ONES << 7;
+    // Whether a byte of a word is less than a number up to 128.
+    let has_less = |word: u64, than: u64| word.wrapping_sub(ONES * than) & !word & HIGHEST != 0;
+    let may_begin = |word: &[u8; 8]| {
+        let word = u64::from_le_bytes(*word);
+        has_less(word, 0x20)
+            || has_less(word ^ (ONES * 0x7f), 1)
+            || has_less(word ^ (ONES * 0xc2), 1)
+    };
+    let (words, _) = bytes.as_chunks();
+    let from = 8 * words.iter().position(may_begin).unwrap_or(words.len());
+    let begins = |byte: &u8| matches!(byte, ..0x20 | 0x7f | 0xc2);
+    bytes[from..].iter().position(begins).map(|at| from + at)
 }
 
 /// Sets a key of an object to bytes: as a string, and also in hexadecimal under `KEY_hex` if they
@@ -382,6 +395,24 @@ mod tests {
     fn names_cannot_control_a_terminal() {
         assert_eq!(printable(b"a\x1b[2Jb\nc\xff"), "a\\u{1b}[2Jb\\nc\\xff");
         assert_eq!(printable("\u{e9}".as_bytes()), "\u{e9}");
+    }
+
+    /// Each letter at each place of a word, and beside each other one.
+    #[test]
+    fn control_characters_are_found_wherever_they_are() {
+        let letters = ['a', '\n', '\x1f', ' ', '~', '\x7f', '\u{80}', '\u{9f}', '\u{a0}', '\u{bf}'];
+        let letters = letters.into_iter().chain(['\0', '\u{c2}', '\u{7ff}', '\u{10ffff}']);
+        let letters: Vec<char> = letters.collect();
+        for (&first, &second) in letters.iter().flat_map(|a| letters.iter().map(move |b| (a, b))) {
+            for before in 0..18 {
+                let text = format!("{}{first}{second}{}", "b".repeat(before), "e".repeat(9));
+                let wanted = text.chars().map(|letter| match letter.is_control() {
+                    true => letter.escape_default().to_string(),
+                    false => letter.to_string(),
+                });
+                assert_eq!(printable(text.as_bytes()), wanted.collect::<String>(), "{text:?}");
+            }
+        }
     }
 
     #[test]

@@ -263,7 +263,7 @@ fn enumerate(device: &SimDevice, engine: Engine, place: &'static str) -> (u64, u
     let count = Arc::clone(&counted);
     device.watch(move |disk, op| {
         let killed = std::iter::once(disk.copy());
-        let cut = CrashPolicy::ALL.into_iter().map(|policy| disk.after_crash(policy, op));
+        let cut = CrashPolicy::at(op).map(|policy| disk.after_crash(policy, op));
         for (number, left) in killed.chain(cut).enumerate() {
             let place = format!("{engine:?}, {place}, before operation {op}, way {number}");
             count.0.fetch_add(1, Ordering::SeqCst);

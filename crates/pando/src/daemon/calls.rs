@@ -271,12 +271,16 @@ fn info(fs: &Volume, caller: &Caller, path: &[u8], replies: &mut Replies) -> Ans
     let entries = match attr.kind {
         // A virtual directory, such as a directory of snapshots, has no record that counts
         // entries.
-        Kind::Directory => fs.entries(node).unwrap_or(attr.size),
+        Kind::Directory if Volume::is_virtual(node) => attr.size,
+        Kind::Directory => fs.entries(node).map_err(|error| about(error, path))?,
         _ => 0,
     };
     let copied = fs.copied_from(node).map_err(|error| about(error, path))?;
     let subvolume = fs.subvolume_of(attr.node).map_err(|error| about(error, path))?;
-    let copied = copied.filter(|from| Held::exactly(fs, caller, from, Follow::No).is_ok());
+    let copied = match copied {
+        Some(from) if Held::is_seen(fs, caller, &from)? => Some(from),
+        _ => None,
+    };
     Ok(Answer::Info(Box::new(Info {
         attr: (&attr).into(),
         subvolume: subvolume.0,

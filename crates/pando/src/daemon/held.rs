@@ -71,6 +71,20 @@ impl<'a> Held<'a> {
         Ok(Held { fs, entry })
     }
 
+    /// Whether the caller sees something at a path that the volume itself reported. An error other
+    /// than that nothing is there, or nothing that this caller sees, is none of these answers.
+    pub(super) fn is_seen(fs: &'a Volume, caller: &Caller, path: &[u8]) -> Answered<bool> {
+        match Held::exactly(fs, caller, path, Follow::No) {
+            Ok(_) => Ok(true),
+            Err(failure) => match failure.kind {
+                FailureKind::NotFound | FailureKind::NotDirectory | FailureKind::Permission => {
+                    Ok(false)
+                }
+                _ => Err(failure),
+            },
+        }
+    }
+
     /// What is at a path below this, with the rights of the caller. No symbolic link is followed:
     /// one on the way is [`FsError::Loop`], and the last one is what is found.
     pub(super) fn without_links(self, caller: &Caller, path: &[u8]) -> FsResult<Held<'a>> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{Paths, Version, Volume};
+use fs::{Change, FsResult, Paths, Version, Volume};
 use inode::Caller;
 use wire::{Body, Bytes, Failure};
 
@@ -30,7 +30,10 @@ pub(super) fn history(
         || {},
         || {
             fs.history(caller, path, &cancel, &mut |one| {
-                let one = version(fs, one);
+                let one = match version(fs, one) {
+                    Ok(one) => one,
+                    Err(error) => return parts.fail(about(error, path)),
+                };
                 let snapshot = one.snapshot.as_ref().map_or(0, snapshots::bytes);
                 let bytes = VERSION_BYTES + one.directory.0.len() + snapshot;
                 parts.offer(one, bytes)
@@ -44,13 +47,26 @@ pub(super) fn history(
     parts.end()
 }
 
-fn version(fs: &Volume, version: &Version) -> wire::Version {
+fn version(fs: &Volume, version: &Version) -> FsResult<wire::Version> {
     let (snapshot, directory) = match &version.snapshot {
         None => (None, Bytes::default()),
         Some((snapshot, directory)) => {
-            (Some(snapshots::to_wire(fs, snapshot)), directory.as_slice().into())
+            (Some(snapshots::to_wire(fs, snapshot)?), directory.as_slice().into())
         }
     };
     let attr = version.attr.as_ref().map(wire::Attr::from);
-    wire::Version { snapshot, directory, attr, change: version.change }
+    Ok(wire::Version { snapshot, directory, attr, change: change(version.change) })
+}
+
+fn change(change: Change) -> wire::Change {
+    match change {
+        Change::Absent => wire::Change::Absent,
+        Change::Appeared => wire::Change::Appeared,
+        Change::Present => wire::Change::Present,
+        Change::Same => wire::Change::Same,
+        Change::Contents => wire::Change::Contents,
+        Change::Attributes => wire::Change::Attributes,
+        Change::Replaced => wire::Change::Replaced,
+        Change::Vanished => wire::Change::Vanished,
+    }
 }

@@ -47,11 +47,14 @@ impl<'a, T> Parts<'a, T> {
     pub(super) fn offer(&mut self, one: T, bytes: usize) -> ControlFlow<()> {
         match self.push(one, bytes) {
             Ok(()) => ControlFlow::Continue(()),
-            Err(failure) => {
-                self.broken = Some(failure);
-                ControlFlow::Break(())
-            }
+            Err(failure) => self.fail(failure),
         }
+    }
+
+    /// Ends a list that cannot be continued: [`Parts::end`] returns why.
+    pub(super) fn fail(&mut self, failure: Failure) -> ControlFlow<()> {
+        self.broken = Some(failure);
+        ControlFlow::Break(())
     }
 
     /// Sends something else after what was added.

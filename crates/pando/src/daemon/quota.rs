@@ -1,6 +1,6 @@
 //! Answers requests about quotas.
 
-use fs::{Follow, Owner, OwnerQuota, QuotaChange, QuotaInfo, Volume};
+use fs::{Owner, OwnerQuota, QuotaChange, QuotaInfo, Volume};
 use inode::{Caller, FsError, NodeId};
 use wire::{
     Answer, Body, Bytes, Call, Failure, FailureKind, LimitChange, Quota, QuotaDifference, QuotaOf,
@@ -45,7 +45,7 @@ pub(super) fn shown(
 /// The path of a directory if the caller may reach it, else nothing.
 pub(super) fn visible(fs: &Volume, caller: &Caller, node: NodeId) -> Result<Bytes, Failure> {
     let path = fs.path_of(node)?.unwrap_or_default();
-    let there = !path.is_empty() && Held::exactly(fs, caller, &path, Follow::No).is_ok();
+    let there = !path.is_empty() && Held::is_seen(fs, caller, &path)?;
     Ok(if there { Bytes(path) } else { Bytes::default() })
 }
 

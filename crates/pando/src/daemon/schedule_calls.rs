@@ -100,7 +100,7 @@ pub(super) fn all(
     for info in fs.schedules()? {
         let Some(dir) = fs.schedule_directory(&info)? else { continue };
         let Some(path) = fs.path_of(dir)? else { continue };
-        if Held::exactly(fs, caller, &path, Follow::No).is_ok() {
+        if Held::is_seen(fs, caller, &path)? {
             let one = shown(schedules, &info, fitting(path));
             let bytes = SCHEDULE_BYTES + one.path.0.len();
             parts.push(one, bytes)?;

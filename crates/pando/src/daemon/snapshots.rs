@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{KeptSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsOf, Volume};
+use fs::{FsResult, KeptSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsOf, Volume};
 use inode::{Caller, NodeId, SubvolId};
 use wire::{Body, Bytes, Failure, FailureKind, Hold, Snapshot};
 
@@ -29,11 +29,14 @@ pub(super) fn of_directory(
     replies: &mut Replies,
 ) -> Result<(), Failure> {
     let mut parts = Parts::new(replies, Body::Snapshots);
-    let listed = fs.snapshot_each(caller, directory, &mut |snapshot| {
-        let one = to_wire(fs, &snapshot);
-        let bytes = bytes(&one);
-        parts.offer(one, bytes)
-    });
+    let listed =
+        fs.snapshot_each(caller, directory, &mut |snapshot| match to_wire(fs, &snapshot) {
+            Ok(one) => {
+                let bytes = bytes(&one);
+                parts.offer(one, bytes)
+            }
+            Err(error) => parts.fail(about(error, path)),
+        });
     listed.map_err(|error| about(error, path))?;
     parts.end()
 }
@@ -45,20 +48,21 @@ pub(super) fn bytes(snapshot: &Snapshot) -> usize {
 }
 
 /// A snapshot in the form that the reply carries.
-pub(super) fn to_wire(fs: &Volume, snapshot: &SnapshotInfo) -> Snapshot {
-    Snapshot {
+pub(super) fn to_wire(fs: &Volume, snapshot: &SnapshotInfo) -> FsResult<Snapshot> {
+    Ok(Snapshot {
         name: snapshot.name.as_slice().into(),
         subvolume: snapshot.subvol.0,
         lineage: snapshot.lineage,
         created: snapshot.created.0,
-        holds: holds(fs, snapshot.subvol),
-    }
+        holds: holds(fs, snapshot.subvol)?,
+    })
 }
 
 /// The holds on a snapshot, for a list.
-fn holds(fs: &Volume, snapshot: SubvolId) -> Vec<Hold> {
-    let held = fs.holds_of(snapshot).unwrap_or_default().into_iter();
-    held.map(|hold| Hold { name: Bytes(hold.name), uid: hold.uid, since: hold.since.0 }).collect()
+fn holds(fs: &Volume, snapshot: SubvolId) -> FsResult<Vec<Hold>> {
+    let shown =
+        |hold: fs::Hold| Hold { name: Bytes(hold.name), uid: hold.uid, since: hold.since.0 };
+    Ok(fs.holds_of(snapshot)?.into_iter().map(shown).collect())
 }
 
 /// Sends the snapshots of the volume, the oldest first.
@@ -78,9 +82,13 @@ pub(super) fn of_volume(
         || {},
         || {
             fs.snapshot_list_volume(caller, &SnapshotQuery::all(of, &cancel), &mut |kept| {
+                let snapshot = match to_wire(fs, &kept.snapshot) {
+                    Ok(snapshot) => snapshot,
+                    Err(error) => return parts.fail(error.into()),
+                };
                 let one = wire::KeptSnapshot {
                     at: Bytes(place(fs, &kept)),
-                    snapshot: to_wire(fs, &kept.snapshot),
+                    snapshot,
                     removed: kept.removed,
                     path: kept.path.map(Bytes),
                 };

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use fs::{Follow, FsResult, RestoreOptions, Volume, WalkControl};
+use fs::{Follow, RestoreOptions, Volume, WalkControl};
 use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Answer, Body, Bytes, Failure, FailureKind, Removed};
 
@@ -53,13 +53,23 @@ pub(super) fn list(
         if rest.is_empty() { below_one(fs, caller, &held, filled) } else { Ok(Vec::new()) }
     };
     if let Err(error) = listed {
-        return Err(none_but(no_trash(error, path), &listed_below(false).unwrap_or_default()));
+        let failure = no_trash(error, path);
+        if failure.kind != FailureKind::Invalid {
+            return Err(failure);
+        }
+        return Err(none_but(failure, &listed_below(false)?));
     }
-    parts.end()?;
     let setting = setting.ok_or_else(|| about(FsError::NotFound, path))?;
     let directory = setting.directory.shown();
-    // A fault elsewhere does not make this list fail.
-    let below = listed_below(true).unwrap_or_default();
+    // A fault elsewhere ends no list, and the list is not all there is to see.
+    let below = match listed_below(true) {
+        Ok(below) => below,
+        Err(failure) => {
+            parts.beside(Body::Skipped(failure))?;
+            Vec::new()
+        }
+    };
+    parts.end()?;
     Ok(Answer::Trash(wire::Trash { directory, keep_seconds: setting.keep_seconds, below }))
 }
 
@@ -94,7 +104,7 @@ pub(super) fn set(
 pub(super) fn not_its_own(fs: &Volume, caller: &Caller, node: NodeId) -> Failure {
     let setting = fs.trash_get(node).ok().flatten();
     let path = setting.and_then(|setting| fs.path_of(setting.directory).ok().flatten());
-    let seen = path.filter(|path| Held::exactly(fs, caller, path, Follow::No).is_ok());
+    let seen = path.filter(|path| Held::is_seen(fs, caller, path).unwrap_or(false));
     let Some(path) = seen else {
         return Failure::new(
             FailureKind::NotFound,
@@ -111,18 +121,23 @@ pub(super) fn not_its_own(fs: &Volume, caller: &Caller, node: NodeId) -> Failure
 
 /// Directories below this one that have a trash of their own (optionally only those with something
 /// in it) and that the caller may look up.
-fn below_one(fs: &Volume, caller: &Caller, held: &Held<'_>, filled: bool) -> FsResult<Vec<Bytes>> {
-    let Some(above) = fs.path_of(held.entry.node)? else { return Ok(Vec::new()) };
+fn below_one(fs: &Volume, caller: &Caller, held: &Held<'_>, filled: bool) -> Answered<Vec<Bytes>> {
+    let unread = |error| {
+        let failure = Failure::from(error);
+        let message = format!("the directories that have a trash: {}", failure.message);
+        Failure { message, ..failure }
+    };
+    let Some(above) = fs.path_of(held.entry.node).map_err(unread)? else { return Ok(Vec::new()) };
     let above = above.strip_suffix(b"/").unwrap_or(&above);
     let mut found = Vec::new();
-    for (node, has_something) in fs.trash_places()? {
+    for (node, has_something) in fs.trash_places().map_err(unread)? {
         if found.len() == BELOW_MAX {
             break;
         }
-        let Some(path) = fs.path_of(node)?.filter(|_| has_something || !filled) else { continue };
+        let path = fs.path_of(node).map_err(unread)?;
+        let Some(path) = path.filter(|_| has_something || !filled) else { continue };
         let rest = path.strip_prefix(above).unwrap_or_default();
-        let is_below = rest.len() > 1 && rest.starts_with(b"/");
-        if is_below && Held::exactly(fs, caller, &path, Follow::No).is_ok() {
+        if rest.len() > 1 && rest.starts_with(b"/") && Held::is_seen(fs, caller, &path)? {
             found.push(Bytes(path));
         }
     }

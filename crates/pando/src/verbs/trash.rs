@@ -122,17 +122,19 @@ fn from_snapshot(
     output.line(&format!("restored {}{to}", printable(place.typed())))
 }
 
-/// What is in the trash of a place, newest first.
-fn listed(place: &VolumePath) -> Result<(Vec<Removed>, Trash)> {
-    let mut removed = Vec::new();
+/// What is in the trash of a place, newest first, and why that is not all there is to report.
+fn listed(place: &VolumePath) -> Result<(Vec<Removed>, Trash, Option<Failure>)> {
+    let (mut removed, mut skipped) = (Vec::new(), None);
     let answer = session::call(place, &Call::TrashList { path: &place.inner }, &mut |body| {
-        if let Body::Removed(more) = body {
-            removed.extend(more);
+        match body {
+            Body::Removed(more) => removed.extend(more),
+            Body::Skipped(failure) => skipped = Some(failure),
+            _ => {}
         }
         Ok(())
     })?;
     match answer {
-        Answer::Trash(trash) => Ok((removed, trash)),
+        Answer::Trash(trash) => Ok((removed, trash, skipped)),
         other => Err(session::unexpected(&other)),
     }
 }
@@ -145,7 +147,7 @@ fn explain(failure: Failure, place: &VolumePath, at: Option<i64>) -> Failure {
         names.filter(|name| !matches!(*name, b"" | b".")).map(<[u8]>::to_vec).collect()
     };
     let own = names(&place.inner);
-    let Ok((removed, _)) = listed(place) else { return failure };
+    let Ok((removed, ..)) = listed(place) else { return failure };
     let later = removed.iter().filter(|one| one.removed > at && names(&one.path.0) == own);
     let Some(first) = later.map(|one| one.removed).min() else { return failure };
     let (removed, at) = (output::time_local(first), output::time_local(at));
@@ -158,7 +160,7 @@ fn explain(failure: Failure, place: &VolumePath, at: Option<i64>) -> Failure {
 }
 
 fn list(place: &VolumePath, output: &mut Output) -> Result<()> {
-    let (removed, trash) = listed(place)?;
+    let (removed, trash, skipped) = listed(place)?;
     for one in &removed {
         show(place, one, output)?;
     }
@@ -171,7 +173,7 @@ fn list(place: &VolumePath, output: &mut Output) -> Result<()> {
         let path = printable(&place.shown(&path.0));
         output.remark(&format!("{path} has a trash of its own: `pando trash list {path}`"));
     }
-    Ok(())
+    skipped.map_or(Ok(()), Err)
 }
 
 fn show(place: &VolumePath, removed: &Removed, output: &mut Output) -> Result<()> {

@@ -1,11 +1,15 @@
 //! A volume in a temporary directory, a mount point beside it, and the binary to use with them.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use device::sync::Mutex;
 use device::{Clock, SystemClock};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -16,8 +20,8 @@ pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
 /// What [`World::on`] takes for a volume in an object store, instead of an engine.
 pub(crate) const OBJECTS: &str = "objects";
 
-/// Longest run time of a command in seconds, on a slow and busy machine.
-const LONGEST_SECONDS: &str = "900";
+/// Longest run time of a command, on a slow and busy machine.
+const LONGEST: Duration = Duration::from_secs(900);
 
 /// How long a daemon stays without a request, in seconds. A test that asks for its process ID must
 /// not pause for this long between two commands. The daemon is ended with its world.
@@ -158,14 +162,15 @@ impl World {
     /// Runs the binary, which must end at some time. If one waits forever, its test fails with the
     /// daemon's log, and the whole run does not hang silently.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Answer {
-        let mut command = Command::new("timeout");
-        command.args(["--kill-after=10", LONGEST_SECONDS, PANDO]).args(arguments);
-        command.env("PANDO_IDLE_SECONDS", IDLE_SECONDS).stdin(Stdio::null());
+        let mut command = World::command(arguments);
         command.env("PANDO_HOST_DIRECTORY", self.hosts());
-        let output = command.output().unwrap();
-        let answer = answer(&output);
-        assert!(answer.code != 124 && answer.code != 137, "not within {LONGEST_SECONDS} s");
-        answer
+        // Ctrl-C on a terminal ends the tests, which then end what they started.
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let limited = Limited::begin(child.id().cast_signed());
+        let output = child.wait_with_output().unwrap();
+        assert!(!limited.end(), "not within {LONGEST:?}");
+        answer(&output)
     }
 
     /// Runs the binary, which must succeed; returns what it printed.
@@ -294,6 +299,42 @@ impl Drop for World {
     }
 }
 
+/// A command that is killed if it runs too long. (A process more for each of them, as `timeout` is,
+/// would cost a tenth of what they cost.)
+struct Limited(i32);
+
+/// Commands that run, by process, with their ends by the clock of the thread that kills them; and
+/// whether it has killed them.
+static LIMITED: Mutex<BTreeMap<i32, (Duration, bool)>> = Mutex::new(BTreeMap::new());
+
+impl Limited {
+    fn begin(pid: i32) -> Limited {
+        static CLOCK: LazyLock<SystemClock> = LazyLock::new(|| {
+            drop(device::spawn("limits", || {
+                loop {
+                    CLOCK.sleep(Duration::from_secs(5));
+                    let now = CLOCK.monotonic();
+                    for (pid, (until, is_killed)) in LIMITED.lock().iter_mut() {
+                        if now > *until && !*is_killed {
+                            signal(*pid, rustix::process::Signal::KILL);
+                            *is_killed = true;
+                        }
+                    }
+                }
+            }));
+            SystemClock::new()
+        });
+        let until = CLOCK.monotonic().saturating_add(LONGEST);
+        LIMITED.lock().insert(pid, (until, false));
+        Limited(pid)
+    }
+
+    /// Whether it was killed.
+    fn end(self) -> bool {
+        LIMITED.lock().remove(&self.0).is_some_and(|(_, is_killed)| is_killed)
+    }
+}
+
 /// The result of a finished command.
 pub(crate) fn answer(output: &Output) -> Answer {
     Answer {
@@ -338,12 +379,19 @@ leave_other_mounts() {
 }
 "#;
 
-/// Waits for something that must happen soon.
+/// Waits for something that must happen soon. What takes long to ask is asked less often: a
+/// command each five milliseconds would take a processor for as long as the wait lasts.
 pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let clock = SystemClock::new();
-    while !happened() {
-        assert!(clock.monotonic() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        clock.sleep(Duration::from_millis(5));
+    loop {
+        let before = clock.monotonic();
+        if happened() {
+            return;
+        }
+        let now = clock.monotonic();
+        assert!(now < PATIENCE, "not within {PATIENCE:?}: {what}");
+        let pause = 4 * now.saturating_sub(before);
+        clock.sleep(pause.clamp(Duration::from_millis(5), Duration::from_millis(150)));
     }
 }
 
