@@ -135,9 +135,9 @@ fn shown(rate: f64) -> f64 {
     if rate < 100.0 { (rate * 1000.0).round() / 1000.0 } else { rate.round() }
 }
 
-/// The upper bound for the 99th percentile while other work runs, by its normal value: BabuDB
-/// claims "up to 30 %" on calls of 200 us, so calls of a few microseconds are allowed a tenth of a
-/// millisecond.
+/// The upper bound for the 99th percentile while other work runs, by its normal value. BabuDB
+/// claims "up to 30 %" on calls of 200 us. So calls of a few microseconds may take a tenth of a
+/// millisecond more.
 pub(super) fn p99_bound(normal: f64) -> f64 {
     (normal * 1.3).max(normal + 100.0)
 }

@@ -290,8 +290,8 @@ fn escaped<'a>(text: &'a str, kept: &[char], escape: fn(char) -> String) -> Cow<
     Cow::Owned(shown)
 }
 
-/// How many bytes of UTF-8 come before the first that may begin a control character: one of ASCII,
-/// or the first byte of those from U+0080 on. Eight bytes at a time.
+/// How many bytes of UTF-8 come before the first that may begin a control character. That is one of
+/// ASCII, or the first byte of those from U+0080 on. Eight bytes at a time.
 fn before_control(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGHEST: u64 = ONES << 7;

@@ -1,7 +1,7 @@
-//! Files of which a rollback changed which names they have: a directory that is rolled back becomes
-//! a subvolume of its own, and a file in it that also had a name outside of it becomes two files
-//! with one number. A comparison pairs files by their numbers within a subvolume, so it does not
-//! name them; an increment sends them again, with all of their names. It does so with each file of
+//! Files of which a rollback changed which names they have. A directory that is rolled back becomes
+//! a subvolume of its own. A file in it that also had a name outside of it becomes two files with
+//! one number. A comparison pairs files by their numbers within a subvolume, so it does not name
+//! them. An increment sends them again, with all of their names. It does so with each file of
 //! several names that has other names than before. A comparison may have found these as names of
 //! several files.
 //!

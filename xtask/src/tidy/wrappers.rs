@@ -17,8 +17,8 @@ const WRAPPERS: [(&str, &str); 2] = [
     ("crates/vfs/src/virtual_dirs/mod.rs", "FileSystem for VirtualDirs"),
 ];
 
-/// Wrappers that leave some methods to the body in the trait, or to what is below: the file, where
-/// their methods begin, and the methods that they inherit.
+/// Wrappers that leave some methods to the body in the trait, or to what is below. For each: the
+/// file, where its methods begin, and the methods that it inherits.
 const INHERITING: [(&str, &str, &[&str]); 2] = [
     (
         "crates/remote/src/client/filesystem.rs",

@@ -69,7 +69,7 @@ pub struct Compared {
     /// Whether the receiver of the changes ended it.
     pub is_cut: bool,
     /// Directories that are, or may be, the root of a subvolume in one of the states alone, as by a
-    /// rollback. What was one file with a name in the directory and one outside may be two files
-    /// then, or the reverse, and no change names that.
+    /// rollback. One file with a name in the directory and one outside may then be two files, or
+    /// the reverse. No change names that.
     pub separated: u64,
 }

@@ -40,7 +40,7 @@ pub(crate) struct DiffArgs {
     /// Print unified diffs of text files, too
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) patch: bool,
-    /// Memory at the daemon, and for changes that -p keeps; at most 256M unless as root [default:
+    /// Memory at the daemon, and for changes that -p keeps. At most 256M unless as root [default:
     /// 64M, or half of what other requests of this user leave]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<u64>,

@@ -88,7 +88,7 @@ pub(crate) struct SendArgs {
     /// Print the size of the stream only
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
-    /// Memory for changes and for files with several names; at most 256M unless as root [default:
+    /// Memory for changes and for files with several names. At most 256M unless as root [default:
     /// 256M, or half of what other streams of this user leave]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<u64>,
@@ -134,7 +134,7 @@ pub(crate) struct DumpArgs {
     /// What to write
     #[arg(long, value_enum, default_value = "lines")]
     pub(crate) format: DumpFormat,
-    /// Memory for names of directories and files with several names; at most 256M unless as root
+    /// Memory for names of directories and files with several names. At most 256M unless as root
     /// [default: 256M, or half of what other streams of this user leave]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<u64>,

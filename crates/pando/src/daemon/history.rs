@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{Change, FsResult, Paths, Version, Volume};
+use fs::{FsResult, Paths, Version, Volume};
 use inode::Caller;
 use wire::{Body, Bytes, Failure};
 
@@ -55,18 +55,5 @@ fn version(fs: &Volume, version: &Version) -> FsResult<wire::Version> {
         }
     };
     let attr = version.attr.as_ref().map(wire::Attr::from);
-    Ok(wire::Version { snapshot, directory, attr, change: change(version.change) })
-}
-
-fn change(change: Change) -> wire::Change {
-    match change {
-        Change::Absent => wire::Change::Absent,
-        Change::Appeared => wire::Change::Appeared,
-        Change::Present => wire::Change::Present,
-        Change::Same => wire::Change::Same,
-        Change::Contents => wire::Change::Contents,
-        Change::Attributes => wire::Change::Attributes,
-        Change::Replaced => wire::Change::Replaced,
-        Change::Vanished => wire::Change::Vanished,
-    }
+    Ok(wire::Version { snapshot, directory, attr, change: version.change })
 }

@@ -65,9 +65,9 @@ pub(super) fn load(call: &Call<'_>) -> Load {
     if is_brief && is_looked_up() { Load::Search } else { own }
 }
 
-/// Whether all snapshots of removed directories may be read for a path: with `@` in one that
-/// nothing is called, or with the number of a snapshot. (In the target of a symbolic link neither
-/// of them means a snapshot.)
+/// Whether all snapshots of removed directories may be read for a path. That is so with the number
+/// of a snapshot, or with `@` in a path that names nothing. (In the target of a symbolic link
+/// neither of them means a snapshot.)
 fn is_looked_up(path: &[u8]) -> bool {
     path.contains(&b'@') || names(path).any(|name| number_in_name(name).is_some())
 }

@@ -1,5 +1,5 @@
-//! The trace of a mount: created after the volume is open, or its server reached, and before it is
-//! mounted; ended when the mount is gone.
+//! The trace of a mount. It begins after the volume is open, or its server reached, and before the
+//! mount. It ends when the mount is gone.
 //!
 //! Names are in a trace, so its file can be read by its owner alone.
 

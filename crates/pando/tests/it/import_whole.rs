@@ -100,8 +100,8 @@ fn a_part_of_a_directory_has_not_the_name_of_the_whole() {
     assert_eq!(text(&world, "/q/d/long").len(), 5000);
 }
 
-/// Regression: `--on-conflict skip` kept older contents of a file that an interrupted import had left
-/// in its hidden directory.
+/// Regression: `--on-conflict skip` kept older contents of a file that an interrupted import had
+/// left in its hidden directory.
 #[test]
 fn the_rest_of_a_directory_is_of_the_present_source() {
     for conflict in ["skip", "fail"] {

@@ -120,7 +120,7 @@ impl History<'_> {
         self.world.tick();
     }
 
-    /// Rolls a directory back to a snapshot of it, or takes that: numbers of inodes return that the
+    /// Rolls a directory back to a snapshot of it, or takes one. Numbers of inodes return that the
     /// directory had before, beside those that were given since. A file with a name in it and one
     /// outside becomes two.
     fn roll_back(&mut self) {
