@@ -2,7 +2,7 @@
 # NFS and FUSE. It needs no root, and mounts nothing outside. Packages are fetched by apt-get into
 # target/tools/nfs (44 MB), and not installed.
 #   PANDO=path         the program; otherwise target/release/pando
-#   SECONDS_MAX=1500   the kernel is ended after that time
+#   SECONDS_MAX=2400   the kernel is ended after that time
 #   SKIP_NFS=REASON    where packages cannot be fetched: the script reports NOT TESTED, and succeeds
 set -eu
 
@@ -47,7 +47,7 @@ run_guest() {
   # The guest has a /tmp of its own, and programs are built again meanwhile.
   cp "$pando" "$tools/pando-$suite"
   # The guest sees the files of this machine read-only, and writes to memory alone.
-  TMPDIR=$work timeout -k 10 "${SECONDS_MAX:-1500}" "$tools/root/usr/bin/linux.uml" mem=1500M \
+  TMPDIR=$work timeout -k 10 "${SECONDS_MAX:-2400}" "$tools/root/usr/bin/linux.uml" mem=1500M \
     root=/dev/root rootfstype=hostfs ro quiet con=null con0=null,fd:1 \
     init="$root/scripts/nfs/guest.sh" PART="$1" TOOLS="$tools/root" PANDO="$tools/pando-$suite" \
     HERE="$root/scripts/nfs" < /dev/null 2>&1 | sed -u 's/\r//' | tee "$work/out"
