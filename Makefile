@@ -7,7 +7,7 @@ HOURS ?= 1
 # Scripts look for programs in target/, wherever else this user has things built.
 unexport CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR
 
-.PHONY: help setup suites build install uninstall deb demo cluster-demo test bench counts soak-kill soak-failover soak-crash soak-damage soak-fsx soak-fuzz soak-orders soak-posix soak-sim soak-programs suites-outside limits soak
+.PHONY: help setup suites build install uninstall deb demo cluster-demo test bench counts soak-kill soak-failover soak-crash soak-damage soak-fsx soak-fuzz soak-orders soak-posix soak-sim soak-programs soak-nfs suites-outside limits soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -80,6 +80,10 @@ soak-sim: ## Servers, clients and an object store in simulated worlds, for HOURS
 soak-programs: setup ## Kill a mount under SQLite and git ROUNDS times (default 200), asking both each time
 	@CARGO="$(CARGO)" bash scripts/posix/kill.sh $(ROUNDS)
 
+soak-nfs: build ## NFS in a kernel of its own: two clients that hold a volume; a mount exported by Ganesha and by Linux's server
+	@PANDO=$(CURDIR)/target/release/pando bash scripts/nfs-clients.sh
+	@PANDO=$(CURDIR)/target/release/pando bash scripts/nfs-export.sh
+
 suites-outside: ## stress-ng, CPython's and Go's tests of files, fio, dbench, bonnie++ beside ext4; restic, borg (ten minutes)
 	@bash scripts/setup.sh outside
 	$(CARGO) build --release --package pando
@@ -96,4 +100,4 @@ soak-posix: suites ## The POSIX suites of both engines at their full length (hal
 
 # Not what compares with other file systems and programs (suites-outside) and not the edges of limits
 # (limits): each ends within half an hour, and finds nothing more by running longer.
-soak: soak-crash soak-damage soak-kill soak-failover soak-fuzz soak-orders soak-sim soak-fsx soak-posix soak-programs ## Every soak-* target (a day); suites-outside and limits run by themselves
+soak: soak-crash soak-damage soak-kill soak-failover soak-fuzz soak-orders soak-sim soak-fsx soak-posix soak-programs soak-nfs ## Every soak-* target (a day); suites-outside and limits run by themselves
