@@ -58,7 +58,7 @@ fn reads(engine: Engine, files: usize) -> u64 {
         }
     }
     subject.cycle().unwrap();
-    let fs: &fs::Volume = subject.fs();
+    let fs: &Volume = subject.fs();
     let nodes = (at(fs, "/.snapshots/s"), at(fs, "/"));
     let before = device.counts().of(Op::Read);
     let cancel = AtomicBool::new(false);
@@ -82,12 +82,12 @@ fn reads_of_pruned(engine: Engine, files: usize, outside: usize) -> [u64; 3] {
     let options = OpenOptions { prune_records: 64, ..options() };
     let mut subject = FsSubject::format(&device, &options, &Base::Engine(engine));
     let root = Caller::root();
-    let make = |fs: &fs::Volume, above: NodeId, file: usize| {
+    let make = |fs: &Volume, above: NodeId, file: usize| {
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
         let made = fs.mknod(&root, above, format!("{file}").as_bytes(), &new).unwrap();
         fs.forget(made.node, 1);
     };
-    let chmod_all = |fs: &fs::Volume, mode: u32| {
+    let chmod_all = |fs: &Volume, mode: u32| {
         for file in 0..outside {
             let node = at(fs, &format!("/outside/{file}"));
             fs.setattr(&root, node, &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
@@ -96,7 +96,7 @@ fn reads_of_pruned(engine: Engine, files: usize, outside: usize) -> [u64; 3] {
     };
     let compare = |subject: &mut FsSubject, paths: [&str; 2], expected: u64| {
         subject.cycle().unwrap();
-        let fs: &fs::Volume = subject.fs();
+        let fs: &Volume = subject.fs();
         let nodes = (at(fs, paths[0]), at(fs, paths[1]));
         let before = device.counts().of(Op::Read);
         let cancel = AtomicBool::new(false);
@@ -114,7 +114,7 @@ fn reads_of_pruned(engine: Engine, files: usize, outside: usize) -> [u64; 3] {
     fs.setattr(&root, one, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
     fs.forget(one, 1);
     let shared = compare(&mut subject, ["/d/.snapshots/s", "/d"], 1);
-    let settle = |fs: &fs::Volume| {
+    let settle = |fs: &Volume| {
         for _ in 0..100_000 {
             if !fs.background_step(4096).unwrap().more {
                 return;
@@ -174,7 +174,7 @@ fn reads_beside(engine: Engine, outside: usize, contents: bool) -> u64 {
         fs.forget(node, 1);
     }
     subject.cycle().unwrap();
-    let fs: &fs::Volume = subject.fs();
+    let fs: &Volume = subject.fs();
     let nodes = (at(fs, "/d/.snapshots/s"), at(fs, "/d"));
     let before = device.counts().of(Op::Read);
     let cancel = AtomicBool::new(false);
@@ -207,7 +207,7 @@ const CHAIN_CHANGES: usize = 50;
 const CHAIN: usize = 40;
 
 /// Merges that ended since the volume was opened.
-fn merges(fs: &fs::Volume) -> u64 {
+fn merges(fs: &Volume) -> u64 {
     fs.status().unwrap().merges.map_or(0, |merges| merges.ended)
 }
 
@@ -245,7 +245,7 @@ fn reads_between(
     expected: usize,
 ) -> u64 {
     subject.cycle().unwrap();
-    let fs: &fs::Volume = subject.fs();
+    let fs: &Volume = subject.fs();
     let nodes = (at(fs, paths[0]), at(fs, paths[1]));
     let before = device.counts().of(Op::Read);
     let cancel = AtomicBool::new(false);
