@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use btree::BtreeStore;
 use device::Env;
-use store::{
-    Batch, Commit, Durable, Error, KeyRange, Lane, Maintain, MergeKind, Read, SliceRun, TreeId,
-};
+use store::{Batch, Commit, Durable, Error, Lane, Maintain, MergeKind, Read, SliceRun, TreeId};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, Fault, FaultOn, MemStore, Op, SimDevice, SimEnv, entries};
 
