@@ -32,6 +32,7 @@ impl Ops {
     ) -> FsResult<Entry> {
         let mount = Mount::new(self, policy, parent, name)?;
         let ino = self.numbers.next_ino(&*self.store)?;
+        self.give_before([&*mount.subvol])?;
         let ledger = self.admin.lock_for(self, caller)?;
         let through = Through { changed: Some(&mount.subvol), ..Through::default() };
         execute(

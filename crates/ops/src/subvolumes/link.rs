@@ -25,6 +25,7 @@ pub fn remove_link(
 ) -> FsResult<()> {
     let (subvol, dir) = fs.place(parent)?;
     let hash = fs.hash.hash(name);
+    fs.give_before([&*subvol])?;
     let mut ledger = fs.admin.lock_to_give(fs);
     let view_of = |tree| View::new(&*fs.store, tree);
     let seen = view_of(subvol.tree()).find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;

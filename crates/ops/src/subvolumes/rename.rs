@@ -64,12 +64,14 @@ pub fn rename_across(
     let target = Side::new(fs, to.0, fs.new_name(to.1)?.as_bytes())?;
     let at = Context::new(fs, policy, &target.subvol, target.subvol.tree());
     policy.makes_name(&at, target.dir, to.1)?;
-    let mut ledger = fs.admin.lock_to_give(fs);
     // Both gates exclusively: renames of subvolumes are rare, and nothing below moves meanwhile.
     let quiet = [Arc::clone(&source.subvol), Arc::clone(&target.subvol)];
     for side in &quiet {
         side.check_changes()?;
     }
+    let seen = nested_of(fs, &mut fs.admin.lock_to_give(fs), &source)?;
+    fs.give_before(quiet.iter().chain(&seen).map(|subvol| &**subvol))?;
+    let mut ledger = fs.admin.lock_to_give(fs);
     let child = nested_of(fs, &mut ledger, &source)?;
     for subvol in quiet.iter().chain(&child) {
         fs.give_to_heirs(&mut ledger, subvol)?;
