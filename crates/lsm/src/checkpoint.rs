@@ -137,7 +137,7 @@ impl Durable {
 }
 
 /// What a checkpoint froze: the stacks of the trees that changed.
-type Frozen = BTreeMap<TreeId, Option<Arc<Stack>>>;
+pub(crate) type Frozen = BTreeMap<TreeId, Option<Arc<Stack>>>;
 
 /// Layers that become one run.
 struct Group {
@@ -184,14 +184,17 @@ impl Core {
     /// Step 1; returns the last commit that is in what was frozen, and how many bytes of the log
     /// were counted as checkpointed before.
     fn freeze(&self) -> (Lsn, u64) {
+        let _turn = self.pinning.turn();
+        self.freeze_beside_commits();
         let _gate = self.gate.write();
         let counted = self.journal.log_bytes().saturating_sub(self.journal.log_bytes_since());
         let mut in_flight = self.in_flight.lock();
         assert!(in_flight.is_empty(), "one checkpoint at a time");
-        for (id, tree) in std::mem::take(&mut *self.changed.lock()) {
+        let frozen = std::mem::take(&mut *self.changed.lock()).into_iter().map(|(id, tree)| {
             tree.changed.store(false, Ordering::Relaxed);
-            in_flight.insert(id, self.freeze_tree(&tree));
-        }
+            (id, self.freeze_tree(&tree))
+        });
+        *in_flight = Arc::new(frozen.collect());
         self.ids.freeze();
         self.dirty_in_flight.store(self.dirty.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         self.drops.store(0, Ordering::Relaxed);
@@ -204,12 +207,14 @@ impl Core {
     /// Undoes a freeze: what was frozen differs from the durable state as before, and a checkpoint
     /// is due as before.
     fn thaw(&self, counted: u64) {
+        let _turn = self.pinning.turn();
         let _gate = self.gate.write();
         self.ids.thaw();
         self.journal.checkpointed(counted);
         let trees = self.trees.read();
         let mut changed = self.changed.lock();
-        for (id, stack) in std::mem::take(&mut *self.in_flight.lock()) {
+        let frozen = std::mem::take(&mut *self.in_flight.lock());
+        for (id, stack) in Arc::unwrap_or_clone(frozen) {
             if let Some(tree) = trees.get(&id) {
                 tree.changed.store(true, Ordering::Relaxed);
                 changed.insert(id, Arc::clone(tree));
@@ -290,7 +295,7 @@ impl Core {
     /// Step 4.
     fn publish(&self, state: &mut Durable, lsn: Lsn) -> Result<()> {
         let mut catalog: Catalog = (**self.catalog.lock()).clone();
-        for (id, stack) in &*self.in_flight.lock() {
+        for (id, stack) in &**self.in_flight.lock() {
             match stack {
                 Some(stack) => {
                     catalog.insert(*id, Arc::clone(stack));
@@ -301,7 +306,7 @@ impl Core {
             }
         }
         self.make_durable(state, catalog, lsn)?;
-        self.in_flight.lock().clear();
+        *self.in_flight.lock() = Arc::default();
         self.dirty_in_flight.store(0, Ordering::Relaxed);
         Ok(())
     }

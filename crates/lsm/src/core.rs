@@ -1,7 +1,8 @@
 //! State that the parts of the engine share: trees, catalog, gate, log, the durable state.
 //!
-//! Locks, in the order in which they may be taken: the durable state, the gate, the commit locks of
-//! trees (by number). Then come the set of trees, a tree, and the small ones.
+//! Locks, in the order in which they may be taken: the durable state, the turn of pins, the gate,
+//! the commit locks of trees (by number), the set of trees, what a pin collects, a tree, then the
+//! small ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +13,13 @@ use device::{Env, Map};
 use store::{Batch, Error, Journal, Log, MergeStats, Result, TreeId, ValueLogStats};
 
 use crate::candidates::CompactionCandidates;
-use crate::checkpoint::Durable;
+use crate::checkpoint::{Durable, Frozen};
 use crate::commit::{Origin, malformed};
 use crate::compact::Merging;
 use crate::files::Files;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::options::Options;
+use crate::pinning::Pinning;
 use crate::staged::Staging;
 use crate::tree::{Ids, Tree};
 
@@ -38,7 +40,9 @@ pub struct Core {
     /// Trees that changed since the last freeze of a checkpoint.
     pub(crate) changed: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
     /// What the running checkpoint froze; none for trees that were dropped.
-    pub(crate) in_flight: Mutex<BTreeMap<TreeId, Option<Arc<Stack>>>>,
+    pub(crate) in_flight: Mutex<Arc<Frozen>>,
+    /// The pin that is being collected.
+    pub(crate) pinning: Pinning,
     /// The trees of the durable state, with the merges since then applied.
     pub(crate) catalog: Mutex<Arc<Catalog>>,
     pub(crate) durable: Mutex<Durable>,
@@ -94,6 +98,7 @@ impl Core {
             ids: Ids::new(next_layer),
             changed: Mutex::default(),
             in_flight: Mutex::default(),
+            pinning: Pinning::default(),
             catalog: Mutex::new(Arc::new(catalog)),
             durable: Mutex::new(durable),
             merging: Mutex::new(Merging::new(options.merge_bytes_per_second)),
@@ -128,16 +133,39 @@ impl Core {
         }
     }
 
-    /// Notes that a tree differs from the durable one.
+    /// Notes that a tree will differ from the durable one, before it is changed. The caller has its
+    /// lock for commits and is in the gate, or is alone there.
     #[inline]
     pub(crate) fn mark_changed(&self, tree: &Arc<Tree>) {
-        if !tree.changed.swap(true, Ordering::Relaxed) {
-            self.changed.lock().insert(tree.id, Arc::clone(tree));
+        if tree.pinned.load(Ordering::Relaxed) != self.pinning.count() {
+            self.give_to_pin(tree);
+        }
+        if !tree.changed.load(Ordering::Relaxed) {
+            self.note_changed(tree);
         }
     }
 
+    #[cold]
+    fn note_changed(&self, tree: &Arc<Tree>) {
+        tree.changed.store(true, Ordering::Relaxed);
+        let before = self.changed.lock().insert(tree.id, Arc::clone(tree));
+        // One that was dropped, whose number another one has now.
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, tree))
+            && before.pinned.load(Ordering::Relaxed) != self.pinning.count()
+        {
+            self.give_to_pin(&before);
+        }
+    }
+
+    /// A tree that no pin has. The caller is alone in the gate.
+    pub(crate) fn new_tree(&self, id: TreeId, stack: Arc<Stack>) -> Arc<Tree> {
+        let tree = Tree::new(id, stack);
+        tree.pinned.store(self.pinning.count(), Ordering::Relaxed);
+        Arc::new(tree)
+    }
+
     /// The stack of a tree whose active part was made a layer; none if the tree was dropped. The
-    /// caller holds the gate exclusively.
+    /// caller keeps the tree from changing, and is in the gate.
     pub(crate) fn freeze_tree(&self, tree: &Tree) -> Option<Arc<Stack>> {
         (!tree.dropped.load(Ordering::Relaxed)).then(|| tree.freeze(&self.ids))
     }

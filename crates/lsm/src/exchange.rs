@@ -106,7 +106,7 @@ impl Core {
         let gate = self.gate.write();
         let (taken, put) = self.exchange_durable(&mut exchanger, &ids);
         ids.extend(self.changed.lock().keys());
-        for (id, stack) in &mut *self.in_flight.lock() {
+        for (id, stack) in Arc::make_mut(&mut self.in_flight.lock()) {
             ids.insert(*id);
             if let Some(stack) = stack {
                 *stack = exchanger.apply(stack);

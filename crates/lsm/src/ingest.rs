@@ -33,7 +33,6 @@ use crate::cursor::{Source, TreeCursor};
 use crate::layer::{Layer, Stack};
 use crate::rows::Content;
 use crate::run::Run;
-use crate::tree::Tree;
 
 /// Blocks from which a run gets a blob of its own; a shorter one is committed as a normal batch.
 const BLOCKS_MIN: usize = 4;
@@ -226,7 +225,7 @@ impl Core {
         self.takes(id, place)?;
         let tree = match place {
             IngestInto::Range => self.tree(id)?,
-            IngestInto::NewTree => Arc::new(Tree::new(id, Arc::default())),
+            IngestInto::NewTree => self.new_tree(id, Arc::default()),
         };
         self.mark_changed(&tree);
         let below = tree.freeze(&self.ids);

@@ -21,7 +21,8 @@
 //! * `commit`, `resolve`, `staged`: one commit; merges before it is logged; commits that make or
 //!   drop trees
 //! * `ingest`: sorted runs, written to a blob once
-//! * `pin`, `cursor`, `diff`, `visit`: readers: kept states, ranges, differences, walks
+//! * `pin`, `pinning`, `cursor`, `diff`, `visit`: readers: kept states and how they are collected,
+//!   ranges, differences, walks
 //! * `checkpoint`, `manifest`: trees in memory become runs, and a manifest lists them
 //! * `relieve`: space on the disk and memory for the next checkpoint
 //! * `plan`, `candidates`, `forest`: which runs are merged next
@@ -51,6 +52,7 @@ mod staged;
 
 // Readers.
 mod pin;
+mod pinning;
 mod visit;
 mod diff;
 mod cursor;

@@ -4,7 +4,6 @@
 //! state's catalog. The layers stay, in memory or on disk, as long as anything holds them.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use store::{
@@ -12,6 +11,7 @@ use store::{
     SharedWalk, TreeId,
 };
 
+use crate::checkpoint::Frozen;
 use crate::core::{Catalog, Core};
 use crate::cursor::{Source, TreeCursor};
 use crate::diff::StackDiff;
@@ -23,8 +23,11 @@ pub(crate) struct Pin {
     core: Arc<Core>,
     commit: CommitToken,
     catalog: Arc<Catalog>,
-    /// Trees that differ from the catalog; none for those that were dropped.
-    changed: BTreeMap<TreeId, Option<Arc<Stack>>>,
+    /// Trees that differ from the catalog, as the running checkpoint froze them; none for those
+    /// that were dropped.
+    in_flight: Arc<Frozen>,
+    /// Trees that differ from both; also some that do not.
+    changed: Frozen,
 }
 
 impl Pin {
@@ -35,31 +38,37 @@ impl Pin {
     }
 
     fn of_all(core: &Arc<Core>) -> Pin {
-        let _gate = core.gate.write();
-        let mut changed = core.in_flight.lock().clone();
-        for (id, tree) in &*core.changed.lock() {
-            changed.insert(*id, core.freeze_tree(tree));
-        }
+        let _turn = core.pinning.turn();
+        let gate = core.gate.write();
+        core.pinning.begin();
+        let commit = CommitToken(core.journal.last());
+        // In this order: a checkpoint that ends makes the catalog first.
+        let in_flight = Arc::clone(&core.in_flight.lock());
         let catalog = Arc::clone(&core.catalog.lock());
-        Pin { core: Arc::clone(core), commit: CommitToken(core.journal.last()), catalog, changed }
+        let last = core.changed.lock().keys().next_back().copied();
+        drop(gate);
+        core.collect_for_pin(last);
+        let changed = core.pinning.end();
+        Pin { core: Arc::clone(core), commit, catalog, in_flight, changed }
     }
 
     /// Pins these trees. The others have the catalog's content, which may be older.
     pub(crate) fn of_trees(core: &Arc<Core>, trees: &[TreeId]) -> Pin {
         let _gate = core.gate.write();
-        let mut changed = BTreeMap::new();
+        let mut changed = Frozen::new();
         for id in trees {
             let live = core.changed.lock().get(id).map(|tree| core.freeze_tree(tree));
             let state = live.or_else(|| core.in_flight.lock().get(id).cloned());
             changed.extend(state.map(|state| (*id, state)));
         }
-        let catalog = Arc::clone(&core.catalog.lock());
-        Pin { core: Arc::clone(core), commit: CommitToken(core.journal.last()), catalog, changed }
+        let (catalog, in_flight) = (Arc::clone(&core.catalog.lock()), Arc::default());
+        let commit = CommitToken(core.journal.last());
+        Pin { core: Arc::clone(core), commit, catalog, in_flight, changed }
     }
 
     /// A tree of the state.
     pub(crate) fn stack(&self, id: TreeId) -> Result<Arc<Stack>> {
-        let stack = match self.changed.get(&id) {
+        let stack = match self.changed.get(&id).or_else(|| self.in_flight.get(&id)) {
             Some(stack) => stack.as_ref(),
             None => self.catalog.get(&id),
         };

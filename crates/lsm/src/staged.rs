@@ -127,8 +127,8 @@ impl<'c> Staging<'c> {
             added += staged.active.bytes();
             match (staged.tree, staged.dropped) {
                 (Some(tree), true) => {
-                    tree.dropped.store(true, Ordering::Relaxed);
                     core.mark_changed(&tree);
+                    tree.dropped.store(true, Ordering::Relaxed);
                     // The memory and the layers are freed with the last reader.
                     gone.push(std::mem::take(&mut *tree.state.write()));
                     core.trees.write().remove(&id);
@@ -142,7 +142,7 @@ impl<'c> Staging<'c> {
                 }
                 (None, true) => {}
                 (None, false) => {
-                    let tree = Arc::new(Tree::new(id, staged.stack));
+                    let tree = core.new_tree(id, staged.stack);
                     tree.state.write().active = staged.active;
                     core.mark_changed(&tree);
                     core.trees.write().insert(id, tree);

@@ -24,7 +24,7 @@ use crate::mem::{Below, Known, Mem, Value};
 use crate::merge::Direction;
 use crate::ranges::OwnedSpan;
 
-/// Most entries and ranges that freezing moves or copies: it runs while no commit does.
+/// Most entries and ranges that freezing moves or copies: commits of the tree, or all, wait for it.
 const MOVED_MAX: usize = 4096;
 
 /// The numbers of layers.
@@ -84,6 +84,8 @@ pub(crate) struct Tree {
     /// Whether it differs from what the last freeze of a checkpoint saw.
     pub(crate) changed: AtomicBool,
     pub(crate) dropped: AtomicBool,
+    /// The last pin that has what the tree was then (`pinning`).
+    pub(crate) pinned: AtomicU64,
     /// Entries of the active tree that cursors copied.
     pub(crate) copied: AtomicU64,
     /// Keys that cursors visited, deleted ones included.
@@ -112,6 +114,7 @@ impl Tree {
             commit: Mutex::new(()),
             changed: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
+            pinned: AtomicU64::new(0),
             copied: AtomicU64::new(0),
             visited: AtomicU64::new(0),
         }
@@ -199,7 +202,7 @@ impl Tree {
     }
 
     /// Makes a layer of the active tree, if it is not empty; returns the stack. The caller holds
-    /// the gate exclusively.
+    /// the gate exclusively, or shared together with the tree's lock for commits.
     pub(crate) fn freeze(&self, ids: &Ids) -> Arc<Stack> {
         let mut state = self.state.write();
         let state = &mut *state;
@@ -211,7 +214,7 @@ impl Tree {
     }
 }
 
-/// Adds the newest layer to a stack. The caller holds the gate exclusively.
+/// Adds the newest layer to a stack, as the caller of [`Tree::freeze`] may.
 pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &Ids) {
     let mut mem = mem;
     if mem.len() <= MOVED_MAX {

@@ -72,7 +72,7 @@ impl Ops {
                 return Ok(entered);
             }
             drop(entered);
-            self.give_to_heirs(&mut self.admin.lock_known(self), subvol)?;
+            self.give_in_parts(subvol)?;
         }
     }
 

@@ -54,7 +54,9 @@ pub struct Move<'a> {
 /// What a policy saw when it looked at what is mounted and inherited below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Looked {
-    /// How often something had been mounted or inherited elsewhere.
+    /// The subvolume that is copied, and that of the directory.
+    pub of: (u64, u64),
+    /// When something was last mounted, moved or inherited in one of these, at any depth.
     pub mounts: u64,
     /// How often limits had changed.
     pub limits: u64,

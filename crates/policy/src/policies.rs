@@ -256,7 +256,7 @@ impl Policy for Policies<'_> {
     }
 
     fn may_still_copy(&self, caller: &Caller, ledger: &Ledger, looked: Looked) -> bool {
-        caller.is_root() || looked == self.fs.looks(ledger)
+        caller.is_root() || looked == self.fs.looks(ledger, looked.of)
     }
 
     fn may_copy_below(

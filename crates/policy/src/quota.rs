@@ -53,6 +53,16 @@ pub struct Quotas {
     unknown: Mutex<Option<FsError>>,
     /// How often limits were set, and subvolumes charged to another quota.
     changes: AtomicU64,
+    /// Whether a limit is in force in what is mounted or inherited in subvolumes.
+    pub(crate) inside: Mutex<Map<u64, Inside>>,
+}
+
+/// Whether a limit is in force in anything that is mounted or inherited in a subvolume.
+#[derive(Clone, Copy)]
+pub(crate) struct Inside {
+    /// How often limits had changed, and when something was last mounted there.
+    pub(crate) at: (u64, u64),
+    pub(crate) is_limited: bool,
 }
 
 /// A domain: where it begins, and its account.

@@ -3,9 +3,13 @@
 //!
 //! What is mounted below the copied directory counts, too. It may itself be inherited
 //! (`subvolumes::inherit`): then it is as what it is inherited from. Each nested subvolume is read
-//! once after a limit changed, before the ledger is locked for the copy. They are listed before it,
-//! too. During several such lists, something may be mounted or inherited elsewhere, or a directory
-//! may change its parent. Only then a copy lists them with the ledger locked.
+//! once after a limit changed, before the ledger is locked for the copy. That no limit is in force
+//! in anything in a subvolume is kept in memory until something is mounted or inherited there, or a
+//! limit changes: until then a copy looks at none of them.
+//!
+//! Where one is in force, those below the copied directory are listed, also before the ledger is
+//! locked: a copy lists them with the ledger locked only after something was mounted or inherited
+//! there, or a directory changed its parent, during several such lists.
 
 use format::directory_record::DirectoryRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
@@ -16,7 +20,10 @@ use volume::subvol::{Subvol, Unlimited, node_of, read_record};
 use volume::view::{NameBuf, View};
 
 use crate::Governed;
-use crate::quota::domain_of;
+use crate::quota::{self, domain_of};
+
+/// Most subvolumes of which it is kept whether a limit is in force in what they contain.
+const INSIDE_MAX: usize = 1024;
 
 /// Why a copy is refused.
 const COPIED: FsError = FsError::RootOnly(
@@ -35,7 +42,7 @@ impl Governed {
         if caller.is_root() {
             return Ok(Looked::default());
         }
-        let looked = self.looks(&self.admin.lock());
+        let looked = self.looks(&self.admin.lock(), (source.0.id.0, subvolume));
         if self.quotas.owners.limit(caller)
             || self.is_owner_limited(subvolume, dir)?
             || self.is_limited_at(node_of(subvolume, dir))?
@@ -51,15 +58,53 @@ impl Governed {
         if self.quotas.limited().is_empty() {
             return Ok(looked);
         }
-        let inside = subvolumes::inside(self, Access::Looks(&self.admin), source)?;
-        inside.iter().try_for_each(|inside| self.check_inside(inside))?;
+        if self.is_limited_in(Access::Looks(&self.admin), source.0)? {
+            let source = (source.0, Some(source.1));
+            self.check_all(&subvolumes::inside(self, Access::Looks(&self.admin), source)?)?;
+        }
         Ok(looked)
     }
 
+    fn check_all(&self, all: &[Inside]) -> FsResult<()> {
+        for inside in all {
+            if self.is_limited_inside(inside)? {
+                return Err(COPIED);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a limit is in force in anything that is mounted or inherited in a subvolume, also
+    /// where no name reaches it.
+    fn is_limited_in(&self, mut access: Access<'_>, subvol: &Subvol) -> FsResult<bool> {
+        let id = subvol.id.0;
+        // Read first: what changes from here on is looked at again.
+        let at = (self.quotas.changes(), access.look(|ledger| Ok(ledger.changed_inside(id)))?);
+        let known = self.quotas.inside.lock().get(&id).copied();
+        if let Some(known) = known.filter(|known| known.at == at) {
+            return Ok(known.is_limited);
+        }
+        let mut is_limited = false;
+        for inside in subvolumes::inside(self, access, (subvol, None))? {
+            if self.is_limited_inside(&inside)? {
+                is_limited = true;
+                break;
+            }
+        }
+        let mut all = self.quotas.inside.lock();
+        if all.len() >= INSIDE_MAX {
+            all.clear();
+        }
+        all.insert(id, quota::Inside { at, is_limited });
+        Ok(is_limited)
+    }
+
     /// The state that a check of nested subvolumes sees: it holds as long as this does.
-    pub(crate) fn looks(&self, ledger: &Ledger) -> Looked {
+    pub(crate) fn looks(&self, ledger: &Ledger, of: (u64, u64)) -> Looked {
         let rehung = if self.quotas.limited().is_empty() { 0 } else { self.rehung() };
-        Looked { mounts: ledger.changes(), limits: self.quotas.changes(), rehung }
+        // A later change in either has a greater number than both.
+        let mounts = ledger.changed_inside(of.0).max(ledger.changed_inside(of.1));
+        Looked { of, mounts, limits: self.quotas.changes(), rehung }
     }
 
     /// Like `check_copy`, with the ledger locked, for the subvolumes that are mounted or inherited
@@ -73,20 +118,23 @@ impl Governed {
         if caller.is_root() || self.quotas.limited().is_empty() {
             return Ok(());
         }
-        let inside = subvolumes::inside(self, Access::Held(ledger), source)?;
-        inside.iter().try_for_each(|inside| self.check_inside(inside))
+        if !self.is_limited_in(Access::Held(ledger), source.0)? {
+            return Ok(());
+        }
+        let source = (source.0, Some(source.1));
+        self.check_all(&subvolumes::inside(self, Access::Held(ledger), source)?)
     }
 
-    /// Checks a subvolume below what is copied.
-    fn check_inside(&self, inside: &Inside) -> FsResult<()> {
+    /// Whether a limit is in force in a subvolume below what is copied.
+    fn is_limited_inside(&self, inside: &Inside) -> FsResult<bool> {
         let subvol = match self.subvol(SubvolId(inside.id)) {
-            Err(FsError::Stale) => return Ok(()),
+            Err(FsError::Stale) => return Ok(false),
             subvol => subvol?,
         };
         let is_read_only = inside.of_read_only.unwrap_or(subvol.read_only);
         let now = Unlimited { changes: self.quotas.changes(), as_read_only: is_read_only };
         if subvol.is_unlimited(now) {
-            return Ok(());
+            return Ok(false);
         }
         let is_limited = self.is_limited_at(subvol.root_node())?
             || self.has_inherited(&subvol, inside.of_read_only)?;
@@ -95,13 +143,10 @@ impl Governed {
             if inside.of_read_only != Some(false) {
                 subvol.set_unlimited(now);
             }
-            return Ok(());
+            return Ok(false);
         }
-        if inside.of_read_only.is_some() && !self.points_to(inside)? {
-            // The copy has its own by now, which is checked.
-            return Ok(());
-        }
-        Err(COPIED)
+        // Otherwise the copy has its own by now, which is checked.
+        Ok(inside.of_read_only.is_none() || self.points_to(inside)?)
     }
 
     /// Whether the entry of a copy points to a subvolume that the copy may inherit.

@@ -19,6 +19,7 @@ mod layers;
 mod manifests;
 mod many;
 mod merging;
+mod pins;
 mod reads;
 mod unreplayed_block;
 mod unordered;

@@ -140,6 +140,7 @@ impl Ops {
         if !volume::attributes::owned_directory(&record).is_owner(caller) {
             return Err(FsError::NotPermitted("only the owner of a directory clones it"));
         }
+        self.give_before([&*mount.subvol])?;
         let of = (subvol.id.0, dir);
         let mut ledger = self.lock_to_copy((policy, caller), (&subvol, dir), of)?;
         let source = (&subvol, dir);

@@ -30,6 +30,7 @@ impl Ops {
         mode: u32,
     ) -> FsResult<Entry> {
         let verb = CreateSubvolume::new(self, policy, caller, (parent, name), mode)?;
+        self.give_before([&*verb.mount.subvol])?;
         let ledger = self.admin.lock_for(self, caller)?;
         execute_verb(&VerbContext::new(self, policy), ledger, &verb)
     }

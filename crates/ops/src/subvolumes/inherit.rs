@@ -7,12 +7,13 @@
 //!
 //! The invariant: an inherited subvolume is what it was when the heir was made. So
 //!
-//! 1. before it changes, moves or goes, each heir is given a copy of its own (`give_to_heirs`,
-//!    where every change begins). One commit for each clones one tree and points the heir's entry
-//!    to the clone;
+//! 1. before it changes, moves or goes, each heir is given a copy of its own (`before_change`,
+//!    which is where every change begins): that clones one tree for each heir and points the
+//!    heir's entry to the clone, in one commit for many heirs;
 //! 2. a look-up in the heir copies it first (`nested_at`), for a node is of one
 //!    subvolume;
-//! 3. a step of reclaiming copies what is left, so that heirs are few (`inherit_step`).
+//! 3. a step of reclaiming copies what is left, so that heirs are few (`inherit_step`; what a
+//!    caller that makes more does itself: `spare`).
 //!
 //! A copy that is given inherits in turn what is mounted in what it was copied from.
 //!
@@ -23,16 +24,13 @@
 //! depends on ended before it began, thus before the count. In the source that was before its gate
 //! was taken, elsewhere with the old count. So nothing is seen that depends on something unseen.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use device::sync::RwLockWriteGuard;
 use format::entry_record::{EntryRecord, Target};
 use format::inherited_record::Home;
 use format::key;
 use inode::{FsError, SubvolId};
 use vfs::FsResult;
-use volume::error::inconsistent;
 use volume::locks::{Lock, Mode};
 use volume::subvol::{Subvol, VOLUME};
 use volume::view::{FoundEntry, NameBuf, View};
@@ -40,8 +38,8 @@ use volume::view::{FoundEntry, NameBuf, View};
 use super::copy::{self, Purpose};
 use super::execute::{Through, execute_through, execute_with};
 use super::ledger::{Ledger, Reached};
-use super::mounts::{HEIRS_MAX, Slot};
-use super::nested::{Member, homes_of, inherited_at};
+use super::mounts::Slot;
+use super::nested::{Member, inherited_at};
 use crate::Ops;
 use crate::plan::{Effect, Plan};
 use crate::reach::Reach;
@@ -66,10 +64,10 @@ pub(super) enum Need {
 }
 
 /// An entry of an heir that points to an inherited subvolume.
-struct Lead<'a> {
-    heir: &'a Subvol,
-    slot: Slot,
-    id: u64,
+pub(super) struct Lead<'a> {
+    pub(super) heir: &'a Subvol,
+    pub(super) slot: Slot,
+    pub(super) id: u64,
 }
 
 impl Lead<'_> {
@@ -111,6 +109,46 @@ impl Lead<'_> {
             self.plan(plan, &entry, copy);
             Ok(Some(copy))
         })
+    }
+}
+
+/// What an entry of an heir points to.
+pub(super) enum Aim {
+    /// A subvolume that is mounted there.
+    Own(u64),
+    /// The heir has a copy, to which its entry does not point yet.
+    Apart { id: u64, copy: u64 },
+    /// One that the heir inherits: what that is, and the home in which it is mounted.
+    Inherited { id: u64, child: Box<Member>, home: Home },
+    /// None, or one of which the heir has no part any more.
+    Nothing,
+}
+
+/// An heir that is given a copy.
+pub(super) struct Receiver<'a> {
+    heir: u64,
+    read_only: bool,
+    /// Who made the heir.
+    pub(super) maker: u32,
+    home: Home,
+    /// Its entry, which points to the copy from then on, if it can be read.
+    lead: Option<Lead<'a>>,
+}
+
+impl<'a> Receiver<'a> {
+    pub(super) fn new(
+        fs: &Ops,
+        heir: u64,
+        home: Home,
+        lead: Option<Lead<'a>>,
+    ) -> FsResult<Receiver<'a>> {
+        let record = Member::get(fs, heir)?.record;
+        Ok(Receiver { heir, read_only: record.read_only, maker: record.maker, home, lead })
+    }
+
+    /// The heir, where its entry can be read.
+    pub(super) fn subvol(&self) -> Option<&'a Subvol> {
+        self.lead.as_ref().map(|lead| lead.heir)
     }
 }
 
@@ -158,84 +196,6 @@ impl Ops {
         Ok(record.is_some_and(|record| record.parent == place))
     }
 
-    /// Gives all that inherit a subvolume a copy of it, before it changes, moves or goes.
-    #[cold]
-    pub fn give_to_heirs(&self, ledger: &mut Ledger, subvol: &Subvol) -> FsResult<()> {
-        let copies = self.admin.copies();
-        if subvol.given_to() == copies {
-            return Ok(());
-        }
-        // From the top: who inherits what it is in has that first.
-        let mut chain = Vec::new();
-        let mut at = subvol.id.0;
-        while let Some((above, ..)) = ledger.place(self, at)? {
-            if chain.iter().any(|(id, _)| *id == at) {
-                return Err(inconsistent(VOLUME, "subvolumes contain each other", at));
-            }
-            chain.push((at, above));
-            at = above;
-        }
-        for (id, above) in chain.into_iter().rev() {
-            let heirs = ledger.heirs(self, above)?;
-            if heirs.is_empty() {
-                continue;
-            }
-            let child = Member::get(self, id)?;
-            let (_, directory, cookie) = child.record.parent;
-            for heir in heirs {
-                let given = match self.heir_with(heir, (directory, cookie)) {
-                    Ok(Some(heir)) => self.give(ledger, &heir, (directory, cookie), Need::Change),
-                    Ok(None) => continue,
-                    Err(error) => Err(error),
-                };
-                match given {
-                    Ok(_) => {}
-                    // Damage in a snapshot does not stop writes to its source.
-                    Err(error @ FsError::Io(_)) => {
-                        tracing::warn!(%error, heir, subvolume = id, "cannot read a copy");
-                        match self.give_after_damage(ledger, heir, id, (directory, cookie)) {
-                            Err(error @ FsError::Io(_)) => {
-                                tracing::warn!(%error, heir, subvolume = id, "cannot copy for it");
-                            }
-                            given => given?,
-                        }
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        subvol.set_given_to(copies);
-        Ok(())
-    }
-
-    /// Begins a change beside which no other runs in the subvolume: its gate is held exclusively.
-    /// `Stale`: it is gone. No gate is held before.
-    pub fn enter_alone<'a>(&self, subvol: &'a Subvol) -> FsResult<RwLockWriteGuard<'a, ()>> {
-        self.may_change()?;
-        loop {
-            let gate = subvol.quiesce();
-            if subvol.is_gone() {
-                return Err(FsError::Stale);
-            }
-            if subvol.given_to() == self.admin.copies() {
-                return Ok(gate);
-            }
-            drop(gate);
-            self.give_to_heirs(&mut self.admin.lock_known(self), subvol)?;
-        }
-    }
-
-    /// An heir, if it has an entry that can be reached. An error is about the heir's own tree.
-    fn heir_with(&self, heir: u64, (directory, cookie): Slot) -> FsResult<Option<Arc<Subvol>>> {
-        let heir = self.subvol(SubvolId(heir))?;
-        let mut reach = Reach::new(heir.tree(), heir.root);
-        if !self.shows(&heir, &mut reach, &[directory]).swap_remove(0)? {
-            return Ok(None);
-        }
-        View::new(&*self.store, heir.tree()).entry_at(directory, cookie, &mut NameBuf::empty())?;
-        Ok(Some(heir))
-    }
-
     /// For each directory, whether it can be reached in an heir. A copy of a part has others in
     /// its tree, and what is mounted in them is not copied for it. The gate stops changes that
     /// move directories meanwhile. After a rollback, processes reach the previous directory as
@@ -259,113 +219,122 @@ impl Ops {
         &self,
         ledger: &mut Ledger,
         heir: &Subvol,
-        (directory, cookie): Slot,
+        slot: Slot,
         need: Need,
     ) -> FsResult<Nested> {
-        let (view, mut name) = (View::new(&*self.store, heir.tree()), NameBuf::empty());
-        let found = view.entry_at(directory, cookie, &mut name)?;
-        let Some(Target::Subvolume(id)) = found.map(|found| found.target) else {
-            return Ok(Nested::Gone);
-        };
-        let place = (heir.id.0, directory, cookie);
-        if ledger.place(self, id)? == Some(place) {
-            return Ok(Nested::Own(id));
-        }
-        if ledger.homes(self, heir.id.0)?.is_empty() {
-            return Ok(Nested::Gone);
-        }
-        let lead = Lead { heir, slot: (directory, cookie), id };
-        let given = if let Some(copy) = ledger.mounted_at(self, place)? {
-            self.may_change()?;
-            lead.point_to(self, ledger, copy)?
-        } else if let Some((child, home)) = inherited_at(self, ledger, place, Some(id))? {
-            self.may_change()?;
-            self.copy_for_heir(ledger, (&child, &home), (place, need), Some(&lead))?
-        } else {
-            None
+        let given = match self.aim_of(ledger, heir, slot)? {
+            Aim::Own(id) => return Ok(Nested::Own(id)),
+            Aim::Nothing => None,
+            Aim::Apart { id, copy } => {
+                self.may_change()?;
+                Lead { heir, slot, id }.point_to(self, ledger, copy)?
+            }
+            Aim::Inherited { id, child, home } => {
+                self.may_change()?;
+                let lead = Some(Lead { heir, slot, id });
+                let to = Receiver::new(self, heir.id.0, home, lead)?;
+                self.copy_for_heirs(ledger, (&*child, slot), need, &[to])?.pop().flatten()
+            }
         };
         Ok(given.map_or(Nested::Gone, Nested::Given))
     }
 
-    /// Copies a subvolume that is mounted in a home for an entry of an heir. `lead`: the entry,
-    /// which points to the copy from now on, if it can be read; `None`: it no longer points to what
-    /// is inherited.
-    fn copy_for_heir(
+    /// What an entry of an heir points to.
+    pub(super) fn aim_of(
         &self,
         ledger: &mut Ledger,
-        (child, home): (&Member, &Home),
-        (place, need): ((u64, u64, u64), Need),
-        lead: Option<&Lead<'_>>,
-    ) -> FsResult<Option<u64>> {
-        let heir = Member::get(self, place.0)?.record;
-        let purpose = Purpose {
-            read_only: heir.read_only,
-            snapshot: false,
-            same_lineage: home.same_lineage,
-            parent: place,
-            name: &child.record.name,
+        heir: &Subvol,
+        (directory, cookie): Slot,
+    ) -> FsResult<Aim> {
+        let (view, mut name) = (View::new(&*self.store, heir.tree()), NameBuf::empty());
+        let found = view.entry_at(directory, cookie, &mut name)?;
+        let Some(Target::Subvolume(id)) = found.map(|found| found.target) else {
+            return Ok(Aim::Nothing);
         };
+        let place = (heir.id.0, directory, cookie);
+        // Its record has that, which needs no knowledge of all others.
+        if self.is_mounted_at(heir, (directory, cookie), id)? {
+            return Ok(Aim::Own(id));
+        }
+        if ledger.homes(self, heir.id.0)?.is_empty() {
+            return Ok(Aim::Nothing);
+        }
+        if let Some(copy) = ledger.mounted_at(self, place)? {
+            return Ok(Aim::Apart { id, copy });
+        }
+        Ok(match inherited_at(self, ledger, place, Some(id))? {
+            Some((child, home)) => Aim::Inherited { id, child: Box::new(child), home },
+            None => Aim::Nothing,
+        })
+    }
+
+    /// Copies a subvolume that is mounted in homes at a slot for some heirs of one maker, in one
+    /// commit; returns the copy of each. `None`: its entry no longer points to what is inherited.
+    pub(super) fn copy_for_heirs(
+        &self,
+        ledger: &mut Ledger,
+        (child, slot): (&Member, Slot),
+        need: Need,
+        to: &[Receiver<'_>],
+    ) -> FsResult<Vec<Option<u64>>> {
+        let Some(first) = to.first() else { return Ok(Vec::new()) };
         let quiet = [Arc::clone(&child.subvol)];
         let quiet = if child.record.read_only { &[] } else { &quiet[..] };
         let through = Through { quiet, changed: None };
         let aim = |plan: &mut Plan| {
-            if let Some(lead) = lead {
-                lead.lock(plan);
-            }
+            to.iter().filter_map(|to| to.lead.as_ref()).for_each(|lead| lead.lock(plan));
             Ok(())
         };
-        let caller = ledger.begin_as(self, heir.maker, need != Need::Change)?;
+        let caller = ledger.begin_as(self, first.maker, need != Need::Change)?;
         let given = execute_through(self, ledger, through, aim, |ledger, plan| {
             if need != Need::Due {
                 plan.removes();
             }
-            let mut name = NameBuf::empty();
-            let entry = match lead {
-                Some(lead) => match lead.entry(self, &mut name)? {
-                    Some(entry) => Some((lead, entry)),
-                    None => return Ok(None),
-                },
-                None => None,
-            };
-            let source = (child, child.record.root);
-            let copied = copy::plan(self, ledger, plan, source, &purpose)?;
-            let id = copied.id;
-            plan.effect(Effect::Given(Box::new(copied)));
-            match &entry {
-                Some((lead, entry)) => lead.plan(plan, entry, id),
-                None => plan.effect(Effect::Doubted(place)),
-            }
-            Ok(Some(id))
+            let plan_one = |to| self.plan_given((&mut *ledger, &mut *plan), (child, slot), to);
+            to.iter().map(plan_one).collect()
         });
         ledger.end_as(caller);
         given
     }
 
-    /// Makes the copy of a subvolume for an heir whose tree is damaged. The heir's entry is pointed
-    /// to the copy when it can be read and changed again. So what the heir inherits never changes.
-    fn give_after_damage(
+    /// Plans the copy for one heir; returns its number.
+    fn plan_given(
         &self,
-        ledger: &mut Ledger,
-        heir: u64,
-        changed: u64,
-        (directory, cookie): Slot,
-    ) -> FsResult<()> {
-        let place = (heir, directory, cookie);
-        if ledger.mounted_at(self, place)?.is_some() {
-            return Ok(());
-        }
-        let from = inherited_at(self, ledger, place, None)?;
-        // Otherwise the heir inherits a copy of the one that changes, which remains as it is.
-        let Some((child, home)) = from.filter(|(child, _)| child.subvol.id.0 == changed) else {
-            return Ok(());
+        (ledger, plan): (&mut Ledger, &mut Plan),
+        (child, (directory, cookie)): (&Member, Slot),
+        to: &Receiver<'_>,
+    ) -> FsResult<Option<u64>> {
+        let mut name = NameBuf::empty();
+        let entry = match &to.lead {
+            Some(lead) => match lead.entry(self, &mut name)? {
+                Some(entry) => Some((lead, entry)),
+                None => return Ok(None),
+            },
+            None => None,
         };
-        self.copy_for_heir(ledger, (&child, &home), (place, Need::Change), None).map(drop)
+        let place = (to.heir, directory, cookie);
+        let purpose = Purpose {
+            read_only: to.read_only,
+            snapshot: false,
+            same_lineage: to.home.same_lineage,
+            parent: place,
+            name: &child.record.name,
+        };
+        let source = (child, child.record.root);
+        let copied = copy::plan(self, ledger, plan, source, &purpose)?;
+        let id = copied.id;
+        plan.effect(Effect::Given(Box::new(copied)));
+        match &entry {
+            Some((lead, entry)) => lead.plan(plan, entry, id),
+            None => plan.effect(Effect::Doubted(place)),
+        }
+        Ok(Some(id))
     }
 
     /// Gives an heir some of what it inherits; returns how many subvolumes were looked at, 0 when
     /// it has all. Where one cannot be copied because of damage, the others are. The heir
     /// inherits on then, and the error follows after the last.
-    fn give_some(&self, ledger: &mut Ledger, heir: u64, need: Need) -> FsResult<u64> {
+    pub(super) fn give_some(&self, ledger: &mut Ledger, heir: u64, need: Need) -> FsResult<u64> {
         self.may_change()?;
         let homes = ledger.homes(self, heir)?;
         let heir = self.subvol(SubvolId(heir))?;
@@ -454,59 +423,6 @@ impl Ops {
         let given = self.give_some(&mut ledger, heir, Need::Due);
         let given = given.map_err(|error| (heir, error))?;
         Ok(given.max(1))
-    }
-
-    /// Makes copies for heirs until one more copy of a directory keeps the bound. That copy becomes
-    /// an heir of the homes of its source, and of the source.
-    pub(super) fn spare_heirs(&self, source: &Subvol, directory: u64) -> FsResult<()> {
-        let mut damaged = BTreeSet::new();
-        loop {
-            let mut ledger = self.admin.lock_known(self);
-            let Some(heir) = self.heir_too_many(&mut ledger, (source, directory), &damaged)? else {
-                return Ok(());
-            };
-            match self.give_some(&mut ledger, heir, Need::Due) {
-                Ok(_) => {}
-                // One that is damaged keeps nobody from making others.
-                Err(error @ (FsError::Io(_) | FsError::Stale)) => {
-                    tracing::warn!(%error, heir, "cannot copy what a subvolume inherits");
-                    damaged.insert(heir);
-                }
-                Err(error @ (FsError::ReadOnly(_) | FsError::NoSpace)) => return Err(error),
-                Err(error) => {
-                    tracing::warn!(%error, heir, "cannot copy what a subvolume inherits");
-                    let what = "32 snapshots and clones of one subvolume still inherit what is \
-                                mounted in it, and the maker of the oldest may have no more; \
-                                remove some";
-                    return Err(FsError::LimitReached(what));
-                }
-            }
-        }
-    }
-
-    /// The heir to complete before another copy of a subvolume is made.
-    fn heir_too_many(
-        &self,
-        ledger: &mut Ledger,
-        (source, directory): (&Subvol, u64),
-        damaged: &BTreeSet<u64>,
-    ) -> FsResult<Option<u64>> {
-        let homes = homes_of(self, ledger, (source, directory), true)?;
-        if homes.len() > HEIRS_MAX && !damaged.contains(&source.id.0) {
-            return Ok(Some(source.id.0));
-        }
-        let mut full = ledger.crowded_below(self, &homes)?;
-        full.extend(homes.iter().map(|home| home.subvolume));
-        for home in full {
-            let heirs = ledger.heirs(self, home)?;
-            if heirs.len() >= HEIRS_MAX {
-                let oldest = heirs.into_iter().find(|heir| !damaged.contains(heir));
-                if oldest.is_some() {
-                    return Ok(oldest);
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// Gives heirs some of what they inherit, before something is looked for that is found faster

@@ -6,13 +6,13 @@
 //! are left; the last few with the ledger locked. A record that was not noted since the first part
 //! was read is the same in every part, so that the result is one state.
 //!
-//! Where something cannot be read, nothing is learned: the caller then reads with the ledger
-//! locked, and gets the error.
+//! Where a record cannot be read, nothing is learned, and the ledger keeps which one. Callers get
+//! an error that names it, and read that record alone again, until it can be read.
 
 use vfs::FsResult;
 use volume::Core;
 
-use super::learn::Learned;
+use super::learn::{Learned, Unreadable};
 use super::ledger::Admin;
 
 /// Most subvolumes that are read again with the ledger locked.
@@ -30,22 +30,28 @@ impl Admin {
         if self.is_known() {
             return;
         }
-        self.lock().note_changes(true);
-        if let Err(error) = self.learn_noting(fs) {
-            self.lock().note_changes(false);
+        let mut unreadable = {
+            let mut ledger = self.lock();
+            ledger.changes().note_records(true);
+            ledger.unreadable().clone()
+        };
+        if let Err(error) = self.learn_noting(fs, &mut unreadable) {
+            let mut ledger = self.lock();
+            ledger.changes().note_records(false);
+            *ledger.unreadable() = unreadable;
             tracing::debug!(%error, "what is mounted where is not known yet");
         }
     }
 
-    fn learn_noting(&self, fs: &Core) -> FsResult<()> {
-        let mut learned = Learned::read(fs)?;
+    fn learn_noting(&self, fs: &Core, unreadable: &mut Option<Unreadable>) -> FsResult<()> {
+        let mut learned = Learned::read_unless(fs, unreadable)?;
         for round in 0..=ROUNDS {
             let mut ledger = self.lock();
-            let changed = ledger.take_changed();
+            let changed = ledger.changes().take_records();
             if changed.len() <= FEW || round == ROUNDS {
                 learned.read_again(fs, &changed)?;
                 ledger.know(learned);
-                ledger.note_changes(false);
+                ledger.changes().note_records(false);
                 self.set_known(&ledger);
                 break;
             }

@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use format::Malformed;
 use format::inherited_record::{self, Home, INHERITED_PREFIX, InheritedRecord};
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
-use inode::SubvolId;
+use inode::{FsError, SubvolId};
 use store::KeyRange;
 use vfs::FsResult;
 use volume::Core;
@@ -18,6 +19,45 @@ use super::mounts::Mounts;
 
 /// Records that are read at a time.
 const PART: usize = 1024;
+
+/// The first record that could not be read. While it cannot, nothing else is.
+#[derive(Debug, Clone)]
+pub(super) struct Unreadable {
+    /// Where reading continues: at the record.
+    from: Vec<u8>,
+    /// Why.
+    pub(super) error: FsError,
+}
+
+impl Unreadable {
+    /// Reads the record again, or the next one if it is gone.
+    fn read(&self, fs: &Core) -> FsResult<()> {
+        let to = store::prefix_end(&self.from[..1]);
+        let range = KeyRange { from: self.from.clone(), to };
+        let mut cursor = fs.store.scan(VOLUME, range).map_err(from_store)?;
+        let Some(item) = cursor.next().map_err(from_store)? else { return Ok(()) };
+        let id = key::parse_number(item.key).map_err(|error| malformed(VOLUME, &error))?;
+        if item.key.starts_with(&INHERITED_PREFIX) {
+            inherited_of(id, item.value).map(drop)
+        } else {
+            subvolume_of(id, item.value).map(drop)
+        }
+    }
+}
+
+fn subvolume_of(id: u64, value: &[u8]) -> FsResult<SubvolumeRecord> {
+    SubvolumeRecord::decode(value).map_err(|error| damaged("record of subvolume", id, &error))
+}
+
+fn inherited_of(id: u64, value: &[u8]) -> FsResult<InheritedRecord> {
+    let what = "record of what is inherited by subvolume";
+    InheritedRecord::decode(value).map_err(|error| damaged(what, id, &error))
+}
+
+/// The error of a record that does not decode, with its number: it stops what concerns others.
+fn damaged(what: &str, id: u64, error: &Malformed) -> FsError {
+    FsError::Io(format!("{what} {id}: tree {}: {error}", VOLUME.0).into())
+}
 
 /// What was read.
 #[derive(Default)]
@@ -30,18 +70,29 @@ pub(super) struct Learned {
 }
 
 impl Learned {
+    /// Reads all, unless a record that could not be read still cannot: that is read first. Notes
+    /// one that cannot.
+    pub(super) fn read_unless(fs: &Core, unreadable: &mut Option<Unreadable>) -> FsResult<Learned> {
+        if let Some(record) = unreadable {
+            record.read(fs)?;
+        }
+        *unreadable = None;
+        Learned::read(fs).map_err(|record| {
+            let error = record.error.clone();
+            *unreadable = Some(record);
+            error
+        })
+    }
+
     /// Reads all.
-    pub(super) fn read(fs: &Core) -> FsResult<Learned> {
+    pub(super) fn read(fs: &Core) -> Result<Learned, Unreadable> {
         let mut learned = Learned::default();
         each(fs, &key::SUBVOLUMES_PREFIX, &mut |id, value| {
-            let record = SubvolumeRecord::decode(value);
-            learned.set(id, Some(&record.map_err(|error| malformed(VOLUME, &error))?));
+            learned.set(id, Some(&subvolume_of(id, value)?));
             Ok(())
         })?;
         each(fs, &INHERITED_PREFIX, &mut |id, value| {
-            let record = InheritedRecord::decode(value);
-            let record = record.map_err(|error| malformed(VOLUME, &error))?;
-            learned.mounts.inherit(id, record.homes);
+            learned.mounts.inherit(id, inherited_of(id, value)?.homes);
             Ok(())
         })?;
         let Learned { mounts, copies, .. } = &mut learned;
@@ -97,21 +148,32 @@ fn each(
     fs: &Core,
     prefix: &[u8],
     visit: &mut dyn FnMut(u64, &[u8]) -> FsResult<()>,
-) -> FsResult<()> {
+) -> Result<(), Unreadable> {
     let mut range = KeyRange::prefix(prefix);
     loop {
-        let mut cursor = fs.store.scan(VOLUME, range.clone()).map_err(from_store)?;
-        let mut count = 0;
-        while count < PART
-            && let Some(item) = cursor.next().map_err(from_store)?
-        {
-            let id = key::parse_number(item.key).map_err(|error| malformed(VOLUME, &error))?;
-            visit(id, item.value)?;
-            range.from = [item.key, &[0][..]].concat();
-            count += 1;
-        }
-        if count < PART {
-            return Ok(());
+        match part(fs, &mut range, visit) {
+            Ok(PART) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(Unreadable { from: range.from, error }),
         }
     }
+}
+
+/// Visits some records of a range, which begins behind the last one then; returns how many.
+fn part(
+    fs: &Core,
+    range: &mut KeyRange,
+    visit: &mut dyn FnMut(u64, &[u8]) -> FsResult<()>,
+) -> FsResult<usize> {
+    let mut cursor = fs.store.scan(VOLUME, range.clone()).map_err(from_store)?;
+    let mut count = 0;
+    while count < PART
+        && let Some(item) = cursor.next().map_err(from_store)?
+    {
+        let id = key::parse_number(item.key).map_err(|error| malformed(VOLUME, &error))?;
+        visit(id, item.value)?;
+        range.from = [item.key, &[0][..]].concat();
+        count += 1;
+    }
+    Ok(count)
 }

@@ -3,7 +3,7 @@
 //! such changes happen one after the other; each is short.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,7 +19,8 @@ use volume::error::from_store;
 use volume::numbers::{Counts, read_root};
 use volume::subvol::VOLUME;
 
-use super::learn::Learned;
+use super::changes::Changes;
+use super::learn::{Learned, Unreadable};
 use super::mounts::{MountPoint, Mounts, Slot};
 use super::shares::{Makes, Shares};
 use volume::Core;
@@ -56,10 +57,9 @@ pub struct Ledger {
     mounts: Option<Mounts>,
     /// How far heirs were given what they inherit. Nothing of it need survive a crash.
     reached: BTreeMap<u64, Reached>,
-    /// How often a subvolume was mounted elsewhere, or what a copy inherits changed.
-    changes: u64,
-    /// The subvolumes whose records changed while a thread learns where they are mounted.
-    changed: Option<BTreeSet<u64>>,
+    changes: Changes,
+    /// The record because of which that is not known.
+    unreadable: Option<Unreadable>,
 }
 
 /// How far an heir was given what it inherits.
@@ -91,8 +91,8 @@ impl Admin {
             root_to_write: Cell::new(None),
             mounts: None,
             reached: BTreeMap::new(),
-            changes: 0,
-            changed: None,
+            changes: Changes::default(),
+            unreadable: None,
         };
         let copies = AtomicU64::new(u64::from(inherits(store)?));
         Ok(Admin {
@@ -278,7 +278,7 @@ impl Ledger {
 
     /// Notes that a subvolume was removed, after the commit.
     pub fn removed(&mut self, subvol: u64, maker: u32) {
-        self.note_changed(subvol);
+        self.changes.note_record(subvol);
         self.shares.get_mut().removed(maker);
     }
 
@@ -337,31 +337,25 @@ impl Ledger {
     fn mounts(&mut self, fs: &Core) -> FsResult<&Mounts> {
         Ok(match &mut self.mounts {
             Some(mounts) => mounts,
-            unknown => unknown.insert(Learned::read(fs)?.mounts),
+            unknown => unknown.insert(Learned::read_unless(fs, &mut self.unreadable)?.mounts),
         })
+    }
+
+    /// The record because of which it is not known what is mounted where.
+    pub(super) fn unreadable(&mut self) -> &mut Option<Unreadable> {
+        &mut self.unreadable
     }
 
     /// Whether what it knows of all subvolumes is what the volume has, for tests.
     pub fn is_as_stored(&self, fs: &Core) -> FsResult<bool> {
-        let stored = Learned::read(fs)?;
+        let stored = Learned::read(fs).map_err(|record| record.error)?;
         let mounts = self.mounts.as_ref().is_some_and(|known| known.is_like(&stored.mounts));
         Ok(mounts && self.shares.borrow().has_counted(stored.makers.into_values()))
     }
 
-    /// Whether changed subvolumes are noted from now on.
-    pub(super) fn note_changes(&mut self, is_noted: bool) {
-        self.changed = is_noted.then(BTreeSet::new);
-    }
-
-    /// Those that were noted since the last call.
-    pub(super) fn take_changed(&mut self) -> BTreeSet<u64> {
-        self.changed.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    fn note_changed(&mut self, subvol: u64) {
-        if let Some(changed) = &mut self.changed {
-            changed.insert(subvol);
-        }
+    /// What changed.
+    pub(super) fn changes(&mut self) -> &mut Changes {
+        &mut self.changes
     }
 
     /// Keeps what was learned, unless it is known meanwhile.
@@ -370,9 +364,10 @@ impl Ledger {
         self.mounts.get_or_insert(learned.mounts);
     }
 
-    /// How often what is mounted or inherited somewhere has changed since the volume was opened.
-    pub fn changes(&self) -> u64 {
-        self.changes
+    /// When something in a subvolume, at any depth, was last mounted, moved or inherited: a number
+    /// that grows with each such change in the volume.
+    pub fn changed_inside(&self, subvol: u64) -> u64 {
+        self.changes.inside(subvol)
     }
 
     /// Some of the subvolumes that are mounted directly in one.
@@ -414,16 +409,23 @@ impl Ledger {
         Ok(self.mounts(fs)?.at(place))
     }
 
+    /// Whether an heir has a subvolume of its own at an entry, which points to that.
+    pub(super) fn has_certainly(&mut self, fs: &Core, place: MountPoint) -> FsResult<bool> {
+        let mounts = self.mounts(fs)?;
+        Ok(mounts.at(place).is_some() && !mounts.doubted.contains(&place))
+    }
+
     /// Notes where a subvolume is mounted now, as in its record; `None`: nowhere, and it inherits
     /// nothing any more.
     pub fn moved(&mut self, subvol: u64, to: Option<MountPoint>) {
-        self.changes += 1;
-        self.note_changed(subvol);
+        self.changes.note(subvol, self.mounts.as_ref());
         if let Some(mounts) = &mut self.mounts {
             mounts.set(subvol, to);
         }
+        self.changes.note(subvol, self.mounts.as_ref());
         if to.is_none() {
             self.inherited(subvol, Vec::new());
+            self.changes.forget(subvol);
         }
     }
 
@@ -536,8 +538,7 @@ impl Ledger {
 
     /// Notes what a copy inherits, after the commit that records it.
     pub(super) fn inherited(&mut self, copy: u64, homes: Vec<Home>) {
-        self.changes += 1;
-        self.note_changed(copy);
+        self.changes.note(copy, self.mounts.as_ref());
         if homes.is_empty() {
             self.reached.remove(&copy);
         }

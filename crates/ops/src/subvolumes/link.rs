@@ -27,6 +27,7 @@ pub fn remove_link(
     parent: NodeId,
     name: &[u8],
 ) -> FsResult<()> {
+    fs.give_before([&*fs.place(parent)?.0])?;
     let mut ledger = fs.admin.lock_to_give(fs);
     let verb = RemoveSubvolume::new(fs, &mut ledger, caller, (parent, name))?;
     fs.give_to_heirs(&mut ledger, &verb.child[0])?;

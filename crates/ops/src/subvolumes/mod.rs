@@ -4,12 +4,13 @@
 //! Order of what is taken: the ledger, gates of subvolumes by their numbers, striped locks.
 //!
 //! Which module decides what:
-//! * `execute`, `know`, `ledger`, `learn`, `mounts`: locks, one commit, the memory of all
+//! * `execute`, `know`, `ledger`, `learn`, `mounts`, `changes`: locks, one commit, the memory of all
 //!   subvolumes
 //! * `copy`, `copied`: what a copy is, for snapshots, clones and rollbacks
 //! * `snapshot`, `clone`, `rollback`, `create`, `rmr`, `rename`: the verbs
-//! * `inherit`, `nested`, `kept`, `above`: nested subvolumes, what copies inherit, snapshots below
-//!   and subvolumes above
+//! * `inherit`, `before_change`, `spare`, `nested`: nested subvolumes, what copies inherit, what they
+//!   are given before that changes, how many may
+//! * `kept`, `above`: snapshots below a directory, subvolumes above
 //! * `owned`: who may remove a tree
 //! * `shares`: how many a user makes
 //! * `reachable`, `way`: what names reach, and paths of it
@@ -31,6 +32,8 @@ pub mod snapshot;
 
 // What a copy inherits.
 mod inherit;
+mod before_change;
+mod spare;
 mod listed;
 mod kept;
 mod reachable;
@@ -51,6 +54,7 @@ mod know;
 mod ledger;
 mod learn;
 mod mounts;
+mod changes;
 mod shares;
 pub mod access;
 

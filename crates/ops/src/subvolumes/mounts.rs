@@ -6,11 +6,16 @@ use std::ops::Bound;
 
 use format::inherited_record::{HOMES_MAX, Home};
 
-/// Most heirs of a subvolume, and homes of a heir, when another copy is made. A writer gives to
-/// each of them, and a caller that copies more often waits until the oldest has all.
+/// Heirs of a subvolume, and homes of an heir, from which on a caller that makes another copy gives
+/// the oldest some of what it inherits.
 pub(super) const HEIRS_MAX: usize = 32;
-const _: () = assert!(HEIRS_MAX < HOMES_MAX);
-/// With so many heirs a subvolume delays copies of those that it is mounted in, too. Each copy that
+/// Most heirs of a subvolume when another copy is made: before a first change a writer gives to
+/// each of them.
+pub(super) const HEIRS_LIMIT: usize = 256;
+/// Most homes of a copy when another copy is made of it: what that is given has more.
+pub(super) const HOMES_LIMIT: usize = 48;
+const _: () = assert!(HEIRS_MAX < HOMES_LIMIT && HOMES_LIMIT < HOMES_MAX);
+/// With so many heirs a subvolume delays copies of those that it is mounted in, too: each copy that
 /// one of their heirs is given of it is one more heir.
 const CROWD: usize = 2 * HEIRS_MAX;
 

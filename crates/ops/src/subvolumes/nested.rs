@@ -83,7 +83,8 @@ pub enum Access<'a> {
 }
 
 impl Access<'_> {
-    fn look<T>(&mut self, look: impl FnOnce(&mut Ledger) -> FsResult<T>) -> FsResult<T> {
+    /// Looks into the ledger.
+    pub fn look<T>(&mut self, look: impl FnOnce(&mut Ledger) -> FsResult<T>) -> FsResult<T> {
         match self {
             Access::Held(ledger) => look(ledger),
             Access::Looks(admin) => look(&mut admin.lock()),
@@ -92,11 +93,12 @@ impl Access<'_> {
 }
 
 /// The subvolumes below a directory that are mounted or inherited there. One for which an heir got
-/// a copy may be listed beside the copy.
+/// a copy may be listed beside the copy. Without a directory: all of the subvolume, also those that
+/// no name reaches.
 pub fn inside(
     fs: &Ops,
     mut access: Access<'_>,
-    (subvol, dir): (&Subvol, u64),
+    (subvol, dir): (&Subvol, Option<u64>),
 ) -> FsResult<Vec<Inside>> {
     if let Access::Looks(admin) = access {
         admin.learn(fs);
@@ -113,7 +115,7 @@ pub fn inside(
         }
         match fs.subvol(SubvolId(id)) {
             Ok(above) => {
-                let top = (&*above, above.root);
+                let top = (&*above, dir.map(|_| above.root));
                 directly_inside(fs, &mut access, top, of_read_only, &mut found)?;
             }
             Err(FsError::Stale) => {}
@@ -127,17 +129,21 @@ pub fn inside(
 fn directly_inside(
     fs: &Ops,
     access: &mut Access<'_>,
-    (subvol, dir): (&Subvol, u64),
+    (subvol, dir): (&Subvol, Option<u64>),
     of_read_only: Option<bool>,
     found: &mut Vec<Inside>,
 ) -> FsResult<()> {
-    let mut reach = Reach::new(subvol.tree(), dir);
+    let mut reach = dir.map(|dir| Reach::new(subvol.tree(), dir));
     let homes = access.look(|ledger| ledger.homes(fs, subvol.id.0))?;
     let inherits = Some(of_read_only.unwrap_or(subvol.read_only));
     let homes = homes.iter().map(|home| (home.subvolume, inherits));
     for (home, of_read_only) in std::iter::once((subvol.id.0, of_read_only)).chain(homes) {
         for directory in access.look(|ledger| ledger.mount_points(fs, home))? {
-            if reach.contains(&*fs.store, directory)? {
+            let is_below = match &mut reach {
+                Some(reach) => reach.contains(&*fs.store, directory)?,
+                None => true,
+            };
+            if is_below {
                 let mounted = access.look(|ledger| ledger.mounted_in(fs, (home, directory)))?;
                 let holder = (subvol.id.0, directory);
                 found.extend(mounted.into_iter().map(|id| Inside { id, holder, of_read_only }));

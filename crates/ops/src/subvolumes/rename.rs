@@ -71,6 +71,12 @@ pub fn rename_across(
     mode: RenameMode,
 ) -> FsResult<()> {
     let ends = (Side::old(fs, from)?, Side::new(fs, policy, to)?);
+    for side in [&ends.0, &ends.1] {
+        side.subvol.check_changes()?;
+    }
+    let seen = nested_of(fs, &mut fs.admin.lock_to_give(fs), &ends.0)?;
+    let changed = [&ends.0.subvol, &ends.1.subvol].into_iter().chain(&seen);
+    fs.give_before(changed.map(|subvol| &**subvol))?;
     let mut ledger = fs.admin.lock_to_give(fs);
     let verb = RenameAcross::new(fs, &mut ledger, caller, ends, mode)?;
     for subvol in verb.quiet.iter().chain(&verb.child) {

@@ -55,9 +55,14 @@ impl Ops {
         (seen, owned): (&FoundEntry, &mut OwnedTree<'_>),
     ) -> FsResult<Removal> {
         let (hash, id) = (self.hash.hash(name), subvol.id.0);
+        let child = match seen.target {
+            Target::Subvolume(child) => Some(self.subvol(SubvolId(child))?),
+            _ => None,
+        };
+        self.give_before(child.as_deref().into_iter().chain([&**subvol]))?;
         let mut ledger = self.admin.lock_to_give(self);
-        if let Target::Subvolume(child) = seen.target {
-            self.give_to_heirs(&mut ledger, &*self.subvol(SubvolId(child))?)?;
+        if let Some(child) = &child {
+            self.give_to_heirs(&mut ledger, child)?;
         }
         let through = Through { quiet: &[], changed: Some(subvol) };
         let aim = |plan: &mut Plan| {

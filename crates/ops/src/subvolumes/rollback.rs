@@ -79,6 +79,7 @@ impl Ops {
         let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
         let snapshot = self.subvol(SubvolId(id))?;
         let from = (&*snapshot, snapshot.root);
+        self.give_before([&*subvol])?;
         let mut ledger = self.lock_to_copy((policy, caller), from, (subvol.id.0, ino))?;
         if self.snapshot_id(&name_key)? != Some(id) {
             return Err(FsError::Busy("the snapshot was replaced meanwhile; try again"));

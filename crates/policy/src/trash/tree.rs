@@ -47,6 +47,7 @@ impl Governed {
         let Target::Directory = seen.target else { return Ok(None) };
         let (subvol, dir) = self.place(parent)?;
         loop {
+            self.give_before([&*subvol])?;
             let gates = Gates::pass(self, &mut self.admin.lock_to_give(self), &[], Some(&subvol))?;
             let view = View::new(&*self.store, subvol.tree());
             let entries = view.directory(seen.ino)?.ok_or(FsError::NotFound)?.entries as u64;

@@ -338,8 +338,9 @@ impl Emptying {
         directory: u64,
         (found, child): (&FoundEntry, u64),
     ) -> FsResult<Option<u64>> {
-        let mut ledger = fs.admin.lock_to_give(fs);
         fs.may_change()?;
+        fs.give_before([&**subvol])?;
+        let mut ledger = fs.admin.lock_to_give(fs);
         fs.give_to_heirs(&mut ledger, subvol)?;
         // One that is inherited, and was not copied for this one, goes with its name.
         let own = fs.is_mounted_at(subvol, (directory, found.cookie), child)?;

@@ -4,6 +4,7 @@ mod clone;
 mod counts;
 mod history;
 mod inherit;
+mod inherit_cost;
 mod inherit_crash;
 pub(crate) mod inherit_scope;
 mod kept;

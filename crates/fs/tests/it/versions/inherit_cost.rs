@@ -1,0 +1,214 @@
+//! What one more copy costs while many inherit, and a first change beside them: nothing that the
+//! caller does, or waits for, is in proportion to the subvolumes that are mounted in the source.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fs::{Engine, FileSystem, QuotaLimits, RenameMode};
+use inode::{FsError, NodeId};
+use store::Maintain;
+
+use super::{contents, give, home, root, settle};
+use crate::support::{Volume, assert_whole, refused, user, volume, volume_on};
+
+on_each_engine!(a_hundred_copies_in_a_row_have_one_bound_over_any_number_of_subvolumes);
+
+/// Most commits of one copy: its own, and those of the steps that it does for the oldest.
+const COMMITS: u64 = 1 + 4 * 17;
+/// Most bytes of their batches.
+const BYTES: u64 = 64 << 10;
+/// Most records that one copy reads, also those of the steps.
+const READS: u64 = 3000;
+
+/// A directory with so many subvolumes in it, the first ones with a file.
+fn with_nested<S: ?Sized>(v: &Volume<S>, name: &str, nested: usize) -> NodeId {
+    let dir = v.dir(home(), name).node;
+    for at in 0..nested {
+        let name = format!("n{at}");
+        let made = v.fs.subvolume_create(&root(), dir, name.as_bytes(), 0o755).expect("space").node;
+        if at < 2 {
+            let file = v.file(made, "f").node;
+            v.write(file, 0, b"before");
+        }
+        v.fs.forget(made, 1);
+    }
+    dir
+}
+
+/// Snapshots and clones in turn.
+fn copy<S: ?Sized>(v: &Volume<S>, dir: NodeId, at: usize) {
+    let name = format!("{}.{at}", dir.shown());
+    if at.is_multiple_of(2) {
+        v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("space");
+    } else {
+        v.fs.clone_dir(&root(), dir, home(), name.as_bytes()).expect("space");
+    }
+}
+
+/// The 33rd copy gave the oldest all that it inherits: 16,000 commits over 16,000 subvolumes.
+fn a_hundred_copies_in_a_row_have_one_bound_over_any_number_of_subvolumes(engine: Engine) {
+    let v = volume_on(engine, inode::NameHash::BITS);
+    for (name, nested) in [("few", 2), ("many", 2000)] {
+        let dir = with_nested(&v, name, nested);
+        let (mut commits, mut bytes) = (0, 0);
+        for at in 0..100 {
+            let before = v.store.stats();
+            copy(&v, dir, at);
+            let after = v.store.stats();
+            commits = commits.max(after.commits - before.commits);
+            bytes = bytes.max(after.given_bytes - before.given_bytes);
+        }
+        println!("{name}: at most {commits} commits of {bytes} bytes a copy");
+        assert!(commits <= COMMITS && bytes <= BYTES, "{name}: {commits} of {bytes} bytes");
+    }
+}
+
+/// What commits do not show.
+#[test]
+fn a_hundred_copies_in_a_row_read_as_much_over_any_number_of_subvolumes() {
+    let v = volume();
+    for (name, nested) in [("few", 2), ("many", 2000)] {
+        let dir = with_nested(&v, name, nested);
+        let mut most = 0;
+        for at in 0..100 {
+            let before = v.store.gets() + v.store.moves();
+            copy(&v, dir, at);
+            most = most.max(v.store.gets() + v.store.moves() - before);
+        }
+        println!("{name}: at most {most} reads a copy");
+        assert!(most <= READS, "{name}: {most} reads");
+    }
+}
+
+/// A user's copies, where a limit is in force elsewhere, after one that found none in the source:
+/// each read what is above every mount point, and listed what is mounted there.
+#[test]
+fn copies_of_a_user_beside_a_limit_read_as_much_over_any_number_of_subvolumes() {
+    let (v, ada) = (volume(), user(7));
+    let limits = QuotaLimits { inodes: Some(100), bytes: None };
+    let limited = v.dir(home(), "limited").node;
+    v.fs.quota_set(&root(), limited, limits).expect("a quota is set");
+    for (name, nested) in [("few", 2), ("many", 2000)] {
+        let dir = v.dir(home(), name).node;
+        give(&v, dir, 7);
+        for at in 0..nested {
+            let around = v.dir(dir, &format!("d{at}")).node;
+            let made = v.fs.subvolume_create(&root(), around, b"n", 0o755).expect("space").node;
+            v.fs.forget(made, 1);
+        }
+        v.fs.snapshot_create(&ada, dir, b"first").expect("no limit is in force");
+        let mut most = 0;
+        for at in 0..60 {
+            let before = v.store.gets() + v.store.moves();
+            let name = format!("s{at}");
+            v.fs.snapshot_create(&ada, dir, name.as_bytes()).expect("no limit is in force");
+            most = most.max(v.store.gets() + v.store.moves() - before);
+            v.env.clock.advance(Duration::from_secs(1));
+        }
+        println!("{name}: at most {most} reads a copy");
+        assert!(most <= READS, "{name}: {most} reads");
+    }
+    // What changes is looked at: a limit on something mounted there, and a clone that has one.
+    let dir = v.find(home(), "few").expect("it is there").node;
+    let around = v.find(dir, "d0").expect("it is there").node;
+    v.fs.clone_dir(&root(), limited, around, b"clone").expect("root may");
+    let not = FsError::RootOnly("");
+    refused(v.fs.snapshot_create(&ada, dir, b"no").map(drop), &not);
+    let away = (home(), &b"clone"[..]);
+    v.fs.rename(&root(), (around, b"clone"), away, RenameMode::Replace).expect("a move");
+    v.fs.snapshot_create(&ada, dir, b"again").expect("no limit is in force");
+    let nested = v.find(around, "n").expect("it is there").node;
+    v.fs.quota_set(&root(), nested, limits).expect("a quota is set");
+    refused(v.fs.snapshot_create(&ada, dir, b"no").map(drop), &not);
+    // Where none is below, one in force elsewhere in the subvolume refuses nothing.
+    let other = v.find(dir, "d1").expect("it is there").node;
+    give(&v, other, 7);
+    v.fs.snapshot_create(&ada, other, b"s").expect("no limit is in force");
+}
+
+/// The most records read from now on with the ledger locked, without a commit between them.
+fn count_locked(v: &Volume) -> Arc<AtomicU64> {
+    let most = Arc::new(AtomicU64::new(0));
+    let (fs, store) = (Arc::downgrade(&v.fs), Arc::downgrade(&v.store));
+    let (counted, now, commits) = (Arc::clone(&most), AtomicU64::new(0), AtomicU64::new(0));
+    v.store.set_on_read(move || {
+        let (Some(fs), Some(store)) = (fs.upgrade(), store.upgrade()) else { return };
+        let done = store.stats().commits;
+        if commits.swap(done, Ordering::Relaxed) != done || !fs.admin.is_locked() {
+            now.store(0, Ordering::Relaxed);
+        } else {
+            counted.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    });
+    most
+}
+
+/// The limit is refused by name, over very many subvolumes alone: where few are mounted, a copy
+/// completes others. A first change beside as many heirs as there may be is a few commits, and
+/// others have the ledger between them.
+#[test]
+fn copies_are_refused_when_very_many_inherit_and_a_first_change_beside_them_is_short() {
+    let v = volume();
+    let few = with_nested(&v, "few", 2);
+    for at in 0..300 {
+        copy(&v, few, at);
+    }
+    let dir = with_nested(&v, "many", 2000);
+    let mut made = 0;
+    let error = loop {
+        let name = format!("s{made}");
+        match v.fs.snapshot_create(&root(), dir, name.as_bytes()) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    // Some of the oldest have all by then.
+    assert!((256..280).contains(&made), "{made} copies");
+    refused::<()>(Err(error.clone()), &FsError::Busy(""));
+    assert!(error.to_string().contains("256 snapshots and clones"), "{error}");
+    let nested = v.find(dir, "n1").expect("it is there").node;
+    let file = v.find(nested, "f").expect("a file").node;
+    let (locked, commits) = (count_locked(&v), v.store.stats().commits);
+    v.write(file, 0, b"after.");
+    let (commits, locked) = (v.store.stats().commits - commits, locked.load(Ordering::Relaxed));
+    v.store.set_on_read(|| ());
+    println!("a first change beside 256 heirs: {commits} commits, {locked} reads in a row");
+    assert!(commits <= 10, "a first write took {commits} commits");
+    assert!(locked <= 1500, "{locked} reads with the ledger locked");
+    for at in [0, 31, 32, 100, made - 1] {
+        let copy = super::snapshot_root(&v, dir, &format!("s{at}"));
+        let nested = v.find(copy, "n1").expect("it was there").node;
+        assert_eq!(contents(&v, nested), [("f".to_owned(), b"before".to_vec())], "s{at}");
+    }
+    assert_eq!(v.read(file), b"after.");
+}
+
+/// Heirs that get their copies by one commit: each has the state before the change, also where
+/// others of them have it already, do not show it any more, or show it elsewhere.
+#[test]
+fn heirs_in_different_states_get_what_each_inherits() {
+    let v = volume();
+    let dir = with_nested(&v, "d", 2);
+    let top = |name: &str| v.find(home(), name).expect("a clone").node;
+    for at in 0..8 {
+        v.fs.clone_dir(&root(), dir, home(), format!("c{at}").as_bytes()).expect("space");
+    }
+    // One has its own by a look-up, one has removed it, one has moved it.
+    v.find(top("c1"), "n0").expect("it is inherited");
+    v.fs.rmr(&root(), top("c2"), b"n0").expect("a removal");
+    let moved = (top("c3"), &b"moved"[..]);
+    v.fs.rename(&root(), (top("c3"), b"n0"), moved, RenameMode::Replace).expect("a move");
+    let file = v.find(v.find(dir, "n0").expect("it").node, "f").expect("a file").node;
+    let commits = v.store.stats().commits;
+    v.write(file, 0, b"after.");
+    // That of the five others, and the write.
+    assert_eq!(v.store.stats().commits - commits, 2);
+    for (at, name) in [(0, "n0"), (1, "n0"), (3, "moved"), (4, "n0"), (7, "n0")] {
+        let nested = v.find(top(&format!("c{at}")), name).expect("it is there").node;
+        assert_eq!(contents(&v, nested), [("f".to_owned(), b"before".to_vec())], "c{at}");
+    }
+    assert_eq!(v.sorted(top("c2")), ["n1"]);
+    settle(&v);
+    assert_whole(&v.fs);
+}
