@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use store::{Batch, KeyRange, Maintain, Pinned, Read, Snapshot, TreeId};
+use store::{Batch, KeyRange, Maintain, Pinned, Read, Snapshot};
 
 use crate::util::{TREE, checked, commit, options, store, store_with};
 
@@ -100,24 +100,6 @@ fn clones_of_a_tree_that_is_written_leave_few_layers() {
         assert!(store.get(clone, &value(round)).unwrap().is_some());
         assert!(store.get(clone, &value(round + 1)).unwrap().is_none());
     }
-}
-
-/// A tree that was cloned between commits has several runs of one checkpoint, in one file.
-#[test]
-fn the_depth_of_a_tree_counts_runs_and_not_files() {
-    let (sim, store) = store(1);
-    assert!(store.checkpoint().expect("checkpoint"));
-    let files = || sim.device.files().iter().filter(|(path, _)| path.contains("/run-")).count();
-    let before = files();
-    for round in 0..3_u64 {
-        commit(&store, |batch| {
-            batch.put(TREE, &round.to_be_bytes(), &value(round));
-            batch.clone_tree(TREE, TreeId(100 + round));
-        });
-    }
-    assert!(store.checkpoint().expect("checkpoint"));
-    let depth = store.stats().merges.expect("it merges").depth;
-    assert_eq!((depth, files() - before), (3, 1));
 }
 
 #[test]

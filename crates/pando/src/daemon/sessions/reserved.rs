@@ -265,7 +265,9 @@ mod tests {
             // One that names its memory gets that, or nothing.
             let named = begin(&mut sessions, client, 1).1.unwrap_err();
             assert_eq!(named.kind, FailureKind::Busy);
-            ids.iter().for_each(|id| sessions.set_busy(*id, None, NOW));
+            for id in ids {
+                sessions.set_busy(id, None, NOW);
+            }
             assert_eq!(begin(&mut sessions, client, 1).1.unwrap(), STREAM);
         }
         assert_eq!(begin_with(&mut sessions, None, 0, memory).1.unwrap(), STREAM, "root");
