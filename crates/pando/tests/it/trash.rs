@@ -79,8 +79,8 @@ fn removed_files_are_restored_on_a_mount() {
     world.umount();
 }
 
-/// Damage to a clone fails only where the clone is requested. A list that leaves out what is damaged
-/// reports that.
+/// Damage to a clone fails only where the clone is requested. A list that leaves out what is
+/// damaged reports that.
 #[test]
 fn the_trash_of_a_directory_is_listed_beside_a_damaged_clone() {
     const NAME: &str = "only-in-the-trash-of-the-clone";
