@@ -22,6 +22,8 @@ arguments=("$@")
 [ -z "$name" ] || arguments+=(-D warnings)
 case $tests,$name,${CARGO_PKG_NAME:-} in
   tests,it,pando-btree | tests,it,pando-fs | tests,it,pando-lsm | tests,it,pando-testing | \
+    tests,it,pando-cluster | tests,it,pando-ops | tests,it,pando-wire | tests,fuzz,pando-fuzz | \
+    tests,rpc,pando-rpc | tests,volume,pando-volume | \
     tests,device,pando-device | tests,format,pando-format | tests,fs,pando-fs | tests,lsm,pando-lsm)
     arguments=("${arguments[@]/#opt-level=[1-3]/opt-level=0}")
     ;;

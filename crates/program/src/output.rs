@@ -406,10 +406,11 @@ mod tests {
         for (&first, &second) in letters.iter().flat_map(|a| letters.iter().map(move |b| (a, b))) {
             for before in 0..18 {
                 let text = format!("{}{first}{second}{}", "b".repeat(before), "e".repeat(9));
-                let wanted = text.chars().map(|letter| match letter.is_control() {
-                    true => letter.escape_default().to_string(),
-                    false => letter.to_string(),
-                });
+                let shown = |letter: char| {
+                    let escaped = letter.escape_default().to_string();
+                    if letter.is_control() { escaped } else { letter.to_string() }
+                };
+                let wanted = text.chars().map(shown);
                 assert_eq!(printable(text.as_bytes()), wanted.collect::<String>(), "{text:?}");
             }
         }

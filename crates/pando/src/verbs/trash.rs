@@ -173,7 +173,11 @@ fn list(place: &VolumePath, output: &mut Output) -> Result<()> {
         let path = printable(&place.shown(&path.0));
         output.remark(&format!("{path} has a trash of its own: `pando trash list {path}`"));
     }
-    skipped.map_or(Ok(()), Err)
+    // The list is whole: only what is below is not known.
+    if let Some(failure) = skipped {
+        output.failure(&failure);
+    }
+    Ok(())
 }
 
 fn show(place: &VolumePath, removed: &Removed, output: &mut Output) -> Result<()> {

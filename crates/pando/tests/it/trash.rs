@@ -79,7 +79,8 @@ fn removed_files_are_restored_on_a_mount() {
     world.umount();
 }
 
-/// Damage to a clone is reported only where the clone is requested.
+/// Damage to a clone fails only where the clone is requested. A list that leaves out what is
+/// damaged reports that.
 #[test]
 fn the_trash_of_a_directory_is_listed_beside_a_damaged_clone() {
     const NAME: &str = "only-in-the-trash-of-the-clone";
@@ -112,6 +113,9 @@ fn the_trash_of_a_directory_is_listed_beside_a_damaged_clone() {
     }
     std::fs::write(&nodes, bytes).unwrap();
     world.fails(5, &["trash", "list", &world.at("/c")]);
+    let listed = world.run(&["trash", "list", &world.at("/")]);
+    let why = "the directories that have a trash: btree/nodes is damaged at byte";
+    assert!(listed.code == 0 && listed.err.contains(why), "{}: {}", listed.code, listed.err);
     let listed = world.json(&["trash", "list", &world.at("/")]);
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!(listed[0]["path"], world.at("/f"));
