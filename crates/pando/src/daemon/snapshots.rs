@@ -1,10 +1,11 @@
 //! Lists snapshots of a directory and of the whole volume, in parts of bounded size, and deletes a
 //! snapshot by its number.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{KeptSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsOf, Volume};
-use inode::{Caller, NodeId, SubvolId};
+use fs::{FsResult, KeptSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsOf, Volume};
+use inode::{Caller, FsError, NodeId, SubvolId};
 use wire::{Body, Bytes, Failure, FailureKind, Hold, Snapshot};
 
 use super::about::about;
@@ -29,12 +30,15 @@ pub(super) fn of_directory(
     replies: &mut Replies,
 ) -> Result<(), Failure> {
     let mut parts = Parts::new(replies, Body::Snapshots);
+    let mut failed = None;
     let listed = fs.snapshot_each(caller, directory, &mut |snapshot| {
-        let one = to_wire(fs, &snapshot);
+        let Some(one) = ok_or_note(to_wire(fs, &snapshot), &mut failed) else {
+            return ControlFlow::Break(());
+        };
         let bytes = bytes(&one);
         parts.offer(one, bytes)
     });
-    listed.map_err(|error| about(error, path))?;
+    listed.and(failed.map_or(Ok(()), Err)).map_err(|error| about(error, path))?;
     parts.end()
 }
 
@@ -44,21 +48,29 @@ pub(super) fn bytes(snapshot: &Snapshot) -> usize {
     SNAPSHOT_BYTES + snapshot.name.0.len() + holds.sum::<usize>()
 }
 
-/// A snapshot in the form that the reply carries.
-pub(super) fn to_wire(fs: &Volume, snapshot: &SnapshotInfo) -> Snapshot {
-    Snapshot {
+/// A snapshot in the form that the reply carries. It is not listed without holds that cannot be
+/// read: a program would take it for one that may be deleted.
+pub(super) fn to_wire(fs: &Volume, snapshot: &SnapshotInfo) -> FsResult<Snapshot> {
+    Ok(Snapshot {
         name: snapshot.name.as_slice().into(),
         subvolume: snapshot.subvol.0,
         lineage: snapshot.lineage,
         created: snapshot.created.0,
-        holds: holds(fs, snapshot.subvol),
-    }
+        holds: holds(fs, snapshot.subvol)?,
+    })
+}
+
+/// What was read; keeps the error otherwise.
+pub(super) fn ok_or_note<T>(read: FsResult<T>, failed: &mut Option<FsError>) -> Option<T> {
+    read.map_err(|error| *failed = Some(error)).ok()
 }
 
 /// The holds on a snapshot, for a list.
-fn holds(fs: &Volume, snapshot: SubvolId) -> Vec<Hold> {
-    let held = fs.holds_of(snapshot).unwrap_or_default().into_iter();
-    held.map(|hold| Hold { name: Bytes(hold.name), uid: hold.uid, since: hold.since.0 }).collect()
+fn holds(fs: &Volume, snapshot: SubvolId) -> FsResult<Vec<Hold>> {
+    let held = fs.holds_of(snapshot)?.into_iter();
+    let to_wire =
+        |hold: fs::Hold| Hold { name: Bytes(hold.name), uid: hold.uid, since: hold.since.0 };
+    Ok(held.map(to_wire).collect())
 }
 
 /// Sends the snapshots of the volume, the oldest first.
@@ -72,15 +84,19 @@ pub(super) fn of_volume(
     let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
     let cancel = AtomicBool::new(false);
     let mut parts = Parts::new(replies, Body::KeptSnapshots);
+    let mut failed = None;
     let listed = watch::while_heard(
         &peer,
         &cancel,
         || {},
         || {
             fs.snapshot_list_volume(caller, &SnapshotQuery::all(of, &cancel), &mut |kept| {
+                let Some(snapshot) = ok_or_note(to_wire(fs, &kept.snapshot), &mut failed) else {
+                    return ControlFlow::Break(());
+                };
                 let one = wire::KeptSnapshot {
                     at: Bytes(place(fs, &kept)),
-                    snapshot: to_wire(fs, &kept.snapshot),
+                    snapshot,
                     removed: kept.removed,
                     path: kept.path.map(Bytes),
                 };
@@ -93,7 +109,7 @@ pub(super) fn of_volume(
     if cancel.load(Ordering::Relaxed) {
         return Err(watch::cut_off("the list"));
     }
-    listed.map_err(Failure::from)?;
+    listed.and(failed.map_or(Ok(()), Err)).map_err(Failure::from)?;
     parts.end()
 }
 
@@ -122,4 +138,25 @@ pub(super) fn delete(fs: &Volume, caller: &Caller, number: u64) -> Result<(), Fa
             _ => failure,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use format::retention;
+    use fs::FileSystem as _;
+
+    use super::*;
+    use crate::daemon::fresh;
+
+    #[test]
+    fn a_snapshot_whose_holds_cannot_be_read_is_not_listed_without_them() {
+        let (fs, root) = (fresh::volume(), Caller::root());
+        let snapshot = fs.snapshot_create(&root, NodeId::ROOT, b"s").unwrap();
+        assert!(to_wire(&fs, &snapshot).unwrap().holds.is_empty());
+        let mut batch = store::Batch::new();
+        let volume = store::TreeId(format::key::VOLUME_TREE);
+        batch.put(volume, &retention::hold_key(snapshot.subvol.0, b"kept"), b"damaged");
+        fs.store.commit(&batch).unwrap();
+        to_wire(&fs, &snapshot).expect_err("its holds are not known");
+    }
 }
