@@ -22,7 +22,6 @@ use format::candidate::{self, CandidateKind};
 use format::key;
 use inode::FsError;
 use ops::execute::execute_alone;
-use ops::plan::Effect;
 use ops::subvolumes::execute_with;
 use store::{CheckProgress, TreeId};
 use upkeep::search_upkeep;
@@ -276,7 +275,7 @@ impl Checks<'_> {
             }
             plan.batch().drop_tree(TreeId(tree));
             plan.batch().delete(VOLUME, key);
-            plan.effect(Effect::CollectSoon);
+            plan.collects();
             Ok(true)
         })
     }

@@ -60,6 +60,7 @@ impl Checks<'_> {
             Fix::DropTree(tree) => execute_alone(&self, |plan| {
                 if self.store.tree_exists(*tree).map_err(from_store)? {
                     plan.batch().drop_tree(*tree);
+                    plan.collects();
                 }
                 Ok(())
             }),

@@ -157,6 +157,8 @@ impl Table {
             ReceivedRecord::decode(value)?;
         } else if key == key::CLUSTER_LIMITS_KEY {
             ClusterLimitsRecord::decode(value)?;
+        } else if key == candidate::COLLECT_KEY {
+            format::Reader::new("record of a collection that is due", value).end()?;
         } else if prefix == key::USAGE_PREFIX {
             self.usage.insert(number()?, UsageRecord::decode(value)?);
         } else if prefix == key::BASES_PREFIX {

@@ -6,7 +6,7 @@
 //! delay the renewal of the lease. When the lease has ended, although the server lives, it begins
 //! another one; what another server has taken meanwhile stays that server's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,9 @@ struct State {
     lease: Option<Lease>,
     /// Volumes that this server owns or wants, and what is known of each.
     volumes: BTreeMap<[u8; 16], Standing>,
+    /// Volumes whose names this server may have although it does not want them: a call that would
+    /// have given one back failed. Each step tries again.
+    owed: BTreeSet<[u8; 16]>,
 }
 
 /// The state of a volume in the campaign.
@@ -110,19 +113,33 @@ impl Campaign {
                     self.forget_lease(lease);
                     return Err(Error::LeaseEnded);
                 }
-                standing => standing?,
+                // The answer may be lost, and the name made.
+                Err(error) => {
+                    self.state.lock().owed.insert(volume);
+                    return Err(error);
+                }
+                Ok(standing) => standing,
             };
-            let is_ours = standing == Standing::Ours;
-            let is_wanted = {
-                let mut state = self.state.lock();
-                state.volumes.get_mut(&volume).map(|known| *known = standing).is_some()
-            };
-            // It was left during the question: the name may have been made since.
-            if is_ours && !is_wanted {
-                self.give_back(&volume)?;
+            let mut state = self.state.lock();
+            if let Some(known) = state.volumes.get_mut(&volume) {
+                *known = standing;
+                state.owed.remove(&volume);
+            } else if standing == Standing::Ours {
+                // It was left during the question: the name may have been made since.
+                state.owed.insert(volume);
             }
         }
-        Ok(())
+        self.give_back_owed()
+    }
+
+    /// Gives back what this server has and does not want.
+    fn give_back_owed(&self) -> Result<()> {
+        let owed: Vec<_> = {
+            let state = self.state.lock();
+            let unwanted = state.owed.iter().filter(|volume| !state.volumes.contains_key(*volume));
+            unwanted.copied().collect()
+        };
+        owed.iter().try_for_each(|volume| self.give_back(volume))
     }
 
     /// The lease, which lives.
@@ -185,16 +202,28 @@ impl Campaign {
 
     /// Wants a volume no more, and lets others have it.
     pub fn leave(&self, volume: &[u8; 16]) -> Result<()> {
-        let was = self.state.lock().volumes.remove(volume);
-        if was == Some(Standing::Ours) { self.give_back(volume) } else { Ok(()) }
+        {
+            let mut state = self.state.lock();
+            let was = state.volumes.remove(volume);
+            // Where it is not known whose the volume is, the name may have been made.
+            if matches!(was, Some(Standing::Ours | Standing::Unknown)) {
+                state.owed.insert(*volume);
+            }
+            if !state.owed.contains(volume) {
+                return Ok(());
+            }
+        }
+        self.give_back(volume)
     }
 
     fn give_back(&self, volume: &[u8; 16]) -> Result<()> {
         let key = owner_key(volume);
-        let Some(item) = self.coordinator.get(&key)? else { return Ok(()) };
-        if Owner::decode(&item.value).is_ok_and(|owner| self.is_own(&owner)) {
+        if let Some(item) = self.coordinator.get(&key)?
+            && Owner::decode(&item.value).is_ok_and(|owner| self.is_own(&owner))
+        {
             self.coordinator.remove(&key, item.revision)?;
         }
+        self.state.lock().owed.remove(volume);
         Ok(())
     }
 
@@ -208,6 +237,7 @@ impl Campaign {
         let lease = {
             let mut state = self.state.lock();
             state.volumes.clear();
+            state.owed.clear();
             state.lease.take()
         };
         lease.map_or(Ok(()), |lease| self.coordinator.revoke(lease))

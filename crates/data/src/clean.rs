@@ -59,10 +59,13 @@ enum Way {
 
 impl Data {
     /// Takes what a commit freed, to be punched once that commit is durable. Ends the change's
-    /// reservations in flight.
+    /// reservations in flight. The caller still holds the files that it changed.
     pub fn reclaim_after(&self, freed: Freed, commit: CommitToken) {
-        let Freed { pages, tickets, .. } = freed;
+        let Freed { pages, tickets, moved, .. } = freed;
         drop(tickets);
+        for (file, bytes) in moved {
+            self.hot.moved_along(file, bytes);
+        }
         if !pages.is_empty() {
             self.garbage.lock().wait(commit, pages);
         }

@@ -28,6 +28,8 @@ pub struct Freed {
     pub(crate) pages: Vec<PageRun>,
     /// Reservations that the batch names.
     pub(crate) tickets: Vec<Ticket>,
+    /// Files whose inline bytes the batch moves to segments, and how many.
+    pub(crate) moved: Vec<(FileRef, u64)>,
     /// Bytes of the file that were dropped but that a clone may name.
     pub shared_bytes: u64,
     /// Bytes that a write replaced: those of its range that were no hole.
@@ -44,6 +46,7 @@ impl Freed {
     pub fn merge(&mut self, other: Freed) {
         self.pages.extend(other.pages);
         self.tickets.extend(other.tickets);
+        self.moved.extend(other.moved);
         self.shared_bytes += other.shared_bytes;
         self.replaced_bytes += other.replaced_bytes;
     }

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use device::sync::Mutex;
 
@@ -53,6 +54,8 @@ struct Table {
 struct HotFile {
     credits: u32,
     inline_bytes: u64,
+    /// Until when it does not settle, after it could not.
+    rests_until: Duration,
 }
 
 impl Table {
@@ -123,16 +126,22 @@ impl Hot {
         true
     }
 
-    /// Inline bytes moved to a segment along with a write.
+    /// Inline bytes moved to segments, in a change that is committed.
     pub(crate) fn moved_along(&self, file: FileRef, bytes: u64) {
         if self.has_any() {
-            self.table.lock().count(file, |inline| inline.saturating_sub(bytes));
+            let mut table = self.table.lock();
+            table.count(file, |inline| inline.saturating_sub(bytes));
+            if let Some(hot) = table.files.get_mut(&file) {
+                hot.rests_until = Duration::ZERO;
+            }
         }
     }
 
-    /// All inline bytes of a file moved to segments.
-    pub(crate) fn settled(&self, file: FileRef) {
-        self.table.lock().count(file, |_| 0);
+    /// A file could not settle: others come first until the monotonic clock reaches `until`.
+    pub(crate) fn rest(&self, file: FileRef, until: Duration) {
+        if let Some(hot) = self.table.lock().files.get_mut(&file) {
+            hot.rests_until = until;
+        }
     }
 
     /// A file was closed by all.
@@ -156,14 +165,16 @@ impl Hot {
     }
 
     /// A file whose inline bytes should move to segments: one that has many. Where those of all
-    /// files are too many, it is the one that has most.
-    pub(crate) fn due(&self, bounds: &Bounds) -> Option<FileRef> {
+    /// files are too many, it is the one that has most. Files that rest are none of them.
+    pub(crate) fn due(&self, bounds: &Bounds, now: Duration) -> Option<FileRef> {
         if !self.has_any() {
             return None;
         }
         let mut table = self.table.lock();
         let are_too_many = table.are_too_many(bounds);
-        let (file, most) = table.files.iter().max_by_key(|(_, hot)| hot.inline_bytes)?;
+        let can =
+            table.files.iter().filter(|(_, hot)| hot.inline_bytes > 0 && now >= hot.rests_until);
+        let (file, most) = can.max_by_key(|(_, hot)| hot.inline_bytes)?;
         (most.inline_bytes >= bounds.settle_at || are_too_many).then_some(*file)
     }
 }

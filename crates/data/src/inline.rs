@@ -22,6 +22,7 @@
 //! objects as syncs.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use format::extent::{Extent, INLINE_EXTENT_BYTES_MAX};
 use format::key;
@@ -33,6 +34,9 @@ use crate::{Data, ExtentOwner, FileRef};
 
 /// Writes below this are inline unless they can grow a stored extent.
 pub(crate) const SMALL_BYTES: usize = 1024;
+
+/// How long others settle before a file that could not.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
 /// Limits of rule 2.
 pub(crate) struct Limits {
@@ -98,7 +102,12 @@ impl Data {
 
     /// A file whose inline bytes [`Data::settle`] should move.
     pub fn settle_due(&self) -> Option<FileRef> {
-        self.hot.due(&self.limits().bytes)
+        self.hot.due(&self.limits().bytes, self.env.clock.monotonic())
+    }
+
+    /// Records that a file could not settle: for a minute others settle before it.
+    pub fn rest_from_settling(&self, file: FileRef) {
+        self.hot.rest(file, self.env.clock.monotonic() + REST_AFTER_FAILURE);
     }
 
     /// Decides where a write is stored, by the rule at the top of this file.

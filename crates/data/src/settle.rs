@@ -67,8 +67,11 @@ impl Data {
                 return Err(error);
             }
         }
-        if next.is_none() {
-            self.hot.settled(file);
+        if next.is_none() && runs.is_empty() {
+            // There is nothing to commit in this step; what went before is committed.
+            self.hot.moved_along(file, u64::MAX);
+        } else if next.is_none() {
+            edits.freed.moved.push((file, u64::MAX));
         }
         Ok(Settled { freed: edits.finish(batch), next })
     }

@@ -78,7 +78,9 @@ impl Data {
                     self.abandon(edits.freed);
                     return Err(error);
                 }
-                self.hot.moved_along(file, run.bytes());
+                if run.bytes() > 0 {
+                    edits.freed.moved.push((file, run.bytes()));
+                }
             }
         }
         if self.allocator.backlog() > BACKLOG_MAX {

@@ -6,6 +6,10 @@
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
+/// Key of an empty record: a tree was dropped, and no collection has looked since for the contents
+/// that only it named. It begins a kind of its own.
+pub const COLLECT_KEY: [u8; 1] = [b'M'];
+
 /// Bytes of the record.
 pub const BYTES: usize = 8;
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use data::{Data, Freed};
 use device::Timestamp;
+use format::candidate::COLLECT_KEY;
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::xattr_record::XattrRecord;
@@ -31,7 +32,7 @@ use volume::arrivals::{Arrival, Arrivals, UnderWay};
 use volume::error::from_store;
 use volume::locks::{Lock, Mode};
 use volume::nodes::{Location, Orphan};
-use volume::subvol::Subvol;
+use volume::subvol::{Subvol, VOLUME};
 
 use crate::subvolumes::Copied;
 
@@ -339,6 +340,13 @@ impl Plan {
     #[inline]
     pub fn locks(&self) -> &[(Lock, Mode)] {
         &self.scratch.locks
+    }
+
+    /// Requests a collection, because the batch drops a tree. The record outlives the process: a
+    /// collection that began later deletes it at its end. The caller holds the ledger.
+    pub fn collects(&mut self) {
+        self.batch().put(VOLUME, &COLLECT_KEY, b"");
+        self.effect(Effect::CollectSoon);
     }
 
     /// Adds an effect.

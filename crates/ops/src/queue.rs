@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::sync::{Mutex, RwLock};
+use format::candidate::COLLECT_KEY;
 use format::detached_record::DetachedRecord;
 use format::key;
 use vfs::FsResult;
@@ -27,6 +28,8 @@ pub struct Queue {
     /// Bytes dropped since the last collection that clones may share.
     shared_bytes: AtomicU64,
     collect: AtomicBool,
+    /// A collection has ended, and none has begun since.
+    collected: AtomicBool,
     /// Whether there may be copies whose contents were not counted.
     uncounted: AtomicBool,
     /// Something happened in few commits that the index may have much to do for.
@@ -51,6 +54,7 @@ impl Queue {
             detached: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
             collect: AtomicBool::new(false),
+            collected: AtomicBool::new(false),
             uncounted: AtomicBool::new(true),
             large: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
@@ -76,6 +80,14 @@ impl Queue {
             orphans.new.push_back(orphan);
             Ok(())
         })?;
+        drop(orphans);
+        // A collection frees space, which a volume that is only read does not.
+        if !fs.options.read_only {
+            fs.visit_volume(&COLLECT_KEY, &mut |_, _| {
+                self.request_collection();
+                Ok(())
+            })?;
+        }
         fs.visit_volume(&key::DETACHED_PREFIX, &mut |_, value| {
             // Inodes that nothing reaches are removed by an opening, not by steps.
             if !matches!(DetachedRecord::decode(value), Ok(DetachedRecord::Inodes { .. })) {
@@ -122,21 +134,42 @@ impl Queue {
 
     /// Requests a collection of what nothing names any more: a tree was dropped.
     pub fn request_collection(&self) {
-        self.collect.store(true, Ordering::Release);
+        self.collect.store(true, Ordering::SeqCst);
     }
 
     /// Whether a collection was requested; clears the request, so a later one counts separately.
     pub fn take_request(&self) -> bool {
-        let asked = self.collect.swap(false, Ordering::AcqRel);
+        if !self.collection_is_requested() {
+            return false;
+        }
+        // First: a thread that finds no request then finds that one has begun.
+        self.collected.store(false, Ordering::SeqCst);
+        let asked = self.collect.swap(false, Ordering::SeqCst);
         if asked {
             self.shared_bytes.store(0, Ordering::Relaxed);
         }
         asked
     }
 
+    /// Notes that a requested collection has ended: all of it was swept.
+    pub fn note_collected(&self) {
+        self.collected.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether one has ended whose record is still there.
+    pub fn was_collected(&self) -> bool {
+        self.collected.load(Ordering::SeqCst)
+    }
+
+    /// Whether the record of a collection that is due can go: one has ended, and nothing was
+    /// requested since. The caller holds the ledger, so no tree is dropped meanwhile.
+    pub fn take_collected(&self) -> bool {
+        !self.collection_is_requested() && self.collected.swap(false, Ordering::SeqCst)
+    }
+
     /// Whether a collection was requested that has not begun.
     pub fn collection_is_requested(&self) -> bool {
-        self.collect.load(Ordering::Acquire)
+        self.collect.load(Ordering::SeqCst)
     }
 
     /// Notes that a copy was made whose contents are not counted.

@@ -148,7 +148,10 @@ impl Upkeep {
         }
         // Where a file cannot settle, for lack of space or because it is damaged, cleaning
         // continues.
-        let settled = self.data.settle_due().map(|file| self.settle_file(file));
+        let settled = self
+            .data
+            .settle_due()
+            .map(|file| self.settle_file(file).inspect_err(|_| self.data.rest_from_settling(file)));
         if let Some(Ok(())) = settled {
             return Ok(1);
         }

@@ -1,7 +1,10 @@
 //! Collects contents that nothing names any more, in bounded steps while other operations run.
 //!
 //! A collection is requested when a tree was dropped, or when enough data was dropped that clones
-//! may share. It pins a state, marks what all trees name, and then sweeps a few segments at a time.
+//! may share. The request for a dropped tree is also a record, in the batch that drops the tree. An
+//! opening finds it, and the end of a collection that began later deletes it.
+//!
+//! A collection pins a state, marks what all trees name, and then sweeps a few segments at a time.
 //! The B-tree marks a few nodes a step; the log-structured engine marks everything in one. It gives
 //! up at the first read error, and begins again after a rest: an unread record is never treated as
 //! absent.
@@ -14,8 +17,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use data::{Marked, Marking, Swept};
+use format::candidate::COLLECT_KEY;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
+use ops::subvolumes::execute_with;
 use store::{KeyRange, Pinned, TreeId};
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
@@ -61,10 +66,30 @@ enum Stage {
 impl Upkeep {
     /// One step of the collection that is in progress or was requested; returns how much was done.
     pub(crate) fn collect_step(&self) -> FsResult<u64> {
-        match self.collecting.try_lock() {
-            Some(mut collecting) => self.collect_within(&mut collecting),
-            None => Ok(0),
-        }
+        let done = match self.collecting.try_lock() {
+            Some(mut collecting) => self.collect_within(&mut collecting)?,
+            None => 0,
+        };
+        // Without that lock: a thread that has the ledger may wait for it.
+        if done == 0 && self.queue.was_collected() { self.forget_request() } else { Ok(done) }
+    }
+
+    /// Deletes the record of a collection that was due, after one that began later has ended.
+    fn forget_request(&self) -> FsResult<u64> {
+        let forgotten = execute_with(self, &mut self.admin.lock(), |_, plan| {
+            let can_go = self.queue.take_collected();
+            let exists = || self.store.get(VOLUME, &COLLECT_KEY).map_err(from_store);
+            if can_go && exists()?.is_some() {
+                plan.removes();
+                plan.batch().delete(VOLUME, &COLLECT_KEY);
+            }
+            Ok(u64::from(can_go))
+        });
+        // The record only costs a needless collection after the next opening.
+        forgotten.or_else(|error| {
+            tracing::debug!(%error, "cannot delete the record of a collection that has ended");
+            Ok(0)
+        })
     }
 
     /// Continues the collection that is in progress or was requested, and takes turns with a thread
@@ -132,7 +157,10 @@ impl Upkeep {
                 }
                 Ok(match next {
                     Some(next) => Stage::Sweeping(marked, next),
-                    None => Stage::Idle,
+                    None => {
+                        self.queue.note_collected();
+                        Stage::Idle
+                    }
                 })
             }
         }

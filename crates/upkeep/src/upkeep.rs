@@ -167,7 +167,7 @@ impl Upkeep {
     }
 
     /// Whether a collection is in progress, or was requested and is not resting after a failure.
-    pub(crate) fn collection_is_due(&self, now: Duration) -> bool {
+    pub fn collection_is_due(&self, now: Duration) -> bool {
         match self.collecting.try_lock() {
             None => true,
             Some(collecting) if !collecting.is_idle() => true,

@@ -1,5 +1,6 @@
 //! Tests of the coordinator.
 
+mod campaign;
 mod etcd;
 mod running;
 mod tls;

@@ -164,3 +164,47 @@ fn files_that_are_not_known_use_segments() {
     volume.write(32, 4500, 1 << 20, &[7; 4096]).unwrap();
     assert_eq!(inline_bytes(&volume, 4500), 4096);
 }
+
+/// A file whose inline bytes are too many.
+fn with_bytes_to_settle(volume: &mut Volume, ino: u64) -> FileRef {
+    for step in 0..80 {
+        hot(volume, ino);
+        volume.write(32, ino, step * 8192, &pattern(step, 4096)).unwrap();
+    }
+    FileRef { tree: TreeId(32), ino }
+}
+
+/// Bytes are inline until the commit: a file whose commit was refused settles later.
+#[test]
+fn file_whose_commit_was_refused_is_still_due() {
+    let mut volume = Volume::with(testing::sim_env(7), data::Options::default(), true);
+    let file = with_bytes_to_settle(&mut volume, 1);
+    assert_eq!(volume.data.settle_due(), Some(file));
+    let (mut batch, owner) = (store::Batch::new(), volume.owner(32));
+    let settled = volume.data.settle(&*volume.store, file, 0, owner, &mut batch).unwrap();
+    assert_eq!(settled.next, None);
+    volume.data.abandon(settled.freed);
+    assert_eq!(volume.data.settle_due(), Some(file));
+    volume.settle(32, 1).unwrap();
+    assert_eq!(volume.data.settle_due(), None);
+    // Nothing is left to move, and the file is found to have settled without a commit.
+    volume.write(32, 1, 0, &pattern(1, 700_000)).unwrap();
+    volume.verify();
+}
+
+/// One that cannot settle does not keep others from it.
+#[test]
+fn others_settle_while_one_rests() {
+    let mut volume = Volume::with(testing::sim_env(8), data::Options::default(), true);
+    let most = with_bytes_to_settle(&mut volume, 1);
+    hot(&volume, 1);
+    volume.write(32, 1, 1 << 20, &pattern(1, 4096)).unwrap();
+    let other = with_bytes_to_settle(&mut volume, 2);
+    assert_eq!(volume.data.settle_due(), Some(most));
+    volume.data.rest_from_settling(most);
+    assert_eq!(volume.data.settle_due(), Some(other));
+    volume.settle(32, 2).unwrap();
+    assert_eq!(volume.data.settle_due(), None);
+    volume.sim.clock.advance(std::time::Duration::from_secs(61));
+    assert_eq!(volume.data.settle_due(), Some(most));
+}

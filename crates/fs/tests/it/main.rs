@@ -28,6 +28,7 @@ macro_rules! on_each_engine {
 mod bulk;
 mod check;
 mod close;
+mod collected;
 mod column;
 mod compare;
 mod crash;

@@ -22,6 +22,10 @@ use crate::failure::{self, Result};
 /// daemon for far longer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long a daemon without connections stays beyond its idle time for a collection, at most. The
+/// next opening would begin it again.
+const COLLECTING_MAX: Duration = Duration::from_secs(3600);
+
 /// How long a daemon waits for its first connection, however short its idle time is. The command
 /// that started it connects as soon as it runs again; if it found no daemon, it would start another
 /// one, and so on.
@@ -136,10 +140,11 @@ impl Server {
                     let is_new = !registry.sessions.were_any();
                     let idle = if is_new { idle.max(FIRST_WITHIN) } else { idle };
                     let quiet = self.clock.monotonic().saturating_sub(registry.last_active);
-                    if registry.sessions.is_empty() && (quiet >= idle || self.door.is_lost()) {
+                    let is_over = quiet >= idle && !self.collects_beyond(idle, quiet);
+                    if registry.sessions.is_empty() && (is_over || self.door.is_lost()) {
                         return Event::Idle;
                     }
-                    let rest = idle.saturating_sub(quiet);
+                    let rest = if quiet < idle { idle - quiet } else { LOOK_EVERY };
                     // A connection that closes restarts the idle time.
                     if registry.sessions.is_empty() { rest } else { rest.max(idle / 4) }
                 }
@@ -152,6 +157,13 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Whether a collection keeps the daemon from ending after its idle time.
+    fn collects_beyond(&self, idle: Duration, quiet: Duration) -> bool {
+        let fs = self.fs();
+        let is_in_time = quiet < idle.saturating_add(COLLECTING_MAX);
+        is_in_time && fs.collection_is_due(fs.env.clock.monotonic())
     }
 
     /// After the mount is gone, answers as a daemon without a mount. It ends when no request that

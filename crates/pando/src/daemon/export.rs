@@ -146,9 +146,19 @@ impl Walk<'_> {
         (self.send)(Body::Exported(Bytes(items)))
     }
 
+    /// Whether the current directory is in a snapshot, which nothing changes.
+    fn is_in_snapshot(&self) -> bool {
+        let level = self.levels.last();
+        level.is_some_and(|level| {
+            self.fs.place(level.node).is_ok_and(|(subvol, _)| subvol.read_only)
+        })
+    }
+
     fn unread(&mut self, name: &[u8], error: &FsError) -> Result<(), Failure> {
-        // It was removed since its directory was read.
-        if matches!(error, FsError::NotFound | FsError::Stale) {
+        // It was removed since its directory was read. From a snapshot nothing is removed: there an
+        // entry points to what is lost.
+        let is_gone = matches!(error, FsError::NotFound | FsError::Stale);
+        if is_gone && !self.is_in_snapshot() {
             return Ok(());
         }
         let (kind, message) = (FailureKind::from(error), error.to_string());
@@ -429,6 +439,8 @@ fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {
 mod tests {
     use std::fmt::Write as _;
 
+    use format::key;
+
     use super::*;
     use crate::daemon::fresh;
 
@@ -471,6 +483,33 @@ mod tests {
         assert_eq!(sent(4), (b" a b c e f".to_vec(), b"d".to_vec()));
         assert_eq!(sent(5), (b" a b c d e f".to_vec(), Vec::new()));
         assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+
+    /// Nothing is removed from a snapshot: a directory that is lost in one is reported.
+    #[test]
+    fn an_entry_of_a_snapshot_that_points_to_nothing_is_reported() {
+        let (fs, root) = (fresh::volume(), Caller::root());
+        let lost = fs.mkdir(&root, NodeId::ROOT, b"lost", 0o755).unwrap().node;
+        let snapshot = fs.snapshot_create(&root, NodeId::ROOT, b"s").unwrap();
+        let ino = fs.place(lost).unwrap().1;
+        let mut batch = store::Batch::new();
+        let tree = fs.subvol(snapshot.subvol).unwrap().tree();
+        batch.delete(tree, &key::directory(ino, key::Part::Attributes));
+        fs.store.commit(&batch).unwrap();
+        let mut unread = Vec::new();
+        let mut send = |body| {
+            let Body::Exported(Bytes(items)) = body else { panic!("{body:?}") };
+            let mut items = &items[..];
+            while let Some(item) = ExportItem::next(&mut items) {
+                if let ExportItem::Unread { name, .. } = item.unwrap() {
+                    unread.push(name.to_vec());
+                }
+            }
+            Ok(())
+        };
+        let bounds = (LEVELS_MAX, Links::new(usize::MAX, None));
+        export_within(&fs, (&root, b"/.snapshots/s"), bounds, &mut send, || ()).unwrap();
+        assert_eq!(unread, [b"lost"]);
     }
 
     #[test]

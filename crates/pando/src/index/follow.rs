@@ -34,6 +34,9 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// How often the daemon hears that the source is followed: it ends sessions after 60 s of silence.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(20);
 
+/// How long after an update that could not read something a full scan begins, at least.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+
 /// Announces to the daemon of an index that its source is followed, over a connection that lasts as
 /// long as that is true.
 #[derive(Default)]
@@ -74,6 +77,10 @@ pub(crate) struct Follower {
     clock: SystemClock,
     /// When the last full scan began.
     started: i64,
+    /// How long it took, if that is known.
+    scan_took: Duration,
+    /// When the next one is due, if an update could not read something.
+    scan_at: Option<Duration>,
     /// Device and inode number of the source.
     source: (u64, u64),
 }
@@ -113,7 +120,15 @@ impl Follower {
         };
         let source = identity(index.source)?;
         let (announcement, clock) = (Announcement::default(), SystemClock::new());
-        let follower = Follower { announcement, gatherer, clock, started: 0, source };
+        let follower = Follower {
+            announcement,
+            gatherer,
+            clock,
+            started: 0,
+            scan_took: Duration::ZERO,
+            scan_at: None,
+            source,
+        };
         Ok((follower, single))
     }
 
@@ -142,6 +157,9 @@ impl Follower {
                 ));
             }
             self.announcement.renew(index.volume, (by, refused), self.clock.monotonic());
+            if self.scan_at.take_if(|at| self.clock.monotonic() >= *at).is_some() {
+                self.gatherer.overflow();
+            }
             let taken = self.gatherer.take(&mut || self.clock.sleep(SETTLE));
             let taken = taken.map_err(|error| failure::io("cannot watch", index.source, &error))?;
             // After an unmount the path points to the directory below the mount. Its mode is not
@@ -184,6 +202,8 @@ impl Follower {
             })?;
             if !outcome.interrupted {
                 self.started = outcome.started;
+                self.scan_took = self.clock.monotonic().saturating_sub(begun);
+                self.scan_at = None;
             }
             outcome.names
         } else {
@@ -200,6 +220,10 @@ impl Follower {
                 };
                 update.run(self.started, gathered.changes.clone())
             })?;
+            if problems.count() > 0 {
+                let rest = rest_before_scan(self.scan_took);
+                self.scan_at.get_or_insert(self.clock.monotonic().saturating_add(rest));
+            }
             problems.report(output);
             count
         };
@@ -213,6 +237,12 @@ impl Drop for Follower {
     fn drop(&mut self) {
         self.gatherer.end();
     }
+}
+
+/// How long after an update that could not read something a full scan tries again. Scans for that
+/// reason take a tenth of the time at most.
+fn rest_before_scan(scan_took: Duration) -> Duration {
+    REST_AFTER_FAILURE.max(scan_took.saturating_mul(10))
 }
 
 /// Device and inode number of a source.
@@ -242,7 +272,9 @@ impl Update<'_> {
         while !changes.is_empty() {
             changes = self.round(&changes)?;
         }
-        let call = Call::ScanClose { ended: SystemClock::new().now().0, unread: info.unread };
+        // What an earlier scan could not read is still in the count; the next one counts again.
+        let unread = info.unread.saturating_add(self.problems.count());
+        let call = Call::ScanClose { ended: SystemClock::new().now().0, unread };
         match self.connection.ask(call)? {
             Answer::ScanClosed { .. } => Ok(()),
             other => Err(session::unexpected(&other)),
@@ -367,5 +399,17 @@ impl Update<'_> {
             device: source.dev(),
             own: own_directory(self.index.volume),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_after_a_failure_waits_a_minute_or_ten_times_its_length() {
+        assert_eq!(rest_before_scan(Duration::from_secs(2)), Duration::from_secs(60));
+        assert_eq!(rest_before_scan(Duration::from_secs(600)), Duration::from_secs(6000));
+        assert_eq!(rest_before_scan(Duration::MAX), Duration::MAX);
     }
 }

@@ -115,7 +115,7 @@ fn plan_removal(
     plan.batch().drop_tree(TreeId(record.tree));
     plan.effect(Effect::Mounted(id, None));
     plan.effect(Effect::SubvolumeGone(Arc::clone(subvol), record.maker));
-    plan.effect(Effect::CollectSoon);
+    plan.collects();
     Ok(())
 }
 
@@ -134,7 +134,7 @@ pub(super) fn remove_tree(
         } else if fs.store.tree_exists(TreeId(tree)).map_err(from_store)? {
             plan.batch().drop_tree(TreeId(tree));
         }
-        plan.effect(Effect::CollectSoon);
+        plan.collects();
         Ok(1)
     })
 }

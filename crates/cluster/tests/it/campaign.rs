@@ -1,0 +1,132 @@
+//! A campaign whose coordinator fails once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{
+    Advertised, Campaign, Coordinator, Error, Item, Lease, Put, Result, Standing, owner_key,
+};
+use device::sync::Mutex;
+
+/// One lease and its names. The next calls fail as `failing` says.
+#[derive(Default)]
+struct Names {
+    items: Mutex<BTreeMap<String, Item>>,
+    failing: Mutex<Option<Failing>>,
+}
+
+/// What fails once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failing {
+    Get,
+    Remove,
+    /// The name is made, and the answer lost.
+    Put,
+}
+
+impl Names {
+    fn fails(&self, call: Failing) -> bool {
+        self.failing.lock().take_if(|failing| *failing == call).is_some()
+    }
+
+    fn check(&self, call: Failing) -> Result<()> {
+        if self.fails(call) { Err(Error::Unreachable("no answer".to_owned())) } else { Ok(()) }
+    }
+}
+
+impl Coordinator for Names {
+    fn grant(&self, _: Duration) -> Result<Lease> {
+        Ok(Lease(1))
+    }
+
+    fn keep_alive(&self, _: Lease) -> Result<()> {
+        Ok(())
+    }
+
+    fn revoke(&self, _: Lease) -> Result<()> {
+        Ok(())
+    }
+
+    fn put_if_absent(&self, key: &str, value: &[u8], lease: Option<Lease>) -> Result<Put> {
+        if let Some(item) = self.items.lock().get(key) {
+            return Ok(Put::Exists(item.clone()));
+        }
+        let item = Item { key: key.to_owned(), value: value.to_vec(), revision: 1, lease };
+        self.items.lock().insert(key.to_owned(), item);
+        self.check(Failing::Put).map(|()| Put::Made(1))
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Item>> {
+        self.check(Failing::Get)?;
+        Ok(self.items.lock().get(key).cloned())
+    }
+
+    fn list(&self, _: &str) -> Result<Vec<Item>> {
+        Ok(self.items.lock().values().cloned().collect())
+    }
+
+    fn remove(&self, key: &str, _: u64) -> Result<bool> {
+        self.check(Failing::Remove)?;
+        Ok(self.items.lock().remove(key).is_some())
+    }
+}
+
+const VOLUME: [u8; 16] = [7; 16];
+
+fn campaign(names: &Arc<Names>, name: &str) -> Campaign {
+    let own = Advertised { instance: name.to_owned(), address: format!("{name}:1") };
+    Campaign::new(Arc::<Names>::clone(names), name, own, Duration::from_secs(10))
+}
+
+#[test]
+fn a_volume_that_could_not_be_given_back_is_given_back_by_the_next_step() {
+    for failing in [Failing::Get, Failing::Remove] {
+        let names = Arc::new(Names::default());
+        let (one, other) = (campaign(&names, "one"), campaign(&names, "other"));
+        one.enter(VOLUME);
+        one.step().expect("it answers");
+        assert_eq!(one.standing(&VOLUME), Standing::Ours);
+        *names.failing.lock() = Some(failing);
+        one.leave(&VOLUME).expect_err("no answer");
+        one.step().expect("it answers");
+        other.enter(VOLUME);
+        other.step().expect("it answers");
+        assert_eq!(other.standing(&VOLUME), Standing::Ours);
+    }
+}
+
+#[test]
+fn a_name_whose_answer_was_lost_is_given_back() {
+    for leave_fails in [false, true] {
+        let names = Arc::new(Names::default());
+        let (one, other) = (campaign(&names, "one"), campaign(&names, "other"));
+        one.step().expect("it begins its lease");
+        one.enter(VOLUME);
+        *names.failing.lock() = Some(Failing::Put);
+        one.step().expect_err("no answer");
+        *names.failing.lock() = leave_fails.then_some(Failing::Get);
+        let left = one.leave(&VOLUME);
+        assert_eq!(left.is_err(), leave_fails);
+        one.step().expect("it answers");
+        other.enter(VOLUME);
+        other.step().expect("it answers");
+        assert_eq!(other.standing(&VOLUME), Standing::Ours);
+    }
+}
+
+#[test]
+fn a_volume_that_is_wanted_again_is_kept() {
+    let names = Arc::new(Names::default());
+    let one = campaign(&names, "one");
+    one.enter(VOLUME);
+    one.step().expect("it answers");
+    *names.failing.lock() = Some(Failing::Get);
+    one.leave(&VOLUME).expect_err("no answer");
+    one.enter(VOLUME);
+    for _ in 0..2 {
+        one.step().expect("it answers");
+        assert_eq!(one.standing(&VOLUME), Standing::Ours);
+        assert!(names.items.lock().contains_key(&owner_key(&VOLUME)));
+    }
+}
