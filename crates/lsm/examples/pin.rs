@@ -1,6 +1,6 @@
-//! How long a pin takes in proportion to the trees that changed since the last checkpoint: the
-//! first one, which freezes what each of them has; the next, with nothing changed; and one with a
-//! change in one tree. Commits wait for a part of that alone (decision 0318).
+//! How long a pin takes in proportion to the trees that changed since the last checkpoint. The
+//! first pin freezes what each of them has. The next has nothing changed, and one has a change in
+//! one tree. Commits wait for a part of that alone (decision 0318).
 //!
 //!     cargo run --release -p pando-lsm --example pin
 

@@ -1,8 +1,8 @@
 //! State that the parts of the engine share: trees, catalog, gate, log, the durable state.
 //!
 //! Locks, in the order in which they may be taken: the durable state, the turn of pins, the gate,
-//! the commit locks of trees (by number), the set of trees, what a pin collects, a tree, then the
-//! small ones.
+//! the commit locks of trees (by number). Then come the set of trees, what a pin collects, a tree,
+//! and the small ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! Collects the stacks that a pinned state has, while commits continue.
 //!
-//! A pin enters the gate alone for an instant, in which it takes its number. From then on every
-//! change of a tree that the pin does not have yet gives it the tree's stack first
-//! ([`Core::mark_changed`]), and the pinning thread collects the others. So the wait of a commit
-//! does not depend on how many trees have changed, nor on what they have in memory.
+//! A pin enters the gate alone for an instant, in which it takes its number. From then on a change
+//! of a tree that the pin does not have yet gives it the tree's stack first
+//! ([`Core::mark_changed`]). The pinning thread collects the others. So the wait of a commit does
+//! not depend on how many trees have changed, nor on what they have in memory.
 //!
 //! Invariants:
 //! * One pin collects at a time. A tree whose number of the last pin is that of this one is what it
 //!   was when the pin began, or is in it.
-//! * A tree is frozen by the thread that has its lock for commits, with the gate shared, or by one
+//! * The thread that has its lock for commits freezes a tree, with the gate shared, or a thread
 //!   that is alone in the gate.
 //! * A checkpoint takes the changed trees away only while no pin collects.
 

@@ -3,13 +3,13 @@
 //!
 //! What is mounted below the copied directory counts, too. It may itself be inherited
 //! (`subvolumes::inherit`): then it is as what it is inherited from. Each nested subvolume is read
-//! once after a limit changed, before the ledger is locked for the copy. That no limit is in force
-//! in anything in a subvolume is kept in memory until something is mounted or inherited there, or a
-//! limit changes: until then a copy looks at none of them.
+//! once after a limit changed, before the ledger is locked for the copy. Memory keeps that no limit
+//! is in force in anything in a subvolume, until something is mounted or inherited there, or a
+//! limit changes. Until then a copy looks at none of them.
 //!
 //! Where one is in force, those below the copied directory are listed, also before the ledger is
-//! locked: a copy lists them with the ledger locked only after something was mounted or inherited
-//! there, or a directory changed its parent, during several such lists.
+//! locked. During several such lists, something may be mounted or inherited there, or a directory
+//! may change its parent. Only then a copy lists them with the ledger locked.
 
 use format::directory_record::DirectoryRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};

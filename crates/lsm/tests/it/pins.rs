@@ -31,7 +31,7 @@ fn rounds(pin: &dyn Pinned) -> Vec<u64> {
 }
 
 /// One thread writes a round to each tree in turn, one exchanges a tree for another one of an
-/// earlier number, and one makes checkpoints: a pin has a state between two commits, and keeps it.
+/// earlier number, and one makes checkpoints. A pin has a state between two commits, and keeps it.
 #[test]
 fn a_pin_is_one_state_while_commits_continue() {
     let store = {

@@ -219,7 +219,7 @@ impl Ops {
         Ok(Some(heir))
     }
 
-    /// Makes the copy of a subvolume for an heir whose tree is damaged: its entry is pointed to the
+    /// Makes the copy of a subvolume for an heir whose tree is damaged. Its entry is pointed to the
     /// copy when it can be read and changed again. So what the heir inherits never changes.
     fn give_after_damage(
         &self,

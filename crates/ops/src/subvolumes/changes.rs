@@ -1,6 +1,6 @@
 //! When what is mounted or inherited in a subvolume has changed: the ledger's memory of that. A
-//! policy keeps what it found in a subvolume until then, and a thread that learns what is mounted
-//! where (`know`) reads those again whose records changed meanwhile.
+//! policy keeps what it found in a subvolume until then. A thread that learns what is mounted where
+//! (`know`) reads those again whose records changed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 

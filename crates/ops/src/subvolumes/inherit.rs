@@ -8,8 +8,8 @@
 //! The invariant: an inherited subvolume is what it was when the heir was made. So
 //!
 //! 1. before it changes, moves or goes, each heir is given a copy of its own (`before_change`,
-//!    which is where every change begins): that clones one tree for each heir and points the
-//!    heir's entry to the clone, in one commit for many heirs;
+//!    where every change begins). That clones one tree for each heir and points the heir's entry to
+//!    the clone, in one commit for many heirs;
 //! 2. a look-up in the heir copies it first (`nested_at`), for a node is of one
 //!    subvolume;
 //! 3. a step of reclaiming copies what is left, so that heirs are few (`inherit_step`; what a

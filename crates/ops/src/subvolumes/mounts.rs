@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use format::inherited_record::{HOMES_MAX, Home};
 
-/// Heirs of a subvolume, and homes of an heir, from which on a caller that makes another copy gives
+/// With so many heirs of a subvolume, or homes of an heir, a caller that makes another copy gives
 /// the oldest some of what it inherits.
 pub(super) const HEIRS_MAX: usize = 32;
 /// Most heirs of a subvolume when another copy is made: before a first change a writer gives to
@@ -15,7 +15,7 @@ pub(super) const HEIRS_LIMIT: usize = 256;
 /// Most homes of a copy when another copy is made of it: what that is given has more.
 pub(super) const HOMES_LIMIT: usize = 48;
 const _: () = assert!(HEIRS_MAX < HOMES_LIMIT && HOMES_LIMIT < HOMES_MAX);
-/// With so many heirs a subvolume delays copies of those that it is mounted in, too: each copy that
+/// With so many heirs a subvolume delays copies of those that it is mounted in, too. Each copy that
 /// one of their heirs is given of it is one more heir.
 const CROWD: usize = 2 * HEIRS_MAX;
 

@@ -2,8 +2,8 @@
 //!
 //! A first change below a home gives each of its heirs a copy, so they must be few. A background
 //! step completes them (`inherit_step`), which takes time in proportion to what is mounted in the
-//! home. No caller that makes one more copy waits for that: it does a bounded part of it for the
-//! oldest heir, if there are `HEIRS_MAX`, and is refused if there are `HEIRS_LIMIT`.
+//! home. No caller that makes one more copy waits for that. It does a bounded part of it for the
+//! oldest heir, if there are `HEIRS_MAX`. It is refused if there are `HEIRS_LIMIT`.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ struct Oldest {
 }
 
 impl Ops {
-    /// Copies some for heirs if one more copy of a directory exceeds a bound: it becomes an heir of
+    /// Copies some for heirs if one more copy of a directory exceeds a bound. It becomes an heir of
     /// the homes of its source, and of the source.
     pub(super) fn spare_heirs(&self, source: &Subvol, directory: u64) -> FsResult<()> {
         let (mut damaged, mut steps) = (BTreeSet::new(), 0);

@@ -1,4 +1,4 @@
-//! What one more copy costs while many inherit, and a first change beside them: nothing that the
+//! What one more copy costs while many inherit, and a first change beside them. Nothing that the
 //! caller does, or waits for, is in proportion to the subvolumes that are mounted in the source.
 
 use std::sync::Arc;
@@ -81,8 +81,8 @@ fn a_hundred_copies_in_a_row_read_as_much_over_any_number_of_subvolumes() {
     }
 }
 
-/// A user's copies, where a limit is in force elsewhere, after one that found none in the source:
-/// each read what is above every mount point, and listed what is mounted there.
+/// A user's copies, where a limit is in force elsewhere, after one that found none in the source.
+/// Each read what is above every mount point, and listed what is mounted there.
 #[test]
 fn copies_of_a_user_beside_a_limit_read_as_much_over_any_number_of_subvolumes() {
     let (v, ada) = (volume(), user(7));
@@ -184,8 +184,8 @@ fn copies_are_refused_when_very_many_inherit_and_a_first_change_beside_them_is_s
     assert_eq!(v.read(file), b"after.");
 }
 
-/// Heirs that get their copies by one commit: each has the state before the change, also where
-/// others of them have it already, do not show it any more, or show it elsewhere.
+/// Heirs that get their copies by one commit. Each has the state before the change. So it is also
+/// where others of them have it already, do not show it any more, or show it elsewhere.
 #[test]
 fn heirs_in_different_states_get_what_each_inherits() {
     let v = volume();
