@@ -165,7 +165,7 @@ impl Hot {
     }
 
     /// A file whose inline bytes should move to segments: one that has many. Where those of all
-    /// files are too many, it is the one that has most. Files that rest are none of them.
+    /// files are too many, it is the one that has most. Files that rest do not count.
     pub(crate) fn due(&self, bounds: &Bounds, now: Duration) -> Option<FileRef> {
         if !self.has_any() {
             return None;

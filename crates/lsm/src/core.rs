@@ -1,7 +1,7 @@
 //! State that the parts of the engine share: trees, catalog, gate, log, the durable state.
 //!
-//! Locks, in the order in which they may be taken: the durable state, the turn of pins, the gate,
-//! the commit locks of trees (by number). Then come the set of trees, what a pin collects, a tree,
+//! Locks, in the order in which they may be taken: the durable state, the turn of pins, the gate.
+//! Then come the commit locks of trees (by number), the set of trees, what a pin collects, a tree,
 //! and the small ones.
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub struct Core {
     /// What the running checkpoint froze; none for trees that were dropped.
     pub(crate) in_flight: Mutex<Arc<Frozen>>,
     /// The pin that is being collected.
-    pub(crate) pinning: Pinning,
+    pub(crate) pinning: Pinning<Frozen>,
     /// The trees of the durable state, with the merges since then applied.
     pub(crate) catalog: Mutex<Arc<Catalog>>,
     pub(crate) durable: Mutex<Durable>,

@@ -52,10 +52,10 @@ mod staged;
 
 // Readers.
 mod pin;
-mod pinning;
 mod visit;
 mod diff;
 mod cursor;
+mod pinning;
 
 // Checkpoints: trees in memory become runs.
 mod checkpoint;

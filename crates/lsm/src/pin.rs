@@ -4,7 +4,9 @@
 //! state's catalog. The layers stay, in memory or on disk, as long as anything holds them.
 
 use std::any::Any;
+use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use store::{
     CommitToken, Cursor, DiffCursor, Error, KeyRange, Logged, LostRange, Pinned, Read, Result,
@@ -17,6 +19,10 @@ use crate::cursor::{Source, TreeCursor};
 use crate::diff::StackDiff;
 use crate::layer::Stack;
 use crate::mem::Known;
+use crate::tree::Tree;
+
+/// Trees that are looked at before others enter the gate alone.
+const AT_ONCE: usize = 64;
 
 /// A pinned state.
 pub(crate) struct Pin {
@@ -124,5 +130,58 @@ impl Pinned for Pin {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+impl Core {
+    /// Has the present pin, if one collects, have a tree as it is. The caller keeps the tree from
+    /// changing.
+    #[cold]
+    pub(crate) fn give_to_pin(&self, tree: &Tree) {
+        let mut collected = self.pinning.collected();
+        if let Some(collected) = &mut *collected {
+            collected.insert(tree.id, self.freeze_tree(tree));
+        }
+        tree.pinned.store(self.pinning.count(), Ordering::Relaxed);
+    }
+
+    /// Collects the changed trees up to one, for the pin that began.
+    pub(crate) fn collect_for_pin(&self, last: Option<TreeId>) {
+        self.each_changed(last, |tree| {
+            if tree.pinned.load(Ordering::Relaxed) != self.pinning.count() {
+                self.give_to_pin(tree);
+            }
+        });
+    }
+
+    /// Freezes the changed trees while commits continue, so that few have something to freeze when
+    /// the caller then enters the gate alone. The caller has the turn of pins.
+    pub(crate) fn freeze_beside_commits(&self) {
+        let last = self.changed.lock().keys().next_back().copied();
+        self.each_changed(last, |tree| drop(self.freeze_tree(tree)));
+    }
+
+    /// Calls a function with each changed tree up to one, which nothing changes meanwhile.
+    fn each_changed(&self, last: Option<TreeId>, mut call: impl FnMut(&Tree)) {
+        let Some(last) = last else { return };
+        let mut from = Bound::Unbounded;
+        loop {
+            let _gate = self.gate.read();
+            let some: Vec<Arc<Tree>> = {
+                let changed = self.changed.lock();
+                let some = changed.range((from, Bound::Included(last))).take(AT_ONCE);
+                some.map(|(_, tree)| Arc::clone(tree)).collect()
+            };
+            for tree in &some {
+                let _commit = tree.commit.lock();
+                call(tree);
+            }
+            match some.last() {
+                Some(tree) if some.len() == AT_ONCE && tree.id < last => {
+                    from = Bound::Excluded(tree.id);
+                }
+                _ => return,
+            }
+        }
     }
 }

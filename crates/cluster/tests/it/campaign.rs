@@ -9,7 +9,7 @@ use cluster::{
 };
 use device::sync::Mutex;
 
-/// One lease and its names. The next calls fail as `failing` says.
+/// One lease and its names. The next calls fail as `failing` has it.
 #[derive(Default)]
 struct Names {
     items: Mutex<BTreeMap<String, Item>>,

@@ -87,7 +87,7 @@ fn clones_of_a_tree_that_is_written_leave_few_layers() {
     for round in 0..1000 {
         commit(&store, |batch| {
             batch.put(TREE, &value(round), b"");
-            batch.clone_tree(TREE, TreeId(100 + round));
+            batch.clone_tree(TREE, store::TreeId(100 + round));
         });
     }
     assert!(
@@ -96,7 +96,7 @@ fn clones_of_a_tree_that_is_written_leave_few_layers() {
         store.engine().layers_in_memory(TREE)
     );
     for round in [0, 500, 999] {
-        let clone = TreeId(100 + round);
+        let clone = store::TreeId(100 + round);
         assert!(store.get(clone, &value(round)).unwrap().is_some());
         assert!(store.get(clone, &value(round + 1)).unwrap().is_none());
     }

@@ -1,7 +1,7 @@
 //! What happens before a subvolume changes, moves or goes: each heir that inherits it gets a copy
 //! (`inherit`). Heirs of the subvolumes that contain it get copies of these first, from the top.
 //!
-//! * One number says whether anything is to be done: how many copies had been made when all had
+//! * One number shows whether anything is to be done: how many copies had been made when all had
 //!   theirs.
 //! * Many heirs get their copies in one commit, so that a first change costs little more beside
 //!   many heirs than beside one.

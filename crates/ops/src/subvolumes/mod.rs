@@ -4,12 +4,12 @@
 //! Order of what is taken: the ledger, gates of subvolumes by their numbers, striped locks.
 //!
 //! Which module decides what:
-//! * `execute`, `know`, `ledger`, `learn`, `mounts`, `changes`: locks, one commit, the memory of all
-//!   subvolumes
+//! * `execute`, `know`, `ledger`, `learn`, `mounts`, `changes`: locks, one commit, the memory of
+//!   all subvolumes
 //! * `copy`, `copied`: what a copy is, for snapshots, clones and rollbacks
 //! * `snapshot`, `clone`, `rollback`, `create`, `rmr`, `rename`: the verbs
-//! * `inherit`, `before_change`, `spare`, `nested`: nested subvolumes, what copies inherit, what they
-//!   are given before that changes, how many may
+//! * `inherit`, `before_change`, `spare`, `nested`: nested subvolumes, what copies inherit, what
+//!   they are given before that changes, how many may
 //! * `kept`, `above`: snapshots below a directory, subvolumes above
 //! * `owned`: who may remove a tree
 //! * `shares`: how many a user makes
@@ -31,9 +31,9 @@ mod retention;
 pub mod snapshot;
 
 // What a copy inherits.
-mod inherit;
 mod before_change;
 mod spare;
+mod inherit;
 mod listed;
 mod kept;
 mod reachable;
@@ -53,8 +53,8 @@ mod nested;
 mod know;
 mod ledger;
 mod learn;
-mod mounts;
 mod changes;
+mod mounts;
 mod shares;
 pub mod access;
 

@@ -6,8 +6,8 @@ use std::ops::Bound;
 
 use format::inherited_record::{HOMES_MAX, Home};
 
-/// With so many heirs of a subvolume, or homes of an heir, a caller that makes another copy gives
-/// the oldest some of what it inherits.
+/// With so many heirs of a subvolume, or homes of an heir, the caller of another copy gives the
+/// oldest some of what it inherits.
 pub(super) const HEIRS_MAX: usize = 32;
 /// Most heirs of a subvolume when another copy is made: before a first change a writer gives to
 /// each of them.

@@ -149,7 +149,7 @@ fn what_is_inherited_no_more_while_mounts_are_learned_is_known() {
     assert!(changed > 40, "others made {changed} changes");
 }
 
-/// A record of a subvolume that cannot be read: whoever needs to know what is mounted where gets an
+/// A record of a subvolume that cannot be read: a caller that needs what is mounted where gets an
 /// error that names it. Each read the records of all subvolumes before.
 #[test]
 fn a_record_that_cannot_be_read_is_named_and_read_alone() {
