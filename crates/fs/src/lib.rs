@@ -55,11 +55,11 @@ pub use opening::engine::{LOG_DIRECTORY, volume_files};
 pub use opening::header::{HostDirectory, host_directory, is_volume, make_host};
 pub use ops::bulk::{DirId, Draft, FileId, MEMORY as BULK_MEMORY, Refusal};
 pub use paths::Paths;
+pub use upkeep::Waiting;
 pub use upkeep::{
     KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,
     ScanOptions,
 };
-pub use upkeep::{Waiting, WithoutTrash};
 pub use vfs::{
     Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, Query,
     RenameMode, Search, Seek, SetXattr, StatFs, SyncScope, VirtualDirs, Waits, WalkControl,

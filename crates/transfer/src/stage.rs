@@ -13,7 +13,7 @@
 use device::sync::Mutex;
 use format::received_record::ReceivedRecord;
 use format::stream::Origin;
-use fs::{FileSystem, Fs, FsResult, WithoutTrash};
+use fs::{FileSystem, Fs, FsResult};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -39,23 +39,9 @@ pub(crate) struct Stage<'a> {
     name: Vec<u8>,
     directory: Held<'a>,
     root: Held<'a>,
-    /// The destination may be below a directory with a trash. Nothing that a stream removes is
-    /// kept, and a `.trash` that the source has is made.
-    _without_trash: WithoutTrash<'a>,
 }
 
 impl<'a> Stage<'a> {
-    fn at(
-        (fs, caller): (&'a Fs, &Caller),
-        (parent, name): (NodeId, Vec<u8>),
-        (directory, root): (Held<'a>, Held<'a>),
-    ) -> FsResult<Stage<'a>> {
-        let subvol = fs.subvolume_of_root(root.node())?.ok_or(FsError::Stale)?;
-        let _without_trash = fs.without_trash(subvol);
-        let caller = caller.clone();
-        Ok(Stage { fs, caller, parent, name, directory, root, _without_trash })
-    }
-
     /// The stage of a stream that was cut, and how much was applied; `None`: there is none.
     pub(crate) fn find(
         fs: &'a Fs,
@@ -71,7 +57,7 @@ impl<'a> Stage<'a> {
         if record.is_complete || !record.origins.contains(&origin) {
             return Ok(None);
         }
-        let stage = Stage::at((fs, caller), (parent, name), (directory, root))?;
+        let stage = Stage { fs, caller: caller.clone(), parent, name, directory, root };
         Ok(Some((stage, record.applied)))
     }
 
@@ -134,7 +120,7 @@ impl<'a> Stage<'a> {
         let mark = Held::new(fs, fs.lookup(caller, directory.node(), &mark(&token))?);
         fs.clone_dir(caller, mark.node(), directory.node(), STAGE)?;
         let root = Held::new(fs, fs.lookup(caller, directory.node(), STAGE)?);
-        let stage = Stage::at((fs, caller), (parent, name), (directory, root))?;
+        let stage = Stage { fs, caller: caller.clone(), parent, name, directory, root };
         close(fs, caller, stage.node())?;
         Ok(Ok((stage, token)))
     }
@@ -219,7 +205,7 @@ impl<'a> Stage<'a> {
                 return Err(error.into());
             }
         };
-        let stage = Stage::at((fs, caller), (parent, name), (directory, root))?;
+        let stage = Stage { fs, caller: caller.clone(), parent, name, directory, root };
         let prepared = close(fs, caller, stage.node()).and_then(|()| match copy_of {
             None => stage.note(origin, 0),
             Some(_) => Ok(()),

@@ -155,13 +155,11 @@ impl Upkeep {
                     let (pin, marking) = self.begin_marking()?;
                     return Ok(Stage::Marking(pin, marking));
                 }
-                Ok(match next {
-                    Some(next) => Stage::Sweeping(marked, next),
-                    None => {
-                        self.queue.note_collected();
-                        Stage::Idle
-                    }
-                })
+                if let Some(next) = next {
+                    return Ok(Stage::Sweeping(marked, next));
+                }
+                self.queue.note_collected();
+                Ok(Stage::Idle)
             }
         }
     }

@@ -148,7 +148,9 @@ mod tests {
     #[test]
     fn method_that_is_inherited_unseen_is_reported() {
         let lines = |names: &[String]| -> String {
-            names.iter().map(|name| format!("    fn {name}(&self) {{}}\n")).collect()
+            let methods: Vec<_> =
+                names.iter().map(|name| format!("    fn {name}(&self) {{}}\n")).collect();
+            methods.concat()
         };
         let (path, begins, inherited) = INHERITING[0];
         let mut names: Vec<String> = (0..30).map(|at| format!("call_{at}")).collect();

@@ -41,7 +41,7 @@ fn with_a_dropped_tree(engine: Engine) -> (SimEnv, Arc<Fs>) {
     for number in 0..300 {
         let name = format!("file{number}");
         let file = fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("made").node;
-        fs.write(&root, file, 0, &[7; 20_000]).expect("written");
+        fs.write(&root, file, 0, &vec![7; 20_000]).expect("written");
         fs.forget(file, 1);
     }
     fs.snapshot_create(&root, NodeId::ROOT, b"s").expect("a snapshot");

@@ -56,7 +56,7 @@ impl Ops {
         self.admin.learn(self);
         for look in 1.. {
             let looked = policy.may_copy(caller, source, directory)?;
-            self.spare_heirs(source.0, source.1)?;
+            self.spare_heirs(source, caller.is_root())?;
             let mut ledger = self.admin.lock_for(self, caller)?;
             if policy.may_still_copy(caller, &ledger, looked) {
                 return Ok(ledger);

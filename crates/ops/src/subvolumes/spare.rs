@@ -35,13 +35,19 @@ struct Oldest {
 
 impl Ops {
     /// Copies some for heirs if one more copy of a directory exceeds a bound. It becomes an heir of
-    /// the homes of its source, and of the source.
-    pub(super) fn spare_heirs(&self, source: &Subvol, directory: u64) -> FsResult<()> {
+    /// the homes of its source, and of the source. Root is not refused: otherwise a user with many
+    /// copies could keep it from making any.
+    pub(super) fn spare_heirs(
+        &self,
+        (source, directory): (&Subvol, u64),
+        is_root: bool,
+    ) -> FsResult<()> {
         let (mut damaged, mut steps) = (BTreeSet::new(), 0);
         loop {
             let mut ledger = self.admin.lock_known(self);
             let oldest = self.heir_too_many(&mut ledger, (source, directory), &damaged)?;
             let Some(Oldest { heir, limit }) = oldest else { return Ok(()) };
+            let limit = limit.filter(|_| !is_root);
             if steps == STEPS {
                 return limit.map_or(Ok(()), |limit| Err(FsError::Busy(limit)));
             }

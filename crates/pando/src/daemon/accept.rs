@@ -144,7 +144,8 @@ impl Server {
                     if registry.sessions.is_empty() && (is_over || self.door.is_lost()) {
                         return Event::Idle;
                     }
-                    let rest = if quiet < idle { idle - quiet } else { LOOK_EVERY };
+                    let left = idle.saturating_sub(quiet);
+                    let rest = if left.is_zero() { LOOK_EVERY } else { left };
                     // A connection that closes restarts the idle time.
                     if registry.sessions.is_empty() { rest } else { rest.max(idle / 4) }
                 }

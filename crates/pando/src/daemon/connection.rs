@@ -151,8 +151,7 @@ fn try_serve(
             Err(error) => {
                 let failure = Failure::new(FailureKind::Protocol, error.to_string());
                 replies.send(Body::Failed(failure))?;
-                replies.push()?;
-                return Ok(());
+                return Ok(replies.push()?);
             }
         };
         let stream = server.far_stream_bytes();

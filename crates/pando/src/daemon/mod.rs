@@ -240,9 +240,7 @@ fn own(
         events.clone(),
         Arc::clone(door),
     );
-    let measuring = claim.as_ref().map_or(Ok(()), |_| server.measure());
-    let measuring =
-        measuring.map_err(|error| failure::io("start a thread for", &start.volume, &error));
+    let measuring = measure(&server, start, claim.is_some());
     let observed: Arc<dyn FileSystem> = match calls.clone() {
         None => shown,
         Some(calls) => Arc::new(Observed::new(shown, Arc::new(calls), Arc::clone(&env.clock))),
@@ -294,6 +292,12 @@ fn own(
         claim.withdraw();
     }
     ended.and(closed.map_err(|error| not_closed(&start.volume, &Failure::from(error))))
+}
+
+/// Measures the volume in the background, if this process has a claim on it.
+fn measure(server: &Arc<Server>, start: &Start, is_claimed: bool) -> Result<()> {
+    let measuring = if is_claimed { server.measure() } else { Ok(()) };
+    measuring.map_err(|error| failure::io("start a thread for", &start.volume, &error))
 }
 
 fn not_closed(volume: &Path, failure: &Failure) -> Failure {

@@ -170,7 +170,7 @@ fn serve(
     let (fs, recording) = recorded?;
     let mount = fuse::mount(fs, &options).map_err(|error| failure::mount(&error));
     let was_made = mount.is_ok();
-    let ended = mount.and_then(|mount| until_unmounted(Arc::new(mount), mount_point, ready));
+    let ended = mount.and_then(|mount| until_unmounted(&Arc::new(mount), mount_point, ready));
     if let Some(recording) = recording {
         recording.end(was_made);
     }
@@ -180,11 +180,11 @@ fn serve(
 
 /// Reports that the mount is there, and waits until it is not, or a signal ends it.
 fn until_unmounted(
-    mount: Arc<fuse::Mount>,
+    mount: &Arc<fuse::Mount>,
     mount_point: &Path,
     ready: &mut dyn FnMut(u32) -> Result<()>,
 ) -> Result<()> {
-    let watched = Arc::clone(&mount);
+    let watched = Arc::clone(mount);
     let signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGINT,

@@ -25,7 +25,7 @@ mod hour;
 
 use format::key;
 use format::trash::TrashRecord;
-use inode::{Caller, FsError, NodeId, SubvolId};
+use inode::{Caller, FsError, NodeId};
 use ops::execute::execute_alone;
 use ops::subvolumes::access::directory_of;
 use vfs::FsResult;
@@ -39,7 +39,7 @@ use crate::settings::Setting;
 pub use self::keep::{keep, take_directory, take_file};
 pub use self::place::{check_name, check_outside, is_all};
 pub use self::purge::Purged;
-pub use self::state::{Trash, Version, WithoutTrash};
+pub use self::state::{Trash, Version};
 
 /// Name of the directory of a trash.
 pub const NAME: &[u8] = b".trash";
@@ -75,12 +75,6 @@ impl Governed {
             plan.effect(self.setting(Setting::Trash(place, keep)));
             Ok(())
         })
-    }
-
-    /// Keeps nothing of what is removed in a subvolume, and allows `.trash` in it, until what is
-    /// returned is dropped.
-    pub fn without_trash(&self, subvol: SubvolId) -> WithoutTrash<'_> {
-        WithoutTrash::of(&self.trash, subvol.0)
     }
 
     /// The trash that keeps what is removed in a directory, if any: where it is, and how long it

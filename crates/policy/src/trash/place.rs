@@ -209,9 +209,6 @@ pub(super) fn another(
 
 /// What is above a directory. One that was removed has no trash.
 pub(super) fn climb(fs: &Governed, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult<Climb> {
-    if fs.trash.is_without(subvol.id.0) {
-        return Ok(Climb::Off);
-    }
     for _ in 0..ATTEMPTS_MAX {
         if let Some(climb) = climb_within(fs, subvol, view, dir, 0)? {
             return Ok(climb);

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use device::Map;
 use device::sync::{Mutex, RwLock};
-use device::{Map, Set};
 use format::key;
 use format::trash::TrashRecord;
 use ops::Ops;
@@ -68,8 +68,6 @@ pub struct Trash {
     /// Whether any directory has one.
     on: AtomicBool,
     pub(super) state: RwLock<TrashState>,
-    /// Subvolumes in which nothing is kept for now, and `.trash` is a name like any other.
-    without: Mutex<Set<u64>>,
     /// Held while settings are changed, so that those in memory are those of the last commit.
     pub(super) setting: Mutex<()>,
     /// Held while directories of a trash are made: two removals would make the same.
@@ -83,28 +81,6 @@ pub struct Trash {
 pub(super) struct Seen {
     generation: u64,
     moves: u64,
-}
-
-/// A subvolume that has no trash, nor a part in one above it, until this is dropped. What is made
-/// there is to equal something else in every name.
-pub struct WithoutTrash<'a> {
-    trash: &'a Trash,
-    subvol: u64,
-}
-
-impl<'a> WithoutTrash<'a> {
-    pub(super) fn of(trash: &'a Trash, subvol: u64) -> WithoutTrash<'a> {
-        trash.without.lock().insert(subvol);
-        trash.forget();
-        WithoutTrash { trash, subvol }
-    }
-}
-
-impl Drop for WithoutTrash<'_> {
-    fn drop(&mut self) {
-        self.trash.without.lock().remove(&self.subvol);
-        self.trash.forget();
-    }
 }
 
 #[derive(Default)]
@@ -201,11 +177,6 @@ impl Trash {
         }
         *count = count.saturating_add(1);
         true
-    }
-
-    /// Whether nothing is kept in a subvolume for now.
-    pub(super) fn is_without(&self, subvol: u64) -> bool {
-        self.without.lock().contains(&subvol)
     }
 
     /// How long a directory of a subvolume keeps, if it has a trash.

@@ -207,14 +207,16 @@ fn small_clusters_find_what_layers_find() {
     let mut total = 0;
     for _ in 0..steps {
         let changes = changes(&mut random, rows);
-        rivals.iter_mut().for_each(|rival| rival.change(&changes));
+        for rival in &mut rivals {
+            rival.change(&changes);
+        }
         for wanted in searches(&mut random) {
-            let sorted = |rival: &Box<dyn Rival>| {
+            let sorted = |rival: &dyn Rival| {
                 let mut found = rival.search(&wanted);
                 found.sort_unstable();
                 found
             };
-            let found: Vec<_> = rivals.iter().map(sorted).collect();
+            let found: Vec<_> = rivals.iter().map(|rival| sorted(&**rival)).collect();
             assert!(found.windows(2).all(|two| two[0] == two[1]), "{wanted:?}");
             total += found.first().map_or(0, Vec::len);
         }

@@ -207,42 +207,6 @@ fn names_of_a_file_become_files_when_a_directory_is_rolled_back() {
     );
 }
 
-/// A stage below a directory with a trash kept what the stream removed, and refused a `.trash`.
-#[test]
-fn a_directory_with_a_trash_is_received_below_a_trash() {
-    let (world, other) = (World::new(Engine::Btree, 1), World::new(Engine::Lsm, 2));
-    other.fs.trash_set(&root(), inode::NodeId::ROOT, Some(3600)).unwrap();
-    let top = world.mkdir("/top");
-    world.mkdir("/top/d");
-    world.file("/top/d/f", b"f");
-    world.file("/top/g", b"g");
-    let mut base: Option<fs::SnapshotInfo> = None;
-    for round in 0..4 {
-        let now = world.snapshot("/top", &format!("s{round}"));
-        let stream = world.stream(base.as_ref().map(|base| base.root), now.root);
-        let received = other.receive("got", &stream).unwrap();
-        let (mut expected, mut found) =
-            (list(&world.fs, now.root), list(&other.fs, received.snapshot.root));
-        for node in expected.values_mut().chain(found.values_mut()) {
-            node.forget_read();
-        }
-        assert_equal(&format!("round {round}"), &expected, &found);
-        base = Some(now);
-        match round {
-            // Removed without a trash at the source, with one, and in that.
-            0 => world.fs.unlink(&root(), top, b"g").unwrap(),
-            1 => {
-                world.fs.trash_set(&root(), top, Some(3600)).unwrap();
-                world.fs.unlink(&root(), world.at("/top/d"), b"f").unwrap();
-                world.fs.rmdir(&root(), top, b"d").unwrap();
-            }
-            2 => drop(world.fs.rmr(&root(), top, b".trash").unwrap()),
-            _ => {}
-        }
-        world.tick();
-    }
-}
-
 #[test]
 fn holes_are_punched_and_only_what_differs_is_sent() {
     let world = World::new(Engine::Btree, 1);

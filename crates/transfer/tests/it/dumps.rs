@@ -55,26 +55,6 @@ fn a_dump_that_was_loaded_is_dumped_again_with_equal_bytes() {
     }
 }
 
-/// Below a directory with a trash, `.trash` in the loaded directory was refused.
-#[test]
-fn a_tree_with_a_trash_is_loaded_below_a_trash() {
-    for engine in [Engine::Btree, Engine::Lsm] {
-        let world = World::new(engine, 5);
-        world.fs.trash_set(&root(), NodeId::ROOT, Some(3600)).unwrap();
-        let top = world.mkdir("/top");
-        world.fs.trash_set(&root(), top, Some(3600)).unwrap();
-        world.file("/top/gone", b"gone");
-        world.fs.unlink(&root(), top, b"gone").unwrap();
-        assert!(world.find("/top/.trash").is_some());
-        let taken = world.snapshot("/top", "taken");
-        let text = dumped(&world, taken.root, 1 << 20).expect("a dump");
-        assert!(text.contains(".trash/"), "{text}");
-        let received = world.receive("again", &loaded(&text).expect("a stream")).expect("a load");
-        let again = dumped(&world, received.snapshot.root, 1 << 20).expect("a dump");
-        assert_eq!(text, again);
-    }
-}
-
 #[test]
 fn bad_lines_are_named_and_leave_nothing() {
     let (world, other) = (World::new(Engine::Btree, 1), World::new(Engine::Btree, 2));
