@@ -35,8 +35,8 @@ struct Oldest {
 
 impl Ops {
     /// Copies some for heirs if one more copy of a directory exceeds a bound. It becomes an heir of
-    /// the homes of its source, and of the source. Root is not refused: otherwise a user with many
-    /// copies could keep it from making any.
+    /// the homes of its source, and of the source. The number of heirs refuses nothing to root:
+    /// otherwise a user with many copies could keep it from making any.
     pub(super) fn spare_heirs(
         &self,
         (source, directory): (&Subvol, u64),
@@ -45,9 +45,8 @@ impl Ops {
         let (mut damaged, mut steps) = (BTreeSet::new(), 0);
         loop {
             let mut ledger = self.admin.lock_known(self);
-            let oldest = self.heir_too_many(&mut ledger, (source, directory), &damaged)?;
+            let oldest = self.heir_too_many(&mut ledger, (source, directory, is_root), &damaged)?;
             let Some(Oldest { heir, limit }) = oldest else { return Ok(()) };
-            let limit = limit.filter(|_| !is_root);
             if steps == STEPS {
                 return limit.map_or(Ok(()), |limit| Err(FsError::Busy(limit)));
             }
@@ -78,7 +77,7 @@ impl Ops {
     fn heir_too_many(
         &self,
         ledger: &mut Ledger,
-        (source, directory): (&Subvol, u64),
+        (source, directory, is_root): (&Subvol, u64, bool),
         damaged: &BTreeSet<u64>,
     ) -> FsResult<Option<Oldest>> {
         let homes = homes_of(self, ledger, (source, directory), true)?;
@@ -98,7 +97,7 @@ impl Ops {
                 && heirs.len() > most
             {
                 most = heirs.len();
-                let limit = (heirs.len() >= limit).then_some(HEIRS_FULL);
+                let limit = (heirs.len() >= limit && !is_root).then_some(HEIRS_FULL);
                 found = Some(Oldest { heir, limit });
             }
         }
