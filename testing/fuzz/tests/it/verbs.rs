@@ -9,6 +9,7 @@ const USERS: [&str; 4] = ["pando", "fuse", "transfer", "remote"];
 
 /// What is called on a volume and reads nothing of it, or is reached otherwise.
 const OTHERWISE: &[(&str, &str)] = &[
+    ("collection_is_due", "a look at what is in memory"),
     ("create", "`open` with O_CREAT: `mknod` and `lookup`, in one request"),
     ("epoch", "a number in memory"),
     ("find_below", "`find`, from a node instead of a path"),
@@ -26,6 +27,7 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("note_received", "of a receiver, which `streams` runs"),
     ("open", "takes a look-up more, of a node that is in memory"),
     ("opened", "takes a look-up more, of a node that is in memory"),
+    ("place", "of a node that is in memory"),
     ("released", "gives it up"),
     ("set_invalidate", "the function that notifies the kernel"),
     ("set_shown_root", "a number in memory"),
