@@ -102,6 +102,10 @@ impl<'a> Walk<'a> {
             self.stream.keep(!is_directory);
         }
         let staged = visible != Visible::Gradually;
+        if staged {
+            // What an interrupted import left in its hidden directory is nobody's.
+            self.on_conflict = OnConflict::Replace;
+        }
         let open = Call::ImportOpen { path: destination, directory: is_directory, staged };
         if is_directory {
             let directory =

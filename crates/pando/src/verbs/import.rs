@@ -304,18 +304,19 @@ fn report(
         "interrupted": outcome.interrupted,
     }))?;
     let rate = outcome.imported as f64 / outcome.seconds.max(1e-9);
+    let others = |number: u64, what: &str| match number {
+        0 => String::new(),
+        number => format!(", {} {what}", output::number(number)),
+    };
     output.line(&format!(
-        "imported {}, {}{} in {:.1} s ({} names/s){}",
+        "imported {}, {}{} in {:.1} s ({} names/s){}{}",
         output::count(outcome.imported, "name", "names"),
         output::size(outcome.bytes),
         if outcome.failed > 0 { " sent" } else { "" },
         outcome.seconds,
         output::number(rate as u64),
-        if outcome.unchanged > 0 {
-            format!(", {} were there already", output::number(outcome.unchanged))
-        } else {
-            String::new()
-        }
+        others(outcome.unchanged, "were there already"),
+        others(outcome.kept, "differ and were kept"),
     ))?;
     if outcome.interrupted {
         return Err(was_interrupted());

@@ -349,6 +349,8 @@ fn what_exists_is_kept_replaced_or_refused() {
     assert_eq!(text(&world, "/d/differs"), "old");
     let kept = imported(&world, &path, "/d", &["--on-conflict", "skip", "--json"]);
     assert!(kept.out.contains("\"kept\":3"), "{kept:?}");
+    let kept = imported(&world, &path, "/d", &["--on-conflict", "skip"]);
+    assert!(kept.out.contains(", 3 differ and were kept"), "{kept:?}");
     assert_eq!(text(&world, "/d/differs"), "old");
     assert_eq!(text(&world, "/d/dir/added"), "added");
     assert_eq!(text(&world, "/d/dir/inner"), "old");

@@ -100,6 +100,29 @@ fn a_part_of_a_directory_has_not_the_name_of_the_whole() {
     assert_eq!(text(&world, "/q/d/long").len(), 5000);
 }
 
+/// Regression: `--on-conflict skip` kept older contents of a file that an interrupted import had left
+/// in its hidden directory.
+#[test]
+fn the_rest_of_a_directory_is_of_the_present_source() {
+    for conflict in ["skip", "fail"] {
+        let world = World::new();
+        let source = world.source();
+        fs::write(source.join("a"), "before").unwrap();
+        fs::write(source.join("long"), vec![7; 5000]).unwrap();
+        world.ok(&["subvolume", "create", &world.at("/q")]);
+        world.ok(&["quota", "set", &world.at("/q"), "--bytes", "1K"]);
+        let (from, to) = (source.to_str().unwrap(), world.at("/q/d"));
+        let words = ["import", "--appear", "whole", "--on-conflict", conflict, from, &to];
+        let refused = world.run(&words);
+        assert!(refused.code != 0 && refused.err.contains("quota"), "{refused:?}");
+        assert_eq!(text(&world, "/q/.pando-import.d/a"), "before");
+        fs::write(source.join("a"), "behind it").unwrap();
+        world.ok(&["quota", "set", &world.at("/q"), "--bytes", "1M"]);
+        world.ok(&words);
+        assert_eq!(text(&world, "/q/d/a"), "behind it");
+    }
+}
+
 /// A file of the source cannot be read: the rest gets its name only if that is requested.
 #[test]
 fn a_directory_with_an_unreadable_file_is_not_shown() {
