@@ -157,6 +157,8 @@ impl Facts {
         let mut hasher = SipHasher13::new();
         hasher.write(self.kind.name().as_bytes());
         hasher.write_u32(self.mode);
+        // An owner that was not set is not the owner 0:0.
+        hasher.write_u8(self.owner.is_some().into());
         let (uid, gid) = self.owner.unwrap_or_default();
         hasher.write_u32(uid);
         hasher.write_u32(gid);
@@ -411,17 +413,21 @@ mod tests {
             btime: 1,
         };
         let xattrs: [(&[u8], &[u8]); 1] = [(b"user.k", b"v")];
+        let compare =
+            |attr, attr_read: &Attr, data: &[u8], read: &[(&[u8], &[u8])], path: &[u8]| {
+                let mut sent = Sent::new(false);
+                sent.enter(b"d");
+                let (name, data_sent, hold) = (&b"f"[..], &b"data"[..], 0);
+                let xattrs = xattrs.to_vec();
+                sent.note(&Item::File { name, attr, xattrs, data: data_sent, hold });
+                let mut comparison = Comparison::new(sent);
+                let one = Exported { path, attr: attr_read, xattrs: read };
+                comparison.file(&one, data).unwrap();
+                comparison.finish().unwrap();
+                (comparison.verified, comparison.problems().len())
+            };
         let compared = |attr_read: &Attr, data: &[u8], read: &[(&[u8], &[u8])], path: &[u8]| {
-            let mut sent = Sent::new(false);
-            sent.enter(b"d");
-            let (name, data_sent, hold) = (&b"f"[..], &b"data"[..], 0);
-            let xattrs = xattrs.to_vec();
-            sent.note(&Item::File { name, attr, xattrs, data: data_sent, hold });
-            let mut comparison = Comparison::new(sent);
-            let one = Exported { path, attr: attr_read, xattrs: read };
-            comparison.file(&one, data).unwrap();
-            comparison.finish().unwrap();
-            (comparison.verified, comparison.problems().len())
+            compare(attr, attr_read, data, read, path)
         };
         let same = stat(Kind::File, 4);
         assert_eq!(compared(&same, b"data", &xattrs, b"d/f"), (1, 0));
@@ -438,6 +444,12 @@ mod tests {
             Attr { size: 5, ..same },
         ] {
             assert_eq!(compared(&differs, b"data", &xattrs, b"d/f"), (0, 1), "{differs:?}");
+        }
+        // Regression: any owner was taken for root.
+        let of_root = ImportAttr { owner: Some((0, 0)), ..attr };
+        for (uid, gid, found) in [(3, 0, (0, 1)), (0, 3, (0, 1)), (0, 0, (1, 0))] {
+            let owned = Attr { uid, gid, ..same };
+            assert_eq!(compare(of_root, &owned, b"data", &xattrs, b"d/f"), found, "{uid}:{gid}");
         }
         let read = Attr { atime: 9, ctime: 9, btime: 9, node: 9, ..same };
         assert_eq!(compared(&read, b"data", &xattrs, b"d/f"), (1, 0));
