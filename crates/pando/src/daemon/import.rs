@@ -4,7 +4,8 @@
 //!
 //! An item that fails is recorded and the rest continues. Items below a directory that could not
 //! be created are left out. A file that gets no end is removed. It gets its times last: so a file
-//! that was cut off by a crash does not look complete to the next run.
+//! that was cut off by a crash does not look complete to the next run. What replaces another file
+//! is made under a hidden name until it is complete ([`replace`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,6 @@ use wire::{
 
 use super::about::about;
 use super::held::{Held, split};
-use super::list;
 use super::replies::Replies;
 use super::shares::Taken;
 use super::staged::{Claim, Staged};
@@ -41,6 +41,7 @@ mod bounds;
 mod levels;
 mod make;
 mod names;
+mod replace;
 
 use bounds::{BOUNDS, Bounds, TOO_DEEP, TOO_MANY_HELD, TOO_MANY_OF_USERS};
 
@@ -85,9 +86,17 @@ struct Level {
     bequeaths: bool,
 }
 
-struct Begun {
+/// Something that was made, with a look-up.
+struct Made {
     node: BulkNode,
+    /// The directory that it is in.
     parent: BulkNode,
+    /// The name that it has until it replaces another file.
+    hidden: Option<Vec<u8>>,
+}
+
+struct Begun {
+    made: Made,
     name: Vec<u8>,
     failed: bool,
 }
@@ -204,6 +213,7 @@ impl<'a> Import<'a> {
         name: &[u8],
         replies: &mut Replies,
     ) -> Result<Answer, Failure> {
+        self.drop_begun();
         let parent = self.levels.last().filter(|_| self.left_out == 0).map(|level| level.node);
         let shown = self.builder.flush();
         noted(shown);
@@ -219,7 +229,12 @@ impl<'a> Import<'a> {
             .map_err(|error| about(error, name))?;
         let closed = self.is_closed(node, !existed);
         self.descend(BulkNode::of(node), name, (self.inherits(), closed));
-        self.entered(node, existed, replies)
+        let entered = self.entered(node, existed, replies);
+        if entered.is_err() {
+            // The command stays above it.
+            self.ascend();
+        }
+        entered
     }
 
     /// The answer about a directory that was entered, after its entries.
@@ -265,12 +280,6 @@ impl<'a> Import<'a> {
         self.take_errors()
     }
 
-    fn list(&self, node: NodeId, replies: &mut Replies) -> Result<(), Failure> {
-        list::entries(self.fs, &self.caller, node, b"", replies, &mut |_, child, _| {
-            self.fs.forget(child, 1);
-        })
-    }
-
     /// Sends the entry that has the name of the only item.
     fn report_existing(
         &self,
@@ -313,38 +322,36 @@ impl<'a> Import<'a> {
                 let name = self.own_name(name);
                 let made = self.make_node(&name, Kind::File, 0);
                 match made {
-                    Ok(node) => {
-                        let parent = self.parent();
-                        self.begun = Some(Begun { node, parent, name, failed: false });
-                    }
+                    Ok(made) => self.begun = Some(Begun { made, name, failed: false }),
                     Err(error) => self.failed(&name, &error),
                 }
             }
             Item::File { name, attr, xattrs, data, hold } => {
                 self.finish(name, *hold, |import, name| {
-                    let node = import.make_node(name, Kind::File, 0)?;
+                    let made = import.make_node(name, Kind::File, 0)?;
+                    let node = made.node;
                     let filled =
                         if data.is_empty() { Ok(()) } else { import.builder.write(node, 0, data) };
                     let inherits = import.inherits();
                     let done = filled.and_then(|()| import.dress(node, attr, xattrs, inherits));
-                    import.kept(node, done)
+                    import.settle(made, name, done)
                 });
             }
             Item::Symlink { name, target, attr, hold } => {
                 self.finish(name, *hold, |import, name| {
                     let parent = import.parent();
                     let made = import
-                        .replacing(name, |import| import.builder.symlink(parent, name, target))?;
+                        .make(name, |import, name| import.builder.symlink(parent, name, target))?;
                     let changes = SetAttr { mode: None, ..Import::changes(attr) };
-                    let set = import.builder.setattr(made, &changes);
-                    import.kept(made, set)
+                    let set = import.builder.setattr(made.node, &changes);
+                    import.settle(made, name, set)
                 });
             }
             Item::Special { name, kind, rdev, attr, hold } => {
                 self.finish(name, *hold, |import, name| {
-                    let node = import.make_node(name, *kind, *rdev)?;
-                    let done = import.dress(node, attr, &[], import.inherits());
-                    import.kept(node, done)
+                    let made = import.make_node(name, *kind, *rdev)?;
+                    let done = import.dress(made.node, attr, &[], import.inherits());
+                    import.settle(made, name, done)
                 });
             }
             Item::Link { name, held } => {
@@ -433,7 +440,7 @@ impl<'a> Import<'a> {
         if begun.failed {
             return;
         }
-        if let Err(error) = self.builder.write(begun.node, offset, bytes) {
+        if let Err(error) = self.builder.write(begun.made.node, offset, bytes) {
             begun.failed = true;
             let name = begun.name.clone();
             self.failed(&name, &error);
@@ -444,21 +451,21 @@ impl<'a> Import<'a> {
         if self.begun.as_ref().is_some_and(|begun| begun.failed) {
             self.drop_begun();
         }
-        let Some(Begun { node, name, .. }) = self.begun.take() else { return };
+        let Some(Begun { made, name, .. }) = self.begun.take() else { return };
+        let node = made.node;
         let sized = SetAttr { size: Some(size), ..SetAttr::default() };
         let inherits = self.inherits();
         let done = self.builder.setattr(node, &sized);
         let done = done.and_then(|()| self.dress(node, attr, xattrs, inherits));
-        self.made(self.parent(), &name, node);
         if !self.builder.is_draft(node) {
             self.fs.invalidate_node(node.id());
         }
-        match done {
-            Ok(()) => self.hold(&name, node, hold),
-            Err(error) => {
-                self.builder.release(node);
-                self.failed(&name, &error);
+        match self.settle(made, &name, done) {
+            Ok(node) => {
+                self.made(self.parent(), &name, node);
+                self.hold(&name, node, hold);
             }
+            Err(error) => self.failed(&name, &error),
         }
     }
 

@@ -90,7 +90,12 @@ impl Import<'_> {
         if let Err(error) = dressed {
             self.failed(b"", &error);
         }
-        // The first directory stays until the end: items may be created only below it.
+        self.ascend();
+    }
+
+    /// Makes the directory above the current one current. The first one stays until the end: items
+    /// may be created only below it.
+    pub(super) fn ascend(&mut self) {
         if self.levels.len() > 1
             && let Some(level) = self.levels.pop()
         {

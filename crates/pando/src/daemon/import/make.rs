@@ -7,52 +7,14 @@ use inode::permissions::SET_GID;
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::ImportAttr;
 
-use super::{Begun, DIRECTORY_MODE_MEANWHILE, Import, MODE_MEANWHILE, UNFINISHED_MODE, Xattrs};
+use super::{DIRECTORY_MODE_MEANWHILE, Import, MODE_MEANWHILE, Made, UNFINISHED_MODE, Xattrs};
 
-impl<'a> Import<'a> {
-    pub(super) fn make_node(&mut self, name: &[u8], kind: Kind, rdev: u32) -> FsResult<BulkNode> {
+impl Import<'_> {
+    /// Makes what is neither a directory nor a symbolic link.
+    pub(super) fn make_node(&mut self, name: &[u8], kind: Kind, rdev: u32) -> FsResult<Made> {
         let parent = self.parent();
         let new = NewNode { kind, mode: MODE_MEANWHILE, rdev };
-        self.replacing(name, |import| import.builder.mknod(parent, name, &new))
-    }
-
-    /// Creates a name, after removing what has that name, unless that is a directory.
-    pub(super) fn replacing<T>(
-        &mut self,
-        name: &[u8],
-        make: impl Fn(&mut Import<'a>) -> FsResult<T>,
-    ) -> FsResult<T> {
-        match make(self) {
-            Err(FsError::Exists) => {
-                let parent = self.builder.node(self.parent())?;
-                // The link counts of both files change, and their other names show that.
-                let old = self.fs.lookup(&self.caller, parent, name)?.node;
-                self.fs.forget(old, 1);
-                self.fs.unlink(&self.caller, parent, name)?;
-                self.fs.invalidate_attributes(old);
-                make(self)
-            }
-            made => made,
-        }
-    }
-
-    /// Removes a file that got no end: it must not stay under its name as if it were complete.
-    pub(super) fn drop_begun(&mut self) {
-        let Some(Begun { node, parent, name, .. }) = self.begun.take() else { return };
-        let visible = self.builder.node(node).and_then(|_| self.builder.node(parent));
-        if let Ok(parent) = visible
-            && let Ok(there) = self.fs.lookup(&self.caller, parent, &name)
-        {
-            self.fs.forget(there.node, 1);
-            if there.node == node.id() {
-                let removed = self.fs.unlink(&self.caller, parent, &name);
-                if let Err(error) = removed {
-                    tracing::debug!(%error, "a file that is not complete stays");
-                }
-                self.fs.invalidate_entry(parent, &name);
-            }
-        }
-        self.builder.release(node);
+        self.make(name, |import, name| import.builder.mknod(parent, name, &new))
     }
 
     /// Sets the attributes of a node: the mode last except for the times, because writing needs

@@ -105,10 +105,13 @@ impl Import<'_> {
             }
             self.fs.forget(there.node, 1);
         }
-        let made =
-            self.replacing(name, |import| import.fs.link(&import.caller, target, parent, name))?;
+        let made = self.make(name, |import, name| {
+            let made = import.fs.link(&import.caller, target, parent, name)?;
+            Ok(BulkNode::of(made.node))
+        })?;
+        let made = self.settle(made, name, Ok(()))?;
         self.fs.invalidate_attributes(target);
-        Ok(BulkNode::of(made.node))
+        Ok(made)
     }
 
     /// The node at a path below the destination, with a lookup. No symbolic link is followed.
