@@ -34,7 +34,8 @@ is no path (a//b, .., or below another object) is left out and named. Servers an
 as for volumes (AWS_*).
 
 A conflict is a name that DST had before and that differs in kind, size, time or target. A directory
-is merged with a directory, and replaced by nothing.
+is merged with a directory, and replaced by nothing. With --on-conflict skip or fail it keeps its
+attributes. What is replaced stays until the new file is complete.
 
 Examples:
   pando import /usr/share /mnt/vol/share

@@ -205,19 +205,32 @@ impl Stream {
 
     /// Whether a file of the volume has these contents.
     pub(super) fn has_contents(&mut self, path: &[u8], contents: &[u8]) -> Result<bool> {
+        let mut rest = contents;
+        let same = self.reads(path, &mut |bytes| {
+            let more = rest.strip_prefix(bytes);
+            rest = more.unwrap_or_default();
+            more.is_some()
+        })?;
+        Ok(same && rest.is_empty())
+    }
+
+    /// Reads a file of the volume, and compares each part in order. `false`: a part differs, or
+    /// it cannot be read.
+    pub(super) fn reads(
+        &mut self,
+        path: &[u8],
+        is_same: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<bool> {
         self.drain()?;
-        let (mut rest, mut same) = (contents, true);
+        let mut same = true;
         let read = self.connection.call(Call::Read { path }, &mut |body| {
             if let Body::Data(bytes) = body {
-                match rest.strip_prefix(&bytes.0[..]) {
-                    Some(more) => rest = more,
-                    None => same = false,
-                }
+                same = same && is_same(&bytes.0);
             }
             Ok(())
         });
         match read {
-            Ok(_) => Ok(same && rest.is_empty()),
+            Ok(_) => Ok(same),
             // It is made again, which returns why it cannot be.
             Err(failure) if failure.kind != FailureKind::Interrupted => Ok(false),
             Err(failure) => Err(failure),

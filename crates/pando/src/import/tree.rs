@@ -5,9 +5,10 @@
 //! them one record is kept in memory, and for each that existed before, the names in it.
 //!
 //! An entry that existed before the import began is a conflict, unless it is the same by kind,
-//! length, time and target. Then an earlier run has imported it. A directory over a directory is
-//! none, either. Entries below a hidden directory may be of another archive with the same names,
-//! lengths and times. There a file is the same only if its contents are.
+//! length, time, target and device number. Then an earlier run has imported it. A directory over a
+//! directory is none, either, and neither is a hard link that is there already. Entries below a
+//! hidden directory may be of another archive with the same names, lengths and times. There a file
+//! is the same only if its contents, its mode and its owner are.
 
 mod end;
 
@@ -26,7 +27,7 @@ use crate::cli::OnConflict;
 use crate::failure::Result;
 use crate::output::Output;
 
-pub(super) use end::holes;
+pub(super) use end::{holes, leftover};
 
 /// Names and values of extended attributes.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -76,12 +77,13 @@ const ITEM_BYTES_MAX: usize = 256 << 10;
 const DIGEST_BYTES: usize = 16;
 
 /// The names that a directory had before the import, and has still.
-type Names = BTreeMap<Vec<u8>, There>;
+pub(super) type Names = BTreeMap<Vec<u8>, There>;
 
-struct There {
-    entry: ListEntry,
+/// What was there before the import.
+pub(super) struct There {
+    pub(super) entry: ListEntry,
     /// Whether this import has the name, too.
-    seen: bool,
+    pub(super) seen: bool,
 }
 
 /// What a directory gets at the end.
@@ -255,9 +257,10 @@ impl<'a> Tree<'a> {
             self.fail(too_long().at(&path.join(&b'/')));
             return Ok(Begun::Done);
         }
+        let staged = self.staged;
         let Some(there) = self.there(name) else { return Ok(Begun::Make) };
-        if is_same(&there.entry, node) {
-            if self.staged && node.kind == Kind::File && node.size > 0 {
+        if is_same(&there.entry, node, staged) {
+            if staged && node.kind == Kind::File && node.size > 0 {
                 return Ok(Begun::Compare);
             }
             self.outcome.unchanged += 1;
@@ -291,6 +294,19 @@ impl<'a> Tree<'a> {
         Some(there)
     }
 
+    /// The number of the node that a path had before the import, and has still.
+    fn node_at(&self, path: &[Vec<u8>]) -> Option<u64> {
+        let (name, parent) = path.split_last()?;
+        let names = self.levels.iter().skip(1).map(|level| &level.name);
+        let is_current = parent.len() < self.levels.len() && names.zip(parent).all(|(a, b)| a == b);
+        let existing = if is_current {
+            &self.levels[parent.len()].existing
+        } else {
+            self.existing.get(parent)?
+        };
+        existing.get(name).map(|there| there.entry.attr.node)
+    }
+
     /// Makes a further name of what has a path below the destination.
     pub(super) fn link(&mut self, path: &[Vec<u8>], target: &[Vec<u8>]) -> Result<()> {
         let Some((name, parent)) = path.split_last() else {
@@ -303,8 +319,15 @@ impl<'a> Tree<'a> {
             self.left_out(path);
             return Ok(());
         }
-        let kind = self.there(name).map(|there| there.entry.attr.kind);
-        if let Some(kind) = kind
+        let there = self.there(name).map(|there| (there.entry.attr.kind, there.entry.attr.node));
+        if let Some((_, node)) = there
+            && self.node_at(target) == Some(node)
+        {
+            self.outcome.unchanged += 1;
+            self.bar.inc(1);
+            return Ok(());
+        }
+        if let Some((kind, _)) = there
             && !self.replace(path, kind)?
         {
             return Ok(());
@@ -500,16 +523,29 @@ pub(super) fn conflict() -> Failure {
     failure.hint("--on-conflict skip keeps it, --on-conflict replace replaces it")
 }
 
-/// Whether the destination has the same, by kind, length, time and target.
-fn is_same(there: &ListEntry, node: &Node<'_>) -> bool {
+/// Whether the destination has the same, by kind, length, time, target and device number. What an
+/// earlier run left is the same only if it has the mode and the owner, too. Its extended attributes
+/// are not known, so the member must have none.
+fn is_same(there: &ListEntry, node: &Node<'_>, staged: bool) -> bool {
     let attr = &there.attr;
+    let is_device = matches!(node.kind, Kind::CharDevice | Kind::BlockDevice);
     attr.kind == node.kind
         && attr.mtime == node.attr.mtime
         && (node.kind != Kind::File || attr.size == node.size)
+        && (!is_device || attr.rdev == node.rdev)
+        && (!staged || is_dressed(there, &node.attr) && node.xattrs.is_empty())
         && there.target.as_ref().is_none_or(|target| target.0 == node.target)
 }
 
-fn by_name(entries: Vec<ListEntry>) -> Names {
+/// Whether what an earlier run left has the mode and the owner that it gets now.
+pub(super) fn is_dressed(there: &ListEntry, attr: &ImportAttr) -> bool {
+    let there = &there.attr;
+    let same_mode = there.kind == Kind::Symlink || (there.mode ^ attr.mode) & 0o7777 == 0;
+    same_mode && attr.owner.is_none_or(|owner| owner == (there.uid, there.gid))
+}
+
+/// Entries by their names.
+pub(super) fn by_name(entries: Vec<ListEntry>) -> Names {
     let there = |entry: ListEntry| (entry.name.0.clone(), There { entry, seen: false });
     entries.into_iter().map(there).collect()
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,15 +17,14 @@ use super::ahead::{self, Ahead, Batch, Contents, Event, Seen, Small};
 use super::memory::{Memory, of_entries};
 use super::source::{self, Directory, Xattrs};
 use super::stream::{Entered, Stream};
-use super::tree::{Visible, conflict, holes};
+use super::tree::{Names, There, Visible, by_name, conflict, holes, leftover};
 use super::{Outcome, before_another_try};
 use crate::cli::OnConflict;
 use crate::failure::{self, Result};
 use crate::output::Output;
 use crate::session;
 
-/// Contents of longer files travel in items of this length.
-const DATA_BYTES: usize = 256 << 10;
+mod contents;
 
 /// A walk under way.
 pub(super) struct Walk<'a> {
@@ -38,6 +36,12 @@ pub(super) struct Walk<'a> {
     links: BTreeMap<(u64, u64), u64>,
     keep_owner: bool,
     on_conflict: OnConflict,
+    /// Whether everything is below a hidden directory. What is found there, an earlier run left, of
+    /// this source or of another one.
+    staged: bool,
+    /// The first name found there that this source does not have.
+    leftover: Option<Vec<u8>>,
+    destination: Vec<u8>,
     /// Whether the rest gets its name although something failed.
     keep_going: bool,
     bar: &'a ProgressBar,
@@ -51,8 +55,11 @@ struct Level {
     directory: Arc<Directory>,
     path: PathBuf,
     /// The entries that the destination already has; empty if the directory is new.
-    existing: BTreeMap<Vec<u8>, ListEntry>,
+    existing: Names,
     existed: bool,
+    /// Whether it was there, and no import of the caller's left it unfinished: only to replace what
+    /// differs changes its attributes.
+    keeps: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -70,6 +77,9 @@ impl<'a> Walk<'a> {
             links: BTreeMap::new(),
             keep_owner: rustix::process::geteuid().is_root(),
             on_conflict,
+            staged: false,
+            leftover: None,
+            destination: Vec::new(),
             keep_going: false,
             bar,
             interrupted,
@@ -106,17 +116,20 @@ impl<'a> Walk<'a> {
             // What an interrupted import left in its hidden directory is nobody's.
             self.on_conflict = OnConflict::Replace;
         }
+        self.staged = staged;
+        self.destination = destination.to_vec();
         let open = Call::ImportOpen { path: destination, directory: is_directory, staged };
         if is_directory {
             let directory =
                 Directory::open(source).map_err(|error| failure::source("read", source, &error))?;
-            let Entered { existing, existed, .. } = self.stream.ask(open, &self.memory)?;
+            let Entered { existing, existed, unfinished } = self.stream.ask(open, &self.memory)?;
             let directory = Arc::new(directory);
             // Into what exists, only what differs is read.
             let ahead = Ahead::start(Arc::clone(&directory), !existed, self.memory.clone())
                 .map_err(|error| failure::source("read", source, &error))?;
             self.memory.take(level_bytes(source, &existing))?;
-            self.levels.push(level(directory, source.to_owned(), existing, existed));
+            let keeps = existed && !unfinished;
+            self.levels.push(level(directory, source.to_owned(), existing, (existed, keeps)));
             self.directories(ahead)?;
         } else {
             let (directory, name) =
@@ -124,7 +137,7 @@ impl<'a> Walk<'a> {
             let seen = ahead::look_at(&directory, name.clone());
             let stat = seen.stat.map_err(|error| failure::source("read", source, &error))?;
             let Entered { existing, existed, .. } = self.stream.ask(open, &self.memory)?;
-            let mut level = level(Arc::new(directory), PathBuf::new(), existing, existed);
+            let mut level = level(Arc::new(directory), PathBuf::new(), existing, (existed, false));
             // The daemon gives it the destination's name, so it is compared under that.
             if let Some(entry) = level.existing.pop_first() {
                 level.existing.insert(name.to_bytes().to_vec(), entry.1);
@@ -138,7 +151,8 @@ impl<'a> Walk<'a> {
             // What failed is known only when everything is done.
             self.stream.wait()?;
             self.report_errors()?;
-            self.refuse_holes(destination)?;
+            self.refuse_holes()?;
+            self.refuse_leftovers()?;
             match self.stream.request(Call::ImportPublish { name })? {
                 Answer::Nothing => {}
                 other => return Err(session::unexpected(&other)),
@@ -159,13 +173,35 @@ impl<'a> Walk<'a> {
     }
 
     /// Refuses to show a part as the whole.
-    fn refuse_holes(&mut self, destination: &[u8]) -> Result<()> {
+    fn refuse_holes(&mut self) -> Result<()> {
         if self.outcome.failed == 0 || self.keep_going {
             return Ok(());
         }
         self.stream.close()?;
         self.report_errors()?;
-        Err(holes(&self.outcome, destination))
+        Err(holes(&self.outcome, &self.destination))
+    }
+
+    /// Refuses to show what an import of something else left below the hidden name.
+    fn refuse_leftovers(&mut self) -> Result<()> {
+        let Some(left) = self.leftover.take() else { return Ok(()) };
+        self.stream.close()?;
+        self.report_errors()?;
+        Err(leftover(&left, &self.destination))
+    }
+
+    /// A path relative to the source.
+    fn relative(&self, path: &Path) -> Vec<u8> {
+        let below = self.levels.first().and_then(|top| path.strip_prefix(&top.path).ok());
+        below.unwrap_or(path).as_os_str().as_bytes().to_vec()
+    }
+
+    /// Notes whether the source has a name that the destination has, too.
+    fn seen(&mut self, name: &CStr, seen: bool) {
+        let level = self.levels.last_mut();
+        if let Some(there) = level.and_then(|level| level.existing.get_mut(name.to_bytes())) {
+            there.seen = seen;
+        }
     }
 
     /// Whether a name that differs from what the destination has may replace it.
@@ -241,10 +277,16 @@ impl<'a> Walk<'a> {
     fn enter(&mut self, name: &CStr, directory: Arc<Directory>) -> Result<bool> {
         let Some(level) = self.levels.last() else { return Ok(false) };
         let (bytes, path) = (name.to_bytes(), self.path_of(name));
-        let (existing, existed) = if level.existed && level.existing.contains_key(bytes) {
+        let (existing, existed, unfinished) = if level.existed && level.existing.contains_key(bytes)
+        {
             match self.stream.ask(Call::ImportEnter { name: bytes }, &self.memory) {
-                Ok(Entered { existing, existed, .. }) => (existing, existed),
-                Err(failure) if failure.kind == FailureKind::NotDirectory => {
+                Ok(Entered { existing, existed, unfinished }) => (existing, existed, unfinished),
+                Err(failure)
+                    if matches!(
+                        failure.kind,
+                        FailureKind::NotDirectory | FailureKind::Permission | FailureKind::NotFound
+                    ) =>
+                {
                     self.outcome.fail(failure.kind);
                     self.output.failure(&failure.at(path.as_os_str().as_bytes()));
                     return Ok(false);
@@ -253,21 +295,30 @@ impl<'a> Walk<'a> {
             }
         } else {
             self.stream.push(&Item::Enter { name: bytes })?;
-            (Vec::new(), false)
+            (Vec::new(), false, false)
         };
         if existed {
             self.unchanged();
         } else {
             self.outcome.imported += 1;
         }
+        self.seen(name, true);
         self.memory.take(level_bytes(&path, &existing))?;
-        self.levels.push(self::level(directory, path, existing, existed));
+        let keeps = existed && !unfinished;
+        self.levels.push(self::level(directory, path, existing, (existed, keeps)));
         Ok(true)
     }
 
     fn leave(&mut self) -> Result<()> {
+        if self.staged && self.leftover.is_none() {
+            self.leftover = self.left_here();
+        }
         let Some(level) = self.levels.pop() else { return Ok(()) };
-        self.memory.release(level_bytes(&level.path, level.existing.values()));
+        let existing = level.existing.values().map(|there| &there.entry);
+        self.memory.release(level_bytes(&level.path, existing));
+        if level.keeps && !self.staged && self.on_conflict != OnConflict::Replace {
+            return self.stream.push(&Item::Back);
+        }
         let stat = match level.directory.stat_self() {
             Ok(stat) => stat,
             Err(error) => {
@@ -279,6 +330,13 @@ impl<'a> Walk<'a> {
         let xattrs = self.xattrs(level.directory.xattrs(), &level.path);
         let attr = source::attr(&stat, self.keep_owner);
         self.stream.push(&Item::Leave { attr, xattrs: borrowed(&xattrs) })
+    }
+
+    /// A name in the current directory of the destination that the source does not have there.
+    fn left_here(&self) -> Option<Vec<u8>> {
+        let level = self.levels.last()?;
+        let (name, _) = level.existing.iter().find(|(_, there)| !there.seen)?;
+        Some(self.relative(&level.path.join(OsStr::from_bytes(name))))
     }
 
     /// Handles anything but a directory; `file`: its contents, if they were read, and where they
@@ -293,12 +351,20 @@ impl<'a> Walk<'a> {
             self.memory.take(2 * size_of::<u64>())?;
         }
         let bytes = name.to_bytes();
+        let unchanged = self.is_there(name, stat) && (!self.staged || self.is_left(name, stat)?);
+        // Nothing replaces a directory.
+        let is_directory = |there: &There| there.entry.attr.kind == Kind::Directory;
+        let existing = self.levels.last().and_then(|level| level.existing.get(bytes));
+        if existing.is_some_and(|there| !is_directory(there)) {
+            self.seen(name, true);
+        }
         let mut hold = 0;
         if stat.st_nlink > 1 {
             let next = self.links.len() as u64 + 1;
             let key = (stat.st_dev, stat.st_ino);
             if let Some(&held) = self.links.get(&key) {
-                if self.is_there(name, stat) {
+                // What an earlier run left may be another file: the daemon looks.
+                if unchanged && !self.staged {
                     self.unchanged();
                     return Ok(());
                 }
@@ -312,7 +378,7 @@ impl<'a> Walk<'a> {
             self.links.insert(key, next);
             hold = next;
         }
-        if self.is_there(name, stat) {
+        if unchanged {
             self.unchanged();
             return if hold == 0 {
                 Ok(())
@@ -321,13 +387,25 @@ impl<'a> Walk<'a> {
             };
         }
         if !self.may_replace(bytes, path)? {
-            // Further names of it are links of what is there.
-            return if hold == 0 {
-                Ok(())
-            } else {
-                self.stream.push(&Item::Hold { name: bytes, hold })
-            };
+            // What is there is another file: the next name of this one is its first.
+            if hold != 0 {
+                self.links.remove(&(stat.st_dev, stat.st_ino));
+                self.memory.release(size_of::<((u64, u64), u64)>());
+            }
+            return Ok(());
         }
+        self.send((name, path), stat, file, hold)
+    }
+
+    /// Sends what makes a name, after it was compared with what is there.
+    fn send(
+        &mut self,
+        (name, path): (&CStr, &Path),
+        stat: &Stat,
+        file: Option<io::Result<(Small, &Arc<Contents>)>>,
+        hold: u64,
+    ) -> Result<()> {
+        let bytes = name.to_bytes();
         let kind = source::kind(stat);
         let attr = source::attr(stat, self.keep_owner);
         match kind {
@@ -338,7 +416,7 @@ impl<'a> Walk<'a> {
                         self.small_file((name, path), stat, (small, batch.all(), Some(batch)), hold)
                     }
                     Some(Err(error)) => {
-                        self.problem(path, &error);
+                        self.not_sent(name, path, &error);
                         Ok(())
                     }
                 };
@@ -351,7 +429,7 @@ impl<'a> Walk<'a> {
                         self.stream.push(&Item::Symlink { name: bytes, target, attr, hold })?;
                     }
                     Err(error) => {
-                        self.problem(path, &error);
+                        self.not_sent(name, path, &error);
                         return Ok(());
                     }
                 }
@@ -368,7 +446,7 @@ impl<'a> Walk<'a> {
     /// Whether the destination has the same file, by kind, time, and size, target or device number.
     fn is_there(&self, name: &CStr, stat: &Stat) -> bool {
         let Some(level) = self.levels.last() else { return false };
-        let Some(entry) = level.existing.get(name.to_bytes()) else { return false };
+        let Some(There { entry, .. }) = level.existing.get(name.to_bytes()) else { return false };
         let (kind, there) = (source::kind(stat), &entry.attr);
         there.kind == kind
             && there.mtime == source::attr(stat, false).mtime
@@ -384,129 +462,6 @@ impl<'a> Walk<'a> {
             }
     }
 
-    fn file(&mut self, name: &CStr, path: &Path, hold: u64) -> Result<()> {
-        let Some(level) = self.levels.last() else { return Ok(()) };
-        let opened = level.directory.open_file(name).and_then(|file| {
-            let stat = rustix::fs::fstat(&file)?;
-            Ok((file, stat))
-        });
-        let (file, stat) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                self.problem(path, &error);
-                return Ok(());
-            }
-        };
-        let size = stat.st_size as u64;
-        if size > ahead::SMALL_BYTES {
-            let xattrs = self.xattrs(source::xattrs_of(&file), path);
-            return self.long_file(name, path, &file, &stat, &xattrs, hold);
-        }
-        let mut contents = std::mem::take(&mut self.buffer);
-        let sent = match ahead::read(&file, &stat, &mut contents, 0) {
-            Ok(small) => self.small_file((name, path), &stat, (small, &contents, None), hold),
-            Err(error) => {
-                self.problem(path, &error);
-                Ok(())
-            }
-        };
-        self.buffer = contents;
-        sent
-    }
-
-    /// Sends a file that travels in one item; its contents are copied if they are of no batch.
-    fn small_file(
-        &mut self,
-        (name, path): (&CStr, &Path),
-        stat: &Stat,
-        (read, contents, batch): (Small, &[u8], Option<&Arc<Contents>>),
-        hold: u64,
-    ) -> Result<()> {
-        let Small { data: range, xattrs, changed } = read;
-        let data = contents.get(range.clone()).unwrap_or_default();
-        let mut attr = source::attr(stat, self.keep_owner);
-        if changed {
-            self.problem(path, &source::changed());
-            attr.mtime = source::unfinished(attr.mtime);
-        }
-        let xattrs = self.xattrs(xattrs, path);
-        self.outcome.imported += 1;
-        self.outcome.bytes += data.len() as u64;
-        let (name, xattrs) = (name.to_bytes(), borrowed(&xattrs));
-        let item = Item::File { name, attr, xattrs, data, hold };
-        match batch {
-            Some(batch) => self.stream.push_of(&item, batch, range),
-            None => self.stream.push(&item),
-        }
-    }
-
-    fn long_file(
-        &mut self,
-        name: &CStr,
-        path: &Path,
-        file: &OwnedFd,
-        stat: &Stat,
-        xattrs: &Xattrs,
-        hold: u64,
-    ) -> Result<()> {
-        self.stream.push(&Item::Begin { name: name.to_bytes() })?;
-        let mut data = std::mem::take(&mut self.buffer);
-        data.resize(DATA_BYTES, 0);
-        let copied = self.contents(file, stat.st_size as u64, &mut data);
-        self.buffer = data;
-        match copied {
-            Ok(Some(size)) => {
-                let mut attr = source::attr(stat, self.keep_owner);
-                if let Some(error) = source::change_of(file, stat) {
-                    self.problem(path, &error);
-                    attr.mtime = source::unfinished(attr.mtime);
-                }
-                self.outcome.imported += 1;
-                self.stream.push(&Item::End { size, attr, xattrs: borrowed(xattrs), hold })
-            }
-            // Interrupted: without its last item the file does not look complete.
-            Ok(None) => Ok(()),
-            Err(Trouble::Source(error)) => {
-                self.problem(path, &error);
-                Ok(())
-            }
-            Err(Trouble::Owner(failure)) => Err(failure),
-        }
-    }
-
-    /// Sends the contents without holes; returns the length, or `None` when interrupted.
-    fn contents(
-        &mut self,
-        file: &OwnedFd,
-        size: u64,
-        buffer: &mut [u8],
-    ) -> std::result::Result<Option<u64>, Trouble> {
-        let mut offset = 0;
-        // What others append meanwhile is left to the next import.
-        while offset < size
-            && let Some((start, end)) = source::data_range(file, offset, size)?
-        {
-            offset = start;
-            while offset < end.min(size) {
-                if self.interrupted.load(Ordering::Relaxed) {
-                    return Ok(None);
-                }
-                let left = end.min(size) - offset;
-                let want = (buffer.len() as u64).min(left) as usize;
-                let length = source::read_at(file, &mut buffer[..want], offset)?;
-                if length == 0 {
-                    // It was truncated meanwhile.
-                    return Ok(Some(offset));
-                }
-                let bytes = &buffer[..length];
-                self.stream.push(&Item::Data { offset, bytes })?;
-                self.outcome.bytes += length as u64;
-                offset += length as u64;
-            }
-        }
-        Ok(Some(size))
-    }
-
     fn xattrs(&mut self, found: io::Result<Xattrs>, path: &Path) -> Xattrs {
         found.unwrap_or_else(|error| {
             self.problem(path, &error);
@@ -517,6 +472,13 @@ impl<'a> Walk<'a> {
     fn unchanged(&mut self) {
         self.outcome.unchanged += 1;
         self.bar.inc(1);
+    }
+
+    /// As [`problem`](Self::problem), about a name of the current directory. Nothing of it is
+    /// sent.
+    fn not_sent(&mut self, name: &CStr, path: &Path, error: &io::Error) {
+        self.seen(name, false);
+        self.problem(path, error);
     }
 
     /// Reports something of the source that cannot be read, and leaves it out.
@@ -555,32 +517,14 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Why contents were not copied.
-enum Trouble {
-    Source(io::Error),
-    Owner(Failure),
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Source(error)
-    }
-}
-
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Trouble {
-        Trouble::Owner(failure)
-    }
-}
-
 fn level(
     directory: Arc<Directory>,
     path: PathBuf,
     existing: Vec<ListEntry>,
-    existed: bool,
+    (existed, keeps): (bool, bool),
 ) -> Level {
-    let existing = existing.into_iter().map(|entry| (entry.name.0.clone(), entry)).collect();
-    Level { directory, path, existing, existed }
+    let existing = by_name(existing);
+    Level { directory, path, existing, existed, keeps }
 }
 
 /// What a level takes of memory.

@@ -14,11 +14,11 @@ use crate::world::{Answer, NOBODY, World, answer, is_root, signal, wait_until};
 
 /// A header of a member, as text fields that a test may damage.
 pub(crate) struct Header {
-    name: Vec<u8>,
-    kind: u8,
-    mode: u32,
-    size: usize,
-    link: Vec<u8>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: u8,
+    pub(crate) mode: u32,
+    pub(crate) size: usize,
+    pub(crate) link: Vec<u8>,
 }
 
 impl Header {

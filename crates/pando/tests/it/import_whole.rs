@@ -1,7 +1,8 @@
 //! What gets a name at the end of an import is the whole of its source, and nothing of another one.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
 
 use crate::import_tar::{Header, archive, file, import, imported, text};
 use crate::other_users::Nobody;
@@ -100,8 +101,8 @@ fn a_part_of_a_directory_has_not_the_name_of_the_whole() {
     assert_eq!(text(&world, "/q/d/long").len(), 5000);
 }
 
-/// Regression: `--on-conflict skip` kept older contents of a file that an interrupted import had left
-/// in its hidden directory.
+/// Regression: `--on-conflict skip` kept older contents of a file that an interrupted import had
+/// left in its hidden directory.
 #[test]
 fn the_rest_of_a_directory_is_of_the_present_source() {
     for conflict in ["skip", "fail"] {
@@ -121,6 +122,83 @@ fn the_rest_of_a_directory_is_of_the_present_source() {
         world.ok(&words);
         assert_eq!(text(&world, "/q/d/a"), "behind it");
     }
+}
+
+/// Begins to import a directory as a whole, and leaves all of it under the hidden name.
+fn left_under_the_hidden_name(world: &World, source: &Path, words: &[&str]) {
+    // No import makes this name.
+    let refused = source.join(".snapshots");
+    fs::create_dir(&refused).unwrap();
+    let done = world.run(words);
+    assert!(done.code != 0 && done.err.contains("nothing is visible"), "{done:?}");
+    fs::remove_dir(&refused).unwrap();
+    assert_eq!(world.names("/"), [".pando-import.d"]);
+}
+
+/// Regression: what the source did not have any more was shown, as an earlier run had left it.
+#[test]
+fn leftovers_of_another_directory_are_not_shown() {
+    for gone in ["dir/gone", "gone"] {
+        let world = World::new();
+        let source = world.source();
+        fs::create_dir(source.join("dir")).unwrap();
+        for name in ["dir/gone", "gone", "stays"] {
+            fs::write(source.join(name), "text").unwrap();
+        }
+        let to = world.at("/d");
+        let words = ["import", "--appear", "whole", source.to_str().unwrap(), &to];
+        left_under_the_hidden_name(&world, &source, &words);
+        fs::remove_file(source.join(gone)).unwrap();
+        let printed = world.fails(6, &words);
+        for part in [gone, "an earlier import left this", "/.pando-import.d"] {
+            assert!(printed.contains(part), "{part}: {printed}");
+        }
+        assert_eq!(world.names("/"), [".pando-import.d"]);
+        world.ok(&["rmr", "--wait", &world.at("/.pando-import.d")]);
+        world.ok(&words);
+        assert!(!world.names(&format!("/d/{gone}").replace("/gone", "")).contains(&"gone".into()));
+        assert_eq!(text(&world, "/d/stays"), "text");
+    }
+}
+
+/// Regression: contents and attributes of another source were shown, because an earlier run had
+/// left files of the same names, lengths and times.
+#[test]
+fn contents_of_another_directory_are_not_taken_over() {
+    let world = World::new();
+    let source = world.source();
+    let make = |letter: &str, mode: u32| {
+        let lengths = [("long", 300_000), ("short", 9), ("same", 0), ("one", 3), ("two", 3)];
+        for (name, length) in lengths {
+            let path = source.join(name);
+            fs::remove_file(&path).unwrap_or_default();
+            fs::write(&path, letter.repeat(length)).unwrap();
+        }
+        fs::write(source.join("kept"), "kept").unwrap();
+        fs::set_permissions(source.join("same"), PermissionsExt::from_mode(mode)).unwrap();
+        if letter == "2" {
+            fs::remove_file(source.join("two")).unwrap();
+            fs::hard_link(source.join("one"), source.join("two")).unwrap();
+        }
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+        for name in ["long", "short", "same", "one", "two", "kept"] {
+            let file = fs::File::options().append(true).open(source.join(name)).unwrap();
+            file.set_times(fs::FileTimes::new().set_modified(time)).unwrap();
+        }
+    };
+    make("1", 0o4755);
+    let to = world.at("/d");
+    let words = ["import", "--appear", "whole", "--verify", source.to_str().unwrap(), &to];
+    left_under_the_hidden_name(&world, &source, &words);
+    make("2", 0o640);
+    let done = world.json(&words).remove(0);
+    // What agrees in everything is not sent again: the directory itself is not counted.
+    assert_eq!((&done["imported"], &done["unchanged"]), (&5.into(), &1.into()), "{done}");
+    let copy = world.path().join("copy");
+    world.ok(&["export", &world.at("/d"), copy.to_str().unwrap()]);
+    crate::import::assert_same(&source, &copy);
+    assert_eq!(fs::metadata(copy.join("same")).unwrap().mode() & 0o7777, 0o640);
+    world.ok(&["fsck", world.vol()]);
 }
 
 /// A file of the source cannot be read: the rest gets its name only if that is requested.

@@ -54,6 +54,7 @@ mod held_trees;
 mod hostile_find;
 mod idle_sessions;
 mod import;
+mod import_again;
 mod import_bucket;
 mod import_ended;
 mod import_list;

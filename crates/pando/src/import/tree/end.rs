@@ -90,10 +90,7 @@ impl Tree<'_> {
         let Some(left) = left else { return Ok(()) };
         self.stream.close()?;
         self.report_errors()?;
-        let message = "an earlier import left this, and it is not in what is imported now";
-        let hidden = self.destination.escape_ascii();
-        let hint = format!("remove the directory {hidden} of the volume, and run it again");
-        Err(Failure::new(FailureKind::Exists, message).at(&left).hint(hint))
+        Err(leftover(&left, &self.destination))
     }
 
     /// Makes what was sent so far durable, without ending the import. What another run finds it
@@ -117,6 +114,14 @@ impl Tree<'_> {
         }
         failure
     }
+}
+
+/// The failure about what an import of something else left below the hidden name.
+pub(in crate::import) fn leftover(path: &[u8], destination: &[u8]) -> Failure {
+    let message = "an earlier import left this, and it is not in what is imported now";
+    let hidden = destination.escape_ascii();
+    let hint = format!("remove the directory {hidden} of the volume, and run it again");
+    Failure::new(FailureKind::Exists, message).at(path).hint(hint)
 }
 
 /// The failure about a part, which is not shown as the whole.
