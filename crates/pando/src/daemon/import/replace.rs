@@ -57,6 +57,7 @@ impl<'a> Import<'a> {
     }
 
     /// Gives what was made its name, or removes it if it is not complete.
+    #[expect(clippy::needless_pass_by_value, reason = "what was made is settled once")]
     pub(super) fn settle(
         &mut self,
         made: Made,
