@@ -1,7 +1,7 @@
 //! Scripts of the shell: no function is defined twice. The shell takes the later one and reports
 //! nothing, so a change of the earlier one has no effect.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::Tree;
 
@@ -9,7 +9,7 @@ use super::Tree;
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, text) in tree.texts().filter(|(path, _)| path.strip_suffix(".sh").is_some()) {
-        let mut known = HashSet::new();
+        let mut known = BTreeSet::new();
         for (number, line) in (1..).zip(text.lines()) {
             if let Some(name) = function(line).filter(|name| !known.insert(*name)) {
                 problems.push(format!("{path}:{number}: {name}() is defined above, too: keep one"));

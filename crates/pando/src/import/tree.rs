@@ -540,7 +540,7 @@ fn is_same(there: &ListEntry, node: &Node<'_>, staged: bool) -> bool {
 /// Whether what an earlier run left has the mode and the owner that it gets now.
 pub(super) fn is_dressed(there: &ListEntry, attr: &ImportAttr) -> bool {
     let there = &there.attr;
-    let same_mode = there.kind == Kind::Symlink || (there.mode ^ attr.mode) & 0o7777 == 0;
+    let same_mode = there.kind == Kind::Symlink || there.mode & 0o7777 == attr.mode & 0o7777;
     same_mode && attr.owner.is_none_or(|owner| owner == (there.uid, there.gid))
 }
 

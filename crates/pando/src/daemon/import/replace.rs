@@ -185,7 +185,9 @@ mod tests {
 
     fn done(import: &mut Import<'_>, items: &[Item<'_>]) -> usize {
         let mut encoded = Items::default();
-        items.iter().for_each(|item| encoded.push(item));
+        for item in items {
+            encoded.push(item);
+        }
         import.items(encoded.as_bytes()).unwrap();
         let Answer::Imported { errors, .. } = import.take_errors().unwrap() else { unreachable!() };
         errors.len()
@@ -213,7 +215,9 @@ mod tests {
             fs::WalkControl::Continue
         });
         listed.unwrap();
-        nodes.into_iter().for_each(|node| fs.forget(node, 1));
+        for node in nodes {
+            fs.forget(node, 1);
+        }
         names.retain(|name| name != "." && name != "..");
         names.sort();
         names
