@@ -133,11 +133,15 @@ impl Upkeep {
     }
 
     /// Whether the space of the trash would help an operation that found none. It does not help a
-    /// log that has a disk of its own. If this is not known yet, the operation must be tried once
-    /// more, while the log's refusals are counted.
+    /// log that has a disk of its own. Nor does it help where the trash is in an object store, and
+    /// the host's disk is full. If this is not known yet, the operation must be tried once more,
+    /// while the log's refusals are counted.
     fn trash_helps(&self, search: &Search) -> Option<bool> {
         if !self.trash.is_on() {
             return Some(true);
+        }
+        if self.env.objects.is_some() {
+            return Some(false);
         }
         search.refused.map(|before| self.store.refused_by_log() == before)
     }

@@ -186,3 +186,24 @@ fn a_writer_that_waits_for_the_store_keeps_nobody_from_its_file() {
     far.take_nothing(None);
     fs.close().expect("closed");
 }
+
+/// Regression: a full disk of the host emptied the trash, which is in the object store.
+#[test]
+fn a_full_disk_of_the_host_leaves_the_trash_alone() {
+    let far = formatted();
+    let sim = sim_env(14);
+    let fs = try_open(&sim, &far).expect("a volume");
+    let root = Caller::root();
+    fs.trash_set(&root, ROOT, Some(86_400)).expect("a trash");
+    make(&fs, "removed", b"contents");
+    fs.unlink(&root, ROOT, b"removed").expect("it goes into the trash");
+    fs.sync().expect("synced");
+    sim.clock.advance(Duration::from_secs(3600));
+    sim.device.set_capacity(Some(sim.device.used_bytes()));
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let node = fs.mknod(&root, ROOT, b"more", &new).expect("made").node;
+    let bytes = noise(3, 1 << 20);
+    let refused = (0..100).find_map(|part| fs.write(&root, node, part << 20, &bytes).err());
+    assert!(matches!(refused, Some(FsError::NoSpace)), "{refused:?}");
+    assert_eq!(crate::trash::listed(&fs, ROOT), ["removed"]);
+}
