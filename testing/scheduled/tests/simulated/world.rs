@@ -48,6 +48,8 @@ pub(crate) struct World {
     /// The last server that has opened the volume.
     pub(crate) serves: Mutex<Option<Host>>,
     /// How many times a server began to serve the volume.
+    /// How many environments machines had.
+    environments: AtomicU64,
     pub(crate) openings: AtomicU64,
     /// Why a server could not end as it should.
     pub(crate) faults: Mutex<Vec<String>>,
@@ -92,6 +94,7 @@ impl World {
             enders,
             clock,
             serves,
+            environments: AtomicU64::new(0),
             openings: AtomicU64::new(0),
             faults,
         })
@@ -99,7 +102,10 @@ impl World {
 
     /// A machine with an empty disk, and the objects as it reaches them.
     fn env(&self, host: Host, blobs: Arc<dyn Blobs>) -> Env {
-        let seed = self.seed ^ u64::from(host.number()) << 40;
+        // A process that opens the volume again does not draw the same numbers again: two clients
+        // would get one secret.
+        let opening = self.environments.fetch_add(1, Ordering::SeqCst);
+        let seed = self.seed ^ (u64::from(host.number()) << 40) ^ (opening << 20);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         Env {
             device: Arc::new(SimDevice::new(seed)),
