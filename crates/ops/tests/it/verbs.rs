@@ -62,6 +62,9 @@ fn mounted(fs: &Ops, (id, root): (u64, u64), entries: i64) -> Records {
     let parent = (fs.root_subvol().expect("it is there").id.0, 70, cookie(fs, b"made"));
     let record = SubvolumeRecord { parent, ..stored };
     records.0.insert(key::subvolume(id).to_vec(), record.encode());
+    let above = SubvolId(parent.0);
+    let stored = read_record(&*fs.store, above).expect("it is read").expect("it is there");
+    records.0.insert(key::subvolume(above.0).to_vec(), stored.encode());
     records
 }
 
