@@ -88,7 +88,7 @@ fn paths_of_any_spelling_are_searched_as_by_gnu_find() {
     scene.world.umount();
 }
 
-/// A path that cannot be followed is reported, and the others are searched; the exit code tells.
+/// A path that cannot be followed is reported, and the others are searched. The exit code is 1.
 #[test]
 fn a_path_that_cannot_be_followed_leaves_the_others_to_be_searched() {
     let Some(scene) = scene() else { return };
