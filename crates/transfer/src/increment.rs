@@ -22,14 +22,42 @@ use crate::walk::{Held, Walk, join};
 const CHANGE_BYTES: usize = 400;
 
 /// Compares two snapshots.
-pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Plan> {
+pub(crate) fn compare(job: &Job<'_>, nodes: (NodeId, NodeId)) -> Result<Plan> {
+    match planned(job, nodes) {
+        // The plan looked names up. That gives a copy its own of what it inherits, under numbers
+        // that the comparison did not see. Now it has all of them.
+        Err(Error::Fs(FsError::Stale)) => planned(job, nodes),
+        done => done,
+    }
+}
+
+fn planned(job: &Job<'_>, nodes: (NodeId, NodeId)) -> Result<Plan> {
+    let mut used = 0;
+    let (mut gathered, separated) = differences(job, nodes, &mut used)?;
+    if separated > 0 {
+        drop(gathered);
+        used = 0;
+        let again = twice::find(job, nodes, &mut used)?;
+        // By the numbers that these walks gave.
+        (gathered, _) = differences(job, nodes, &mut used)?;
+        gathered.send_again(again);
+    }
+    gathered.plan(|unnamed, moved| find(job, nodes, (&unnamed, moved), used))
+}
+
+/// What differs, and how many files a rollback may have divided (`Compared::separated`). `used`:
+/// bytes of memory.
+fn differences(
+    job: &Job<'_>,
+    nodes: (NodeId, NodeId),
+    used: &mut usize,
+) -> Result<(Gathered, u64)> {
     let mut gathered = Gathered::default();
-    let (mut used, mut failed) = (0, None);
-    let mut closed = None;
+    let (mut failed, mut closed) = (None, None);
     let mut take = |change: &Difference| {
         let sides = [&change.old, &change.new];
         let paths: usize = sides.into_iter().flatten().map(|(path, _)| path.len()).sum();
-        let counted = job.count(&mut used, paths * COPIES + CHANGE_BYTES, "the changes");
+        let counted = job.count(used, paths * COPIES + CHANGE_BYTES, "the changes");
         if let Err(error) = counted {
             failed = Some(error);
             return ControlFlow::Break(());
@@ -45,7 +73,7 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
         gathered.add(change);
         ControlFlow::Continue(())
     };
-    let compared = job.fs.compare(job.caller, (old, new), job.cancel, &mut take);
+    let compared = job.fs.compare(job.caller, nodes, job.cancel, &mut take);
     let compared = compared.map_err(|error| match error {
         FsError::Interrupted => Error::Interrupted,
         FsError::InvalidArgument(_) => Error::refused(
@@ -62,10 +90,7 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
         // What is below would be left out, or look removed.
         return Err(FsError::AccessDenied).at(&path);
     }
-    if compared.separated > 0 {
-        gathered.send_again(twice::find(job, (old, new), &mut used)?);
-    }
-    gathered.plan(|unnamed, moved| find(job, (old, new), (&unnamed, moved), used))
+    Ok((gathered, compared.separated))
 }
 
 /// Looks for a name that an inode has in both states, and returns it in the state in which no

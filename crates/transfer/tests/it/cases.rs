@@ -207,6 +207,29 @@ fn names_of_a_file_become_files_when_a_directory_is_rolled_back() {
     );
 }
 
+/// A snapshot of a directory with subvolumes inherits them until somebody looks one up: only then
+/// has it its own, under another number.
+#[test]
+fn an_increment_is_sent_before_its_snapshot_has_what_it_inherits() {
+    after(
+        |world| {
+            let fs = &world.fs;
+            let top = world.at("/top");
+            fs.subvolume_create(&root(), top, b"n", 0o755).unwrap();
+            world.mkdir("/top/n/d");
+            let linked = world.file("/top/n/f", b"a file with two names");
+            fs.link(&root(), linked, world.at("/top/n/d"), b"g").unwrap();
+            world.snapshot("/top/n", "whole");
+            world.snapshot("/top/n/d", "inner");
+            fs.rollback(&root(), world.at("/top/n/d"), b"inner").unwrap();
+            world.rename("/top/n/d", "/top/n/e");
+        },
+        |world| {
+            world.fs.rollback(&root(), world.at("/top/n"), b"whole").unwrap();
+        },
+    );
+}
+
 #[test]
 fn holes_are_punched_and_only_what_differs_is_sent() {
     let world = World::new(Engine::Btree, 1);
