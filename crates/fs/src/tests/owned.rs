@@ -301,6 +301,40 @@ fn in_removed(is_nested: bool, make: impl Fn(&Fs, &Caller, NodeId) -> FsResult<(
     assert_eq!(inodes(), before, "all of the tree was reclaimed, and nothing was made in it");
 }
 
+/// A subvolume's rename, whose commit waits, writes its top as a whole. Nothing changes there
+/// meanwhile: a file that was made was not counted, and `rmdir` removed the subvolume with it.
+#[test]
+fn what_changes_at_the_top_of_a_renamed_subvolume_waits_for_the_rename() {
+    let (fs, root, owner) = (volume(), Caller::root(), owner());
+    let named = fs.subvolume_create(&root, NodeId::ROOT, b"s", 0o755).expect("space").node;
+    let tree = own_dir(&fs, NodeId::ROOT, "t");
+    let (subvol, ino) = fs.place(tree).expect("it is there");
+    let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+    device::scope(|scope| {
+        assert!(owned.holds(&mut Plan::new()).expect("its own"));
+        let renaming = scope.spawn(|| {
+            let (from, to) = ((NodeId::ROOT, &b"s"[..]), (NodeId::ROOT, &b"r"[..]));
+            fs.rename(&root, from, to, RenameMode::Replace)
+        });
+        until_one_waits(&fs);
+        let making = scope.spawn(|| {
+            let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+            fs.mknod(&root, named, b"f", &new)?;
+            let mode = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+            fs.setattr(&root, named, &mode)
+        });
+        // Without the gate both are done by now.
+        SystemClock::new().sleep(Duration::from_millis(50));
+        owned.reopen();
+        renaming.join().expect("no panic").expect("there is space");
+        making.join().expect("no panic").expect("there is space");
+    });
+    let attr = fs.getattr(&root, named).expect("it is there");
+    assert_eq!(attr.mode & 0o777, 0o700);
+    let removed = fs.rmdir(&root, NodeId::ROOT, b"r");
+    assert!(matches!(removed, Err(FsError::NotEmpty)), "{removed:?}");
+}
+
 /// Where a tree stays, what waited for its removal is made.
 #[test]
 fn a_directory_is_made_in_a_tree_that_stays() {

@@ -79,7 +79,7 @@ pub fn rename_across(
     fs.give_before(changed.map(|subvol| &**subvol))?;
     let mut ledger = fs.admin.lock_to_give(fs);
     let verb = RenameAcross::new(fs, &mut ledger, caller, ends, mode)?;
-    for subvol in verb.quiet.iter().chain(&verb.child) {
+    for subvol in &verb.quiet {
         fs.give_to_heirs(&mut ledger, subvol)?;
     }
     execute_verb(&VerbContext::new(fs, policy), ledger, &verb)
@@ -90,8 +90,9 @@ pub struct RenameAcross<'a> {
     caller: &'a Caller,
     source: Side<'a>,
     target: Side<'a>,
-    /// Both gates exclusively: renames of subvolumes are rare, and nothing below moves meanwhile.
-    quiet: [Arc<Subvol>; 2],
+    /// The gates of both sides, and of what is renamed: its top is written as a whole. Exclusively,
+    /// because renames of subvolumes are rare, and nothing below moves meanwhile.
+    quiet: Vec<Arc<Subvol>>,
     /// What has the name; `None`: no subvolume.
     child: Option<Arc<Subvol>>,
     mode: RenameMode,
@@ -106,11 +107,12 @@ impl<'a> RenameAcross<'a> {
         (source, target): (Side<'a>, Side<'a>),
         mode: RenameMode,
     ) -> FsResult<RenameAcross<'a>> {
-        let quiet = [Arc::clone(&source.subvol), Arc::clone(&target.subvol)];
+        let mut quiet = vec![Arc::clone(&source.subvol), Arc::clone(&target.subvol)];
         for side in &quiet {
             side.check_changes()?;
         }
         let child = nested_of(fs, ledger, &source)?;
+        quiet.extend(child.clone());
         Ok(RenameAcross { caller, source, target, quiet, child, mode })
     }
 }

@@ -47,8 +47,8 @@ pub(crate) struct Arguments {
 pub(crate) struct FindPath {
     /// The path as typed.
     pub(crate) typed: PathBuf,
-    /// The resolved place.
-    pub(crate) place: VolumePath,
+    /// The resolved place, or why there is none. That concerns this path alone.
+    pub(crate) place: Result<VolumePath>,
 }
 
 impl Arguments {
@@ -156,8 +156,11 @@ impl Arguments {
             paths.push(PathBuf::from("."));
         }
         for typed in paths {
-            let place = place(&typed, !self.paths.is_empty(), self.follow)?;
-            self.paths.push(FindPath { typed, place });
+            let place = place(&typed, !self.paths.is_empty(), self.follow);
+            match place {
+                Err(failure) if is_wrong_usage(&failure) => return Err(failure),
+                place => self.paths.push(FindPath { typed, place }),
+            }
         }
         for query in queries {
             self.expression.extend([b"-query".to_vec(), query]);
@@ -176,6 +179,16 @@ impl Arguments {
 /// Whether a path is `VOLDIR:/...`.
 fn in_volume(path: &Path) -> bool {
     path.as_os_str().as_bytes().contains(&b':') && VolumePath::split(path).is_some()
+}
+
+/// Whether nothing is searched because of a path: the word was not meant as one, or no volume has
+/// it. Any other failure leaves the other paths to be searched, as by GNU find.
+fn is_wrong_usage(failure: &Failure) -> bool {
+    match failure.kind {
+        FailureKind::Invalid | FailureKind::NotVolume => true,
+        FailureKind::NotFound => !failure.hint.is_empty(),
+        _ => false,
+    }
 }
 
 /// Resolves a path that follows others: a word that does not exist may be meant as a query.

@@ -29,8 +29,8 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
     if arguments.help {
         return output.raw(HELP.as_bytes());
     }
-    let mut volumes: Vec<&PathBuf> =
-        arguments.paths.iter().map(|path| &path.place.volume).collect();
+    let places = arguments.paths.iter().flat_map(|path| &path.place);
+    let mut volumes: Vec<&PathBuf> = places.map(|place| &place.volume).collect();
     volumes.sort_unstable();
     volumes.dedup();
     let around = Around::new((volumes.len() == 1).then(|| volumes[0].clone()));
@@ -149,11 +149,9 @@ impl Finding<'_> {
     /// Where a search begins, and whether the daemon follows a link at the end of that path. `-H`
     /// does not follow a link to nothing.
     fn start(&self, path: &FindPath) -> Result<(VolumePath, bool)> {
-        if !self.arguments.follow {
-            return Ok((path.place.clone(), false));
-        }
-        if is_dangling(&path.typed) {
-            return Ok((path.place.clone(), false));
+        let place = path.place.clone()?;
+        if !self.arguments.follow || is_dangling(&path.typed) {
+            return Ok((place, false));
         }
         Ok((VolumePath::reading(&path.typed, Last::Target)?, true))
     }
@@ -184,7 +182,11 @@ impl Finding<'_> {
     }
 
     fn one(&mut self, number: usize, path: &FindPath) -> Result<()> {
-        let (place, follow) = self.start(path)?;
+        let (place, follow) = match self.start(path) {
+            Ok(start) => start,
+            Err(failure) if self.arguments.paths.len() == 1 => return Err(failure),
+            Err(failure) => return self.skip(&failure),
+        };
         let question = self.question(path, (&place, follow));
         let count = question.count;
         let call = Call::Find(Box::new(question));
@@ -195,12 +197,7 @@ impl Finding<'_> {
                 Ok(())
             }
             Body::Found(rows) => self.rows(number, &start, rows),
-            Body::Skipped(failure) => {
-                self.output.flush()?;
-                self.output.failure(&failure);
-                self.failed.get_or_insert(failure.kind);
-                Ok(())
-            }
+            Body::Skipped(failure) => self.skip(&failure),
             _ => Ok(()),
         });
         let answer = answer.map_err(|failure| path.explain(failure))?;
@@ -216,6 +213,14 @@ impl Finding<'_> {
         total.rows_tested += outcome.rows_tested;
         total.unreadable += outcome.unreadable;
         total.quit |= outcome.quit;
+        Ok(())
+    }
+
+    /// Reports what is not searched; the rest is.
+    fn skip(&mut self, failure: &Failure) -> Result<()> {
+        self.output.flush()?;
+        self.output.failure(failure);
+        self.failed.get_or_insert(failure.kind);
         Ok(())
     }
 

@@ -330,6 +330,10 @@ fn wait_for_end(
             };
             let copies: Vec<_> = unmounted.iter().flat_map(of).collect();
             if !copies.is_empty() {
+                // What was written here does not depend on how the other mount ends.
+                if let Ok(Opened::Connected(mut connection)) = Connection::open(volume) {
+                    connection.ask(Call::Sync)?;
+                }
                 print_copies(volume, pid, &copies, output);
                 return Ok(());
             }

@@ -136,6 +136,27 @@ fn a_mount_in_another_namespace_is_named_and_can_be_ended() {
     assert!(works.code == 0 && shown, "{}", works.err);
 }
 
+/// Regression: the end of a mount of which another namespace has a copy made nothing durable.
+#[test]
+fn what_was_written_is_durable_when_a_mount_ends_here_and_stays_elsewhere() {
+    if !is_root() {
+        return;
+    }
+    let world = World::in_store();
+    if !world.mount_with(&["-o", "commit-interval=5"]) {
+        return;
+    }
+    let sleeps = "leave_other_mounts \"$1\"\nexec sleep 600";
+    let script = format!("{}{sleeps}", crate::world::LEAVE_OTHER_MOUNTS);
+    let (mut container, _) = sleeping(&["--mount", "sh", "-c", &script, "sh", world.mnt()]);
+    fs::write(world.below_mount("written"), "text").unwrap();
+    world.ok(&["umount", world.mnt()]);
+    world.kill_daemon();
+    container.kill().unwrap();
+    container.wait().unwrap();
+    assert_eq!(world.names("/"), ["written"]);
+}
+
 /// Regression: a mount in another namespace that shows another source was taken for one that is
 /// gone.
 #[test]
@@ -144,8 +165,9 @@ fn a_mount_with_another_source_in_another_namespace_is_named() {
         return;
     }
     let world = World::new();
-    let script = "\"$1\" mount -o fsname=mine \"$2\" \"$3\" && exec sleep 600";
-    let namespace = ["--mount", "--propagation=private", "sh", "-c", script, "sh"];
+    let mounts = "leave_other_mounts\n\"$1\" mount -o fsname=mine \"$2\" \"$3\" && exec sleep 600";
+    let script = format!("{}{mounts}", crate::world::LEAVE_OTHER_MOUNTS);
+    let namespace = ["--mount", "--propagation=private", "sh", "-c", &script, "sh"];
     let arguments = [crate::world::PANDO, world.vol(), world.mnt()];
     let (mut container, pid) = sleeping(&[&namespace[..], &arguments[..]].concat());
     let unmounted = world.run(&["umount", world.vol()]);

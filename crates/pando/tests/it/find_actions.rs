@@ -88,6 +88,27 @@ fn paths_of_any_spelling_are_searched_as_by_gnu_find() {
     scene.world.umount();
 }
 
+/// A path that cannot be followed is reported, and the others are searched. The exit code is 1.
+#[test]
+fn a_path_that_cannot_be_followed_leaves_the_others_to_be_searched() {
+    let Some(scene) = scene() else { return };
+    std::os::unix::fs::symlink("loop", scene.root.join("loop")).unwrap();
+    fs::create_dir(scene.root.join("there")).unwrap();
+    for starts in [&["-H", "loop", "there"][..], &["there", "loop/below"], &["absent", "there"]] {
+        let starts: Vec<OsString> = starts.iter().map(Into::into).collect();
+        let (theirs, ours) = programs(&starts);
+        for program in [theirs, ours] {
+            let mut command = std::process::Command::new(program[0]);
+            let done = command.args(&program[1..]).current_dir(&scene.root).output().unwrap();
+            let [out, err] =
+                [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap());
+            assert_eq!((out.as_str(), done.status.success()), ("there\n", false), "{err}");
+            assert!(err.contains("loop") || err.contains("absent"), "{err}");
+        }
+    }
+    scene.world.umount();
+}
+
 #[test]
 fn files_that_actions_write_are_those_that_gnu_find_writes() {
     let Some(mut scene) = scene() else { return };
