@@ -42,6 +42,6 @@ impl Upkeep {
                 Err(error) => return Err(error),
             }
         }
-        self.rmr_now(caller, parent, name)
+        self.rmr_now(&self.policies(), caller, parent, name)
     }
 }

@@ -1,5 +1,5 @@
 //! Rules for documents: links lead somewhere, the architecture names every crate and no path that
-//! is gone, and the tour names functions that exist.
+//! is gone, and the tour names functions that exist. A section is cited of a document that is here.
 
 use super::Tree;
 
@@ -7,6 +7,8 @@ use super::Tree;
 const ROOTS: [&str; 7] =
     ["crates/", "testing/", "docs/", "xtask/", "scripts/", "bench/", ".cargo/"];
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
+/// This file has examples.
+const SELF: &str = "xtask/src/tidy/documents.rs";
 const TOUR: &str = "docs/guide/tour.md";
 /// Fewest places in the code that a tour from a mount to a byte names.
 const TOUR_STOPS_MIN: usize = 12;
@@ -22,6 +24,9 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     }
     for (path, text) in tree.texts().filter(|(path, _)| path.strip_suffix(".rs").is_some()) {
         named_documents(tree, path, text, &mut problems);
+    }
+    for (path, text) in tree.texts().filter(|(path, _)| *path != SELF) {
+        cited_sections(tree, path, text, &mut problems);
     }
     every_crate_is_mapped(tree, &mut problems);
     match tree.text(TOUR).map(|text| stops(text).count()) {
@@ -95,6 +100,28 @@ fn named_documents(tree: &Tree, path: &str, text: &str, problems: &mut Vec<Strin
     }
 }
 
+/// A section is cited of a document of this repository, or of a paper. Names of documents are in
+/// capitals, as `GLOSSARY` or `GLOSSARY.md`.
+fn cited_sections(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    for cited in words.windows(3) {
+        let trimmed = |word: &'static str| cited[1].trim_end_matches(',') == word;
+        let is_number = cited[2].starts_with(|c: char| c.is_ascii_digit());
+        let name = cited[0].trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let name = name.strip_suffix(".md").unwrap_or(name);
+        let is_document = name.len() >= 4 && name.chars().all(|c| c.is_ascii_uppercase());
+        if (trimmed("section") || trimmed("sections"))
+            && is_number
+            && is_document
+            && !tree.has(&format!("{name}.md"))
+        {
+            problems.push(format!(
+                "{path}: cites a section of {name}, a document that is not in this repository"
+            ));
+        }
+    }
+}
+
 /// Places in the code that a document names: `path.rs::item`.
 pub(super) fn stops(text: &str) -> impl Iterator<Item = (&str, &str)> {
     quoted(text).filter_map(|named| {
@@ -150,6 +177,28 @@ fn every_crate_is_mapped(tree: &Tree, problems: &mut Vec<String>) {
         let Some(directory) = path.strip_suffix("/Cargo.toml") else { continue };
         if !map.contains(&format!("`{directory}`")) {
             problems.push(format!("{ARCHITECTURE}: does not mention `{directory}`"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tree;
+    use super::cited_sections;
+
+    #[test]
+    fn section_of_a_document_that_is_not_here_is_reported() {
+        let found = |text: &str| {
+            let mut problems = Vec::new();
+            let tree = Tree::of(&[("GLOSSARY.md", "# Glossary\n")]);
+            cited_sections(&tree, "a.md", text, &mut problems);
+            problems.len()
+        };
+        for bad in ["as DESIGN section 7", "(`CLUSTER.md`\nsections 4, 5)", "DESIGN, section 7"] {
+            assert_eq!(found(bad), 1, "{bad}");
+        }
+        for good in ["GLOSSARY.md section 2", "Rodeh, section 7", "a section 3", "TOS section"] {
+            assert_eq!(found(good), 0, "{good}");
         }
     }
 }

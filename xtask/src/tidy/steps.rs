@@ -6,6 +6,8 @@
 //! * An environment variable that no guide has.
 //! * An operation of the model that no test makes.
 //! * A call of a mount that reports do not count.
+//! * A kind of finding that the page of checks does not have, or that no test looks for.
+//! * A number of the status that is in no text for people and in no metric.
 
 use super::Tree;
 
@@ -54,6 +56,24 @@ const NOT_COUNTED: [&str; 23] = [
     "is_computed",
 ];
 
+/// Where kinds have their names, and whether a test must look for each.
+const KINDS: [(&str, &str, bool); 2] = [
+    ("crates/check/src/problem.rs", "ProblemKind::", true),
+    ("crates/check/src/collect.rs", "GarbageKind::", false),
+];
+const KINDS_PAGE: &str = "docs/fsck.md";
+const STATUS: &str = "crates/wire/src/status.rs";
+const STATUS_READERS: [&str; 2] =
+    ["crates/pando/src/verbs/status/text.rs", "crates/pando/src/metrics/volume.rs"];
+/// Structs of the status, and their fields that are of use in JSON alone.
+const STATUS_STRUCTS: [(&str, &[&str]); 3] = [
+    ("pub struct Status {", &["subvolumes", "ingest_bytes", "replayed", "created"]),
+    ("pub struct StoreStatus {", &["seconds"]),
+    ("pub struct Background {", &[]),
+];
+/// Fields of which something else is made for people.
+const STATUS_MADE: [&str; 2] = ["checkpoint_writes", "stored_bytes"];
+
 /// All rules about such steps.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
     let mut problems = Vec::new();
@@ -62,6 +82,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     variables(tree, &mut problems);
     model(tree, &mut problems);
     counted(tree, &mut problems);
+    kinds(tree, &mut problems);
+    status(tree, &mut problems);
     problems
 }
 
@@ -143,6 +165,54 @@ fn counted(tree: &Tree, problems: &mut Vec<String>) {
     }
 }
 
+/// Kinds of what checks and collections find have rows in one page for users. Tests look for each
+/// kind of finding, by its variant or its name.
+fn kinds(tree: &Tree, problems: &mut Vec<String>) {
+    let page = tree.text(KINDS_PAGE).unwrap_or_default();
+    for (file, of, is_tested) in KINDS {
+        let text = tree.text(file).unwrap_or_default();
+        let named = text.lines().filter_map(|line| {
+            let (variant, name) = line.trim().strip_prefix(of)?.split_once(" => \"")?;
+            Some((variant, name.strip_suffix("\",")?))
+        });
+        for (variant, name) in named {
+            if !page.contains(&format!("\n| `{name}` |")) {
+                problems.push(format!("{KINDS_PAGE}: has no row of the kind `{name}` ({file})"));
+            }
+            let (variant, quoted) = (format!("{of}{variant}"), format!("\"{name}\""));
+            let mut tests = tree.texts().filter(|(path, _)| path.contains("/tests/"));
+            let looks =
+                |(_, text): (&str, &str)| has_word(text, &variant) || text.contains(&quoted);
+            if is_tested && !tests.any(looks) {
+                problems.push(format!("{file}: no test looks for {variant}, or for {quoted}"));
+            }
+        }
+    }
+}
+
+/// A row of `pando status` or a metric shows each field of the status.
+fn status(tree: &Tree, problems: &mut Vec<String>) {
+    let text = tree.text(STATUS).unwrap_or_default();
+    for (begin, json_alone) in STATUS_STRUCTS {
+        let lines = text.lines().skip_while(|line| *line != begin).take_while(|line| *line != "}");
+        let fields = lines.filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(": "));
+        for (field, _) in fields.filter(|(field, _)| !json_alone.contains(field)) {
+            let dotted = format!(".{field}");
+            let reads = |path: &&str| {
+                let mut rest = tree.text(path).unwrap_or_default().split(&dotted).skip(1);
+                rest.any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+            };
+            if !STATUS_MADE.contains(&field) && !STATUS_READERS.iter().any(reads) {
+                problems.push(format!(
+                    "{STATUS}: neither the text of `pando status` nor a metric shows `{field}`: \
+                     add it to {}, or list it in xtask/src/tidy/steps.rs",
+                    STATUS_READERS[0]
+                ));
+            }
+        }
+    }
+}
+
 /// The variants of an enum that begins with this line.
 fn variants<'a>(text: &'a str, begin: &'a str) -> impl Iterator<Item = &'a str> {
     let lines = text.lines().skip_while(move |line| *line != begin).skip(1);
@@ -216,6 +286,31 @@ mod tests {
         assert!(found(&[ops])[0].contains("Op::Sync"));
         assert!(found(&[ops, (GENERATORS[0], "Op::Syncs {}\n")]).len() == 1);
         assert!(found(&[ops, (GENERATORS[1], "Op::Sync { at: 1 }\n")]).is_empty());
+    }
+
+    #[test]
+    fn kind_without_a_row_or_a_test_is_reported() {
+        let kinds = (KINDS[0].0, "            ProblemKind::NewOne => \"new-one\",\n");
+        let page = (KINDS_PAGE, "|---|\n| `new-one` | it |\n");
+        let test = |text| ("crates/fs/tests/it/check/a.rs", text);
+        for text in ["kind == ProblemKind::NewOne\n", "[\"new-one\"]\n"] {
+            assert_eq!(found(&[kinds, page, test(text)]), Vec::<String>::new());
+        }
+        assert!(found(&[kinds, test("ProblemKind::NewOne\n")])[0].contains("no row"));
+        assert!(found(&[kinds, page, test("ProblemKind::NewOneMore\n")])[0].contains("no test"));
+        let garbage = (KINDS[1].0, "            GarbageKind::NewOne => \"new-one\",\n");
+        assert_eq!(found(&[garbage, page]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn number_of_the_status_that_nobody_sees_is_reported() {
+        let status = (STATUS, "pub struct Status {\n    /// One.\n    pub new: u64,\n}\n");
+        for reader in STATUS_READERS {
+            let reads = (reader, "number(status.new)\n");
+            assert_eq!(found(&[status, reads]), Vec::<String>::new());
+        }
+        let other = (STATUS_READERS[0], "number(status.newer)\n");
+        assert!(found(&[status, other])[0].contains("`new`"));
     }
 
     #[test]

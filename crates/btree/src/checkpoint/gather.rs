@@ -50,7 +50,7 @@ const LOOKS_MAX: usize = 4096;
 /// Share of the cache that may be changed already, five of eight.
 const DIRTY_SHARE: (usize, usize) = (5, 8);
 /// Checkpoints after which regions that could not be emptied are tried again.
-const PASSED_FOR: u64 = 16;
+const QUARANTINED_FOR: u64 = 16;
 
 /// A node in a sparse region, and a path to it.
 struct SparseNode {
@@ -97,11 +97,11 @@ impl Core {
         if self.dirty() > self.options.common.cache_bytes / DIRTY_SHARE.1 * DIRTY_SHARE.0 {
             return;
         }
-        if state.generation.is_multiple_of(PASSED_FOR) {
-            state.gather.passed.clear();
+        if state.generation.is_multiple_of(QUARANTINED_FOR) {
+            state.gather.quarantine.clear();
         }
         let file = self.nodes.file.as_ref();
-        let sparse = state.space.sparse(file, wanted, &state.gather.passed);
+        let sparse = state.space.sparse(file, wanted, &state.gather.quarantine);
         if sparse.is_empty() {
             return;
         }
@@ -132,7 +132,7 @@ impl Core {
         for &region in &sparse {
             let used = state.space.used_in(file, region);
             if moved.get(&region).copied().unwrap_or(0) < used / 2 {
-                state.gather.passed.insert(region, used);
+                state.gather.quarantine.insert(region, used);
             }
         }
     }

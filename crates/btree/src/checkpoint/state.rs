@@ -31,7 +31,7 @@ pub(crate) struct Gather {
     pub(super) tree: u64,
     pub(super) from: Vec<u8>,
     /// Regions that could not be emptied, and how many units were in use.
-    pub(super) passed: Map<u64, u64>,
+    pub(super) quarantine: Map<u64, u64>,
     /// The leaves that the next checkpoint moves, by their place: cells that `loosen` chose.
     pub(super) moves: Map<u64, Arc<LeafCell>>,
 }

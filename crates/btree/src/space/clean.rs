@@ -40,13 +40,13 @@ struct Layout {
 impl Space {
     /// Regions to be emptied by a checkpoint that has `wanted` units to write. There are none if
     /// the file may still grow much, or if there are enough long runs. At most `wanted` units are
-    /// in use in them. Regions in `passed` are skipped if as many units are in use as when they
+    /// in use in them. Regions in `quarantine` are skipped if as many units are in use as when they
     /// could not be emptied.
     pub(crate) fn sparse(
         &mut self,
         file: &dyn File,
         wanted: u64,
-        passed: &Map<u64, u64>,
+        quarantine: &Map<u64, u64>,
     ) -> BTreeSet<u64> {
         let mut sparse = BTreeSet::new();
         let all = self.groups.len() as u64 * GROUP_UNITS as u64;
@@ -60,9 +60,9 @@ impl Space {
             for (at, layout) in regions.into_iter().enumerate() {
                 let region = region(group * GROUP_UNITS as u64) + at as u64;
                 there += layout.long;
-                let passed = passed.get(&region) == Some(&layout.used);
+                let is_known = quarantine.get(&region) == Some(&layout.used);
                 // If less than two fifths can be gained, other regions are better.
-                if !passed && layout.used > 0 && layout.used * 2 <= layout.short * 3 {
+                if !is_known && layout.used > 0 && layout.used * 2 <= layout.short * 3 {
                     found.push((region, layout));
                 }
             }

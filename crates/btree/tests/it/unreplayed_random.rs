@@ -178,7 +178,8 @@ fn continues(device: &SimDevice, env: &Env, cache: usize, mut model: Model, plac
     if is_read_only {
         let files = device.files();
         while opened.reclaim_step(100).expect("there is nothing to write") {}
-        assert!(opened.checkpoint().is_err(), "{place}");
+        let refused = opened.checkpoint();
+        assert!(matches!(refused, Err(Error::ReadOnly(_))), "{place}: {refused:?}");
         assert_eq!(device.files(), files, "{place}");
         let lost = opened.unknown();
         let mut batch = Batch::new();

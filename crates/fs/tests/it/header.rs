@@ -79,7 +79,13 @@ fn assert_repaired(hurt: &SimDevice, path: &str, right: &[u8], place: &str) {
     assert_eq!(before, FILES.map(|path| hurt.files().iter().any(|(name, _)| name == path)));
     let opened = open(&hurt.copy()).map(drop);
     if path == FILES[0] {
-        assert!(opened.is_err(), "{place}: opens");
+        // The store's own files contradict the header of another volume.
+        let is_named = match &opened {
+            Err(OpenError::HeaderDamaged(of)) => of.file == path,
+            Err(OpenError::Damaged(of)) => of.expected.starts_with("volume ["),
+            _ => false,
+        };
+        assert!(is_named, "{place}: {opened:?}");
     } else {
         assert!(opened.is_ok(), "{place}: {opened:?}");
     }
@@ -177,7 +183,8 @@ fn another_volumes_header_is_refused() {
             let hurt = device.copy();
             put(&hurt, FILES[0], main);
             put(&hurt, FILES[1], copy);
-            assert!(open(&hurt.copy()).is_err(), "{engine:?}: opens by another's header");
+            let opened = open(&hurt.copy()).map(drop);
+            assert!(matches!(opened, Err(OpenError::Damaged(_))), "{engine:?}: {opened:?}");
             assert!(!check(&hurt).is_clean());
             let repaired = repair(&hurt);
             assert!(

@@ -1,5 +1,7 @@
 //! What `Blobs` promises, on a server.
 
+use std::io::ErrorKind;
+
 use device::{Blobs, Device, LocalDevice};
 use objects::S3Bucket;
 
@@ -92,7 +94,8 @@ fn a_file_becomes_an_object() {
     device.create("other").unwrap().write_at(b"other", 0).unwrap();
     assert!(!blobs.adopt("a", &device, "other").unwrap());
     assert_eq!(device.metadata("other").unwrap().unwrap().length, 5);
-    assert!(blobs.adopt("b", &device, "absent").is_err());
+    let error = blobs.adopt("b", &device, "absent").expect_err("there is no such file");
+    assert_eq!((error.kind, error.path.as_str()), (ErrorKind::NotFound, "absent"), "{error}");
 }
 
 #[test]
@@ -107,9 +110,12 @@ fn a_server_that_overwrites_is_refused() {
 fn a_missing_server_is_an_error() {
     let endpoint = format!("http://127.0.0.1:{}", testing::unused_port());
     let place = S3Bucket { endpoint, ..place("x/") };
-    assert!(connect(&place).is_err());
+    let refused = |place: &S3Bucket| connect(place).err().expect("there is no server").to_string();
+    let error = refused(&place);
+    assert!(error.contains(&place.endpoint), "names no server: {error}");
     let place = S3Bucket { endpoint: "no server".to_owned(), ..place };
-    assert!(connect(&place).is_err());
+    let error = refused(&place);
+    assert!(error.contains("no server"), "names no server: {error}");
 }
 
 /// Each finds out for itself whether the server heeds conditions.

@@ -17,7 +17,7 @@ use volume::{CloneInfo, permit};
 
 use super::access::{directory_in, directory_of};
 use super::copy::{self, Purpose};
-use super::execute::{Through, execute_step};
+use super::execute::{Through, Verb, VerbContext, execute_step, execute_verb_step};
 use super::ledger::Ledger;
 use super::nested::Member;
 use crate::Ops;
@@ -26,7 +26,7 @@ use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
 
 /// Where a new subvolume is to be mounted.
-pub(super) struct Mount<'a> {
+pub struct Mount<'a> {
     pub(super) subvol: Arc<Subvol>,
     pub(super) dir: u64,
     pub(super) hash: u64,
@@ -34,7 +34,8 @@ pub(super) struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    pub(super) fn new(
+    /// Under a name of a directory.
+    pub fn new(
         fs: &Ops,
         policy: &dyn Policy,
         parent: NodeId,
@@ -148,39 +149,12 @@ impl Ops {
         let (id, lineage) = if self.is_in(&mut ledger, mount.subvol.id.0, subvol.id.0)? {
             self.clone_into_inherited((policy, caller), (&mut ledger, &mut plan), source, &mount)?
         } else {
-            self.clone_at_once((policy, caller), (&mut ledger, &mut plan), source, &mount)?
+            let verb = CloneDirectory::new(caller, source, &mount);
+            execute_verb_step(&VerbContext::new(self, policy), (&mut ledger, &mut plan), &verb)?
         };
         drop(ledger);
         plan.notify(|notice| notify(self, notice));
         Ok(CloneInfo { subvol: SubvolId(id), root: node_of(id, dir), lineage })
-    }
-
-    /// Clones and mounts, in one commit.
-    fn clone_at_once(
-        &self,
-        (policy, caller): (&dyn Policy, &Caller),
-        (ledger, plan): (&mut Ledger, &mut Plan),
-        (subvol, dir): (&Arc<Subvol>, u64),
-        mount: &Mount<'_>,
-    ) -> FsResult<(u64, u64)> {
-        let quiet = [Arc::clone(subvol)];
-        let through = Through { quiet: &quiet, changed: Some(&mount.subvol) };
-        let aim = |plan: &mut Plan| {
-            mount.lock(plan);
-            Ok(())
-        };
-        let change = |ledger: &mut Ledger, plan: &mut Plan| {
-            let vacancy = mount.vacancy(self, caller)?;
-            mount.check_clone((self, policy), (subvol, dir))?;
-            let purpose = purpose((mount.subvol.id.0, mount.dir, vacancy.cookie), mount.name);
-            let source = Member::get(self, subvol.id.0)?;
-            let copied = copy::plan(self, ledger, plan, (&source, dir), &purpose)?;
-            mount.plan(self, plan, &vacancy, (copied.id, dir))?;
-            let known = (copied.id, copied.record.lineage);
-            plan.effect(Effect::Copied(Box::new(copied)));
-            Ok(known)
-        };
-        execute_step(self, ledger, plan, through, (aim, change))
     }
 
     /// Clones into a subvolume that the clone inherits. That changes when the clone is mounted, and
@@ -262,6 +236,60 @@ impl Ops {
             at = above;
         }
         Ok(false)
+    }
+}
+
+/// A clone that is mounted in the same commit.
+pub struct CloneDirectory<'a> {
+    caller: &'a Caller,
+    /// What is copied, alone.
+    source: [Arc<Subvol>; 1],
+    dir: u64,
+    mount: &'a Mount<'a>,
+}
+
+impl<'a> CloneDirectory<'a> {
+    /// Of a directory of a subvolume, which is mounted below none that it inherits.
+    pub fn new(
+        caller: &'a Caller,
+        (source, dir): (&Arc<Subvol>, u64),
+        mount: &'a Mount<'a>,
+    ) -> CloneDirectory<'a> {
+        CloneDirectory { caller, source: [Arc::clone(source)], dir, mount }
+    }
+}
+
+impl Verb for CloneDirectory<'_> {
+    /// The number of the clone, and its lineage.
+    type Answer = (u64, u64);
+
+    fn through(&self) -> Through<'_> {
+        Through { quiet: &self.source, changed: Some(&self.mount.subvol) }
+    }
+
+    fn aim(&self, _at: &VerbContext<'_>, plan: &mut Plan) -> FsResult<()> {
+        self.mount.lock(plan);
+        Ok(())
+    }
+
+    fn plan(
+        &self,
+        at: &VerbContext<'_>,
+        ledger: &mut Ledger,
+        plan: &mut Plan,
+    ) -> FsResult<(u64, u64)> {
+        let CloneDirectory { caller, source: [source], dir, mount } = self;
+        let (fs, dir) = (at.fs, *dir);
+        let view = at.view(&mount.subvol);
+        let vacancy = mount.vacancy_in(fs, view, caller)?;
+        mount.check_clone((fs, at.policy), (source, dir))?;
+        let purpose = purpose((mount.subvol.id.0, mount.dir, vacancy.cookie), mount.name);
+        let member = Member::get(fs, source.id.0)?;
+        let copied = copy::plan(fs, ledger, plan, (&member, dir), &purpose)?;
+        mount.plan_in(view, plan, &vacancy, (copied.id, dir))?;
+        let known = (copied.id, copied.record.lineage);
+        plan.effect(Effect::Copied(Box::new(copied)));
+        Ok(known)
     }
 }
 

@@ -66,8 +66,9 @@ impl Verb for CreateSubvolume<'_> {
         Through { changed: Some(&self.mount.subvol), ..Through::default() }
     }
 
-    fn aim(&self, plan: &mut Plan) {
+    fn aim(&self, _at: &VerbContext<'_>, plan: &mut Plan) -> FsResult<()> {
         self.mount.lock(plan);
+        Ok(())
     }
 
     fn plan(&self, at: &VerbContext<'_>, ledger: &mut Ledger, plan: &mut Plan) -> FsResult<Entry> {

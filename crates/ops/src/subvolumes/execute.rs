@@ -8,7 +8,8 @@
 //! then still holds when its plan is committed: nothing is guessed.
 //!
 //! A [`Verb`] is a value that plans over any records, so a test looks at its plan without a store.
-//! Verbs that read for long, or with several commits, are functions over `execute` and its parts.
+//! What reads for long, such as the walk of `rmr`, is done before. Verbs with several commits are
+//! functions over `execute` and its parts.
 
 use std::sync::Arc;
 
@@ -65,8 +66,8 @@ pub trait Verb {
     /// The gates that it passes.
     fn through(&self) -> Through<'_>;
 
-    /// Names the locks.
-    fn aim(&self, plan: &mut Plan);
+    /// Names the locks. The gates are passed.
+    fn aim(&self, at: &VerbContext<'_>, plan: &mut Plan) -> FsResult<()>;
 
     /// Reads, and describes the change.
     fn plan(
@@ -83,11 +84,19 @@ pub(super) fn execute_verb<V: Verb>(
     ledger: MutexGuard<'_, Ledger>,
     verb: &V,
 ) -> FsResult<V::Answer> {
-    let aim = |plan: &mut Plan| {
-        verb.aim(plan);
-        Ok(())
-    };
+    let aim = |plan: &mut Plan| verb.aim(at, plan);
     execute(at.fs, ledger, verb.through(), aim, |ledger, plan| verb.plan(at, ledger, plan))
+}
+
+/// Executes a verb as one of several commits, with the ledger locked throughout.
+pub(super) fn execute_verb_step<V: Verb>(
+    at: &VerbContext<'_>,
+    (ledger, plan): (&mut Ledger, &mut Plan),
+    verb: &V,
+) -> FsResult<V::Answer> {
+    let aim = |plan: &mut Plan| verb.aim(at, plan);
+    let change = |ledger: &mut Ledger, plan: &mut Plan| verb.plan(at, ledger, plan);
+    execute_step(at.fs, ledger, plan, verb.through(), (aim, change))
 }
 
 /// Executes a verb: `aim` names the locks, `change` reads under them and plans.

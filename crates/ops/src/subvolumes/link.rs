@@ -76,10 +76,11 @@ impl Verb for RemoveSubvolume<'_> {
         Through { quiet: &self.child, changed: Some(&self.subvol) }
     }
 
-    fn aim(&self, plan: &mut Plan) {
+    fn aim(&self, _at: &VerbContext<'_>, plan: &mut Plan) -> FsResult<()> {
         let subvol = self.subvol.id.0;
         plan.lock(Lock::Object { subvol, ino: self.dir }, Mode::Shared);
         plan.lock(Lock::Name { subvol, dir: self.dir, hash: self.hash }, Mode::Exclusive);
+        Ok(())
     }
 
     fn plan(&self, at: &VerbContext<'_>, ledger: &mut Ledger, plan: &mut Plan) -> FsResult<()> {

@@ -59,6 +59,7 @@ mod shares;
 pub mod access;
 
 pub use above::parent_of_root;
+pub use clone::{CloneDirectory, Mount};
 pub use copied::Copied;
 pub use create::CreateSubvolume;
 pub use execute::{Gates, Through, Verb, VerbContext, execute, execute_through, execute_with};
@@ -66,4 +67,6 @@ pub use ledger::{Admin, Ledger};
 pub use link::{RemoveSubvolume, remove_link};
 pub use nested::{Access, Inside, Member, inside};
 pub use rename::{RenameAcross, Side, rename_across};
-pub use snapshot::plan_detach;
+pub use rmr::{Attempt, RemoveTree};
+pub use rollback::RollBack;
+pub use snapshot::{TakeSnapshot, plan_detach};

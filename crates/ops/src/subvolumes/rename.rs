@@ -124,11 +124,12 @@ impl Verb for RenameAcross<'_> {
         Through { quiet: &self.quiet, changed: None }
     }
 
-    fn aim(&self, plan: &mut Plan) {
+    fn aim(&self, _at: &VerbContext<'_>, plan: &mut Plan) -> FsResult<()> {
         for Side { subvol, dir, hash, .. } in [&self.source, &self.target] {
             let name = Lock::Name { subvol: subvol.id.0, dir: *dir, hash: *hash };
             plan.lock(name, Mode::Exclusive);
         }
+        Ok(())
     }
 
     fn plan(&self, at: &VerbContext<'_>, _ledger: &mut Ledger, plan: &mut Plan) -> FsResult<()> {

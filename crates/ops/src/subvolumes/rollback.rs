@@ -6,7 +6,7 @@
 //! copy. What was there waits to be reclaimed until nobody holds it: open files and working
 //! directories keep the old tree.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use format::detached_record::DetachedRecord;
@@ -18,17 +18,17 @@ use store::KeyRange;
 use vfs::FsResult;
 use volume::error::{from_store, inconsistent, malformed};
 use volume::locks::{Lock, Mode};
-use volume::subvol::node_of;
-use volume::view::{NameBuf, View};
+use volume::subvol::{Subvol, node_of};
+use volume::view::NameBuf;
 
-use super::access::directory_of;
+use super::access::{directory_in, directory_of};
 use super::copied::Copied;
 use super::copy::{self, Purpose};
-use super::execute::{Through, execute};
+use super::execute::{Through, Verb, VerbContext, execute_verb};
 use super::ledger::Ledger;
 use super::nested::Member;
 use super::owned::OwnedTree;
-use super::snapshot::plan_detach;
+use super::snapshot::plan_detach_in;
 use crate::Ops;
 use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
@@ -84,139 +84,9 @@ impl Ops {
         if self.snapshot_id(&name_key)? != Some(id) {
             return Err(FsError::Busy("the snapshot was replaced meanwhile; try again"));
         }
-        let source = Member::get(self, id)?;
         self.give_to_heirs(&mut ledger, &subvol)?;
-        let old = Member::get(self, subvol.id.0)?;
-        let is_root = ino == subvol.root;
-        let above = match old.record.parent.0 {
-            0 => None,
-            above => Some(self.subvol(SubvolId(above))?),
-        };
-        let quiet = [Arc::clone(&subvol)];
-        // Where a plain directory was, its own subvolume gets the name that points to the copy.
-        let changed = if is_root { above.as_ref() } else { quiet.first() };
-        // What holds behind the gate.
-        let seen = Cell::new(None);
-        let aim = |plan: &mut Plan| {
-            let record = directory_of(self, &subvol, ino)?;
-            let hangs = self.hangs(dir, &old, &record)?;
-            if let Hangs::In { subvol, dir, cookie } = hangs {
-                plan.lock(Lock::Name { subvol, dir, hash: cookie >> 8 }, Mode::Exclusive);
-                plan.lock(Lock::Object { subvol, ino: dir }, Mode::Shared);
-            }
-            seen.set(Some((hangs, record)));
-            Ok(())
-        };
-        let through = Through { quiet: &quiet, changed };
-        execute(self, ledger, through, aim, |ledger, plan| {
-            let Some((hangs, record)) = seen.take() else { return Ok(false) };
-            if !owned.holds(plan)? {
-                return Ok(false);
-            }
-            let copied = self.plan_copy(ledger, plan, &source, hangs)?;
-            let new = node_of(copied.id, copied.record.root);
-            let name = self.hang(policy, (ledger, plan), hangs, &copied)?;
-            plan.effect(Effect::Copied(Box::new(copied)));
-            if hangs == Hangs::Nowhere || self.is_shown(dir) {
-                // What cannot be read cannot be in a cache either, or will time out there.
-                let old_names = self.names_in(dir).unwrap_or_default();
-                plan.effect(Effect::TopReplaced(dir, new));
-                plan.effect(Effect::TopChanged(new, old_names));
-            }
-            self.detach_old(ledger, plan, &old, (ino, is_root), &record)?;
-            plan.effect(Effect::DirectoriesMoved);
-            plan.effect(Effect::DirectoryRehung);
-            plan.effect(Effect::ReplacedMuch);
-            if let Hangs::In { subvol, dir, .. } = hangs {
-                plan.effect(Effect::NameChanged(node_of(subvol, dir), name.into()));
-            }
-            Ok(true)
-        })
-    }
-
-    /// Plans the copy that takes the place of a directory.
-    fn plan_copy(
-        &self,
-        ledger: &mut Ledger,
-        plan: &mut Plan,
-        source: &Member,
-        hangs: Hangs,
-    ) -> FsResult<Copied> {
-        let parent = match hangs {
-            Hangs::In { subvol, dir, cookie } => (subvol, dir, cookie),
-            Hangs::Nowhere => (0, 0, 0),
-        };
-        let (read_only, snapshot, same_lineage) = (false, false, true);
-        let purpose = Purpose { read_only, snapshot, same_lineage, parent, name: b"" };
-        copy::plan(self, ledger, plan, (source, source.record.root), &purpose)
-    }
-
-    /// Where a directory of a subvolume hangs.
-    fn hangs(&self, dir: NodeId, of: &Member, record: &DirectoryRecord) -> FsResult<Hangs> {
-        let is_root = dir == of.subvol.root_node();
-        Ok(match (is_root, of.record.parent) {
-            (true, (0, ..)) if dir == self.root() => Hangs::Nowhere,
-            (true, (0, ..)) => return Err(FsError::NotFound),
-            (true, (subvol, dir, cookie)) => Hangs::In { subvol, dir, cookie },
-            (false, _) => {
-                let (dir, cookie) = (record.parent, record.parent_cookie);
-                Hangs::In { subvol: of.subvol.id.0, dir, cookie }
-            }
-        })
-    }
-
-    /// Points the name, or the volume's root, to the copy.
-    fn hang(
-        &self,
-        policy: &dyn Policy,
-        (ledger, plan): (&mut Ledger, &mut Plan),
-        hangs: Hangs,
-        copied: &Copied,
-    ) -> FsResult<Vec<u8>> {
-        let Hangs::In { subvol, dir, cookie } = hangs else {
-            ledger.set_root(plan.batch(), copied.id);
-            return Ok(Vec::new());
-        };
-        let above = self.subvol(SubvolId(subvol))?;
-        let tree = above.tree();
-        let (view, mut name) = (View::new(&*self.store, tree), NameBuf::empty());
-        let found = view.entry_at(dir, cookie, &mut name)?;
-        let found = found.filter(|found| found.ino == copied.record.root).ok_or_else(|| {
-            inconsistent(tree, "a directory is not in its recorded parent", copied.record.root)
-        })?;
-        policy.may_replace((&above, view), (dir, name.as_bytes()))?;
-        let entry = EntryRecord {
-            chained: found.chained,
-            ino: found.ino,
-            name: name.as_bytes(),
-            target: Target::Subvolume(copied.id),
-        };
-        plan.put_entry(tree, dir, cookie, &entry);
-        Ok(name.as_bytes().to_vec())
-    }
-
-    /// Has what was there wait to be reclaimed.
-    fn detach_old(
-        &self,
-        ledger: &mut Ledger,
-        plan: &mut Plan,
-        old: &Member,
-        (ino, is_root): (u64, bool),
-        record: &DirectoryRecord,
-    ) -> FsResult<()> {
-        if is_root {
-            return plan_detach(self, ledger, plan, old.subvol.id.0).map(drop);
-        }
-        let record = DirectoryRecord { detached: true, ..*record };
-        plan.put_directory(old.subvol.tree(), ino, &record);
-        let waits = DetachedRecord::Directory {
-            subvolume: old.subvol.id.0,
-            directory: ino,
-            kept_while_held: true,
-        };
-        ledger.detach(plan.batch(), waits);
-        plan.effect(Effect::Detached);
-        Ok(())
+        let verb = RollBack::new(self, dir, id, owned)?;
+        execute_verb(&VerbContext::new(self, policy), ledger, &verb)
     }
 
     /// The names of a directory.
@@ -237,5 +107,180 @@ impl Ops {
             }
         }
         Ok(names)
+    }
+}
+
+/// The roll-back of a directory to a snapshot.
+pub struct RollBack<'a, 'o> {
+    dir: NodeId,
+    source: Member,
+    old: Member,
+    /// The subvolume that the directory is in, alone.
+    quiet: [Arc<Subvol>; 1],
+    /// What it is mounted in.
+    above: Option<Arc<Subvol>>,
+    owned: RefCell<&'a mut OwnedTree<'o>>,
+    /// What holds behind the gate.
+    seen: Cell<Option<(Hangs, DirectoryRecord)>>,
+}
+
+impl<'a, 'o> RollBack<'a, 'o> {
+    /// Of a directory, to the snapshot of a number, as far as the caller owns what is there. The
+    /// ledger is locked, and the heirs of the directory's subvolume have theirs.
+    pub fn new(
+        fs: &Ops,
+        dir: NodeId,
+        snapshot: u64,
+        owned: &'a mut OwnedTree<'o>,
+    ) -> FsResult<RollBack<'a, 'o>> {
+        let (subvol, _) = fs.place(dir)?;
+        let old = Member::get(fs, subvol.id.0)?;
+        let above = match old.record.parent.0 {
+            0 => None,
+            above => Some(fs.subvol(SubvolId(above))?),
+        };
+        let (source, owned) = (Member::get(fs, snapshot)?, RefCell::new(owned));
+        Ok(RollBack { dir, source, old, quiet: [subvol], above, owned, seen: Cell::new(None) })
+    }
+
+    fn ino(&self) -> u64 {
+        self.dir.ino().0
+    }
+
+    fn is_root(&self) -> bool {
+        self.ino() == self.quiet[0].root
+    }
+
+    /// Plans the copy that takes the place of a directory.
+    fn plan_copy(
+        &self,
+        fs: &Ops,
+        ledger: &mut Ledger,
+        plan: &mut Plan,
+        hangs: Hangs,
+    ) -> FsResult<Copied> {
+        let parent = match hangs {
+            Hangs::In { subvol, dir, cookie } => (subvol, dir, cookie),
+            Hangs::Nowhere => (0, 0, 0),
+        };
+        let (read_only, snapshot, same_lineage) = (false, false, true);
+        let purpose = Purpose { read_only, snapshot, same_lineage, parent, name: b"" };
+        copy::plan(fs, ledger, plan, (&self.source, self.source.record.root), &purpose)
+    }
+
+    /// Where the directory hangs.
+    fn hangs(&self, fs: &Ops, record: &DirectoryRecord) -> FsResult<Hangs> {
+        let of = &self.old;
+        let is_root = self.dir == of.subvol.root_node();
+        Ok(match (is_root, of.record.parent) {
+            (true, (0, ..)) if self.dir == fs.root() => Hangs::Nowhere,
+            (true, (0, ..)) => return Err(FsError::NotFound),
+            (true, (subvol, dir, cookie)) => Hangs::In { subvol, dir, cookie },
+            (false, _) => {
+                let (dir, cookie) = (record.parent, record.parent_cookie);
+                Hangs::In { subvol: of.subvol.id.0, dir, cookie }
+            }
+        })
+    }
+
+    /// Has what was there wait to be reclaimed.
+    fn detach_old(
+        &self,
+        at: &VerbContext<'_>,
+        ledger: &mut Ledger,
+        plan: &mut Plan,
+        record: &DirectoryRecord,
+    ) -> FsResult<()> {
+        let (old, ino) = (&self.old.subvol, self.ino());
+        if self.is_root() {
+            return plan_detach_in(at.reads, ledger, plan, old.id.0).map(drop);
+        }
+        let record = DirectoryRecord { detached: true, ..*record };
+        plan.put_directory(old.tree(), ino, &record);
+        let waits = DetachedRecord::Directory {
+            subvolume: old.id.0,
+            directory: ino,
+            kept_while_held: true,
+        };
+        ledger.detach(plan.batch(), waits);
+        plan.effect(Effect::Detached);
+        Ok(())
+    }
+}
+
+/// Points the name, or the volume's root, to the copy.
+fn hang(
+    at: &VerbContext<'_>,
+    (ledger, plan): (&mut Ledger, &mut Plan),
+    hangs: Hangs,
+    copied: &Copied,
+) -> FsResult<Vec<u8>> {
+    let Hangs::In { subvol, dir, cookie } = hangs else {
+        ledger.set_root(plan.batch(), copied.id);
+        return Ok(Vec::new());
+    };
+    let above = at.fs.subvol(SubvolId(subvol))?;
+    let (view, mut name) = (at.view(&above), NameBuf::empty());
+    let found = view.entry_at(dir, cookie, &mut name)?;
+    let found = found.filter(|found| found.ino == copied.record.root).ok_or_else(|| {
+        inconsistent(view.tree, "a directory is not in its recorded parent", copied.record.root)
+    })?;
+    at.policy.may_replace((&above, view), (dir, name.as_bytes()))?;
+    let entry = EntryRecord {
+        chained: found.chained,
+        ino: found.ino,
+        name: name.as_bytes(),
+        target: Target::Subvolume(copied.id),
+    };
+    plan.put_entry(view.tree, dir, cookie, &entry);
+    Ok(name.as_bytes().to_vec())
+}
+
+impl Verb for RollBack<'_, '_> {
+    /// `false`: so much changed in what is there since that was checked that nothing is planned.
+    type Answer = bool;
+
+    fn through(&self) -> Through<'_> {
+        // Where a plain directory was, its own subvolume gets the name that points to the copy.
+        let changed = if self.is_root() { self.above.as_ref() } else { self.quiet.first() };
+        Through { quiet: &self.quiet, changed }
+    }
+
+    fn aim(&self, at: &VerbContext<'_>, plan: &mut Plan) -> FsResult<()> {
+        let [subvol] = &self.quiet;
+        let record = directory_in(at.fs, subvol, at.view(subvol), self.ino())?;
+        let hangs = self.hangs(at.fs, &record)?;
+        if let Hangs::In { subvol, dir, cookie } = hangs {
+            plan.lock(Lock::Name { subvol, dir, hash: cookie >> 8 }, Mode::Exclusive);
+            plan.lock(Lock::Object { subvol, ino: dir }, Mode::Shared);
+        }
+        self.seen.set(Some((hangs, record)));
+        Ok(())
+    }
+
+    fn plan(&self, at: &VerbContext<'_>, ledger: &mut Ledger, plan: &mut Plan) -> FsResult<bool> {
+        let (fs, dir) = (at.fs, self.dir);
+        let Some((hangs, record)) = self.seen.take() else { return Ok(false) };
+        if !self.owned.borrow_mut().holds(plan)? {
+            return Ok(false);
+        }
+        let copied = self.plan_copy(fs, ledger, plan, hangs)?;
+        let new = node_of(copied.id, copied.record.root);
+        let name = hang(at, (ledger, plan), hangs, &copied)?;
+        plan.effect(Effect::Copied(Box::new(copied)));
+        if hangs == Hangs::Nowhere || fs.is_shown(dir) {
+            // What cannot be read cannot be in a cache either, or will time out there.
+            let old_names = fs.names_in(dir).unwrap_or_default();
+            plan.effect(Effect::TopReplaced(dir, new));
+            plan.effect(Effect::TopChanged(new, old_names));
+        }
+        self.detach_old(at, ledger, plan, &record)?;
+        plan.effect(Effect::DirectoriesMoved);
+        plan.effect(Effect::DirectoryRehung);
+        plan.effect(Effect::ReplacedMuch);
+        if let Hangs::In { subvol, dir, .. } = hangs {
+            plan.effect(Effect::NameChanged(node_of(subvol, dir), name.into()));
+        }
+        Ok(true)
     }
 }

@@ -5,6 +5,7 @@
 //! directory, not mounted anywhere. So a roll-back keeps a directory's snapshots, a clone has
 //! none, and they outlive the directory.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -19,10 +20,10 @@ use volume::SnapshotInfo;
 use volume::error::{from_store, inconsistent, malformed};
 use volume::subvol::{Subvol, VOLUME, read_record};
 
-use super::access::directory_of;
+use super::access::{directory_in, directory_of};
 use super::copied::Copied;
 use super::copy::{self, Purpose};
-use super::execute::{Through, execute};
+use super::execute::{Through, Verb, VerbContext, execute, execute_verb};
 use super::ledger::Ledger;
 use super::nested::Member;
 use crate::Ops;
@@ -30,7 +31,7 @@ use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
 
 /// Adds to the plan of a snapshot, and may change the record that the snapshot gets.
-pub(super) type Also<'a> = &'a mut dyn FnMut(&mut Plan, &mut Copied) -> FsResult<()>;
+pub type Also<'a> = &'a mut dyn FnMut(&mut Plan, &mut Copied) -> FsResult<()>;
 
 impl Ops {
     /// Takes a snapshot of a directory: of all that was written before the call.
@@ -67,32 +68,8 @@ impl Ops {
         also: Also<'_>,
     ) -> FsResult<SnapshotInfo> {
         let ledger = self.lock_to_copy(by, (source, ino), (source.id.0, ino))?;
-        let key = key::snapshot_name(of.lineage, ino, name);
-        if self.snapshot_id(&key)?.is_some() {
-            return Err(FsError::Exists);
-        }
-        let same_lineage = source.lineage == of.lineage;
-        let (snapshot, parent) = (true, (0, 0, 0));
-        let purpose = Purpose { read_only: true, snapshot, same_lineage, parent, name };
-        let quiet = [Arc::clone(source)];
-        let through = Through { quiet: &quiet, changed: None };
-        execute(
-            self,
-            ledger,
-            through,
-            |_| Ok(()),
-            |ledger, plan| {
-                directory_of(self, source, ino)?;
-                let member = Member::get(self, source.id.0)?;
-                let mut copied = copy::plan(self, ledger, plan, (&member, ino), &purpose)?;
-                also(plan, &mut copied)?;
-                plan.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
-                let info = info(copied.id, &copied.record);
-                plan.effect(Effect::Copied(Box::new(copied)));
-                plan.effect(Effect::SnapshotChanged(of.node(ino), name.into()));
-                Ok(info)
-            },
-        )
+        let verb = TakeSnapshot::new(self, (source, of, ino), name, also)?;
+        execute_verb(&VerbContext::new(self, by.0), ledger, &verb)
     }
 
     /// The snapshots of a directory, by name.
@@ -335,6 +312,68 @@ impl Ops {
             found.push((name.to_vec(), number(item.value)?));
         }
         Ok(found)
+    }
+}
+
+/// A directory of a subvolume as a snapshot of the same directory of another, or of that one.
+pub struct TakeSnapshot<'a> {
+    /// What is copied, alone.
+    source: [Arc<Subvol>; 1],
+    of: &'a Subvol,
+    ino: u64,
+    name: &'a [u8],
+    key: Vec<u8>,
+    also: RefCell<Also<'a>>,
+}
+
+impl<'a> TakeSnapshot<'a> {
+    /// Under a name that no snapshot of the directory has. The ledger is locked.
+    pub fn new(
+        fs: &Ops,
+        (source, of, ino): (&Arc<Subvol>, &'a Subvol, u64),
+        name: &'a [u8],
+        also: Also<'a>,
+    ) -> FsResult<TakeSnapshot<'a>> {
+        let key = key::snapshot_name(of.lineage, ino, name);
+        if fs.snapshot_id(&key)?.is_some() {
+            return Err(FsError::Exists);
+        }
+        let (source, also) = ([Arc::clone(source)], RefCell::new(also));
+        Ok(TakeSnapshot { source, of, ino, name, key, also })
+    }
+}
+
+impl Verb for TakeSnapshot<'_> {
+    type Answer = SnapshotInfo;
+
+    fn through(&self) -> Through<'_> {
+        Through { quiet: &self.source, changed: None }
+    }
+
+    fn aim(&self, _at: &VerbContext<'_>, _plan: &mut Plan) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn plan(
+        &self,
+        at: &VerbContext<'_>,
+        ledger: &mut Ledger,
+        plan: &mut Plan,
+    ) -> FsResult<SnapshotInfo> {
+        let TakeSnapshot { source: [source], of, ino, name, key, also } = self;
+        let (fs, ino) = (at.fs, *ino);
+        directory_in(fs, source, at.view(source), ino)?;
+        let same_lineage = source.lineage == of.lineage;
+        let (snapshot, parent) = (true, (0, 0, 0));
+        let purpose = Purpose { read_only: true, snapshot, same_lineage, parent, name };
+        let member = Member::get(fs, source.id.0)?;
+        let mut copied = copy::plan(fs, ledger, plan, (&member, ino), &purpose)?;
+        (*also.borrow_mut())(plan, &mut copied)?;
+        plan.batch().put(VOLUME, key, &copied.id.to_le_bytes());
+        let info = info(copied.id, &copied.record);
+        plan.effect(Effect::Copied(Box::new(copied)));
+        plan.effect(Effect::SnapshotChanged(of.node(ino), (*name).into()));
+        Ok(info)
     }
 }
 

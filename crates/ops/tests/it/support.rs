@@ -1,11 +1,16 @@
-//! A volume in memory with operations alone, and a policy that does nothing, or that is strict.
+//! A volume with operations alone, over records that are in no store; and a policy that does
+//! nothing, or that is strict.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
 use format::inode_record::InodeRecord;
+use format::key::{self, Part};
 use format::quota::Charge;
+use format::subvolume_record::SubvolumeRecord;
+use format::volume::{EngineKind, Home, VolumeHeader};
 use inode::{Caller, FsError, Kind, NameHash, NodeId};
 use ops::Ops;
 use ops::execute::Context;
@@ -16,35 +21,94 @@ use ops::posix::mknod::NewName;
 use ops::posix::unlink::OldName;
 use ops::subvolumes::Ledger;
 use store::TreeId;
-use testing::{MemStore, SimEnv, sim_env};
+use testing::{SimEnv, sim_env};
 use vfs::{FsResult, NewNode};
-use volume::subvol::Subvol;
+use volume::numbers::{Numbers, ROOT_INO};
+use volume::subvol::{Subvol, VOLUME};
 use volume::view::View;
-use volume::{Core, FormatOptions, OpenOptions, QuotaInfo, record_copies};
+use volume::{Core, OpenOptions, QuotaInfo, record_copies};
+
+use crate::recorded::{Recorded, mounted_at};
 
 /// A new file.
 pub(crate) const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
-/// An empty volume.
-pub(crate) fn volume() -> (SimEnv, Arc<MemStore>, Ops) {
-    let (env, store) = (sim_env(1), Arc::new(MemStore::new()));
-    let format = FormatOptions { root_mode: 0o777, ..FormatOptions::default() };
-    let made = opening::create::format_on(&env.env(), &*store, &format);
-    let header = made.expect("an empty store");
-    let hash = NameHash::new(header.hash_key);
-    let below = record_copies::over(Arc::<MemStore>::clone(&store)).expect("it is in memory");
+/// A subvolume that the root directory of the volume has, as "made": its number and its root's.
+pub(crate) const MADE: (u64, u64) = (2, 60);
+/// The snapshot "before" of directory 71.
+pub(crate) const BEFORE: u64 = 3;
+
+/// A volume whose records are in no store: directory 71 is "dir" in its root directory.
+pub(crate) fn volume() -> (SimEnv, Ops) {
+    let (env, hash) = (sim_env(1), NameHash::new([7; 16]));
+    let header = VolumeHeader {
+        volume_id: [1; 16],
+        engine: EngineKind::Btree,
+        hash_key: [7; 16],
+        created: 1,
+        snapshot_dir: b".snapshots".to_vec(),
+        home: Home::Directory,
+        inode_home: 0,
+    };
+    let below = record_copies::over(Arc::new(recorded(&hash))).expect("it is in memory");
     let core = Core::open(env.env(), below, header, &OpenOptions::default(), hash);
-    let ops = Ops::open(core.expect("it was made just now"));
-    (env, store, ops.expect("it was made just now"))
+    let mut core = core.expect("all records are there");
+    core.numbers = Numbers::of_reserved(1000..2000);
+    (env, Ops::open(core).expect("all records are there"))
 }
 
-/// Keys and values.
-pub(crate) type Contents = Vec<(Vec<u8>, Vec<u8>)>;
+/// The records of that volume.
+fn recorded(hash: &NameHash) -> Recorded {
+    let [tree, made, before] = [0, 1, 2].map(|at| TreeId(key::FIRST_TREE + at));
+    let mut recorded = Recorded::of_root(1);
+    recorded.add(1, &mounted_at(tree, ROOT_INO, (0, 0, 0)));
+    let cookie = |name: &[u8]| key::cookie(hash.hash(name), 0);
+    let mount = (1, ROOT_INO, cookie(b"made"));
+    recorded.add(MADE.0, &SubvolumeRecord { lineage: 2, ..mounted_at(made, MADE.1, mount) });
+    let (read_only, name) = (true, b"before".to_vec());
+    let source = (1, 71);
+    let snapshot = mounted_at(before, 71, (0, 0, 0));
+    let snapshot = SubvolumeRecord { read_only, snapshot: true, name, source, ..snapshot };
+    recorded.add(BEFORE, &snapshot);
+    recorded.set(VOLUME, &key::snapshot_name(1, 71, b"before"), &BEFORE.to_le_bytes());
+    let mut directory = |tree, ino, record: DirectoryRecord| {
+        recorded.set(tree, &key::directory(ino, Part::Attributes), &record.encode());
+    };
+    let in_root = DirectoryRecord { parent_cookie: cookie(b"dir"), ..directory_record() };
+    directory(tree, ROOT_INO, DirectoryRecord { entries: 2, ..directory_record() });
+    directory(tree, 70, directory_record());
+    directory(tree, 71, in_root);
+    directory(made, MADE.1, DirectoryRecord { entries: 0, parent: MADE.1, ..directory_record() });
+    directory(before, 71, in_root);
+    let mut enter = |name: &[u8], ino, target| {
+        let mut value = Vec::new();
+        EntryRecord { chained: false, ino, name, target }.encode(&mut value);
+        recorded.set(tree, &key::entry(ROOT_INO, cookie(name), Part::Attributes), &value);
+    };
+    enter(b"made", MADE.1, Target::Subvolume(MADE.0));
+    enter(b"dir", 71, Target::Directory);
+    recorded
+}
 
-/// All keys and values of all trees.
-pub(crate) fn all(store: &MemStore) -> Vec<(TreeId, Contents)> {
-    let trees = store.trees().into_iter();
-    trees.map(|tree| (tree, store.dump(tree).expect("it is in memory"))).collect()
+/// A directory of one entry, in the root directory.
+pub(crate) fn directory_record() -> DirectoryRecord {
+    DirectoryRecord {
+        entries: 1,
+        subdirectories: 0,
+        mtime: 1,
+        ctime: 1,
+        atime: 1,
+        btime: 1,
+        parent: ROOT_INO,
+        parent_cookie: 0,
+        mode: 0o777,
+        uid: 0,
+        gid: 0,
+        has_xattrs: false,
+        detached: false,
+        elsewhere: None,
+        charge: None,
+    }
 }
 
 /// A name that is to be made.

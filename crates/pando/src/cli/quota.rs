@@ -150,6 +150,8 @@ mod tests {
     fn users_and_groups_have_names_and_numbers() {
         assert_eq!((user("root"), group("root")), (Ok(0), Ok(0)));
         assert_eq!((user("4001"), group("4001")), (Ok(4001), Ok(4001)));
-        assert!(user("no such user").is_err() && group("4294967296").is_err());
+        let (user, group) = (user("no such user"), group("4294967296"));
+        assert_eq!(user, Err("there is no user no such user".to_owned()));
+        assert_eq!(group, Err("there is no group 4294967296".to_owned()));
     }
 }

@@ -252,7 +252,7 @@ fn wrong(message: String) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arguments, sort};
+    use super::{Arguments, FailureKind, sort};
 
     #[test]
     fn options_are_accepted_anywhere_before_a_test() {
@@ -264,9 +264,17 @@ mod tests {
             (Some(3), true, true, false)
         );
         assert!(taken.sort.is_some_and(|sort| sort.descending));
-        for wrong in [&["--limit"][..], &["--limit", "x"], &["--sort", "x"], &["-L"], &["--foo"]] {
+        for (wrong, what) in [
+            (&["--limit"][..], "--limit needs an argument"),
+            (&["--limit", "x"], "--limit needs a number, not 'x'"),
+            (&["--sort", "x"], "not 'x'"),
+            (&["-L"], "-L"),
+            (&["--foo"], "--foo"),
+        ] {
             let words: Vec<_> = wrong.iter().map(Into::into).collect();
-            assert!(Arguments::parse(&words).is_err(), "{wrong:?}");
+            let failure = Arguments::parse(&words).err().expect("it is refused");
+            assert_eq!(failure.kind, FailureKind::Invalid, "{wrong:?}: {failure:?}");
+            assert!(failure.message.contains(what), "{wrong:?}: {failure:?}");
         }
         assert!(sort(b"mtime:asc").is_ok_and(|sort| !sort.descending));
     }

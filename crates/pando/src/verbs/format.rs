@@ -343,12 +343,13 @@ mod tests {
         assert!(log.is_dir());
         let voldir = place.path().join("volume");
         std::fs::create_dir(&voldir).unwrap();
-        assert!(with_log_in(&voldir, &log, broken).is_err());
+        let refused = || with_log_in(&voldir, &log, broken).expect_err("no volume today").kind;
+        assert_eq!(refused(), FailureKind::Busy);
         drop(others);
-        assert!(with_log_in(&voldir, &log, broken).is_err());
+        assert_eq!(refused(), FailureKind::Other, "as `broken` is");
         assert!(log.is_dir(), "it was there before");
         std::fs::remove_dir(&log).unwrap();
-        assert!(with_log_in(&voldir, &log, broken).is_err());
+        assert_eq!(refused(), FailureKind::Other, "as `broken` is");
         assert!(!log.exists() && std::fs::read_dir(&voldir).unwrap().next().is_none());
     }
 

@@ -217,7 +217,7 @@ fn purge(fs: &Governed, home: &Home, batch: Batch) -> FsResult<bool> {
         return Ok(false);
     };
     let name = batch.name();
-    match fs.rmr_now(&Caller::root(), subvol.node(trash.ino), name.as_bytes()) {
+    match fs.rmr_now(&fs.policies(), &Caller::root(), subvol.node(trash.ino), name.as_bytes()) {
         Ok(_) => {
             fs.trash.forget();
             Ok(true)

@@ -18,6 +18,16 @@ fn repair(device: &SimDevice) -> Result<()> {
     Log::write_headers(&env(device), "log", VOLUME, &options(), Lsn(0))
 }
 
+/// That an error is of a file, which it names: damage, or a newer format.
+#[track_caller]
+pub(in crate::log) fn assert_damage<T: std::fmt::Debug>(path: &str, end: &Result<T>, what: &str) {
+    match end {
+        Err(Error::Corrupt(corruption)) => assert_eq!(corruption.file, path, "{what}"),
+        Err(Error::NewerFormat { file, .. }) => assert_eq!(file, path, "{what}"),
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
 /// Damages a header in one of several ways.
 fn strike(device: &SimDevice, path: &str, how: u64) {
     match how {
@@ -37,7 +47,7 @@ fn a_damaged_header_costs_no_record() {
             let device = whole.copy();
             strike(&device, path, how);
             let what = format!("{path}, {how}");
-            assert!(replayed(&device).is_err(), "{what}: opened with it");
+            assert_damage(path, &replayed(&device), &what);
             let before = files(&device);
             let found = looked(&device, 0);
             assert_eq!(found.end.unwrap().replayed, COUNT, "{what}");
@@ -80,7 +90,11 @@ fn a_header_is_rewritten_only_if_all_its_fields_are_known() {
         hurt(&device);
         let before = files(&device);
         let found = looked(&device, 0);
-        assert!(found.end.is_err(), "{what}: {found:?}");
+        let is_of_segment = matches!(
+            &found.end,
+            Err(Error::Corrupt(of)) if segments.iter().any(|(_, path)| *path == of.file)
+        );
+        assert!(is_of_segment, "{what}: {found:?}");
         assert!(found.findings.iter().all(|one| one.remedy == Remedy::ByHand), "{what}");
         repair(&device).ok();
         assert!(files(&device) == before, "{what}: something was written");
@@ -239,8 +253,8 @@ fn an_old_copy_of_a_segment_is_reported_if_another_file_or_the_state_has_more() 
     assert!(middle != last);
     let older = sim.device.copy();
     assert_eq!(append(COUNT), last, "the seed makes it the same segment");
-    assert!(put_back(&middle, &old, 0).is_err());
-    assert!(put_back(&last, &older, COUNT).is_err());
+    assert_damage(&middle, &put_back(&middle, &old, 0), "an old state of one in the middle");
+    assert_damage(&last, &put_back(&last, &older, COUNT), "an old state of the last one");
     assert_eq!(put_back(&last, &older, 0).unwrap().replayed, COUNT - 10);
 }
 
@@ -254,7 +268,14 @@ fn a_misnamed_segment_is_reported() {
         device.delete(path);
         let found = looked(&device, 0);
         // If the last one is missing, the misnamed file is the only evidence.
-        assert!(found.end.is_err() && replayed(&device).is_err(), "{path}");
+        let is_missing = |end: &Error| match end {
+            Error::Missing { record, .. } => *record == Some(*first),
+            Error::Corrupt(of) => of.expected.starts_with(&format!("record {first},")),
+            _ => false,
+        };
+        assert!(found.end.as_ref().is_err_and(is_missing), "{path}: {found:?}");
+        let opened = replayed(&device);
+        assert!(opened.as_ref().is_err_and(is_missing), "{path}: {opened:?}");
         let name = format!("give it its own name: {first:016x}.log");
         assert!(found.findings[0].what.ends_with(&name), "{:?}", found.findings);
         let before = files(&device);
@@ -279,7 +300,7 @@ fn a_copy_beside_a_damaged_segment_is_kept_for_the_administrator() {
         let stray = copy(&device, path, COUNT + 50);
         device.flip_bit(path, 8 * (device.read_file(path).len() as u64 / 4));
         let found = looked(&device, 0);
-        assert!(found.end.is_err(), "{path}");
+        assert_damage(path, &found.end, path);
         let reported = found.findings.iter().find(|finding| finding.file == stray).unwrap();
         let name = format!("give it its own name: {first:016x}.log if it is whole");
         assert!(reported.what.contains(&name) && reported.remedy == Remedy::ByHand, "{reported:?}");
