@@ -1,10 +1,11 @@
 //! Where records go: framed, counted, and digested. Those that the receiver has already are
 //! counted only; of an increment they must be the same steps.
 
-use format::stream::{Head, Record, preamble};
+use format::stream::{Head, Record, VERSION, VERSION_WITHOUT_PROPERTIES, preamble};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{Error, Result};
+use crate::send::SendOptions;
 use crate::steps::Steps;
 
 /// Bytes that are handed on at once.
@@ -41,11 +42,12 @@ impl<'a> Out<'a> {
         emit: Emit<'a>,
         head: &Head<'_>,
         steps: Option<u64>,
-        dry_run: bool,
+        options: &SendOptions,
     ) -> Out<'a> {
+        let version = if options.no_properties { VERSION_WITHOUT_PROPERTIES } else { VERSION };
         let mut out = Out {
             emit,
-            buffer: preamble().to_vec(),
+            buffer: preamble(version).to_vec(),
             digest: Xxh3::new(),
             skipped: head.skipped,
             steps: steps.map(|expected| (Steps::default(), expected)),
@@ -53,7 +55,7 @@ impl<'a> Out<'a> {
             records: 0,
             sent: (0, 0),
             stream_bytes: 0,
-            dry_run,
+            dry_run: options.dry_run,
             open: None,
         };
         Record::Head(head.clone()).encode(&mut out.buffer);

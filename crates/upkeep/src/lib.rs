@@ -46,6 +46,7 @@ pub mod collect;
 pub mod reclaim;
 pub mod distinct;
 
+pub use policy::quota::Lifted;
 pub use reclaim::Waiting;
 pub use scan::{
     KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,

@@ -108,8 +108,9 @@ mod tests {
         check(&mut export, &root, u64::MAX).unwrap();
         assert_eq!(export, Call::Export { path, memory: MEMORY_OF_USERS });
         let (base, token, hold) = (None, None, None);
+        let (memory, dry_run, properties) = (u64::MAX, false, true);
         let mut send =
-            Call::Send { base, snapshot: path, token, memory: u64::MAX, dry_run: false, hold };
+            Call::Send { base, snapshot: path, token, memory, dry_run, hold, properties };
         check(&mut send, &root, u64::MAX).unwrap();
         assert!(matches!(send, Call::Send { memory: MEMORY_OF_USERS, .. }));
         check(&mut Call::Stat { path }, &user, u64::MAX).unwrap();

@@ -5,7 +5,8 @@
 //! a snapshot that was not taken, and as well what follows one (old ones are deleted, all of it
 //! becomes durable). Old ones are deleted also after one that could not be taken: on a full disk
 //! that makes the space for it. A daemon that starts does not know what failed to follow the last
-//! snapshot; the next one makes up for it.
+//! snapshot; the next one makes up for it. A directory that only receives snapshots gets no others,
+//! and old ones are deleted there as anywhere.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -188,7 +189,9 @@ fn run(
     };
     let groups = groups_of(info);
     let mut taken = Ok(());
-    if is_due {
+    // What is received has a snapshot already; a second one could have the name of the next.
+    let rests = is_due && equals_received(fs, dir)?;
+    if is_due && !rests {
         volume.catch_up();
         let name = retention::name(&info.schedule.prefix, at);
         match fs.snapshot_scheduled((info, groups.clone()), dir, &name, now) {
@@ -202,7 +205,7 @@ fn run(
             Err(error) => taken = Err(error),
         }
     }
-    let is_taken = is_due && taken.is_ok();
+    let is_taken = is_due && !rests && taken.is_ok();
     let pruned = prune(fs, (info, groups), dir, at);
     // What was taken is durable even if something could not be deleted.
     let synced = fs.sync();
@@ -215,7 +218,22 @@ fn run(
         let message = format!("cannot delete what it no longer keeps: {}", failure.message);
         failed(Failure { message, ..failure })
     })?;
-    Ok(Ran::Done)
+    // It stays due, until something is changed there.
+    if rests { Ok(next()) } else { Ok(Ran::Done) }
+}
+
+/// Whether a directory is a copy that only receives: it equals its newest snapshot, and that was
+/// received.
+fn equals_received(fs: &Volume, dir: inode::NodeId) -> FsResult<bool> {
+    let listed = fs.snapshot_list(&Caller::root(), dir)?;
+    let Some(newest) = listed.iter().max_by_key(|one| (one.created, one.subvol)) else {
+        return Ok(false);
+    };
+    if !fs.received(newest.subvol)?.is_some_and(|record| record.is_complete) {
+        return Ok(false);
+    }
+    // One that cannot be compared is not known to be a copy.
+    Ok(transfer::equals(fs, &Caller::root(), (newest.root, dir)).unwrap_or(false))
 }
 
 /// The groups of the user who set a schedule, as a login would have them.
