@@ -3,14 +3,15 @@
 //! They are the last records of a stream, and the receiver keeps them until the whole was
 //! verified. What is set is found by three states: what the stream had of the base, what the
 //! destination has, and what the stream has. What was changed at the destination stays, and is
-//! reported. A new quota is set in the stage, so that the snapshot has its mark; everything else
-//! takes effect when the destination is visible.
+//! reported. Everything takes effect when the destination is visible. A quota is set again after
+//! each increment: snapshots that were received have no marks of quotas, so that a directory can
+//! move in a stage from one quota to another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use format::property::{self, Property};
 use format::stream::{PROPERTIES_MAX, Record};
-use fs::{FileSystem, Fs, FsResult, SnapshotInfo};
+use fs::{Fs, FsResult, SnapshotInfo};
 use inode::{Caller, FsError, Kind, NodeId};
 
 use crate::error::{At, Error, Result};
@@ -236,34 +237,6 @@ impl Plan {
         }
     }
 
-    /// Sets in a stage the quotas that it has not yet: so the snapshot has their marks.
-    pub(crate) fn prepare(&mut self, fs: &Fs, caller: &Caller, stage: NodeId) -> Result<()> {
-        let quotas: Vec<_> =
-            self.wanted.iter().filter(|(key, _)| key.1 == property::QUOTA).collect();
-        if quotas.is_empty() {
-            return Ok(());
-        }
-        let (known, mut walk) = (below(fs, caller, stage)?, Walk::new(fs, caller, stage));
-        let mut failed = Vec::new();
-        for (key, (path, quota)) in quotas {
-            if known.contains_key(key) {
-                continue;
-            }
-            let path = fs.path_below(stage, key.0)?.unwrap_or_else(|| path.clone());
-            let set = walk.entry(&path).and_then(|held| match held.node().ino().0 == key.0 {
-                true => fs.property_set(caller, held.node(), quota).at(&path),
-                // The directory is gone.
-                false => Ok(()),
-            });
-            if let Err(error) = set {
-                failed.push((*key, path, error.to_string()));
-            }
-        }
-        self.failed.extend(failed.iter().map(|(key, ..)| *key));
-        self.left_out.append(&mut failed);
-        Ok(())
-    }
-
     /// Gives what is visible now its properties, and notes them with the snapshot. What cannot be
     /// set is reported.
     pub(crate) fn apply(
@@ -294,7 +267,8 @@ impl Plan {
                 });
                 if let Err(error) = done {
                     // Where the destination had it, and the directory went, nobody misses it.
-                    if self.noted.contains_key(&key) || is_removed {
+                    let is_gone = matches!(error, Error::At { error: FsError::NotFound, .. });
+                    if !is_gone || self.noted.contains_key(&key) {
                         self.left_out.push((key, path, error.to_string()));
                         self.failed.insert(key);
                     }

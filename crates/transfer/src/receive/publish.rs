@@ -44,8 +44,7 @@ impl<'a> Receiver<'a> {
         work.apply.settle()?;
         let Some(base) = &work.base else {
             let nodes = (stage.node(), stage.node());
-            let mut plan = self.plan(work, None)?;
-            plan.prepare(fs, caller, stage.node())?;
+            let plan = self.plan(work, None)?;
             let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
             stage.publish(name)?;
             Stage::remove_others(fs, caller, (parent, name), work.origin);
@@ -61,8 +60,7 @@ impl<'a> Receiver<'a> {
         }
         // It was compared at the beginning: the stream may have taken long.
         self.check_unchanged((base.root, present.node()))?;
-        let mut plan = self.plan(work, Some((present.node(), base)))?;
-        plan.prepare(fs, caller, stage.node())?;
+        let plan = self.plan(work, Some((present.node(), base)))?;
         let nodes = (stage.node(), present.node());
         let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
         let rolled_back = fs.rollback(caller, present.node(), &work.name).map_err(Error::from);
