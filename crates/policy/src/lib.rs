@@ -28,10 +28,10 @@ pub mod trash;
 
 // Quotas of directories, of users and groups.
 pub mod quota_copies;
+pub mod properties;
 pub mod quota;
 pub mod quota_adopt;
 pub mod quota_check;
-pub mod properties;
 pub mod owners;
 mod settings;
 

@@ -31,19 +31,19 @@ mod increment;
 mod plan;
 mod twice;
 mod full;
+mod out;
 mod moved;
 mod job;
-mod out;
 
 // Receiving.
 mod receive;
 mod stage;
 
 // What both share.
-mod walk;
 mod attributes;
 mod properties;
 mod contents;
+mod walk;
 mod token;
 mod steps;
 mod error;

@@ -1,11 +1,10 @@
 //! Where records go: framed, counted, and digested. Those that the receiver has already are
 //! counted only; of an increment they must be the same steps.
 
-use format::stream::{Head, Record, VERSION, VERSION_WITHOUT_PROPERTIES, preamble};
+use format::stream::{Head, Record, preamble};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{Error, Result};
-use crate::send::SendOptions;
 use crate::steps::Steps;
 
 /// Bytes that are handed on at once.
@@ -42,9 +41,8 @@ impl<'a> Out<'a> {
         emit: Emit<'a>,
         head: &Head<'_>,
         steps: Option<u64>,
-        options: &SendOptions,
+        (version, dry_run): (u32, bool),
     ) -> Out<'a> {
-        let version = if options.no_properties { VERSION_WITHOUT_PROPERTIES } else { VERSION };
         let mut out = Out {
             emit,
             buffer: preamble(version).to_vec(),
@@ -55,7 +53,7 @@ impl<'a> Out<'a> {
             records: 0,
             sent: (0, 0),
             stream_bytes: 0,
-            dry_run: options.dry_run,
+            dry_run,
             open: None,
         };
         Record::Head(head.clone()).encode(&mut out.buffer);

@@ -96,7 +96,7 @@ pub(crate) fn trashes(fs: &Fs, caller: &Caller, top: NodeId) -> Result<BTreeSet<
 }
 
 /// The properties that a stream has.
-pub(crate) struct Given {
+pub(crate) struct Carried {
     count: usize,
     bytes: usize,
     list: Vec<One>,
@@ -111,10 +111,10 @@ struct One {
     property: Option<Property>,
 }
 
-impl Given {
+impl Carried {
     /// None of so many yet.
-    pub(crate) fn new(count: usize) -> Given {
-        Given { count, bytes: 0, list: Vec::new(), known: BTreeSet::new() }
+    pub(crate) fn new(count: usize) -> Carried {
+        Carried { count, bytes: 0, list: Vec::new(), known: BTreeSet::new() }
     }
 
     /// Takes one of a directory with a number.
@@ -167,12 +167,12 @@ impl Plan {
     /// Decides what a destination is to have. `given`: what the stream has; `None`: it is not
     /// applied. `there`: the destination and the base, of an increment.
     pub(crate) fn new(
-        fs: &Fs,
-        caller: &Caller,
-        given: Option<&Given>,
+        (fs, caller): (&Fs, &Caller),
+        given: Option<&Carried>,
         there: Option<(NodeId, &SnapshotInfo)>,
-        terms: &Terms,
+        terms: Option<&Terms>,
     ) -> Result<Plan> {
+        let carried = terms.and(given).zip(terms);
         let (mut before, mut base) = (Found::new(), BTreeMap::new());
         if let Some((present, of)) = there {
             before = below(fs, caller, present)?;
@@ -180,14 +180,14 @@ impl Plan {
             base.extend(noted.into_iter().map(|(ino, one)| ((ino, one.kind()), one)));
         }
         let mut plan = Plan {
-            applies: given.is_some(),
+            applies: carried.is_some(),
             wanted: before.clone(),
             before,
             noted: BTreeMap::new(),
             left_out: Vec::new(),
             failed: BTreeSet::new(),
         };
-        let Some(given) = given else { return Ok(plan) };
+        let Some((given, terms)) = carried else { return Ok(plan) };
         let mut theirs = Found::new();
         for One { path, ino, kind, property } in &given.list {
             let why = match property {

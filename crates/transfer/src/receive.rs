@@ -15,7 +15,7 @@ use inode::{Caller, Enforce, FsError, NodeId};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{At, Error, Result};
-use crate::properties::PropertyChange;
+use crate::properties::{PropertyChange, Terms};
 use crate::stage::{Claim, Stage};
 use crate::steps::Steps;
 use crate::token::{Since, Token};
@@ -24,8 +24,8 @@ mod apply;
 mod publish;
 
 use apply::Apply;
-use publish::Published;
 pub use publish::equals;
+use publish::{Place, Published};
 
 /// Records, and bytes of contents, after which it is noted how many were applied.
 const NOTED_RECORDS: u64 = 10_000;
@@ -398,8 +398,20 @@ impl<'a> Receiver<'a> {
                 "send from a snapshot that was received there, or all, to a new directory",
             )
         })?;
-        self.check_unchanged((base.root, present))?;
+        self.place().check_unchanged((base.root, present))?;
         Ok(base)
+    }
+
+    /// Where it is received.
+    fn place(&self) -> Place<'_> {
+        let ReceiveOptions { force, no_properties, check_cron, .. } = self.options;
+        Place {
+            fs: self.fs,
+            caller: &self.caller,
+            destination: (self.destination.0, &self.destination.1),
+            terms: (!no_properties).then_some(Terms { force, check_cron }),
+            force,
+        }
     }
 
     /// Makes what was received visible, if the stream was whole.
@@ -408,7 +420,13 @@ impl<'a> Receiver<'a> {
             return Err(Error::Cut);
         }
         let Some(work) = self.work.take() else { return Err(Error::Cut) };
-        let published = self.publish(&work);
+        let published = self.place().publish(&publish::Received {
+            apply: &work.apply,
+            name: &work.name,
+            origins: &work.origins,
+            origin: work.origin,
+            base: work.base.as_ref().map(|base| (base, work.present)),
+        });
         let Published { snapshot, in_place } = match published {
             Ok(published) => published,
             Err(error) => {
@@ -422,7 +440,7 @@ impl<'a> Receiver<'a> {
             }
         };
         if !self.options.no_hold {
-            self.hold(&snapshot, work.base.as_ref());
+            self.place().hold(&snapshot, work.base.as_ref());
         }
         let properties = in_place?;
         let Work { base, records, bytes, .. } = work;

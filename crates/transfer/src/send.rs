@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use format::stream::{Head, Origin};
+use format::stream::{Head, Origin, VERSION, VERSION_WITHOUT_PROPERTIES};
 use fs::Fs;
 use inode::{Caller, NodeId};
 
@@ -80,16 +80,17 @@ pub fn send(
         origins,
         bases,
     };
+    let version = if options.no_properties { VERSION_WITHOUT_PROPERTIES } else { VERSION };
     let mut out = match base {
         None => {
-            let mut out = Out::begin(emit, &head, steps, options);
+            let mut out = Out::begin(emit, &head, steps, (version, options.dry_run));
             full::send(&job, snapshot, &mut out)?;
             out
         }
         Some(base) => {
             let plan = increment::compare(&job, (base, snapshot))?;
             (head.bytes, head.changes) = plan.expected();
-            let mut out = Out::begin(emit, &head, steps, options);
+            let mut out = Out::begin(emit, &head, steps, (version, options.dry_run));
             increment::send(&job, &plan, (base, snapshot), &mut out)?;
             out
         }

@@ -6,7 +6,7 @@ use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 
 use crate::attributes;
 use crate::error::{At, Error, Result};
-use crate::properties::Given;
+use crate::properties::Carried;
 use crate::stage::Stage;
 use crate::walk::{Held, Walk};
 
@@ -40,7 +40,7 @@ pub(super) struct Apply<'a> {
     /// Whether records may have been applied before: those of a complete stream, which only makes.
     repeats: bool,
     /// Properties of directories, which are set at the end.
-    properties: Option<Given>,
+    properties: Option<Carried>,
 }
 
 impl<'a> Apply<'a> {
@@ -57,7 +57,7 @@ impl<'a> Apply<'a> {
     }
 
     /// The properties of directories that the stream has, if it is of a version that has any.
-    pub(super) fn properties(&self) -> Option<&Given> {
+    pub(super) fn properties(&self) -> Option<&Carried> {
         self.properties.as_ref()
     }
 
@@ -87,7 +87,7 @@ impl<'a> Apply<'a> {
             Record::Properties { count } => {
                 // All of the tree is there by then.
                 self.root.as_ref().ok_or_else(disordered)?;
-                self.properties = Some(Given::new(count));
+                self.properties = Some(Carried::new(count));
                 Ok(())
             }
             Record::Property { path, kind, value } => self.property(path, (kind, value)),

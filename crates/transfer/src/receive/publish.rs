@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
+use format::stream::Origin;
 use fs::{ChangeKind, Difference, Field, FileSystem, Fs, SnapshotInfo};
 use inode::{Caller, FsError, NodeId};
 
-use super::{Receiver, Work};
+use super::apply::Apply;
 use crate::error::{Error, Result};
 use crate::properties::{self, Plan, PropertyChange, Terms};
 use crate::stage::Stage;
@@ -24,10 +25,33 @@ pub(super) struct Published {
     pub(super) in_place: Result<Vec<PropertyChange>>,
 }
 
-impl<'a> Receiver<'a> {
+/// Where a stream is received, and by whom.
+pub(super) struct Place<'a> {
+    pub(super) fs: &'a Fs,
+    pub(super) caller: &'a Caller,
+    /// The directory of the destination, and the name in it.
+    pub(super) destination: (NodeId, &'a [u8]),
+    /// Which properties are set; `None`: none.
+    pub(super) terms: Option<Terms>,
+    /// Whether changes are given up that were made at the destination since the base.
+    pub(super) force: bool,
+}
+
+/// What becomes visible.
+pub(super) struct Received<'a> {
+    pub(super) apply: &'a Apply<'a>,
+    /// The snapshot's name and identities, and the identity by which the stage is found.
+    pub(super) name: &'a [u8],
+    pub(super) origins: &'a [Origin],
+    pub(super) origin: Origin,
+    /// The base of an increment, and the destination that had it.
+    pub(super) base: Option<(&'a SnapshotInfo, Option<NodeId>)>,
+}
+
+impl Place<'_> {
     /// Refuses to give up changes of the destination, unless they are to be.
     pub(super) fn check_unchanged(&self, nodes: (NodeId, NodeId)) -> Result<()> {
-        if !self.options.force && !equals(self.fs, &self.caller, nodes)? {
+        if !self.force && !equals(self.fs, self.caller, nodes)? {
             return Err(Error::refused(
                 "the destination was changed since the base of the stream",
                 "`pando diff` shows how; `--force` discards these changes",
@@ -37,22 +61,23 @@ impl<'a> Receiver<'a> {
     }
 
     /// Takes the snapshot and puts it in place.
-    pub(super) fn publish(&self, work: &Work<'a>) -> Result<Published> {
-        let (fs, caller) = (self.fs, &self.caller);
-        let (parent, name) = (self.destination.0, &self.destination.1[..]);
-        let stage = &work.apply.stage;
-        work.apply.settle()?;
-        let Some(base) = &work.base else {
+    pub(super) fn publish(&self, received: &Received<'_>) -> Result<Published> {
+        let (fs, caller, (parent, name)) = (self.fs, self.caller, self.destination);
+        let Received { apply, origins, origin, .. } = *received;
+        let stage = &apply.stage;
+        apply.settle()?;
+        let carried = apply.properties();
+        let Some((base, expected)) = received.base else {
             let nodes = (stage.node(), stage.node());
-            let plan = self.plan(work, None)?;
-            let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
+            let plan = Plan::new((fs, caller), carried, None, self.terms.as_ref())?;
+            let snapshot = fs.snapshot_received(caller, nodes, received.name, origins)?;
             stage.publish(name)?;
-            Stage::remove_others(fs, caller, (parent, name), work.origin);
+            Stage::remove_others(fs, caller, (parent, name), origin);
             let in_place = plan.apply(fs, caller, (stage.node(), &snapshot));
             return Ok(Published { snapshot, in_place });
         };
         let present = Held::new(fs, fs.lookup(caller, parent, name)?);
-        if work.present != Some(present.node()) {
+        if expected != Some(present.node()) {
             return Err(Error::refused(
                 "the destination was replaced while the stream was received",
                 "send it again",
@@ -60,34 +85,28 @@ impl<'a> Receiver<'a> {
         }
         // It was compared at the beginning: the stream may have taken long.
         self.check_unchanged((base.root, present.node()))?;
-        let plan = self.plan(work, Some((present.node(), base)))?;
+        let there = Some((present.node(), base));
+        let plan = Plan::new((fs, caller), carried, there, self.terms.as_ref())?;
         let nodes = (stage.node(), present.node());
-        let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
-        let rolled_back = fs.rollback(caller, present.node(), &work.name).map_err(Error::from);
+        let snapshot = fs.snapshot_received(caller, nodes, received.name, origins)?;
+        let rolled_back = fs.rollback(caller, present.node(), received.name).map_err(Error::from);
         stage.remove()?;
-        Stage::remove_others(fs, caller, (parent, name), work.origin);
-        let in_place = rolled_back.and_then(|_| {
+        Stage::remove_others(fs, caller, (parent, name), origin);
+        let in_place = rolled_back.and_then(|()| {
             let present = Held::new(fs, fs.lookup(caller, parent, name)?);
             plan.apply(fs, caller, (present.node(), &snapshot))
         });
         Ok(Published { snapshot, in_place })
     }
 
-    /// What the destination is to have of properties.
-    fn plan(&self, work: &Work<'a>, there: Option<(NodeId, &SnapshotInfo)>) -> Result<Plan> {
-        let given = work.apply.properties().filter(|_| !self.options.no_properties);
-        let terms = Terms { force: self.options.force, check_cron: self.options.check_cron };
-        Plan::new(self.fs, &self.caller, given, there, &terms)
-    }
-
     /// Holds the new snapshot, the base of the next increment, instead of the last base.
     pub(super) fn hold(&self, snapshot: &SnapshotInfo, base: Option<&SnapshotInfo>) {
-        if let Err(error) = self.fs.hold(&self.caller, snapshot.subvol, HOLD) {
+        if let Err(error) = self.fs.hold(self.caller, snapshot.subvol, HOLD) {
             tracing::info!(%error, "a received snapshot is not held");
             return;
         }
         if let Some(base) = base {
-            match self.fs.release(&self.caller, base.subvol, HOLD) {
+            match self.fs.release(self.caller, base.subvol, HOLD) {
                 Ok(()) | Err(FsError::NotFound) => {}
                 Err(error) => tracing::info!(%error, "the hold on a base is not released"),
             }
