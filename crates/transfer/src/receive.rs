@@ -21,7 +21,6 @@ use crate::steps::Steps;
 use crate::token::{Since, Token};
 
 mod publish;
-
 mod apply;
 
 use apply::Apply;
