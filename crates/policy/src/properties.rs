@@ -251,7 +251,7 @@ impl Governed {
 
     /// The subvolumes inside a directory.
     fn inside(&self, subvol: &Subvol, ino: u64) -> FsResult<Vec<Arc<Subvol>>> {
-        let inside = inside(self, Access::Looks(&self.admin), (subvol, ino))?;
+        let inside = inside(self, Access::Looks(&self.admin), (subvol, Some(ino)))?;
         let mut found = Vec::new();
         for one in inside {
             match self.subvol(SubvolId(one.id)) {
