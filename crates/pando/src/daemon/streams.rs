@@ -16,7 +16,7 @@ use wire::{
 use super::about::{Answered, about};
 use super::dump::dump;
 use super::held::{Held, split};
-use super::load::Given;
+use super::load::Granted;
 use super::parts::fitting;
 use super::sent::Holds;
 use super::server::Server;
@@ -34,7 +34,7 @@ const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
 pub(super) fn send(
     server: &Server,
     caller: &Caller,
-    (call, given): (&Call<'_>, Given),
+    (call, given): (&Call<'_>, Granted),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {
