@@ -57,8 +57,8 @@ pub use ops::bulk::{DirId, Draft, FileId, MEMORY as BULK_MEMORY, Refusal};
 pub use paths::Paths;
 pub use upkeep::Waiting;
 pub use upkeep::{
-    KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,
-    ScanOptions,
+    KnownChild, KnownDirectory, Lifted, Listed, Names, Outside, Scan, ScanDirectory, ScanDone,
+    ScanInfo, ScanOptions,
 };
 pub use vfs::{
     Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, Query,

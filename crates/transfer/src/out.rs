@@ -41,11 +41,11 @@ impl<'a> Out<'a> {
         emit: Emit<'a>,
         head: &Head<'_>,
         steps: Option<u64>,
-        dry_run: bool,
+        (version, dry_run): (u32, bool),
     ) -> Out<'a> {
         let mut out = Out {
             emit,
-            buffer: preamble().to_vec(),
+            buffer: preamble(version).to_vec(),
             digest: Xxh3::new(),
             skipped: head.skipped,
             steps: steps.map(|expected| (Steps::default(), expected)),

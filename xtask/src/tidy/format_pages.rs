@@ -68,6 +68,7 @@ const STATED: &[Stated] = layouts![
     owner_quota::LAYOUT,
     pointer::LAYOUT,
     presence::LAYOUT,
+    property::QUOTA_LAYOUT,
     quota::LAYOUT,
     quota::CHARGED_LAYOUT,
     received_record::LAYOUT,

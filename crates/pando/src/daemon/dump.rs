@@ -13,6 +13,7 @@ use wire::{Answer, Body};
 
 use super::about::{Answered, WHO_CLONES, about, advise};
 use super::held::Held;
+use super::load::Granted;
 use super::server::Server;
 use super::staged::Staged;
 use super::{stream_terms, watch};
@@ -35,8 +36,8 @@ impl<'a> Reserved<'a> {
     fn beside(staged: &'a Staged, taken: &BTreeSet<u64>) -> Reserved<'a> {
         let mut reserved = staged.dumps().lock();
         let is_free = |number: &u64| !taken.contains(number) && !reserved.contains(number);
-        // There are not as many snapshots as numbers.
-        let number = (1..=u64::MAX).find(is_free).unwrap_or_default();
+        let number = (1..=u64::MAX).find(is_free);
+        let number = number.expect("invariant: there are fewer snapshots than numbers");
         reserved.insert(number);
         Reserved { staged, number }
     }
@@ -59,7 +60,7 @@ struct Taken<'a> {
 impl<'a> Taken<'a> {
     fn take(server: &'a Server, caller: &'a Caller, dir: NodeId) -> Result<Taken<'a>, FsError> {
         let fs = server.fs();
-        let mut taken = delete_left(server, caller, dir);
+        let mut taken = delete_left(server, caller, dir)?;
         for _ in 0..TRIES_MAX {
             let reserved = Reserved::beside(server.staged(), &taken);
             let name = [PREFIX, reserved.number.to_string().as_bytes()].concat();
@@ -86,9 +87,9 @@ impl Drop for Taken<'_> {
 
 /// Deletes what dumps left that were cut off with their daemon. Returns the numbers that are taken:
 /// some cannot be deleted, as those that are held.
-fn delete_left(server: &Server, caller: &Caller, dir: NodeId) -> BTreeSet<u64> {
+fn delete_left(server: &Server, caller: &Caller, dir: NodeId) -> Result<BTreeSet<u64>, FsError> {
     let fs = server.fs();
-    let listed = fs.snapshot_list(caller, dir).unwrap_or_default();
+    let listed = fs.snapshot_list(caller, dir)?;
     // Dumps in the list were reserved before.
     let under_way = server.staged().dumps().lock().clone();
     let (mut taken, mut deleted) = (BTreeSet::new(), 0);
@@ -110,7 +111,7 @@ fn delete_left(server: &Server, caller: &Caller, dir: NodeId) -> BTreeSet<u64> {
             Err(error) => tracing::info!(%error, "the snapshot of an earlier dump stays"),
         }
     }
-    taken
+    Ok(taken)
 }
 
 /// The number in the name of a dump's snapshot.
@@ -124,7 +125,7 @@ fn of_a_dump(name: &[u8]) -> Option<u64> {
 pub(super) fn dump(
     server: &Server,
     caller: &Caller,
-    (path, memory): (&[u8], Option<u64>),
+    (path, given): (&[u8], Granted),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {
@@ -133,7 +134,7 @@ pub(super) fn dump(
     let node = held.entry.node;
     if fs.is_in_snapshot(node) {
         found();
-        return lines(fs, caller, (node, path, memory), (peer, send));
+        return lines(fs, caller, (node, path, given), (peer, send));
     }
     if held.entry.attr.kind != Kind::Directory {
         return Err(about(FsError::NotDirectory, path));
@@ -145,7 +146,7 @@ pub(super) fn dump(
     let root = fs.snapshot_entry(caller, taken.snapshot.subvol);
     let root = root.map_err(|error| about(error, path))?.node;
     found();
-    let dumped = lines(fs, caller, (root, path, memory), (peer, send));
+    let dumped = lines(fs, caller, (root, path, given), (peer, send));
     fs.forget(root, 1);
     dumped
 }
@@ -153,10 +154,10 @@ pub(super) fn dump(
 fn lines(
     fs: &Volume,
     caller: &Caller,
-    (node, path, memory): (NodeId, &[u8], Option<u64>),
+    (node, path, given): (NodeId, &[u8], Granted),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
 ) -> Answered<Answer> {
-    let memory = stream_terms::given(caller, memory);
+    let memory = stream_terms::bounded(caller, given.bytes);
     let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
     let mut emit = |part: &[u8]| {
         let failed = send(Body::Data(part.into())).err();
@@ -178,7 +179,7 @@ fn lines(
     }
     dumped
         .map(|()| Answer::Nothing)
-        .map_err(|error: transfer::Error| stream_terms::failed(error, path))
+        .map_err(|error: transfer::Error| stream_terms::failed_within(error, path, given))
 }
 
 #[cfg(test)]
