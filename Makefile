@@ -98,6 +98,8 @@ soak-posix: suites ## The POSIX suites of both engines at their full length (hal
 	$(CARGO) build --workspace
 	@bash scripts/posix/lanes.sh whole
 
+# What `make test` runs of each is shorter. By decision it runs nothing of soak-nfs, which boots kernels (docs/decisions/0299),
+# of suites-outside, or of the whole edges of limits; scripts/posix/limits.sh runs the quick ones there.
 # Not what compares with other file systems and programs (suites-outside) and not the edges of limits
 # (limits): each ends within half an hour, and finds nothing more by running longer.
 soak: soak-crash soak-damage soak-kill soak-failover soak-fuzz soak-orders soak-sim soak-fsx soak-posix soak-programs soak-nfs ## Every soak-* target (a day); suites-outside and limits run by themselves

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build, the tests and the demo need from the system, and skips what is installed.
-# With `counts`, also valgrind. With `test`, also the packages that `make test` needs: valgrind, stress-ng, restic, borg, etcd, bsdtar. With
+# With `counts`, also valgrind. With `test`, also the packages that `make test` needs: valgrind, stress-ng, restic, borg, etcd, bsdtar, zsh, fish. With
 # `suites`, also what it builds into target/tools: suites and an S3 server. With `outside`, also the suites and loads of others that
 # `make suites-outside` runs (Go's, where Go is).
 # Runs as root, or with a sudo that needs no password, through apt; otherwise lists what is missing.
@@ -21,6 +21,10 @@ need sqlite3 sqlite3
 need setfacl acl
 if [ "${1:-}" = counts ] || [ "${1:-}" = test ]; then
   need valgrind valgrind
+fi
+if [ "${1:-}" = test ]; then
+  need zsh zsh
+  need fish fish
 fi
 if [ "${1:-}" = test ] || [ "${1:-}" = suites ] || [ "${1:-}" = outside ]; then
   need stress-ng stress-ng

@@ -152,7 +152,7 @@ def acknowledged(log):
 
 
 def take_overs(alpha, beta):
-    """A take-over under load: what was fsynced is there, and the old owner adds nothing."""
+    """A take-over under load: what was fsynced is there, and the replaced host adds nothing."""
     url = volume("taken")
     alpha.ok("mkdir", f"{NFS}/taken")
     alpha.pando("format", url)
@@ -174,7 +174,7 @@ def take_overs(alpha, beta):
         other.ok("mkdir", f"{MOUNT}/new{round_}")
         out, _ = writer.communicate(timeout=300)
         done, end = acknowledged(log)
-        assert end, f"the old owner's fsync did not fail: {out}"
+        assert end, f"the replaced host's fsync did not fail: {out}"
         listed = other.ok("find", directory, "-name", "f*", "-printf", "%f %s\\n").split("\n")
         lengths = dict(line.split() for line in listed if line)
         for number in done:

@@ -122,7 +122,7 @@ pub fn open(
         let (store, hash) = ((through(store), own), NameHash::new(header.hash_key));
         Upkeep::open(env, store, header, options, (hash, trees_without_records))
     });
-    let upkeep = opened.map_err(|error| match engine.prove_owner() {
+    let upkeep = opened.map_err(|error| match engine.prove_not_replaced() {
         Err(replaced @ store::Error::Replaced(_)) if !options.read_only => {
             tracing::warn!(%error, "another process took the volume over while it was opened");
             OpenError::Store(replaced)

@@ -10,11 +10,11 @@
 //!    the new one counts;
 //! 3. the old blob is deleted last. A reader that still uses it looks the segment up again.
 //!
-//! Another process may have taken the volume over. Only the owner rewrites, which it proves before
-//! it creates and before it deletes. A process that pauses after its proof may still do both. It
-//! knows all pages that were live when it was replaced, and the new owner gives sealed segments no
-//! more. So its blob is right for the new owner, which looks for it when the old one is gone
-//! (`Segments::read`).
+//! Another process may have taken the volume over. A process that was replaced rewrites nothing: it
+//! proves that it was not before it creates and before it deletes. One that pauses after its proof
+//! may still do both. It knows all pages that were live when it was replaced, and its successor
+//! gives sealed segments no more. So its blob is right for the successor, which looks for it when
+//! the old one is gone (`Segments::read`).
 
 use format::extent::CHUNK_BYTES;
 use format::segment::{FIRST_PAGE, MAP_PAGE_BYTES, Mark, MarkKind, PAGES_MAX, PageMap};
@@ -57,7 +57,7 @@ impl Data {
         if count == there.count() {
             return Ok(false);
         }
-        store.prove_owner()?;
+        store.prove_not_replaced()?;
         let map = PageMap::new(&|page| kept.get(page));
         let mut generation = old.generation;
         loop {
@@ -77,7 +77,7 @@ impl Data {
         }
         self.segments.insert_sealed(SealedSegment::new(segment, generation, true));
         // If this fails, the next opening deletes it.
-        store.prove_owner()?;
+        store.prove_not_replaced()?;
         blobs.delete(&old.name)?;
         Ok(true)
     }

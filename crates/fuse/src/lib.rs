@@ -50,6 +50,9 @@ pub use mount::{Mount, mount};
 pub use mountinfo::{
     Copy, MountInfo, copies_of, copies_on, find_mount, mount_at, mounted_in, mounts_of, users_of,
 };
-pub use options::{Atime, MountOptions, OptionError, help as options_help, is_for_mount_program};
+pub use options::{
+    Atime, MountOptions, OptionError, help as options_help, is_for_mount_program, is_for_served,
+    names_for_served,
+};
 pub use remount::{asks_for_remount, remount};
 pub use write_back::{WriteBack, write_back};

@@ -11,7 +11,7 @@
 mod table;
 
 pub(crate) use table::is_changeable;
-pub use table::{help, is_for_mount_program};
+pub use table::{help, is_for_mount_program, is_for_served, names_for_served};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -196,27 +196,137 @@ pub fn open_for(purpose: Purpose, volume: &Path, error: &OpenError) -> Failure {
         OpenError::Store(error) if error.is_no_space() => FailureKind::NoSpace,
         OpenError::AnotherVolume { .. } | OpenError::Store(_) => FailureKind::Other,
     };
-    let failure = Failure::new(kind, format!("{}: {error}", volume.display()));
-    match kind {
-        FailureKind::NotVolume if matches!(error, OpenError::ObjectsAsDirectory) => {
-            failure.hint(format!("name the volume file://{}", volume.display()))
+    let message = format!("{}: {error}", volume.display());
+    Failure::new(kind, message).hint(next_step(purpose, volume, error))
+}
+
+/// What to do about a volume that was not created or opened. Each error is named, so that a new one
+/// gets its own.
+fn next_step(purpose: Purpose, volume: &Path, error: &OpenError) -> String {
+    let step = match error {
+        OpenError::NotAVolume => "`pando format` makes a volume",
+        OpenError::Exists => "use the volume, or name another directory",
+        OpenError::NotEmpty(_) => "name an empty directory, or one that is not there",
+        OpenError::ObjectsAsDirectory => {
+            return format!("name the volume file://{}", volume.display());
         }
-        FailureKind::NotVolume if matches!(error, OpenError::NotObjects) => {
-            failure.hint("name the volume by its directory")
-        }
-        FailureKind::Other if matches!(error, OpenError::AnotherVolume { .. }) => failure.hint(
+        OpenError::NotObjects => "name the volume by its directory",
+        OpenError::AnotherVolume { .. } => {
             "remove the host directory, which holds nothing that the store lacks, or restore the \
-             store's objects",
-        ),
-        FailureKind::NotVolume => failure.hint("`pando format` makes a volume"),
-        FailureKind::NewerFormat => failure.hint("use a newer pando"),
-        FailureKind::Damaged if matches!(error, OpenError::HeaderDamaged(_)) => {
-            failure.hint("`pando fsck --repair` repairs it")
+             store's objects"
         }
+        OpenError::NewerFormat { .. } => "use a newer pando",
+        OpenError::HeaderDamaged(_) => "`pando fsck --repair` repairs it",
         // The error already names what to do.
-        FailureKind::Damaged if matches!(error, OpenError::Unreadable { .. }) => failure,
-        FailureKind::Damaged => failure.hint(CHECK_IT),
-        FailureKind::NoSpace => failure.hint("free space on the disk of the volume"),
-        _ => failure,
+        OpenError::Unreadable { .. } => "",
+        OpenError::Missing { .. } | OpenError::Damaged(_) | OpenError::Inconsistent(_) => CHECK_IT,
+        OpenError::InvalidOption(_) => "leave the option out, or give another value",
+        OpenError::Device(error) | OpenError::Store(store::Error::Device(error)) => {
+            return device_for(purpose, volume, error).hint;
+        }
+        OpenError::Store(error) => return of_store(error).to_owned(),
+    };
+    step.to_owned()
+}
+
+/// The same about the engine.
+fn of_store(error: &store::Error) -> &'static str {
+    match error {
+        store::Error::NoSpace(_) => "free space on the disk of the volume",
+        store::Error::ReadOnly(_) => {
+            "remove the cause, for example a full or failing disk, and open the volume again"
+        }
+        store::Error::Replaced(_) => {
+            "run the command where the volume is open now, or again with --take-over"
+        }
+        store::Error::NewerFormat { .. } => "use a newer pando",
+        // What an engine returns at an opening beside these contradicts what is stored.
+        store::Error::Corrupt(_)
+        | store::Error::Missing { .. }
+        | store::Error::Device(_)
+        | store::Error::NoTree(_)
+        | store::Error::Unsorted(_)
+        | store::Error::RangeNotEmpty { .. }
+        | store::Error::RunTooLong
+        | store::Error::ForeignPin
+        | store::Error::TreeExists(_) => CHECK_IT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use format::Corruption;
+
+    use super::*;
+
+    /// Which error it is. A new one does not compile without a number, which the test asks for.
+    fn number(error: &OpenError) -> usize {
+        match error {
+            OpenError::NotAVolume => 0,
+            OpenError::Exists => 1,
+            OpenError::NotEmpty(_) => 2,
+            OpenError::ObjectsAsDirectory => 3,
+            OpenError::NotObjects => 4,
+            OpenError::AnotherVolume { .. } => 5,
+            OpenError::NewerFormat { .. } => 6,
+            OpenError::Missing { .. } => 7,
+            OpenError::Damaged(_) => 8,
+            OpenError::HeaderDamaged(_) => 9,
+            OpenError::Unreadable { .. } => 10,
+            OpenError::Inconsistent(_) => 11,
+            OpenError::InvalidOption(_) => 12,
+            OpenError::Store(_) => 13,
+            OpenError::Device(_) => 14,
+        }
+    }
+
+    #[test]
+    fn each_reason_why_a_volume_is_not_opened_has_a_next_step() {
+        let text = || "text".to_owned();
+        let corruption = || Corruption {
+            file: text(),
+            offset: 0,
+            structure: "header",
+            expected: text(),
+            found: text(),
+            unread: false,
+        };
+        let unread = rustix::io::Errno::IO.raw_os_error();
+        let unread = device::Error::new("read", "file", io::Error::from_raw_os_error(unread));
+        let errors = [
+            OpenError::NotAVolume,
+            OpenError::Exists,
+            OpenError::NotEmpty(text()),
+            OpenError::ObjectsAsDirectory,
+            OpenError::NotObjects,
+            OpenError::AnotherVolume { url: text(), expected: text(), found: text() },
+            OpenError::NewerFormat { file: text(), found: 9, known: 1 },
+            OpenError::Missing { file: text(), record: None },
+            OpenError::Damaged(corruption()),
+            OpenError::HeaderDamaged(corruption()),
+            OpenError::Unreadable { file: text(), why: text() },
+            OpenError::Inconsistent(text().into()),
+            OpenError::InvalidOption("the mode of the root"),
+            OpenError::Store(store::Error::ReadOnly("full".into())),
+            OpenError::Device(unread),
+        ];
+        for (at, error) in errors.iter().enumerate() {
+            assert_eq!(number(error), at);
+            let failure = open(Path::new("/volume"), error);
+            let step = if matches!(error, OpenError::Unreadable { .. }) {
+                &failure.message
+            } else {
+                &failure.hint
+            };
+            assert!(step.split(' ').count() >= 4, "{error}: {step:?}");
+        }
+        for error in [
+            store::Error::NoSpace("the store"),
+            store::Error::Replaced("by another".into()),
+            store::Error::RunTooLong,
+        ] {
+            let failure = open(Path::new("/volume"), &OpenError::Store(error));
+            assert!(failure.hint.split(' ').count() >= 4, "{failure:?}");
+        }
     }
 }

@@ -285,8 +285,8 @@ impl<E: Engine> Durable for Journaled<E> {
         self.journal().log().await_space()
     }
 
-    fn prove_owner(&self) -> Result<()> {
-        self.journal().log().prove_owner()
+    fn prove_not_replaced(&self) -> Result<()> {
+        self.journal().log().prove_not_replaced()
     }
 
     fn granted_until(&self) -> Result<Option<Duration>> {

@@ -52,8 +52,8 @@ impl<S: Over> Durable for S {
         self.below().await_space()
     }
 
-    fn prove_owner(&self) -> Result<()> {
-        self.below().prove_owner()
+    fn prove_not_replaced(&self) -> Result<()> {
+        self.below().prove_not_replaced()
     }
 
     fn granted_until(&self) -> Result<Option<Duration>> {

@@ -128,9 +128,9 @@ pub trait Durable {
     }
 
     /// Fails if another process has taken the store over, as far as a request now can determine.
-    /// For work outside of the log that only the owner may do. Costs nothing where no other process
-    /// can have the store open.
-    fn prove_owner(&self) -> Result<()> {
+    /// For work outside of the log that a replaced process must not do. Costs nothing where no
+    /// other process can have the store open.
+    fn prove_not_replaced(&self) -> Result<()> {
         Ok(())
     }
 

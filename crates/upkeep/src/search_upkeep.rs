@@ -250,7 +250,7 @@ fn is_short_of_space(fs: &Upkeep, index: &Index, times: u64) -> bool {
 fn make_space(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<u64> {
     work.asked.clear();
     fs.store.keep_log(&[]).map_err(from_store)?;
-    let files = index.sweep(&[], &|| fs.store.prove_owner()).map_err(from_search)?;
+    let files = index.sweep(&[], &|| fs.store.prove_not_replaced()).map_err(from_search)?;
     Ok(files + search_bases::remove_all(fs)?)
 }
 
@@ -263,7 +263,7 @@ fn sweep(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<()> {
     }
     let bases = search_bases::all(fs)?;
     let kept: Vec<_> = bases.iter().map(|base| (base.tree, base.record.complete)).collect();
-    if let Err(error) = index.sweep(&kept, &|| fs.store.prove_owner()) {
+    if let Err(error) = index.sweep(&kept, &|| fs.store.prove_not_replaced()) {
         tracing::warn!(%error, "cannot delete unneeded index files");
     }
     fs.store.keep_log(&search_bases::wanted_of_log(fs)?).map_err(from_store)
@@ -293,7 +293,7 @@ pub fn delete_unnamed(fs: &Upkeep, name: &str) -> FsResult<bool> {
     if !index.unnamed(&known).map_err(from_search)?.iter().any(|other| other == name) {
         return Ok(false);
     }
-    fs.store.prove_owner().map_err(from_store)?;
+    fs.store.prove_not_replaced().map_err(from_store)?;
     index.delete(name).map_err(from_search)?;
     Ok(true)
 }

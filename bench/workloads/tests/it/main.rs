@@ -7,5 +7,6 @@ mod engine;
 #[path = "../../../engines/src/ours.rs"]
 mod ours;
 mod compared;
+mod counts_script;
 mod program;
 mod workloads;

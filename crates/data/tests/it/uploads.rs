@@ -382,7 +382,7 @@ fn a_full_disk_of_the_host_delays_no_sync() {
 }
 
 /// A process that was replaced may rewrite a segment after all, if it paused at the right moment:
-/// the new owner finds what it made.
+/// its successor finds what it made.
 #[test]
 fn a_segment_that_a_replaced_process_rewrote_is_found() {
     let mut old = fresh(8);

@@ -1,8 +1,9 @@
 //! The table of mount options: the one place that lists them.
 //!
 //! An option is a row of [`TABLE`]. The rows determine parsing, the message about an unknown or
-//! incomplete option, `pando mount --help` and its man page, and what a remount may change. The
-//! tests below refuse a row without a line in `docs/guide/mounting.md`, and the reverse.
+//! incomplete option, and `pando mount --help` with its man page. They also determine what a
+//! remount may change, and what `pando serve -o` takes. The tests below refuse a row without a line in `docs/guide/mounting.md`,
+//! and the reverse.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,6 +39,8 @@ struct Row {
     help: &'static str,
     /// Whether a remount can change it.
     remount: bool,
+    /// Whether it concerns the volume and not the kernel, so that `pando serve` takes it.
+    served: bool,
 }
 
 use Set::{Flag, Refused, Value};
@@ -47,6 +50,7 @@ const TABLE: &[Row] = &[
         options: &[("ro", Flag(|o| o.read_only = true)), ("rw", Flag(|o| o.read_only = false))],
         help: "read-only or not",
         remount: true,
+        served: false,
     },
     Row {
         options: &[
@@ -55,6 +59,7 @@ const TABLE: &[Row] = &[
         ],
         help: "let other users in (the default for root's mounts)",
         remount: false,
+        served: false,
     },
     Row {
         options: &[
@@ -63,11 +68,13 @@ const TABLE: &[Row] = &[
         ],
         help: "whether reading updates the access time",
         remount: true,
+        served: true,
     },
     Row {
         options: &[("subdir", Value("PATH", subdir))],
         help: "mount a directory of the volume instead of its root",
         remount: false,
+        served: false,
     },
     Row {
         options: &[(
@@ -76,11 +83,13 @@ const TABLE: &[Row] = &[
         )],
         help: "how long the kernel keeps attributes",
         remount: false,
+        served: false,
     },
     Row {
         options: &[("entry-timeout", Value("SECONDS", entry_timeout))],
         help: "how long the kernel keeps names",
         remount: false,
+        served: false,
     },
     Row {
         options: &[(
@@ -89,41 +98,49 @@ const TABLE: &[Row] = &[
         )],
         help: "how long the kernel keeps that a name does not exist",
         remount: false,
+        served: false,
     },
     Row {
         options: &[("sync", Flag(|o| o.sync = true)), ("async", Flag(|o| o.sync = false))],
         help: "whether every write is durable when it returns",
         remount: true,
+        served: false,
     },
     Row {
         options: &[("dirsync", Flag(|o| o.dirsync = true))],
         help: "every change of a directory is durable when it returns",
         remount: false,
+        served: false,
     },
     Row {
         options: &[("suid", Flag(|o| o.suid = true)), ("nosuid", Flag(|o| o.suid = false))],
         help: "whether set-id bits work (the default: nosuid)",
         remount: true,
+        served: false,
     },
     Row {
         options: &[("dev", Flag(|o| o.dev = true)), ("nodev", Flag(|o| o.dev = false))],
         help: "whether device nodes work (the default: nodev)",
         remount: true,
+        served: false,
     },
     Row {
         options: &[("exec", Flag(|o| o.exec = true)), ("noexec", Flag(|o| o.exec = false))],
         help: "whether programs can be run (the default: exec)",
         remount: true,
+        served: false,
     },
     Row {
         options: &[("remount", Refused("only as an option of `pando mount` or mount(8)"))],
         help: "change ro, suid, dev, exec, sync of an existing mount",
         remount: true,
+        served: false,
     },
     Row {
         options: &[("cache-size", Value("SIZE", |o, value| some(&mut o.cache_bytes, value)))],
         help: "like --cache-size",
         remount: false,
+        served: false,
     },
     Row {
         options: &[(
@@ -132,21 +149,25 @@ const TABLE: &[Row] = &[
         )],
         help: "most bytes per second that merges of --engine lsm write",
         remount: false,
+        served: true,
     },
     Row {
         options: &[("small-files", Value("SIZE", small_files))],
         help: "files that are stored with their names, in an object store",
         remount: false,
+        served: true,
     },
     Row {
         options: &[("commit-interval", Value("SECONDS", commit_interval))],
         help: "least time between two commits to an object store",
         remount: false,
+        served: true,
     },
     Row {
         options: &[("threads", Value("N", threads))],
         help: "threads that serve requests, 1 to 64",
         remount: false,
+        served: false,
     },
     Row {
         options: &[
@@ -155,16 +176,19 @@ const TABLE: &[Row] = &[
         ],
         help: "whether each thread has its own channel to the kernel",
         remount: false,
+        served: false,
     },
     Row {
         options: &[("snapshot-inodes", Value("unique|alike", snapshot_inodes))],
         help: "whether a file has one inode number in each snapshot, or one in all",
         remount: false,
+        served: false,
     },
     Row {
         options: &[("trace_opens", Flag(|o| o.trace_opens = true))],
         help: "the kernel reports every open and close, for --trace",
         remount: false,
+        served: false,
     },
     Row {
         options: &[(
@@ -173,6 +197,7 @@ const TABLE: &[Row] = &[
         )],
         help: "the source that mount and df show",
         remount: false,
+        served: false,
     },
 ];
 
@@ -247,6 +272,17 @@ pub(super) fn find(option: &str) -> Option<Set> {
 /// Whether a remount can change what an option sets.
 pub(crate) fn is_changeable(option: &str) -> bool {
     find_row(option).is_some_and(|(row, _)| row.remount)
+}
+
+/// Whether `pando serve` takes an option for the volumes that it serves.
+pub fn is_for_served(option: &str) -> bool {
+    find_row(option).is_some_and(|(row, _)| row.served)
+}
+
+/// The names of these options.
+pub fn names_for_served() -> Vec<&'static str> {
+    let rows = TABLE.iter().filter(|row| row.served);
+    rows.flat_map(|row| row.options.iter().map(|(name, _)| *name)).collect()
 }
 
 /// All options that the table has, for a message.

@@ -10,6 +10,12 @@ use crate::environment::{CACHE_SIZE, INDEX_CACHE};
 use crate::metrics;
 use crate::serve_memory;
 
+/// The help of `pando serve -o`.
+fn serve_options() -> String {
+    let names = fuse::names_for_served().join(", ");
+    format!("Options of the volumes, comma-separated: {names}, as of `pando mount`")
+}
+
 pub(super) const SERVE_HELP: &str = "\
 A client reaches a volume as pando://HOST[:PORT]/NAME, with `pando mount` and with verbs. Every
 change is durable before it is answered. Clients prove who they are by certificates, which name
@@ -64,9 +70,7 @@ pub(crate) struct ServeArgs {
     /// default: 1/16
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
-    /// Options of the volumes, comma-separated: small-files, commit-interval, merge-rate, noatime,
-    /// relatime, as of `pando mount`
-    #[arg(short = 'o', value_name = "OPTIONS")]
+    #[arg(short = 'o', value_name = "OPTIONS", help = serve_options())]
     pub(crate) options: Vec<String>,
     /// Serve volumes in object stores that another host has open, or had when it died
     #[arg(long, conflicts_with = "etcd")]

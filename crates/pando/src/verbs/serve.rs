@@ -24,9 +24,6 @@ use crate::place::{VolumePath, refuse_path};
 use crate::serve_memory;
 use crate::verbs::serve_cluster;
 
-/// Options of `-o`: those of a mount that concern the volume and not the kernel.
-const OPTIONS: [&str; 5] = ["small-files", "commit-interval", "merge-rate", "noatime", "relatime"];
-
 /// The result of a volume's thread.
 enum Outcome {
     Ready,
@@ -192,11 +189,12 @@ fn volumes(args: &ServeArgs) -> Result<Vec<(String, PathBuf)>> {
 /// Refuses options of the kernel's mounts, which clients give to their own.
 fn options(args: &ServeArgs) -> Result<()> {
     let given = args.options.iter().flat_map(|list| list.split(',')).map(str::trim);
-    let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
-    let mut given = given.filter(|option| !option.is_empty()).map(name);
-    let Some(other) = given.find(|name| !OPTIONS.contains(&&name[..])) else { return Ok(()) };
-    let message = format!("'{other}' is not an option of a served volume");
-    let hint = format!("they are {}; mounts of clients have others", OPTIONS.join(", "));
+    let mut given = given.filter(|option| !option.is_empty());
+    let Some(other) = given.find(|option| !fuse::is_for_served(option)) else { return Ok(()) };
+    let name = other.split('=').next().unwrap_or_default();
+    let message = format!("'{name}' is not an option of a served volume");
+    let known = fuse::names_for_served().join(", ");
+    let hint = format!("they are {known}; mounts of clients have others");
     Err(Failure::new(FailureKind::Invalid, message).hint(hint))
 }
 
@@ -232,6 +230,28 @@ fn who_is_local(from: SocketAddr, ours: SocketAddr) -> Option<(String, Grant)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const GUIDE: &str = include_str!("../../../../docs/guide/serve.md");
+
+    /// The table of mount options decides; help and guide name the same.
+    #[test]
+    fn options_of_volumes_are_those_of_the_table() {
+        let names = fuse::names_for_served();
+        assert!(names.len() >= 5 && names.contains(&"merge-rate"), "{names:?}");
+        let start = GUIDE.find("`pando serve -o OPTIONS` takes").unwrap();
+        let guide = GUIDE[start..].split("\n\n").next().unwrap();
+        for name in &names {
+            assert!(guide.contains(&format!("`{name}`")), "{name}: {guide}");
+        }
+        let is_option = |word: &&str| fuse::options_help().contains(&format!("  {word}"));
+        for word in guide.split('`').skip(1).step_by(2).filter(is_option) {
+            assert!(names.contains(&word), "{word}: {guide}");
+        }
+        // As `pando mount` takes them.
+        for spelt in ["small_files=4K", "norelatime"] {
+            assert!(fuse::is_for_served(spelt), "{spelt}");
+        }
+    }
 
     #[test]
     fn the_user_of_a_local_connection_is_found() {

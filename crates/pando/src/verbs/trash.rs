@@ -91,8 +91,11 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
         let to = to.map_or_else(String::new, |to| format!(" to {}", printable(to.typed())));
         return output.line(&format!("restored {path}{to}"));
     }
-    output.line(&format!("restored {names} names of {path}"))?;
-    let message = format!("{left} names stay in the trash, because their paths are taken");
+    output.line(&format!("restored {} of {path}", output::count(names, "name", "names")))?;
+    let message = match left {
+        1 => "1 name stays in the trash, because its path is taken".to_owned(),
+        _ => format!("{left} names stay in the trash, because their paths are taken"),
+    };
     Err(Failure::new(FailureKind::Exists, message)
         .hint("move that file and restore again, or restore to another path with --to"))
 }

@@ -288,13 +288,75 @@ fn an_installation_is_whole_and_can_be_removed() {
         std::fs::read_link(root.join("sbin/mount.pando")).unwrap(),
         Path::new("/usr/bin/pando")
     );
-    let completions = root.join("usr/share/bash-completion/completions/pando");
-    assert!(Command::new("bash").arg("-n").arg(&completions).status().unwrap().success());
-    let completions = std::fs::read_to_string(completions).unwrap();
-    assert!(completions.contains("rollback") && !completions.contains("idle-seconds"));
-    let unit = root.join("usr/lib/systemd/system/pando-index@.service");
-    assert!(std::fs::read_to_string(unit).unwrap().contains("ExecStart=/usr/bin/pando index"));
+    for (shell, file) in [
+        ("bash", "usr/share/bash-completion/completions/pando"),
+        ("zsh", "usr/share/zsh/vendor-completions/_pando"),
+        ("fish", "usr/share/fish/vendor_completions.d/pando.fish"),
+    ] {
+        are_completions(shell, &root.join(file));
+    }
+    let units = root.join("usr/lib/systemd/system");
+    let mounts = is_unit(&world, &units, "pando-mount@");
+    assert!(mounts.contains("ExecStart=/usr/bin/pando mount --foreground"), "{mounts}");
+    let index = is_unit(&world, &units, "pando-index@");
+    assert!(index.contains("ExecStart=/usr/bin/pando index --into %f"), "{index}");
     run("uninstall");
     let left = Command::new("find").arg(&root).args(["!", "-type", "d"]).output().unwrap();
     assert!(left.stdout.is_empty(), "{left:?}");
+}
+
+/// Whether a program is there; those of the tests are installed by `scripts/setup.sh test`.
+fn is_there(program: &str) -> bool {
+    let is_there = Command::new(program).arg("--version").output().is_ok();
+    if !is_there {
+        println!("{program} is not installed: only the form of its files is tested");
+    }
+    is_there
+}
+
+/// Has a shell parse its completions.
+fn are_completions(shell: &str, file: &Path) {
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(text.contains("rollback") && !text.contains("idle-seconds"), "{shell}");
+    let is_its = match shell {
+        "zsh" => text.starts_with("#compdef pando\n") && text.contains("_arguments"),
+        "fish" => text.contains("complete -c pando "),
+        _ => text.contains("complete -F _pando"),
+    };
+    assert!(is_its, "{shell}: {text:.200}");
+    if is_there(shell) {
+        let parsed = Command::new(shell).arg("-n").arg(file).output().unwrap();
+        assert!(parsed.status.success() && parsed.stderr.is_empty(), "{shell}: {parsed:?}");
+    }
+}
+
+/// Has systemd parse an instance of a unit, and returns the unit.
+fn is_unit(world: &World, units: &Path, name: &str) -> String {
+    let text = std::fs::read_to_string(units.join(format!("{name}.service"))).unwrap();
+    let mut sections = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if let Some(section) = line.strip_prefix('[') {
+            sections.push(section.strip_suffix(']').unwrap());
+            continue;
+        }
+        let (key, value) = line.split_once('=').unwrap_or_else(|| panic!("{name}: {line}"));
+        let is_key = key.chars().all(|letter| letter.is_ascii_alphanumeric());
+        assert!(is_key && !value.is_empty(), "{name}: {line}");
+    }
+    assert_eq!(sections, ["Unit", "Service", "Install"], "{name}");
+    if is_there("systemd-analyze") {
+        // It looks for the program, which is installed elsewhere here.
+        let instance = format!("{name}srv-vol.service");
+        let file = world.path().join(&instance);
+        std::fs::write(&file, text.replace("/usr/bin/pando", PANDO)).unwrap();
+        let verified = Command::new("systemd-analyze")
+            .args(["verify", "--man=no"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        // Other units of the machine may be at fault, and a warning is no failure to it.
+        let found = String::from_utf8_lossy(&verified.stderr).into_owned();
+        assert!(!found.contains(&instance), "{found}");
+    }
+    text
 }

@@ -1,5 +1,5 @@
 //! Every key that `info`, `search list` and `trash list` print, against a volume of which the truth
-//! is known. So is every line of `info` and `trash list`.
+//! is known. So is every line of `info` and of the verbs of the trash.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -193,4 +193,52 @@ fn lines_of_info_and_trash_are_those_of_the_objects() {
         printed.sort_by_key(|line| line.split_whitespace().last().map(str::to_owned));
         assert_eq!(printed, expected);
     }
+}
+
+/// What `trash on`, `off` and `empty` print, and a restore that leaves something.
+#[test]
+fn sentences_of_the_trash_are_true() {
+    let world = World::new();
+    let from = format!("{}/d", source(&world));
+    for name in ["x", "y"] {
+        fs::write(format!("{from}/sub/{name}"), name).unwrap();
+    }
+    let (d, sub) = (world.at("/d"), world.at("/d/sub"));
+    world.ok(&["import", "-q", &from, &d]);
+    let kept = |time: &str| format!("what is removed in {d} is kept for {time}");
+    for (keep, time) in [("2h", "2 hours"), ("1d", "1 day"), ("90s", "90 seconds")] {
+        assert_eq!(lines(&["trash", "on", &d, "--keep", keep]), [kept(time)]);
+        let shown = world.json(&["trash", "on", &d]).remove(0);
+        assert_eq!(lines(&["trash", "on", &d]), [kept(time)], "it stays: {shown}");
+    }
+    assert_eq!(lines(&["trash", "empty", &d]), ["deleted the trash of 0 hours"]);
+    world.ok(&["trash", "on", &d, "--keep", "2h"]);
+    world.ok(&["rmr", &sub]);
+    // One of its three names is taken meanwhile.
+    for name in ["x", "y"] {
+        fs::remove_file(format!("{from}/sub/{name}")).unwrap();
+    }
+    world.ok(&["import", "-q", &format!("{from}/sub"), &sub]);
+    let restored = world.run(&["restore", &sub]);
+    assert_eq!(restored.code, 6, "{}", restored.err);
+    assert_eq!(restored.out, format!("restored 2 names of {sub}\n"));
+    let why = "1 name stays in the trash, because its path is taken";
+    assert!(restored.err.contains(why), "{}", restored.err);
+    for name in ["b", "x", "y"] {
+        world.ok(&["cat", &format!("{sub}/{name}")]);
+    }
+    let removed = world.json(&["trash", "list", &d]);
+    assert!(removed.iter().any(|one| one["path"] == format!("{sub}/b")), "{removed:?}");
+    // Its hours, of which there is one unless another began meanwhile.
+    let hour = |one: &Value| one["removed"].as_str().unwrap()[..13].to_owned();
+    let hours: std::collections::BTreeSet<_> = removed.iter().map(hour).collect();
+    let emptied = match hours.len() {
+        1 => "deleted the trash of 1 hour".to_owned(),
+        hours => format!("deleted the trash of {hours} hours"),
+    };
+    assert_eq!(lines(&["trash", "empty", &d]), [emptied]);
+    assert_eq!(lines(&["trash", "off", &d]), [format!("{d} has no trash")]);
+    world.fails(2, &["trash", "list", &d]);
+    world.ok(&["rmr", &sub]);
+    world.fails(2, &["restore", &sub]);
 }

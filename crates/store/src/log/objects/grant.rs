@@ -92,8 +92,8 @@ impl Log {
         }
     }
 
-    /// Proves with a request that this process still owns the store, if another could.
-    pub fn prove_owner(&self) -> Result<()> {
+    /// Proves with a request that no other process has taken the store over, if one could.
+    pub fn prove_not_replaced(&self) -> Result<()> {
         if self.objects.is_none() { Ok(()) } else { self.renew_grant().map(drop) }
     }
 
