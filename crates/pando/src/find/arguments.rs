@@ -272,7 +272,7 @@ mod tests {
             (&["--foo"], "--foo"),
         ] {
             let words: Vec<_> = wrong.iter().map(Into::into).collect();
-            let failure = Arguments::parse(&words).err().expect("it is refused");
+            let failure = Arguments::parse(&words).map(drop).expect_err("it is refused");
             assert_eq!(failure.kind, FailureKind::Invalid, "{wrong:?}: {failure:?}");
             assert!(failure.message.contains(what), "{wrong:?}: {failure:?}");
         }
