@@ -233,7 +233,9 @@ impl Governed {
             while at != top {
                 let record = view.directory(at)?.filter(|record| !record.detached);
                 let Some(record) = record else { return Ok(None) };
-                if at == subvol.root || names.len() == DEPTH_MAX {
+                // A snapshot has all of the tree that its directory is in, whose root has no name.
+                let is_root = at == subvol.root || record.parent_cookie == 0;
+                if is_root || names.len() == DEPTH_MAX {
                     return Ok(None);
                 }
                 let mut name = NameBuf::empty();

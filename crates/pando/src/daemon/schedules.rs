@@ -191,7 +191,8 @@ fn run(
     let groups = groups_of(info);
     let mut taken = Ok(());
     // What is received has a snapshot already; a second one could have the name of the next.
-    let rests = is_due && equals_received(fs, dir)?;
+    // Where that cannot be read, it is not known; the deletion that follows reports the error.
+    let rests = is_due && equals_received(fs, dir).unwrap_or(false);
     if is_due && !rests {
         volume.catch_up();
         let name = retention::name(&info.schedule.prefix, at);
