@@ -54,6 +54,7 @@ pub use open_volume::Fs;
 pub use opening::engine::{LOG_DIRECTORY, volume_files};
 pub use opening::header::{HostDirectory, host_directory, is_volume, make_host};
 pub use ops::bulk::{DirId, Draft, FileId, MEMORY as BULK_MEMORY, Refusal};
+pub use ops::subvolumes::copies_of_this_thread;
 pub use paths::Paths;
 pub use upkeep::Waiting;
 pub use upkeep::{

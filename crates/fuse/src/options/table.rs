@@ -2,8 +2,8 @@
 //!
 //! An option is a row of [`TABLE`]. The rows determine parsing, the message about an unknown or
 //! incomplete option, and `pando mount --help` with its man page. They also determine what a
-//! remount may change, and what `pando serve -o` takes. The tests below refuse a row without a line in `docs/guide/mounting.md`,
-//! and the reverse.
+//! remount may change, and what `pando serve -o` takes. The tests below refuse a row without a line
+//! in `docs/guide/mounting.md`, and the reverse.
 
 use std::path::PathBuf;
 use std::time::Duration;

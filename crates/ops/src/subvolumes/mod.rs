@@ -61,6 +61,7 @@ pub mod access;
 pub use above::parent_of_root;
 pub use clone::{CloneDirectory, Mount};
 pub use copied::Copied;
+pub use copy::copies_of_this_thread;
 pub use create::CreateSubvolume;
 pub use execute::{Gates, Through, Verb, VerbContext, execute, execute_through, execute_with};
 pub use ledger::{Admin, Ledger};

@@ -16,7 +16,7 @@ use wire::{
 };
 
 use super::import::Import;
-use super::load::{self, Granted};
+use super::load::{self, Granted, Load};
 use super::replies::{Replies, too_long};
 use super::scan::{self, ScanSession};
 use super::server::Server;
@@ -187,7 +187,14 @@ fn try_serve(
             call => match load::bounded(&call).and_then(|()| server.begin(id, load)) {
                 Ok(memory) => {
                     work.given = load.1.given(memory);
+                    // A stream is root's: its parts, some of which end in a copy, are not counted.
+                    let copies = (load.0 == Load::Light && work.receive.is_none())
+                        .then(fs::copies_of_this_thread);
                     answer((server, id), &caller, call, &mut work, &mut replies)?;
+                    debug_assert!(
+                        copies.is_none_or(|copies| copies == fs::copies_of_this_thread()),
+                        "invariant: a request that copies counts as more than light (`load.rs`)"
+                    );
                 }
                 Err(failure) => replies.send(Body::Failed(failure))?,
             },

@@ -1,4 +1,7 @@
 //! What each request costs the daemon, by which requests of one user are bounded (`sessions.rs`).
+//!
+//! Builds with assertions compare this with what each request does (`connection.rs`): one that
+//! copies a directory is not light.
 
 use vfs::number_in_name;
 use wire::{Call, DIFF_MEMORY, Failure, FailureKind, STREAM_MEMORY};
@@ -171,15 +174,16 @@ fn of_kind(call: &Call<'_>) -> Load {
         | Call::SnapshotHold { .. }
         | Call::SnapshotDeleteNumber { .. } => Load::Short,
         Call::ImportOpen { .. } => Load::Import,
+        // A stream that is received ends in a copy, and so do some of its parts. Only root receives
+        // one: on this machine root has no bound, and a client's root has as many streams as
+        // connections. To refuse the last message would refuse all that was sent.
+        Call::ReceiveOpen { .. } | Call::Receive { .. } | Call::ReceiveClose => Load::Light,
         Call::Stat { .. }
         | Call::List { recursive: false, .. }
         | Call::Read { .. }
         | Call::SnapshotDelete { .. }
         | Call::ScheduleGet { .. }
         | Call::SubvolumeCreate { .. }
-        | Call::ReceiveOpen { .. }
-        | Call::Receive { .. }
-        | Call::ReceiveClose
         | Call::ReceiveToken { .. }
         | Call::Searchable
         | Call::Declare { .. }
