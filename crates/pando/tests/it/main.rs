@@ -37,6 +37,7 @@ mod export_ended;
 mod failover;
 mod far;
 mod far_admin;
+mod far_locks;
 mod far_memory;
 mod far_states;
 mod far_verbs;
