@@ -31,6 +31,7 @@ mod diff;
 mod dump_columns;
 mod ended_streams;
 mod ended_traces;
+mod etcd_trouble;
 mod export;
 mod extremes;
 mod export_ended;
