@@ -1,5 +1,5 @@
-//! Locks of ranges, by fcntl(2), of processes in two mounts of a served volume: those of a process,
-//! and those of an open file description (OFD). Each process is one of its own.
+//! Locks of ranges, by fcntl(2), of processes in two mounts of a served volume. They are those of a
+//! process, and those of an open file description (OFD).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use device::sync::{Receiver, channel};
 use crate::far::{Mounted, Served, may_mount};
 use crate::world::{PATIENCE, World};
 
-/// Opens files and locks ranges of them, as each line of its input requests, and prints how that
+/// Opens files and locks ranges of them, as each line of its input requests. It prints how that
 /// ended: `ok`, the name of an error, or what is locked.
 const PROGRAM: &str = r#"
 import errno, fcntl, os, struct, sys
@@ -68,7 +68,7 @@ impl Locker {
     }
 
     /// Requests `VERB FILE KIND START LENGTH`, or `close FILE`. A file is opened at its first use.
-    fn tell(&mut self, request: &str) {
+    fn request(&mut self, request: &str) {
         writeln!(self.requests, "{request}").unwrap();
     }
 
@@ -78,7 +78,7 @@ impl Locker {
 
     #[track_caller]
     fn check(&mut self, request: &str, expected: &str) {
-        self.tell(request);
+        self.request(request);
         assert_eq!(self.answer(), expected, "{request}");
     }
 }
@@ -122,15 +122,15 @@ fn ranges_that_processes_lock_hold_across_mounts() {
     first.check("set a write 105 1", "EAGAIN");
     first.check("set a write 100 5", "ok");
     // One waits for the other, through its own mount.
-    other.tell("wait a write 0 3");
+    other.request("wait a write 0 3");
     first.check("set a none 0 3", "ok");
     assert_eq!(other.answer(), "ok");
     beside.check("set a read 0 1", "EAGAIN");
     // Two that wait for each other: one of them is refused, and gives up.
     first.check("set a write 200 1", "ok");
     other.check("set a write 300 1", "ok");
-    first.tell("wait a write 300 1");
-    other.tell("wait a write 200 1");
+    first.request("wait a write 300 1");
+    other.request("wait a write 200 1");
     let end = |locker: &mut Locker| {
         let answer = locker.answer();
         if answer == "EDEADLK" {
@@ -149,7 +149,7 @@ fn ranges_that_processes_lock_hold_across_mounts() {
     first.check("close b", "ok");
     other.check("set a write 100 10", "ok");
     // A process that dies loses them; another one waits for that.
-    beside.tell("wait a write 100 10");
+    beside.request("wait a write 100 10");
     drop(other);
     assert_eq!(beside.answer(), "ok");
 }
@@ -178,16 +178,16 @@ fn locks_of_open_file_descriptions_hold_across_mounts() {
     // That another descriptor is closed ends no such lock.
     first.check("close b", "ok");
     other.check("ofd-set a write 0 10", "EAGAIN");
-    other.tell("ofd-wait a write 0 10");
+    other.request("ofd-wait a write 0 10");
     first.check("ofd-set a none 0 5", "ok");
     first.check("ofd-set a none 5 5", "ok");
     assert_eq!(other.answer(), "ok");
     // The last descriptor of the file is closed, and the process lives.
-    first.tell("ofd-wait a write 0 15");
+    first.request("ofd-wait a write 0 15");
     other.check("close a", "ok");
     assert_eq!(first.answer(), "ok");
     // A process dies, and with it the last descriptor.
-    other.tell("ofd-wait a write 0 15");
+    other.request("ofd-wait a write 0 15");
     drop(first);
     assert_eq!(other.answer(), "ok");
 }

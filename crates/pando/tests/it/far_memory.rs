@@ -91,7 +91,7 @@ impl Worker {
         }
     }
 
-    /// Writes, reads and looks at attributes, in another order than other sessions.
+    /// Writes, reads and looks at attributes, not in the order of the session before it.
     fn work(&mut self) {
         let bytes = vec![self.number as u8; BYTES];
         for round in 0..ROUNDS {

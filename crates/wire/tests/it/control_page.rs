@@ -1,5 +1,5 @@
-//! Compares `docs/protocol/control.md` with the types of the control socket: its numbers, fields and
-//! bytes are the code's.
+//! Compares `docs/protocol/control.md` with the types of the control socket: its numbers, fields
+//! and bytes are the code's.
 
 use wire::{
     Bytes, FRAME_BYTES_MAX, HELLO_MAGIC, Hello, PAYLOAD_BYTES_MAX, VERSION, Welcome, encode,

@@ -81,8 +81,8 @@ pub(crate) fn assert_in_order(names: &[String], text: &str, of: &str) {
     }
 }
 
-/// Asserts that a table, whose head begins with two cells, has each variant of a type with its
-/// number, and its fields in the next cell.
+/// Asserts that a table has each variant of a type: its number, its name, and in a later cell its
+/// fields. The head of the table begins with these cells.
 pub(crate) fn assert_variants(page: &str, head: &str, (name, of): (&str, &Type), fields_at: usize) {
     let rows = table(page, head);
     assert_eq!(rows.len(), of.variants.len(), "{name}");
