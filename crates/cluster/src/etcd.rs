@@ -281,7 +281,8 @@ impl Etcd {
         token: Option<&str>,
     ) -> std::result::Result<T, Failed> {
         let away = |error: &dyn std::fmt::Display| {
-            Failed::Next(Error::Unreachable(format!("etcd at {endpoint}: {error}")))
+            let advice = "check that it runs, and its address";
+            Failed::Next(Error::Unreachable(format!("etcd at {endpoint}: {error}; {advice}")))
         };
         let mut request = self.agent.post(format!("{endpoint}/v3/{path}"));
         if let Some(token) = token {

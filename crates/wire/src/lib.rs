@@ -1,5 +1,6 @@
 //! Messages and framing of the control socket, the protocol between a command and the daemon of a
-//! volume. Also those of served volumes, between a client and a server ([`remote`]).
+//! volume (`docs/protocol/control.md`). Also those of served volumes, between a client and a server
+//! ([`remote`]).
 //!
 //! A connection starts with one [`Hello`] and one [`Welcome`]. Then the client sends [`Request`]s
 //! and the daemon answers each with any number of parts and one end, all carrying the request's

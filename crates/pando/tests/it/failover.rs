@@ -142,7 +142,7 @@ impl Writer {
 }
 
 /// Servers of a volume in a directory that both reach.
-fn cluster() -> Cluster {
+pub(crate) fn cluster() -> Cluster {
     let world = World::in_store();
     let url = world.url.clone().unwrap();
     Cluster::new(world, url)

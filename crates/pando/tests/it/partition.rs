@@ -124,7 +124,7 @@ struct Net {
 }
 
 /// What a program needs to reach the store.
-fn in_store(port: u16) -> Vec<(&'static str, String)> {
+pub(crate) fn in_store(port: u16) -> Vec<(&'static str, String)> {
     vec![
         ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}")),
         ("AWS_ACCESS_KEY_ID", "key".to_owned()),

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::world::{PANDO, World, is_root, reason, signal, wait_until};
+use crate::world::{PANDO, World, is_alive, is_root, reason, signal, wait_until};
 
 /// Starts and ends etcd.
 const ETCD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/etcd.sh");
@@ -38,6 +38,10 @@ pub(crate) struct Cluster {
     pub(crate) mounts: Vec<PathBuf>,
     /// The volume.
     pub(crate) url: String,
+    /// Further volumes, by name, that both servers wait for.
+    pub(crate) more: Vec<(&'static str, String)>,
+    /// Further options of etcd.
+    pub(crate) etcd_options: &'static str,
     pub(crate) world: World,
 }
 
@@ -57,11 +61,17 @@ pub(crate) fn may_run() -> bool {
 impl Cluster {
     /// Starts etcd; the volume of this URL exists, or is made before a server starts.
     pub(crate) fn new(world: World, url: String) -> Cluster {
+        Cluster::with_etcd(world, url, "")
+    }
+
+    /// The same with options of etcd.
+    pub(crate) fn with_etcd(world: World, url: String, etcd_options: &'static str) -> Cluster {
         // A member of etcd listens on the next port, too.
         let [etcd_port, _, one, two] = std::array::from_fn(|_| testing::unused_port());
         let (routes, servers) = (<[Route; 2]>::default(), [None, None]);
-        let (ports, mounts) = ([one, two], Vec::new());
-        let cluster = Cluster { etcd_port, ports, routes, servers, mounts, url, world };
+        let (ports, mounts, more) = ([one, two], Vec::new(), Vec::new());
+        let cluster =
+            Cluster { etcd_port, ports, routes, servers, mounts, url, more, etcd_options, world };
         cluster.start_etcd();
         cluster
     }
@@ -75,14 +85,19 @@ impl Cluster {
             .arg("start")
             .arg(self.etcd())
             .arg(self.etcd_port.to_string())
+            .env("ETCD_OPTIONS", self.etcd_options)
             .stdout(Stdio::null())
             .status()
             .unwrap();
         assert!(started.success(), "etcd does not start");
     }
 
+    /// Ends etcd, and waits until it has.
     pub(crate) fn stop_etcd(&self) {
+        let pid = fs::read_to_string(self.etcd().join("pid")).unwrap();
+        let pid: i32 = pid.trim().parse().unwrap();
         assert!(Command::new(ETCD).arg("stop").arg(self.etcd()).status().unwrap().success());
+        wait_until("etcd has ended", || !is_alive(pid));
     }
 
     fn printed(&self, number: usize) -> PathBuf {
@@ -106,6 +121,7 @@ impl Cluster {
             .args(["--etcd", &format!("http://127.0.0.1:{etcd}")])
             .args(["--listen", &format!("127.0.0.1:{}", self.ports[number])])
             .arg(format!("vol={}", self.url))
+            .args(self.more.iter().map(|(name, url)| format!("{name}={url}")))
             .env("PANDO_HOST_DIRECTORY", &own)
             .env("PANDO_LOG", "info")
             .envs(route.env.iter().map(|(name, value)| (name, value)))
@@ -118,16 +134,27 @@ impl Cluster {
         self.servers[number] = Some(command.spawn().unwrap());
     }
 
-    /// The state that a server printed last.
+    /// The state of the volume that a server printed last.
     pub(crate) fn state(&self, number: usize) -> Option<String> {
+        self.state_of(number, "vol")
+    }
+
+    /// The same of a volume, by name.
+    pub(crate) fn state_of(&self, number: usize, volume: &str) -> Option<String> {
         let printed = fs::read_to_string(self.printed(number)).ok()?;
-        let line: Value = serde_json::from_str(printed.lines().last()?).ok()?;
-        line["state"].as_str().map(str::to_owned)
+        let lines =
+            printed.lines().rev().map_while(|line| serde_json::from_str::<Value>(line).ok());
+        let mut of_volume = lines.filter(|line| line["name"] == volume);
+        of_volume.next()?["state"].as_str().map(str::to_owned)
     }
 
     pub(crate) fn await_state(&self, number: usize, state: &str) {
-        let what = format!("server {number}: {state}");
-        wait_until(&what, || self.state(number).as_deref() == Some(state));
+        self.await_state_of(number, "vol", state);
+    }
+
+    pub(crate) fn await_state_of(&self, number: usize, volume: &str, state: &str) {
+        let what = format!("server {number}, volume {volume}: {state}");
+        wait_until(&what, || self.state_of(number, volume).as_deref() == Some(state));
     }
 
     /// Starts both servers; the first one serves.
@@ -156,18 +183,31 @@ impl Cluster {
         assert!(ended.success(), "it ends in order: {ended}");
     }
 
+    /// What clients call both servers.
+    fn both(&self) -> String {
+        let of = |number: usize| self.routes[number].advertised.unwrap_or(self.ports[number]);
+        format!("127.0.0.1:{},127.0.0.1:{}", of(0), of(1))
+    }
+
     /// A mount that knows both servers.
     pub(crate) fn mount(&mut self, name: &str) -> PathBuf {
-        let of = |number: usize| self.routes[number].advertised.unwrap_or(self.ports[number]);
-        let servers = format!("127.0.0.1:{},127.0.0.1:{}", of(0), of(1));
-        self.mount_of(&servers, name)
+        self.mount_of(&self.both(), name)
     }
 
     /// A mount that knows these servers.
     pub(crate) fn mount_of(&mut self, servers: &str, name: &str) -> PathBuf {
+        self.mount_url(&format!("pando://{servers}/vol"), name)
+    }
+
+    /// A mount of a volume, by name, that knows both servers.
+    pub(crate) fn mount_volume(&mut self, volume: &str, name: &str) -> PathBuf {
+        self.mount_url(&format!("pando://{}/{volume}", self.both()), name)
+    }
+
+    fn mount_url(&mut self, url: &str, name: &str) -> PathBuf {
         let place = self.world.path().join(name);
         fs::create_dir(&place).unwrap();
-        self.world.ok(&["mount", &format!("pando://{servers}/vol"), place.to_str().unwrap()]);
+        self.world.ok(&["mount", url, place.to_str().unwrap()]);
         self.mounts.push(place.clone());
         place
     }

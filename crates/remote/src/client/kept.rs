@@ -67,11 +67,12 @@ impl Kept {
         }
     }
 
-    /// An open ended.
-    pub(super) fn was_released(&self, node: NodeId) {
-        if let Some(kept) = self.0.lock().get_mut(&node) {
-            kept.opens = kept.opens.saturating_sub(1);
-        }
+    /// An open ended; returns whether it was the last one.
+    pub(super) fn was_released(&self, node: NodeId) -> bool {
+        let mut nodes = self.0.lock();
+        let Some(kept) = nodes.get_mut(&node) else { return true };
+        kept.opens = kept.opens.saturating_sub(1);
+        kept.opens == 0
     }
 
     /// All that is held, for a server that took over.

@@ -159,13 +159,22 @@ impl Remote {
         }
     }
 
-    /// Reports a close. Nobody waits for the answer.
+    /// Reports a close. Nobody waits for the answer. With the last one of a file end locks of which
+    /// the kernel reports no end: those of open file descriptions (OFD).
     pub(super) fn release(&self, node: NodeId) {
         let mut state = self.state.lock();
-        // (See above.)
-        self.kept.was_released(node);
         // Behind those before it.
         let is_next = state.owed.is_empty();
+        // (See above.)
+        if self.kept.was_released(node) {
+            // In one step: a later lock, of a later open, waits for the end of an earlier one.
+            for LockRange { owner, whole, .. } in self.locks.of(node) {
+                let (kind, end) = (LockKind::None, u64::MAX);
+                self.locks.note(node, LockRange { owner, pid: 0, kind, start: 0, end, whole });
+                let of = (convert::node_to_wire(node), owner);
+                state.owed.push_back(Owed::Unlock { of, whole });
+            }
+        }
         state.owed.push_back(Owed::Release(convert::node_to_wire(node)));
         drop(state);
         if is_next {

@@ -206,6 +206,14 @@ impl Locks {
         });
     }
 
+    /// Those of a file, one of each owner and kind.
+    pub(crate) fn of(&self, node: NodeId) -> Vec<LockRange> {
+        let table = self.table.lock();
+        let held = table.files.get(&node).map_or(&[][..], |file| &file.held);
+        let ranges = held.iter().map(|held| ((held.range.owner, held.range.whole), held.range));
+        ranges.collect::<BTreeMap<_, _>>().into_values().collect()
+    }
+
     /// All that are held.
     pub(crate) fn all(&self) -> Vec<(NodeId, LockRange)> {
         let table = self.table.lock();

@@ -10,6 +10,7 @@ mod again;
 mod attackers;
 mod bounds;
 mod claims;
+mod closes;
 mod connect;
 mod every_change;
 mod hostile;

@@ -1,7 +1,9 @@
 //! Messages: round trips, and arbitrary bytes.
 
 mod asked;
+mod control_page;
 mod fuzz;
+mod page;
 mod parts;
 mod remote_page;
 mod roundtrip;
