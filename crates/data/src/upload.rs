@@ -128,8 +128,8 @@ impl Data {
         Err(Corruption { file, offset: 0, structure, expected, found, unread: false }.into())
     }
 
-    /// The error of a read of a segment or of its object. If the segment itself cannot be read, what
-    /// was written is lost.
+    /// The error of a read of a segment or of its object. If the segment itself cannot be read,
+    /// what was written is lost.
     fn lost(&self, segment: &OpenSegment, error: device::Error) -> device::Error {
         let is_lost = error.is_of(&open_path(segment.id)) && !error.is_shortage();
         if is_lost { self.latch(error) } else { error }

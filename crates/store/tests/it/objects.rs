@@ -467,8 +467,8 @@ fn a_failed_read_hides_no_lost_record() {
     assert!(far.objects().contains_key(&name(1, 2)));
 }
 
-/// Regression: the seal of an owner that ended in order was no proof of what it had acknowledged,
-/// and a volume opened in an older state.
+/// Regression: the seal of an owner that ended in order was no proof of what it had acknowledged. A
+/// volume opened in an older state.
 #[test]
 fn the_own_seal_of_an_owner_proves_what_is_lost() {
     let (far, blobs) = far();
