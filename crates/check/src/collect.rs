@@ -155,6 +155,9 @@ impl Checks<'_> {
             }
         }
         let marked = self.data.marked(marking, &*pin).map_err(from_store)?;
+        if let Some(error) = marked.unread() {
+            return Err(from_store(error.clone().into()));
+        }
         if let Some(bad) = marked.unproven().first() {
             return Err(FsError::Io(format!("{bad}: no garbage is collected").into()));
         }

@@ -46,6 +46,33 @@ pub struct Cleaned {
     pub more: bool,
 }
 
+/// How eagerly a step cleans.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// The age from which pages are punched.
+    age: Duration,
+    /// Whether what failed is tried again at once. Otherwise it rests, and so does not take the
+    /// turn of other work.
+    at_once: bool,
+}
+
+/// Cleans everything possible, regardless of age and of earlier failures.
+const AT_ONCE: Pace = Pace { age: Duration::ZERO, at_once: true };
+
+/// What failed in the steps of one cleaning.
+#[derive(Default)]
+struct Failures {
+    /// Segments that are not tried again.
+    skipped: BTreeSet<u64>,
+    first: Option<Error>,
+}
+
+impl Failures {
+    fn note(&mut self, error: Error) {
+        self.first.get_or_insert(error);
+    }
+}
+
 /// How a segment's dead pages are freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -84,20 +111,34 @@ impl Data {
     /// Does one bounded step of cleaning; `false` when nothing is to be done now. A worker calls it
     /// about every second, and again while it returns `true`.
     pub fn clean_step(&self, store: &dyn Store) -> Result<bool> {
-        self.step(store, self.options.punch_after)
+        // Another thread cleans: nothing to do here.
+        let Some(_cleaning) = self.cleaning.try_lock() else { return Ok(false) };
+        let mut failures = Failures::default();
+        let pace = Pace { age: self.options.punch_after, at_once: false };
+        match (self.step_alone(store, pace, &mut failures)?, failures.first) {
+            (false, Some(error)) => Err(error),
+            (done, _) => Ok(done),
+        }
     }
 
-    /// Cleans everything possible, regardless of age: before closing, and in tests.
+    /// Cleans everything possible, regardless of age: before closing, and in tests. What fails does
+    /// not keep the rest from being cleaned; the first error is returned.
     pub fn clean_all(&self, store: &dyn Store) -> Result<()> {
+        let mut failures = Failures::default();
         loop {
             let last = self.garbage.lock().last_waiting();
             if let Some(token) = last {
                 store.sync(token)?;
             }
-            if !self.step(store, Duration::ZERO)? {
-                return Ok(());
+            let Some(_cleaning) = self.cleaning.try_lock() else { break };
+            let skipped = failures.skipped.len();
+            let done = self.step_alone(store, AT_ONCE, &mut failures)?;
+            // After a failure others may remain that were not tried.
+            if !done && failures.skipped.len() == skipped {
+                break;
             }
         }
+        failures.first.map_or(Ok(()), Err)
     }
 
     /// Cleans everything possible, regardless of age, concurrently with the cleaner: for a full
@@ -105,8 +146,7 @@ impl Data {
     /// not durable yet, and segments that fail.
     pub fn clean_now(&self, store: &dyn Store, until: Duration) -> Result<Cleaned> {
         let mut cleaned = Cleaned::default();
-        let mut failed = None;
-        let mut skipped = BTreeSet::new();
+        let mut failures = Failures::default();
         loop {
             let left = until.saturating_sub(self.env.clock.monotonic());
             let Some(_cleaning) = self.cleaning.try_lock_for(left.max(TURN_WAIT)) else {
@@ -114,15 +154,15 @@ impl Data {
                 cleaned.more = true;
                 break;
             };
-            let failures = skipped.len();
-            match self.step_alone(store, Duration::ZERO, &mut skipped) {
+            let skipped = failures.skipped.len();
+            match self.step_alone(store, AT_ONCE, &mut failures) {
                 Ok(true) => cleaned.any = true,
+                // Others may remain that were not tried.
+                Ok(false) if failures.skipped.len() > skipped => {}
                 Ok(false) => break,
                 Err(error) => {
-                    failed.get_or_insert(error);
-                    if skipped.len() == failures {
-                        break;
-                    }
+                    failures.note(error);
+                    break;
                 }
             }
             if self.env.clock.monotonic() >= until {
@@ -130,39 +170,35 @@ impl Data {
                 break;
             }
         }
-        match failed {
+        match failures.first {
             Some(error) if !cleaned.any => Err(error),
             _ => Ok(cleaned),
         }
     }
 
-    fn step(&self, store: &dyn Store, age: Duration) -> Result<bool> {
-        // Another thread cleans: nothing to do here.
-        let Some(_cleaning) = self.cleaning.try_lock() else { return Ok(false) };
-        self.step_alone(store, age, &mut BTreeSet::new())
-    }
-
-    /// A step with `cleaning` held. Failing segments are added to those that are skipped. A failure
-    /// does not block other work: a footer takes space where a punch frees some. The error is
-    /// returned if no other work was done.
-    fn step_alone(
-        &self,
-        store: &dyn Store,
-        age: Duration,
-        skipped: &mut BTreeSet<u64>,
-    ) -> Result<bool> {
+    /// A step with `cleaning` held; whether it did anything. A failure does not block other work: a
+    /// footer takes space where a punch frees some. But of each kind of work, a step ends with the
+    /// first failure, which may have taken long.
+    fn step_alone(&self, store: &dyn Store, pace: Pace, failures: &mut Failures) -> Result<bool> {
         self.check_writable()?;
-        let mut failed = match self.seal_one() {
-            Ok(true) => return Ok(true),
-            sealed => sealed.err(),
-        };
+        let now = self.env.clock.monotonic();
+        if pace.at_once || self.garbage.lock().may_seal(now) {
+            match self.seal_one() {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => {
+                    self.garbage.lock().not_sealed(now);
+                    failures.note(error);
+                }
+            }
+        }
         let now = self.env.clock.monotonic();
         if self.garbage.lock().is_audit_due(now) {
             let audited = self.audit(store);
             self.garbage.lock().audited(audited.is_ok(), now);
             match audited {
                 Ok(()) => return Ok(true),
-                Err(error) => failed = failed.or(Some(error)),
+                Err(error) => failures.note(error),
             }
         }
         let impatient = self.garbage.lock().impatient(&self.options);
@@ -173,21 +209,18 @@ impl Data {
         let picked = {
             let mut garbage = self.garbage.lock();
             garbage.mature(store.durable(), now);
-            let put_off = age.saturating_mul(PUT_OFF_AGES);
-            let age = Age { punch: age, put_off, punches: self.can_punch() };
-            garbage.pick(&self.options, now, age, skipped)
+            let put_off = pace.age.saturating_mul(PUT_OFF_AGES);
+            let age = Age { punch: pace.age, put_off, punches: self.can_punch() };
+            garbage.pick(&self.options, now, age, &failures.skipped)
         };
         if let Some(pick) = picked {
             match self.clean_segment(store, pick) {
                 Ok(()) => return Ok(true),
-                Err(error) => failed = failed.or(Some(error)),
+                Err(error) => failures.note(error),
             }
-            skipped.insert(pick.segment);
+            failures.skipped.insert(pick.segment);
         }
-        match (self.bury_one(store, age), failed) {
-            (Ok(false), Some(error)) => Err(error),
-            (buried, _) => buried,
-        }
+        self.bury_one(store, pace, failures)
     }
 
     /// Seals segments that accept no more data: at closing, so that volumes that are opened only
@@ -287,7 +320,7 @@ impl Data {
             }
             // The last pages may have died in a commit that is not durable yet; those taken here
             // did not.
-            self.garbage.lock().dying.insert(segment, last);
+            self.garbage.lock().die(segment, last);
         }
         let dead: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         match self.way_to_free(segment, runs, live, old) {
@@ -376,28 +409,30 @@ impl Data {
         self.punch_nanos.load(Ordering::Relaxed) < CANNOT_PUNCH
     }
 
-    /// Deletes one dead segment whose death is durable. `age` zero: does not wait for that.
-    fn bury_one(&self, store: &dyn Store, age: Duration) -> Result<bool> {
-        let mut dying: Vec<(u64, CommitToken)> =
-            self.garbage.lock().dying.iter().map(|(&id, &token)| (id, token)).collect();
-        if let (true, Some(last)) = (age.is_zero(), dying.iter().map(|(_, token)| *token).max()) {
+    /// Deletes one dead segment whose death is durable. An age of zero does not wait for that.
+    /// After a failure the segment rests: each attempt may be requests that take long to fail.
+    fn bury_one(&self, store: &dyn Store, pace: Pace, failures: &mut Failures) -> Result<bool> {
+        let last = self.garbage.lock().last_death();
+        if let Some(last) = last.filter(|_| pace.age.is_zero()) {
             store.sync(last)?;
         }
-        let durable = store.durable();
-        dying.retain(|(_, token)| *token <= durable);
-        let mut failed = None;
-        for (segment, _) in dying {
-            let buried = self.bury(store, segment);
-            if buried.is_ok() || self.segments.get(segment).is_none() {
-                self.garbage.lock().dying.remove(&segment);
+        let (durable, now) = (store.durable(), self.env.clock.monotonic());
+        let (at_once, skipped) = (pace.at_once, &failures.skipped);
+        let next = self.garbage.lock().next_death(durable, now, at_once, skipped);
+        let Some(segment) = next else { return Ok(false) };
+        match self.bury(store, segment) {
+            Err(error) if self.segments.get(segment).is_some() => {
+                self.garbage.lock().not_buried(segment, self.env.clock.monotonic());
+                failures.skipped.insert(segment);
+                failures.note(error);
+                return Ok(false);
             }
-            match buried {
-                Ok(()) => return Ok(true),
-                // It stays for a later step; others are tried in this one.
-                Err(error) => failed = failed.or(Some(error)),
-            }
+            // It is deleted, and its count is not.
+            Err(error) => failures.note(error),
+            Ok(()) => {}
         }
-        failed.map_or(Ok(false), Err)
+        self.garbage.lock().buried(segment);
+        Ok(true)
     }
 
     /// Deletes a segment if none of its pages is live.

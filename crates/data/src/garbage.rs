@@ -41,8 +41,21 @@ pub struct Stats {
     pub leaked_bytes: u64,
 }
 
-/// How long the look at segments of an earlier opening rests after a failure.
+/// How long work on a segment, or the look at segments of an earlier opening, rests after a
+/// failure.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+/// How long all deletions rest after the first that failed. It doubles with each further one, up
+/// to [`REST_AFTER_FAILURE`]: what all of them need may be missing.
+const DELETIONS_REST_MIN: Duration = Duration::from_secs(1);
+
+/// A segment that had no live page.
+#[derive(Debug, Clone, Copy)]
+struct Dying {
+    /// The last commit by then.
+    commit: CommitToken,
+    /// Until when its deletion, which failed, is not tried again.
+    rests_until: Duration,
+}
 
 #[derive(Default)]
 pub(crate) struct Garbage {
@@ -54,8 +67,13 @@ pub(crate) struct Garbage {
     dead: BTreeMap<u64, Dead>,
     /// Dead pages that were taken to be freed and are not freed yet.
     at_hand: u64,
-    /// Segments that had no live page when the commit was the last one.
-    pub(crate) dying: BTreeMap<u64, CommitToken>,
+    /// Segments without a live page, which are to be deleted.
+    dying: BTreeMap<u64, Dying>,
+    /// How many deletions failed since the last that did not, and until when none is tried.
+    failed_deletions: u32,
+    deletions_rest_until: Duration,
+    /// Until when no segment is sealed, because that failed.
+    seals_rest_until: Duration,
     /// Whether the segments of an earlier opening were looked at.
     is_audited: bool,
     audit_rests_until: Duration,
@@ -167,6 +185,62 @@ impl Garbage {
         self.put_back(runs, Some(u64::MAX), now);
         let dead = self.touch(segment, now);
         (dead.put_off, dead.failed) = (Some(u64::MAX), true);
+    }
+
+    /// Schedules the deletion of a segment that had no live page when the commit was the last one.
+    /// It has none later: if that was known before, an earlier commit counts.
+    pub(crate) fn die(&mut self, segment: u64, commit: CommitToken) {
+        self.dying.entry(segment).or_insert(Dying { commit, rests_until: Duration::ZERO });
+    }
+
+    /// The last commit that a deletion waits for.
+    pub(crate) fn last_death(&self) -> Option<CommitToken> {
+        self.dying.values().map(|dying| dying.commit).max()
+    }
+
+    /// The segment to delete next: its death is durable, and none has rested for longer. It is none
+    /// of those that are skipped. `at_once`: rests do not matter.
+    pub(crate) fn next_death(
+        &self,
+        durable: CommitToken,
+        now: Duration,
+        at_once: bool,
+        skipped: &BTreeSet<u64>,
+    ) -> Option<u64> {
+        if !at_once && now < self.deletions_rest_until {
+            return None;
+        }
+        let rested = |dying: &Dying| at_once || now >= dying.rests_until;
+        let ready = self.dying.iter().filter(|(segment, dying)| {
+            dying.commit <= durable && rested(dying) && !skipped.contains(segment)
+        });
+        ready.min_by_key(|(_, dying)| dying.rests_until).map(|(&segment, _)| segment)
+    }
+
+    /// Notes that a segment needs no deletion any more.
+    pub(crate) fn buried(&mut self, segment: u64) {
+        self.dying.remove(&segment);
+        (self.failed_deletions, self.deletions_rest_until) = (0, Duration::ZERO);
+    }
+
+    /// Notes that a deletion failed.
+    pub(crate) fn not_buried(&mut self, segment: u64, now: Duration) {
+        if let Some(dying) = self.dying.get_mut(&segment) {
+            dying.rests_until = now + REST_AFTER_FAILURE;
+        }
+        let rest = DELETIONS_REST_MIN * (1 << self.failed_deletions.min(6));
+        self.deletions_rest_until = now + rest.min(REST_AFTER_FAILURE);
+        self.failed_deletions += 1;
+    }
+
+    /// Whether segments are sealed now.
+    pub(crate) fn may_seal(&self, now: Duration) -> bool {
+        now >= self.seals_rest_until
+    }
+
+    /// Notes that sealing a segment failed.
+    pub(crate) fn not_sealed(&mut self, now: Duration) {
+        self.seals_rest_until = now + REST_AFTER_FAILURE;
     }
 
     /// Whether the segments of an earlier opening are to be looked at.

@@ -18,6 +18,9 @@
 //!
 //! Any error while marking ends the collection: an unread record is never treated as absent. A
 //! segment whose file does not prove that it is that segment is skipped ([`Marked::unproven`]).
+//!
+//! Segments do not wait for one another: what fails in one is left to the cleaner, whose work on a
+//! segment rests after a failure.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +39,9 @@ use crate::cut::{count_pages, pages_of};
 use crate::garbage::Pick;
 use crate::pages::Bitmap;
 use crate::segments::SegmentFile;
+
+/// Failures in a row after which no further segment is tried: then the store fails, not a segment.
+const FAILURES_MAX: usize = 4;
 
 /// What was allocated when a collection began. Take it before the state is pinned.
 #[derive(Debug)]
@@ -75,6 +81,8 @@ pub struct Marked {
     report: Report,
     /// Defects of files that would be reclaimed in part if they were proven to be their segments.
     unproven: Vec<Corruption>,
+    /// The first error of a read of a segment, of which nothing is reported.
+    unread: Option<device::Error>,
 }
 
 /// What a collection found, in bytes.
@@ -111,6 +119,8 @@ pub struct Swept {
     pub freed_bytes: u64,
     /// Bytes that the cleaner newly got, to reclaim in its next steps.
     pub dead_bytes: u64,
+    /// Segments that could not be swept. The next collection tries them again.
+    pub failed: u64,
     /// Nothing was done: another collection swept since this one took its horizon. Mark again.
     pub outdated: bool,
 }
@@ -134,6 +144,11 @@ impl Marked {
     /// they are those segments.
     pub fn unproven(&self) -> &[Corruption] {
         &self.unproven
+    }
+
+    /// An error of a read of a segment, of which therefore nothing is reported.
+    pub fn unread(&self) -> Option<&device::Error> {
+        self.unread.as_ref()
     }
 }
 
@@ -212,9 +227,11 @@ impl Data {
         let Marking { horizon, live, .. } = marking;
         let (commit, generation) = (pinned.commit(), AtomicU64::new(horizon.generation));
         let (counted, report, unproven) = (BTreeMap::new(), Report::default(), Vec::new());
-        let mut marked = Marked { commit, horizon, live, counted, generation, report, unproven };
+        let mut marked =
+            Marked { commit, horizon, live, counted, generation, report, unproven, unread: None };
         let mut unproven = Vec::new();
         let mut report = Report::default();
+        let mut failures = 0;
         for &segment in marked.horizon.segments.keys() {
             marked.counted.insert(segment, live_pages(pinned, segment)?);
             let live_bytes = bytes_of(marked.live_pages(segment));
@@ -223,7 +240,16 @@ impl Data {
                     unproven.push((*bad).clone());
                     (0, false)
                 }
-                dead => dead?,
+                Err(Error::Device(error)) if failures < FAILURES_MAX => {
+                    failures += 1;
+                    tracing::warn!(%error, segment, "a data segment cannot be looked at");
+                    marked.unread.get_or_insert(error);
+                    (0, false)
+                }
+                dead => {
+                    failures = 0;
+                    dead?
+                }
             };
             report.dead_bytes += dead_bytes;
             report.segments.push(SegmentReport { segment, live_bytes, dead_bytes, whole });
@@ -306,11 +332,7 @@ impl Data {
         // Pages that waited for that are found here as well.
         let now = self.env.clock.monotonic();
         self.garbage.lock().mature(store.durable(), now);
-        let mut segments = marked.horizon.segments.keys().filter(|&&segment| some(segment));
-        let done = segments.try_for_each(|&segment| match free {
-            Free::Later => self.sweep_segment(store, marked, segment, swept),
-            Free::Now => self.free_segment(store, marked, segment, swept),
-        });
+        let done = self.sweep_each(store, marked, some, free, swept);
         // At the end, whatever the result: a state pinned meanwhile may lack some of it. After an
         // error this marking is not continued either.
         self.sweeps.store(generation + 1, Ordering::Release);
@@ -318,6 +340,63 @@ impl Data {
             marked.generation.store(generation + 1, Ordering::Release);
         }
         done
+    }
+
+    /// Sweeps segments. Where one fails, the others do not wait for it.
+    fn sweep_each(
+        &self,
+        store: &dyn Store,
+        marked: &Marked,
+        some: &dyn Fn(u64) -> bool,
+        free: Free,
+        swept: &mut Swept,
+    ) -> Result<()> {
+        let mut failures = 0;
+        for &segment in marked.horizon.segments.keys().filter(|&&segment| some(segment)) {
+            let whole = self.goes_whole(marked, segment);
+            if whole && failures >= FAILURES_MAX {
+                self.leave_whole(store, marked, segment)?;
+                continue;
+            }
+            let done = match free {
+                Free::Later => self.sweep_segment(store, marked, segment, swept),
+                Free::Now => self.free_segment(store, marked, segment, swept),
+            };
+            match done {
+                Ok(()) => failures = 0,
+                Err(Error::Device(error)) if failures < FAILURES_MAX => {
+                    failures += 1;
+                    tracing::warn!(%error, segment, "unreferenced pages were not freed");
+                    if whole && self.segments.get(segment).is_some() {
+                        self.leave_whole(store, marked, segment)?;
+                    } else {
+                        swept.failed += 1;
+                    }
+                }
+                failed => return failed,
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves a segment that no record names to the cleaner. Its count is then what a later opening
+    /// finds it by.
+    fn leave_whole(&self, store: &dyn Store, marked: &Marked, segment: u64) -> Result<()> {
+        self.correct_count(store, marked, segment)?;
+        self.garbage.lock().die(segment, store.last_commit());
+        Ok(())
+    }
+
+    /// Makes the count of a segment that of the pages that were marked.
+    fn correct_count(&self, store: &dyn Store, marked: &Marked, segment: u64) -> Result<()> {
+        let pages = marked.live_pages(segment);
+        let counted = marked.counted.get(&segment).copied().unwrap_or(0);
+        if u64::from(pages) != counted {
+            let mut batch = Batch::new();
+            count_pages(&mut batch, segment, i64::from(pages) - counted as i64);
+            store.commit(&batch)?;
+        }
+        Ok(())
     }
 
     /// As [`Data::sweep`], for the next `most` segments from number `from` on; returns where the
@@ -343,8 +422,6 @@ impl Data {
         segment: u64,
         swept: &mut Swept,
     ) -> Result<()> {
-        let pages = marked.live_pages(segment);
-        let counted = marked.counted.get(&segment).copied().unwrap_or(0);
         if self.goes_whole(marked, segment) {
             if !self.is_proven(segment)? {
                 return Ok(());
@@ -361,13 +438,11 @@ impl Data {
         }
         // The count first. If a crash follows, the next collection finds the pages again, but a
         // count that is too low would let a live segment be deleted.
-        if u64::from(pages) != counted {
-            let mut batch = Batch::new();
-            count_pages(&mut batch, segment, i64::from(pages) - counted as i64);
-            store.commit(&batch)?;
-        }
+        self.correct_count(store, marked, segment)?;
         let runs = self.dead_runs(marked, segment)?;
-        if !runs.is_empty() && self.is_proven(segment)? {
+        // Where the file cannot be read now, the cleaner proves it before it frees anything.
+        let unproven = || matches!(self.is_proven(segment), Ok(false));
+        if !runs.is_empty() && !unproven() {
             let mut garbage = self.garbage.lock();
             if garbage.has_space_for(runs.len()) {
                 // With the maximum age: the cleaner takes them next.

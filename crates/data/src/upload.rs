@@ -11,7 +11,8 @@
 //!
 //! A segment's number is used by one opening, so an object under its name is this opening's own, or
 //! another program's. A failed creation changes nothing: the file is still there, and the next sync
-//! tries again.
+//! tries again. If the host's file cannot be read by its path, what is open still may be. If that
+//! cannot be read either, what was written is lost, and a later sync must not pretend otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,59 +76,63 @@ impl Data {
 
     fn make_object(&self, segment: &Arc<OpenSegment>, pages: u32) -> Result<()> {
         let footer = self.footer(segment.id, pages);
-        let written = self
-            .with_relief(|| segment.file.write_at(&footer, byte_offset(pages)).map_err(name_space));
-        let full = match written {
-            Err(error) if error.is_no_space() => true,
-            written => written.map(|()| false)?,
-        };
+        let at = byte_offset(pages);
+        let written = self.with_relief(|| segment.file.write_at(&footer, at).map_err(name_space));
+        if let Err(error) = &written {
+            tracing::debug!(%error, segment = segment.id, "a segment has no footer in its file");
+        }
         // Otherwise the kernel may drop pages whose write-back failed, and the object would be made
         // of what the disk had there before.
         segment.file.sync_data().map_err(|error| self.latch(error))?;
         let (name, path) = (blob_name(segment.id, 0), open_path(segment.id));
         let (device, blobs) = (self.env.device.as_ref(), self.segments.blobs());
-        let made = if full {
-            self.make_from_memory(segment, &footer, byte_offset(pages))?
-        } else {
-            blobs.adopt(&name, device, &path)?
+        let adopted = match written {
+            Ok(()) => blobs.adopt(&name, device, &path),
+            Err(_) => Err(device::Error::new("write", &path, std::io::ErrorKind::Other.into())),
+        };
+        let made = match adopted {
+            Err(error) if error.is_of(&path) => self.make_from_memory(segment, &footer, at)?,
+            adopted => adopted?,
         };
         if !made {
-            let data = byte_offset(pages);
-            let part =
-                |buffer: &mut [u8], at: u64| part_with(&*segment.file, &footer, data, buffer, at);
-            if compare(blobs, &name, data + footer.len() as u64, &part)? != Compared::Same {
-                let expected = "no object, or the segment of this opening".to_owned();
-                let found = "other bytes: another program writes here".to_owned();
-                let (file, structure) = (name, "data segment");
-                return Err(Corruption {
-                    file,
-                    offset: 0,
-                    structure,
-                    expected,
-                    found,
-                    unread: false,
-                }
-                .into());
-            }
-            // The answer to an earlier attempt was lost.
-            device.remove(&path)?;
+            // Unless another program made it, the answer to an earlier attempt was lost.
+            self.check_made(segment, &footer, at)?;
         }
+        device::remove_adopted(device, &path);
         self.segments.insert_sealed(SealedSegment::new(segment.id, 0, true));
         Ok(())
     }
 
-    /// Makes the object of a segment whose footer does not fit on the host's disk, which other
-    /// programs may have filled. What the segment holds was acknowledged, and the store has space.
+    /// Makes the object of a segment whose file cannot become it. Its footer does not fit on the
+    /// host's disk, which other programs may have filled. Or the file is gone from its directory.
+    /// What the segment holds was acknowledged, and the store has space.
     fn make_from_memory(&self, segment: &OpenSegment, footer: &[u8], data: u64) -> Result<bool> {
         let mut bytes = vec![0; data as usize + footer.len()];
-        let read = part_with(&*segment.file, footer, data, &mut bytes, 0)?;
+        let read = part_with(&*segment.file, footer, data, &mut bytes, 0)
+            .map_err(|error| self.lost(segment, error))?;
         bytes.truncate(read);
-        let made = self.segments.blobs().create(&blob_name(segment.id, 0), &bytes)?;
-        if made {
-            // That frees space.
-            self.env.device.remove(&open_path(segment.id))?;
+        Ok(self.segments.blobs().create(&blob_name(segment.id, 0), &bytes)?)
+    }
+
+    /// Fails if the object of a segment that exists is not made of the segment.
+    fn check_made(&self, segment: &OpenSegment, footer: &[u8], data: u64) -> Result<()> {
+        let part = |buffer: &mut [u8], at: u64| part_with(&*segment.file, footer, data, buffer, at);
+        let name = blob_name(segment.id, 0);
+        let compared = compare(self.segments.blobs(), &name, data + footer.len() as u64, &part);
+        if compared.map_err(|error| self.lost(segment, error))? == Compared::Same {
+            return Ok(());
         }
-        Ok(made)
+        let expected = "no object, or the segment of this opening".to_owned();
+        let found = "other bytes: another program writes here".to_owned();
+        let (file, structure) = (name, "data segment");
+        Err(Corruption { file, offset: 0, structure, expected, found, unread: false }.into())
+    }
+
+    /// The error of a read of a segment or of its object. If the segment itself cannot be read,
+    /// what was written is lost.
+    fn lost(&self, segment: &OpenSegment, error: device::Error) -> device::Error {
+        let is_lost = error.is_of(&open_path(segment.id)) && !error.is_shortage();
+        if is_lost { self.latch(error) } else { error }
     }
 
     /// Removes files of open segments: what a log record names of them, an object has.

@@ -50,7 +50,8 @@ pub trait Blobs: Send + Sync {
 
     /// Creates `name` from a finished file of the volume's device, durable on return, and removes
     /// the file. `false`: the name exists, and the file stays. After a crash during the call, the
-    /// file, the object, or both exist; the call may be repeated.
+    /// file, the object, or both exist; the call may be repeated. An error of the file names its
+    /// path ([`Error::is_of`]): any other is one of the store.
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool>;
 
     /// Reads at `offset` until `buffer` is full or the object ends; returns the bytes read.
@@ -145,6 +146,12 @@ pub fn compare(blobs: &dyn Blobs, name: &str, length: u64, part: ReadPart<'_>) -
         at += bytes as u64;
     }
     Ok(Compared::Same)
+}
+
+/// Removes a file of which a store has made an object by copying it. A failure is no error: the
+/// object is durable, and an opening removes files that nothing points to.
+pub fn remove_adopted(device: &dyn Device, path: &str) {
+    device.remove(path).ok();
 }
 
 /// Copies the part of in-memory bytes that begins at an offset.

@@ -11,7 +11,8 @@
 //! 3. A caller that is [`crate::interruptible()`] gets an error when nobody waits for it any more,
 //!    or when the store has been full for some time. What the creation was for stays undurable, and
 //!    the next thread that waits for it continues.
-//! 4. Reads and deletions are never retried here: their callers have the means.
+//! 4. An error of the file of which an object is to be made is returned at once: it is no outage.
+//! 5. Reads and deletions are never retried here: their callers have the means.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -24,7 +25,7 @@ use crate::sync::Mutex;
 use crate::blobs::ReadPart;
 use crate::{
     Blobs, Clock, Compared, Device, Error, LOOK_EVERY, Result, compare, is_interrupted,
-    is_interruptible, part_of,
+    is_interruptible, part_of, remove_adopted,
 };
 
 /// First pause before a retry; each pause is twice as long as the one before.
@@ -193,8 +194,8 @@ impl PatientBlobs {
     fn create_patiently(
         &self,
         name: &str,
-        length: u64,
-        part: ReadPart<'_>,
+        (length, part): (u64, ReadPart<'_>),
+        may_pass: &dyn Fn(&Error) -> bool,
         attempt: &dyn Fn() -> Result<bool>,
     ) -> Result<bool> {
         let mut pause = PAUSE_MIN;
@@ -264,21 +265,23 @@ impl Blobs for PatientBlobs {
         let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
         let number = self.begin();
         let attempt = || self.blobs.create(name, bytes);
-        let made = self.create_patiently(name, bytes.len() as u64, &part, &attempt);
+        let made = self.create_patiently(name, (bytes.len() as u64, &part), &may_pass, &attempt);
         self.end(number);
         self.changed(made)
     }
 
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
-        // An error of the file itself is no outage of the store.
         let file = device.open(path)?;
         let length = file.len()?;
         let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
         let attempt = || self.blobs.adopt(name, device, path);
-        let made = self.changed(self.create_patiently(name, length, &part, &attempt))?;
-        if made && device.metadata(path)?.is_some() {
-            // The answer was lost, so the file is still there.
-            device.remove(path)?;
+        // An error of the file itself is no outage of the store.
+        let may_pass = |error: &Error| may_pass(error) && !error.is_of(path);
+        let made = self.create_patiently(name, (length, &part), &may_pass, &attempt);
+        let made = self.changed(made)?;
+        if made {
+            // If the answer was lost, the file is still there.
+            remove_adopted(device, path);
         }
         Ok(made)
     }

@@ -69,6 +69,11 @@ impl Error {
         self.kind == io::ErrorKind::Interrupted
     }
 
+    /// Whether the operation was one on this path.
+    pub fn is_of(&self, path: &str) -> bool {
+        self.path == path
+    }
+
     /// Whether nothing is at the path.
     pub fn is_not_found(&self) -> bool {
         self.kind == io::ErrorKind::NotFound

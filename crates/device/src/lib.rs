@@ -69,7 +69,9 @@ pub mod sim;
 mod file;
 mod error;
 
-pub use blobs::{Blobs, Compared, ReadPart, STAGED, check_name, compare, part_of, valid_name};
+pub use blobs::{
+    Blobs, Compared, ReadPart, STAGED, check_name, compare, part_of, remove_adopted, valid_name,
+};
 pub use blobs_below::BlobsBelow;
 pub use blobs_over::OverBlobs;
 pub use blobs_overlay::OverlayBlobs;

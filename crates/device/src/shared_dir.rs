@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use crate::directories::Directories;
 use crate::open_files::OpenFiles;
-use crate::{Blobs, Clock, Device, Error, File, Random, Result, STAGED, check_name};
+use crate::{
+    Blobs, Clock, Device, Error, File, Random, Result, STAGED, check_name, remove_adopted,
+};
 
 /// The directory of objects that are being written. Names of objects do not begin with `.`.
 const STAGING: &str = ".staged";
@@ -169,7 +171,7 @@ impl Blobs for SharedDir {
         drop(source);
         let made = self.publish(name, &own)?;
         if made {
-            device.remove(path)?;
+            remove_adopted(device, path);
         }
         Ok(made)
     }

@@ -300,10 +300,16 @@ impl Blobs for S3Blobs {
             return Err(Error::new("create", name, error));
         }
         self.heed()?;
-        let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
+        let part = |buffer: &mut [u8], at: u64| match file.read_at(buffer, at)? {
+            0 if at < length && !buffer.is_empty() => {
+                let short = io::Error::from(io::ErrorKind::UnexpectedEof);
+                Err(Error::new("read", path, short).at(at))
+            }
+            read => Ok(read),
+        };
         let made = self.server.put(name, length, &part)?;
         if made {
-            device.remove(path)?;
+            device::remove_adopted(device, path);
         }
         Ok(made)
     }

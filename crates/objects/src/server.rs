@@ -1,6 +1,6 @@
 //! The requests of the protocol, to one endpoint.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,9 +144,16 @@ impl Server {
     /// afterwards shows whose it is.
     pub(crate) fn put(&self, name: &str, length: u64, part: ReadPart<'_>) -> Result<bool> {
         let sum = BASE64_STANDARD.encode(sum_of(length, part)?);
-        let lost = Cell::new(false);
+        let (lost, unread) = (Cell::new(false), RefCell::new(None));
+        let noting = |buffer: &mut [u8], at: u64| {
+            part(buffer, at).inspect_err(|error| *unread.borrow_mut() = Some(error.clone()))
+        };
         let made = self.ask((Kind::Create, length), |keys| {
-            let tried = self.put_once(keys, name, (length, part), &sum);
+            let tried = self.put_once(keys, name, (length, &noting), &sum);
+            if let Some(error) = unread.take() {
+                // The bytes cannot be read, which is no failure of the request.
+                return Tried::Refused(error);
+            }
             if matches!(tried, Tried::Failed(_)) {
                 lost.set(true);
             }

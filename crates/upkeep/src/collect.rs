@@ -6,8 +6,9 @@
 //!
 //! A collection pins a state, marks what all trees name, and then sweeps a few segments at a time.
 //! The B-tree marks a few nodes a step; the log-structured engine marks everything in one. It gives
-//! up at the first read error, and begins again after a rest: an unread record is never treated as
-//! absent.
+//! up at the first record that it cannot read, and begins again after a rest: an unread record is
+//! never treated as absent. A segment that cannot be swept does not end it. Another collection
+//! follows then, too. Each in a row with a failure rests for twice as long as the one before.
 //!
 //! Background steps and foreground calls take turns (`Upkeep::collecting`). A call runs from its
 //! marking to the end of its sweep. A stepwise collection that a call overtook between two steps
@@ -35,16 +36,21 @@ const NODES_A_STEP: usize = 64;
 /// Segments that one step sweeps.
 const SEGMENTS_A_STEP: usize = 16;
 
+/// How often the rest after a failure doubles: to about an hour.
+const RESTS_DOUBLE: u32 = 6;
+
 /// The collection in progress; none of it needs to survive a crash.
 #[derive(Default)]
 pub struct Collecting {
     stage: Stage,
     /// Until when nothing is begun.
     rest: Duration,
+    /// How many collections in a row had a failure.
+    failures: u32,
 }
 
 impl Collecting {
-    /// Whether none begins yet, after one with a read error.
+    /// Whether none begins yet, after one with a failure.
     pub fn rests(&self, now: Duration) -> bool {
         now < self.rest
     }
@@ -60,7 +66,15 @@ enum Stage {
     #[default]
     Idle,
     Marking(Box<dyn Pinned>, Marking),
-    Sweeping(Box<Marked>, u64),
+    /// From this segment on, after so many that could not be swept.
+    Sweeping(Box<Marked>, u64, u64),
+}
+
+/// What follows a step.
+enum Next {
+    Stage(Stage),
+    /// The end, with so many segments that could not be swept.
+    End(u64),
 }
 
 impl Upkeep {
@@ -120,48 +134,57 @@ impl Upkeep {
         }
         let stage = std::mem::take(&mut collecting.stage);
         match self.collect_on(stage) {
-            Ok(next) => {
-                collecting.stage = next;
-                Ok(1)
+            Ok(Next::Stage(next)) => collecting.stage = next,
+            Ok(Next::End(0)) => {
+                collecting.failures = 0;
+                self.queue.note_collected();
             }
+            Ok(Next::End(_)) => self.collect_later(collecting),
             Err(error) => {
-                collecting.rest = now + REST_AFTER_FAILURE;
-                self.queue.request_collection();
-                Err(error)
+                self.collect_later(collecting);
+                return Err(error);
+            }
+        }
+        Ok(1)
+    }
+
+    /// Requests another collection after one with a failure.
+    fn collect_later(&self, collecting: &mut Collecting) {
+        let rest = REST_AFTER_FAILURE * (1 << collecting.failures.min(RESTS_DOUBLE));
+        collecting.rest = self.env.clock.monotonic() + rest;
+        collecting.failures += 1;
+        self.queue.request_collection();
+    }
+
+    fn collect_on(&self, stage: Stage) -> FsResult<Next> {
+        match stage {
+            Stage::Idle => self.mark_again(),
+            Stage::Marking(pin, mut marking) => {
+                let step = self.data.mark_step(&mut marking, &*pin, NODES_A_STEP);
+                if step.map_err(from_store)? {
+                    return Ok(Next::Stage(Stage::Marking(pin, marking)));
+                }
+                let marked = self.data.marked(marking, &*pin).map_err(from_store)?;
+                Ok(Next::Stage(Stage::Sweeping(Box::new(marked), 0, 0)))
+            }
+            Stage::Sweeping(marked, from, failed) => {
+                let part = (from, SEGMENTS_A_STEP);
+                let mut swept = Swept { failed, ..Swept::default() };
+                let next = self.data.sweep_step(&*self.store, &marked, part, &mut swept);
+                let next = next.map_err(from_store)?;
+                if swept.outdated {
+                    return self.mark_again();
+                }
+                Ok(next.map_or(Next::End(swept.failed), |next| {
+                    Next::Stage(Stage::Sweeping(marked, next, swept.failed))
+                }))
             }
         }
     }
 
-    fn collect_on(&self, stage: Stage) -> FsResult<Stage> {
-        match stage {
-            Stage::Idle => {
-                let (pin, marking) = self.begin_marking()?;
-                Ok(Stage::Marking(pin, marking))
-            }
-            Stage::Marking(pin, mut marking) => {
-                let step = self.data.mark_step(&mut marking, &*pin, NODES_A_STEP);
-                if step.map_err(from_store)? {
-                    return Ok(Stage::Marking(pin, marking));
-                }
-                let marked = self.data.marked(marking, &*pin).map_err(from_store)?;
-                Ok(Stage::Sweeping(Box::new(marked), 0))
-            }
-            Stage::Sweeping(marked, from) => {
-                let part = (from, SEGMENTS_A_STEP);
-                let mut swept = Swept::default();
-                let next = self.data.sweep_step(&*self.store, &marked, part, &mut swept);
-                let next = next.map_err(from_store)?;
-                if swept.outdated {
-                    let (pin, marking) = self.begin_marking()?;
-                    return Ok(Stage::Marking(pin, marking));
-                }
-                if let Some(next) = next {
-                    return Ok(Stage::Sweeping(marked, next));
-                }
-                self.queue.note_collected();
-                Ok(Stage::Idle)
-            }
-        }
+    fn mark_again(&self) -> FsResult<Next> {
+        let (pin, marking) = self.begin_marking()?;
+        Ok(Next::Stage(Stage::Marking(pin, marking)))
     }
 
     /// Begins to mark what the trees of a pinned state name, trees without a record included.

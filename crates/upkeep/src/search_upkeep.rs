@@ -58,8 +58,8 @@ pub(crate) struct IndexUpkeep {
 #[derive(Default)]
 struct Work {
     job: Option<Job>,
-    /// Subvolumes for which a flush was requested.
-    asked: VecDeque<u64>,
+    /// Subvolumes for which a flush was requested, and until when each rests.
+    asked: VecDeque<(u64, Duration)>,
     /// Subvolumes that rest until a time.
     resting: BTreeMap<u64, Duration>,
     /// Where the last check ended, and the commit at which the last round began.
@@ -120,7 +120,7 @@ impl Upkeep {
     /// Requests a new base for the subvolume of a node, in the background.
     pub fn index_request(&self, node: NodeId) -> FsResult<()> {
         let (subvol, _) = self.place(node)?;
-        self.index_work.work.lock().asked.push_back(subvol.id.0);
+        self.index_work.work.lock().asked.push_back((subvol.id.0, Duration::ZERO));
         Ok(())
     }
 
@@ -136,14 +136,18 @@ impl Upkeep {
             advance(self, index, &mut work)?;
             return Ok(1);
         }
-        if let Some(id) = work.asked.pop_front() {
-            begin(self, &mut work, id)?;
+        let now = self.env.clock.monotonic();
+        let asked = work.asked.iter().position(|(_, rests_until)| now >= *rests_until);
+        if let Some((id, _)) = asked.and_then(|at| work.asked.remove(at)) {
+            if let Err(error) = begin(self, &mut work, id) {
+                work.asked.push_back((id, self.env.clock.monotonic() + REST_AFTER_FAILURE));
+                return Err(error);
+            }
             return Ok(1);
         }
         if !look(self, index, &mut work)? {
             return Ok(0);
         }
-        let now = self.env.clock.monotonic();
         if is_short_of_space(self, index, 1) {
             return make_space(self, index, &mut work);
         }
@@ -160,13 +164,20 @@ impl Upkeep {
     }
 }
 
-/// Begins a flush.
+/// Begins a flush. One that fails leaves nothing, and its subvolume rests.
 fn begin(fs: &Upkeep, work: &mut Work, id: u64) -> FsResult<()> {
     let given = fs.store.stats().given_bytes;
     if let Some((base, record)) = search_bases::begin(fs, id)? {
-        if fs.env.objects.is_some() {
-            // The base's number names its objects: another owner must not assign it again.
-            fs.sync()?;
+        // In an object store the base's number names its objects: another owner must not assign it
+        // again.
+        if fs.env.objects.is_some()
+            && let Err(error) = fs.sync()
+        {
+            work.resting.insert(id, fs.env.clock.monotonic() + REST_AFTER_FAILURE);
+            // What is not removed here, the next sweep removes.
+            work.swept = None;
+            search_bases::remove(fs, base.tree)?;
+            return Err(error);
         }
         work.changes.begun(base.tree, given, record.tree);
         let flush = Flush::new(base.tree, record.clone());

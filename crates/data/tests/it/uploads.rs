@@ -1,11 +1,14 @@
 //! Contents in an object store. The host, with its files, is lost before any request that changes
 //! something, and what was durable is in the objects. Requests and answers are lost, too.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use data::Options;
-use store::{Durable, TreeId};
+use data::{Data, Options};
+use device::{Clock, PatientBlobs};
+use store::{Barrier, Durable, TreeId};
 use testing::run::{Context, for_seeds, rounds};
 use testing::{Call, FarBlobs, Fault, FaultOn, MemStore, Mishap, Op};
 
@@ -38,7 +41,7 @@ fn opened(volume: &Volume, store: MemStore, objects: Arc<FarBlobs>, opening: u64
     let data = open_data(&sim, &store, &options, false, Some(&objects)).unwrap();
     verify(&*store, &data, &expected);
     check_records(&store);
-    store.set_barrier(Arc::<data::Data>::clone(&data));
+    store.set_barrier(Arc::<Data>::clone(&data));
     let last_clone = volume.epoch + 9;
     let trees = store.trees().into_iter().filter(|tree| tree.0 >= 32);
     let trees = trees.map(|tree| (tree.0, Subvolume { last_clone })).collect();
@@ -403,4 +406,137 @@ fn a_segment_that_a_replaced_process_rewrote_is_found() {
     let gone = before.keys().filter(|name| !objects.objects().contains_key(*name)).count();
     assert!(gone > 0, "segments are rewritten");
     new.verify();
+}
+
+/// Regression: each step tried to delete every dead object again, and each attempt may take long.
+#[test]
+fn deletions_that_fail_rest() {
+    let mut volume = fresh(12);
+    let objects = volume.objects.clone().unwrap();
+    for ino in 1..=21 {
+        volume.write(32, ino, 0, &pattern(ino, 30_000)).unwrap();
+        volume.sync().unwrap();
+    }
+    for ino in 1..=20 {
+        volume.release(32, ino).unwrap();
+    }
+    // It finds them dead, and that is not durable yet.
+    volume.sim.clock.advance(Duration::from_secs(3600));
+    volume.clean(false).unwrap();
+    volume.sync().unwrap();
+    objects.take_nothing(Some(ErrorKind::PermissionDenied));
+    let asked = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&asked);
+    objects.watch(move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let before = objects.objects().len();
+    for _ in 0..3 {
+        volume.data.clean_step(&*volume.store).unwrap_or_default();
+    }
+    let asked = asked.load(Ordering::SeqCst);
+    assert!((1..=6).contains(&asked), "{asked} deletions in three steps");
+    assert_eq!(objects.objects().len(), before);
+    // All are deleted when they can be, at the latest after a rest.
+    objects.unwatch();
+    objects.take_nothing(None);
+    volume.sim.clock.advance(Duration::from_secs(61));
+    volume.clean(false).unwrap();
+    assert_eq!(objects.objects().len(), 1);
+    volume.verify();
+}
+
+/// Objects of three files, which only a dropped tree named, and of one that is live.
+fn dropped(seed: u64) -> Volume {
+    let mut volume = fresh(seed);
+    let write = |volume: &mut Volume, tree, ino| {
+        volume.write(tree, ino, 0, &pattern(ino, 60_000)).unwrap();
+        volume.sync().unwrap();
+    };
+    (1..=3).for_each(|ino| write(&mut volume, 32, ino));
+    let clone = volume.clone_tree(32).unwrap();
+    for ino in 1..=3 {
+        volume.release(clone, ino).unwrap();
+    }
+    volume.drop_tree(32).unwrap();
+    write(&mut volume, clone, 4);
+    volume
+}
+
+/// Regression: an object that could not be deleted, or read to prove what it is, ended a
+/// collection, which marked everything again.
+#[test]
+fn a_collection_leaves_an_object_that_fails_to_the_cleaner() {
+    for unread in [false, true] {
+        let mut volume = dropped(13);
+        if unread {
+            // Another host proves each object before it deletes it.
+            let objects = volume.objects.clone().unwrap();
+            volume = opened(&volume, volume.store.after_crash(), objects, 2);
+        }
+        let objects = volume.objects.clone().unwrap();
+        assert_eq!(objects.objects().len(), 4);
+        let first = objects.objects().into_keys().next().unwrap();
+        let call = if unread { Call::Read } else { Call::Delete };
+        (0..40).for_each(|_| objects.order(call, &first, Mishap::LostRequest));
+        let (_, swept) = volume.collect().unwrap();
+        assert_eq!((swept.deleted, swept.failed), (2, 0), "unread: {unread}");
+        let left: Vec<String> = objects.objects().into_keys().collect();
+        assert!(left.len() == 2 && left.contains(&first), "{left:?}");
+        objects.take_back();
+        // Nothing needs to be marked again.
+        volume.sync().unwrap();
+        volume.sim.clock.advance(Duration::from_secs(120));
+        volume.clean(false).unwrap();
+        assert_eq!(objects.objects().len(), 1, "unread: {unread}");
+        volume.verify();
+        opened(&volume, volume.store.after_crash(), objects.copy(), 3).verify();
+    }
+}
+
+/// A volume over a store that is asked until it accepts what it is given.
+fn insisting(seed: u64) -> (Volume, Arc<PatientBlobs>) {
+    let mut volume = fresh(seed);
+    let (env, objects) = (volume.sim.env(), volume.objects.clone().unwrap());
+    let patient = Arc::new(PatientBlobs::new(objects, env.clock.clone()));
+    patient.insist();
+    let blobs = Arc::<PatientBlobs>::clone(&patient);
+    volume.data = Data::open(&env, blobs, &*volume.store, options(2)).unwrap();
+    volume.store.set_barrier(Arc::<Data>::clone(&volume.data));
+    (volume, patient)
+}
+
+/// Regression: an error of the host's own file counted as an outage of the store, and a sync waited
+/// for ever.
+#[test]
+fn contents_that_the_host_cannot_read_are_no_outage() {
+    let (mut volume, patient) = insisting(14);
+    volume.write(32, 1, 0, &pattern(1, 60_000)).unwrap();
+    volume.sync().unwrap();
+    volume.write(32, 2, 0, &pattern(2, 60_000)).unwrap();
+    let fault = Fault::io(FaultOn::Only(Op::Read), 0).below("data/open");
+    volume.sim.device.inject(fault.forever());
+    let begun = volume.sim.clock.monotonic();
+    let error = volume.data.sync().unwrap_err();
+    assert!(matches!(&error, store::Error::Device(error) if error.is_unread()), "{error}");
+    assert!(volume.data.has_failed(), "what was written is lost: {error}");
+    assert_eq!((patient.outage(), volume.sim.clock.monotonic()), (None, begun));
+    volume.sim.device.clear_faults();
+    volume.data.sync().unwrap_err();
+}
+
+/// Regression: a sync waited for a file that was removed, though the bytes could be read.
+#[test]
+fn a_removed_file_of_the_host_keeps_no_sync_waiting() {
+    let (mut volume, patient) = insisting(15);
+    volume.write(32, 1, 0, &pattern(1, 60_000)).unwrap();
+    let device = &volume.sim.env().device;
+    for name in device.list("data/open").unwrap() {
+        device.remove(&format!("data/open/{name}")).unwrap();
+    }
+    volume.sync().unwrap();
+    assert_eq!((patient.outage(), volume.data.has_failed()), (None, false));
+    volume.verify();
+    let objects = volume.objects.clone().unwrap();
+    opened(&volume, volume.store.after_crash(), objects.copy(), 3).verify();
 }

@@ -6,9 +6,13 @@ use std::time::Duration;
 use format::{key, usage};
 use fs::{Engine, FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
 use inode::{Caller, Kind, NodeId};
-use testing::{SimEnv, sim_env};
+use testing::{Fault, FaultOn, Op, SimEnv, sim_env};
 
-on_each_engine!(a_due_collection_outlives_the_process, the_end_of_a_collection_is_remembered);
+on_each_engine!(
+    a_due_collection_outlives_the_process,
+    the_end_of_a_collection_is_remembered,
+    a_collection_that_deletes_nothing_is_not_repeated,
+);
 
 fn open(sim: &SimEnv) -> Arc<Fs> {
     let mut options = OpenOptions { index: None, ..OpenOptions::default() };
@@ -92,4 +96,75 @@ fn the_end_of_a_collection_is_remembered(engine: Engine) {
     let fs = open(&sim);
     assert!(!fs.collection_is_due(Duration::MAX), "nothing was dropped since");
     fs.close().expect("it closes");
+}
+
+/// Regression: a segment that could not be deleted ended each collection, and the next one marked
+/// everything again.
+fn a_collection_that_deletes_nothing_is_not_repeated(engine: Engine) {
+    let (sim, fs) = with_a_dropped_tree(engine);
+    let sealed = || sim.device.files().iter().filter(|(name, _)| is_sealed(name)).count();
+    fs.sync().expect("durable");
+    let refused = Fault::io(FaultOn::Only(Op::Remove), 0).below("data/sealed").forever();
+    sim.device.inject(refused);
+    for _ in 0..2000 {
+        fs.background_step(64).map(drop).unwrap_or_default();
+    }
+    assert!(!fs.collection_is_due(Duration::MAX), "the cleaner has what is left");
+    assert_eq!(live_pages(&fs), 0);
+    sim.device.clear_faults();
+    sim.clock.advance(Duration::from_secs(120));
+    idle(&fs);
+    assert!(sealed() <= 1, "{} segments are left", sealed());
+    fs.close().expect("it closes");
+}
+
+fn is_sealed(path: &str) -> bool {
+    path.starts_with("data/sealed/")
+}
+
+/// Makes a file of this many times 64 KiB, and nothing else of it.
+fn write_file(fs: &Fs, name: &str, pieces: std::ops::Range<u64>) {
+    let (root, new) = (Caller::root(), NewNode { kind: Kind::File, mode: 0o644, rdev: 0 });
+    let found = fs.lookup(&root, NodeId::ROOT, name.as_bytes());
+    let node = match found {
+        Ok(entry) => entry.node,
+        Err(_) => fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("made").node,
+    };
+    for piece in pieces {
+        fs.write(&root, node, piece << 16, &[piece as u8; 1 << 16]).expect("written");
+    }
+    fs.forget(node, 1);
+}
+
+/// Regression: a failure to free space was returned by the step that removes files, which then
+/// removed a few in each second.
+#[test]
+fn files_are_removed_while_a_segment_cannot_be_deleted() {
+    let (sim, root) = (sim_env(1), Caller::root());
+    Fs::format(&sim.env(), &FormatOptions::default()).expect("an empty disk");
+    let mut options = OpenOptions { index: None, ..OpenOptions::default() };
+    options.data.segment_pages = 64;
+    let fs = Fs::open(sim.env(), &options).expect("it opens");
+    write_file(&fs, "large", 0..16);
+    for file in 0..200 {
+        write_file(&fs, &format!("{file}"), 0..1);
+    }
+    idle(&fs);
+    let refused = Fault::io(FaultOn::Only(Op::Remove), 0).below("data/sealed").forever();
+    sim.device.inject(refused);
+    fs.unlink(&root, NodeId::ROOT, b"large").expect("it goes");
+    for _ in 0..100 {
+        sim.clock.advance(Duration::from_secs(10));
+        fs.background_step(64).map(drop).unwrap_or_default();
+    }
+    for file in 0..200 {
+        fs.unlink(&root, NodeId::ROOT, format!("{file}").as_bytes()).expect("it goes");
+    }
+    while fs.queue.has_new_orphans() {
+        // Each of them may fail to delete a segment.
+        sim.clock.advance(Duration::from_secs(120));
+        let done = fs.background_step(4).expect("files are removed");
+        assert!(done.more && done.done > 0);
+    }
+    assert!(sim.device.faults_left(), "no segment was deleted");
 }

@@ -73,3 +73,35 @@ fn a_replaced_host_deletes_no_index_of_its_successor() {
     drop(first);
     assert!(second.lookup(&Caller::root(), ROOT, b"39").is_ok());
 }
+
+/// Regression: a base whose number could not be made durable was forgotten, and so was the request
+/// for it.
+#[test]
+fn a_base_that_cannot_be_begun_is_begun_later() {
+    let far = formatted();
+    let sim = sim_env(9);
+    let fs = indexed(&sim, &far).expect("a volume");
+    for file in 0..20 {
+        make(&fs, &format!("{file}"), b"");
+    }
+    while fs.background_step(1000).expect("background work").more {}
+    fs.sync().expect("synced");
+    let bases = || upkeep::search_bases::all(&fs).expect("the records of bases");
+    assert_eq!(bases().len(), 0);
+    fs.index_request(ROOT).expect("requested");
+    far.take_nothing(Some(std::io::ErrorKind::TimedOut));
+    // A caller that waits no longer, as the request of a user that is interrupted.
+    let step = || fs.background_step(1000);
+    let begun = device::interruptible(Arc::new(|| true), step);
+    begun.expect_err("the store accepts nothing");
+    assert_eq!(bases().len(), 0, "what was begun is removed");
+    far.take_nothing(None);
+    for _ in 0..200 {
+        sim.clock.advance(Duration::from_secs(1));
+        fs.background_step(1000).expect("background work");
+        assert!(bases().len() <= 1);
+    }
+    let bases = bases();
+    assert!(bases.len() == 1 && bases[0].record.complete, "{}", bases.len());
+    assert!(!names(&far, "index/").is_empty());
+}

@@ -13,6 +13,7 @@ use testing::{Call, FarBlobs, Mishap};
 
 use crate::objects_kit::{
     Held, VOLUME, append, assert_records, create, far, name, open, options, payload, settings,
+    verified,
 };
 
 fn names(far: &FarBlobs) -> Vec<String> {
@@ -464,6 +465,69 @@ fn a_failed_read_hides_no_lost_record() {
     let failed = open(&blobs, settings(), &mut { lost }).err().expect("a record is missing");
     assert!(failed.to_string().contains("record"), "{failed}");
     assert!(far.objects().contains_key(&name(1, 2)));
+}
+
+/// Regression: the seal of an owner that ended in order was no proof of what it had acknowledged. A
+/// volume opened in an older state.
+#[test]
+fn the_own_seal_of_an_owner_proves_what_is_lost() {
+    let (far, blobs) = far();
+    let (opened, mut state) = create(&blobs, settings());
+    for lsn in 1..=2 {
+        append(&opened.log, 1);
+        opened.log.sync(Lsn(lsn)).expect("sync");
+    }
+    opened.log.end_in_order();
+    far.delete(&name(1, 2)).expect("deleted");
+    let kept = far.objects();
+    assert!(kept.contains_key(&name(1, 3)), "its own seal");
+    let verified = verified(&blobs, &state).expect_err("a record is missing");
+    assert!(verified.to_string().contains("record 2"), "{verified}");
+    let failed = open(&blobs, settings(), &mut state).err().expect("a record is missing");
+    assert!(failed.to_string().contains("record 2"), "{failed}");
+    assert_eq!(far.objects(), kept, "no other seal");
+}
+
+/// Regression: an object that was made, and whose answer was lost when nobody sent it again, kept
+/// a renewal of the grant asking for ever.
+#[test]
+fn an_object_that_nobody_acknowledges_keeps_no_grant_from_being_renewed() {
+    let (far, blobs) = far();
+    let (opened, mut state) = create(&blobs, settings());
+    let (log, clock) = (&opened.log, &opened.sim.clock);
+    append(log, 1);
+    far.order(Call::Make, &name(1, 1), Mishap::LostAnswer);
+    far.order(Call::Read, &name(1, 1), Mishap::LostRequest);
+    log.sync(Lsn(1)).expect_err("no answer");
+    assert!(far.objects().contains_key(&name(1, 1)) && far.take_back() == 0);
+    clock.advance(Duration::from_secs(100));
+    let sent = clock.monotonic();
+    let grant = log.renew_grant().expect("it owns the store");
+    assert_eq!(grant.until(), sent + settings().grant);
+    // The seal of the next opening is behind that object.
+    open(&blobs, settings(), &mut state).expect("open");
+    let refused = log.renew_grant().expect_err("it was replaced");
+    assert!(matches!(refused, Error::Replaced(_)), "{refused}");
+}
+
+/// Regression: the next opening replayed an object that was never acknowledged, and deleted it. Its
+/// absence was then taken as a proof that there is no seal.
+#[test]
+fn an_object_in_flight_that_a_successor_deleted_is_no_proof() {
+    let (far, blobs) = far();
+    let (opened, mut state) = create(&blobs, settings());
+    let log = &opened.log;
+    append(log, 1);
+    far.order(Call::Make, &name(1, 1), Mishap::LostAnswer);
+    far.order(Call::Read, &name(1, 1), Mishap::LostRequest);
+    log.sync(Lsn(1)).expect_err("no answer");
+    let next = open(&blobs, settings(), &mut state).expect("open");
+    assert_records(&next, 1, 1);
+    // What it does when its manifest names its own log.
+    next.log.delete_trimmed();
+    assert!(!far.objects().contains_key(&name(1, 1)), "it is not needed");
+    let refused = log.renew_grant().expect_err("it was replaced");
+    assert!(matches!(refused, Error::Replaced(_)), "{refused}");
 }
 
 /// What commits name can never be made durable.

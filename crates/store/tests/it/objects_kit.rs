@@ -99,6 +99,14 @@ fn open_in(
     Ok(Opened { log, sim, opening, records })
 }
 
+/// What a check of the log finds, which changes nothing.
+pub(crate) fn verified(blobs: &Arc<dyn Blobs>, state: &State) -> Result<()> {
+    let opening = Opening { epoch: state.epoch + 1, id: [9; 16] };
+    let place = place(blobs, opening, settings());
+    let from = (state.position, state.lsn);
+    Log::verify_in_objects(&options(), &place, from, &mut |_| Ok(())).end.map(drop)
+}
+
 pub(crate) fn payload(lsn: u64) -> Vec<u8> {
     (0..20 + lsn % 300).map(|at| (at * 7 + lsn) as u8).collect()
 }

@@ -69,8 +69,11 @@ pub enum Broken {
     GrantFromAnswer,
     /// A log object behind a hole renews the grant.
     GrantBehindHole,
-    /// The look-up that renews a grant asks for the number after those in flight.
+    /// The look that renews a grant asks for the number after those in flight alone.
     LookBeyondFlights,
+    /// The look that renews a grant asks for the first number that is not durable, and is content
+    /// with its absence.
+    LookFirstAlone,
     /// The grant is not looked at when a read is answered.
     NoCheckWhenAnswering,
     /// An owner that ends in order keeps its grant.

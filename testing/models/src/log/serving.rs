@@ -53,16 +53,18 @@ impl LogModel {
             Some(Checkpoint { answer: Some(_), .. }) => steps.push(Step::ListCheckpoint(id)),
             _ => {}
         }
-        if bounds.checkpoints > 0 {
+        if bounds.checkpoints > 0 || bounds.reads > 0 {
             steps.push(Step::CollectLog(id));
+        }
+        if bounds.checkpoints > 0 {
             steps.push(Step::CollectManifests(id));
             steps.push(Step::CollectRuns(id));
         }
         if bounds.reads > 0 {
             steps.push(match &serving.look {
                 None => Step::Look(id),
-                Some(Look { absent: None, .. }) => Step::LookLands(id),
-                Some(_) => Step::Looked(id),
+                Some(look) if look.left.is_empty() => Step::Looked(id),
+                Some(_) => Step::LookLands(id),
             });
         }
     }
@@ -184,30 +186,44 @@ impl LogModel {
         (!free.is_empty()).then_some(())
     }
 
-    /// Asks whether the first number that is not durable is absent: if it is, the log is not
-    /// sealed.
+    /// Begins to ask for each number that may have a seal: those in flight that are not known to
+    /// exist, and the next. If none has, the log is not sealed.
     pub(super) fn look(&self, state: &mut State, id: Opening) -> Option<()> {
         let serving = state.serving(id)?;
-        let beyond = self.is(Broken::LookBeyondFlights);
-        let skipped = if beyond { serving.flights.len() as u8 } else { 0 };
-        serving.look = Some(Look { number: serving.low + skipped, age: 0, absent: None });
+        let next = serving.low + serving.flights.len() as u8;
+        let left = if self.is(Broken::LookBeyondFlights) {
+            vec![next]
+        } else if self.is(Broken::LookFirstAlone) {
+            vec![serving.low]
+        } else {
+            let flights = (serving.low..).zip(&serving.flights);
+            let unknown = flights.filter(|(_, flight)| !flight.answer.is_some_and(|it| it.own));
+            let mut left: Vec<u8> = unknown.map(|(number, _)| number).chain([next]).collect();
+            left.reverse();
+            left
+        };
+        serving.look = Some(Look { left, age: 0, refused: false });
         Some(())
     }
 
-    /// The store executes the look-up.
+    /// The store answers what it has under the next of the numbers.
     pub(super) fn look_lands(&self, state: &mut State, id: Opening) -> Option<()> {
         let serving = state.serving(id)?;
-        let (log, number) = (serving.manifest.log, serving.look.as_ref()?.number);
-        let absent = !state.store.log.contains_key(&(log, number));
-        state.serving(id)?.look.as_mut()?.absent = Some(absent);
+        let (log, number) = (serving.manifest.log, serving.look.as_mut()?.left.pop()?);
+        let refused = match state.store.log.get(&(log, number)) {
+            None => false,
+            Some(LogObject::Seal(_)) => true,
+            Some(LogObject::Data(..)) => self.is(Broken::LookFirstAlone),
+        };
+        state.serving(id)?.look.as_mut()?.refused |= refused;
         Some(())
     }
 
-    /// The owner has the answer of the look-up.
+    /// The owner has the answers of the look.
     pub(super) fn looked(&self, state: &mut State, id: Opening) -> Option<()> {
         let serving = state.serving(id)?;
-        let Look { age, absent, .. } = serving.look.take()?;
-        if absent? {
+        let Look { age, refused, .. } = serving.look.take()?;
+        if !refused {
             serving.grant = serving.grant.max(self.grant(age));
         }
         Some(())

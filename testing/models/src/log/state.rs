@@ -112,7 +112,7 @@ pub struct Serving {
     pub checkpoint: Option<Checkpoint>,
     /// How long it may answer reads, if its clock is as slow as a clock may be.
     pub grant: Ticks,
-    /// A look-up of the next log number.
+    /// A look at the numbers that may have a seal.
     pub look: Option<Look>,
 }
 
@@ -138,15 +138,15 @@ pub struct Checkpoint {
     pub answer: Option<Landed>,
 }
 
-/// A look-up of the next log number.
+/// A look at the numbers that may have a seal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Look {
-    /// The number.
-    pub number: u8,
-    /// How long ago it was sent.
+    /// Numbers that are still to be looked up, the last first.
+    pub left: Vec<u8>,
+    /// How long ago it began.
     pub age: Ticks,
-    /// Whether the store found the number absent.
-    pub absent: Option<bool>,
+    /// Whether an answer keeps it from being a proof.
+    pub refused: bool,
 }
 
 /// A client's read of everything.

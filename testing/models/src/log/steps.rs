@@ -57,11 +57,11 @@ pub enum Step {
     CollectManifests(Opening),
     /// It deletes runs that its manifest does not name, and the one before did.
     CollectRuns(Opening),
-    /// It asks for the next log number.
+    /// It begins to ask for the numbers that may have a seal.
     Look(Opening),
-    /// The store executes that.
+    /// The store answers for one of them.
     LookLands(Opening),
-    /// The owner has the answer.
+    /// The owner has all answers.
     Looked(Opening),
     /// A client sends a read to an owner.
     Ask(Opening),

@@ -146,6 +146,12 @@ fn a_grant_from_a_look_beyond_the_records_in_flight_makes_reads_stale() {
     finds(Broken::LookBeyondFlights, READS, &[STALE]);
 }
 
+/// A successor replays an object in flight, and deletes it.
+#[test]
+fn a_grant_from_the_absence_of_the_first_number_alone_makes_reads_stale() {
+    finds(Broken::LookFirstAlone, READS, &[STALE]);
+}
+
 #[test]
 fn a_read_answered_without_a_look_at_the_grant_is_stale() {
     finds(Broken::NoCheckWhenAnswering, READS, &[STALE]);

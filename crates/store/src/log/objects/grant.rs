@@ -9,9 +9,12 @@
 //! opening waits for the drain alone. This needs clocks that run at the same rate, and nothing
 //! else.
 //!
-//! A proof is an acknowledged object, counted from when its first request was sent. Or it is the
-//! next number, requested and found absent, counted from when that was sent. An object behind a
-//! missing one proves nothing: the seal may be between them.
+//! A proof is an acknowledged object, counted from when its first request was sent. Or it is a look
+//! at every number that may have a seal, counted from when the first of these requests was sent. A
+//! seal has the first absent number. So it is one of those of the objects in flight, or the next.
+//! Seals are never deleted. One number alone proves nothing while objects are in flight. An object
+//! behind a missing one may be behind the seal. And a missing object may be one that was created,
+//! that the next opening replayed from before its seal, and that it deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +23,7 @@ use device::Clock;
 use format::log_object::Kind;
 
 use super::super::append::Log;
-use super::{ObjectLog, decode, object_name};
+use super::{ObjectLog, Progress, decode, object_name};
 use crate::{Error, Result};
 
 /// Permission to answer reads from memory. Ask again when the answer is ready to be sent.
@@ -56,7 +59,7 @@ impl Log {
         self.renew_grant().map(Some)
     }
 
-    /// Proves with a request that this process still owns the store. A caller that wants grants
+    /// Proves with requests that this process still owns the store. A caller that wants grants
     /// without gaps calls this before the last one ends.
     pub fn renew_grant(&self) -> Result<Grant> {
         let objects = self.objects.as_ref().expect("the caller has a grant of a log in objects");
@@ -66,30 +69,20 @@ impl Log {
             let why = "the manifest of this opening does not exist";
             return Err(Error::ReadOnly(Arc::from(why)));
         }
-        // Each turn passes an object that is being written, or one that was acknowledged since.
-        loop {
-            let number = objects.unproved();
-            let sent = self.env.clock.monotonic();
-            match objects.probe(number)? {
-                // It was acknowledged and deleted meanwhile: this proves nothing for the next one.
-                Probe::Absent if objects.unproved() != number => continue,
-                Probe::Absent => {
-                    let mut inner = objects.inner.lock();
-                    if !inner.ended {
-                        inner.proof = inner.proof.max(Some(sent));
-                    }
-                    drop(inner);
-                    objects.refuse_ended()?;
-                    return Ok(Grant { until: objects.granted_until() });
-                }
-                Probe::Other(why) => return Err(self.replaced(&why)),
-                Probe::Own => {}
-            }
-            if objects.unproved() == number {
-                // It exists and its writer has no answer yet.
-                self.env.clock.sleep(objects.settings.pause.min(Duration::from_millis(1)));
+        // What is sealed by now has a number among those that are not acknowledged now.
+        let sent = self.env.clock.monotonic();
+        for number in objects.unproved() {
+            if let Some(why) = objects.ended_by_another(number)? {
+                return Err(self.replaced(&why));
             }
         }
+        let mut inner = objects.inner.lock();
+        if !inner.ended {
+            inner.proof = inner.proof.max(Some(sent));
+        }
+        drop(inner);
+        objects.refuse_ended()?;
+        Ok(Grant { until: objects.granted_until() })
     }
 
     /// Proves with a request that no other process has taken the store over, if one could.
@@ -103,15 +96,6 @@ impl Log {
     pub fn serve_from(&self) -> Duration {
         self.objects.as_ref().map_or(Duration::ZERO, |objects| objects.serve_from)
     }
-}
-
-/// What a number holds.
-enum Probe {
-    Absent,
-    /// An object of this opening.
-    Own,
-    /// Another opening's: why this one was replaced.
-    Other(String),
 }
 
 impl ObjectLog {
@@ -128,19 +112,22 @@ impl ObjectLog {
         proof.map_or(Duration::ZERO, |sent| sent + self.settings.grant)
     }
 
-    /// The first number that is not acknowledged.
-    fn unproved(&self) -> u64 {
+    /// The numbers that may have a seal: those whose objects are not known to exist, and the next.
+    fn unproved(&self) -> Vec<u64> {
         let inner = self.inner.lock();
-        inner.flights.front().map_or(inner.next, |flight| flight.placed.number)
+        let unknown =
+            inner.flights.iter().filter(|flight| !matches!(flight.progress, Progress::Made(_)));
+        unknown.map(|flight| flight.placed.number).chain([inner.next]).collect()
     }
 
-    fn probe(&self, number: u64) -> Result<Probe> {
+    /// Why this opening was replaced, if a number has an object that is not its own.
+    fn ended_by_another(&self, number: u64) -> Result<Option<String>> {
         let name = object_name(self.opening.epoch, number);
-        let Some(bytes) = self.bytes_of(&name)? else { return Ok(Probe::Absent) };
+        let Some(bytes) = self.bytes_of(&name)? else { return Ok(None) };
         let is_own =
             decode(&bytes, self.volume, (self.opening.epoch, number)).is_ok_and(|(object, _)| {
                 object.opening == self.opening.id && matches!(object.kind, Kind::Records { .. })
             });
-        Ok(if is_own { Probe::Own } else { Probe::Other(self.whose(&name, number, &bytes)) })
+        Ok((!is_own).then(|| self.whose(&name, number, &bytes)))
     }
 }

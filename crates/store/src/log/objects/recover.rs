@@ -5,8 +5,8 @@
 //! the seal can be read at leisure.
 //!
 //! An object behind the end was never acknowledged, except where the store lost one. Records state
-//! how far the log was durable when they were numbered. If that contradicts the end, the log is
-//! damaged.
+//! how far the log was durable when they were numbered. A seal that the log's owner made itself
+//! states that everything before it was durable. If that contradicts the end, the log is damaged.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -259,14 +259,18 @@ impl<'a> Older<'a> {
             _ => lsn.0 + 1,
         };
         for &number in listed.iter().filter(|&&number| number > end) {
-            let bytes = match self.object(number) {
-                Ok(Some((_, bytes))) => bytes,
+            let (object, bytes) = match self.object(number) {
+                Ok(Some(found)) => found,
                 // What is damaged proves nothing. A read that failed may, when it is repeated.
                 Ok(None) | Err(Error::Corrupt(_)) => continue,
                 Err(error) => return Err(error),
             };
-            let durable = records(self.seed, &bytes).filter_map(|record| record.header.durable());
-            if let Some(durable) = durable.max().filter(|&durable| durable >= missing) {
+            let durable = match object.kind {
+                // An owner ends in order at the first number after all that it acknowledged.
+                Kind::Seal { successor } if successor == self.from.epoch => Some(missing),
+                _ => records(self.seed, &bytes).filter_map(|record| record.header.durable()).max(),
+            };
+            if let Some(durable) = durable.filter(|&durable| durable >= missing) {
                 let name = object_name(self.from.epoch, end);
                 return Err(missing_record(&name, 0, missing, durable).into());
             }
