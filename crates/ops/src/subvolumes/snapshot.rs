@@ -66,8 +66,11 @@ impl Ops {
         name: &[u8],
         also: Also<'_>,
     ) -> FsResult<SnapshotInfo> {
-        let ledger = self.lock_to_copy(by, (source, ino), (source.id.0, ino))?;
         let key = key::snapshot_name(of.lineage, ino, name);
+        if self.snapshot_id(&key)?.is_some() {
+            return Err(FsError::Exists);
+        }
+        let ledger = self.lock_to_copy(by, (source, ino), (source.id.0, ino))?;
         if self.snapshot_id(&key)?.is_some() {
             return Err(FsError::Exists);
         }
