@@ -91,13 +91,14 @@ impl Ops {
             let limit = (homes.len() > HOMES_LIMIT).then_some(HOMES_FULL);
             return Ok(Some(Oldest { heir: source.id.0, limit }));
         }
-        for (heir, homes) in ledger.deep_below(self, &homes)? {
-            if !ledger.is_damaged(heir) {
-                // One of another user refuses nobody anything.
-                let is_own = ledger.maker_of(self, heir)? == caller.uid;
-                let limit = (is_own && homes > HOMES_LIMIT).then_some(NESTED_HOMES_FULL);
-                return Ok(Some(Oldest { heir, limit }));
-            }
+        let mut deep = ledger.deep_below(self, &homes)?;
+        deep.retain(|(heir, _)| !ledger.is_damaged(*heir));
+        // That with most first: of it the next copy is made, with one more.
+        if let Some((heir, homes)) = deep.into_iter().max_by_key(|(_, homes)| *homes) {
+            // One of another user refuses nobody anything.
+            let is_own = ledger.maker_of(self, heir)? == caller.uid;
+            let limit = (is_own && homes > HOMES_LIMIT).then_some(NESTED_HOMES_FULL);
+            return Ok(Some(Oldest { heir, limit }));
         }
         let below = ledger.crowded_below(self, &homes)?;
         let below = below.into_iter().map(|home| (home, 2 * HEIRS_LIMIT));

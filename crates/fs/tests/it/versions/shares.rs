@@ -116,7 +116,7 @@ fn a_user_creates_a_bounded_number_per_second_and_the_volumes_user_more() {
 /// names the limit, and what helps.
 #[test]
 fn the_limit_of_copies_that_inherit_is_named() {
-    let v = bounded(SubvolumeBounds { of_user: 10_000, of_all: 20_000, ..BOUNDS_LATER });
+    let v = bounded(SubvolumeBounds { of_user: 100_000, of_all: 200_000, ..BOUNDS_LATER });
     let (dir, ada) = (of_user(&v, 1000), user(1000));
     for at in 0..1000 {
         let nested = v.fs.subvolume_create(&root(), dir, format!("n{at}").as_bytes(), 0o755);
@@ -135,7 +135,7 @@ fn the_limit_of_copies_that_inherit_is_named() {
     // The share is used up by what the oldest gets, before a copy can be made.
     let of_user = made_by(&v, 1000) + 8;
     let options = OpenOptions {
-        subvolumes: SubvolumeBounds { of_user, of_all: 20_000, ..BOUNDS_LATER },
+        subvolumes: SubvolumeBounds { of_user, of_all: 200_000, ..BOUNDS_LATER },
         ..OpenOptions::default()
     };
     let store = std::sync::Arc::clone(&v.store);
