@@ -8,8 +8,8 @@
 //!   all subvolumes
 //! * `copy`, `copied`: what a copy is, for snapshots, clones and rollbacks
 //! * `snapshot`, `clone`, `rollback`, `create`, `rmr`, `rename`: the verbs
-//! * `inherit`, `before_change`, `spare`, `nested`, `heirs`: nested subvolumes, what copies inherit, what
-//!   they are given before that changes, how many may
+//! * `inherit`, `before_change`, `spare`, `nested`, `heirs`: nested subvolumes, what copies
+//!   inherit, what they are given before that changes, how many may
 //! * `kept`, `above`: snapshots below a directory, subvolumes above
 //! * `owned`: who may remove a tree
 //! * `shares`: how many a user makes

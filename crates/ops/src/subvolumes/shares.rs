@@ -21,8 +21,8 @@ use volume::Core;
 /// Users that bounds are kept of at once: those that made none for long are forgotten first.
 const RATES_MAX: usize = 4096;
 
-const SHARES_USED: &str = "the maker of a snapshot or clone that inherits this subvolume may have no \
-                           more, and the maker of the subvolume neither; remove some";
+const SHARES_USED: &str = "the maker of a snapshot or clone that inherits this subvolume may have \
+                           no more, and the maker of the subvolume neither; remove some";
 
 /// Who makes subvolumes now, and what users have.
 #[derive(Default)]
