@@ -76,8 +76,8 @@ mod tests {
         let turn = pinning.turn();
         pinning.begin();
         let freeze = || {
-            pinning.give(|| 2, Vec::push);
             assert!(!pinning.collected.is_locked(), "others wait");
+            pinning.give(|| 2, Vec::push);
             1
         };
         pinning.give(freeze, Vec::push);
