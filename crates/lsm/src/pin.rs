@@ -138,10 +138,8 @@ impl Core {
     /// changing.
     #[cold]
     pub(crate) fn give_to_pin(&self, tree: &Tree) {
-        let mut collected = self.pinning.collected();
-        if let Some(collected) = &mut *collected {
-            collected.insert(tree.id, self.freeze_tree(tree));
-        }
+        let freeze = || self.freeze_tree(tree);
+        self.pinning.give(freeze, |collected, frozen| drop(collected.insert(tree.id, frozen)));
         tree.pinned.store(self.pinning.count(), Ordering::Relaxed);
     }
 

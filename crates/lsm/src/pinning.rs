@@ -44,13 +44,47 @@ impl<T: Default> Pinning<T> {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What the present pin has; none while no pin collects.
-    pub(crate) fn collected(&self) -> MutexGuard<'_, Option<T>> {
-        self.collected.lock()
+    /// Gives the present pin, if one collects, what `freeze` makes. That runs without the lock, so
+    /// that a commit of another tree does not wait for it. The caller keeps the gate shared, so
+    /// that no other pin begins meanwhile.
+    pub(crate) fn give<S>(&self, freeze: impl FnOnce() -> S, add: impl FnOnce(&mut T, S)) {
+        if self.collected.lock().is_none() {
+            return;
+        }
+        let frozen = freeze();
+        // The pin may have ended: it did not need the tree.
+        if let Some(collected) = &mut *self.collected.lock() {
+            add(collected, frozen);
+        }
     }
 
     /// It has all.
     pub(crate) fn end(&self) -> T {
         self.collected.lock().take().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pinning;
+
+    /// A commit of another tree waited while a large one was frozen.
+    #[test]
+    fn a_tree_is_frozen_without_the_lock_that_others_need() {
+        let pinning = Pinning::<Vec<u32>>::default();
+        pinning.give(|| panic!("no pin collects"), |_, ()| ());
+        let turn = pinning.turn();
+        pinning.begin();
+        let freeze = || {
+            assert!(!pinning.collected.is_locked(), "others wait");
+            pinning.give(|| 2, Vec::push);
+            1
+        };
+        pinning.give(freeze, Vec::push);
+        assert_eq!(pinning.end(), [2, 1]);
+        // One that ends while a tree is frozen did not need it.
+        pinning.begin();
+        pinning.give(|| pinning.end().len(), |_, _| panic!("no pin collects"));
+        drop(turn);
     }
 }

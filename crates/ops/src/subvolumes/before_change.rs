@@ -19,7 +19,7 @@ use volume::error::inconsistent;
 use volume::subvol::{Subvol, VOLUME};
 use volume::view::{NameBuf, View};
 
-use super::inherit::{Aim, Lead, Need, Receiver};
+use super::inherit::{Aim, Lead, Need, Nested, Receiver};
 use super::ledger::Ledger;
 use super::mounts::Slot;
 use super::nested::{Member, inherited_at};
@@ -29,14 +29,10 @@ use crate::reach::Reach;
 /// Most heirs that are looked at while the ledger is locked, and get copies by one commit.
 const HEIRS_AT_ONCE: usize = 32;
 
-/// Which heirs were looked at.
-#[derive(Default)]
-struct Looked {
-    /// How many copies had been made by then.
-    copies: u64,
-    /// What changes, or what it is in, and an heir.
-    at: BTreeSet<(u64, u64)>,
-}
+/// Which heirs were looked at: each what changes, or what it is in, and an heir. An heir has its
+/// copy, or needs none, from then on. So copies that others make meanwhile add those copies alone,
+/// and a caller beside a stream of them ends.
+pub type SeenHeirs = BTreeSet<(u64, u64)>;
 
 impl Ops {
     /// Gives all that inherit some subvolumes copies of these, before they change, move or go, as
@@ -48,18 +44,23 @@ impl Ops {
 
     /// The same of one, which need not be one that operations may change.
     pub(crate) fn give_in_parts(&self, subvol: &Subvol) -> FsResult<()> {
-        let mut looked = Looked::default();
-        while subvol.given_to() != self.admin.copies()
-            && !self.give_to_some(&mut self.admin.lock_known(self), subvol, &mut looked)?
-        {}
+        let mut seen = SeenHeirs::default();
+        while !self.give_part(subvol, &mut seen)? {}
         Ok(())
+    }
+
+    /// Gives some heirs of a subvolume theirs, with the ledger locked once; returns whether all
+    /// have. `seen` is that of the parts before.
+    pub fn give_part(&self, subvol: &Subvol, seen: &mut SeenHeirs) -> FsResult<bool> {
+        Ok(subvol.given_to() == self.admin.copies()
+            || self.give_to_some(&mut self.admin.lock_known(self), subvol, seen)?)
     }
 
     /// Gives all that inherit a subvolume a copy of it, before it changes, moves or goes.
     #[cold]
     pub fn give_to_heirs(&self, ledger: &mut Ledger, subvol: &Subvol) -> FsResult<()> {
-        let mut looked = Looked::default();
-        while !self.give_to_some(ledger, subvol, &mut looked)? {}
+        let mut seen = SeenHeirs::default();
+        while !self.give_to_some(ledger, subvol, &mut seen)? {}
         Ok(())
     }
 
@@ -85,28 +86,29 @@ impl Ops {
         &self,
         ledger: &mut Ledger,
         subvol: &Subvol,
-        looked: &mut Looked,
+        seen: &mut SeenHeirs,
     ) -> FsResult<bool> {
         let copies = self.admin.copies();
         if subvol.given_to() == copies {
             return Ok(true);
         }
-        if looked.copies != copies {
-            *looked = Looked { copies, at: BTreeSet::new() };
-        }
         let mut left = HEIRS_AT_ONCE;
         // From the top: who inherits what it is in has that first.
         for (id, above) in self.chain(ledger, subvol.id.0)?.into_iter().rev() {
             let mut heirs = ledger.heirs(self, above)?;
-            heirs.retain(|heir| !looked.at.contains(&(id, *heir)));
+            heirs.retain(|heir| !seen.contains(&(id, *heir)));
             heirs.truncate(left);
             if heirs.is_empty() {
                 continue;
             }
-            let (_, directory, cookie) = Member::get(self, id)?.record.parent;
+            let changed = Member::get(self, id)?;
+            if self.gives_to_source(ledger, &changed, Need::Change)? {
+                return Ok(false);
+            }
+            let (_, directory, cookie) = changed.record.parent;
             self.give_to_each(ledger, (id, (directory, cookie)), &heirs)?;
             left -= heirs.len();
-            looked.at.extend(heirs.into_iter().map(|heir| (id, heir)));
+            seen.extend(heirs.into_iter().map(|heir| (id, heir)));
             if left == 0 {
                 return Ok(false);
             }
@@ -151,7 +153,7 @@ impl Ops {
             match self.aim_of(ledger, heir, slot) {
                 Ok(Aim::Inherited { id: led, child, home }) if child.subvol.id.0 == id => {
                     let lead = Lead { heir, slot, id: led };
-                    to.push(Receiver::new(self, heir.id.0, home, Some(lead))?);
+                    to.push(Receiver::new(self, ledger, heir.id.0, home, Some(lead))?);
                     source = Some(child);
                 }
                 Ok(Aim::Own(_) | Aim::Nothing) => {}
@@ -163,10 +165,15 @@ impl Ops {
         self.may_change()?;
         to.sort_by_key(|to| to.maker);
         for to in to.chunk_by(|one, other| one.maker == other.maker) {
-            if self.copy_for_heirs(ledger, (&*child, slot), Need::Change, to).is_err() {
+            match self.copy_for_heirs(ledger, (&*child, slot), Need::Change, to) {
+                Ok(_) => {}
+                // A change that does not take place takes nothing of a share.
+                Err(error @ FsError::LimitReached(_)) => return Err(error),
                 // One that is damaged does not keep the others from theirs.
-                for heir in to.iter().filter_map(Receiver::subvol) {
-                    self.give_alone(ledger, (id, slot), heir)?;
+                Err(_) => {
+                    for heir in to.iter().filter_map(Receiver::subvol) {
+                        self.give_alone(ledger, (id, slot), heir)?;
+                    }
                 }
             }
         }
@@ -180,9 +187,12 @@ impl Ops {
         (id, slot): (u64, Slot),
         heir: &Subvol,
     ) -> FsResult<()> {
-        match self.give(ledger, heir, slot, Need::Change) {
-            Ok(_) => Ok(()),
-            Err(error) => self.give_apart(ledger, (id, slot), heir.id.0, error),
+        loop {
+            match self.give(ledger, heir, slot, Need::Change) {
+                Ok(Nested::Later) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return self.give_apart(ledger, (id, slot), heir.id.0, error),
+            }
         }
     }
 
@@ -210,7 +220,11 @@ impl Ops {
 
     /// An heir, if it has an entry that can be reached. An error is about the heir's own tree.
     fn heir_with(&self, heir: u64, (directory, cookie): Slot) -> FsResult<Option<Arc<Subvol>>> {
-        let heir = self.subvol(SubvolId(heir))?;
+        let heir = match self.subvol(SubvolId(heir)) {
+            // There is none of this number: a record of what it inherits was left.
+            Err(FsError::Stale) => return Ok(None),
+            heir => heir?,
+        };
         let mut reach = Reach::new(heir.tree(), heir.root);
         if !self.shows(&heir, &mut reach, &[directory]).swap_remove(0)? {
             return Ok(None);
@@ -237,7 +251,7 @@ impl Ops {
         let Some((child, home)) = from.filter(|(child, _)| child.subvol.id.0 == changed) else {
             return Ok(());
         };
-        let to = Receiver::new(self, heir, home, None)?;
+        let to = Receiver::new(self, ledger, heir, home, None)?;
         self.copy_for_heirs(ledger, (&child, (directory, cookie)), Need::Change, &[to]).map(drop)
     }
 }

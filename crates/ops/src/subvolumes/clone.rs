@@ -59,6 +59,12 @@ impl<'a> Mount<'a> {
         self.vacancy_in(fs, self.view(fs), caller)
     }
 
+    /// Checks the same before the locks are taken.
+    pub(super) fn check_vacancy(&self, fs: &Ops, caller: &Caller) -> FsResult<()> {
+        let check = |tree| self.vacancy_in(fs, View::new(&*fs.store, tree), caller);
+        self.subvol.read(check).map(drop)
+    }
+
     /// The same in a view of the subvolume.
     pub(super) fn vacancy_in(
         &self,
@@ -141,6 +147,10 @@ impl Ops {
         if !volume::attributes::owned_directory(&record).is_owner(caller) {
             return Err(FsError::NotPermitted("only the owner of a directory clones it"));
         }
+        // Who is refused has nothing copied for others. The plan reads it again under the locks.
+        mount.check_vacancy(self, caller)?;
+        mount.check_clone((self, policy), (&subvol, dir))?;
+        self.admin.lock_for(self, caller)?.may_make_one(self)?;
         self.give_before([&*mount.subvol])?;
         let of = (subvol.id.0, dir);
         let mut ledger = self.lock_to_copy((policy, caller), (&subvol, dir), of)?;
@@ -172,7 +182,7 @@ impl Ops {
         let through = Through { quiet: &quiet, changed: None };
         let change = |ledger: &mut Ledger, plan: &mut Plan| {
             mount.check_clone((self, policy), (subvol, dir))?;
-            mount.vacancy(self, caller)?;
+            mount.check_vacancy(self, caller)?;
             let source = Member::get(self, subvol.id.0)?;
             let purpose = purpose((0, 0, 0), mount.name);
             let copied = copy::plan(self, ledger, plan, (&source, dir), &purpose)?;

@@ -68,7 +68,9 @@ impl Ops {
         self.admin.learn(self);
         for look in 1.. {
             let looked = policy.may_copy(caller, source, directory)?;
-            self.spare_heirs(source, caller.is_root())?;
+            // Who may make none at all causes no work either.
+            self.admin.lock_for(self, caller)?.may_make_one(self)?;
+            self.spare_heirs(source, caller)?;
             let mut ledger = self.admin.lock_for(self, caller)?;
             if policy.may_still_copy(caller, &ledger, looked) {
                 return Ok(ledger);
@@ -182,7 +184,7 @@ impl Copied {
         if self.record.parent.0 != 0 {
             ledger.moved(self.id, Some(self.record.parent));
         }
-        ledger.inherited(self.id, self.homes.clone());
+        ledger.inherited(self.id, self.homes.clone(), self.record.maker);
         fs.admin.begin_epoch_after(self.ended);
     }
 

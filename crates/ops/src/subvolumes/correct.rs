@@ -46,6 +46,7 @@ impl Ops {
             }
             after = place;
             match self.correct(ledger, place, Need::Look) {
+                Ok(Nested::Later) => return Ok(false),
                 Ok(_) => corrected += 1,
                 Err(error) if self.is_below_any((place.0, place.1), tops) => return Err(error),
                 Err(error) => {
@@ -71,7 +72,9 @@ impl Ops {
         } else {
             Nested::Gone
         };
-        ledger.unset_doubted(place);
+        if !matches!(corrected, Nested::Later) {
+            ledger.unset_doubted(place);
+        }
         Ok(corrected)
     }
 

@@ -27,7 +27,7 @@
 use std::sync::Arc;
 
 use format::entry_record::{EntryRecord, Target};
-use format::inherited_record::Home;
+use format::inherited_record::{HOMES_MAX, Home};
 use format::key;
 use inode::{FsError, SubvolId};
 use vfs::FsResult;
@@ -39,7 +39,7 @@ use super::copy::{self, Purpose};
 use super::execute::{Through, execute_through, execute_with};
 use super::ledger::{Ledger, Reached};
 use super::mounts::Slot;
-use super::nested::{Member, inherited_at};
+use super::nested::{Member, homes_of, inherited_at};
 use crate::Ops;
 use crate::plan::{Effect, Plan};
 use crate::reach::Reach;
@@ -58,8 +58,8 @@ pub(super) enum Need {
     Due,
     /// Somebody looks at it. The share bounds that; what is kept of a full disk may be used.
     Look,
-    /// Something changes. What is kept of a full disk may be used, for a removal may wait for it,
-    /// and nobody's share keeps others from changes.
+    /// Something changes. What is kept of a full disk may be used, for a removal may wait for it.
+    /// The share of the heir's maker, or of the maker of what changes, bounds it.
     Change,
 }
 
@@ -138,12 +138,23 @@ pub(super) struct Receiver<'a> {
 impl<'a> Receiver<'a> {
     pub(super) fn new(
         fs: &Ops,
+        ledger: &mut Ledger,
         heir: u64,
         home: Home,
         lead: Option<Lead<'a>>,
     ) -> FsResult<Receiver<'a>> {
-        let record = Member::get(fs, heir)?.record;
-        Ok(Receiver { heir, read_only: record.read_only, maker: record.maker, home, lead })
+        let maker = ledger.maker_of(fs, heir)?;
+        // An heir that was used is in memory, and its record is not read: it may be damaged. Where
+        // it must be read and cannot be, nothing will change in the copy.
+        let read_only = match fs.subvol(SubvolId(heir)) {
+            Ok(subvol) => subvol.read_only,
+            Err(FsError::Io(error)) => {
+                tracing::error!(%error, heir, "the record of a subvolume is damaged");
+                true
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Receiver { heir, read_only, maker, home, lead })
     }
 
     /// The heir, where its entry can be read.
@@ -160,6 +171,9 @@ pub(super) enum Nested {
     Given(u64),
     /// It points to none, or to one of which the heir has no part any more.
     Gone,
+    /// A copy of what it points to would inherit from too many. That was given some of what it
+    /// inherits itself; the caller asks again, until it has few homes.
+    Later,
 }
 
 impl Ops {
@@ -172,7 +186,15 @@ impl Ops {
         if self.is_mounted_at(above, slot, id)? {
             return Ok(id);
         }
-        self.nested_with(&mut self.admin.lock_known(self), above, slot)
+        loop {
+            // Others have the ledger in between.
+            let nested = self.give(&mut self.admin.lock_known(self), above, slot, Need::Look)?;
+            match nested {
+                Nested::Own(id) | Nested::Given(id) => return Ok(id),
+                Nested::Gone => return Err(FsError::NotFound),
+                Nested::Later => {}
+            }
+        }
     }
 
     /// As [`Ops::nested_at`], for a caller that holds the ledger, which keeps the entry as it is.
@@ -182,9 +204,12 @@ impl Ops {
         above: &Subvol,
         slot: Slot,
     ) -> FsResult<u64> {
-        match self.give(ledger, above, slot, Need::Look)? {
-            Nested::Own(id) | Nested::Given(id) => Ok(id),
-            Nested::Gone => Err(FsError::NotFound),
+        loop {
+            match self.give(ledger, above, slot, Need::Look)? {
+                Nested::Own(id) | Nested::Given(id) => return Ok(id),
+                Nested::Gone => return Err(FsError::NotFound),
+                Nested::Later => {}
+            }
         }
     }
 
@@ -231,12 +256,34 @@ impl Ops {
             }
             Aim::Inherited { id, child, home } => {
                 self.may_change()?;
+                if self.gives_to_source(ledger, &child, need)? {
+                    return Ok(Nested::Later);
+                }
                 let lead = Some(Lead { heir, slot, id });
-                let to = Receiver::new(self, heir.id.0, home, lead)?;
+                let to = Receiver::new(self, ledger, heir.id.0, home, lead)?;
                 self.copy_for_heirs(ledger, (&*child, slot), need, &[to])?.pop().flatten()
             }
         };
         Ok(given.map_or(Nested::Gone, Nested::Given))
+    }
+
+    /// Gives a subvolume some of what it inherits, if a copy of it would inherit from more homes
+    /// than a record has. So no number of copies of copies has a change or a look-up fail. `false`:
+    /// it has few.
+    pub(super) fn gives_to_source(
+        &self,
+        ledger: &mut Ledger,
+        source: &Member,
+        need: Need,
+    ) -> FsResult<bool> {
+        if ledger.homes(self, source.subvol.id.0)?.len() < HOMES_MAX {
+            return Ok(false);
+        }
+        let homes = homes_of(self, ledger, (&source.subvol, source.record.root), true)?;
+        if homes.len() <= HOMES_MAX {
+            return Ok(false);
+        }
+        self.give_some(ledger, source.subvol.id.0, need).map(|_| true)
     }
 
     /// What an entry of an heir points to.
@@ -285,7 +332,11 @@ impl Ops {
             to.iter().filter_map(|to| to.lead.as_ref()).for_each(|lead| lead.lock(plan));
             Ok(())
         };
-        let caller = ledger.begin_as(self, first.maker, need != Need::Change)?;
+        let maker = match need {
+            Need::Due | Need::Look => first.maker,
+            Need::Change => ledger.payer(self, (first.maker, child.record.maker), to.len())?,
+        };
+        let caller = ledger.begin_as(self, maker, need != Need::Change)?;
         let given = execute_through(self, ledger, through, aim, |ledger, plan| {
             if need != Need::Due {
                 plan.removes();
@@ -351,6 +402,10 @@ impl Ops {
                     if shows { self.give(ledger, &heir, child, need) } else { Ok(Nested::Gone) }
                 });
                 match done {
+                    Ok(Nested::Later) => {
+                        ledger.reach(heir.id.0, to);
+                        return Ok(looked.max(1) as u64);
+                    }
                     Ok(done) => given += usize::from(matches!(done, Nested::Given(_))),
                     Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
                     Err(error) => return Err(error),
@@ -371,6 +426,10 @@ impl Ops {
         {
             match self.correct(ledger, (heir.id.0, directory, cookie), need) {
                 Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
+                Ok(Nested::Later) => {
+                    ledger.reach(heir.id.0, to);
+                    return Ok(looked.max(1) as u64);
+                }
                 done => {
                     done?;
                 }
@@ -383,6 +442,7 @@ impl Ops {
         }
         if let Some(error) = to.failed {
             ledger.reach(heir.id.0, Reached::default());
+            ledger.note_damaged(heir.id.0);
             return Err(error);
         }
         execute_with(self, ledger, |_, plan| {

@@ -92,7 +92,8 @@ impl Learned {
             Ok(())
         })?;
         each(fs, &INHERITED_PREFIX, &mut |id, value| {
-            learned.mounts.inherit(id, inherited_of(id, value)?.homes);
+            let maker = learned.makers.get(&id).copied().unwrap_or_default();
+            learned.mounts.inherit(id, inherited_of(id, value)?.homes, maker);
             Ok(())
         })?;
         let Learned { mounts, copies, .. } = &mut learned;
@@ -108,7 +109,8 @@ impl Learned {
             if self.mounts.homes.get(&id).is_some_and(|known| *known != homes)
                 || !self.mounts.homes.contains_key(&id) && !homes.is_empty()
             {
-                self.mounts.inherit(id, homes);
+                let maker = self.makers.get(&id).copied().unwrap_or_default();
+                self.mounts.inherit(id, homes, maker);
             }
             // The entry may not point to it: nobody noted whether it does.
             if let Some(place) = self.mounts.places.get(&id).copied()

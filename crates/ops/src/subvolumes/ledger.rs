@@ -3,7 +3,7 @@
 //! such changes happen one after the other; each is short.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -35,6 +35,8 @@ pub struct Admin {
     is_known: AtomicBool,
     /// Held by the thread that reads that.
     learning: Mutex<()>,
+    /// How often the ledger was locked.
+    turns: AtomicU64,
 }
 
 /// Numbers that come next, and who is mounted where.
@@ -56,7 +58,10 @@ pub struct Ledger {
     /// Where subvolumes are mounted; unknown until somebody needs it (`learn`).
     mounts: Option<Mounts>,
     /// How far heirs were given what they inherit. Nothing of it need survive a crash.
-    reached: BTreeMap<u64, Reached>,
+    pub(super) reached: BTreeMap<u64, Reached>,
+    /// Heirs for which something could not be copied because of damage, since the volume was
+    /// opened. Callers that make copies do no work for them: the background tries again.
+    pub(super) damaged: BTreeSet<u64>,
     changes: Changes,
     /// The record because of which that is not known.
     unreadable: Option<Unreadable>,
@@ -91,6 +96,7 @@ impl Admin {
             root_to_write: Cell::new(None),
             mounts: None,
             reached: BTreeMap::new(),
+            damaged: BTreeSet::new(),
             changes: Changes::default(),
             unreadable: None,
         };
@@ -101,12 +107,14 @@ impl Admin {
             copies,
             is_known: AtomicBool::new(false),
             learning: Mutex::default(),
+            turns: AtomicU64::new(0),
         })
     }
 
     /// The ledger, for a change of subvolumes. Taken before any gate and any other lock.
     pub fn lock(&self) -> MutexGuard<'_, Ledger> {
         let mut ledger = self.ledger.lock();
+        self.turns.fetch_add(1, Ordering::Relaxed);
         let [subvolume, tree, detached] = ledger.committed.get();
         (ledger.next_subvolume, ledger.next_tree) = (subvolume, tree);
         ledger.next_detached = detached;
@@ -147,6 +155,11 @@ impl Admin {
     /// Whether a thread has it, for tests of what is done meanwhile.
     pub fn is_locked(&self) -> bool {
         self.ledger.is_locked()
+    }
+
+    /// How often it was locked, for the same tests.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
     }
 
     /// The ledger, for a caller that makes subvolumes. Bounds hold for the caller, and in an outage
@@ -222,6 +235,17 @@ impl Ledger {
     /// the user that has the ledger, for [`Ledger::end_as`].
     pub(super) fn begin_as(&mut self, fs: &Core, maker: u32, is_bound: bool) -> FsResult<Makes> {
         self.shares.get_mut().begin_as(fs, maker, is_bound)
+    }
+
+    /// Refuses a caller who may have no more subvolumes.
+    pub(super) fn may_make_one(&mut self, fs: &Core) -> FsResult<()> {
+        self.shares.get_mut().check(fs)
+    }
+
+    /// Whose share has the copies of a subvolume that some heirs get before it changes. Given are
+    /// the makers of the heirs and of the subvolume.
+    pub(super) fn payer(&mut self, fs: &Core, makers: (u32, u32), more: usize) -> FsResult<u32> {
+        self.shares.get_mut().payer(fs, makers, more as u64)
     }
 
     /// Continues for the caller.
@@ -334,7 +358,7 @@ impl Ledger {
         }
     }
 
-    fn mounts(&mut self, fs: &Core) -> FsResult<&Mounts> {
+    pub(super) fn mounts(&mut self, fs: &Core) -> FsResult<&Mounts> {
         Ok(match &mut self.mounts {
             Some(mounts) => mounts,
             unknown => unknown.insert(Learned::read_unless(fs, &mut self.unreadable)?.mounts),
@@ -424,7 +448,7 @@ impl Ledger {
         }
         self.changes.note(subvol, self.mounts.as_ref());
         if to.is_none() {
-            self.inherited(subvol, Vec::new());
+            self.inherited(subvol, Vec::new(), 0);
             self.changes.forget(subvol);
         }
     }
@@ -483,67 +507,15 @@ impl Ledger {
         }
     }
 
-    /// The homes of a copy; none when it inherits nothing.
-    pub(super) fn homes(&mut self, fs: &Core, copy: u64) -> FsResult<Vec<Home>> {
-        Ok(self.mounts(fs)?.homes.get(&copy).cloned().unwrap_or_default())
-    }
-
-    /// The copies that inherit what is mounted in a subvolume.
-    pub(super) fn heirs(&mut self, fs: &Core, home: u64) -> FsResult<Vec<u64>> {
-        let heirs = self.mounts(fs)?.heirs.get(&home);
-        Ok(heirs.into_iter().flatten().copied().collect())
-    }
-
-    /// The homes with too many heirs that are among some subvolumes, or are mounted below one.
-    pub(super) fn crowded_below(&mut self, fs: &Core, tops: &[Home]) -> FsResult<Vec<u64>> {
-        let mounts = self.mounts(fs)?;
-        let mut found = Vec::new();
-        for &home in &mounts.crowded {
-            let mut at = home;
-            // Damaged records may form a circle.
-            for _ in 0..=mounts.places.len() {
-                if tops.iter().any(|top| top.subvolume == at) {
-                    found.push(home);
-                    break;
-                }
-                match mounts.places.get(&at) {
-                    Some((above, ..)) => at = *above,
-                    None => break,
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// A copy that inherits and does not rest; the last, so that the copies that it is given are
-    /// seen to before others.
-    pub(super) fn last_heir(
-        &mut self,
-        fs: &Core,
-        rests: &dyn Fn(u64) -> bool,
-    ) -> FsResult<Option<u64>> {
-        let mut heirs = self.mounts(fs)?.homes.keys().rev();
-        Ok(heirs.find(|copy| !rests(**copy)).copied())
-    }
-
-    /// How far an heir was given what it inherits.
-    pub(super) fn reached(&self, heir: u64) -> Reached {
-        self.reached.get(&heir).cloned().unwrap_or_default()
-    }
-
-    /// Notes how far that is.
-    pub(super) fn reach(&mut self, heir: u64, to: Reached) {
-        self.reached.insert(heir, to);
-    }
-
     /// Notes what a copy inherits, after the commit that records it.
-    pub(super) fn inherited(&mut self, copy: u64, homes: Vec<Home>) {
+    pub(super) fn inherited(&mut self, copy: u64, homes: Vec<Home>, maker: u32) {
         self.changes.note(copy, self.mounts.as_ref());
         if homes.is_empty() {
             self.reached.remove(&copy);
+            self.damaged.remove(&copy);
         }
         if let Some(mounts) = &mut self.mounts {
-            mounts.inherit(copy, homes);
+            mounts.inherit(copy, homes, maker);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use inode::{Caller, FsError, NodeId, SubvolId};
 use vfs::FsResult;
@@ -27,11 +28,51 @@ pub fn remove_link(
     parent: NodeId,
     name: &[u8],
 ) -> FsResult<()> {
-    fs.give_before([&*fs.place(parent)?.0])?;
+    let (subvol, child) = victim(fs, caller, parent, name)?;
+    fs.give_before([&*child, &*subvol])?;
     let mut ledger = fs.admin.lock_to_give(fs);
     let verb = RemoveSubvolume::new(fs, &mut ledger, caller, (parent, name))?;
     fs.give_to_heirs(&mut ledger, &verb.child[0])?;
     execute_verb(&VerbContext::new(fs, policy), ledger, &verb)
+}
+
+/// The subvolume that a name is in, and the one that has it, if the caller may remove the name.
+/// The plan reads this again under the locks. Nothing is copied for others before.
+fn victim(
+    fs: &Ops,
+    caller: &Caller,
+    parent: NodeId,
+    name: &[u8],
+) -> FsResult<(Arc<Subvol>, Arc<Subvol>)> {
+    let (subvol, dir) = fs.place(parent)?;
+    let (cookie, id) = subvol.read(|tree| {
+        let view = View::new(&*fs.store, tree);
+        let directory = parent_directory(fs, &subvol, view, caller, dir)?;
+        let found = view.find_entry(dir, fs.hash.hash(name), name)?.ok_or(FsError::NotFound)?;
+        let Target::Subvolume(id) = found.target else { return Err(CHANGED) };
+        check_removal(fs, view, (dir, &directory), caller, id)?;
+        Ok((found.cookie, id))
+    })?;
+    let child = fs.nested_at(&subvol, (dir, cookie), id)?;
+    Ok((subvol, fs.subvol(SubvolId(child))?))
+}
+
+/// Checks that a caller may remove a name that points to a subvolume. One that is inherited has the
+/// owner that its copy will have.
+pub(super) fn check_removal(
+    fs: &Ops,
+    view: View<'_>,
+    (dir, directory): (u64, &DirectoryRecord),
+    caller: &Caller,
+    id: u64,
+) -> FsResult<()> {
+    let root = match fs.subvol(SubvolId(id)) {
+        Ok(child) => child.read(|tree| View::new(&*fs.store, tree).directory(child.root))?,
+        // The entry points elsewhere than to what the copy has there.
+        Err(FsError::Stale) => None,
+        Err(error) => return Err(error),
+    };
+    permit::removal(view, dir, directory, caller, root.map_or(directory.uid, |root| root.uid))
 }
 
 /// The removal of an empty subvolume.

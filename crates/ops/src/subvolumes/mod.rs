@@ -8,8 +8,8 @@
 //!   all subvolumes
 //! * `copy`, `copied`: what a copy is, for snapshots, clones and rollbacks
 //! * `snapshot`, `clone`, `rollback`, `create`, `rmr`, `rename`: the verbs
-//! * `inherit`, `before_change`, `spare`, `nested`: nested subvolumes, what copies inherit, what
-//!   they are given before that changes, how many may
+//! * `inherit`, `before_change`, `spare`, `nested`, `heirs`: nested subvolumes, what copies
+//!   inherit, what they are given before that changes, how many may
 //! * `kept`, `above`: snapshots below a directory, subvolumes above
 //! * `owned`: who may remove a tree
 //! * `shares`: how many a user makes
@@ -32,6 +32,7 @@ pub mod snapshot;
 
 // What a copy inherits.
 mod before_change;
+mod heirs;
 mod spare;
 mod inherit;
 mod listed;
@@ -59,6 +60,7 @@ mod shares;
 pub mod access;
 
 pub use above::parent_of_root;
+pub use before_change::SeenHeirs;
 pub use clone::{CloneDirectory, Mount};
 pub use copied::Copied;
 pub use copy::copies_of_this_thread;

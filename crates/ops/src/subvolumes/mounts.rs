@@ -6,11 +6,11 @@ use std::ops::Bound;
 
 use format::inherited_record::{HOMES_MAX, Home};
 
-/// With so many heirs of a subvolume, or homes of an heir, the caller of another copy gives the
-/// oldest some of what it inherits.
+/// From so many heirs of a subvolume that one user made on, that user's next copy gives the oldest
+/// some of what it inherits. From so many homes of an heir on, copies of it do.
 pub(super) const HEIRS_MAX: usize = 32;
-/// Most heirs of a subvolume when another copy is made: before a first change a writer gives to
-/// each of them.
+/// Most heirs of a subvolume that one user made when that user makes another copy. Before a first
+/// change a writer gives to each of them.
 pub(super) const HEIRS_LIMIT: usize = 256;
 /// Most homes of a copy when another copy is made of it: what that is given has more.
 pub(super) const HOMES_LIMIT: usize = 48;
@@ -34,10 +34,14 @@ pub(super) struct Mounts {
     pub(super) places: BTreeMap<u64, MountPoint>,
     /// What copies inherit: their homes.
     pub(super) homes: BTreeMap<u64, Vec<Home>>,
-    /// The same by homes.
-    pub(super) heirs: BTreeMap<u64, BTreeSet<u64>>,
+    /// The same by homes: each heir after its maker.
+    pub(super) heirs: BTreeMap<u64, BTreeSet<(u32, u64)>>,
+    /// Who made those that inherit.
+    pub(super) makers: BTreeMap<u64, u32>,
     /// Homes with more heirs than a caller that copies may leave.
     pub(super) crowded: BTreeSet<u64>,
+    /// Copies with more homes than such a caller may leave.
+    pub(super) deep: BTreeSet<u64>,
     /// Entries of heirs that may not point to what the heir has there. While an heir's tree was
     /// damaged, its entry could not be pointed to its copy; copies of the heir have the same entry.
     pub(super) doubted: BTreeSet<MountPoint>,
@@ -76,11 +80,13 @@ impl Mounts {
         }
     }
 
-    /// Notes what a copy inherits now.
-    pub(super) fn inherit(&mut self, copy: u64, homes: Vec<Home>) {
+    /// Notes what a copy inherits now, and who made it.
+    pub(super) fn inherit(&mut self, copy: u64, homes: Vec<Home>, maker: u32) {
+        let before = self.makers.remove(&copy).unwrap_or_default();
+        self.deep.remove(&copy);
         for home in self.homes.remove(&copy).into_iter().flatten() {
             if let Some(heirs) = self.heirs.get_mut(&home.subvolume) {
-                heirs.remove(&copy);
+                heirs.remove(&(before, copy));
                 if heirs.len() < CROWD {
                     self.crowded.remove(&home.subvolume);
                 }
@@ -91,7 +97,7 @@ impl Mounts {
         }
         for home in &homes {
             let heirs = self.heirs.entry(home.subvolume).or_default();
-            heirs.insert(copy);
+            heirs.insert((maker, copy));
             if heirs.len() >= CROWD {
                 self.crowded.insert(home.subvolume);
             }
@@ -106,8 +112,24 @@ impl Mounts {
             for (directory, cookie) in copied {
                 self.doubted.insert((copy, directory, cookie));
             }
+            if homes.len() > HEIRS_MAX {
+                self.deep.insert(copy);
+            }
             self.homes.insert(copy, homes);
+            self.makers.insert(copy, maker);
         }
+    }
+
+    /// Those of some subvolumes that are among others, or are mounted below one.
+    pub(super) fn below(&self, some: &BTreeSet<u64>, tops: &[Home]) -> Vec<u64> {
+        let is_top = |at: u64| tops.iter().any(|top| top.subvolume == at);
+        let above = |at: &u64| self.places.get(at).map(|(above, ..)| *above);
+        let is_below = |id: &&u64| {
+            let way = std::iter::successors(Some(**id), above);
+            // Damaged records may form a circle.
+            way.take(self.places.len() + 1).any(is_top)
+        };
+        some.iter().filter(is_below).copied().collect()
     }
 
     /// The entries of a copy that may not point to what it has there.

@@ -79,7 +79,12 @@ impl Ops {
         let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
         let snapshot = self.subvol(SubvolId(id))?;
         let from = (&*snapshot, snapshot.root);
-        self.give_before([&*subvol])?;
+        let is_root = ino == subvol.root;
+        let above = match Member::get(self, subvol.id.0)?.record.parent.0 {
+            above if is_root && above != 0 => Some(self.subvol(SubvolId(above))?),
+            _ => None,
+        };
+        self.give_before(above.as_deref().into_iter().chain([&*subvol]))?;
         let mut ledger = self.lock_to_copy((policy, caller), from, (subvol.id.0, ino))?;
         if self.snapshot_id(&name_key)? != Some(id) {
             return Err(FsError::Busy("the snapshot was replaced meanwhile; try again"));

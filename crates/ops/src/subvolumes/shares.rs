@@ -21,6 +21,9 @@ use volume::Core;
 /// Users that bounds are kept of at once: those that made none for long are forgotten first.
 const RATES_MAX: usize = 4096;
 
+const SHARES_USED: &str = "the maker of a snapshot or clone that inherits this subvolume may have \
+                           no more, and the maker of the subvolume neither; remove some";
+
 /// Who makes subvolumes now, and what users have.
 #[derive(Default)]
 pub(super) struct Shares {
@@ -86,8 +89,7 @@ impl Shares {
         if caller.is_root() {
             return Ok(());
         }
-        let root = fs.root_subvol()?;
-        self.is_bound = directory_of(fs, &root, root.root)?.uid != caller.uid;
+        self.is_bound = is_bound(fs, caller.uid)?;
         self.is_rated = self.is_bound;
         if !self.is_bound {
             return Ok(());
@@ -112,11 +114,7 @@ impl Shares {
     pub(super) fn begin_as(&mut self, fs: &Core, maker: u32, is_bound: bool) -> FsResult<Makes> {
         let Shares { maker: had, is_bound: was_bound, is_rated, .. } = *self;
         let caller = Makes { maker: had, is_bound: was_bound, is_rated };
-        let mut bound = is_bound && maker != 0;
-        if bound {
-            let root = fs.root_subvol()?;
-            bound = directory_of(fs, &root, root.root)?.uid != maker;
-        }
+        let bound = is_bound && self::is_bound(fs, maker)?;
         (self.maker, self.is_bound, self.is_rated, self.pending) = (maker, bound, false, 0);
         Ok(caller)
     }
@@ -129,28 +127,54 @@ impl Shares {
 
     /// Checks that one more may be made.
     pub(super) fn check(&mut self, fs: &Core) -> FsResult<()> {
-        if !self.is_bound {
-            return Ok(());
-        }
+        if self.is_bound { self.check_of(fs, Some(self.maker), 1) } else { Ok(()) }
+    }
+
+    /// Checks that so many more may be made, in the share of a user and in that of all users.
+    fn check_of(&mut self, fs: &Core, maker: Option<u32>, more: u64) -> FsResult<()> {
         let existing = match self.existing.take() {
             Some(existing) => existing,
             None => count(fs)?,
         };
         let bounds = fs.options.subvolumes;
-        let own = existing.by_maker.get(&self.maker).copied().unwrap_or(0) + self.pending;
+        let own = maker.and_then(|maker| existing.by_maker.get(&maker)).copied();
         let all = existing.all + self.pending;
         self.existing = Some(existing);
-        if own >= bounds.of_user {
+        if maker.is_some() && own.unwrap_or(0) + self.pending + more > bounds.of_user {
             let what = "this user has as many snapshots and clones as one user may have; \
                         remove some";
             return Err(FsError::LimitReached(what));
         }
-        if all >= bounds.of_all {
+        if all + more > bounds.of_all {
             let what = "the volume has as many snapshots and clones as its users may make; \
                         remove some";
             return Err(FsError::LimitReached(what));
         }
         Ok(())
+    }
+
+    /// Who pays for so many copies that heirs of one maker get before a subvolume changes. That is
+    /// their maker or, where no more fit into that share, the maker of what changes. So the share
+    /// of one user keeps no other from changes, and each copy is in a share. Where the maker of
+    /// what changes is not bound, the bound of all users holds.
+    pub(super) fn payer(
+        &mut self,
+        fs: &Core,
+        (heirs, changed): (u32, u32),
+        more: u64,
+    ) -> FsResult<u32> {
+        if !is_bound(fs, heirs)? {
+            return Ok(heirs);
+        }
+        match self.check_of(fs, Some(heirs), more) {
+            Err(FsError::LimitReached(_)) => {}
+            fits => return fits.map(|()| heirs),
+        }
+        let bound = is_bound(fs, changed)?.then_some(changed);
+        match self.check_of(fs, bound, more) {
+            Err(FsError::LimitReached(_)) => Err(FsError::LimitReached(SHARES_USED)),
+            fits => fits.map(|()| changed),
+        }
     }
 
     /// Keeps who made each subvolume that exists, unless that was counted.
@@ -202,6 +226,15 @@ impl Rate {
         let left = self.left + rested * f64::from(bounds.each_second);
         left.min(f64::from(bounds.at_once))
     }
+}
+
+/// Whether bounds hold for a user.
+fn is_bound(fs: &Core, user: u32) -> FsResult<bool> {
+    if user == 0 {
+        return Ok(false);
+    }
+    let root = fs.root_subvol()?;
+    Ok(directory_of(fs, &root, root.root)?.uid != user)
 }
 
 fn count(fs: &Core) -> FsResult<Existing> {

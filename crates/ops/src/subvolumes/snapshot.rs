@@ -67,6 +67,10 @@ impl Ops {
         name: &[u8],
         also: Also<'_>,
     ) -> FsResult<SnapshotInfo> {
+        // A name that is taken causes no work; the verb looks again with the ledger locked.
+        if self.snapshot_id(&key::snapshot_name(of.lineage, ino, name))?.is_some() {
+            return Err(FsError::Exists);
+        }
         let ledger = self.lock_to_copy(by, (source, ino), (source.id.0, ino))?;
         let verb = TakeSnapshot::new(self, (source, of, ino), name, also)?;
         execute_verb(&VerbContext::new(self, by.0), ledger, &verb)

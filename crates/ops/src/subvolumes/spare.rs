@@ -4,10 +4,13 @@
 //! step completes them (`inherit_step`), which takes time in proportion to what is mounted in the
 //! home. No caller that makes one more copy waits for that. It does a bounded part of it for the
 //! oldest heir, if there are `HEIRS_MAX`. It is refused if there are `HEIRS_LIMIT`.
+//!
+//! The heirs of each user are counted by themselves: what others copy neither refuses a user
+//! anything nor makes a user's copy dearer. Root works on the heirs of all, and is never refused.
+//!
+//! Invariant: a caller that is refused for another reason has not come here.
 
-use std::collections::BTreeSet;
-
-use inode::FsError;
+use inode::{Caller, FsError};
 use vfs::FsResult;
 use volume::subvol::Subvol;
 
@@ -25,6 +28,9 @@ const HEIRS_FULL: &str = "256 snapshots and clones of one subvolume still inheri
                           some";
 const HOMES_FULL: &str = "the source still inherits what is mounted in 48 subvolumes from which it \
                           was copied, until the background has copied that; try again later";
+const NESTED_HOMES_FULL: &str = "a subvolume below the source still inherits what is mounted in 48 \
+                                 subvolumes from which it was copied, until the background has \
+                                 copied that; try again later";
 
 /// An heir to complete before another copy is made.
 struct Oldest {
@@ -40,23 +46,23 @@ impl Ops {
     pub(super) fn spare_heirs(
         &self,
         (source, directory): (&Subvol, u64),
-        is_root: bool,
+        caller: &Caller,
     ) -> FsResult<()> {
-        let (mut damaged, mut steps) = (BTreeSet::new(), 0);
+        let mut steps = 0;
         loop {
             let mut ledger = self.admin.lock_known(self);
-            let oldest = self.heir_too_many(&mut ledger, (source, directory, is_root), &damaged)?;
+            let oldest = self.heir_too_many(&mut ledger, (source, directory), caller)?;
             let Some(Oldest { heir, limit }) = oldest else { return Ok(()) };
             if steps == STEPS {
                 return limit.map_or(Ok(()), |limit| Err(FsError::Busy(limit)));
             }
-            steps += 1;
             match self.give_some(&mut ledger, heir, Need::Due) {
-                Ok(_) => {}
-                // One that is damaged keeps nobody from making others.
+                Ok(_) => steps += 1,
+                // One that is damaged keeps nobody from making others, and takes no step from them.
+                // It is left to the background from now on.
                 Err(error @ (FsError::Io(_) | FsError::Stale)) => {
                     tracing::warn!(%error, heir, "cannot copy what a subvolume inherits");
-                    damaged.insert(heir);
+                    ledger.note_damaged(heir);
                 }
                 Err(error @ (FsError::ReadOnly(_) | FsError::NoSpace)) => return Err(error),
                 Err(error) => {
@@ -77,28 +83,41 @@ impl Ops {
     fn heir_too_many(
         &self,
         ledger: &mut Ledger,
-        (source, directory, is_root): (&Subvol, u64, bool),
-        damaged: &BTreeSet<u64>,
+        (source, directory): (&Subvol, u64),
+        caller: &Caller,
     ) -> FsResult<Option<Oldest>> {
         let homes = homes_of(self, ledger, (source, directory), true)?;
-        if homes.len() > HEIRS_MAX && !damaged.contains(&source.id.0) {
+        if homes.len() > HEIRS_MAX && !ledger.is_damaged(source.id.0) {
             let limit = (homes.len() > HOMES_LIMIT).then_some(HOMES_FULL);
             return Ok(Some(Oldest { heir: source.id.0, limit }));
+        }
+        let mut deep = ledger.deep_below(self, &homes)?;
+        deep.retain(|(heir, _)| !ledger.is_damaged(*heir));
+        // That with most first: of it the next copy is made, with one more.
+        if let Some((heir, homes)) = deep.into_iter().max_by_key(|(_, homes)| *homes) {
+            // One of another user refuses nobody anything.
+            let is_own = ledger.maker_of(self, heir)? == caller.uid;
+            let limit = (is_own && homes > HOMES_LIMIT).then_some(NESTED_HOMES_FULL);
+            return Ok(Some(Oldest { heir, limit }));
         }
         let below = ledger.crowded_below(self, &homes)?;
         let below = below.into_iter().map(|home| (home, 2 * HEIRS_LIMIT));
         let all = homes.iter().map(|home| (home.subvolume, HEIRS_LIMIT)).chain(below);
         let (mut most, mut found) = (0, None);
         for (home, limit) in all {
-            let heirs = ledger.heirs(self, home)?;
-            let oldest = heirs.iter().find(|heir| !damaged.contains(heir));
+            let heirs = if caller.is_root() {
+                ledger.heirs(self, home)?
+            } else {
+                ledger.heirs_by(self, home, caller.uid)?
+            };
+            let oldest = heirs.iter().find(|heir| !ledger.is_damaged(**heir));
             if let Some(&heir) = oldest
                 && heirs.len() >= HEIRS_MAX
                 && heirs.len() > most
             {
                 most = heirs.len();
-                let limit = (heirs.len() >= limit && !is_root).then_some(HEIRS_FULL);
-                found = Some(Oldest { heir, limit });
+                let is_full = heirs.len() >= limit && !caller.is_root();
+                found = Some(Oldest { heir, limit: is_full.then_some(HEIRS_FULL) });
             }
         }
         Ok(found)

@@ -339,11 +339,17 @@ impl Emptying {
         (found, child): (&FoundEntry, u64),
     ) -> FsResult<Option<u64>> {
         fs.may_change()?;
-        fs.give_before([&**subvol])?;
+        let slot = (directory, found.cookie);
+        let seen = if fs.is_mounted_at(subvol, slot, child)? {
+            Some(fs.subvol(SubvolId(child))?)
+        } else {
+            None
+        };
+        fs.give_before(seen.as_deref().into_iter().chain([&**subvol]))?;
         let mut ledger = fs.admin.lock_to_give(fs);
         fs.give_to_heirs(&mut ledger, subvol)?;
         // One that is inherited, and was not copied for this one, goes with its name.
-        let own = fs.is_mounted_at(subvol, (directory, found.cookie), child)?;
+        let own = fs.is_mounted_at(subvol, slot, child)?;
         if own {
             fs.give_to_heirs(&mut ledger, &*fs.subvol(SubvolId(child))?)?;
         }

@@ -31,7 +31,7 @@ on_each_engine!(
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
 /// The copies that inherit, and from how many homes.
-fn heirs(store: &MemStore) -> Vec<(u64, usize)> {
+pub(super) fn heirs(store: &MemStore) -> Vec<(u64, usize)> {
     let mut cursor = store.scan(VOLUME, KeyRange::prefix(&INHERITED_PREFIX)).expect("a scan");
     let mut found = Vec::new();
     while let Some(item) = cursor.next().expect("a record") {

@@ -6,11 +6,16 @@ use std::time::Duration;
 use fs::{FileSystem, FsResult, OpenOptions, SubvolumeBounds};
 use inode::{Caller, FsError, NameHash, NodeId};
 
+use super::inherit_users::made_by;
 use super::{forget, give, home, root, settle};
-use crate::support::{Volume, user, volume_with};
+use crate::support::{Volume, shown, user, volume_with};
 
 const BOUNDS: SubvolumeBounds =
     SubvolumeBounds { of_user: 3, of_all: 6, each_second: 1, at_once: 100 };
+
+/// No rate bounds them.
+const BOUNDS_LATER: SubvolumeBounds =
+    SubvolumeBounds { of_user: 0, of_all: 0, each_second: 10_000, at_once: 10_000 };
 
 fn bounded(subvolumes: SubvolumeBounds) -> Volume {
     volume_with(NameHash::BITS, &OpenOptions { subvolumes, ..OpenOptions::default() })
@@ -106,41 +111,45 @@ fn a_user_creates_a_bounded_number_per_second_and_the_volumes_user_more() {
     }
 }
 
-/// The copies that a copy inherits are its maker's, and count. Where the maker of the oldest may
-/// have no more, others make copies until 256 inherit, and root more. The refusal names the limit,
-/// and what helps.
+/// The copies that a copy inherits are its maker's, and count. Where the maker may have no more,
+/// that maker's copies are made until 256 inherit, and those of others all the same. The refusal
+/// names the limit, and what helps.
 #[test]
 fn the_limit_of_copies_that_inherit_is_named() {
-    let bounds = SubvolumeBounds { of_user: 32, of_all: 10_000, ..SubvolumeBounds::default() };
-    let v = bounded(bounds);
+    let v = bounded(SubvolumeBounds { of_user: 100_000, of_all: 200_000, ..BOUNDS_LATER });
     let (dir, ada) = (of_user(&v, 1000), user(1000));
-    for name in ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"] {
-        let nested = v.fs.subvolume_create(&root(), dir, name.as_bytes(), 0o755).expect("space");
-        forget(&v, nested.node);
+    for at in 0..1000 {
+        let nested = v.fs.subvolume_create(&root(), dir, format!("n{at}").as_bytes(), 0o755);
+        forget(&v, nested.expect("space").node);
     }
-    for copy in 0..32 {
-        v.fs.snapshot_create(&ada, dir, copy.to_string().as_bytes()).expect("it inherits");
-    }
-    names_limit(&v.fs.snapshot_create(&ada, dir, b"more"), "this user");
-    for copy in 32..256 {
-        v.fs.snapshot_create(&root(), dir, copy.to_string().as_bytes()).expect("it inherits");
-    }
+    let mut made = 0;
+    let refused = loop {
+        let name = made.to_string();
+        match v.fs.snapshot_create(&ada, dir, name.as_bytes()) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&refused, FsError::Busy(what) if what.contains("256")), "{refused}");
     v.fs.snapshot_create(&root(), dir, b"of root").expect("heirs refuse root nothing");
-    v.fs.snapshot_delete(&ada, dir, b"31").expect("it is the user's");
+    // The share is used up by what the oldest gets, before a copy can be made.
+    let of_user = made_by(&v, 1000) + 8;
+    let options = OpenOptions {
+        subvolumes: SubvolumeBounds { of_user, of_all: 200_000, ..BOUNDS_LATER },
+        ..OpenOptions::default()
+    };
+    let store = std::sync::Arc::clone(&v.store);
+    let again = fs::Fs::open_on(v.env.env(), store, v.header.clone(), &options).expect("a volume");
+    let v = Volume { fs: shown(&again), env: v.env, store: v.store, header: v.header };
+    let dir = v.find(home(), "home1000").expect("it is there").node;
     let refused = v.fs.snapshot_create(&ada, dir, b"more");
     names_limit(&refused, "256 snapshots and clones of one subvolume still inherit");
     names_limit(&refused, "the maker of the oldest may have no more; remove some");
-    // Three are left, which have 27 copies when what they inherit is complete.
-    for copy in 0..28 {
+    names_limit(&v.fs.snapshot_create(&ada, dir, b"more"), "this user");
+    for copy in 0..made {
         let name = copy.to_string();
         v.fs.snapshot_delete(&ada, dir, name.as_bytes()).expect("it is the user's");
     }
-    // The step that completes copies reports the limit, and leaves that copy alone for a while.
-    for _ in 0..2000 {
-        if let Err(error) = v.fs.background_step(100) {
-            names_limit(&Err::<(), _>(error), "this user");
-        }
-        v.env.clock.advance(Duration::from_secs(1));
-    }
+    settle(&v);
     v.fs.snapshot_create(&ada, dir, b"more").expect("some were removed");
 }

@@ -1,0 +1,221 @@
+//! Copies of copies in any number stop no change and no look-up. Nor do copies that are made while
+//! others are given theirs, and heirs that are damaged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use format::key;
+use fs::FileSystem;
+use inode::{NodeId, SubvolId};
+use ops::subvolumes::SeenHeirs;
+use store::{Read, TreeId};
+
+use super::inherit_scope::{entry_of, heirs, put};
+use super::{contents, forget, home, root, settle, snapshot_root};
+use crate::support::{Volume, assert_whole, volume};
+
+fn nested(v: &Volume, parent: NodeId, name: &str) -> NodeId {
+    v.fs.subvolume_create(&root(), parent, name.as_bytes(), 0o755).expect("space").node
+}
+
+fn clone(v: &Volume, source: NodeId, parent: NodeId, name: &str) -> NodeId {
+    v.fs.clone_dir(&root(), source, parent, name.as_bytes()).expect("space");
+    v.find(parent, name).expect("the clone").node
+}
+
+fn walk(v: &Volume, mut at: NodeId, way: &[&str]) -> NodeId {
+    for (depth, name) in way.iter().enumerate() {
+        let found = v.find(at, name);
+        at = found.unwrap_or_else(|error| panic!("{name} at {depth} of {way:?}: {error}")).node;
+    }
+    at
+}
+
+/// Each generation changes a subvolume in the copy, which so inherits from one more.
+#[test]
+fn a_nested_subvolume_is_copied_through_any_number_of_generations() {
+    let v = volume();
+    let mut dir = v.dir(home(), "d").node;
+    let inner = nested(&v, dir, "c");
+    nested(&v, inner, "o");
+    for round in 0..100 {
+        dir = clone(&v, dir, home(), &format!("d{round}"));
+        nested(&v, walk(&v, dir, &["c"]), &format!("o{round}"));
+    }
+    assert_eq!(v.sorted(walk(&v, dir, &["c"])).len(), 101);
+    assert_eq!(v.sorted(inner), ["o"]);
+    // Callers that copy work for those that inherit from very many.
+    let most = heirs(&v.store).into_iter().map(|(_, homes)| homes).max();
+    assert!(most.is_some_and(|most| most <= 48), "{most:?} homes");
+    settle(&v);
+    assert_whole(&v.fs);
+}
+
+/// Copies of what is above are made while nothing in it is given. So each copy of the inner one
+/// inherits from all before, and no call of a user made it. The 65th look-up failed.
+#[test]
+fn what_is_given_inherits_from_no_more_homes_than_a_record_has() {
+    const ROUNDS: usize = 70;
+    let v = volume();
+    let first = nested(&v, home(), "s1");
+    let inner = nested(&v, nested(&v, nested(&v, first, "d"), "c"), "x");
+    let file = v.file(inner, "f").node;
+    v.write(file, 0, b"before");
+    let mut last = first;
+    for round in 2..=ROUNDS + 1 {
+        let next = nested(&v, home(), &format!("s{round}"));
+        v.fs.clone_dir(&root(), last, next, b"copy").expect("space");
+        last = next;
+    }
+    for round in 1..=ROUNDS {
+        let top = format!("s{}", round + 1);
+        let mut way = vec![&top[..]];
+        way.extend(vec!["copy"; round]);
+        way.extend(["d", "c", "x"]);
+        let copy = walk(&v, home(), &way);
+        assert_eq!(contents(&v, copy), [("f".to_owned(), b"before".to_vec())], "{round}");
+    }
+    let most = heirs(&v.store).into_iter().map(|(_, homes)| homes).max();
+    assert!(most.is_some_and(|most| most <= 64), "{most:?} homes");
+    v.write(file, 0, b"after.");
+    for round in [1, 2, 33, 64, 65, ROUNDS] {
+        let top = format!("s{}", round + 1);
+        let mut way = vec![&top[..]];
+        way.extend(vec!["copy"; round]);
+        way.extend(["d", "c", "x"]);
+        let copy = walk(&v, home(), &way);
+        assert_eq!(contents(&v, copy), [("f".to_owned(), b"before".to_vec())], "{round}");
+    }
+    settle(&v);
+    assert_whole(&v.fs);
+}
+
+/// A directory with many subvolumes, so that its copies are not complete soon.
+fn with_many(v: &Volume) -> NodeId {
+    let dir = v.dir(home(), "many").node;
+    for at in 0..2000 {
+        forget(v, nested(v, dir, &format!("n{at}")));
+    }
+    dir
+}
+
+/// A copy that was made between two parts had the change begin again with the first heir.
+#[test]
+fn a_change_beside_a_stream_of_copies_looks_at_each_heir_once() {
+    let v = volume();
+    let dir = with_many(&v);
+    for at in 0..256 {
+        v.fs.snapshot_create(&root(), dir, format!("s{at}").as_bytes()).expect("space");
+    }
+    let changed = v.find(dir, "n5").expect("it is there").node;
+    let changed = v.fs.subvol(v.fs.subvolume_of(changed).expect("it")).expect("it");
+    let (mut seen, mut parts) = (SeenHeirs::default(), 1);
+    while !v.fs.give_part(&changed, &mut seen).expect("space") {
+        v.fs.snapshot_create(&root(), dir, format!("t{parts}").as_bytes()).expect("space");
+        parts += 1;
+        assert!(parts < 12, "{parts} parts");
+    }
+}
+
+/// The most records read while a thread has the ledger, whatever it commits meanwhile.
+fn count_in_turns(v: &Volume) -> Arc<AtomicU64> {
+    let most = Arc::new(AtomicU64::new(0));
+    let (fs, counted) = (Arc::downgrade(&v.fs), Arc::clone(&most));
+    let (turn, now) = (AtomicU64::new(0), AtomicU64::new(0));
+    v.store.set_on_read(move || {
+        let Some(fs) = fs.upgrade() else { return };
+        let turns = fs.admin.turns();
+        if turn.swap(turns, Ordering::Relaxed) != turns || !fs.admin.is_locked() {
+            now.store(0, Ordering::Relaxed);
+        } else {
+            counted.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    });
+    most
+}
+
+/// All heirs of a removed subvolume got theirs while the ledger was locked once.
+#[test]
+fn the_removal_of_an_empty_subvolume_gives_to_few_heirs_at_once() {
+    let most_beside = |copies: usize| {
+        let v = volume();
+        let dir = with_many(&v);
+        for at in 0..copies {
+            v.fs.snapshot_create(&root(), dir, format!("s{at}").as_bytes()).expect("space");
+        }
+        let most = count_in_turns(&v);
+        v.fs.rmdir(&root(), dir, b"n5").expect("it is empty");
+        v.store.set_on_read(|| ());
+        for at in [0, copies - 1] {
+            let copy = snapshot_root(&v, dir, &format!("s{at}"));
+            assert!(v.find(copy, "n5").is_ok(), "s{at}");
+        }
+        most.load(Ordering::Relaxed)
+    };
+    let (few, many) = (most_beside(32), most_beside(256));
+    println!("{few} records beside 32 heirs, {many} beside 256");
+    assert!(many < 2 * few, "{few} records beside 32 heirs, {many} beside 256");
+}
+
+const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
+
+/// A snapshot's record is damaged. What it inherits changes all the same, and the snapshot has it
+/// as it was when the record is repaired.
+#[test]
+fn a_damaged_record_of_an_heir_stops_no_change_and_loses_nothing() {
+    for is_loaded in [true, false] {
+        let v = volume();
+        let dir = v.dir(home(), "d").node;
+        let files = ["n", "m"].map(|name| {
+            let file = v.file(nested(&v, dir, name), "f").node;
+            v.write(file, 0, b"before");
+            file
+        });
+        let ids: Vec<SubvolId> = ["s0", "s1", "s2"]
+            .map(|name| v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("space").subvol)
+            .to_vec();
+        if is_loaded {
+            // So it is known what is mounted where, and each snapshot is in memory.
+            v.write(files[1], 0, b"after.");
+        } else {
+            drop(v.fs.admin.lock_known(&v.fs));
+        }
+        let key = key::subvolume(ids[1].0);
+        let whole = v.store.get(VOLUME, &key).expect("it reads").expect("it is there");
+        put(&*v.store, (VOLUME, &key), b"damage");
+        v.write(files[0], 0, b"after.");
+        v.write(files[1], 0, b"later.");
+        put(&*v.store, (VOLUME, &key), &whole);
+        for name in ["s0", "s1", "s2"] {
+            for nested in ["n", "m"] {
+                let copy = walk(&v, snapshot_root(&v, dir, name), &[nested]);
+                let was = [("f".to_owned(), b"before".to_vec())];
+                assert_eq!(contents(&v, copy), was, "{name}/{nested}, loaded: {is_loaded}");
+            }
+        }
+        settle(&v);
+        assert_whole(&v.fs);
+    }
+}
+
+/// Each caller that copied did its steps for the oldest heirs, which were damaged, so that no other
+/// was completed.
+#[test]
+fn damaged_heirs_take_no_steps_from_others() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    for name in ["n", "m"] {
+        nested(&v, dir, name);
+    }
+    for at in 0..8 {
+        let name = format!("s{at}");
+        let made = v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("space").subvol;
+        let (tree, key, _) = entry_of(&*v.store, made, dir);
+        put(&*v.store, (tree, &key), b"damage");
+    }
+    for at in 8..120 {
+        v.fs.snapshot_create(&root(), dir, format!("s{at}").as_bytes()).expect("space");
+    }
+    let left = heirs(&v.store).len();
+    assert!((8..48).contains(&left), "{left} copies inherit");
+}
