@@ -17,6 +17,6 @@ pub(crate) fn options(durability: Durability) -> Options {
     }
 }
 
-testing::engine_under_test!(Lsm, "lsm", LsmStore, options);
+testing::engine_under_test!(Lsm, "lsm", LsmStore, options, spared: 2);
 testing::store_conformance!(Lsm);
 testing::store_conformance_tests!(Lsm: the_reserve_for_removing_is_for_batches_that_declare_it);

@@ -27,7 +27,7 @@ impl<const VALUES_FROM: u64> Far<VALUES_FROM> {
 
 impl<const VALUES_FROM: u64> EngineUnderTest for Far<VALUES_FROM> {
     const NAME: &'static str = "lsm with objects far away";
-    const SPARED_SHORT: u64 = 3;
+    const SPARED_SHORT: u64 = 6;
 
     /// Named after the directory that would hold it if it were local.
     fn named(path: &str) -> Cow<'_, str> {

@@ -43,7 +43,7 @@ impl<const VALUES_FROM: u64> EngineUnderTest for Fenced<VALUES_FROM> {
 
     /// An opening writes two manifests, and each is read back.
     const SPARED: u64 = 10;
-    const SPARED_SHORT: u64 = 2;
+    const SPARED_SHORT: u64 = 5;
 
     fn begin(
         sim: &SimEnv,

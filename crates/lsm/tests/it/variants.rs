@@ -13,7 +13,7 @@ mod packed {
         Options { common: small(durability), block_bytes: 4 << 10, ..Options::default() }
     }
 
-    testing::engine_under_test!(Packed, "lsm with packed blocks", LsmStore, options, spared: 3);
+    testing::engine_under_test!(Packed, "lsm with packed blocks", LsmStore, options, spared: 6);
     testing::store_conformance!(Packed);
 }
 
@@ -31,7 +31,7 @@ mod tiny {
         }
     }
 
-    testing::engine_under_test!(Tiny, "lsm with tiny blocks", LsmStore, options, spared: 3);
+    testing::engine_under_test!(Tiny, "lsm with tiny blocks", LsmStore, options, spared: 6);
     testing::store_conformance_volatile!(Tiny);
     testing::store_conformance_tests!(Tiny:
         random_operations_survive_reopening,
@@ -52,7 +52,7 @@ mod column {
         Options { values_from: 24, ..crate::conformance::options(durability) }
     }
 
-    testing::engine_under_test!(Column, "lsm, column-style", LsmStore, options, spared: 3);
+    testing::engine_under_test!(Column, "lsm, column-style", LsmStore, options, spared: 6);
     testing::store_conformance!(Column);
 }
 
@@ -71,7 +71,7 @@ mod far {
         }
     }
 
-    testing::engine_under_test!(Far, "lsm, all values far", LsmStore, options, spared: 3);
+    testing::engine_under_test!(Far, "lsm, all values far", LsmStore, options, spared: 6);
     testing::store_conformance_volatile!(Far);
     testing::store_conformance_tests!(Far:
         random_operations_survive_reopening,

@@ -58,7 +58,7 @@ mod alone {
     impl EngineUnderTest for Alone {
         const NAME: &'static str = "lsm on objects";
         const SPARED: u64 = 12;
-        const SPARED_SHORT: u64 = 2;
+        const SPARED_SHORT: u64 = 4;
 
         fn begin(
             sim: &SimEnv,
@@ -108,7 +108,7 @@ mod cut {
     impl EngineUnderTest for Cut {
         const NAME: &'static str = "lsm on objects, cut";
         const SPARED: u64 = 8;
-        const SPARED_SHORT: u64 = 3;
+        const SPARED_SHORT: u64 = 6;
 
         testing::engine_begins!(LsmStore, Self::options);
     }

@@ -41,7 +41,7 @@ fn flip_all(disk: &SimDevice, from: u64, synced: u64, stride: u64) -> (u64, u64)
 
 #[test]
 fn every_flipped_bit_of_a_small_log_is_named_or_harmless() {
-    let stride = if testing::run::slow() { 1 } else { 5 };
+    let stride = if testing::run::slow() { 1 } else { 13 };
     let device = SimDevice::new(1);
     let log = create(&device);
     for lsn in 1..=22 {
@@ -59,7 +59,7 @@ fn every_flipped_bit_of_a_small_log_is_named_or_harmless() {
 
 #[test]
 fn every_flipped_bit_is_named_or_harmless_when_the_tail_is_torn() {
-    let stride = if testing::run::slow() { 1 } else { 11 };
+    let stride = if testing::run::slow() { 1 } else { 29 };
     for seed in 0..4 {
         println!("seed {seed}");
         let device = SimDevice::new(seed);

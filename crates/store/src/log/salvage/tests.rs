@@ -214,7 +214,7 @@ fn a_power_cut_in_the_truncation_of_all_segments_is_repeated() {
     let right = hurt.copy();
     assert_eq!(cut(&right, 0).unwrap().last, Lsn(0));
     for op in hurt.ops()..right.ops() {
-        for seed in 0..20 {
+        for seed in 0..testing::run::rounds(8, 20) {
             let device = hurt.copy();
             device.crash_at(op);
             cut(&device, 0).ok();
@@ -300,7 +300,7 @@ fn a_damaged_record_already_in_the_state_loses_nothing() {
         let right = hurt.copy();
         check(&right, "without a crash");
         for op in hurt.ops()..right.ops() {
-            for seed in 0..6 {
+            for seed in 0..testing::run::rounds(3, 6) {
                 let device = hurt.copy();
                 device.crash_at(op);
                 cut(&device, 20).ok();
