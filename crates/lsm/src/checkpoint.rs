@@ -139,6 +139,9 @@ impl Durable {
 /// What a checkpoint froze: the stacks of the trees that changed.
 pub(crate) type Frozen = BTreeMap<TreeId, Option<Arc<Stack>>>;
 
+/// The same, in a list, for a pin.
+pub(crate) type Collected = Vec<(TreeId, Option<Arc<Stack>>)>;
+
 /// Layers that become one run.
 struct Group {
     layers: Vec<Arc<Layer>>,

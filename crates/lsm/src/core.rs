@@ -13,7 +13,7 @@ use device::{Env, Map};
 use store::{Batch, Error, Journal, Log, MergeStats, Result, TreeId, ValueLogStats};
 
 use crate::candidates::CompactionCandidates;
-use crate::checkpoint::{Durable, Frozen};
+use crate::checkpoint::{Collected, Durable, Frozen};
 use crate::commit::{Origin, malformed};
 use crate::compact::Merging;
 use crate::files::Files;
@@ -42,7 +42,7 @@ pub struct Core {
     /// What the running checkpoint froze; none for trees that were dropped.
     pub(crate) in_flight: Mutex<Arc<Frozen>>,
     /// The pin that is being collected.
-    pub(crate) pinning: Pinning<Frozen>,
+    pub(crate) pinning: Pinning<Collected>,
     /// The trees of the durable state, with the merges since then applied.
     pub(crate) catalog: Mutex<Arc<Catalog>>,
     pub(crate) durable: Mutex<Durable>,

@@ -13,7 +13,7 @@ use store::{
     SharedWalk, TreeId,
 };
 
-use crate::checkpoint::Frozen;
+use crate::checkpoint::{Collected, Frozen};
 use crate::core::{Catalog, Core};
 use crate::cursor::{Source, TreeCursor};
 use crate::diff::StackDiff;
@@ -32,8 +32,8 @@ pub(crate) struct Pin {
     /// Trees that differ from the catalog, as the running checkpoint froze them; none for those
     /// that were dropped.
     in_flight: Arc<Frozen>,
-    /// Trees that differ from both; also some that do not.
-    changed: Frozen,
+    /// Trees that differ from both, by their numbers; also some that do not.
+    changed: Collected,
 }
 
 impl Pin {
@@ -54,19 +54,22 @@ impl Pin {
         let last = core.changed.lock().keys().next_back().copied();
         drop(gate);
         core.collect_for_pin(last);
-        let changed = core.pinning.end();
+        let mut changed = core.pinning.end();
+        // Nearly in order: commits gave some themselves.
+        changed.sort_unstable_by_key(|(id, _)| *id);
         Pin { core: Arc::clone(core), commit, catalog, in_flight, changed }
     }
 
     /// Pins these trees. The others have the catalog's content, which may be older.
     pub(crate) fn of_trees(core: &Arc<Core>, trees: &[TreeId]) -> Pin {
         let _gate = core.gate.write();
-        let mut changed = Frozen::new();
+        let mut changed = Collected::new();
         for id in trees {
             let live = core.changed.lock().get(id).map(|tree| core.freeze_tree(tree));
             let state = live.or_else(|| core.in_flight.lock().get(id).cloned());
             changed.extend(state.map(|state| (*id, state)));
         }
+        changed.sort_unstable_by_key(|(id, _)| *id);
         let (catalog, in_flight) = (Arc::clone(&core.catalog.lock()), Arc::default());
         let commit = CommitToken(core.journal.last());
         Pin { core: Arc::clone(core), commit, catalog, in_flight, changed }
@@ -74,7 +77,9 @@ impl Pin {
 
     /// A tree of the state.
     pub(crate) fn stack(&self, id: TreeId) -> Result<Arc<Stack>> {
-        let stack = match self.changed.get(&id).or_else(|| self.in_flight.get(&id)) {
+        let changed = self.changed.binary_search_by_key(&id, |(id, _)| *id);
+        let changed = changed.ok().map(|at| &self.changed[at].1);
+        let stack = match changed.or_else(|| self.in_flight.get(&id)) {
             Some(stack) => stack.as_ref(),
             None => self.catalog.get(&id),
         };
@@ -139,7 +144,7 @@ impl Core {
     #[cold]
     pub(crate) fn give_to_pin(&self, tree: &Tree) {
         let freeze = || self.freeze_tree(tree);
-        self.pinning.give(freeze, |collected, frozen| drop(collected.insert(tree.id, frozen)));
+        self.pinning.give(freeze, |collected, frozen| collected.push((tree.id, frozen)));
         tree.pinned.store(self.pinning.count(), Ordering::Relaxed);
     }
 
@@ -163,13 +168,15 @@ impl Core {
     fn each_changed(&self, last: Option<TreeId>, mut call: impl FnMut(&Tree)) {
         let Some(last) = last else { return };
         let mut from = Bound::Unbounded;
+        let mut some: Vec<Arc<Tree>> = Vec::with_capacity(AT_ONCE);
         loop {
             let _gate = self.gate.read();
-            let some: Vec<Arc<Tree>> = {
+            some.clear();
+            {
                 let changed = self.changed.lock();
-                let some = changed.range((from, Bound::Included(last))).take(AT_ONCE);
-                some.map(|(_, tree)| Arc::clone(tree)).collect()
-            };
+                let next = changed.range((from, Bound::Included(last))).take(AT_ONCE);
+                some.extend(next.map(|(_, tree)| Arc::clone(tree)));
+            }
             for tree in &some {
                 let _commit = tree.commit.lock();
                 call(tree);
