@@ -2,8 +2,6 @@
 //! that move to another server. What is served stays served, nothing is lost, and the log of a
 //! server names what is wrong, where, and what to do.
 
-#![expect(clippy::disallowed_methods, reason = "the test keeps files as any program does")]
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -197,7 +195,9 @@ fn both_volumes_of_a_bucket_move_to_the_other_server() {
         assert!(format.envs(in_store(port)).stdin(Stdio::null()).status().unwrap().success());
     }
     let await_both = |cluster: &Cluster, number: usize, state: &str| {
-        VOLUMES.iter().for_each(|volume| cluster.await_state_of(number, volume, state));
+        for volume in VOLUMES {
+            cluster.await_state_of(number, volume, state);
+        }
     };
     cluster.start(0);
     await_both(&cluster, 0, "serving");
