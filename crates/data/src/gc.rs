@@ -382,20 +382,8 @@ impl Data {
     /// Leaves a segment that no record names to the cleaner. Its count is then what a later opening
     /// finds it by.
     fn leave_whole(&self, store: &dyn Store, marked: &Marked, segment: u64) -> Result<()> {
-        self.correct_count(store, marked, segment)?;
+        marked.correct_count(store, segment)?;
         self.garbage.lock().die(segment, store.last_commit());
-        Ok(())
-    }
-
-    /// Makes the count of a segment that of the pages that were marked.
-    fn correct_count(&self, store: &dyn Store, marked: &Marked, segment: u64) -> Result<()> {
-        let pages = marked.live_pages(segment);
-        let counted = marked.counted.get(&segment).copied().unwrap_or(0);
-        if u64::from(pages) != counted {
-            let mut batch = Batch::new();
-            count_pages(&mut batch, segment, i64::from(pages) - counted as i64);
-            store.commit(&batch)?;
-        }
         Ok(())
     }
 
@@ -438,7 +426,7 @@ impl Data {
         }
         // The count first. If a crash follows, the next collection finds the pages again, but a
         // count that is too low would let a live segment be deleted.
-        self.correct_count(store, marked, segment)?;
+        marked.correct_count(store, segment)?;
         let runs = self.dead_runs(marked, segment)?;
         // Where the file cannot be read now, the cleaner proves it before it frees anything.
         let unproven = || matches!(self.is_proven(segment), Ok(false));
@@ -570,6 +558,18 @@ impl Data {
 impl Marked {
     fn live_pages(&self, segment: u64) -> u32 {
         self.live.get(&segment).map_or(0, Bitmap::count)
+    }
+
+    /// Makes the count of a segment that of the pages that were marked.
+    fn correct_count(&self, store: &dyn Store, segment: u64) -> Result<()> {
+        let pages = self.live_pages(segment);
+        let counted = self.counted.get(&segment).copied().unwrap_or(0);
+        if u64::from(pages) != counted {
+            let mut batch = Batch::new();
+            count_pages(&mut batch, segment, i64::from(pages) - counted as i64);
+            store.commit(&batch)?;
+        }
+        Ok(())
     }
 
     /// Dead pages of a segment before `end`, with adjacent runs joined.
