@@ -306,6 +306,7 @@ fn an_installation_is_whole_and_can_be_removed() {
 }
 
 /// Whether a program is there; those of the tests are installed by `scripts/setup.sh test`.
+#[expect(clippy::print_stdout, reason = "prints what is not tested")]
 fn is_there(program: &str) -> bool {
     let is_there = Command::new(program).arg("--version").output().is_ok();
     if !is_there {
