@@ -349,7 +349,7 @@ fn script(engine: Engine, seed: u64) {
 }
 
 fn drafts_equal_ordinary_calls(engine: Engine) {
-    for seed in 0..crate::script::scale(40, 400) {
+    for seed in 0..crate::script::scale(16, 400) {
         script(engine, seed);
     }
 }

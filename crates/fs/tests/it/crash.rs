@@ -186,32 +186,32 @@ fn a_volume_that_opens_after_a_killed_format_keeps_opening() {
 
 #[test]
 fn crash_at_every_write_and_sync_loses_nothing_that_was_synced() {
-    enumerate_all(scale(8, 200), &Base::Engine(Engine::Btree));
+    enumerate_all(scale(4, 200), &Base::Engine(Engine::Btree));
 }
 
 #[test]
 fn crash_at_every_write_and_sync_on_the_log_structured_engine_loses_nothing() {
-    enumerate_all(scale(5, 200), &Base::Engine(Engine::Lsm));
+    enumerate_all(scale(3, 200), &Base::Engine(Engine::Lsm));
 }
 
 #[test]
 fn crash_at_every_write_and_sync_on_value_logs_loses_nothing() {
-    enumerate_all(scale(3, 200), &Base::Column);
+    enumerate_all(scale(2, 200), &Base::Column);
 }
 
 #[test]
 fn crash_at_every_write_and_sync_over_the_oracle_loses_nothing_that_was_synced() {
-    enumerate_all(scale(4, 300), &Base::Oracle(None));
+    enumerate_all(scale(2, 300), &Base::Oracle(None));
 }
 
 #[test]
 fn crash_after_a_failed_write_or_sync_loses_nothing_that_was_synced() {
-    crash_after_faults(&Base::Engine(Engine::Btree), scale(20, 400));
+    crash_after_faults(&Base::Engine(Engine::Btree), scale(10, 400));
 }
 
 #[test]
 fn crash_after_a_failed_write_or_sync_on_the_log_structured_engine_loses_nothing() {
-    crash_after_faults(&Base::Engine(Engine::Lsm), scale(20, 400));
+    crash_after_faults(&Base::Engine(Engine::Lsm), scale(10, 400));
 }
 
 #[test]

@@ -165,12 +165,12 @@ fn flip_bits(disk: &SimDevice, right: &Dump, count: u64, seed: u64) -> [u64; 3] 
 
 #[test]
 fn a_flipped_bit_is_harmless_or_an_error_and_never_wrong_data() {
-    run(Engine::Btree, scale(3, 12));
+    run(Engine::Btree, scale(2, 12));
 }
 
 #[test]
 fn a_flipped_bit_on_the_log_structured_engine_is_harmless_or_an_error() {
-    run(Engine::Lsm, scale(3, 12));
+    run(Engine::Lsm, scale(2, 12));
 }
 
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
@@ -185,9 +185,9 @@ fn run(engine: Engine, seeds: u64) {
         let right = Dump::collect(&mut script.model, SNAPSHOTS);
         // With a log to replay, and cleanly closed.
         script.subject.fs().sync().expect("a sync");
-        let crashed = flip_bits(&device.copy(), &right, scale(40, 4000), seed);
+        let crashed = flip_bits(&device.copy(), &right, scale(24, 4000), seed);
         script.subject.fs().close().expect("a close");
-        let closed = flip_bits(&device.copy(), &right, scale(40, 4000), seed);
+        let closed = flip_bits(&device.copy(), &right, scale(24, 4000), seed);
         println!("flips [refused, named, harmless]: with a log {crashed:?}, closed {closed:?}");
         let found = |[refused, named, _]: [u64; 3]| refused > 0 && named > 0;
         assert!(found(crashed) && found(closed), "openings and reads must have found some damage");

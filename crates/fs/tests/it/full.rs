@@ -23,17 +23,17 @@ on_each_engine!(
 
 #[test]
 fn a_full_disk_during_any_operation_changes_nothing_and_is_survived() {
-    run(&Base::Engine(Engine::Btree), scale(48, 300));
+    run(&Base::Engine(Engine::Btree), scale(16, 300));
 }
 
 #[test]
 fn a_full_disk_during_any_operation_on_the_log_structured_engine_changes_nothing() {
-    run(&Base::Engine(Engine::Lsm), scale(48, 300));
+    run(&Base::Engine(Engine::Lsm), scale(16, 300));
 }
 
 #[test]
 fn a_full_disk_during_any_operation_on_value_logs_changes_nothing() {
-    run(&Base::Column, scale(16, 300));
+    run(&Base::Column, scale(8, 300));
 }
 
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
@@ -123,7 +123,7 @@ fn some_background(fs: &Fs, steps: usize) {
 /// could be removed any more, not even the index.
 fn the_contents_of_a_full_disk_can_be_removed_again_and_again_beside_an_index(engine: Engine) {
     // On the log-structured engine a seed takes some fifteen seconds, most of them for merges.
-    let quick = if engine == Engine::Lsm { 1 } else { 3 };
+    let (quick, rounds) = if engine == Engine::Lsm { (1, scale(2, 3)) } else { (3, 3) };
     for seed in 0..scale(quick, 60) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
@@ -140,7 +140,7 @@ fn the_contents_of_a_full_disk_can_be_removed_again_and_again_beside_an_index(en
         let (fs, clock) = (subject.fs(), subject.clock());
         let mut random = fastrand::Rng::with_seed(seed);
         let mut first = 0;
-        for round in 0..3 {
+        for round in 0..rounds {
             let name = format!("d{round}");
             let made = fill_with_names(fs, clock, &mut random, &name);
             println!("round {round}: {made} directories");

@@ -23,24 +23,24 @@ fn run(base: &Base, seeds: u64) {
 
 #[test]
 fn random_operations_on_the_engine_agree_with_the_model() {
-    run(&Base::Engine(Engine::Btree), scale(24, 400));
+    run(&Base::Engine(Engine::Btree), scale(12, 400));
 }
 
 #[test]
 fn random_operations_on_the_log_structured_engine_agree_with_the_model() {
-    run(&Base::Engine(Engine::Lsm), scale(24, 400));
+    run(&Base::Engine(Engine::Lsm), scale(12, 400));
 }
 
 #[test]
 fn random_operations_on_value_logs_agree_with_the_model() {
-    run(&Base::Column, scale(12, 400));
+    run(&Base::Column, scale(6, 400));
 }
 
 /// Clones of clones, snapshots and roll-backs of directories with subvolumes in one another, which
 /// are inherited. Requests and changes cause the inherited ones to be copied at every moment.
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
 fn run_nested(engine: Engine) {
-    for seed in 0..scale(24, 400) {
+    for seed in 0..scale(12, 400) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
         let base = Base::Engine(engine);

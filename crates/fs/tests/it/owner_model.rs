@@ -519,7 +519,7 @@ fn run(seed: u64, engine: Engine) -> u32 {
 #[test]
 fn every_user_is_charged_and_refused_as_in_the_model() {
     let mut refused = 0;
-    for seed in 0..scale(12, 400) {
+    for seed in 0..scale(6, 400) {
         for engine in Engine::ALL {
             println!("seed {seed}, {engine:?}");
             refused += run(seed, engine);

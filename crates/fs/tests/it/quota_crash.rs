@@ -90,7 +90,7 @@ fn a_crash_at_every_write_and_sync_leaves_charges_in_step_with_the_files() {
 #[test]
 fn writes_without_space_charge_nobody() {
     let mut refused = 0;
-    for seed in 0..scale(20, 300) {
+    for seed in 0..scale(10, 300) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
         let subject = FsSubject::format(&device, &options(Durability::Async), &base(seed));

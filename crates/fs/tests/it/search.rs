@@ -412,21 +412,21 @@ fn delete_files(device: &SimDevice, random: &mut fastrand::Rng) {
 
 #[test]
 fn searches_equal_walks_on_random_operations() {
-    run_all(0..scale(30, 1000), &Base::Engine(Engine::Btree));
+    run_all(0..scale(12, 1000), &Base::Engine(Engine::Btree));
 }
 
 #[test]
 fn searches_equal_walks_on_the_log_structured_engine() {
-    run_all(0..scale(15, 500), &Base::Engine(Engine::Lsm));
+    run_all(0..scale(6, 500), &Base::Engine(Engine::Lsm));
 }
 
 #[test]
 fn searches_equal_walks_over_the_oracle() {
-    run_all(5000..5000 + scale(20, 500), &Base::Oracle(None));
+    run_all(5000..5000 + scale(8, 500), &Base::Oracle(None));
 }
 
 fn searches_equal_walks_whatever_is_damaged_in_the_index(engine: Engine) {
-    for seed in 0..scale(20, 400) {
+    for seed in 0..scale(8, 400) {
         let device = SimDevice::new(seed);
         let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine(engine));
         let mut random = fastrand::Rng::with_seed(seed);

@@ -175,7 +175,7 @@ impl Changing {
 }
 
 fn a_clone_is_compared_with_its_base_below_itself(engine: Engine) {
-    for seed in 0..scale(10, 200) {
+    for seed in 0..scale(4, 200) {
         let mut changing = Changing::new(engine, seed, 60);
         let mut clones = Vec::new();
         for round in 0..4 {

@@ -152,10 +152,10 @@ fn run(seed: u64, base: &Base) {
 
 #[test]
 fn searches_for_attributes_equal_walks_whenever_they_are_declared() {
-    for seed in 0..scale(20, 500) {
+    for seed in 0..scale(8, 500) {
         run(seed, &Base::Engine(Engine::Btree));
     }
-    for seed in 100..100 + scale(8, 200) {
+    for seed in 100..100 + scale(4, 200) {
         run(seed, &Base::Engine(Engine::Lsm));
     }
 }

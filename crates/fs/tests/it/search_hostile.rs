@@ -342,14 +342,14 @@ fn run(seed: u64, engine: Engine, steps: usize) {
 
 #[test]
 fn hostile_names_times_sizes_and_rights_are_found_as_by_walking() {
-    for seed in 0..scale(16, 600) {
+    for seed in 0..scale(6, 600) {
         run(seed, Engine::Btree, 160);
     }
 }
 
 #[test]
 fn hostile_names_times_sizes_and_rights_are_found_on_the_log_structured_engine() {
-    for seed in 1000..1000 + scale(8, 300) {
+    for seed in 1000..1000 + scale(4, 300) {
         run(seed, Engine::Lsm, 160);
     }
 }

@@ -212,7 +212,7 @@ impl Changing {
 }
 
 fn totals_are_those_of_a_walk_after_many_changes(engine: Engine) {
-    for seed in 0..scale(6, 200) {
+    for seed in 0..scale(3, 200) {
         let mut changing = Changing::new(engine, seed, 64 << 20, seed % 3 == 2);
         changing.rounds(seed);
         let looked_up = stats(changing.fs()).looked_up;
@@ -225,7 +225,8 @@ fn totals_are_those_of_a_walk_after_many_changes(engine: Engine) {
 
 /// What changed fits, but not what was there before; later not even that, and all is walked.
 fn totals_are_those_of_a_walk_where_changes_take_all_memory(engine: Engine) {
-    for (seed, cache_bytes) in (100..).zip([4 << 10, 16 << 10, 48 << 10, 96 << 10, 128 << 10]) {
+    let memories = [4 << 10, 16 << 10, 48 << 10, 96 << 10, 128 << 10];
+    for (seed, cache_bytes) in (100..).zip(memories).step_by(scale(2, 1) as usize) {
         Changing::new(engine, seed, cache_bytes, false).rounds(seed);
     }
 }
@@ -334,7 +335,7 @@ fn a_directory_that_only_gained_names_is_reported_with_all_that_it_holds(engine:
 /// Clusters have more directories than are known of each, and many hold as much as others. The
 /// largest get less and others more; directories come, move and go.
 fn the_largest_are_those_of_a_walk_whatever_changed(engine: Engine) {
-    for seed in 0..scale(4, 60) {
+    for seed in 0..scale(2, 60) {
         let mut random = fastrand::Rng::with_seed(seed);
         let (device, root) = (SimDevice::new(seed), Caller::root());
         let mut options = options_without_due_bases(64 << 20);

@@ -69,7 +69,7 @@ fn reads(engine: Engine, files: usize) -> u64 {
 
 fn a_comparison_reads_what_differs(engine: Engine) {
     let few = reads(engine, 10_000);
-    let many = reads(engine, scale(60_000, 200_000) as usize);
+    let many = reads(engine, scale(30_000, 200_000) as usize);
     println!("{few} reads with 10,000 files, {many} with many more");
     assert!(few > 0, "the caches were not cold");
     assert!(many <= few + few / 4 + 16, "{many} reads, and {few} with a few files");

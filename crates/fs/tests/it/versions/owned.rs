@@ -11,12 +11,12 @@ use fs::{FileSystem, FsResult, RenameMode};
 use inode::{FsError, NodeId, SetAttr};
 
 use super::{filled, forget, give, home, root};
+use crate::script::scale;
 use crate::support::{Volume, refused, user, volume};
 
 const OWNER: u32 = 1000;
 const OTHER: u32 = 1001;
 const BELOW: usize = 2000;
-const ROUNDS: u64 = 60;
 
 /// A tree of one user, in whose directories another may make names.
 fn open_tree(v: &Volume, name: &str) -> NodeId {
@@ -50,7 +50,7 @@ fn make_and_see(v: &Volume, (name, tree): (&str, NodeId), below: &str) -> bool {
 fn race(v: &Volume, prepare: impl Fn(NodeId), take: impl Fn(&str, NodeId) -> FsResult<()> + Sync) {
     let (mut refusals, mut random) = (0, fastrand::Rng::with_seed(1));
     let mut tree = None;
-    for round in 0..ROUNDS {
+    for round in 0..scale(20, 60) {
         let (name, top) = tree.take().unwrap_or_else(|| {
             let name = format!("tree{round}");
             let top = open_tree(v, &name);
@@ -86,7 +86,7 @@ fn race(v: &Volume, prepare: impl Fn(NodeId), take: impl Fn(&str, NodeId) -> FsR
             Err(error) => panic!("round {round}: {error}"),
         }
     }
-    println!("{refusals} of {ROUNDS} were refused");
+    println!("{refusals} were refused");
 }
 
 /// How long the owner's check takes: a roll-back to no snapshot ends after it.

@@ -174,7 +174,7 @@ fn a_volume_in_use_collects_nothing_after_a_read_error_in_ownership_records() {
         let all = places(&littered);
         let all: Vec<&DamageSite> = all.iter().filter(of_tree).collect();
         let (mut given_up, mut collected) = (0, 0);
-        for place in all.iter().step_by(all.len().div_ceil(scale(40, 1000) as usize)) {
+        for place in all.iter().step_by(all.len().div_ceil(scale(16, 1000) as usize)) {
             let (what, media) = (format!("seed {seed}, {base:?}: {place:?}"), littered.copy());
             let Ok(fs) = Fs::open(BadSector::env(&media, place), &options()) else { continue };
             let before = bytes(&media);

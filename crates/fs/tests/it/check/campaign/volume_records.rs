@@ -96,13 +96,13 @@ pub(super) fn flips(
     let mut random = fastrand::Rng::with_seed(seed);
     let mut found = Vec::new();
     for place in places(media).into_iter().filter(wanted) {
-        for _ in 0..scale(6, 200) {
+        for _ in 0..scale(3, 200) {
             let bit = random.u64(..place.length * 8);
             found.push((place.clone(), place.offset * 8 + bit));
         }
     }
     random.shuffle(&mut found);
-    found.truncate(scale(6, u64::MAX) as usize);
+    found.truncate(scale(3, u64::MAX) as usize);
     found
 }
 
