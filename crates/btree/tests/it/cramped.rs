@@ -14,7 +14,7 @@ fn options(durability: Durability) -> Options {
     Options { common, ..Options::default() }
 }
 
-testing::engine_under_test!(Cramped, "btree without cache", BtreeStore, options, spared: 2);
+testing::engine_under_test!(Cramped, "btree without cache", BtreeStore, options, spared: 4);
 testing::store_conformance_volatile!(Cramped);
 
 testing::store_conformance_tests!(Cramped:

@@ -92,7 +92,7 @@ fn power_may_be_cut_while_a_long_log_is_replayed() {
     let recovering = options.clone();
     sim.device.watch(move |image, op| {
         let point = all.fetch_add(1, Ordering::Relaxed);
-        if !point.is_multiple_of(rounds(6, 4)) {
+        if !point.is_multiple_of(rounds(18, 4)) {
             return;
         }
         for policy in CrashPolicy::at(point / 6) {
@@ -196,7 +196,7 @@ fn any_call_may_fail_while_a_long_log_is_replayed() {
         device.ops() - before
     };
     let (mut opened, mut read_only, mut refused) = (0, 0, 0);
-    let every = rounds(16, 4);
+    let every = rounds(48, 4);
     let faults: [fn(FaultOn, u64) -> Fault; 2] = [Fault::io, Fault::no_space];
     for (kind, fault) in faults.into_iter().enumerate() {
         for after in (0..calls).filter(|after| after % every == kind as u64 || *after + 8 > calls) {
