@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 case ${1:-} in
-  quick) fsx=10 acl=1000 kills=2 load=300 limits=quick outside=quick backup=quick ;;
+  quick) fsx=6 acl=1000 kills=2 load=300 limits=quick outside=quick backup=quick ;;
   whole) fsx=300 acl=8000 kills=20 load=4000 limits= outside= backup= ;;
   *) sed -n '4,5p' "$0" >&2 && exit 2 ;;
 esac
