@@ -7,7 +7,7 @@ HOURS ?= 1
 # Scripts look for programs in target/, wherever else this user has things built.
 unexport CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR
 
-.PHONY: help setup suites build install uninstall deb demo cluster-demo test bench counts soak-kill soak-failover soak-crash soak-damage soak-fsx soak-fuzz soak-orders soak-posix soak-sim soak-programs soak-nfs suites-outside limits soak
+.PHONY: help setup suites build install uninstall deb demo cluster-demo test bench counts soak-kill soak-mounts soak-failover soak-crash soak-damage soak-fsx soak-fuzz soak-orders soak-posix soak-sim soak-programs soak-nfs suites-outside limits soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -54,6 +54,9 @@ counts: ## Instructions of thirteen operations on both engines beside a table, u
 
 soak-kill: setup ## Kill a mount under load ROUNDS times (default 200); searches of a mount beside GNU find; 1,000 idle sessions
 	PANDO_SLOW=1 PANDO_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture kill find_over_base idle_sessions
+
+soak-mounts: setup ## Tests of the program on mounts that have a short form elsewhere: full disks, hostile trees
+	PANDO_SLOW=1 $(CARGO) test --release --package pando --test it -- --nocapture full_disk hostile_find
 
 soak-failover: setup ## Kill the server of a volume under load ROUNDS times (default 200), and verify
 	@bash scripts/setup.sh test
@@ -102,4 +105,4 @@ soak-posix: suites ## The POSIX suites of both engines at their full length (hal
 # of suites-outside, or of the whole edges of limits; scripts/posix/limits.sh runs the quick ones there.
 # Not what compares with other file systems and programs (suites-outside) and not the edges of limits
 # (limits): each ends within half an hour, and finds nothing more by running longer.
-soak: soak-crash soak-damage soak-kill soak-failover soak-fuzz soak-orders soak-sim soak-fsx soak-posix soak-programs soak-nfs ## Every soak-* target (a day); suites-outside and limits run by themselves
+soak: soak-crash soak-damage soak-kill soak-mounts soak-failover soak-fuzz soak-orders soak-sim soak-fsx soak-posix soak-programs soak-nfs ## Every soak-* target (a day); suites-outside and limits run by themselves

@@ -117,6 +117,7 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 #[expect(clippy::large_enum_variant, reason = "there is one, for the whole run")]
 pub(crate) enum Verb {
     /// Create a volume in an empty or new directory
@@ -387,7 +388,8 @@ pub(crate) struct PathsArg {
     pub(crate) paths: Vec<PathBuf>,
 }
 
-/// `find` takes its arguments apart itself: they are those of GNU find.
+// `find` takes its arguments apart itself: they are those of GNU find. (Documentation here would be
+// the help's text of the verb.)
 #[derive(Debug, Args)]
 pub(crate) struct FindArgs {
     /// Paths, search-box queries, and the expression
@@ -396,6 +398,7 @@ pub(crate) struct FindArgs {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum SnapshotVerb {
     /// Take a snapshot of a directory
     #[command(after_help = "Example:\n  pando snapshot create /mnt/vol/project monday")]
@@ -538,6 +541,7 @@ pub(crate) struct RmrArgs {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum SubvolumeVerb {
     /// Make an empty directory that is a subvolume: the cheapest to snapshot and clone
     #[command(after_help = "Example:\n  pando subvolume create /mnt/vol/builds")]

@@ -88,6 +88,18 @@ mod tests {
         assert_eq!(grouped, shown);
     }
 
+    /// A verb has its arguments only when it is used, and their types may have texts, too.
+    #[test]
+    fn a_verb_keeps_its_text_when_it_gets_its_arguments() {
+        let about = |verb: &Command| verb.get_about().map(ToString::to_string);
+        let (plain, mut built) = (command(), command());
+        built.build();
+        for verb in plain.get_subcommands() {
+            let name = verb.get_name();
+            assert_eq!(built.find_subcommand(name).and_then(about), about(verb), "{name}");
+        }
+    }
+
     const GUIDE: &str = include_str!("../../../../docs/guide/cli.md");
 
     /// The commands in the first column of the guide's table: those in backquotes there.

@@ -37,6 +37,7 @@ Examples:
   pando quota list /mnt/vol";
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum QuotaVerb {
     /// Set limits for a directory, a user or a group
     #[command(after_help = SET_HELP)]

@@ -42,6 +42,7 @@ Examples:
   pando search flush /data/vol:/clone";
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum SearchVerb {
     /// Make searches for extended attributes fast
     #[command(after_help = "Example:\n  pando search declare /mnt/vol user.project user.sample")]

@@ -82,7 +82,8 @@ pub(crate) struct ServeArgs {
     pub(crate) etcd: EtcdArgs,
 }
 
-/// How servers agree that take over from each other.
+// How servers agree that take over from each other. (Documentation here would be the help's text of
+// the verb.)
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options for servers that take over from each other")]
 pub(crate) struct EtcdArgs {
@@ -110,6 +111,7 @@ pub(crate) struct EtcdArgs {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum ClusterVerb {
     /// Make an authority if there is none, and certificates of servers and clients
     #[command(after_help = CLUSTER_HELP)]

@@ -14,6 +14,7 @@ Examples:
   pando session end /data/vol 17";
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum SessionVerb {
     /// List the sessions of a volume's daemon: who, what for, for how long
     #[command(after_help = "Examples:\n  pando session list /mnt/vol\n  \

@@ -31,6 +31,7 @@ Examples:
   pando replay --prepare --threads 8 --json build.trace /mnt/ext4/replay";
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum TraceVerb {
     /// Show what a trace has: calls, errors, latencies, time span
     #[command(after_help = "Example:\n  pando trace info build.trace")]

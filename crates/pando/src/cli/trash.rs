@@ -40,6 +40,7 @@ Examples:
   pando restore /mnt/vol/home/ada/report";
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum TrashVerb {
     /// Keep what is removed in and below a directory by unlink, rmdir, rename or pando rmr
     #[command(after_help = ON_HELP)]

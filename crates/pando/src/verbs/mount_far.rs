@@ -273,6 +273,7 @@ mod tests {
             "json",
             "quiet",
             "help",
+            "version",
         ];
         let refused: [(&str, &[&str]); 4] = [
             ("take_over", &["--take-over"]),
@@ -280,7 +281,9 @@ mod tests {
             ("index_cache", &["--index-cache", "80M"]),
             ("metrics", &["--metrics", "127.0.0.1:9478"]),
         ];
-        let command = Cli::command();
+        let mut command = Cli::command();
+        // Verbs have their arguments from here on.
+        command.build();
         let mount = command.find_subcommand("mount").unwrap();
         for argument in mount.get_arguments() {
             let id = argument.get_id().as_str();

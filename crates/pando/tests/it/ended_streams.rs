@@ -66,8 +66,8 @@ fn assert_received(other: &World, from: &World, snapshot: &str) {
 }
 
 fn an_increment_that_fills_the_disk_changes_nothing_and_continues(engine: &str) {
-    let world = with_snapshots(engine, 40);
-    let Some(disk) = SmallDisk::of(32) else { return };
+    let world = with_snapshots(engine, 20);
+    let Some(disk) = SmallDisk::of(16) else { return };
     let other = World::below(disk.path());
     other.format(engine);
     let (one, two, to) = (world.at("/d@one"), world.at("/d@two"), other.at("/d"));
@@ -143,7 +143,7 @@ fn without_daemon(world: &World, words: &[&str], part: usize) -> (Vec<u8>, Answe
 }
 
 fn a_sender_whose_daemon_is_killed_continues(engine: &str) {
-    let world = with_snapshots(engine, 24);
+    let world = with_snapshots(engine, 12);
     let other = World::on(engine);
     let (two, to) = (world.at("/d@two"), other.at("/d"));
     let (part, sent) = without_daemon(&world, &["send", &two], 2 << 20);
@@ -157,7 +157,7 @@ fn a_sender_whose_daemon_is_killed_continues(engine: &str) {
     let of_two = listed.iter().find(|one| one["name"] == "two").unwrap();
     assert_eq!(of_two["holds"][0]["name"], "sent", "{of_two}");
     let rest = output_of(&["send", "--resume", token.trim(), &two]);
-    assert!(rest.len() < (26 << 20) - part.len() / 2, "{} bytes", rest.len());
+    assert!(rest.len() < (14 << 20) - part.len() / 2, "{} bytes", rest.len());
     let received = with_input(&["receive", &to], &rest);
     assert_eq!(received.code, 0, "{}", received.err);
     assert_received(&other, &world, "two");

@@ -18,7 +18,7 @@ on_each_engine!(
 );
 
 /// Size of the disk, in MiB: a few log segments and some data.
-const MEBIBYTES: usize = 400;
+const MEBIBYTES: usize = 160;
 
 /// A small disk, unmounted when this drops.
 pub(crate) struct SmallDisk(tempfile::TempDir);
@@ -146,7 +146,7 @@ fn a_small_disk_full_of_names_can_be_emptied_again_and_again(engine: &str) {
         return;
     }
     let mut least = 0;
-    for round in 0..3 {
+    for round in 0..testing::run::rounds(2, 3) {
         let directory = world.below_mount(&format!("d{round}"));
         fs::create_dir(&directory).unwrap();
         let mut made = 0;

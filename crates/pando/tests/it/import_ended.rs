@@ -180,11 +180,11 @@ fn a_full_disk_shows_no_part_and_the_same_command_completes(engine: &str) {
     let beside = tempfile::tempdir().unwrap();
     let source = beside.path().join("source");
     fs::create_dir(&source).unwrap();
-    for number in 0..48 {
+    for number in 0..24 {
         fs::write(source.join(format!("f{number}")), noise(number, 1 << 20)).unwrap();
     }
     for words in commands(&source, beside.path()) {
-        let Some(disk) = SmallDisk::of(32) else { return };
+        let Some(disk) = SmallDisk::of(16) else { return };
         let world = World::below(disk.path());
         world.format(engine);
         let to = world.at("/d");
@@ -200,7 +200,7 @@ fn a_full_disk_shows_no_part_and_the_same_command_completes(engine: &str) {
         assert_eq!(world.names("/"), ["d"], "{words:?}");
         let copy = beside.path().join("copy");
         world.ok(&["export", &world.at("/d"), copy.to_str().unwrap()]);
-        for number in 0..48 {
+        for number in 0..24 {
             let name = format!("f{number}");
             let same = fs::read(source.join(&name)).unwrap() == fs::read(copy.join(&name)).unwrap();
             assert!(same, "{words:?}: {name}");
