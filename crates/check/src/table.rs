@@ -11,7 +11,6 @@ use format::inherited_record::InheritedRecord;
 use format::inode_record::LinkedRecord;
 use format::kept_twice::is_kept_twice;
 use format::key::{self, Counter, Part};
-use format::property::Property;
 use format::received_record::{self, ReceivedRecord};
 use format::retention::{self, HoldRecord, ScheduleRecord};
 use format::scan_record::ScanRecord;
@@ -156,9 +155,6 @@ impl Table {
         } else if prefix == received_record::RECEIVED_PREFIX {
             number()?;
             ReceivedRecord::decode(value)?;
-        } else if prefix == received_record::PROPERTIES_PREFIX {
-            let (_, _, kind) = received_record::parse_property(key)?;
-            Property::decode(kind, value)?;
         } else if key == key::CLUSTER_LIMITS_KEY {
             ClusterLimitsRecord::decode(value)?;
         } else if key == candidate::COLLECT_KEY {

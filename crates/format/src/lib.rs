@@ -27,7 +27,7 @@
 //! * `cluster`, `cluster_summary`, `cluster_filter`, `cluster_groups`, `cluster_directories`: its
 //!   clusters
 //! * `cluster_names`, `cluster_numbers`, `cluster_values`: their columns
-//! * `stream`, `property`, `trace`: streams, properties of directories in them, traces
+//! * `stream`, `trace`: streams and traces
 //! * `sealed`, `bytes`, `layout`, `corruption`, `damaged`: parts of all: heads, cursors, tables of
 //!   pages, reports
 #![deny(
@@ -79,7 +79,6 @@ pub mod numbers;
 pub mod owner_quota;
 pub mod pointer;
 pub mod presence;
-pub mod property;
 pub mod quota;
 pub mod received_record;
 pub mod retention;

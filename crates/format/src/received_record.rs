@@ -1,18 +1,15 @@
 //! Where a subvolume was received from (`docs/format/received-record.md`): the snapshot that a
 //! received one equals, and how far a stream that is not complete was applied.
 //!
-//! It is stored as `J | subvolume` in the volume's tree, and goes with the subvolume. So do the
-//! properties that the stream had, as `Z | subvolume | directory | kind`: the next increment
-//! changes only what nobody changed here since.
+//! It is stored as `J | subvolume` in the volume's tree, and goes with the subvolume.
 
-use crate::key::{concat, tagged};
+use crate::key::tagged;
 use crate::layout::Field;
 use crate::stream::{ORIGINS_MAX, Origin};
 use crate::{Malformed, Reader, Writer};
 
 // DO NOT CHANGE THIS VALUE: it is on disk.
 const RECEIVED: u8 = b'J';
-const PROPERTY: u8 = b'Z';
 
 /// Layout of the record.
 pub const LAYOUT: &[Field] = &[
@@ -28,30 +25,6 @@ pub fn received(subvolume: u64) -> [u8; 9] {
 
 /// Prefix of the keys of all of them.
 pub const RECEIVED_PREFIX: [u8; 1] = [RECEIVED];
-
-/// Key of a property of a directory that a snapshot was received with.
-pub fn property(subvolume: u64, directory: u64, kind: u8) -> [u8; 18] {
-    concat(&[&[PROPERTY], &subvolume.to_be_bytes(), &directory.to_be_bytes(), &[kind]])
-}
-
-/// Prefix of the keys of all properties that a snapshot was received with.
-pub fn properties_prefix(subvolume: u64) -> [u8; 9] {
-    tagged(PROPERTY, subvolume)
-}
-
-/// Prefix of the keys of all of those.
-pub const PROPERTIES_PREFIX: [u8; 1] = [PROPERTY];
-
-/// Snapshot, directory and kind of a property.
-pub fn parse_property(key: &[u8]) -> Result<(u64, u64, u8), Malformed> {
-    let mut reader = Reader::new("key of a received property", key);
-    reader.u8()?;
-    let subvolume = u64::from_be_bytes(reader.array()?);
-    let directory = u64::from_be_bytes(reader.array()?);
-    let kind = reader.u8()?;
-    reader.end()?;
-    Ok((subvolume, directory, kind))
-}
 
 /// Where a subvolume was received from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,16 +73,6 @@ impl ReceivedRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_of_properties_round_trip_and_no_part_of_one_is_one() {
-        let key = property(7, 1 << 40, 3);
-        assert_eq!(parse_property(&key), Ok((7, 1 << 40, 3)));
-        assert!(key.starts_with(&properties_prefix(7)) && key.starts_with(&PROPERTIES_PREFIX));
-        for length in 0..key.len() {
-            assert!(parse_property(&key[..length]).is_err(), "{length} bytes");
-        }
-    }
 
     #[test]
     fn a_record_round_trips_and_no_part_of_it_is_one() {

@@ -5,14 +5,12 @@
 //! than one frame. What a record means in a tree, and who may have it applied, is not known here.
 
 use crate::layout::{Field, size_of};
-use crate::{Malformed, Reader, Writer, property};
+use crate::{Malformed, Reader, Writer};
 
 /// The first bytes of a stream.
 pub const MAGIC: [u8; 8] = *b"PANDOSND";
-/// The version that this program writes.
-pub const VERSION: u32 = 2;
-/// The version of a stream without properties, which this program reads and writes, too.
-pub const VERSION_WITHOUT_PROPERTIES: u32 = 1;
+/// The version that this program writes and reads.
+pub const VERSION: u32 = 1;
 /// Bytes before the first frame.
 pub const PREAMBLE_BYTES: usize = 12;
 /// Bytes of a frame before its payload.
@@ -31,8 +29,6 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of extended attributes of one inode.
 pub const XATTRS_MAX: usize = 4096;
-/// Maximum number of properties of a stream.
-pub const PROPERTIES_MAX: usize = 10_000;
 /// Maximum number of identities of one snapshot.
 pub const ORIGINS_MAX: usize = 16;
 
@@ -259,20 +255,6 @@ pub enum Record<'a> {
         /// The attributes.
         attributes: Attributes<'a>,
     },
-    /// The properties of directories follow: the last records before the end.
-    Properties {
-        /// How many.
-        count: usize,
-    },
-    /// A property of a directory (`crate::property`).
-    Property {
-        /// Its path.
-        path: &'a [u8],
-        /// The kind.
-        kind: u8,
-        /// The value.
-        value: &'a [u8],
-    },
     /// The first record of the rest of a stream, if that begins within the contents of a file. It
     /// is not counted.
     Resume {
@@ -304,27 +286,25 @@ const LINK: u8 = 10;
 const ATTR: u8 = 11;
 const END: u8 = 12;
 const RESUME: u8 = 13;
-const PROPERTIES: u8 = 14;
-const PROPERTY: u8 = 15;
 
-/// The preamble of a stream of a version.
-pub fn preamble(version: u32) -> [u8; PREAMBLE_BYTES] {
+/// The preamble of a stream.
+pub fn preamble() -> [u8; PREAMBLE_BYTES] {
     let [a, b, c, d, e, f, g, h] = MAGIC;
-    let [i, j, k, l] = version.to_le_bytes();
+    let [i, j, k, l] = VERSION.to_le_bytes();
     [a, b, c, d, e, f, g, h, i, j, k, l]
 }
 
-/// Reads a preamble, and returns the version.
-pub fn decode_preamble(bytes: &[u8]) -> Result<u32, Malformed> {
+/// Reads a preamble.
+pub fn decode_preamble(bytes: &[u8]) -> Result<(), Malformed> {
     let mut reader = Reader::new("preamble of a stream", bytes);
     if reader.array::<8>()? != MAGIC {
         return Err(Reader::new("stream", bytes).malformed("a stream of `pando send`", "another"));
     }
     let version = reader.u32()?;
-    if version != VERSION && version != VERSION_WITHOUT_PROPERTIES {
-        return Err(reader.malformed("version 1 or 2", format!("version {version}")));
+    if version != VERSION {
+        return Err(reader.malformed("version 1", format!("version {version}")));
     }
-    reader.end().map(|()| version)
+    reader.end()
 }
 
 impl Record<'_> {
@@ -406,16 +386,6 @@ impl Record<'_> {
                 put_attributes(out, attributes);
                 out.put_bytes(path);
                 ATTR
-            }
-            Record::Properties { count } => {
-                out.put_varint(u64::try_from(*count).unwrap_or(u64::MAX));
-                PROPERTIES
-            }
-            Record::Property { path, kind, value } => {
-                out.put_u8(*kind);
-                out.put_bytes(path);
-                out.put_bytes(value);
-                PROPERTY
             }
             Record::Resume { path } => {
                 out.put_bytes(path);
@@ -523,12 +493,6 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Record<'_>, Malformed> {
         LINK => Record::Link { path: path(&mut reader)?, target: path(&mut reader)? },
         ATTR => Record::Attr { attributes: attributes(&mut reader)?, path: path(&mut reader)? },
         RESUME => Record::Resume { path: path(&mut reader)? },
-        PROPERTIES => Record::Properties { count: reader.length(PROPERTIES_MAX)? },
-        PROPERTY => Record::Property {
-            kind: reader.u8()?,
-            path: path(&mut reader)?,
-            value: bounded(&mut reader, property::VALUE_BYTES_MAX)?,
-        },
         END => {
             Record::End { records: reader.u64()?, bytes: reader.u64()?, digest: reader.array()? }
         }

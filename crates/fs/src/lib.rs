@@ -58,8 +58,8 @@ pub use ops::subvolumes::copies_of_this_thread;
 pub use paths::Paths;
 pub use upkeep::Waiting;
 pub use upkeep::{
-    KnownChild, KnownDirectory, Lifted, Listed, Names, Outside, Scan, ScanDirectory, ScanDone,
-    ScanInfo, ScanOptions,
+    KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,
+    ScanOptions,
 };
 pub use vfs::{
     Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, Query,

@@ -31,11 +31,6 @@ pub(crate) fn cron(text: &str) -> Result<Cron> {
     })
 }
 
-/// Whether a cron expression can be read, and has a next time.
-pub(crate) fn comes(text: &str) -> bool {
-    cron(text).is_ok_and(|cron| next_due(&cron, &Zoned::now()).is_some())
-}
-
 /// The last time at or before `now` at which a schedule is due.
 pub(crate) fn last_due(cron: &Cron, now: &Zoned) -> Option<Timestamp> {
     cron.find_previous_occurrence(now, true).ok().map(|due| due.timestamp())

@@ -19,7 +19,6 @@
 //! * `owners`: limits of users and groups
 //! * `quota_copies`: which copies limits refuse
 //! * `quota_check`: recounting
-//! * `properties`: limits, schedules and trashes of directories, as streams carry them
 //! * `settings`: limits in memory after a commit
 //! * `trash`: where removed names go, when they expire, how they come back
 
@@ -28,7 +27,6 @@ pub mod trash;
 
 // Quotas of directories, of users and groups.
 pub mod quota_copies;
-pub mod properties;
 pub mod quota;
 pub mod quota_adopt;
 pub mod quota_check;

@@ -15,7 +15,6 @@
 //!
 //! The quotas of users and groups (`owners`) are charged along.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -52,8 +51,6 @@ pub struct Quotas {
     pub(crate) adopting: Mutex<Adopting>,
     /// Why the charges are not known.
     unknown: Mutex<Option<FsError>>,
-    /// Subvolumes for which limits are lifted, with the domains.
-    pub(crate) lifted: RwLock<Map<u64, BTreeSet<u64>>>,
     /// How often limits were set, and subvolumes charged to another quota.
     changes: AtomicU64,
     /// Whether a limit is in force in what is mounted or inherited in subvolumes.
@@ -187,11 +184,6 @@ impl Quotas {
         all.into_iter().find(|domain| {
             (domain.subvolume, domain.directory) == place && domain.adopting_from().is_some()
         })
-    }
-
-    /// Whether a domain does not limit what is written in a subvolume.
-    fn is_lifted(&self, subvolume: u64, domain: u64) -> bool {
-        self.lifted.read().get(&subvolume).is_some_and(|domains| domains.contains(&domain))
     }
 
     fn note_charged_in(&self, subvolume: u64, domain: u64) {
@@ -360,7 +352,6 @@ impl<'p> Charging<'p> {
         }
         let quotas = &self.fs.quotas;
         if let Some(known) = quotas.get(domain) {
-            let force = force || quotas.is_lifted(subvolume, domain);
             let change = Change::take(Arc::clone(&known.account), (inodes, bytes), force)?;
             self.plan.reserve(change);
         }
@@ -556,7 +547,7 @@ impl Governed {
     }
 
     /// Whether the directory of a quota still exists.
-    pub(crate) fn has_directory(&self, domain: &Domain) -> FsResult<bool> {
+    fn has_directory(&self, domain: &Domain) -> FsResult<bool> {
         let subvol = match self.subvol(inode::SubvolId(domain.subvolume)) {
             Err(FsError::Stale) => return Ok(false),
             subvol => subvol?,

@@ -16,7 +16,6 @@
 //! * `receive`, `stage`: what is applied where, and when it becomes visible
 //! * `dump`, `load`, `columns`: metadata as lines, or as columns
 //! * `token`, `steps`: where a stream continues, and whether it is the same one
-//! * `properties`: quotas, schedules and trashes of directories
 //! * `job`, `out`, `walk`, `attributes`, `contents`: parts that both sides use
 //! * `error`: why a stream was not sent or applied
 
@@ -31,19 +30,18 @@ mod increment;
 mod plan;
 mod twice;
 mod full;
-mod out;
 mod moved;
 mod job;
+mod out;
 
 // Receiving.
 mod receive;
 mod stage;
 
 // What both share.
-mod attributes;
-mod properties;
-mod contents;
 mod walk;
+mod attributes;
+mod contents;
 mod token;
 mod steps;
 mod error;
@@ -52,7 +50,6 @@ pub use columns::{ColumnWriter, MAGIC as COLUMNS_MAGIC};
 pub use dump::dump;
 pub use error::{Error, Result};
 pub use load::Loader;
-pub use properties::{PropertyChange, PropertyDone};
-pub use receive::{ReceiveOptions, Received, Receiver, Suspended, equals};
+pub use receive::{ReceiveOptions, Received, Receiver, Suspended};
 pub use send::{SendOptions, Sent, send};
 pub use token::{Since, Token};

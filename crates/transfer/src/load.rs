@@ -3,7 +3,7 @@
 
 use format::stream::{
     Attributes, Head, NAME_BYTES_MAX, NewKind, Origin, PATH_BYTES_MAX, Record, TARGET_BYTES_MAX,
-    VALUE_BYTES_MAX, VERSION_WITHOUT_PROPERTIES, XATTRS_MAX, preamble,
+    VALUE_BYTES_MAX, XATTRS_MAX, preamble,
 };
 use xxhash_rust::xxh3::Xxh3;
 
@@ -89,7 +89,7 @@ impl Loader {
             if first.pando_dump != VERSION {
                 return Err(format!("version {}, expected {VERSION}", first.pando_dump));
             }
-            out.extend_from_slice(&preamble(VERSION_WITHOUT_PROPERTIES));
+            out.extend_from_slice(&preamble());
             // Nothing is a base for an increment from here: there are no contents.
             let origins = vec![Origin { volume: [0; 16], snapshot: 0 }];
             Record::Head(Head { name, origins, ..Head::default() }).encode(out);

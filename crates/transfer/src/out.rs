@@ -41,11 +41,11 @@ impl<'a> Out<'a> {
         emit: Emit<'a>,
         head: &Head<'_>,
         steps: Option<u64>,
-        (version, dry_run): (u32, bool),
+        dry_run: bool,
     ) -> Out<'a> {
         let mut out = Out {
             emit,
-            buffer: preamble(version).to_vec(),
+            buffer: preamble().to_vec(),
             digest: Xxh3::new(),
             skipped: head.skipped,
             steps: steps.map(|expected| (Steps::default(), expected)),

@@ -6,30 +6,31 @@
 //! bits do not hold inside the subvolume, which is the caller's own. But a user other than root
 //! changes only inodes that this user owns, and gets no devices, owners and set-id bits.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
 use format::stream::{
-    FRAME_HEAD_BYTES, Head, Origin, PAYLOAD_BYTES_MAX, PREAMBLE_BYTES, Record,
-    VERSION_WITHOUT_PROPERTIES, decode_frame, decode_preamble,
+    FRAME_HEAD_BYTES, Head, Origin, PAYLOAD_BYTES_MAX, PREAMBLE_BYTES, Record, decode_frame,
+    decode_preamble,
 };
-use fs::{FileSystem, Fs, Lifted, SnapshotInfo};
+use fs::{ChangeKind, Difference, Field, FileSystem, Fs, SnapshotInfo};
 use inode::{Caller, Enforce, FsError, NodeId};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{At, Error, Result};
-use crate::properties::{PropertyChange, Terms};
 use crate::stage::{Claim, Stage};
 use crate::steps::Steps;
 use crate::token::{Since, Token};
 
-mod publish;
 mod apply;
 
 use apply::Apply;
-pub use publish::equals;
-use publish::{Destination, Published};
 
 /// Records, and bytes of contents, after which it is noted how many were applied.
 const NOTED_RECORDS: u64 = 10_000;
 const NOTED_BYTES: u64 = 64 << 20;
+/// Name of the hold on the last snapshot that was received.
+const HOLD: &[u8] = b"received";
 
 /// How a stream is received.
 #[derive(Debug, Clone, Default)]
@@ -40,10 +41,6 @@ pub struct ReceiveOptions {
     pub force: bool,
     /// Whether no hold is set on the snapshot.
     pub no_hold: bool,
-    /// Whether the properties of directories that the stream has are left out.
-    pub no_properties: bool,
-    /// Whether the time of a schedule can be read; `None`: that is not checked.
-    pub check_cron: Option<fn(&str) -> bool>,
 }
 
 /// What was received.
@@ -57,8 +54,6 @@ pub struct Received {
     pub records: u64,
     /// Bytes of contents in them.
     pub bytes: u64,
-    /// What became of the properties of directories.
-    pub properties: Vec<PropertyChange>,
 }
 
 /// A stream that was cut.
@@ -80,7 +75,6 @@ pub struct Receiver<'a> {
     taken: usize,
     digest: Xxh3,
     has_preamble: bool,
-    version: u32,
     work: Option<Work<'a>>,
     is_complete: bool,
     expected: (u64, u64),
@@ -108,8 +102,6 @@ struct Work<'a> {
     before_root: Option<(u64, Steps)>,
     /// What only an increment needs.
     increment: Option<Increment>,
-    /// Limits inside do not hold for the steps of an increment that root receives.
-    _lifted: Option<Lifted>,
     /// Kept until the stage is not used any more.
     _claim: Claim,
 }
@@ -142,7 +134,6 @@ impl<'a> Receiver<'a> {
             taken: 0,
             digest: Xxh3::new(),
             has_preamble: false,
-            version: 0,
             work: None,
             is_complete: false,
             expected: (0, 0),
@@ -174,7 +165,7 @@ impl<'a> Receiver<'a> {
                 return Ok(());
             }
             let preamble = &self.buffer[..PREAMBLE_BYTES];
-            self.version = decode_preamble(preamble)?;
+            decode_preamble(preamble)?;
             self.digest.update(preamble);
             self.taken = PREAMBLE_BYTES;
             self.has_preamble = true;
@@ -221,9 +212,6 @@ impl<'a> Receiver<'a> {
                     return Err(Error::refused("the stream resumes in its middle", ""));
                 }
                 work.apply.open(path)?;
-            }
-            (Record::Properties { .. }, _) if self.version == VERSION_WITHOUT_PROPERTIES => {
-                return Err(Error::refused("a stream of version 1 has no properties", ""));
             }
             (record, Some(work)) => {
                 work.apply.record(record)?;
@@ -306,8 +294,6 @@ impl<'a> Receiver<'a> {
             scratch: Vec::new(),
             marked,
         });
-        let lifts = base.is_some() && caller.is_root();
-        let lifted = lifts.then(|| fs.lift_limits(&caller, stage.node())).transpose()?;
         let within = Caller { enforce: Enforce::Kernel, ..caller };
         let continues = head.skipped > 0;
         let apply = Apply::new(fs, within, stage, (continues, continues && base.is_none()));
@@ -325,7 +311,6 @@ impl<'a> Receiver<'a> {
             tried: (0, 0),
             before_root: None,
             increment,
-            _lifted: lifted,
             _claim: claim,
         })
     }
@@ -398,20 +383,34 @@ impl<'a> Receiver<'a> {
                 "send from a snapshot that was received there, or all, to a new directory",
             )
         })?;
-        self.destination().check_unchanged((base.root, present))?;
+        self.check_unchanged((base.root, present))?;
         Ok(base)
     }
 
-    /// Where it is received.
-    fn destination(&self) -> Destination<'_> {
-        let ReceiveOptions { force, no_properties, check_cron, .. } = self.options;
-        Destination {
-            fs: self.fs,
-            caller: &self.caller,
-            at: (self.destination.0, &self.destination.1),
-            terms: (!no_properties).then_some(Terms { force, check_cron }),
-            force,
+    /// Refuses to give up changes of the destination, unless they are to be.
+    fn check_unchanged(&self, nodes: (NodeId, NodeId)) -> Result<()> {
+        if !self.options.force && self.has_changed(nodes)? {
+            return Err(Error::refused(
+                "the destination was changed since the base of the stream",
+                "`pando diff` shows how; `--force` discards these changes",
+            ));
         }
+        Ok(())
+    }
+
+    fn has_changed(&self, nodes: (NodeId, NodeId)) -> Result<bool> {
+        let cancel = AtomicBool::new(false);
+        let mut has_changed = false;
+        let mut take = |change: &Difference| {
+            // A directory that got its name has another time of change.
+            let is_name = change.path().is_empty()
+                && change.kind == ChangeKind::Modified
+                && change.fields.iter().all(|field| field == Field::Ctime);
+            has_changed |= !is_name;
+            if has_changed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        self.fs.compare(&self.caller, nodes, &cancel, &mut take)?;
+        Ok(has_changed)
     }
 
     /// Makes what was received visible, if the stream was whole.
@@ -420,14 +419,8 @@ impl<'a> Receiver<'a> {
             return Err(Error::Cut);
         }
         let Some(work) = self.work.take() else { return Err(Error::Cut) };
-        let published = self.destination().publish(&publish::Received {
-            apply: &work.apply,
-            name: &work.name,
-            origins: &work.origins,
-            origin: work.origin,
-            base: work.base.as_ref().map(|base| (base, work.present)),
-        });
-        let Published { snapshot, in_place } = match published {
+        let published = self.publish(&work);
+        let (snapshot, rolled_back) = match published {
             Ok(published) => published,
             Err(error) => {
                 if is_full(&error) {
@@ -440,11 +433,55 @@ impl<'a> Receiver<'a> {
             }
         };
         if !self.options.no_hold {
-            self.destination().hold(&snapshot, work.base.as_ref());
+            self.hold(&snapshot, work.base.as_ref());
         }
-        let properties = in_place?;
+        rolled_back?;
         let Work { base, records, bytes, .. } = work;
-        Ok(Received { snapshot, base, records, bytes, properties })
+        Ok(Received { snapshot, base, records, bytes })
+    }
+
+    /// Takes the snapshot and puts it in place. The second result: a failure of the latter.
+    fn publish(&self, work: &Work<'a>) -> Result<(SnapshotInfo, Result<()>)> {
+        let (fs, caller) = (self.fs, &self.caller);
+        let (parent, name) = (self.destination.0, &self.destination.1[..]);
+        let stage = &work.apply.stage;
+        work.apply.settle()?;
+        let Some(base) = &work.base else {
+            let nodes = (stage.node(), stage.node());
+            let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
+            stage.publish(name)?;
+            Stage::remove_others(fs, caller, (parent, name), work.origin);
+            return Ok((snapshot, Ok(())));
+        };
+        let present = crate::walk::Held::new(fs, fs.lookup(caller, parent, name)?);
+        if work.present != Some(present.node()) {
+            return Err(Error::refused(
+                "the destination was replaced while the stream was received",
+                "send it again",
+            ));
+        }
+        // It was compared at the beginning: the stream may have taken long.
+        self.check_unchanged((base.root, present.node()))?;
+        let nodes = (stage.node(), present.node());
+        let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
+        let rolled_back = fs.rollback(caller, present.node(), &work.name).map_err(Error::from);
+        stage.remove()?;
+        Stage::remove_others(fs, caller, (parent, name), work.origin);
+        Ok((snapshot, rolled_back))
+    }
+
+    /// Holds the new snapshot, the base of the next increment, instead of the last base.
+    fn hold(&self, snapshot: &SnapshotInfo, base: Option<&SnapshotInfo>) {
+        if let Err(error) = self.fs.hold(&self.caller, snapshot.subvol, HOLD) {
+            tracing::info!(%error, "a received snapshot is not held");
+            return;
+        }
+        if let Some(base) = base {
+            match self.fs.release(&self.caller, base.subvol, HOLD) {
+                Ok(()) | Err(FsError::NotFound) => {}
+                Err(error) => tracing::info!(%error, "the hold on a base is not released"),
+            }
+        }
     }
 
     /// Ends a stream that failed or was cut. What was applied stays if the stream can continue; of

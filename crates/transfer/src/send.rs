@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use format::stream::{Head, Origin, VERSION, VERSION_WITHOUT_PROPERTIES};
+use format::stream::{Head, Origin};
 use fs::Fs;
 use inode::{Caller, NodeId};
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::out::{Emit, Out};
 use crate::token::Token;
-use crate::{full, increment, properties};
+use crate::{full, increment};
 
 /// How a snapshot is sent.
 #[derive(Debug, Clone)]
@@ -23,19 +23,11 @@ pub struct SendOptions {
     pub dry_run: bool,
     /// About how many bytes of contents and how many inodes there are, if that is known.
     pub expected: (u64, u64),
-    /// Whether properties of directories are left out: quotas, schedules, settings of trashes.
-    pub no_properties: bool,
 }
 
 impl Default for SendOptions {
     fn default() -> SendOptions {
-        SendOptions {
-            memory: 256 << 20,
-            token: None,
-            dry_run: false,
-            expected: (0, 0),
-            no_properties: false,
-        }
+        SendOptions { memory: 256 << 20, token: None, dry_run: false, expected: (0, 0) }
     }
 }
 
@@ -80,24 +72,20 @@ pub fn send(
         origins,
         bases,
     };
-    let version = if options.no_properties { VERSION_WITHOUT_PROPERTIES } else { VERSION };
     let mut out = match base {
         None => {
-            let mut out = Out::begin(emit, &head, steps, (version, options.dry_run));
+            let mut out = Out::begin(emit, &head, steps, options.dry_run);
             full::send(&job, snapshot, &mut out)?;
             out
         }
         Some(base) => {
             let plan = increment::compare(&job, (base, snapshot))?;
             (head.bytes, head.changes) = plan.expected();
-            let mut out = Out::begin(emit, &head, steps, (version, options.dry_run));
+            let mut out = Out::begin(emit, &head, steps, options.dry_run);
             increment::send(&job, &plan, (base, snapshot), &mut out)?;
             out
         }
     };
-    if !options.no_properties {
-        properties::send(&job, snapshot, &mut out)?;
-    }
     out.end()?;
     let (records, bytes) = out.sent();
     Ok(Sent { records, bytes, stream_bytes: out.stream_bytes })

@@ -48,7 +48,6 @@ pub mod reclaim;
 pub mod distinct;
 mod rest;
 
-pub use policy::properties::Lifted;
 pub use reclaim::Waiting;
 pub use scan::{
     KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,

@@ -13,7 +13,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: daemon and command are nearly always
 /// the same program, and otherwise the error names the one to restart.
-pub const VERSION: u32 = 33;
+pub const VERSION: u32 = 32;
 
 /// Bytes of memory of a stream or dump whose caller names none.
 pub const STREAM_MEMORY: u64 = 256 << 20;
@@ -233,8 +233,6 @@ pub enum Call<'a> {
         dry_run: bool,
         /// The name of the hold that keeps the snapshot as the next base; `None`: none is set.
         hold: Option<&'a [u8]>,
-        /// Whether quotas, schedules and trashes of directories are sent, too.
-        properties: bool,
     },
     /// The metadata of a directory of a snapshot as JSON lines, as `Data`.
     Dump {
@@ -253,8 +251,6 @@ pub enum Call<'a> {
         force: bool,
         /// Whether the snapshot is held as the base of the next increment.
         hold: bool,
-        /// Whether quotas, schedules and trashes of directories are set as the stream has them.
-        properties: bool,
     },
     /// Applies the next bytes of the stream.
     Receive {

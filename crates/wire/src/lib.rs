@@ -71,6 +71,6 @@ pub use scan::{
 };
 pub use snapshot::{KeptSnapshot, Snapshot};
 pub use status::{Background, Merges, Status, StoreCache, StoreStatus, Stuck, ValueLogs};
-pub use stream::{PropertyChange, PropertyDone, Received, Receiving, Sent};
+pub use stream::{Received, Receiving, Sent};
 pub use totals::{DIRECTORIES_MAX, DirectoryTotals, Sums, SumsOf, Top, Totals};
 pub use trash::{Removed, Trash};

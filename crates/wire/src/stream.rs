@@ -32,28 +32,6 @@ pub struct Receiving {
     pub expected_changes: u64,
 }
 
-/// What became of a property of a directory: a quota, a schedule, or the setting of a trash.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PropertyChange {
-    /// The directory, from the destination.
-    pub path: Bytes,
-    /// The kind of the property, in words.
-    pub kind: String,
-    /// What was done.
-    pub done: PropertyDone,
-}
-
-/// What was done with a property.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PropertyDone {
-    /// It was set.
-    Set,
-    /// It was removed.
-    Removed,
-    /// Nothing, for this reason.
-    LeftOut(String),
-}
-
 /// What was received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
@@ -65,8 +43,4 @@ pub struct Received {
     pub records: u64,
     /// Bytes of contents in them.
     pub bytes: u64,
-    /// What became of the properties of directories.
-    pub properties: Vec<PropertyChange>,
-    /// How many more there are than those.
-    pub more_properties: u64,
 }

@@ -68,7 +68,6 @@ const STATED: &[Stated] = layouts![
     owner_quota::LAYOUT,
     pointer::LAYOUT,
     presence::LAYOUT,
-    property::QUOTA_LAYOUT,
     quota::LAYOUT,
     quota::CHARGED_LAYOUT,
     received_record::LAYOUT,

@@ -4,7 +4,7 @@
 use super::Tree;
 
 /// Modules of `format` that define what keys and values of a volume mean.
-const NAMESPACE: [&str; 24] = [
+const NAMESPACE: [&str; 23] = [
     "acl",
     "answer_record",
     "base_record",
@@ -18,7 +18,6 @@ const NAMESPACE: [&str; 24] = [
     "kept_twice",
     "key",
     "owner_quota",
-    "property",
     "quota",
     "received_record",
     "retention",

@@ -5,10 +5,7 @@
 //! snapshot of its directory in one commit, which also records where it came from.
 
 use format::key;
-use format::property::Property;
-use format::received_record::{
-    ReceivedRecord, parse_property, properties_prefix, property, received,
-};
+use format::received_record::{ReceivedRecord, received};
 use format::stream::{ORIGINS_MAX, Origin};
 use inode::{Caller, FsError, NodeId, SubvolId};
 use vfs::FsResult;
@@ -102,44 +99,6 @@ impl Ops {
                 match record {
                     Some(record) => plan.batch().put(VOLUME, &key, &record.encode()),
                     None => plan.batch().delete(VOLUME, &key),
-                }
-                Ok(())
-            },
-        )
-    }
-
-    /// The properties of directories, by their numbers, that a snapshot was received with.
-    pub fn received_properties(&self, snapshot: SubvolId) -> FsResult<Vec<(u64, Property)>> {
-        let mut found = Vec::new();
-        self.visit_volume(&properties_prefix(snapshot.0), &mut |key, value| {
-            let (_, ino, kind) = parse_property(key).map_err(|e| malformed(VOLUME, &e))?;
-            let decoded = Property::decode(kind, value).map_err(|e| malformed(VOLUME, &e))?;
-            found.extend(decoded.map(|property| (ino, property)));
-            Ok(())
-        })?;
-        Ok(found)
-    }
-
-    /// Notes the properties that a snapshot was received with. The owner of its directory may.
-    pub fn note_received_properties(
-        &self,
-        caller: &Caller,
-        snapshot: SubvolId,
-        properties: &[(u64, Property)],
-    ) -> FsResult<()> {
-        self.check_changes_snapshot(caller, snapshot)?;
-        let ledger = self.admin.lock();
-        execute(
-            self,
-            ledger,
-            Through::default(),
-            |_| Ok(()),
-            |_, plan| {
-                let present = read_record(&*self.store, snapshot)?;
-                present.filter(|present| !present.detached).ok_or(FsError::Stale)?;
-                for (ino, of) in properties {
-                    let key = property(snapshot.0, *ino, of.kind());
-                    plan.batch().put(VOLUME, &key, &of.encode());
                 }
                 Ok(())
             },

@@ -111,13 +111,8 @@ impl Ops {
 
     /// The directory of a schedule; `None` if it was removed.
     pub fn schedule_directory(&self, of: &ScheduleInfo) -> FsResult<Option<NodeId>> {
-        self.directory_of_lineage((of.lineage, of.directory))
-    }
-
-    /// A directory by its lineage and its number; `None` if it was removed.
-    pub fn directory_of_lineage(&self, (lineage, ino): (u64, u64)) -> FsResult<Option<NodeId>> {
-        let there = self.reachable_directory(lineage, ino, &Caller::root())?;
-        Ok(there.map(|there| node_of(there.subvol, ino)))
+        let there = self.reachable_directory(of.lineage, of.directory, &Caller::root())?;
+        Ok(there.map(|there| node_of(there.subvol, of.directory)))
     }
 
     /// Takes a snapshot that a schedule requests, with the rights and groups of the user who set

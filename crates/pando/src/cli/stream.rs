@@ -98,9 +98,6 @@ pub(crate) struct SendArgs {
     /// Set no hold: nothing keeps the snapshot from being pruned, also while it is sent
     #[arg(long, conflicts_with = "hold")]
     pub(crate) no_hold: bool,
-    /// Leave out quotas, schedules and trash settings; earlier programs read such a stream
-    #[arg(long)]
-    pub(crate) no_properties: bool,
 }
 
 #[derive(Debug, Args)]
@@ -114,14 +111,11 @@ pub(crate) struct ReceiveArgs {
     #[arg(long)]
     pub(crate) force: bool,
     /// Print the token of an interrupted stream to DST
-    #[arg(long, conflicts_with_all = ["name", "force", "no_hold", "no_properties"])]
+    #[arg(long, conflicts_with_all = ["name", "force", "no_hold"])]
     pub(crate) token: bool,
     /// Set no hold on the snapshot
     #[arg(long)]
     pub(crate) no_hold: bool,
-    /// Set no quotas, schedules and trash settings of the stream
-    #[arg(long)]
-    pub(crate) no_properties: bool,
 }
 
 /// What a dump is written as.

@@ -548,13 +548,7 @@ mod tests {
         let mut work = Work { import: Some(import), ..Work::default() };
         assert_eq!(work.silence_max(), Some(SILENT_IMPORT_MAX));
         work.import = None;
-        let call = Call::ReceiveOpen {
-            path: b"/copy",
-            name: None,
-            force: false,
-            hold: false,
-            properties: true,
-        };
+        let call = Call::ReceiveOpen { path: b"/copy", name: None, force: false, hold: false };
         work.receive = Some(Receive::open(&fs, &root, &call).unwrap());
         assert_eq!(work.silence_max(), Some(SILENT_STREAM_MAX));
     }

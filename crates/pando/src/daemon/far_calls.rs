@@ -166,9 +166,14 @@ mod tests {
         check(&mut export, &root, u64::MAX).unwrap();
         assert_eq!(export, Call::Export { path, memory: MEMORY_OF_USERS });
         let (base, token, hold) = (None, None, None);
-        let (memory, dry_run, properties) = (Some(u64::MAX), false, true);
-        let mut send =
-            Call::Send { base, snapshot: path, token, memory, dry_run, hold, properties };
+        let mut send = Call::Send {
+            base,
+            snapshot: path,
+            token,
+            memory: Some(u64::MAX),
+            dry_run: false,
+            hold,
+        };
         check(&mut send, &root, u64::MAX).unwrap();
         assert!(matches!(send, Call::Send { memory: Some(MEMORY_OF_USERS), .. }));
         check(&mut Call::Stat { path }, &user, u64::MAX).unwrap();

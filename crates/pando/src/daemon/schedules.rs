@@ -5,8 +5,7 @@
 //! shows why. That is the snapshot itself, or what follows it: old ones are deleted, and all
 //! becomes durable. Old ones are deleted also after one that could not be taken: on a full disk
 //! that makes the space for it. A daemon that starts does not know what failed to follow the last
-//! snapshot; the next one makes up for it. A directory that only receives snapshots gets no others,
-//! and old ones are deleted there as anywhere.
+//! snapshot; the next one makes up for it.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -190,10 +189,7 @@ fn run(
     };
     let groups = groups_of(info);
     let mut taken = Ok(());
-    // What is received has a snapshot already; a second one could have the name of the next.
-    // Where that cannot be read, it is not known; the deletion that follows reports the error.
-    let rests = is_due && equals_received(fs, dir).unwrap_or(false);
-    if is_due && !rests {
+    if is_due {
         volume.catch_up();
         let name = retention::name(&info.schedule.prefix, at);
         match fs.snapshot_scheduled((info, groups.clone()), dir, &name, now) {
@@ -207,7 +203,7 @@ fn run(
             Err(error) => taken = Err(error),
         }
     }
-    let is_taken = is_due && !rests && taken.is_ok();
+    let is_taken = is_due && taken.is_ok();
     let pruned = prune(fs, (info, groups), dir, at);
     // A snapshot that was taken is durable even if something could not be deleted.
     let synced = fs.sync();
@@ -220,22 +216,7 @@ fn run(
         let message = format!("cannot delete what it no longer keeps: {}", failure.message);
         failed(Failure { message, ..failure })
     })?;
-    // It stays due, until something is changed there.
-    if rests { Ok(next()) } else { Ok(Ran::Done) }
-}
-
-/// Whether a directory is a copy that only receives: it equals its newest snapshot, and that was
-/// received.
-fn equals_received(fs: &Volume, dir: inode::NodeId) -> FsResult<bool> {
-    let listed = fs.snapshot_list(&Caller::root(), dir)?;
-    let Some(newest) = listed.iter().max_by_key(|one| (one.created, one.subvol)) else {
-        return Ok(false);
-    };
-    if !fs.received(newest.subvol)?.is_some_and(|record| record.is_complete) {
-        return Ok(false);
-    }
-    // One that cannot be compared is not known to be a copy.
-    Ok(transfer::equals(fs, &Caller::root(), (newest.root, dir)).unwrap_or(false))
+    Ok(Ran::Done)
 }
 
 /// The groups of the user who set a schedule, as a login would have them.
@@ -458,49 +439,6 @@ mod tests {
             let problems = fs.check_volume(&mut proceed).unwrap().problems;
             assert!(problems.is_empty(), "{engine:?}: {problems:?}");
             fs.forget(dir, 1);
-        }
-    }
-
-    /// A copy that only receives gets no snapshot of its own, whose name could be that of one that
-    /// is received later. With a change of its own it gets one.
-    #[test]
-    fn a_copy_that_only_receives_gets_no_snapshot_of_its_own() {
-        let (front, schedules, clock) =
-            (Front(fresh::volume()), Schedules::default(), SimClock::new());
-        let (fs, root) = (&front.0, Caller::root());
-        let source = fs.mkdir(&root, NodeId::ROOT, b"source", 0o755).unwrap().node;
-        let sent = fs.snapshot_create(&root, source, b"one").unwrap();
-        let (cancel, mut stream) = (std::sync::atomic::AtomicBool::new(false), Vec::new());
-        let mut emit = |part: &[u8]| {
-            stream.extend_from_slice(part);
-            true
-        };
-        let options = transfer::SendOptions::default();
-        transfer::send(fs, &root, (None, sent.root), &options, (&cancel, &mut emit)).unwrap();
-        let to = (NodeId::ROOT, &b"d"[..]);
-        let mut receiver =
-            transfer::Receiver::new(fs, &root, to, transfer::ReceiveOptions::default());
-        receiver.feed(&stream).unwrap();
-        receiver.finish().unwrap();
-        let copy = fs.lookup(&root, NodeId::ROOT, b"d").unwrap().node;
-        assert!(equals_received(fs, copy).unwrap());
-        assert!(!equals_received(fs, source).unwrap(), "its snapshot was taken here");
-        let cron = "@hourly".to_owned();
-        let schedule = Schedule { cron, prefix: b"a".to_vec(), keep: fs::Keep::default() };
-        fs.schedule_set(&root, copy, Some(&schedule)).unwrap();
-        let step = |seconds| {
-            clock.advance(Duration::from_secs(seconds));
-            schedules.step(&front, &clock).unwrap();
-            let failed = schedules.failure_of(&fs.schedules().unwrap()[0]);
-            (fs.snapshot_list(&root, copy).unwrap().len(), failed)
-        };
-        assert_eq!(step(3600), (1, None), "the one that was received");
-        let inside = fs.mkdir(&root, copy, b"own", 0o755).unwrap().node;
-        assert!(!equals_received(fs, copy).unwrap());
-        assert_eq!(step(3600), (2, None));
-        assert!(!equals_received(fs, copy).unwrap(), "the newest was taken here");
-        for node in [source, copy, inside] {
-            fs.forget(node, 1);
         }
     }
 

@@ -8,26 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fs::{FileSystem, Follow, FsResult, Volume};
 use inode::{Caller, Enforce, FsError, NodeId};
 use transfer::{ReceiveOptions, Receiver, SendOptions, Suspended, Token};
-use wire::{
-    Answer, Body, Bytes, Call, Failure, FailureKind, PropertyChange, PropertyDone, Received,
-    Receiving, Sent,
-};
+use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Received, Receiving, Sent};
 
 use super::about::{Answered, about};
 use super::dump::dump;
 use super::held::{Held, split};
 use super::load::Granted;
-use super::parts::fitting;
 use super::sent::Holds;
 use super::server::Server;
 use super::staged::Staged;
 use super::stream_terms::{bounded, failed, failed_within};
 use super::watch;
-use crate::retention;
 
-/// Most bytes of properties in an answer, and about the bytes of one without its path.
-const PROPERTIES_BYTES_MAX: usize = 512 << 10;
-const PROPERTY_BYTES: usize = 400;
 const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
 
 /// Sends a snapshot.
@@ -42,7 +34,7 @@ pub(super) fn send(
         return dump(server, caller, (path, given), (peer, send), found);
     }
     let fs: &Volume = server.fs();
-    let Call::Send { base, snapshot, token, dry_run, hold, properties, .. } = *call else {
+    let Call::Send { base, snapshot, token, dry_run, hold, .. } = *call else {
         return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
     };
     // Below a directory that is closed to the user, an increment would leave out changes.
@@ -58,8 +50,7 @@ pub(super) fn send(
     let memory = bounded(caller, given.bytes);
     let expected = expected(fs, caller, snapshot.entry.node);
     let expected = expected.map_err(|error| about(error, snapshot_path))?.unwrap_or_default();
-    let no_properties = !properties;
-    let options = SendOptions { memory, token, dry_run, expected, no_properties };
+    let options = SendOptions { memory, token, dry_run, expected };
     let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);
     let holds = match hold.filter(|_| !dry_run) {
         Some(name) => {
@@ -128,7 +119,7 @@ pub(super) struct Receive<'a> {
 impl<'a> Receive<'a> {
     /// Begins to receive.
     pub(super) fn open(fs: &'a Volume, caller: &Caller, call: &Call<'_>) -> Answered<Receive<'a>> {
-        let Call::ReceiveOpen { path, name, force, hold, properties } = *call else {
+        let Call::ReceiveOpen { path, name, force, hold } = *call else {
             return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
         };
         // A stream could claim to be of any snapshot, also as the base of a later increment.
@@ -137,13 +128,7 @@ impl<'a> Receive<'a> {
         }
         let (above, last) = split(path)?;
         let parent = Held::resolve(fs, caller, above, Follow::Yes)?;
-        let options = ReceiveOptions {
-            name: name.map(<[u8]>::to_vec),
-            force,
-            no_hold: !hold,
-            no_properties: !properties,
-            check_cron: Some(retention::comes),
-        };
+        let options = ReceiveOptions { name: name.map(<[u8]>::to_vec), force, no_hold: !hold };
         let destination = (parent.entry.node, last);
         let caller = Caller { enforce: Enforce::Here, ..caller.clone() };
         let receiver = Receiver::new(fs, &caller, destination, options);
@@ -194,37 +179,13 @@ impl<'a> Receive<'a> {
         }
         let received = receiver.finish().map_err(|error| failed(error, &self.path))?;
         self.fs.sync().map_err(Failure::from)?;
-        let all = received.properties.len();
-        let properties = shown(received.properties);
         Ok(Answer::Received(Received {
             snapshot: Bytes(received.snapshot.name),
             base: received.base.map(|base| Bytes(base.name)),
             records: received.records,
             bytes: received.bytes,
-            more_properties: (all - properties.len()) as u64,
-            properties,
         }))
     }
-}
-
-/// What became of properties, as messages have it: of those that were left out first, as many as
-/// one message holds.
-fn shown(mut changes: Vec<transfer::PropertyChange>) -> Vec<PropertyChange> {
-    changes.sort_by_key(|change| !matches!(change.done, transfer::PropertyDone::LeftOut(_)));
-    let mut bytes = 0;
-    let change = |transfer::PropertyChange { path, kind, done }| {
-        let done = match done {
-            transfer::PropertyDone::Set => PropertyDone::Set,
-            transfer::PropertyDone::Removed => PropertyDone::Removed,
-            transfer::PropertyDone::LeftOut(why) => PropertyDone::LeftOut(why),
-        };
-        PropertyChange { path: fitting(path), kind, done }
-    };
-    let fits = |change: &PropertyChange| {
-        bytes += change.path.0.len() + PROPERTY_BYTES;
-        bytes <= PROPERTIES_BYTES_MAX
-    };
-    changes.into_iter().map(change).take_while(fits).collect()
 }
 
 /// The token of a stream to a destination that was cut.

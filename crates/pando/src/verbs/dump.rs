@@ -103,13 +103,8 @@ pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<()> {
             .hint("`pando load DST < LINES`, with the lines of `pando dump`"));
     }
     let interrupted = interrupt::flag()?;
-    let open = Call::ReceiveOpen {
-        path: &place.inner,
-        name: Some(LOADED),
-        force: false,
-        hold: false,
-        properties: false,
-    };
+    let open =
+        Call::ReceiveOpen { path: &place.inner, name: Some(LOADED), force: false, hold: false };
     let received = session::with(&place.volume, |mut connection| {
         connection.ask(open.clone())?;
         feed(&mut connection, args.memory, &interrupted)

@@ -7,10 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
 use serde_json::json;
-use wire::{
-    Answer, Body, Call, Failure, FailureKind, PropertyChange, PropertyDone, Received, Receiving,
-    Sent,
-};
+use wire::{Answer, Body, Call, Failure, FailureKind, Received, Receiving, Sent};
 
 use crate::cli::{ReceiveArgs, SendArgs};
 use crate::failure::Result;
@@ -45,7 +42,6 @@ pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
         memory: args.memory,
         dry_run: args.dry_run,
         hold: (!args.no_hold).then_some(args.hold.as_bytes()),
-        properties: !args.no_properties,
     };
     let bar = output.progress("bytes");
     let mut out = io::stdout().lock();
@@ -127,8 +123,7 @@ pub(crate) fn receive(args: &ReceiveArgs, output: &mut Output) -> Result<()> {
     let interrupted = interrupt::flag()?;
     let name = args.name.as_deref().map(OsStrExt::as_bytes);
     let (force, hold) = (args.force, !args.no_hold);
-    let properties = !args.no_properties;
-    let open = Call::ReceiveOpen { path: &place.inner, name, force, hold, properties };
+    let open = Call::ReceiveOpen { path: &place.inner, name, force, hold };
     let bar = output.progress("bytes");
     let received = session::with(&place.volume, |mut connection| {
         connection.ask(open.clone())?;
@@ -186,10 +181,6 @@ pub(super) fn report_received(
     if let Some(base) = &received.base {
         output::put_bytes(&mut object, "base", &base.0);
     }
-    let properties: Vec<_> = received.properties.iter().map(property_json).collect();
-    if !properties.is_empty() {
-        object["properties"] = properties.into();
-    }
     output.object(&object)?;
     output.line(&format!(
         "{} is {}: received {} steps, {} of contents",
@@ -197,46 +188,7 @@ pub(super) fn report_received(
         printable(&received.snapshot.0),
         number(received.records),
         size(received.bytes),
-    ))?;
-    report_properties(place, received, output)
-}
-
-fn property_json(change: &PropertyChange) -> serde_json::Value {
-    let mut object = json!({ "kind": change.kind });
-    output::put_bytes(&mut object, "path", &change.path.0);
-    match &change.done {
-        PropertyDone::Set => object["done"] = "set".into(),
-        PropertyDone::Removed => object["done"] = "removed".into(),
-        PropertyDone::LeftOut(why) => {
-            object["done"] = "left out".into();
-            object["reason"] = why.as_str().into();
-        }
-    }
-    object
-}
-
-/// Reports each quota, schedule and trash that was set or removed, and on standard error each one
-/// that was left out.
-fn report_properties(place: &VolumePath, received: &Received, output: &mut Output) -> Result<()> {
-    for PropertyChange { path, kind, done } in &received.properties {
-        let mut directory = place.typed().to_vec();
-        if !path.0.is_empty() {
-            directory.push(b'/');
-            directory.extend_from_slice(&path.0);
-        }
-        let directory = printable(&directory);
-        match done {
-            PropertyDone::Set => output.line(&format!("{directory}: {kind} set"))?,
-            PropertyDone::Removed => output.line(&format!("{directory}: {kind} removed"))?,
-            PropertyDone::LeftOut(why) => {
-                output.remark(&format!("{directory}: {kind} left out: {why}"));
-            }
-        }
-    }
-    if received.more_properties > 0 {
-        output.remark(&format!("and {} more", number(received.more_properties)));
-    }
-    Ok(())
+    ))
 }
 
 fn token(place: &VolumePath, output: &mut Output) -> Result<()> {

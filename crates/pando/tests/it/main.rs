@@ -96,7 +96,6 @@ mod shown;
 mod stream_holds;
 mod streaming;
 mod streaming_bounds;
-mod stream_properties;
 mod streams;
 mod terminal;
 mod totals;

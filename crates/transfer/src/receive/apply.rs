@@ -6,7 +6,6 @@ use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 
 use crate::attributes;
 use crate::error::{At, Error, Result};
-use crate::properties::Carried;
 use crate::stage::Stage;
 use crate::walk::{Held, Walk};
 
@@ -16,11 +15,6 @@ const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
 
 /// Attributes that are kept until the end.
 type Kept = (u32, u32, u32, [i64; 4], Vec<(Vec<u8>, Vec<u8>)>);
-
-/// Refuses a record that is not where such records are.
-fn disordered() -> Error {
-    Error::refused("the stream has its parts in another order", "")
-}
 
 /// A stage that records are applied to.
 pub(super) struct Apply<'a> {
@@ -39,8 +33,6 @@ pub(super) struct Apply<'a> {
     continues: bool,
     /// Whether records may have been applied before: those of a complete stream, which only makes.
     repeats: bool,
-    /// Properties of directories, which are set at the end.
-    properties: Option<Carried>,
 }
 
 impl<'a> Apply<'a> {
@@ -52,20 +44,11 @@ impl<'a> Apply<'a> {
     ) -> Apply<'a> {
         let walk = Walk::new(fs, &caller, stage.node());
         let (open, parked, root) = (None, None, None);
-        let properties = None;
-        Apply { fs, caller, stage, walk, open, parked, root, continues, repeats, properties }
-    }
-
-    /// The properties of directories that the stream has, if it is of a version that has any.
-    pub(super) fn properties(&self) -> Option<&Carried> {
-        self.properties.as_ref()
+        Apply { fs, caller, stage, walk, open, parked, root, continues, repeats }
     }
 
     /// Applies a record.
     pub(super) fn record(&mut self, record: &Record<'_>) -> Result<()> {
-        if self.properties.is_some() && !matches!(record, Record::Property { .. }) {
-            return Err(disordered());
-        }
         match *record {
             Record::Remove { path, is_directory } => self.remove(path, is_directory),
             Record::Park { path, number, keeps_name } => self.park(path, number, keeps_name),
@@ -84,26 +67,10 @@ impl<'a> Apply<'a> {
             }),
             Record::Link { path, target } => self.link(path, target),
             Record::Attr { path, ref attributes } => self.attributes(path, attributes),
-            Record::Properties { count } => {
-                // All of the tree is there by then.
-                self.root.as_ref().ok_or_else(disordered)?;
-                self.properties = Some(Carried::new(count));
-                Ok(())
+            Record::Head(_) | Record::Resume { .. } | Record::End { .. } => {
+                Err(Error::refused("the stream has its parts in another order", ""))
             }
-            Record::Property { path, kind, value } => self.property(path, (kind, value)),
-            Record::Head(_) | Record::Resume { .. } | Record::End { .. } => Err(disordered()),
         }
-    }
-
-    /// Keeps a property of a directory.
-    fn property(&mut self, path: &[u8], property: (u8, &[u8])) -> Result<()> {
-        self.open = None;
-        let held = self.walk.entry(path)?;
-        if held.entry.attr.kind != Kind::Directory {
-            return Err(FsError::NotDirectory).at(path);
-        }
-        let given = self.properties.as_mut().ok_or_else(disordered)?;
-        given.take((path, held.node().ino().0), property)
     }
 
     /// The directory of a path, which the caller may change.
@@ -288,9 +255,6 @@ impl<'a> Apply<'a> {
 
     /// Ends the stage: nothing is parked any more, and the root has its attributes.
     pub(super) fn settle(&self) -> Result<()> {
-        if self.properties.as_ref().is_some_and(|given| !given.is_whole()) {
-            return Err(Error::refused("the stream has fewer properties than it states", ""));
-        }
         let root = self.stage.node();
         let parked = self.fs.rmdir(&self.caller, root, &self.stage.parked());
         match parked {

@@ -2,7 +2,7 @@
 
 use format::entry_record::EntryRecord;
 use format::key;
-use format::stream::{Attributes, Head, NewKind, Origin, Record, VERSION, preamble};
+use format::stream::{Attributes, Head, NewKind, Origin, Record, preamble};
 use fs::{Engine, FileSystem};
 use inode::NodeId;
 use store::{Batch, KeyRange, TreeId};
@@ -13,7 +13,7 @@ use crate::world::{World, root, user};
 
 /// A stream of records, with right checksums and a right end.
 fn stream(records: &[Record<'_>]) -> Vec<u8> {
-    let mut bytes = preamble(VERSION).to_vec();
+    let mut bytes = preamble().to_vec();
     let origins = vec![Origin { volume: [1; 16], snapshot: 300 }];
     Record::Head(Head { name: b"evil", origins, ..Head::default() }).encode(&mut bytes);
     let mut contents = 0;

@@ -13,7 +13,6 @@ mod left;
 mod listing;
 #[path = "../../src/moved.rs"]
 mod moved;
-mod properties;
 mod random;
 mod resume;
 #[expect(unreachable_pub, reason = "a part of the crate, with the tests that it ends with")]

@@ -1,13 +1,11 @@
 //! Random histories of a directory on both engines. What is received, complete and by increments
-//! from any older snapshot, equals the source in every attribute, and in the properties of
-//! directories. It is sent on to a third volume.
+//! from any older snapshot, equals the source in every attribute. It is sent on to a third volume.
 
 use fastrand::Rng;
-use fs::{Allocate, Engine, FileSystem, NewNode, QuotaLimits, RenameMode, SetXattr};
+use fs::{Allocate, Engine, FileSystem, NewNode, RenameMode, SetXattr};
 use inode::{Attr, Kind, NodeId, SetAttr, SetTime};
 
 use crate::listing::{assert_equal, list};
-use crate::properties::{hourly, properties};
 use crate::world::{World, root};
 
 /// Operations between two snapshots.
@@ -119,27 +117,6 @@ impl History<'_> {
             16 => self.roll_back(),
             _ => self.attributes(),
         }
-        self.world.tick();
-    }
-
-    /// Gives a directory a quota or a schedule, or takes it. With numbers of its own, so that
-    /// histories stay as they were.
-    fn property(&mut self, random: &mut Rng) {
-        let fs = &self.world.fs;
-        let mut directories = self.all();
-        directories.retain(|there| there.3.kind == Kind::Directory);
-        let at = random.usize(..=directories.len());
-        let node = directories.get(at).map_or(self.top, |there| there.2);
-        let number = random.u64(1..1000);
-        // Some have none to take.
-        drop(match random.u8(..6) {
-            0 | 1 => {
-                let bytes = (number > 200).then_some(number << 40);
-                fs.quota_set(&root(), node, QuotaLimits { inodes: None, bytes })
-            }
-            2..=4 => fs.schedule_set(&root(), node, Some(&hourly(number as u16))),
-            _ => fs.schedule_set(&root(), node, None),
-        });
         self.world.tick();
     }
 
@@ -290,16 +267,12 @@ fn run(seed: u64, source: Engine, target: Engine) {
     let others = [World::new(target, seed + 1000), World::new(source, seed + 2000)];
     let top = world.mkdir("/top");
     let mut history = History { world: &world, random: Rng::with_seed(seed), top, names: names() };
-    let mut of_properties = Rng::with_seed(seed + 5000);
     let mut expected: Vec<(NodeId, _)> = Vec::new();
     // The last snapshot that each volume received.
     let mut last: Option<usize> = None;
     for round in 0..ROUNDS {
         for _ in 0..OPS {
             history.step();
-        }
-        for _ in 0..of_properties.usize(..4) {
-            history.property(&mut of_properties);
         }
         if round > 0 && history.random.u8(..4) == 0 {
             let to = history.random.usize(..round);
@@ -346,8 +319,6 @@ fn run(seed: u64, source: Engine, target: Engine) {
             }
             assert_equal(&format!("{what}, present"), &expected, present);
             assert_eq!(other.names(), ["top"], "{what}");
-            let of_source = properties(&world.fs, taken.root);
-            assert_eq!(of_source, properties(&other.fs, other.at("/top")), "{what}");
             let base = received.base.map(|base| base.root);
             // The next one gets it from this one.
             sent = other.stream(base, received.snapshot.root);

@@ -1,6 +1,6 @@
 //! Streams that were cut continue at any record, also after a crash, with the same result.
 
-use format::stream::{Head, Record, VERSION, preamble};
+use format::stream::{Head, Record, preamble};
 use fs::{Engine, FileSystem, Fs, OpenOptions};
 use inode::{FsError, NodeId, SetAttr};
 use testing::SimEnv;
@@ -139,7 +139,7 @@ fn the_rest_of_another_increment_is_neither_sent_nor_received() {
     };
     let rest = |skipped, bases| {
         let head = Head { name: b"now", skipped, origins: of(now), bases, ..Head::default() };
-        let mut stream = preamble(VERSION).to_vec();
+        let mut stream = preamble().to_vec();
         Record::Head(head).encode(&mut stream);
         other.receive("got", &stream).expect_err("a rest").to_string()
     };

@@ -108,9 +108,6 @@ fn plan_removal(
     plan.batch().delete(VOLUME, &format::inherited_record::inherited(id));
     plan.batch().delete(VOLUME, &key::usage(id));
     plan.batch().delete(VOLUME, &format::received_record::received(id));
-    let properties = format::received_record::properties_prefix(id);
-    let end = store::prefix_end(&properties).expect("invariant: a tag is below 255");
-    plan.batch().delete_range(VOLUME, &properties, &end);
     Charging::of(fs, plan).drop_charges(id)?;
     let orphans = [&key::ORPHANS_PREFIX[..], &id.to_be_bytes()].concat();
     let end = store::prefix_end(&orphans).expect("invariant: a tag is below 255");

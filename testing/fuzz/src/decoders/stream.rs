@@ -1,11 +1,8 @@
 //! Streams of snapshots, and the record of what was received.
 
 use fastrand::Rng;
-use format::property::Property;
-use format::received_record::{self, ReceivedRecord};
-use format::retention::{Keep, ScheduleRecord};
+use format::received_record::ReceivedRecord;
 use format::stream::{self, Attributes, FRAME_HEAD_BYTES, Head, NewKind, Origin, Record};
-use format::trash::TrashRecord;
 
 use super::{again, put_sum};
 use crate::random::{bytes, name, number, signed};
@@ -16,7 +13,7 @@ pub(super) const TARGETS: &[Target] = &[
         name: "stream-preamble",
         part: Category::Decoders,
         covers: &["stream::LAYOUT", "stream::decode_preamble"],
-        make: |_| stream::preamble(stream::VERSION).to_vec(),
+        make: |_| stream::preamble().to_vec(),
         repair: no_checksum,
         run: |bytes| stream::decode_preamble(bytes).is_ok(),
     },
@@ -37,54 +34,15 @@ pub(super) const TARGETS: &[Target] = &[
         run: run_frame,
     },
     Target {
-        name: "property",
-        part: Category::Decoders,
-        covers: &["property::QUOTA_LAYOUT", "property::decode"],
-        make: |random| {
-            let keep = Keep { hours: random.u16(..), years: random.u16(..), ..Keep::default() };
-            let property = match random.u8(..3) {
-                0 => Property::Quota { inodes_max: number(random), bytes_max: random.u64(..) },
-                1 => Property::Trash(TrashRecord { keep_seconds: number(random) }),
-                _ => Property::Schedule(ScheduleRecord {
-                    uid: random.u32(..),
-                    gid: random.u32(..),
-                    last: 0,
-                    keep,
-                    cron: "5 4 * * *".to_owned(),
-                    prefix: name(random, 60),
-                }),
-            };
-            [vec![property.kind()], property.encode()].concat()
-        },
-        repair: no_checksum,
-        run: |bytes| {
-            let Some((&kind, value)) = bytes.split_first() else { return false };
-            let Ok(Some(property)) = Property::decode(kind, value) else { return false };
-            assert_eq!(property.kind(), kind);
-            again(&Some(property.clone()), &property.encode(), |value| {
-                Property::decode(kind, value)
-            });
-            true
-        },
-    },
-    Target {
         name: "received-record",
         part: Category::Decoders,
-        covers: &[
-            "received_record::LAYOUT",
-            "received_record::decode",
-            "received_record::parse_property",
-        ],
+        covers: &["received_record::LAYOUT", "received_record::decode"],
         make: |random| {
             let (is_complete, applied) = (random.bool(), number(random));
             ReceivedRecord { is_complete, applied, origins: origins(random) }.encode()
         },
         repair: no_checksum,
         run: |bytes| {
-            if let Ok((snapshot, directory, kind)) = received_record::parse_property(bytes) {
-                let key = received_record::property(snapshot, directory, kind);
-                assert_eq!(key[1..], bytes[1..]);
-            }
             let Ok(record) = ReceivedRecord::decode(bytes) else { return false };
             again(&record, &record.encode(), ReceivedRecord::decode);
             true
@@ -103,7 +61,7 @@ fn make_frame(random: &mut Rng) -> Vec<u8> {
     let (path, other) = (&path[..], &other[..]);
     let (number, flag) = (number(random), random.bool());
     let contents = bytes(random, 300);
-    let record = match random.u8(..15) {
+    let record = match random.u8(..13) {
         0 => Record::Head(Head {
             created: signed(random),
             skipped: number,
@@ -140,8 +98,6 @@ fn make_frame(random: &mut Rng) -> Vec<u8> {
             Record::Attr { path, attributes }
         }
         11 => Record::Resume { path },
-        12 => Record::Properties { count: random.usize(..=stream::PROPERTIES_MAX) },
-        13 => Record::Property { path, kind: random.u8(..5), value: &contents },
         _ => Record::End { records: number, bytes: random.u64(..), digest: [random.u8(..); 16] },
     };
     let mut out = Vec::new();
