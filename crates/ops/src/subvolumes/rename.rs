@@ -18,7 +18,6 @@ use volume::view::{FoundEntry, Search, View};
 
 use super::execute::{Through, Verb, VerbContext, execute_verb};
 use super::ledger::Ledger;
-use super::link::check_removal;
 use crate::Ops;
 use crate::execute::Context;
 use crate::plan::{Effect, Plan};
@@ -75,7 +74,6 @@ pub fn rename_across(
     for side in [&ends.0, &ends.1] {
         side.subvol.check_changes()?;
     }
-    check_ends(fs, policy, caller, &ends, mode)?;
     let seen = nested_of(fs, &mut fs.admin.lock_to_give(fs), &ends.0)?;
     let changed = [&ends.0.subvol, &ends.1.subvol].into_iter().chain(&seen);
     fs.give_before(changed.map(|subvol| &**subvol))?;
@@ -85,38 +83,6 @@ pub fn rename_across(
         fs.give_to_heirs(&mut ledger, subvol)?;
     }
     execute_verb(&VerbContext::new(fs, policy), ledger, &verb)
-}
-
-/// Refuses a caller who may not do it, before anything is copied for others. The plan reads it all
-/// again under the locks.
-fn check_ends(
-    fs: &Ops,
-    policy: &dyn Policy,
-    caller: &Caller,
-    (source, target): &(Side<'_>, Side<'_>),
-    mode: RenameMode,
-) -> FsResult<()> {
-    let (id, source_dir) = source.subvol.read(|tree| {
-        let view = View::new(&*fs.store, tree);
-        let directory = parent_directory(fs, &source.subvol, view, caller, source.dir)?;
-        let Search::Found(found) = source.find(view)? else { return Err(FsError::NotFound) };
-        let Target::Subvolume(id) = found.target else { return Ok((None, directory)) };
-        Ok((Some(id), directory))
-    })?;
-    target.subvol.read(|tree| {
-        let view = View::new(&*fs.store, tree);
-        let directory = parent_directory(fs, &target.subvol, view, caller, target.dir)?;
-        policy.may_move_mount(&source_dir, &directory)?;
-        let (Some(id), Search::Vacant(_)) = (id, target.find(view)?) else { return Ok(()) };
-        if mode == RenameMode::Exchange {
-            return Err(FsError::NotFound);
-        }
-        source.subvol.read(|tree| {
-            let view = View::new(&*fs.store, tree);
-            check_removal(fs, view, (source.dir, &source_dir), caller, id)
-        })?;
-        check_write(view, caller, target.dir, &directory)
-    })
 }
 
 /// The rename of a subvolume's name.
