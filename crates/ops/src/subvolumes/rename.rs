@@ -18,6 +18,7 @@ use volume::view::{FoundEntry, Search, View};
 
 use super::execute::{Through, Verb, VerbContext, execute_verb};
 use super::ledger::Ledger;
+use super::link::check_removal;
 use crate::Ops;
 use crate::execute::Context;
 use crate::plan::{Effect, Plan};
@@ -74,6 +75,7 @@ pub fn rename_across(
     for side in [&ends.0, &ends.1] {
         side.subvol.check_changes()?;
     }
+    check_ends(fs, policy, caller, &ends, mode)?;
     let seen = nested_of(fs, &mut fs.admin.lock_to_give(fs), &ends.0)?;
     let changed = [&ends.0.subvol, &ends.1.subvol].into_iter().chain(&seen);
     fs.give_before(changed.map(|subvol| &**subvol))?;
@@ -83,6 +85,45 @@ pub fn rename_across(
         fs.give_to_heirs(&mut ledger, subvol)?;
     }
     execute_verb(&VerbContext::new(fs, policy), ledger, &verb)
+}
+
+/// Refuses a caller who may not do it, before anything is copied for others. The plan reads it all
+/// again under the locks, in this order.
+fn check_ends(
+    fs: &Ops,
+    policy: &dyn Policy,
+    caller: &Caller,
+    (source, target): &(Side<'_>, Side<'_>),
+    mode: RenameMode,
+) -> FsResult<()> {
+    let (found, source_dir) = source.subvol.read(|tree| {
+        let view = View::new(&*fs.store, tree);
+        let directory = parent_directory(fs, &source.subvol, view, caller, source.dir)?;
+        let found = match source.find(view)? {
+            Search::Found(found) => Some(found.target),
+            Search::Vacant(_) => None,
+        };
+        Ok((found, directory))
+    })?;
+    target.subvol.read(|tree| {
+        let view = View::new(&*fs.store, tree);
+        let directory = parent_directory(fs, &target.subvol, view, caller, target.dir)?;
+        policy.may_move_mount(&source_dir, &directory)?;
+        let id = match found {
+            None => return Err(FsError::NotFound),
+            Some(Target::Subvolume(id)) if !mode.leaves_whiteout() => id,
+            Some(_) => return Ok(()),
+        };
+        let Search::Vacant(_) = target.find(view)? else { return Ok(()) };
+        if mode == RenameMode::Exchange {
+            return Err(FsError::NotFound);
+        }
+        source.subvol.read(|tree| {
+            let view = View::new(&*fs.store, tree);
+            check_removal(fs, view, (source.dir, &source_dir), caller, id)
+        })?;
+        check_write(view, caller, target.dir, &directory)
+    })
 }
 
 /// The rename of a subvolume's name.

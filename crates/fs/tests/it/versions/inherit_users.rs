@@ -3,7 +3,7 @@
 
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
-use fs::{FileSystem, FsResult, OpenOptions, SubvolumeBounds};
+use fs::{FileSystem, FsResult, OpenOptions, RenameMode, SubvolumeBounds};
 use inode::{Caller, FsError, NameHash, NodeId, SetAttr};
 use store::{KeyRange, Maintain, Read, TreeId};
 
@@ -144,6 +144,10 @@ fn a_refused_caller_has_nothing_copied_for_heirs() {
     refused(snapshot(&v, &ada, own, "3"), &FsError::Exists);
     refused(v.fs.subvolume_create(&ada, nested, b"x", 0o755).map(drop), &turned_down);
     refused(v.fs.rmdir(&ada, other, b"empty"), &turned_down);
+    let to = (own, &b"mine"[..]);
+    refused(v.fs.rename(&ada, (other, b"n"), to, RenameMode::Replace), &turned_down);
+    let to = (nested, &b"mine"[..]);
+    refused(v.fs.rename(&ada, (own, b"n1"), to, RenameMode::Replace), &turned_down);
     assert_eq!(v.store.stats().commits, commits, "nothing was copied");
     // Who may, does it.
     v.fs.rmdir(&root(), other, b"empty").expect("root may");
