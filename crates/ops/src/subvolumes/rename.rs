@@ -88,7 +88,7 @@ pub fn rename_across(
 }
 
 /// Refuses a caller who may not do it, before anything is copied for others. The plan reads it all
-/// again under the locks.
+/// again under the locks, in this order.
 fn check_ends(
     fs: &Ops,
     policy: &dyn Policy,
@@ -96,18 +96,25 @@ fn check_ends(
     (source, target): &(Side<'_>, Side<'_>),
     mode: RenameMode,
 ) -> FsResult<()> {
-    let (id, source_dir) = source.subvol.read(|tree| {
+    let (found, source_dir) = source.subvol.read(|tree| {
         let view = View::new(&*fs.store, tree);
         let directory = parent_directory(fs, &source.subvol, view, caller, source.dir)?;
-        let Search::Found(found) = source.find(view)? else { return Err(FsError::NotFound) };
-        let Target::Subvolume(id) = found.target else { return Ok((None, directory)) };
-        Ok((Some(id), directory))
+        let found = match source.find(view)? {
+            Search::Found(found) => Some(found.target),
+            Search::Vacant(_) => None,
+        };
+        Ok((found, directory))
     })?;
     target.subvol.read(|tree| {
         let view = View::new(&*fs.store, tree);
         let directory = parent_directory(fs, &target.subvol, view, caller, target.dir)?;
         policy.may_move_mount(&source_dir, &directory)?;
-        let (Some(id), Search::Vacant(_)) = (id, target.find(view)?) else { return Ok(()) };
+        let id = match found {
+            None => return Err(FsError::NotFound),
+            Some(Target::Subvolume(id)) if !mode.leaves_whiteout() => id,
+            Some(_) => return Ok(()),
+        };
+        let Search::Vacant(_) = target.find(view)? else { return Ok(()) };
         if mode == RenameMode::Exchange {
             return Err(FsError::NotFound);
         }

@@ -28,9 +28,6 @@ const HEIRS_FULL: &str = "256 snapshots and clones of one subvolume still inheri
                           some";
 const HOMES_FULL: &str = "the source still inherits what is mounted in 48 subvolumes from which it \
                           was copied, until the background has copied that; try again later";
-const NESTED_HOMES_FULL: &str = "a subvolume below the source still inherits what is mounted in 48 \
-                                 subvolumes from which it was copied, until the background has \
-                                 copied that; try again later";
 
 /// An heir to complete before another copy is made.
 struct Oldest {
@@ -94,11 +91,9 @@ impl Ops {
         let mut deep = ledger.deep_below(self, &homes)?;
         deep.retain(|(heir, _)| !ledger.is_damaged(*heir));
         // That with most first: of it the next copy is made, with one more.
-        if let Some((heir, homes)) = deep.into_iter().max_by_key(|(_, homes)| *homes) {
-            // One of another user refuses nobody anything.
-            let is_own = ledger.maker_of(self, heir)? == caller.uid;
-            let limit = (is_own && homes > HOMES_LIMIT).then_some(NESTED_HOMES_FULL);
-            return Ok(Some(Oldest { heir, limit }));
+        // It refuses nobody anything: with 64 homes it is completed before it is copied.
+        if let Some((heir, _)) = deep.into_iter().max_by_key(|(_, homes)| *homes) {
+            return Ok(Some(Oldest { heir, limit: None }));
         }
         let below = ledger.crowded_below(self, &homes)?;
         let below = below.into_iter().map(|home| (home, 2 * HEIRS_LIMIT));
