@@ -187,14 +187,7 @@ fn try_serve(
             call => match load::bounded(&call).and_then(|()| server.begin(id, load)) {
                 Ok(memory) => {
                     work.given = load.1.given(memory);
-                    // A stream is root's: its parts, some of which end in a copy, are not counted.
-                    let copies = (load.0 == Load::Light && work.receive.is_none())
-                        .then(fs::copies_of_this_thread);
-                    answer((server, id), &caller, call, &mut work, &mut replies)?;
-                    debug_assert!(
-                        copies.is_none_or(|copies| copies == fs::copies_of_this_thread()),
-                        "invariant: a request that copies counts as more than light (`load.rs`)"
-                    );
+                    answer_counted(load.0, (server, id), &caller, call, &mut work, &mut replies)?;
                 }
                 Err(failure) => replies.send(Body::Failed(failure))?,
             },
@@ -368,6 +361,26 @@ fn answer_export(
 fn share_of_links((server, id): (&Server, u64), is_far: bool) -> Option<Taken<'_>> {
     let taker = server.taker(id).filter(|_| !is_far)?;
     Some(server.staged().links().of(taker))
+}
+
+/// Answers a request, and compares what it counted as with what it did. A stream is root's: its
+/// parts, some of which end in a copy, are not counted.
+fn answer_counted<'a>(
+    load: Load,
+    to: (&'a Server, u64),
+    caller: &Caller,
+    call: Call<'_>,
+    work: &mut Work<'a>,
+    replies: &mut Replies,
+) -> io::Result<()> {
+    let is_light = load == Load::Light && work.receive.is_none();
+    let copies = is_light.then(fs::copies_of_this_thread);
+    answer(to, caller, call, work, replies)?;
+    debug_assert!(
+        copies.is_none_or(|copies| copies == fs::copies_of_this_thread()),
+        "invariant: a request that copies counts as more than light (`load.rs`)"
+    );
+    Ok(())
 }
 
 fn answer<'a>(

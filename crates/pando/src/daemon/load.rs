@@ -177,8 +177,10 @@ fn of_kind(call: &Call<'_>) -> Load {
         // A stream that is received ends in a copy, and so do some of its parts. Only root receives
         // one: on this machine root has no bound, and a client's root has as many streams as
         // connections. To refuse the last message would refuse all that was sent.
-        Call::ReceiveOpen { .. } | Call::Receive { .. } | Call::ReceiveClose => Load::Light,
-        Call::Stat { .. }
+        Call::ReceiveOpen { .. }
+        | Call::Receive { .. }
+        | Call::ReceiveClose
+        | Call::Stat { .. }
         | Call::List { recursive: false, .. }
         | Call::Read { .. }
         | Call::SnapshotDelete { .. }
