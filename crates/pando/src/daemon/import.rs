@@ -13,8 +13,8 @@ use std::sync::Arc;
 use fs::{Builder, BulkNode, FileSystem, Follow, FsResult, Volume};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use wire::{
-    Answer, Body, Bytes, DecodeError, Failure, FailureKind, ImportAttr, ImportStop, Item,
-    ItemError, Items, ListEntry,
+    Answer, Body, Bytes, DecodeError, Failure, FailureKind, ImportAttr, Item, ItemError, Items,
+    ListEntry,
 };
 
 use super::about::about;
@@ -23,15 +23,11 @@ use super::replies::Replies;
 use super::shares::Taken;
 use super::staged::{Claim, Staged};
 
-/// Most errors that are reported in full between two flushes.
-const ERRORS_MAX: usize = 100;
-
-/// Most bytes of their paths.
-const ERROR_PATHS_BYTES_MAX: usize = 64 << 10;
-
 /// Permission bits until an item has its own.
 const MODE_MEANWHILE: u32 = 0o600;
-const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
+/// Of a directory. The sticky bit means nothing where only the owner has rights. After a crash, it
+/// identifies a directory that got no other mark.
+const DIRECTORY_MODE_MEANWHILE: u32 = 0o1700;
 /// With the mark of a directory that an import made and has not finished. The bit means nothing on
 /// a directory. After a crash, it identifies the directory without attributes of a source. In a
 /// directory that gives its group to what is made in it, it has that bit, too.
@@ -42,8 +38,10 @@ mod levels;
 mod make;
 mod names;
 mod replace;
+mod failed;
 
 use bounds::{BOUNDS, Bounds, TOO_DEEP, TOO_MANY_HELD, TOO_MANY_OF_USERS};
+use failed::{Failed, Withheld};
 
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
 type OwnedXattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -151,6 +149,9 @@ impl<'a> Import<'a> {
             let parent = fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?;
             import.descend(BulkNode::of(parent.node), b"", (false, false));
             import.single = Some(name.to_vec());
+            if existed {
+                import.sweep(parent.node);
+            }
             Ok((import, Answer::Entered { existed, unfinished: false }))
         }
     }
@@ -323,7 +324,7 @@ impl<'a> Import<'a> {
                 let made = self.make_node(&name, Kind::File, 0);
                 match made {
                     Ok(made) => self.begun = Some(Begun { made, name, failed: false }),
-                    Err(error) => self.failed(&name, &error),
+                    Err(failed) => self.failed(&name, failed),
                 }
             }
             Item::File { name, attr, xattrs, data, hold } => {
@@ -343,8 +344,9 @@ impl<'a> Import<'a> {
                     let made = import
                         .make(name, |import, name| import.builder.symlink(parent, name, target))?;
                     let changes = SetAttr { mode: None, ..Import::changes(attr) };
-                    let set = import.builder.setattr(made.node, &changes);
-                    import.settle(made, name, set)
+                    let mut withheld = Withheld::default();
+                    let set = import.set_attributes(made.node, &changes, &mut withheld);
+                    import.settle(made, name, set.map(|()| withheld))
                 });
             }
             Item::Special { name, kind, rdev, attr, hold } => {
@@ -357,9 +359,8 @@ impl<'a> Import<'a> {
             Item::Link { name, held } => {
                 self.finish(name, 0, |import, name| {
                     let Some(&target) = import.held.get(held) else {
-                        return Err(FsError::InvalidArgument(
-                            "the import of its first link failed",
-                        ));
+                        let why = "the import of its first link failed";
+                        return Err(FsError::InvalidArgument(why).into());
                     };
                     import.link(target, name)
                 });
@@ -388,7 +389,7 @@ impl<'a> Import<'a> {
             return;
         }
         if self.levels.len() >= self.bounds.levels {
-            self.failed(name, &FsError::InvalidArgument(TOO_DEEP));
+            self.failed(name, FsError::InvalidArgument(TOO_DEEP));
             self.left_out = 1;
             return;
         }
@@ -398,7 +399,7 @@ impl<'a> Import<'a> {
                 self.descend(node, name, (self.inherits(), closed));
             }
             Err(error) => {
-                self.failed(name, &error);
+                self.failed(name, error);
                 self.left_out = 1;
             }
         }
@@ -442,8 +443,8 @@ impl<'a> Import<'a> {
         }
         if let Err(error) = self.builder.write(begun.made.node, offset, bytes) {
             begun.failed = true;
-            let name = begun.name.clone();
-            self.failed(&name, &error);
+            let (name, replaces) = (begun.name.clone(), begun.made.hidden.is_some());
+            self.failed(&name, Failed { error, replaces });
         }
     }
 
@@ -465,7 +466,7 @@ impl<'a> Import<'a> {
                 self.made(self.parent(), &name, node);
                 self.hold(&name, node, hold);
             }
-            Err(error) => self.failed(&name, &error),
+            Err(failed) => self.failed(&name, failed),
         }
     }
 
@@ -474,7 +475,7 @@ impl<'a> Import<'a> {
         &mut self,
         name: &[u8],
         hold: u64,
-        make: impl FnOnce(&mut Import<'a>, &[u8]) -> FsResult<BulkNode>,
+        make: impl FnOnce(&mut Import<'a>, &[u8]) -> Result<BulkNode, Failed>,
     ) {
         let name = self.own_name(name);
         let made = make(self, &name);
@@ -483,7 +484,7 @@ impl<'a> Import<'a> {
         }
         match made {
             Ok(node) => self.hold(&name, node, hold),
-            Err(error) => self.failed(&name, &error),
+            Err(failed) => self.failed(&name, failed),
         }
     }
 
@@ -499,7 +500,7 @@ impl<'a> Import<'a> {
         };
         if let Some(full) = full {
             // The file exists; other names of it will not.
-            self.failed(name, &FsError::InvalidArgument(full));
+            self.failed(name, FsError::InvalidArgument(full));
         }
         let gone =
             if hold == 0 || full.is_some() { Some(node) } else { self.held.insert(hold, node) };
@@ -517,24 +518,6 @@ impl<'a> Import<'a> {
 
     fn own_name(&self, name: &[u8]) -> Vec<u8> {
         self.single.clone().unwrap_or_else(|| name.to_vec())
-    }
-
-    fn failed(&mut self, name: &[u8], error: &FsError) {
-        if self.errors.len() >= ERRORS_MAX || self.error_paths_bytes >= ERROR_PATHS_BYTES_MAX {
-            self.more_errors += 1;
-            return;
-        }
-        let path = self.path_of(name);
-        self.error_paths_bytes += path.len();
-        let stop = match error {
-            FsError::NoSpace => Some(ImportStop::Full),
-            FsError::QuotaExceeded => Some(ImportStop::Quota),
-            FsError::LimitReached(_) => Some(ImportStop::Limit),
-            FsError::ReadOnly(_) => Some(ImportStop::ReadOnly),
-            _ => None,
-        };
-        let kind = FailureKind::from(error);
-        self.errors.push(ItemError { path: Bytes(path), message: error.to_string(), kind, stop });
     }
 }
 

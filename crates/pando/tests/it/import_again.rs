@@ -39,6 +39,7 @@ fn a_file_stays_when_the_newer_one_does_not_fit() {
             fs::write(source.join("f"), vec![b'x'; length]).unwrap();
             let refused = world.run(&["import", from, &to]);
             assert!(refused.code != 0 && refused.err.contains("quota"), "{refused:?}");
+            assert!(refused.err.contains("so both need space"), "{refused:?}");
             assert_eq!(text(&world, "/q/d/f"), "old", "{length}");
             assert_eq!(world.names("/q/d"), ["f"], "{length}");
         }

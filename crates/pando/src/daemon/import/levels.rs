@@ -9,6 +9,7 @@ use fs::{BulkNode, FileSystem};
 use inode::{Attr, NodeId};
 use wire::ImportAttr;
 
+use super::failed::Withheld;
 use super::{Import, Level, Xattrs, noted};
 
 /// Longest path of an error; of a longer path only the end is reported.
@@ -82,13 +83,14 @@ impl Import<'_> {
         }
         let dressed = match attributes {
             Some((attr, xattrs)) => self.dress(node, attr, xattrs, inherits),
-            None => Ok(()),
+            None => Ok(Withheld::default()),
         };
         if !self.builder.is_draft(node) {
             self.fs.invalidate_node(node.id());
         }
-        if let Err(error) = dressed {
-            self.failed(b"", &error);
+        match dressed {
+            Ok(withheld) => self.withheld(b"", &withheld),
+            Err(error) => self.failed(b"", error),
         }
         self.ascend();
     }

@@ -7,34 +7,60 @@ use inode::permissions::SET_GID;
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::ImportAttr;
 
+use super::failed::{Failed, Withheld, is_refused, without_owner};
 use super::{DIRECTORY_MODE_MEANWHILE, Import, MODE_MEANWHILE, Made, UNFINISHED_MODE, Xattrs};
 
 impl Import<'_> {
     /// Makes what is neither a directory nor a symbolic link.
-    pub(super) fn make_node(&mut self, name: &[u8], kind: Kind, rdev: u32) -> FsResult<Made> {
+    pub(super) fn make_node(&mut self, name: &[u8], kind: Kind, rdev: u32) -> Result<Made, Failed> {
         let parent = self.parent();
         let new = NewNode { kind, mode: MODE_MEANWHILE, rdev };
         self.make(name, |import, name| import.builder.mknod(parent, name, &new))
     }
 
     /// Sets the attributes of a node: the mode last except for the times, because writing needs
-    /// this process's mode. Removes inherited access lists that the source does not have.
+    /// this process's mode. Removes inherited access lists that the source does not have. Returns
+    /// what the caller may not set; the rest is set.
     pub(super) fn dress(
         &mut self,
         node: BulkNode,
         attr: &ImportAttr,
         xattrs: &Xattrs<'_>,
         inherits: bool,
-    ) -> FsResult<()> {
+    ) -> FsResult<Withheld> {
+        let mut withheld = Withheld::default();
         for list in [ACCESS, DEFAULT] {
             if inherits && xattrs.iter().all(|(name, _)| *name != list) {
                 self.builder.remove_list(node, list)?;
             }
         }
         for (name, value) in xattrs {
-            self.builder.setxattr(node, name, value)?;
+            let set = self.builder.setxattr(node, name, value);
+            withheld.take(set, || format!("the attribute {:?}", String::from_utf8_lossy(name)))?;
         }
-        self.builder.setattr(node, &Import::changes(attr))
+        self.set_attributes(node, &Import::changes(attr), &mut withheld)?;
+        Ok(withheld)
+    }
+
+    /// Sets attributes of a node, without the owner or the group that the caller may not give.
+    pub(super) fn set_attributes(
+        &mut self,
+        node: BulkNode,
+        changes: &SetAttr,
+        withheld: &mut Withheld,
+    ) -> FsResult<()> {
+        let refused = match self.builder.setattr(node, changes) {
+            Err(error) if is_refused(&error) => error,
+            done => return done,
+        };
+        let Some((uid, gid)) = changes.uid.zip(changes.gid) else { return Err(refused) };
+        match self.builder.setattr(node, &without_owner(changes, true)) {
+            Err(error) if is_refused(&error) => {
+                self.builder.setattr(node, &without_owner(changes, false))?;
+            }
+            done => done?,
+        }
+        withheld.take(Err(refused), || format!("the owner {uid}:{gid}"))
     }
 
     /// Marks a directory that was just made: until it has its attributes, it is unfinished.
@@ -108,7 +134,8 @@ impl Import<'_> {
 }
 
 /// What marks a directory that was made with this mode and group as unfinished. It keeps the bit by
-/// which what is made in it gets its group. `None`: the caller could not set that bit again.
+/// which what is made in it gets its group. `None`: the caller could not set that bit again, and the
+/// mode with which the directory was made marks it.
 fn unfinished(caller: &Caller, (mode, gid): (u32, u32)) -> Option<SetAttr> {
     let by_group = mode & SET_GID;
     let keeps = by_group == 0 || caller.is_root() || caller.may_be_in(gid);
@@ -159,7 +186,8 @@ mod tests {
             }
             import.items(items.as_bytes()).unwrap();
             import.show();
-            let marked = if is_member { 0o6700 } else { 0o2700 };
+            // Who is no member of the group could not set its bit again.
+            let marked = if is_member { 0o6700 } else { 0o3700 };
             for path in ["/team/a", "/team/a/sub"] {
                 assert_eq!(of(path), (marked, TEAM), "{path} {trusted} {is_member}");
             }
@@ -170,9 +198,71 @@ mod tests {
             let (mut again, _) =
                 Import::open(&fs, &user, b"/team/a", (true, None), trusted, &mut replies).unwrap();
             let top = fs.resolve(&user, b"/team/a", Follow::No).unwrap().node;
-            assert_eq!(again.is_unfinished(top), is_member);
+            assert!(again.is_unfinished(top), "{trusted} {is_member}");
             fs.forget(top, 1);
             again.close().unwrap();
         }
+    }
+
+    /// Regression: a file whose owner the caller may not set was not imported.
+    #[test]
+    fn what_the_caller_may_not_set_is_reported_and_the_rest_is_imported() {
+        let (fs, root) = (fresh::volume(), Caller::root());
+        let user = Caller { uid: 7, gid: 7, groups: vec![TEAM], ..Caller::root() };
+        let for_all = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+        fs.setattr(&root, NodeId::ROOT, &for_all).unwrap();
+        let of = |path: &str| {
+            let found = fs.resolve(&root, path.as_bytes(), Follow::No).unwrap();
+            fs.forget(found.node, 1);
+            (found.attr.mode & 0o7777, found.attr.uid, found.attr.gid, found.attr.mtime.0)
+        };
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut replies = Replies::new(Outgoing::for_tests(ours));
+        for round in ["new", "replaced"] {
+            let (mut import, _) =
+                Import::open(&fs, &user, b"/", (true, None), false, &mut replies).unwrap();
+            let attr = |gid| ImportAttr { mode: 0o6755, owner: Some((5, gid)), atime: 3, mtime: 4 };
+            let (xattrs, data) = (vec![(&b"trusted.x"[..], &b"value"[..])], round.as_bytes());
+            let mut items = Items::default();
+            for item in [
+                Item::File { name: b"f", attr: attr(5), xattrs, data, hold: 0 },
+                Item::File { name: b"g", attr: attr(TEAM), xattrs: Vec::new(), data, hold: 0 },
+                Item::Symlink { name: b"l", target: data, attr: attr(5), hold: 0 },
+                Item::Enter { name: b"d" },
+                Item::Leave { attr: attr(5), xattrs: Vec::new() },
+            ] {
+                items.push(&item);
+            }
+            import.items(items.as_bytes()).unwrap();
+            let wire::Answer::Imported { errors, more: 0 } = import.close().unwrap() else {
+                panic!("{round}")
+            };
+            drop(import);
+            let refused = "operation not permitted: only root";
+            let expected = [
+                ("f", format!("the attribute \"trusted.x\", the owner 5:5: {refused}")),
+                ("g", format!("the owner 5:{TEAM}: {refused}")),
+                ("l", format!("the owner 5:5: {refused}")),
+                ("d", format!("the owner 5:5: {refused}")),
+            ];
+            assert_eq!(errors.len(), expected.len(), "{errors:?}");
+            for (error, (name, without)) in errors.iter().zip(expected) {
+                assert_eq!(error.path.0, name.as_bytes());
+                let text = format!("imported without {without}");
+                assert!(error.message.starts_with(&text), "{error:?}");
+                assert_eq!((error.kind, &error.stop), (wire::FailureKind::Permission, &None));
+            }
+            // Nothing runs as the caller, whom the source does not name.
+            assert_eq!(of("/f"), (0o755, 7, 7, 4), "{round}");
+            assert_eq!(of("/g"), (0o755, 7, TEAM, 4), "{round}");
+            assert_eq!(of("/l").1, 7, "{round}");
+            assert_eq!(of("/d"), (0o755, 7, 7, 4), "{round}");
+            let found = fs.resolve(&root, b"/f", Follow::No).unwrap();
+            let mut bytes = [0; 20];
+            let length = fs.read(&root, found.node, 0, &mut bytes).unwrap();
+            fs.forget(found.node, 1);
+            assert_eq!(&bytes[..length], round.as_bytes());
+        }
+        assert_eq!(fs.status().unwrap().nodes, 0);
     }
 }

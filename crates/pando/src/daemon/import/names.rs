@@ -6,7 +6,8 @@ use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
 use inode::{Attr, FsError, Kind, NodeId};
 use wire::{Failure, FailureKind};
 
-use super::{Import, UNFINISHED_MODE, about, noted};
+use super::failed::{Failed, Withheld};
+use super::{DIRECTORY_MODE_MEANWHILE, Import, UNFINISHED_MODE, about, noted};
 
 impl Import<'_> {
     /// Refuses a directory that others could have put there, or could reach.
@@ -27,7 +28,9 @@ impl Import<'_> {
     /// Whether an import of the caller's made a directory, and ended before it finished it.
     pub(super) fn is_unfinished(&self, node: NodeId) -> bool {
         let attr = self.fs.getattr(&self.caller, node);
-        let is_marked = |attr: Attr| attr.mode & 0o7777 & !SET_GID == UNFINISHED_MODE;
+        let is_marked = |attr: Attr| {
+            [UNFINISHED_MODE, DIRECTORY_MODE_MEANWHILE].contains(&(attr.mode & 0o7777 & !SET_GID))
+        };
         attr.is_ok_and(|attr| attr.uid == self.caller.uid && is_marked(attr))
     }
 
@@ -86,14 +89,15 @@ impl Import<'_> {
         let (node, inherits) = (level.node, level.inherits);
         let xattrs: Vec<(&[u8], &[u8])> =
             xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-        if let Err(error) = self.dress(node, &attr, &xattrs, inherits) {
-            self.failed(b"", &error);
+        match self.dress(node, &attr, &xattrs, inherits) {
+            Ok(withheld) => self.withheld(b"", &withheld),
+            Err(error) => self.failed(b"", error),
         }
         self.fs.invalidate_node(node.id());
     }
 
     /// Gives a node another name, in the current directory.
-    pub(super) fn link(&mut self, target: BulkNode, name: &[u8]) -> FsResult<BulkNode> {
+    pub(super) fn link(&mut self, target: BulkNode, name: &[u8]) -> Result<BulkNode, Failed> {
         self.builder.flush()?;
         let target = self.builder.node(target)?;
         let parent = self.builder.node(self.parent())?;
@@ -109,7 +113,7 @@ impl Import<'_> {
             let made = import.fs.link(&import.caller, target, parent, name)?;
             Ok(BulkNode::of(made.node))
         })?;
-        let made = self.settle(made, name, Ok(()))?;
+        let made = self.settle(made, name, Ok(Withheld::default()))?;
         self.fs.invalidate_attributes(target);
         Ok(made)
     }

@@ -4,7 +4,7 @@
 //!
 //! A hidden name has the number of the daemon that made it, and a number of its own. One with the
 //! number of another daemon is left of a daemon that was killed: a volume has one daemon at a time.
-//! An import that lists the directory removes it.
+//! An import that lists the directory, or replaces a single file in it, removes it.
 //!
 //! Below a hidden directory, and in a directory that this import made, nobody else has seen what is
 //! replaced. It is removed before, so that drafts replace drafts, and so that nothing of another
@@ -19,12 +19,16 @@ use inode::{FsError, Kind, NodeId};
 
 use wire::Failure;
 
+use super::failed::{Failed, Withheld};
 use super::{Begun, Import, Made};
 use crate::daemon::list;
 use crate::daemon::replies::Replies;
 
 /// How hidden names begin; the numbers of the daemon and of the name follow.
 const HIDDEN: &str = ".pando-import-new.";
+
+/// How many hidden names are tried. Other users may have made some of them.
+const NAMES_TRIED: usize = 1000;
 
 impl<'a> Import<'a> {
     /// Makes something in the current directory. If the name is taken, it is made under another
@@ -33,11 +37,11 @@ impl<'a> Import<'a> {
         &mut self,
         name: &[u8],
         make: impl Fn(&mut Import<'a>, &[u8]) -> FsResult<BulkNode>,
-    ) -> FsResult<Made> {
+    ) -> Result<Made, Failed> {
         let parent = self.parent();
         match make(self, name) {
             Err(FsError::Exists) => {}
-            made => return made.map(|node| Made { node, parent, hidden: None }),
+            made => return Ok(Made { node: made?, parent, hidden: None }),
         }
         let at = self.builder.node(parent)?;
         let old = self.fs.lookup(&self.caller, at, name)?;
@@ -47,29 +51,41 @@ impl<'a> Import<'a> {
             self.fs.unlink(&self.caller, at, name)?;
             // Its other names show the new link count.
             self.fs.invalidate_attributes(old.node);
-            return make(self, name).map(|node| Made { node, parent, hidden: None });
+            return Ok(Made { node: make(self, name)?, parent, hidden: None });
         }
         if old.attr.kind == Kind::Directory {
-            return Err(FsError::IsDirectory);
+            return Err(FsError::IsDirectory.into());
         }
-        let hidden = hidden_name();
-        make(self, &hidden).map(|node| Made { node, parent, hidden: Some(hidden) })
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let hidden = hidden_name();
+            return match make(self, &hidden) {
+                Ok(node) => Ok(Made { node, parent, hidden: Some(hidden) }),
+                Err(FsError::Exists) if tried < NAMES_TRIED => continue,
+                Err(error) => Err(Failed { error, replaces: true }),
+            };
+        }
     }
 
-    /// Gives what was made its name, or removes it if it is not complete.
+    /// Gives what was made its name, or removes it if it is not complete. It is complete without
+    /// what the caller may not set, which is reported.
     #[expect(clippy::needless_pass_by_value, reason = "what was made is settled once")]
     pub(super) fn settle(
         &mut self,
         made: Made,
         name: &[u8],
-        done: FsResult<()>,
-    ) -> FsResult<BulkNode> {
-        let shown = done.and_then(|()| self.shown(&made, name));
+        done: FsResult<Withheld>,
+    ) -> Result<BulkNode, Failed> {
+        let shown = done.and_then(|withheld| self.shown(&made, name).map(|()| withheld));
         match shown {
-            Ok(()) => Ok(made.node),
+            Ok(withheld) => {
+                self.withheld(name, &withheld);
+                Ok(made.node)
+            }
             Err(error) => {
                 self.discard(&made, name);
-                Err(error)
+                Err(Failed { error, replaces: made.hidden.is_some() })
             }
         }
     }
@@ -125,6 +141,21 @@ impl<'a> Import<'a> {
         })?;
         self.remove_left(node, &left);
         Ok(())
+    }
+
+    /// Removes what a daemon left in a directory that is not listed otherwise.
+    pub(super) fn sweep(&self, directory: NodeId) {
+        let mut left = Vec::new();
+        let listed = self.fs.readdir(&self.caller, directory, 0, &mut |entry| {
+            if is_left(entry.name) {
+                left.push(entry.name.to_vec());
+            }
+            fs::WalkControl::Continue
+        });
+        if let Err(error) = listed {
+            tracing::debug!(%error, "what a daemon left is not looked for");
+        }
+        self.remove_left(directory, &left);
     }
 
     /// Removes hidden names that a daemon left in a directory, as far as the caller may.
@@ -322,6 +353,51 @@ mod tests {
         drop(import);
         assert_eq!(text(&fs, "/a/f"), b"text");
         fs.resolve(&root, b"/a/closed/f", Follow::No).unwrap_err();
+        assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+
+    /// Regression: a hidden name that somebody else had made ended the import of the file.
+    #[test]
+    fn another_hidden_name_is_taken_where_one_is_in_use() {
+        let (fs, root) = (fresh::volume(), Caller::root());
+        let mut import = open(&fs, &root, b"/").0;
+        assert_eq!(done(&mut import, &[file(b"f", b"old")]), 0);
+        let own = String::from_utf8(hidden_name()).unwrap();
+        let (stem, number) = own.rsplit_once('.').unwrap();
+        let first: u64 = number.parse().unwrap();
+        // Other tests may take some of them.
+        let new = NewNode { kind: Kind::File, mode: 0o600, rdev: 0 };
+        for number in first..first + 100 {
+            let name = format!("{stem}.{number}");
+            let made = fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).unwrap();
+            fs.forget(made.node, 1);
+        }
+        assert_eq!(done(&mut import, &[file(b"f", b"new")]), 0);
+        assert_eq!(text(&fs, "/f"), b"new");
+        import.close().unwrap();
+        drop(import);
+        assert_eq!(names(&fs).len(), 101);
+        assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+
+    /// An import of one file lists no directory. It removes what a killed daemon left beside it.
+    #[test]
+    fn an_import_of_one_file_removes_what_is_left_beside_it() {
+        let (fs, root) = (fresh::volume(), Caller::root());
+        let new = NewNode { kind: Kind::File, mode: 0o600, rdev: 0 };
+        for name in [&b"f"[..], b".pando-import-new.0123456789abcdef.5"] {
+            let made = fs.mknod(&root, NodeId::ROOT, name, &new).unwrap();
+            fs.forget(made.node, 1);
+        }
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut replies = Replies::new(Outgoing::for_tests(ours));
+        let opened = Import::open(&fs, &root, b"/f", (false, None), true, &mut replies);
+        let mut import = opened.unwrap().0;
+        assert_eq!(names(&fs), ["f"]);
+        assert_eq!(done(&mut import, &[file(b"any", b"new")]), 0);
+        import.close().unwrap();
+        drop(import);
+        assert_eq!((text(&fs, "/f"), names(&fs).len()), (b"new".to_vec(), 1));
         assert_eq!(fs.status().unwrap().nodes, 0);
     }
 }
