@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use device::sync::Mutex;
 
-use crate::coordinator::{Coordinator, Error, Lease, Put, Result};
+use crate::coordinator::{Coordinator, Error, Item, Lease, Put, Result};
 use crate::values::{Advertised, Owner, owner_key, server_key};
 
 /// A server's part in the decisions about volumes.
@@ -93,7 +93,8 @@ impl Campaign {
     }
 
     /// Keeps the lease, or begins one, and asks for each volume that another server does not have.
-    /// After an error the standings stay as they were, unless another server has this one's name.
+    /// After an error the standings stay as they were, unless another server has this one's name. A
+    /// record of a volume that cannot be read is not deleted, and is reported when all else is done.
     pub fn step(&self) -> Result<()> {
         let lease = match self.lease() {
             // Another server has this one's name, so nothing is this one's any more.
@@ -106,6 +107,7 @@ impl Campaign {
             lease => lease?,
         };
         let volumes: Vec<_> = self.state.lock().volumes.keys().copied().collect();
+        let mut unread = Ok(());
         for volume in volumes {
             let standing = match self.ask(&volume, lease) {
                 // The next step begins another lease.
@@ -116,7 +118,8 @@ impl Campaign {
                 // The answer may be lost, and the name made.
                 Err(error) => {
                     self.state.lock().owed.insert(volume);
-                    return Err(error);
+                    unread = unread.and(of_one_volume(Err(error))?);
+                    continue;
                 }
                 Ok(standing) => standing,
             };
@@ -129,7 +132,7 @@ impl Campaign {
                 state.owed.insert(volume);
             }
         }
-        self.give_back_owed()
+        unread.and(self.give_back_owed())
     }
 
     /// Gives back what this server has and does not want.
@@ -139,7 +142,11 @@ impl Campaign {
             let unwanted = state.owed.iter().filter(|volume| !state.volumes.contains_key(*volume));
             unwanted.copied().collect()
         };
-        owed.iter().try_for_each(|volume| self.give_back(volume))
+        let mut unread = Ok(());
+        for volume in &owed {
+            unread = unread.and(of_one_volume(self.give_back(volume))?);
+        }
+        unread
     }
 
     /// The lease, which lives.
@@ -186,7 +193,7 @@ impl Campaign {
         match self.coordinator.put_if_absent(&key, &own.encode(), Some(lease))? {
             Put::Made(_) => Ok(Standing::Ours),
             Put::Exists(item) => {
-                let owner = Owner::decode(&item.value)?;
+                let owner = owner_in(&item)?;
                 if owner != own {
                     return Ok(Standing::Theirs(owner));
                 }
@@ -217,13 +224,23 @@ impl Campaign {
     }
 
     fn give_back(&self, volume: &[u8; 16]) -> Result<()> {
+        // Before the question: a name that another thread makes meanwhile stays owed.
+        self.state.lock().owed.remove(volume);
+        let given = self.remove_own(volume);
+        if given.is_err() {
+            self.state.lock().owed.insert(*volume);
+        }
+        given
+    }
+
+    /// Removes the name of a volume if this server has it.
+    fn remove_own(&self, volume: &[u8; 16]) -> Result<()> {
         let key = owner_key(volume);
         if let Some(item) = self.coordinator.get(&key)?
-            && Owner::decode(&item.value).is_ok_and(|owner| self.is_own(&owner))
+            && self.is_own(&owner_in(&item)?)
         {
             self.coordinator.remove(&key, item.revision)?;
         }
-        self.state.lock().owed.remove(volume);
         Ok(())
     }
 
@@ -246,6 +263,20 @@ impl Campaign {
     /// Who owns a volume, by the coordinator's word now.
     pub fn owner(&self, volume: &[u8; 16]) -> Result<Option<Owner>> {
         let item = self.coordinator.get(&owner_key(volume))?;
-        item.map(|item| Owner::decode(&item.value)).transpose()
+        item.as_ref().map(owner_in).transpose()
+    }
+}
+
+/// The owner that a record of the coordinator names.
+fn owner_in(item: &Item) -> Result<Owner> {
+    Owner::decode(&item.value).map_err(|error| Error::Foreign(format!("{}: {error}", item.key)))
+}
+
+/// Separates an error that concerns one volume alone, a record that cannot be read, from those that
+/// end a step.
+fn of_one_volume(done: Result<()>) -> Result<Result<()>> {
+    match done {
+        Err(error @ Error::Foreign(_)) => Ok(Err(error)),
+        done => done.map(Ok),
     }
 }

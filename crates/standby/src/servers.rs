@@ -118,21 +118,19 @@ impl Standby {
 
     /// Keeps the lease, and reports where volumes are that are not served here.
     fn keep(&self, volumes: &[Volume], on_step: &OnStep) {
-        let mut failed = false;
+        let mut failed = None;
         // To the end of the last volume: another server would take one over while it is closed.
         while !self.ended.load(Ordering::SeqCst) {
             match self.campaign.step() {
-                Ok(()) if std::mem::take(&mut failed) => tracing::info!("etcd answers again"),
+                Ok(()) if failed.take().is_some() => tracing::info!("etcd answers again"),
                 Ok(()) | Err(Error::LeaseEnded) => {}
-                Err(error @ Error::Refused(_)) if !std::mem::replace(&mut failed, true) => {
-                    let effect = "this server takes over nothing until its name is free";
-                    tracing::error!(%error, "{effect}");
+                Err(error) => {
+                    // Each kind once.
+                    let kind = Some(std::mem::discriminant(&error));
+                    if std::mem::replace(&mut failed, kind) != kind {
+                        report(&error);
+                    }
                 }
-                // What is served continues: the store decides whose it is.
-                Err(error) if !std::mem::replace(&mut failed, true) => {
-                    tracing::warn!(%error, "etcd does not answer: no server takes a volume over");
-                }
-                Err(_) => {}
             }
             self.stepped.1.notify_all();
             for (name, volume) in volumes {
@@ -206,6 +204,21 @@ impl Threads {
         if let Err(error) = self.standby.campaign.end() {
             tracing::warn!(%error, "others wait until the lease of this server ends");
         }
+    }
+}
+
+/// Reports why a step of the campaign failed, and what that means.
+fn report(error: &Error) {
+    match error {
+        Error::Refused(_) => {
+            tracing::error!(%error, "this server takes over nothing until its name is free");
+        }
+        Error::Foreign(_) => {
+            let effect = "no server takes a volume over whose record in etcd cannot be read";
+            tracing::error!(%error, "{effect}");
+        }
+        // What is served continues: the store decides whose it is.
+        _ => tracing::warn!(%error, "etcd does not answer: no server takes a volume over"),
     }
 }
 

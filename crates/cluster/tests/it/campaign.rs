@@ -1,4 +1,4 @@
-//! A campaign whose coordinator fails once.
+//! A campaign whose coordinator fails once, or has a record that cannot be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -129,4 +129,67 @@ fn a_volume_that_is_wanted_again_is_kept() {
         assert_eq!(one.standing(&VOLUME), Standing::Ours);
         assert!(names.items.lock().contains_key(&owner_key(&VOLUME)));
     }
+}
+
+/// Regression: a record that cannot be read stopped the questions about all later volumes, and what
+/// was owed was kept for the length of the lease.
+#[test]
+fn a_record_that_cannot_be_read_stops_nothing_else_and_stays() {
+    const BAD: [u8; 16] = [1; 16];
+    const OWED_BAD: [u8; 16] = [2; 16];
+    let names = Arc::new(Names::default());
+    let one = campaign(&names, "one");
+    let owed = [OWED_BAD, [3; 16], [4; 16]];
+    owed.iter().for_each(|volume| one.enter(*volume));
+    one.step().expect("it answers");
+    for volume in &owed {
+        *names.failing.lock() = Some(Failing::Get);
+        one.leave(volume).expect_err("no answer");
+    }
+    let damage = |volume| {
+        let (key, value) = (owner_key(volume), b"{".to_vec());
+        let item = Item { key: key.clone(), value, revision: 1, lease: None };
+        names.items.lock().insert(key, item)
+    };
+    let intact = damage(&OWED_BAD).expect("it is owed");
+    damage(&BAD);
+    [BAD, VOLUME].iter().for_each(|volume| one.enter(*volume));
+    for _ in 0..2 {
+        let error = one.step().expect_err("two records cannot be read");
+        assert!(matches!(&error, Error::Foreign(what) if what.contains(&owner_key(&BAD))));
+        assert_eq!(
+            (one.standing(&VOLUME), one.standing(&BAD)),
+            (Standing::Ours, Standing::Unknown)
+        );
+        let mut left: Vec<_> = names.items.lock().keys().cloned().collect();
+        left.retain(|key| key.contains("/volumes/"));
+        assert_eq!(left, [BAD, OWED_BAD, VOLUME].map(|volume| owner_key(&volume)));
+    }
+    // What is owed is given back when its record can be read again.
+    names.items.lock().insert(owner_key(&OWED_BAD), intact);
+    names.items.lock().remove(&owner_key(&BAD));
+    one.step().expect("all can be read");
+    assert_eq!(one.standing(&BAD), Standing::Ours);
+    assert!(!names.items.lock().contains_key(&owner_key(&OWED_BAD)));
+}
+
+/// Regression: a record that could not be read ended what was owed.
+#[test]
+fn a_volume_is_owed_until_its_record_can_be_read() {
+    let names = Arc::new(Names::default());
+    let one = campaign(&names, "one");
+    one.enter(VOLUME);
+    one.step().expect("it answers");
+    let key = owner_key(&VOLUME);
+    let set = |value: &[u8]| {
+        let mut items = names.items.lock();
+        let item = items.get_mut(&key).expect("it was made");
+        std::mem::replace(&mut item.value, value.to_vec())
+    };
+    let value = set(b"{");
+    let error = one.leave(&VOLUME).expect_err("it cannot be read");
+    assert!(matches!(error, Error::Foreign(_)), "{error}");
+    set(&value);
+    one.step().expect("it answers");
+    assert!(!names.items.lock().contains_key(&key));
 }

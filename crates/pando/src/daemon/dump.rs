@@ -35,8 +35,8 @@ impl<'a> Reserved<'a> {
     fn beside(staged: &'a Staged, taken: &BTreeSet<u64>) -> Reserved<'a> {
         let mut reserved = staged.dumps().lock();
         let is_free = |number: &u64| !taken.contains(number) && !reserved.contains(number);
-        // There are not as many snapshots as numbers.
-        let number = (1..=u64::MAX).find(is_free).unwrap_or_default();
+        let number = (1..=u64::MAX).find(is_free);
+        let number = number.expect("invariant: there are fewer snapshots than numbers");
         reserved.insert(number);
         Reserved { staged, number }
     }
@@ -59,7 +59,7 @@ struct Taken<'a> {
 impl<'a> Taken<'a> {
     fn take(server: &'a Server, caller: &'a Caller, dir: NodeId) -> Result<Taken<'a>, FsError> {
         let fs = server.fs();
-        let mut taken = delete_left(server, caller, dir);
+        let mut taken = delete_left(server, caller, dir)?;
         for _ in 0..TRIES_MAX {
             let reserved = Reserved::beside(server.staged(), &taken);
             let name = [PREFIX, reserved.number.to_string().as_bytes()].concat();
@@ -86,9 +86,9 @@ impl Drop for Taken<'_> {
 
 /// Deletes what dumps left that were cut off with their daemon. Returns the numbers that are taken:
 /// some cannot be deleted, as those that are held.
-fn delete_left(server: &Server, caller: &Caller, dir: NodeId) -> BTreeSet<u64> {
+fn delete_left(server: &Server, caller: &Caller, dir: NodeId) -> Result<BTreeSet<u64>, FsError> {
     let fs = server.fs();
-    let listed = fs.snapshot_list(caller, dir).unwrap_or_default();
+    let listed = fs.snapshot_list(caller, dir)?;
     // Dumps in the list were reserved before.
     let under_way = server.staged().dumps().lock().clone();
     let (mut taken, mut deleted) = (BTreeSet::new(), 0);
@@ -110,7 +110,7 @@ fn delete_left(server: &Server, caller: &Caller, dir: NodeId) -> BTreeSet<u64> {
             Err(error) => tracing::info!(%error, "the snapshot of an earlier dump stays"),
         }
     }
-    taken
+    Ok(taken)
 }
 
 /// The number in the name of a dump's snapshot.

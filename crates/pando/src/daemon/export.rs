@@ -41,6 +41,9 @@ const LEVELS_MAX: usize = 65_536;
 
 const TOO_DEEP: &str = "an export is at most 65,536 directories deep";
 
+const CUT: &str = "it was removed, or replaced by a rollback, while it was exported: the rest of it is \
+                   missing";
+
 /// Sends a part of the answer.
 pub(super) type Send<'a> = &'a mut dyn FnMut(Body) -> Result<(), Failure>;
 
@@ -155,14 +158,35 @@ impl Walk<'_> {
     }
 
     fn unread(&mut self, name: &[u8], error: &FsError) -> Result<(), Failure> {
+        let is_gone = matches!(error, FsError::NotFound | FsError::Stale);
+        if is_gone && self.is_directory_gone() {
+            return self.cut(error);
+        }
         // It was removed since its directory was read. From a snapshot nothing is removed: there an
         // entry points to what is lost.
-        let is_gone = matches!(error, FsError::NotFound | FsError::Stale);
         if is_gone && !self.is_in_snapshot() {
             return Ok(());
         }
         let (kind, message) = (FailureKind::from(error), error.to_string());
         self.push(&ExportItem::Unread { name, kind, message: &message })
+    }
+
+    /// Whether the current directory does not exist any more. A rollback, or the deletion of a
+    /// snapshot, takes everything below a directory at once.
+    fn is_directory_gone(&self) -> bool {
+        let level = self.levels.last();
+        level.is_some_and(|level| {
+            matches!(self.fs.getattr(self.caller, level.node), Err(FsError::Stale))
+        })
+    }
+
+    /// Reports that what follows in the current directory is missing, and leaves it out.
+    fn cut(&mut self, error: &FsError) -> Result<(), Failure> {
+        let Some(level) = self.levels.last_mut() else { return Ok(()) };
+        level.next = None;
+        let names = std::mem::take(&mut level.names);
+        self.waiting_bytes -= names.iter().map(Vec::len).sum::<usize>();
+        self.push(&ExportItem::Unread { name: b"", kind: FailureKind::from(error), message: CUT })
     }
 
     /// Enters a subdirectory, sends the next entries of the current directory, or leaves it.
@@ -436,127 +460,4 @@ fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fmt::Write as _;
-
-    use format::key;
-
-    use super::*;
-    use crate::daemon::fresh;
-
-    #[test]
-    fn a_directory_that_is_too_deep_is_reported_and_the_rest_is_exported() {
-        let (fs, root) = (fresh::volume(), Caller::root());
-        let make = |parent, name: &[u8]| {
-            let node = fs.mkdir(&root, parent, name, 0o755).unwrap().node;
-            fs.forget(node, 1);
-            node
-        };
-        let deep = make(make(NodeId::ROOT, b"a"), b"b");
-        make(make(deep, b"c"), b"d");
-        make(deep, b"e");
-        make(NodeId::ROOT, b"f");
-        let sent = |levels_max| {
-            let (mut entered, mut unread) = (Vec::new(), Vec::new());
-            let mut send = |body| {
-                let Body::Exported(Bytes(items)) = body else { panic!("{body:?}") };
-                let mut items = &items[..];
-                while let Some(item) = ExportItem::next(&mut items) {
-                    match item.unwrap() {
-                        ExportItem::Enter { name, .. } => entered.push(name.to_vec()),
-                        ExportItem::Unread { name, message, .. } => {
-                            assert!(message.contains(TOO_DEEP), "{message}");
-                            unread.push(name.to_vec());
-                        }
-                        ExportItem::Leave => {}
-                        other => panic!("{other:?}"),
-                    }
-                }
-                Ok(())
-            };
-            let bounds = (levels_max, Links::new(usize::MAX, None));
-            export_within(&fs, (&root, b"/"), bounds, &mut send, || ()).unwrap();
-            entered.sort();
-            (entered.join(&b' '), unread.join(&b' '))
-        };
-        assert_eq!(sent(3), (b" a b f".to_vec(), b"c e".to_vec()));
-        assert_eq!(sent(4), (b" a b c e f".to_vec(), b"d".to_vec()));
-        assert_eq!(sent(5), (b" a b c d e f".to_vec(), Vec::new()));
-        assert_eq!(fs.status().unwrap().nodes, 0);
-    }
-
-    /// Nothing is removed from a snapshot: a directory that is lost in one is reported.
-    #[test]
-    fn an_entry_of_a_snapshot_that_points_to_nothing_is_reported() {
-        let (fs, root) = (fresh::volume(), Caller::root());
-        let lost = fs.mkdir(&root, NodeId::ROOT, b"lost", 0o755).unwrap().node;
-        let snapshot = fs.snapshot_create(&root, NodeId::ROOT, b"s").unwrap();
-        let ino = fs.place(lost).unwrap().1;
-        let mut batch = store::Batch::new();
-        let tree = fs.subvol(snapshot.subvol).unwrap().tree();
-        batch.delete(tree, &key::directory(ino, key::Part::Attributes));
-        fs.store.commit(&batch).unwrap();
-        let mut unread = Vec::new();
-        let mut send = |body| {
-            let Body::Exported(Bytes(items)) = body else { panic!("{body:?}") };
-            let mut items = &items[..];
-            while let Some(item) = ExportItem::next(&mut items) {
-                if let ExportItem::Unread { name, .. } = item.unwrap() {
-                    unread.push(name.to_vec());
-                }
-            }
-            Ok(())
-        };
-        let bounds = (LEVELS_MAX, Links::new(usize::MAX, None));
-        export_within(&fs, (&root, b"/.snapshots/s"), bounds, &mut send, || ()).unwrap();
-        assert_eq!(unread, [b"lost"]);
-    }
-
-    #[test]
-    fn names_of_files_beyond_the_bound_are_files_of_their_own() {
-        let (fs, root) = (fresh::volume(), Caller::root());
-        let [a, b, c] = [b"a", b"b", b"c"].map(|name| {
-            let node = fs.mkdir(&root, NodeId::ROOT, name, 0o755).unwrap().node;
-            fs.forget(node, 1);
-            node
-        });
-        for name in [b"x", b"y"] {
-            let new = fs::NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-            let node = fs.mknod(&root, a, name, &new).unwrap().node;
-            for dir in [b, c] {
-                fs.link(&root, node, dir, name).unwrap();
-                fs.forget(node, 1);
-            }
-            fs.forget(node, 1);
-        }
-        let sent = |memory| {
-            let mut sent = String::new();
-            let mut send = |body| {
-                let Body::Exported(Bytes(items)) = body else { panic!("{body:?}") };
-                let mut items = &items[..];
-                while let Some(item) = ExportItem::next(&mut items) {
-                    match item.unwrap() {
-                        ExportItem::File { name, attr, .. } => {
-                            let name = name.escape_ascii();
-                            write!(sent, "{name}{} ", attr.nlink).unwrap();
-                        }
-                        ExportItem::Link { name, .. } => {
-                            write!(sent, "={} ", name.escape_ascii()).unwrap();
-                        }
-                        _ => {}
-                    }
-                }
-                Ok(())
-            };
-            let bounds = (LEVELS_MAX, Links::new(memory, None));
-            export_within(&fs, (&root, b"/"), bounds, &mut send, || ()).unwrap();
-            sent
-        };
-        assert_eq!(sent(usize::MAX), "x3 y3 =x =y =x =y ");
-        // Once all names of the first were sent, there is space for another one.
-        let one = wire::remembered_bytes("a/x".len());
-        assert_eq!(sent(one), "x3 y0 =x y0 =x y3 ");
-        assert_eq!(sent(2 * one), "x3 y3 =x =y =x =y ");
-        assert_eq!(sent(one - 1), "x0 y0 x0 y0 x0 y0 ");
-    }
-}
+mod tests;

@@ -160,6 +160,13 @@ impl Searching<'_, '_> {
                 if self.quit || self.cancel.load(Ordering::Relaxed) {
                     return;
                 }
+                let place = match place {
+                    Ok(place) => place,
+                    Err(failure) => {
+                        self.skip(failure);
+                        continue;
+                    }
+                };
                 match self.one(&place.path, &place.shown, &reaching, prune.as_ref()) {
                     Ok(()) => {}
                     // A snapshot that went away, or does not hold the path.

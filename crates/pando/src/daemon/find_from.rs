@@ -36,6 +36,8 @@ pub(super) struct Places<'a> {
     path: &'a [u8],
     shown: &'a [u8],
     first: Option<SearchRoot>,
+    /// Directories whose snapshots cannot be read.
+    failures: std::vec::IntoIter<Failure>,
     snapshots: std::vec::IntoIter<InSnapshot>,
 }
 
@@ -52,7 +54,7 @@ struct InSnapshot {
 
 impl Places<'_> {
     /// The path in a snapshot; `None`: it was deleted since it was listed.
-    fn place(&self, snapshot: &InSnapshot) -> Option<SearchRoot> {
+    fn place(&self, snapshot: &InSnapshot) -> FsResult<Option<SearchRoot>> {
         let (fs, directory) = (self.fs, components(self.path));
         let (above, below) = directory.split_at(snapshot.above);
         let subvol = SubvolId(snapshot.subvol);
@@ -61,28 +63,52 @@ impl Places<'_> {
             let path = in_removed(fs, subvol, below);
             (path, shown_in(fs, self.shown, &directory, &number, below))
         } else {
-            let name = fs.snapshot_info(subvol).ok()?.name;
+            let name = match fs.snapshot_info(subvol) {
+                Err(error) if is_absence(&error) => return Ok(None),
+                info => info?.name,
+            };
             let path = inside(fs, &directory, above.len(), &name, b"");
             (path, shown_in(fs, self.shown, below, &name, below))
         };
-        Some(SearchRoot { path, shown, optional: true })
+        Ok(Some(SearchRoot { path, shown, optional: true }))
     }
 }
 
 impl Iterator for Places<'_> {
-    type Item = SearchRoot;
+    type Item = Result<SearchRoot, Failure>;
 
-    fn next(&mut self) -> Option<SearchRoot> {
+    fn next(&mut self) -> Option<Result<SearchRoot, Failure>> {
         if let Some(first) = self.first.take() {
-            return Some(first);
+            return Some(Ok(first));
+        }
+        if let Some(failure) = self.failures.next() {
+            return Some(Err(failure));
         }
         loop {
             let next = self.snapshots.next()?;
-            if let Some(place) = self.place(&next) {
-                return Some(place);
+            match self.place(&next) {
+                Ok(None) => {}
+                Ok(Some(place)) => return Some(Ok(place)),
+                Err(error) => return Some(Err(about(error, self.shown))),
             }
         }
     }
+}
+
+/// Whether a directory or a snapshot is not there for the caller. Any other error is a reason for
+/// which something was not searched.
+fn is_absence(error: &FsError) -> bool {
+    matches!(
+        error,
+        FsError::NotFound
+            | FsError::NotDirectory
+            | FsError::Stale
+            | FsError::AccessDenied
+            | FsError::NotPermitted(_)
+            | FsError::RootOnly(_)
+            | FsError::NameTooLong
+            | FsError::Loop
+    )
 }
 
 /// The places that one argument means. Those found when `cancel` is set are all there are.
@@ -95,7 +121,8 @@ pub(super) fn places<'a>(
 ) -> Result<Places<'a>, Failure> {
     let (path, shown) = (&from.path.0[..], &from.shown.0[..]);
     let one = |path: Vec<u8>| Some(SearchRoot { path, shown: shown.to_vec(), optional: false });
-    let mut places = Places { fs, path, shown, first: None, snapshots: Vec::new().into_iter() };
+    let (failures, snapshots) = (Vec::new().into_iter(), Vec::new().into_iter());
+    let mut places = Places { fs, path, shown, first: None, failures, snapshots };
     let follow = follow(fs, caller, path, find);
     match node(fs, caller, path, follow) {
         Ok(_) => places.first = one(path.to_vec()),
@@ -124,10 +151,12 @@ pub(super) fn places<'a>(
             let failure = Failure::new(FailureKind::Invalid, message).at(shown);
             return Err(failure.hint("search in one snapshot, as DIR@SNAPSHOT"));
         }
-        let snapshots = of_snapshots(fs, caller, path, cancel);
-        if places.first.is_none() && snapshots.is_empty() {
+        let (snapshots, errors) = of_snapshots(fs, caller, path, cancel);
+        if places.first.is_none() && snapshots.is_empty() && errors.is_empty() {
             return Err(about(FsError::NotFound, shown));
         }
+        let failures: Vec<_> = errors.into_iter().map(|error| about(error, shown)).collect();
+        places.failures = failures.into_iter();
         places.snapshots = snapshots.into_iter();
     }
     Ok(places)
@@ -192,7 +221,11 @@ pub(super) fn in_snapshot(
     path: &[u8],
     follow: Follow,
 ) -> FsResult<Option<Vec<u8>>> {
-    snapshot_that_exists(fs, caller, path, &mut |path| node(fs, caller, path, follow).is_ok())
+    snapshot_that_exists(fs, caller, path, &mut |path| match node(fs, caller, path, follow) {
+        Ok(_) => Ok(true),
+        Err(error) if is_absence(&error) => Ok(false),
+        Err(error) => Err(error),
+    })
 }
 
 /// The first path of those that `DIR@SNAPSHOT` may mean which `exists`.
@@ -200,14 +233,15 @@ fn snapshot_that_exists(
     fs: &Volume,
     caller: &Caller,
     path: &[u8],
-    exists: &mut dyn FnMut(&[u8]) -> bool,
+    exists: &mut dyn FnMut(&[u8]) -> FsResult<bool>,
 ) -> FsResult<Option<Vec<u8>>> {
     let signs = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@');
     let mut left = WALKED_MAX;
     // `None`: too much was walked.
     let mut try_path = |candidate: Vec<u8>, names: usize| {
-        left = left.checked_sub(names + 1)?;
-        Some(exists(&candidate).then_some(candidate))
+        let Some(remaining) = left.checked_sub(names + 1) else { return Ok(None) };
+        left = remaining;
+        exists(&candidate).map(|exists| Some(exists.then_some(candidate)))
     };
     for (at, _) in signs.take(SIGNS_MAX) {
         let behind = &path[at + 1..];
@@ -219,7 +253,7 @@ fn snapshot_that_exists(
         let directory = components(&path[..at]);
         let names = directory.len() + components(rest).len();
         for above in (0..=directory.len()).rev() {
-            match try_path(inside(fs, &directory, above, snapshot, rest), names) {
+            match try_path(inside(fs, &directory, above, snapshot, rest), names)? {
                 Some(None) => {}
                 found => return Ok(found.flatten()),
             }
@@ -228,7 +262,7 @@ fn snapshot_that_exists(
         let removed = removed_on(fs, caller, &directory, snapshot, WALKED_MAX)?;
         for (number, above) in removed.into_iter().rev() {
             let candidate = [&in_removed(fs, number, &directory[above..])[..], rest].concat();
-            match try_path(candidate, names) {
+            match try_path(candidate, names)? {
                 Some(None) => {}
                 found => return Ok(found.flatten()),
             }
@@ -238,8 +272,7 @@ fn snapshot_that_exists(
 }
 
 /// The snapshots with a name, of removed directories that were on a way, or at its end, the oldest
-/// first. Each comes with the number of names of its directory. Those that cannot be listed are as
-/// if there were none, except where that takes too many steps.
+/// first. Each comes with the number of names of its directory.
 fn removed_on(
     fs: &Volume,
     caller: &Caller,
@@ -262,8 +295,9 @@ fn removed_on(
     });
     match listed {
         Ok(()) => Ok(found),
-        Err(error @ FsError::Busy(_)) => Err(error),
-        Err(_) => Ok(Vec::new()),
+        // The caller may list none of them.
+        Err(error) if is_absence(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
 }
 
@@ -282,36 +316,49 @@ fn in_removed(fs: &Volume, snapshot: SubvolId, below: &[&[u8]]) -> Vec<u8> {
     path
 }
 
-/// Every snapshot of a path and of the directories above, from the oldest. It includes every
-/// snapshot of a removed directory that was there, above or below. A directory that the path passes
-/// more than once is asked once, so that there are no more than snapshots in the volume.
-fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) -> Vec<InSnapshot> {
+/// Every snapshot of a path and of the directories above, from the oldest, and why some cannot be
+/// listed. It includes every snapshot of a removed directory that was there, above or below. A
+/// directory that the path passes more than once is asked once, so that there are no more than
+/// snapshots in the volume.
+fn of_snapshots(
+    fs: &Volume,
+    caller: &Caller,
+    path: &[u8],
+    cancel: &AtomicBool,
+) -> (Vec<InSnapshot>, Vec<FsError>) {
     let directory = components(path);
     let is_cancelled = || cancel.load(Ordering::Relaxed);
-    let (mut found, mut asked) = (Vec::new(), BTreeSet::new());
+    let (mut found, mut errors, mut asked) = (Vec::new(), Vec::new(), BTreeSet::new());
+    // A directory that the caller may not list shows nothing of its snapshots.
+    let mut note = |listed: FsResult<()>| {
+        errors.extend(listed.err().filter(|error| !is_absence(error) && !is_cancelled()));
+    };
     for above in (0..=directory.len()).rev() {
         if is_cancelled() {
-            return found;
+            break;
         }
         let holder = [b"/", &directory[..above].join(&b'/')[..]].concat();
-        let Ok(entry) = fs.resolve(caller, &holder, Follow::Yes) else { continue };
+        let entry = match fs.resolve(caller, &holder, Follow::Yes) {
+            Ok(entry) => entry,
+            Err(error) => {
+                note(Err(error));
+                continue;
+            }
+        };
         if asked.insert(entry.node) {
-            // A directory that the caller may not list shows nothing of its snapshots.
-            fs.snapshot_each(caller, entry.node, &mut |snapshot| {
+            note(fs.snapshot_each(caller, entry.node, &mut |snapshot| {
                 let (created, subvol) = (snapshot.created.0, snapshot.subvol.0);
                 found.push(InSnapshot { created, subvol, above, is_removed: false });
                 ControlFlow::Continue(())
-            })
-            .unwrap_or_default();
+            }));
         }
         fs::FileSystem::forget(fs, entry.node, 1);
     }
     if is_cancelled() {
-        return found;
+        return (found, errors);
     }
     let query = SnapshotQuery::all(SnapshotsOf::Removed, cancel);
-    // Those that cannot be listed are as if there were none.
-    fs.snapshot_list_volume(caller, &query, &mut |kept| {
+    note(fs.snapshot_list_volume(caller, &query, &mut |kept| {
         let of = kept.path.as_deref().map(components);
         // Below the whole are all, wherever they were; below others those of which that is known.
         let is_above = of.as_ref().is_some_and(|of| directory.starts_with(of));
@@ -322,10 +369,9 @@ fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) 
             found.push(InSnapshot { created, subvol, above, is_removed: true });
         }
         ControlFlow::Continue(())
-    })
-    .unwrap_or_default();
+    }));
     found.sort_by_key(|snapshot| (snapshot.created, snapshot.subvol));
-    found
+    (found, errors)
 }
 
 /// How a path in a snapshot is shown: as one that can be used in turn. Other programs can use it,
@@ -392,7 +438,7 @@ mod tests {
             let mut exists = |path: &[u8]| {
                 looked_up += 1;
                 names += components(path).len();
-                false
+                Ok(false)
             };
             let found = snapshot_that_exists(&fs, &Caller::root(), path.as_bytes(), &mut exists);
             assert_eq!(found.unwrap(), None);
@@ -437,7 +483,8 @@ mod tests {
         let (find, proceed) = (question(), AtomicBool::new(false));
         let places = places(&fs, &root, &from, &find, &proceed).unwrap();
         assert_eq!(places.snapshots.len(), 3);
-        let shown: Vec<_> = places.map(|place| String::from_utf8(place.shown).unwrap()).collect();
+        let text = |place: Result<SearchRoot, Failure>| String::from_utf8(place.unwrap().shown);
+        let shown: Vec<_> = places.map(|place| text(place).unwrap()).collect();
         let snapshot = |name| format!("/s/a/.snapshots/{name}/b");
         assert_eq!(shown[0], "/s/a/b");
         assert_eq!(shown[1..], ["one", "two", "three"].map(snapshot));
@@ -448,5 +495,37 @@ mod tests {
         fs.forget(below, 1);
         fs.forget(node, 1);
         assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+
+    /// Regression: what could not be read was as if there were no snapshots.
+    #[test]
+    fn snapshots_that_cannot_be_read_are_reported_and_the_rest_is_searched() {
+        let store = std::sync::Arc::new(testing::MemStore::new());
+        let fs = fresh::volume_on(std::sync::Arc::clone(&store));
+        let root = Caller::root();
+        let node = fs.mkdir(&root, NodeId::ROOT, b"a", 0o755).unwrap().node;
+        let below = fs.mkdir(&root, node, b"b", 0o755).unwrap().node;
+        fs.snapshot_create(&root, NodeId::ROOT, b"whole").unwrap();
+        fs.snapshot_create(&root, node, b"one").unwrap();
+        let (lineage, ino) = {
+            let (subvol, ino) = fs.place(node).unwrap();
+            (subvol.lineage, ino)
+        };
+        FileSystem::forget(&fs, below, 1);
+        FileSystem::forget(&fs, node, 1);
+        let key = format::key::snapshot_name(lineage, ino, b"bad");
+        let mut batch = store::Batch::new();
+        batch.put(store::TreeId(format::key::VOLUME_TREE), &key, b"bad");
+        store::Commit::commit(&*store, &batch).unwrap();
+        let from = FindFrom { path: b"/a/b"[..].into(), shown: b"/s/a/b"[..].into() };
+        let (find, proceed) = (question(), AtomicBool::new(false));
+        let places = places(&fs, &root, &from, &find, &proceed).unwrap();
+        let (found, failures): (Vec<_>, Vec<_>) = places.partition(Result::is_ok);
+        let shown: Vec<_> = found.into_iter().map(|place| place.unwrap().shown).collect();
+        assert_eq!(shown, [&b"/s/a/b"[..], b"/s/.snapshots/whole/a/b"], "{shown:?}");
+        let kinds: Vec<_> = failures.into_iter().map(|place| place.err().unwrap().kind).collect();
+        assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == FailureKind::Damaged));
+        let error = removed_on(&fs, &root, &[b"gone"], b"one", WALKED_MAX).unwrap_err();
+        assert!(matches!(error, FsError::Io(_)), "{error}");
     }
 }

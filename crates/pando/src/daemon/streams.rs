@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{FileSystem, Follow, Volume};
+use fs::{FileSystem, Follow, FsResult, Volume};
 use inode::{Caller, Enforce, FsError, NodeId};
 use transfer::{ReceiveOptions, Receiver, SendOptions, Suspended, Token};
 use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Received, Receiving, Sent};
@@ -47,7 +47,8 @@ pub(super) fn send(
     found();
     let token = token.map(parse).transpose()?;
     let memory = given(caller, memory);
-    let expected = expected(fs, caller, snapshot.entry.node).unwrap_or_default();
+    let expected = expected(fs, caller, snapshot.entry.node);
+    let expected = expected.map_err(|error| about(error, snapshot_path))?.unwrap_or_default();
     let options = SendOptions { memory, token, dry_run, expected };
     let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);
     let holds = match hold.filter(|_| !dry_run) {
@@ -89,12 +90,13 @@ pub(super) fn send(
 }
 
 /// About how many bytes and inodes a directory has, if that is known without a walk.
-fn expected(fs: &Volume, caller: &Caller, directory: NodeId) -> Option<(u64, u64)> {
-    let number = |name: &[u8]| {
-        let value = fs.inner().getxattr(caller, directory, name).ok()?;
-        std::str::from_utf8(&value).ok()?.trim().parse::<u64>().ok()
+fn expected(fs: &Volume, caller: &Caller, directory: NodeId) -> FsResult<Option<(u64, u64)>> {
+    let number = |name: &[u8]| match fs.inner().getxattr(caller, directory, name) {
+        Ok(value) => Ok(std::str::from_utf8(&value).ok().and_then(|text| text.trim().parse().ok())),
+        Err(error @ FsError::Io(_)) => Err(error),
+        Err(_) => Ok(None),
     };
-    Some((number(b"user.pando.rbytes")?, number(b"user.pando.rentries")?))
+    Ok(number(b"user.pando.rbytes")?.zip(number(b"user.pando.rentries")?))
 }
 
 fn parse(text: &str) -> Answered<Token> {
