@@ -12,6 +12,7 @@ use wire::{
 
 use super::about::{Answered, WHO_CLONES, about, advise};
 use super::held::{Held, at, below, of_snapshots, split};
+use super::load::Given;
 use super::replies::Replies;
 use super::server::Server;
 use super::sessions::Who;
@@ -70,7 +71,6 @@ pub(super) fn answer(
         Call::History { path } => {
             history::history(fs, caller, path, replies).map(|()| Answer::Nothing)
         }
-        Call::Diff { old, new, memory } => diff(server, caller, (old, new, memory), replies),
         Call::ReceiveToken { path } => streams::token(fs, caller, path),
         Call::Searchable => {
             let names = fs.searchable().map_err(Failure::from)?;
@@ -117,10 +117,10 @@ pub(super) fn answer(
 }
 
 /// Compares two states of a directory.
-fn diff(
+pub(super) fn diff(
     server: &Server,
     caller: &Caller,
-    (old, new, memory): (&[u8], &[u8], Option<u64>),
+    (old, new, given): (&[u8], &[u8], Given),
     replies: &mut Replies,
 ) -> Answered<Answer> {
     // A change that returned before this call is in the present state.
@@ -133,7 +133,7 @@ fn diff(
     }
     let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
     let entries = (&from.entry, &to.entry);
-    let entries = (entries, stream_terms::given(caller, memory));
+    let entries = (entries, (stream_terms::bounded(caller, given.bytes), given.is_short));
     let done = diff::diff(fs, caller, entries, &peer, &mut |body| replies.part(body));
     done.map(|()| Answer::Nothing).map_err(|failure| match failure.kind {
         FailureKind::Interrupted => failure,

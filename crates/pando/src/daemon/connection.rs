@@ -16,7 +16,7 @@ use wire::{
 };
 
 use super::import::Import;
-use super::load;
+use super::load::{self, Given};
 use super::replies::{Replies, too_long};
 use super::scan::{self, ScanSession};
 use super::server::Server;
@@ -58,6 +58,8 @@ struct Work<'a> {
     receive: Option<Receive<'a>>,
     /// It is for another machine, whose users are those of this one by their numbers alone.
     is_far: bool,
+    /// The memory of the present request.
+    given: Given,
 }
 
 impl Work<'_> {
@@ -182,9 +184,9 @@ fn try_serve(
                 let ended = settled(server, ended);
                 replies.send(ended.map_or_else(Body::Failed, Body::Done))?;
             }
-            mut call => match load::bounded(&call).and_then(|()| server.begin(id, load)) {
+            call => match load::bounded(&call).and_then(|()| server.begin(id, load)) {
                 Ok(memory) => {
-                    load::give(&mut call, memory);
+                    work.given = load.1.given(memory);
                     answer((server, id), &caller, call, &mut work, &mut replies)?;
                 }
                 Err(failure) => replies.send(Body::Failed(failure))?,
@@ -425,7 +427,7 @@ fn answer<'a>(
             let peer = replies.stream()?;
             let end_turn = || server.end_turn(id);
             let mut send = |body| replies.part(body);
-            streams::send(server, caller, &call, (&peer, &mut send), end_turn)
+            streams::send(server, caller, (&call, work.given), (&peer, &mut send), end_turn)
         }
         // How long the rest takes is up to the other side: it keeps no search from others.
         (Call::Read { path }, _) => {
@@ -436,6 +438,9 @@ fn answer<'a>(
             // The memory that a client may take is reserved (`sessions/reserved.rs`).
             let of = (path, memory, share_of_links((server, id), work.is_far));
             answer_export(server, caller, of, (send, &mut || server.end_turn(id)))
+        }
+        (Call::Diff { old, new, .. }, _) => {
+            calls::diff(server, caller, (old, new, work.given), replies)
         }
         (call, _) => calls::answer(server, caller, &call, replies),
     };

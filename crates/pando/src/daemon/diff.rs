@@ -9,7 +9,7 @@ use fs::{Entry, Volume};
 use inode::{Attr, Caller, FsError, Kind};
 use wire::{Body, Difference, Failure, FailureKind};
 
-use super::watch;
+use super::{stream_terms, watch};
 
 /// Approximate bytes of changes in one message.
 const PART_BYTES: usize = 64 << 10;
@@ -34,7 +34,7 @@ pub(super) fn check(entry: &Entry) -> Result<(), Failure> {
 pub(super) fn diff(
     fs: &Volume,
     caller: &Caller,
-    ((old, new), memory): ((&Entry, &Entry), usize),
+    ((old, new), (memory, is_short)): ((&Entry, &Entry), (usize, bool)),
     peer: &UnixStream,
     send: &mut dyn FnMut(Body) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -47,13 +47,14 @@ pub(super) fn diff(
     if cancel.load(Ordering::Relaxed) {
         return Err(watch::cut_off("the comparison"));
     }
-    compared.map_err(failed)?;
+    compared.map_err(|error| failed(error, is_short))?;
     parts.send();
     parts.broken.map_or(Ok(()), Err)
 }
 
-fn failed(error: FsError) -> Failure {
+fn failed(error: FsError, is_short: bool) -> Failure {
     match error {
+        FsError::LimitReached(what) if is_short => stream_terms::short_of_memory(what),
         FsError::InvalidArgument(why) => {
             let message = format!("this and the other one are {why}");
             Failure::new(FailureKind::Invalid, message).hint(
@@ -61,10 +62,8 @@ fn failed(error: FsError) -> Failure {
                  of a directory above; `diff -r` compares any two",
             )
         }
-        FsError::LimitReached(what) => Failure::new(FailureKind::Other, what.to_owned()).hint(
-            "raise --memory (without it, other requests of a user leave less), or compare a \
-                 directory below",
-        ),
+        FsError::LimitReached(what) => Failure::new(FailureKind::Other, what.to_owned())
+            .hint("raise --memory, or compare a directory below"),
         FsError::NotPermitted(what) => {
             Failure::new(FailureKind::Invalid, format!("{what} is not a state of a directory"))
                 .hint("name a directory, a clone of it, or DIR@SNAPSHOT")

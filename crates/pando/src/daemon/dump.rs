@@ -13,6 +13,7 @@ use wire::{Answer, Body};
 
 use super::about::{Answered, WHO_CLONES, about, advise};
 use super::held::Held;
+use super::load::Given;
 use super::server::Server;
 use super::staged::Staged;
 use super::{stream_terms, watch};
@@ -124,7 +125,7 @@ fn of_a_dump(name: &[u8]) -> Option<u64> {
 pub(super) fn dump(
     server: &Server,
     caller: &Caller,
-    (path, memory): (&[u8], Option<u64>),
+    (path, given): (&[u8], Given),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {
@@ -133,7 +134,7 @@ pub(super) fn dump(
     let node = held.entry.node;
     if fs.is_in_snapshot(node) {
         found();
-        return lines(fs, caller, (node, path, memory), (peer, send));
+        return lines(fs, caller, (node, path, given), (peer, send));
     }
     if held.entry.attr.kind != Kind::Directory {
         return Err(about(FsError::NotDirectory, path));
@@ -145,7 +146,7 @@ pub(super) fn dump(
     let root = fs.snapshot_entry(caller, taken.snapshot.subvol);
     let root = root.map_err(|error| about(error, path))?.node;
     found();
-    let dumped = lines(fs, caller, (root, path, memory), (peer, send));
+    let dumped = lines(fs, caller, (root, path, given), (peer, send));
     fs.forget(root, 1);
     dumped
 }
@@ -153,10 +154,10 @@ pub(super) fn dump(
 fn lines(
     fs: &Volume,
     caller: &Caller,
-    (node, path, memory): (NodeId, &[u8], Option<u64>),
+    (node, path, given): (NodeId, &[u8], Given),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
 ) -> Answered<Answer> {
-    let memory = stream_terms::given(caller, memory);
+    let memory = stream_terms::bounded(caller, given.bytes);
     let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
     let mut emit = |part: &[u8]| {
         let failed = send(Body::Data(part.into())).err();
@@ -178,7 +179,7 @@ fn lines(
     }
     dumped
         .map(|()| Answer::Nothing)
-        .map_err(|error: transfer::Error| stream_terms::failed(error, path))
+        .map_err(|error: transfer::Error| stream_terms::failed_within(error, path, given))
 }
 
 #[cfg(test)]

@@ -90,6 +90,20 @@ impl Memory {
     pub(super) fn of(bytes: u64) -> Memory {
         Memory { least: bytes, most: bytes }
     }
+
+    /// What a request has that was given so much.
+    pub(super) fn given(self, bytes: u64) -> Given {
+        Given { bytes, is_short: self.least < self.most && bytes < self.most }
+    }
+}
+
+/// Memory that a request has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Given {
+    /// How much.
+    pub(super) bytes: u64,
+    /// Whether its caller named none, and others left less than it would have alone.
+    pub(super) is_short: bool,
 }
 
 /// How much memory a request takes until it ends. An export of a user of this machine takes of
@@ -106,14 +120,6 @@ pub(super) fn memory(call: &Call<'_>, far: Option<u64>) -> Memory {
         Call::Diff { memory, .. } => memory.map_or(up_to(DIFF_MEMORY), Memory::of),
         Call::Export { memory, .. } if far.is_some() => Memory::of(memory),
         _ => Memory::default(),
-    }
-}
-
-/// Writes into a request how much memory it was given, if its caller named none.
-pub(super) fn give(call: &mut Call<'_>, bytes: u64) {
-    if let Call::Send { memory, .. } | Call::Dump { memory, .. } | Call::Diff { memory, .. } = call
-    {
-        memory.get_or_insert(bytes);
     }
 }
 
@@ -428,9 +434,13 @@ mod tests {
         assert_eq!(memory(&diff(None), None), given(16, 64));
         assert_eq!(memory(&diff(None), Some(32 << 20)), given(16, 32));
         assert_eq!(memory(&named(None), Some(8 << 20)), given(8, 8), "a small server");
-        for (mut call, now) in [(named(None), named(Some(7))), (diff(Some(9)), diff(Some(9)))] {
-            give(&mut call, 7);
-            assert_eq!(call, now);
+        for (of, bytes, is_short) in [
+            (given(16, 256), 255 << 20, true),
+            (given(16, 256), 256 << 20, false),
+            (given(8, 8), 8 << 20, false),
+            (Memory::of(5), 5, false),
+        ] {
+            assert_eq!(of.given(bytes), Given { bytes, is_short }, "{of:?}");
         }
     }
 

@@ -13,10 +13,11 @@ use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Received, Receiving,
 use super::about::{Answered, about};
 use super::dump::dump;
 use super::held::{Held, split};
+use super::load::Given;
 use super::sent::Holds;
 use super::server::Server;
 use super::staged::Staged;
-use super::stream_terms::{failed, given};
+use super::stream_terms::{bounded, failed, failed_within};
 use super::watch;
 
 const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
@@ -25,15 +26,15 @@ const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
 pub(super) fn send(
     server: &Server,
     caller: &Caller,
-    call: &Call<'_>,
+    (call, given): (&Call<'_>, Given),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {
-    if let Call::Dump { path, memory } = *call {
-        return dump(server, caller, (path, memory), (peer, send), found);
+    if let Call::Dump { path, .. } = *call {
+        return dump(server, caller, (path, given), (peer, send), found);
     }
     let fs: &Volume = server.fs();
-    let Call::Send { base, snapshot, token, memory, dry_run, hold } = *call else {
+    let Call::Send { base, snapshot, token, dry_run, hold, .. } = *call else {
         return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
     };
     // Below a directory that is closed to the user, an increment would leave out changes.
@@ -46,7 +47,7 @@ pub(super) fn send(
     let snapshot = resolve(snapshot_path)?;
     found();
     let token = token.map(parse).transpose()?;
-    let memory = given(caller, memory);
+    let memory = bounded(caller, given.bytes);
     let expected = expected(fs, caller, snapshot.entry.node);
     let expected = expected.map_err(|error| about(error, snapshot_path))?.unwrap_or_default();
     let options = SendOptions { memory, token, dry_run, expected };
@@ -83,7 +84,7 @@ pub(super) fn send(
         }
         return Err(failure);
     }
-    let sent = sent.map_err(|error| failed(error, snapshot_path))?;
+    let sent = sent.map_err(|error| failed_within(error, snapshot_path, given))?;
     let (held, released) = holds.map_or((false, 0), Holds::finish);
     let transfer::Sent { records, bytes, stream_bytes } = sent;
     Ok(Answer::Sent(Sent { records, bytes, stream_bytes, held, released }))
