@@ -427,20 +427,7 @@ mod tests {
             };
             assert_eq!((step(3600), taken().len()), (None, 1), "{engine:?}");
             let first = taken();
-            env.device.set_capacity(Some(env.device.used_bytes()));
-            // Until what the volume has in reserve is used up.
-            let mut refused = None;
-            for number in 0..100_000_u32 {
-                let name = format!("{number:0200}");
-                if let Err(error) = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755) {
-                    refused = Some(error);
-                    break;
-                }
-                if number % 256 == 0 && fs.sync().is_err() {
-                    break;
-                }
-            }
-            assert!(refused.is_none_or(|error| matches!(error, FsError::NoSpace)), "{engine:?}");
+            fresh::fill(fs, &env);
             let failed = step(3600);
             assert!(failed.as_ref().is_some_and(|why| why.contains("space")), "{failed:?}");
             assert_eq!(taken(), first, "{engine:?}: the last one stays, and no other is there");

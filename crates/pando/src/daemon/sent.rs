@@ -219,3 +219,37 @@ impl Drop for Holds<'_> {
         self.end(false);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fs::FileSystem;
+
+    use super::*;
+    use crate::daemon::fresh;
+
+    /// A full disk takes no hold. The stream is sent nevertheless, and reported as not held.
+    #[test]
+    fn a_hold_that_cannot_be_written_is_reported_as_none() {
+        for engine in fs::Engine::ALL {
+            let env = testing::sim_env(11);
+            let (fs, root) = (fresh::volume_of(engine, &env), Caller::root());
+            let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).unwrap().node;
+            let snapshot = fs.snapshot_create(&root, dir, b"s").unwrap();
+            fs.sync().unwrap();
+            fresh::fill(&fs, &env);
+            let staged = Staged::default();
+            let set = || {
+                let nodes = (None, snapshot.root);
+                let name = (&b"send"[..], &b"/d@s"[..]);
+                Holds::set((&fs, &staged), &root, nodes, name).unwrap().unwrap()
+            };
+            let count = || fs.holds_of(snapshot.subvol).unwrap().len();
+            assert_eq!((set().finish(), count()), ((false, 0), 0), "{engine:?}");
+            drop(set());
+            assert_eq!((staged.holds().lock().len(), count()), (0, 0), "{engine:?}");
+            env.device.set_capacity(None);
+            assert_eq!((set().finish(), count()), ((true, 0), 1), "{engine:?}");
+            fs.forget(dir, 1);
+        }
+    }
+}

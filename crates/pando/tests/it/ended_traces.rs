@@ -1,5 +1,5 @@
 //! Replays and conversions of traces that end early: by a signal, or on a full disk. A new trace is
-//! whole or not there, and a replay leaves what was made.
+//! whole or not there, and a replay leaves what was made, and reports what it could not make.
 
 use std::fs;
 use std::path::Path;
@@ -137,4 +137,44 @@ fn a_replay_that_is_killed_leaves_what_it_made() {
     world.umount();
     world.close();
     world.ok(&["fsck", world.vol()]);
+}
+
+/// Calls that find no space differ from the trace, and the rest is replayed.
+#[test]
+fn a_replay_that_fills_the_disk_reports_what_differs() {
+    let Some(disk) = SmallDisk::of(2) else { return };
+    let world = World::without_volume();
+    let header = json!({ "trace": 1, "id": "0".repeat(32), "started": 0, "root": 1 });
+    let mut lines = vec![header];
+    for number in 0..8 {
+        let node = number + 2;
+        let found = json!({ "node": node, "kind": "file", "mode": 0o644, "uid": 0, "gid": 0,
+            "size": 0 });
+        lines.push(json!({ "call": "mknod", "ended": "done", "node": 1, "at": number,
+            "name": format!("f{number}"), "mode": 0o644, "found": found }));
+        lines.push(json!({ "call": "write", "ended": "done", "node": node, "at": number,
+            "length": 512 << 10 }));
+    }
+    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    let (path, trace) = (world.path().join("lines.jsonl"), world.path().join("full.trace"));
+    fs::write(&path, text.join("\n")).unwrap();
+    let trace = trace.to_str().unwrap();
+    world.ok(&["trace", "convert", path.to_str().unwrap(), trace]);
+    for threads in ["1", "4"] {
+        let to = disk.path().join(threads);
+        let dir = to.to_str().unwrap();
+        let words = ["replay", "--threads", threads, trace, dir];
+        fs::create_dir(&to).unwrap();
+        let report = world.json(&words).remove(0);
+        assert!(report["differences"]["failed"].as_u64() > Some(0), "{threads}: {report}");
+        let sizes = names(&to).into_iter().map(|name| fs::metadata(to.join(name)).unwrap().len());
+        let sizes: Vec<u64> = sizes.collect();
+        let whole = sizes.iter().filter(|size| **size == 512 << 10).count();
+        assert!(sizes.len() == 8 && (1..8).contains(&whole), "{threads}: {sizes:?}");
+        fs::remove_dir_all(&to).unwrap();
+        fs::create_dir(&to).unwrap();
+        let refused = world.fails(1, &[&words[..], &["--strict"]].concat());
+        assert!(refused.contains("differ from the recorded ones"), "{threads}: {refused}");
+        fs::remove_dir_all(&to).unwrap();
+    }
 }
