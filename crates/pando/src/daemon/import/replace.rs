@@ -56,16 +56,15 @@ impl<'a> Import<'a> {
         if old.attr.kind == Kind::Directory {
             return Err(FsError::IsDirectory.into());
         }
-        let mut tried = 0;
-        loop {
-            tried += 1;
+        for _ in 0..NAMES_TRIED {
             let hidden = hidden_name();
-            return match make(self, &hidden) {
-                Ok(node) => Ok(Made { node, parent, hidden: Some(hidden) }),
-                Err(FsError::Exists) if tried < NAMES_TRIED => continue,
-                Err(error) => Err(Failed { error, replaces: true }),
-            };
+            match make(self, &hidden) {
+                Err(FsError::Exists) => {}
+                Ok(node) => return Ok(Made { node, parent, hidden: Some(hidden) }),
+                Err(error) => return Err(Failed { error, replaces: true }),
+            }
         }
+        Err(FsError::Exists.into())
     }
 
     /// Gives what was made its name, or removes it if it is not complete. It is complete without
