@@ -93,8 +93,8 @@ impl Campaign {
     }
 
     /// Keeps the lease, or begins one, and asks for each volume that another server does not have.
-    /// After an error the standings stay as they were, unless another server has this one's name. A
-    /// record of a volume that cannot be read is not deleted, and is reported when all else is done.
+    /// After an error the standings stay as they were, unless another server has this one's name.
+    /// The record of a volume may be unreadable: it stays, and is reported when the rest is done.
     pub fn step(&self) -> Result<()> {
         let lease = match self.lease() {
             // Another server has this one's name, so nothing is this one's any more.

@@ -12,7 +12,7 @@ use wire::{
 
 use super::about::{Answered, WHO_CLONES, about, advise};
 use super::held::{Held, at, below, of_snapshots, split};
-use super::load::Given;
+use super::load::Granted;
 use super::replies::Replies;
 use super::server::Server;
 use super::sessions::Who;
@@ -120,7 +120,7 @@ pub(super) fn answer(
 pub(super) fn diff(
     server: &Server,
     caller: &Caller,
-    (old, new, given): (&[u8], &[u8], Given),
+    (old, new, given): (&[u8], &[u8], Granted),
     replies: &mut Replies,
 ) -> Answered<Answer> {
     // A change that returned before this call is in the present state.

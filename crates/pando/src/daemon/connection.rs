@@ -16,7 +16,7 @@ use wire::{
 };
 
 use super::import::Import;
-use super::load::{self, Given};
+use super::load::{self, Granted};
 use super::replies::{Replies, too_long};
 use super::scan::{self, ScanSession};
 use super::server::Server;
@@ -59,7 +59,7 @@ struct Work<'a> {
     /// It is for another machine, whose users are those of this one by their numbers alone.
     is_far: bool,
     /// The memory of the present request.
-    given: Given,
+    given: Granted,
 }
 
 impl Work<'_> {

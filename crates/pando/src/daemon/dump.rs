@@ -13,7 +13,7 @@ use wire::{Answer, Body};
 
 use super::about::{Answered, WHO_CLONES, about, advise};
 use super::held::Held;
-use super::load::Given;
+use super::load::Granted;
 use super::server::Server;
 use super::staged::Staged;
 use super::{stream_terms, watch};
@@ -125,7 +125,7 @@ fn of_a_dump(name: &[u8]) -> Option<u64> {
 pub(super) fn dump(
     server: &Server,
     caller: &Caller,
-    (path, given): (&[u8], Given),
+    (path, given): (&[u8], Granted),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {
@@ -154,7 +154,7 @@ pub(super) fn dump(
 fn lines(
     fs: &Volume,
     caller: &Caller,
-    (node, path, given): (NodeId, &[u8], Given),
+    (node, path, given): (NodeId, &[u8], Granted),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
 ) -> Answered<Answer> {
     let memory = stream_terms::bounded(caller, given.bytes);

@@ -41,8 +41,8 @@ const LEVELS_MAX: usize = 65_536;
 
 const TOO_DEEP: &str = "an export is at most 65,536 directories deep";
 
-const CUT: &str = "it was removed, or replaced by a rollback, while it was exported: the rest of it is \
-                   missing";
+const CUT: &str = "it was removed, or replaced by a rollback, while it was exported: the rest of \
+                   it is missing";
 
 /// Sends a part of the answer.
 pub(super) type Send<'a> = &'a mut dyn FnMut(Body) -> Result<(), Failure>;

@@ -38,6 +38,7 @@ mod levels;
 mod make;
 mod names;
 mod replace;
+mod report;
 mod failed;
 
 use bounds::{BOUNDS, Bounds, TOO_DEEP, TOO_MANY_HELD, TOO_MANY_OF_USERS};

@@ -92,14 +92,14 @@ impl Memory {
     }
 
     /// What a request has that was given so much.
-    pub(super) fn given(self, bytes: u64) -> Given {
-        Given { bytes, is_short: self.least < self.most && bytes < self.most }
+    pub(super) fn given(self, bytes: u64) -> Granted {
+        Granted { bytes, is_short: self.least < self.most && bytes < self.most }
     }
 }
 
 /// Memory that a request has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct Granted {
     /// How much.
     pub(super) bytes: u64,
     /// Whether its caller named none, and others left less than it would have alone.
@@ -440,7 +440,7 @@ mod tests {
             (given(8, 8), 8 << 20, false),
             (Memory::of(5), 5, false),
         ] {
-            assert_eq!(of.given(bytes), Given { bytes, is_short }, "{of:?}");
+            assert_eq!(of.given(bytes), Granted { bytes, is_short }, "{of:?}");
         }
     }
 

@@ -5,7 +5,7 @@ use transfer::Error;
 use wire::{Failure, FailureKind};
 
 use super::about::about;
-use super::load::Given;
+use super::load::Granted;
 
 /// Most memory that a user other than root has the daemon use for a stream or a dump.
 pub(super) const MEMORY_OF_USERS: u64 = 256 << 20;
@@ -18,7 +18,7 @@ pub(super) fn bounded(caller: &Caller, memory: u64) -> usize {
 
 /// The failure of a stream or a dump that had so much memory. It may succeed later if others took
 /// the rest.
-pub(super) fn failed_within(error: Error, path: &[u8], given: Given) -> Failure {
+pub(super) fn failed_within(error: Error, path: &[u8], given: Granted) -> Failure {
     match error {
         Error::Memory { .. } if given.is_short => short_of_memory(&error.to_string()).at(path),
         error => failed(error, path),
@@ -62,14 +62,14 @@ mod tests {
     /// Regression: a stream that was given little because of others failed as if it could never
     /// be sent.
     #[test]
-    fn a_stream_that_others_leave_too_little_memory_is_told_to_wait() {
+    fn a_stream_that_others_leave_too_little_memory_ends_as_busy() {
         for (is_short, kind) in [(true, FailureKind::Busy), (false, FailureKind::Invalid)] {
             let error = Error::Memory { what: "changes", limit: 5 };
-            let failure = failed_within(error, b"/d@s", Given { bytes: 5, is_short });
+            let failure = failed_within(error, b"/d@s", Granted { bytes: 5, is_short });
             assert_eq!((failure.kind, &failure.path.0[..]), (kind, &b"/d@s"[..]));
             assert!(failure.message.starts_with("changes take more than 5 bytes"), "{failure:?}");
         }
-        let given = Given { bytes: 5, is_short: true };
+        let given = Granted { bytes: 5, is_short: true };
         assert_eq!(failed_within(Error::Cut, b"/d@s", given).kind, FailureKind::Invalid);
     }
 }

@@ -13,7 +13,7 @@ use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Received, Receiving,
 use super::about::{Answered, about};
 use super::dump::dump;
 use super::held::{Held, split};
-use super::load::Given;
+use super::load::Granted;
 use super::sent::Holds;
 use super::server::Server;
 use super::staged::Staged;
@@ -26,7 +26,7 @@ const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
 pub(super) fn send(
     server: &Server,
     caller: &Caller,
-    (call, given): (&Call<'_>, Given),
+    (call, given): (&Call<'_>, Granted),
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {

@@ -14,8 +14,9 @@
 //!
 //! The log is not used where it may be incomplete. That is so for a batch that installs a whole
 //! tree, or a run or the removal of a range that is not of directories. It is also so for a tree
-//! that the base is not a clone of. Then the trees are compared. The log may report too much. A place that
-//! was changed back does not differ, but has its row here, which is as valid as the base's.
+//! that the base is not a clone of. Then the trees are compared. The log may report too much. A
+//! place that was changed back does not differ, but has its row here, which is as valid as the
+//! base's.
 
 use std::sync::atomic::Ordering;
 

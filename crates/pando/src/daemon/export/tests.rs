@@ -167,9 +167,9 @@ fn a_directory_that_goes_while_it_is_exported_is_reported() {
         export_within(&fs, (&root, path), bounds, &mut send, || ()).unwrap();
         let place = format!("{of_snapshot}: {entered:?} {unread:?}");
         let is_whole = entered.contains(&b"x".to_vec()) && entered.contains(&b"y".to_vec());
-        let is_told = unread.iter().any(|(name, message)| name.is_empty() && message == CUT);
-        assert!(is_whole || is_told, "{place}");
-        assert!(is_told || !of_snapshot, "{place}");
+        let is_reported = unread.iter().any(|(name, message)| name.is_empty() && message == CUT);
+        assert!(is_whole || is_reported, "{place}");
+        assert!(is_reported || !of_snapshot, "{place}");
         fs.forget(dir, 1);
     }
 }

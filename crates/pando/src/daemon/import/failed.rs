@@ -1,5 +1,4 @@
-//! What failed of an import, as the command gets it: names that were not made, and parts of names
-//! that the caller may not set.
+//! What fails in an import: names that are not made, and parts of them that the caller may not set.
 //!
 //! A file whose owner or attribute the caller may not set is complete without it, as `cp` and `tar`
 //! leave it. It is reported, and counts as failed: the import ends with the exit code of one that
@@ -8,18 +7,12 @@
 use fs::FsResult;
 use inode::permissions::{SET_GID, SET_UID};
 use inode::{FsError, SetAttr};
-use wire::{Bytes, FailureKind, ImportStop, ItemError};
-
-use super::Import;
-
-/// Most errors that are reported in full between two flushes.
-const ERRORS_MAX: usize = 100;
-
-/// Most bytes of their paths.
-const ERROR_PATHS_BYTES_MAX: usize = 64 << 10;
 
 /// Most parts of a name that one error lists.
 const PARTS_MAX: usize = 4;
+
+const BOTH: &str = ": the old file stays until the new one is complete, so both need space; where \
+                    that is too much, remove the old one first";
 
 /// Why a name was not made.
 #[derive(Debug)]
@@ -32,6 +25,15 @@ pub(super) struct Failed {
 impl From<FsError> for Failed {
     fn from(error: FsError) -> Failed {
         Failed { error, replaces: false }
+    }
+}
+
+impl Failed {
+    /// What the command gets.
+    pub(super) fn message(&self) -> String {
+        let is_full = matches!(self.error, FsError::NoSpace | FsError::QuotaExceeded);
+        let also = if self.replaces && is_full { BOTH } else { "" };
+        format!("{}{also}", self.error)
     }
 }
 
@@ -60,6 +62,13 @@ impl Withheld {
             done => done,
         }
     }
+
+    /// Why something was not set, and what the command gets; `None`: all was set.
+    pub(super) fn message(&self) -> Option<(&FsError, String)> {
+        let why = self.why.as_ref()?;
+        let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
+        Some((why, format!("imported without {}{more}: {why}", self.parts.join(", "))))
+    }
 }
 
 /// Whether the caller may not do it.
@@ -72,52 +81,4 @@ pub(super) fn is_refused(error: &FsError) -> bool {
 pub(super) fn without_owner(changes: &SetAttr, group: bool) -> SetAttr {
     let mode = changes.mode.map(|mode| mode & !(SET_UID | SET_GID));
     SetAttr { mode, uid: None, gid: changes.gid.filter(|_| group), ..*changes }
-}
-
-impl Import<'_> {
-    /// Records that something was not made.
-    pub(super) fn failed(&mut self, name: &[u8], failed: impl Into<Failed>) {
-        let Failed { error, replaces } = failed.into();
-        let stop = match error {
-            FsError::NoSpace => Some(ImportStop::Full),
-            FsError::QuotaExceeded => Some(ImportStop::Quota),
-            FsError::LimitReached(_) => Some(ImportStop::Limit),
-            FsError::ReadOnly(_) => Some(ImportStop::ReadOnly),
-            _ => None,
-        };
-        let mut message = error.to_string();
-        if replaces && matches!(error, FsError::NoSpace | FsError::QuotaExceeded) {
-            message.push_str(
-                ": the old file stays until the new one is complete, so both need space; \
-                 where that is too much, remove the old one first",
-            );
-        }
-        self.report(name, (FailureKind::from(&error), message), stop);
-    }
-
-    /// Records what something was made without, if that is anything.
-    pub(super) fn withheld(&mut self, name: &[u8], withheld: &Withheld) {
-        let Some(why) = &withheld.why else { return };
-        let mut without = withheld.parts.join(", ");
-        if withheld.more > 0 {
-            without.push_str(&format!(" and {} more", withheld.more));
-        }
-        let message = format!("imported without {without}: {why}");
-        self.report(name, (FailureKind::from(why), message), None);
-    }
-
-    fn report(
-        &mut self,
-        name: &[u8],
-        (kind, message): (FailureKind, String),
-        stop: Option<ImportStop>,
-    ) {
-        if self.errors.len() >= ERRORS_MAX || self.error_paths_bytes >= ERROR_PATHS_BYTES_MAX {
-            self.more_errors += 1;
-            return;
-        }
-        let path = self.path_of(name);
-        self.error_paths_bytes += path.len();
-        self.errors.push(ItemError { path: Bytes(path), message, kind, stop });
-    }
 }

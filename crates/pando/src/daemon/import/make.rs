@@ -134,8 +134,8 @@ impl Import<'_> {
 }
 
 /// What marks a directory that was made with this mode and group as unfinished. It keeps the bit by
-/// which what is made in it gets its group. `None`: the caller could not set that bit again, and the
-/// mode with which the directory was made marks it.
+/// which what is made in it gets its group. `None`: the caller could not set that bit again. Then
+/// the mode with which the directory was made marks it.
 fn unfinished(caller: &Caller, (mode, gid): (u32, u32)) -> Option<SetAttr> {
     let by_group = mode & SET_GID;
     let keeps = by_group == 0 || caller.is_root() || caller.may_be_in(gid);
