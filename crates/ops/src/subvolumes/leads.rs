@@ -63,6 +63,11 @@ impl Leads {
                 let tree = TreeId(record.tree);
                 let Some(found) = self.directory(tree, dir)? else { return Ok(false) };
                 let (parent, cookie) = (found.parent, found.parent_cookie);
+                // A subvolume that began as a directory has all of the tree that this was in. The
+                // root of that tree has no name.
+                if cookie == 0 {
+                    return Ok(false);
+                }
                 let entry = self.target(tree, parent, cookie)?;
                 if found.detached || entry != Some((dir, Target::Directory)) {
                     return Ok(false);
