@@ -131,8 +131,8 @@ fn a_volume_that_is_wanted_again_is_kept() {
     }
 }
 
-/// Regression: a record that cannot be read stopped the questions about all later volumes, and what
-/// was owed was kept for the length of the lease.
+/// Regression: a record that cannot be read stopped the questions about all later volumes. What was
+/// owed was kept for the length of the lease.
 #[test]
 fn a_record_that_cannot_be_read_stops_nothing_else_and_stays() {
     const BAD: [u8; 16] = [1; 16];
@@ -140,7 +140,9 @@ fn a_record_that_cannot_be_read_stops_nothing_else_and_stays() {
     let names = Arc::new(Names::default());
     let one = campaign(&names, "one");
     let owed = [OWED_BAD, [3; 16], [4; 16]];
-    owed.iter().for_each(|volume| one.enter(*volume));
+    for volume in &owed {
+        one.enter(*volume);
+    }
     one.step().expect("it answers");
     for volume in &owed {
         *names.failing.lock() = Some(Failing::Get);
@@ -153,7 +155,9 @@ fn a_record_that_cannot_be_read_stops_nothing_else_and_stays() {
     };
     let intact = damage(&OWED_BAD).expect("it is owed");
     damage(&BAD);
-    [BAD, VOLUME].iter().for_each(|volume| one.enter(*volume));
+    for volume in [BAD, VOLUME] {
+        one.enter(volume);
+    }
     for _ in 0..2 {
         let error = one.step().expect_err("two records cannot be read");
         assert!(matches!(&error, Error::Foreign(what) if what.contains(&owner_key(&BAD))));

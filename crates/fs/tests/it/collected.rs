@@ -131,7 +131,7 @@ fn write_file(fs: &Fs, name: &str, pieces: std::ops::Range<u64>) {
         Err(_) => fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("made").node,
     };
     for piece in pieces {
-        fs.write(&root, node, piece << 16, &[piece as u8; 1 << 16]).expect("written");
+        fs.write(&root, node, piece << 16, &vec![piece as u8; 1 << 16]).expect("written");
     }
     fs.forget(node, 1);
 }

@@ -397,7 +397,7 @@ fn answer<'a>(
         let opened = open_import((server, id), caller, (path, directory, staged), work, replies);
         return replies.send(settled(server, opened).map_or_else(Body::Failed, Body::Done));
     }
-    let import = &mut work.import;
+    let (given, import) = (work.given, &mut work.import);
     let answered = match (call, import.as_mut()) {
         (Call::ImportPublish { name }, Some(it)) => it.publish(name).map(|()| Answer::Nothing),
         (Call::Import { items }, Some(import)) => {
@@ -447,7 +447,7 @@ fn answer<'a>(
             let peer = replies.stream()?;
             let end_turn = || server.end_turn(id);
             let mut send = |body| replies.part(body);
-            streams::send(server, caller, (&call, work.given), (&peer, &mut send), end_turn)
+            streams::send(server, caller, (&call, given), (&peer, &mut send), end_turn)
         }
         // How long the rest takes is up to the other side: it keeps no search from others.
         (Call::Read { path }, _) => {
@@ -459,9 +459,7 @@ fn answer<'a>(
             let of = (path, memory, share_of_links((server, id), work.is_far));
             answer_export(server, caller, of, (send, &mut || server.end_turn(id)))
         }
-        (Call::Diff { old, new, .. }, _) => {
-            calls::diff(server, caller, (old, new, work.given), replies)
-        }
+        (Call::Diff { old, new, .. }, _) => calls::diff(server, caller, (old, new, given), replies),
         (call, _) => calls::answer(server, caller, &call, replies),
     };
     let mut answered = settled(server, answered);

@@ -48,7 +48,7 @@ fn frame(message: &impl serde::Serialize) -> String {
     let (mut encoded, mut framed) = (Vec::new(), Vec::new());
     encode(message, &mut encoded);
     write_frame(&mut framed, &encoded).expect("it is short");
-    framed.iter().map(|byte| format!("{byte:02x}")).collect()
+    framed.iter().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"))
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn page_has_the_bytes_and_bounds_of_the_code() {
     let mount_point = Some(Bytes::from(&b"/m"[..]));
     let welcome = Welcome { magic: HELLO_MAGIC, version: VERSION, pid: 300, mount_point };
     for (name, of_code) in [("hello", frame(&hello)), ("welcome", frame(&welcome))] {
-        let is_of = |line: &&str| line.starts_with("0") && line.ends_with(&format!(" {name}"));
+        let is_of = |line: &&str| line.starts_with('0') && line.ends_with(&format!(" {name}"));
         let line = PAGE.lines().find(is_of);
         let line = line.unwrap_or_else(|| panic!("the page has no bytes of a {name}"));
         let digits: String = line.trim_end_matches(name).split_whitespace().collect();

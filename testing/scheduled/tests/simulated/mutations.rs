@@ -74,7 +74,8 @@ mutations! { true, SIZE;
     answers_after_the_grant: "answers after the grant", 3;
     an_answer_that_waits_for_another: "an answer waits for the change before its own", 1;
     a_successor_that_repeats: "a successor executes repeats", 2;
-    locks_given_too_early: "locks are granted before those from before the restart are claimed", 153;
+    locks_given_too_early:
+        "locks are granted before those from before the restart are claimed", 153;
     claims_without_locks: "a client claims no locks", 20;
     sessions_that_end: "no session from before the restart is continued", 1;
 }
