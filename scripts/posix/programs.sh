@@ -106,6 +106,8 @@ part_archives() {
 }
 
 part_git() {
+  # On a busy machine git would report progress among what it finds.
+  export GIT_PROGRESS_DELAY=1000000
   git -C "$work" init -q origin
   (cd "$work/origin" && git config user.email a@b && git config user.name a &&
     for n in 1 2 3; do

@@ -342,7 +342,8 @@ impl Data {
         done
     }
 
-    /// Sweeps segments. Where one fails, the others do not wait for it.
+    /// Sweeps segments. Where one fails, the others do not wait for it, but a sweep of
+    /// one segment returns its failure.
     fn sweep_each(
         &self,
         store: &dyn Store,
@@ -364,7 +365,7 @@ impl Data {
             };
             match done {
                 Ok(()) => failures = 0,
-                Err(Error::Device(error)) if failures < FAILURES_MAX => {
+                Err(Error::Device(error)) if free == Free::Later && failures < FAILURES_MAX => {
                     failures += 1;
                     tracing::warn!(%error, segment, "unreferenced pages were not freed");
                     if whole && self.segments.get(segment).is_some() {

@@ -61,6 +61,9 @@ pub(super) enum Need {
     /// Something changes. What is kept of a full disk may be used, for a removal may wait for it.
     /// The share of the heir's maker, or of the maker of what changes, bounds it.
     Change,
+    /// What it is inherited from was removed. Nothing bounds it, for the space, and the shares, that
+    /// the removal gives back wait for it.
+    Removal,
 }
 
 /// An entry of an heir that points to an inherited subvolume.
@@ -333,10 +336,11 @@ impl Ops {
             Ok(())
         };
         let maker = match need {
-            Need::Due | Need::Look => first.maker,
+            Need::Due | Need::Look | Need::Removal => first.maker,
             Need::Change => ledger.payer(self, (first.maker, child.record.maker), to.len())?,
         };
-        let caller = ledger.begin_as(self, maker, need != Need::Change)?;
+        let is_bound = matches!(need, Need::Due | Need::Look);
+        let caller = ledger.begin_as(self, maker, is_bound)?;
         let given = execute_through(self, ledger, through, aim, |ledger, plan| {
             if need != Need::Due {
                 plan.removes();
@@ -464,7 +468,7 @@ impl Ops {
         }
         match ledger.heirs(self, id)?.first() {
             Some(&heir) => {
-                let given = self.give_some(ledger, heir, Need::Change)?;
+                let given = self.give_some(ledger, heir, Need::Removal)?;
                 Ok(Some(given.max(1)))
             }
             None => Ok(None),

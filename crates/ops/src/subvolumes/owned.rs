@@ -57,6 +57,8 @@ pub struct OwnedTree<'a> {
     /// The same by their trees.
     trees: BTreeMap<TreeId, SubvolId>,
     attempts: usize,
+    /// The subvolume with its name, if it was found by that.
+    named_in: Option<SubvolId>,
 }
 
 impl Drop for OwnedTree<'_> {
@@ -78,11 +80,23 @@ impl<'a> OwnedTree<'a> {
     ) -> FsResult<OwnedTree<'a>> {
         let watch = (!caller.is_root()).then(|| fs.arrivals.watch(caller.uid));
         let (start, members, trees) = ((subvol, dir), BTreeMap::new(), BTreeMap::new());
-        let mut owned = OwnedTree { fs, caller, start, watch, members, trees, attempts: 0 };
+        let mut owned =
+            OwnedTree { fs, caller, start, watch, members, trees, attempts: 0, named_in: None };
         if watch.is_some() {
             owned.walk(start, &mut Budget::unlimited())?;
         }
         Ok(owned)
+    }
+
+    /// It was found by a name in this subvolume.
+    pub(super) fn set_named_in(&mut self, subvol: SubvolId) {
+        self.named_in = Some(subvol);
+    }
+
+    /// Whether it was found by a name in this subvolume. A rollback of the volume's root has the
+    /// same path lead into another one, where the caller may own less.
+    pub fn is_named_in(&self, subvol: SubvolId) -> bool {
+        self.named_in == Some(subvol)
     }
 
     /// Whether the caller owns every directory now, and until the plan is committed that takes them

@@ -90,7 +90,8 @@ impl Ops {
         let (child, victim) = root_record(self, (&*self.store, view), &found)?;
         permit::removal(view, dir, &directory, caller, victim.uid)?;
         let within = child.map_or(subvol.id, SubvolId);
-        let owned = OwnedTree::check(self, caller, within, found.ino)?;
+        let mut owned = OwnedTree::check(self, caller, within, found.ino)?;
+        owned.set_named_in(subvol.id);
         Ok((found, owned))
     }
 }
@@ -153,6 +154,10 @@ impl Verb for RemoveTree<'_, '_> {
             return Ok(Attempt::Changed);
         }
         let RemoveTree { caller, subvol, dir, hash, name, seen, .. } = self;
+        // The volume's root is another subvolume after its rollback.
+        if !self.owned.borrow().is_named_in(subvol.id) {
+            return Ok(Attempt::Another);
+        }
         let (view, dir) = (at.view(subvol), *dir);
         let directory = parent_directory(at.fs, subvol, view, caller, dir)?;
         let found = view.find_entry(dir, *hash, name)?.ok_or(FsError::NotFound)?;

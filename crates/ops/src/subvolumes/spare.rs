@@ -88,13 +88,6 @@ impl Ops {
             let limit = (homes.len() > HOMES_LIMIT).then_some(HOMES_FULL);
             return Ok(Some(Oldest { heir: source.id.0, limit }));
         }
-        let mut deep = ledger.deep_below(self, &homes)?;
-        deep.retain(|(heir, _)| !ledger.is_damaged(*heir));
-        // That with most first: of it the next copy is made, with one more.
-        // It refuses nobody anything: with 64 homes it is completed before it is copied.
-        if let Some((heir, _)) = deep.into_iter().max_by_key(|(_, homes)| *homes) {
-            return Ok(Some(Oldest { heir, limit: None }));
-        }
         let below = ledger.crowded_below(self, &homes)?;
         let below = below.into_iter().map(|home| (home, 2 * HEIRS_LIMIT));
         let all = homes.iter().map(|home| (home.subvolume, HEIRS_LIMIT)).chain(below);
@@ -114,6 +107,16 @@ impl Ops {
                 let is_full = heirs.len() >= limit && !caller.is_root();
                 found = Some(Oldest { heir, limit: is_full.then_some(HEIRS_FULL) });
             }
+        }
+        if found.as_ref().is_some_and(|found| found.limit.is_some()) {
+            return Ok(found);
+        }
+        let mut deep = ledger.deep_below(self, &homes)?;
+        deep.retain(|(heir, _)| !ledger.is_damaged(*heir));
+        // That with most first: of it the next copy is made, with one more.
+        // It refuses nobody anything: with 64 homes it is completed before it is copied.
+        if let Some((heir, _)) = deep.into_iter().max_by_key(|(_, homes)| *homes) {
+            return Ok(Some(Oldest { heir, limit: None }));
         }
         Ok(found)
     }

@@ -35,8 +35,8 @@ const UNFINISHED_MODE: u32 = 0o4700;
 
 mod bounds;
 mod levels;
-mod make;
 mod names;
+mod make;
 mod replace;
 mod report;
 mod failed;
@@ -335,7 +335,8 @@ impl<'a> Import<'a> {
                     let filled =
                         if data.is_empty() { Ok(()) } else { import.builder.write(node, 0, data) };
                     let inherits = import.inherits();
-                    let done = filled.and_then(|()| import.dress(node, attr, xattrs, inherits));
+                    let done = filled
+                        .and_then(|()| import.dress((node, Kind::File), attr, xattrs, inherits));
                     import.settle(made, name, done)
                 });
             }
@@ -346,14 +347,15 @@ impl<'a> Import<'a> {
                         .make(name, |import, name| import.builder.symlink(parent, name, target))?;
                     let changes = SetAttr { mode: None, ..Import::changes(attr) };
                     let mut withheld = Withheld::default();
-                    let set = import.set_attributes(made.node, &changes, &mut withheld);
+                    let set =
+                        import.set_attributes((made.node, Kind::Symlink), &changes, &mut withheld);
                     import.settle(made, name, set.map(|()| withheld))
                 });
             }
             Item::Special { name, kind, rdev, attr, hold } => {
                 self.finish(name, *hold, |import, name| {
                     let made = import.make_node(name, *kind, *rdev)?;
-                    let done = import.dress(made.node, attr, &[], import.inherits());
+                    let done = import.dress((made.node, *kind), attr, &[], import.inherits());
                     import.settle(made, name, done)
                 });
             }
@@ -458,7 +460,7 @@ impl<'a> Import<'a> {
         let sized = SetAttr { size: Some(size), ..SetAttr::default() };
         let inherits = self.inherits();
         let done = self.builder.setattr(node, &sized);
-        let done = done.and_then(|()| self.dress(node, attr, xattrs, inherits));
+        let done = done.and_then(|()| self.dress((node, Kind::File), attr, xattrs, inherits));
         if !self.builder.is_draft(node) {
             self.fs.invalidate_node(node.id());
         }

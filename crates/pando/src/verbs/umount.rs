@@ -331,8 +331,13 @@ fn wait_for_end(
             let copies: Vec<_> = unmounted.iter().flat_map(of).collect();
             if !copies.is_empty() {
                 // What was written here does not depend on how the other mount ends.
-                if let Ok(Opened::Connected(mut connection)) = Connection::open(volume) {
-                    connection.ask(Call::Sync)?;
+                match Connection::open(volume) {
+                    Ok(Opened::Connected(mut connection)) => {
+                        connection.ask(Call::Sync).map(drop)?
+                    }
+                    _ if daemon.has_ended() => {}
+                    Err(failure) => return Err(failure),
+                    Ok(_) => return Err(unsynced(pid)),
                 }
                 print_copies(volume, pid, &copies, output);
                 return Ok(());
@@ -379,6 +384,12 @@ fn holding(volume: &Path, pid: u32) -> Vec<Session> {
     let mut sessions = session::of(volume).unwrap_or_default();
     sessions.retain(|session| session.holds);
     sessions
+}
+
+fn unsynced(pid: u32) -> Failure {
+    let message = format!("unmounted, but its daemon (pid {pid}) does not answer");
+    Failure::new(FailureKind::Busy, message)
+        .hint("run `pando sync`: until then the last changes may be in memory alone")
 }
 
 fn held_by_store(pid: u32, why: &str) -> Failure {

@@ -46,6 +46,9 @@ impl Governed {
         let (seen, mut owned) = self.rmr_victim(caller, parent, name)?;
         let Target::Directory = seen.target else { return Ok(None) };
         let (subvol, dir) = self.place(parent)?;
+        if !owned.is_named_in(subvol.id) {
+            return Err(FsError::Busy("the directory above was rolled back meanwhile; try again"));
+        }
         loop {
             self.give_before([&*subvol])?;
             let gates = Gates::pass(self, &mut self.admin.lock_to_give(self), &[], Some(&subvol))?;

@@ -34,6 +34,7 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("settle", "a wait for the log"),
     ("snapshot_dir", "a name in memory"),
     ("snapshot_received", "of a receiver, which `streams` runs"),
+    ("subvol", "a look of a test at a tree"),
     ("test_lock", "locks are in memory"),
     ("unlock", "locks are in memory"),
     ("unsettled", "two numbers in memory"),

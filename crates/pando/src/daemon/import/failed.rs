@@ -6,7 +6,7 @@
 
 use fs::FsResult;
 use inode::permissions::{SET_GID, SET_UID};
-use inode::{FsError, SetAttr};
+use inode::{FsError, Kind, SetAttr};
 
 /// Most parts of a name that one error lists.
 const PARTS_MAX: usize = 4;
@@ -77,8 +77,10 @@ pub(super) fn is_refused(error: &FsError) -> bool {
 }
 
 /// The same changes without the owner, and with or without the group. Nothing then runs as somebody
-/// whom the source does not name.
-pub(super) fn without_owner(changes: &SetAttr, group: bool) -> SetAttr {
-    let mode = changes.mode.map(|mode| mode & !(SET_UID | SET_GID));
+/// whom the source does not name. On a directory with the group of the source, the bit of the group
+/// stays. It gives no right there; what is made in the directory gets that group.
+pub(super) fn without_owner(kind: Kind, changes: &SetAttr, group: bool) -> SetAttr {
+    let without = if kind == Kind::Directory && group { SET_UID } else { SET_UID | SET_GID };
+    let mode = changes.mode.map(|mode| mode & !without);
     SetAttr { mode, uid: None, gid: changes.gid.filter(|_| group), ..*changes }
 }

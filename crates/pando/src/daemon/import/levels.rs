@@ -6,7 +6,7 @@
 
 use format::acl::DEFAULT;
 use fs::{BulkNode, FileSystem};
-use inode::{Attr, NodeId};
+use inode::{Attr, Kind, NodeId};
 use wire::ImportAttr;
 
 use super::failed::Withheld;
@@ -82,7 +82,7 @@ impl Import<'_> {
             }
         }
         let dressed = match attributes {
-            Some((attr, xattrs)) => self.dress(node, attr, xattrs, inherits),
+            Some((attr, xattrs)) => self.dress((node, Kind::Directory), attr, xattrs, inherits),
             None => Ok(Withheld::default()),
         };
         if !self.builder.is_draft(node) {

@@ -23,7 +23,7 @@ impl Import<'_> {
     /// what the caller may not set; the rest is set.
     pub(super) fn dress(
         &mut self,
-        node: BulkNode,
+        (node, kind): (BulkNode, Kind),
         attr: &ImportAttr,
         xattrs: &Xattrs<'_>,
         inherits: bool,
@@ -38,14 +38,14 @@ impl Import<'_> {
             let set = self.builder.setxattr(node, name, value);
             withheld.take(set, || format!("the attribute {:?}", String::from_utf8_lossy(name)))?;
         }
-        self.set_attributes(node, &Import::changes(attr), &mut withheld)?;
+        self.set_attributes((node, kind), &Import::changes(attr), &mut withheld)?;
         Ok(withheld)
     }
 
     /// Sets attributes of a node, without the owner or the group that the caller may not give.
     pub(super) fn set_attributes(
         &mut self,
-        node: BulkNode,
+        (node, kind): (BulkNode, Kind),
         changes: &SetAttr,
         withheld: &mut Withheld,
     ) -> FsResult<()> {
@@ -54,9 +54,9 @@ impl Import<'_> {
             done => return done,
         };
         let Some((uid, gid)) = changes.uid.zip(changes.gid) else { return Err(refused) };
-        match self.builder.setattr(node, &without_owner(changes, true)) {
+        match self.builder.setattr(node, &without_owner(kind, changes, true)) {
             Err(error) if is_refused(&error) => {
-                self.builder.setattr(node, &without_owner(changes, false))?;
+                self.builder.setattr(node, &without_owner(kind, changes, false))?;
             }
             done => done?,
         }
@@ -136,7 +136,7 @@ impl Import<'_> {
 /// What marks a directory that was made with this mode and group as unfinished. It keeps the bit by
 /// which what is made in it gets its group. `None`: the caller could not set that bit again. Then
 /// the mode with which the directory was made marks it.
-fn unfinished(caller: &Caller, (mode, gid): (u32, u32)) -> Option<SetAttr> {
+pub(super) fn unfinished(caller: &Caller, (mode, gid): (u32, u32)) -> Option<SetAttr> {
     let by_group = mode & SET_GID;
     let keeps = by_group == 0 || caller.is_root() || caller.may_be_in(gid);
     keeps.then(|| SetAttr { mode: Some(UNFINISHED_MODE | by_group), ..SetAttr::default() })
@@ -164,6 +164,8 @@ mod tests {
             let (fs, root) = (fresh::volume(), Caller::root());
             let mut user = Caller { uid: 7, gid: 7, ..Caller::root() };
             user.groups = if is_member { vec![TEAM] } else { Vec::new() };
+            let for_all = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+            fs.setattr(&root, NodeId::ROOT, &for_all).unwrap();
             let team = fs.mkdir(&root, NodeId::ROOT, b"team", 0o777).unwrap().node;
             let group = SetAttr { gid: Some(TEAM), mode: Some(0o2777), ..SetAttr::default() };
             fs.setattr(&root, team, &group).unwrap();
@@ -200,6 +202,12 @@ mod tests {
             let top = fs.resolve(&user, b"/team/a", Follow::No).unwrap().node;
             assert!(again.is_unfinished(top), "{trusted} {is_member}");
             fs.forget(top, 1);
+            // One that the user closed in the same way is the user's, not an import's.
+            let private = SetAttr { mode: Some(0o1700), ..SetAttr::default() };
+            let own = fs.mkdir(&user, NodeId::ROOT, b"own", 0o700).unwrap().node;
+            fs.setattr(&user, own, &private).unwrap();
+            assert!(!again.is_unfinished(own), "{trusted} {is_member}");
+            fs.forget(own, 1);
             again.close().unwrap();
         }
     }

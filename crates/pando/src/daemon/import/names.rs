@@ -7,6 +7,7 @@ use inode::{Attr, FsError, Kind, NodeId};
 use wire::{Failure, FailureKind};
 
 use super::failed::{Failed, Withheld};
+use super::make::unfinished;
 use super::{DIRECTORY_MODE_MEANWHILE, Import, UNFINISHED_MODE, about, noted};
 
 impl Import<'_> {
@@ -25,11 +26,15 @@ impl Import<'_> {
         attr.uid == self.caller.uid && attr.mode & 0o777 == 0o700
     }
 
-    /// Whether an import of the caller's made a directory, and ended before it finished it.
+    /// Whether an import of the caller's made a directory, and ended before it finished it. The
+    /// mode that a directory is made with is one that a user may have set. So it is a mark only
+    /// where the caller could not have set the other one.
     pub(super) fn is_unfinished(&self, node: NodeId) -> bool {
         let attr = self.fs.getattr(&self.caller, node);
-        let is_marked = |attr: Attr| {
-            [UNFINISHED_MODE, DIRECTORY_MODE_MEANWHILE].contains(&(attr.mode & 0o7777 & !SET_GID))
+        let is_marked = |attr: Attr| match attr.mode & 0o7777 & !SET_GID {
+            UNFINISHED_MODE => true,
+            DIRECTORY_MODE_MEANWHILE => unfinished(&self.caller, (attr.mode, attr.gid)).is_none(),
+            _ => false,
         };
         attr.is_ok_and(|attr| attr.uid == self.caller.uid && is_marked(attr))
     }
@@ -89,7 +94,7 @@ impl Import<'_> {
         let (node, inherits) = (level.node, level.inherits);
         let xattrs: Vec<(&[u8], &[u8])> =
             xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-        match self.dress(node, &attr, &xattrs, inherits) {
+        match self.dress((node, Kind::Directory), &attr, &xattrs, inherits) {
             Ok(withheld) => self.withheld(b"", &withheld),
             Err(error) => self.failed(b"", error),
         }
