@@ -61,8 +61,8 @@ pub(super) enum Need {
     /// Something changes. What is kept of a full disk may be used, for a removal may wait for it.
     /// The share of the heir's maker, or of the maker of what changes, bounds it.
     Change,
-    /// What it is inherited from was removed. Nothing bounds it, for the space, and the shares, that
-    /// the removal gives back wait for it.
+    /// What it is inherited from was removed. Nothing bounds it: the space and the shares that the
+    /// removal gives back wait for it.
     Removal,
 }
 

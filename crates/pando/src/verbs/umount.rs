@@ -333,7 +333,7 @@ fn wait_for_end(
                 // What was written here does not depend on how the other mount ends.
                 match Connection::open(volume) {
                     Ok(Opened::Connected(mut connection)) => {
-                        connection.ask(Call::Sync).map(drop)?
+                        connection.ask(Call::Sync)?;
                     }
                     _ if daemon.has_ended() => {}
                     Err(failure) => return Err(failure),
